@@ -1,0 +1,12 @@
+//! `kumi bench`.
+
+use std::process::ExitCode;
+
+/// Arguments of `kumi bench`.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs `kumi bench`.
+pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
+    anyhow::bail!("kumi bench is not built yet")
+}

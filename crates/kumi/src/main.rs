@@ -1,0 +1,53 @@
+//! `kumi`: ordinary Ethernet as a cluster interconnect.
+
+mod bench;
+mod lab;
+mod link;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Turns ordinary Ethernet into a cluster interconnect, on an unmodified Linux kernel.
+#[derive(Debug, Parser)]
+#[command(name = "kumi", version, about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// One virtual Ethernet device braided from several physical links.
+    Link(link::Args),
+    /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
+    Lab(lab::Args),
+    /// Runs a bench plan and checks its targets.
+    Bench(bench::Args),
+}
+
+/// Exit status for a mistake in a command line, a configuration or a topology.
+pub const EXIT_BAD_INPUT: u8 = 2;
+
+/// A mistake in the user's input: the command changed nothing and exits with [`EXIT_BAD_INPUT`].
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadInput(pub String);
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Link(args) => link::run(args),
+        Command::Lab(args) => lab::run(args),
+        Command::Bench(args) => bench::run(args),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kumi: {error:#}");
+            if error.downcast_ref::<BadInput>().is_some() {
+                ExitCode::from(EXIT_BAD_INPUT)
+            } else {
+                ExitCode::FAILURE
+            }
+        }
+    }
+}

@@ -1,0 +1,2 @@
+//! The lab: a cluster in a box, as one event model with two clocks.
+#![forbid(unsafe_code)]

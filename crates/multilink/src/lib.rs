@@ -1,0 +1,2 @@
+//! The multilink protocol core.
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Every ioctl, memory map, netlink message and raw socket of Kumihimo.
+//!
+//! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
