@@ -1,5 +1,6 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
 
+#[allow(dead_code)]
 mod bench;
 mod lab;
 mod link;

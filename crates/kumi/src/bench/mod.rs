@@ -1,5 +1,7 @@
 //! `kumi bench`.
 
+pub mod outcome;
+
 use std::process::ExitCode;
 
 /// Arguments of `kumi bench`.
