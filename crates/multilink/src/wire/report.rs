@@ -1,7 +1,7 @@
 //! What a receiver tells the sender of each link, every few milliseconds under load.
 //!
 //! ```text
-//! | report sequence (32) | links (8) | missing runs (8) |
+//! | report sequence (32) | session (16) | links (8) | missing runs (8) |
 //! per link:    | link (8) | highest link sequence (32) | packets received (32) | held for µs (32) |
 //! per missing: | link (8) | first link sequence (32) | count (16) |
 //! ```
@@ -44,6 +44,8 @@ pub struct Missing {
 pub struct Report {
     /// Counts reports, so that the copies on other links and late ones are recognised.
     pub seq: u32,
+    /// The session reported on: the number its packets carry.
+    pub session: u16,
     /// One entry a link heard from.
     pub links: Vec<LinkReport>,
     /// What was overtaken, oldest first.
@@ -55,6 +57,7 @@ impl Report {
     pub fn emit(&self, out: &mut Vec<u8>) {
         debug_assert!(self.links.len() <= LINKS_MAX && self.missing.len() <= REPORT_MISSING_MAX);
         out.extend_from_slice(&self.seq.to_be_bytes());
+        out.extend_from_slice(&self.session.to_be_bytes());
         out.push(self.links.len() as u8);
         out.push(self.missing.len() as u8);
         for link in &self.links {
@@ -76,6 +79,7 @@ impl Report {
         self.links.clear();
         self.missing.clear();
         self.seq = reader.u32()?;
+        self.session = reader.u16()?;
         let (links, missing) = (reader.u8()?, reader.u8()?);
         if usize::from(links) > LINKS_MAX {
             return Err(Malformed::Field("links"));
@@ -122,6 +126,7 @@ mod tests {
     fn report__emitted__reads_back() {
         let report = Report {
             seq: 9,
+            session: 5,
             links: vec![LinkReport {
                 link: 1,
                 highest: 77,
@@ -136,7 +141,7 @@ mod tests {
         };
         let mut body = Vec::new();
         report.emit(&mut body);
-        assert_eq!(body.len(), 6 + 13 + 7);
+        assert_eq!(body.len(), 8 + 13 + 7);
         let mut parsed = Report::default();
         parsed.parse(&body).unwrap();
         assert_eq!(parsed, report);
