@@ -2,6 +2,7 @@
 //!
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 pub mod netlink;
+pub mod netns;
 pub mod speed;
 pub mod tap;
 pub mod udp;
