@@ -29,6 +29,7 @@ impl Capacity {
             rate_bps: rate_bps as f64,
             measured: false,
             busy_since: None,
+            sent_before: 0,
         }
     }
 
