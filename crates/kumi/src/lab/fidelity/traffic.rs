@@ -6,8 +6,11 @@
 use anyhow::Context;
 use kumi_lab::{Cluster, Node, Sim, Topology};
 use kumi_sys::punctual;
-use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt, sockopt};
+use nix::time::{ClockId, clock_gettime};
+use std::io::IoSliceMut;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -65,7 +68,11 @@ impl Heard {
 
     /// The share `q` of one-way times does not exceed this, in microseconds.
     pub fn one_way_us(&self, q: f64) -> f64 {
-        let mut times: Vec<u64> = self.arrivals.iter().map(|(sent, got)| got - sent).collect();
+        let mut times: Vec<u64> = self
+            .arrivals
+            .iter()
+            .map(|(sent, got)| got.saturating_sub(*sent))
+            .collect();
         times.sort_unstable();
         let index = ((times.len() as f64 * q).ceil() as usize).clamp(1, times.len().max(1)) - 1;
         times.get(index).map_or(f64::NAN, |ns| *ns as f64 / 1000.0)
@@ -92,7 +99,6 @@ fn parsed(payload: &[u8]) -> Option<(u32, u64)> {
 /// # Errors
 /// A socket is refused, or the way does not open.
 pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Result<Vec<Heard>> {
-    let epoch = Instant::now();
     let all_sent = AtomicBool::new(false);
     let hosts = &cluster.topology().hosts;
     std::thread::scope(|scope| {
@@ -109,8 +115,9 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
                     let _ = punctual::become_realtime(20);
                     let socket = UdpSocket::bind(address)?;
                     setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).ok();
+                    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
                     socket.set_read_timeout(Some(Duration::from_millis(20)))?;
-                    receive(&socket, epoch, all_sent, quiet, &opened)
+                    receive(&socket, all_sent, quiet, &opened)
                 });
                 (thread, is_open)
             })
@@ -136,7 +143,7 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
                     }
                     let _ = ready.send(());
                     may_start.recv()?;
-                    send(&socket, flow, epoch)
+                    send(&socket, flow)
                 });
                 let _ = is_open;
                 (thread, start, is_ready)
@@ -177,9 +184,17 @@ fn address_of(cluster: &Cluster, flow: &Flow, index: usize) -> SocketAddr {
     SocketAddr::from((ip, PORT_BASE + index as u16))
 }
 
+/// The real-time clock, in nanoseconds: the one the kernel stamps received datagrams with.
+fn realtime_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
+}
+
+/// Receives until everything was sent and the way has been quiet. Times are the kernel's stamps:
+/// what is measured is the network, not when this thread gets a processor.
 fn receive(
     socket: &UdpSocket,
-    epoch: Instant,
     all_sent: &AtomicBool,
     quiet: Duration,
     opened: &std::sync::mpsc::Sender<()>,
@@ -187,34 +202,52 @@ fn receive(
     let mut heard = Heard::default();
     let mut last = Instant::now();
     let mut buffer = [0; 9216];
+    let mut control = nix::cmsg_space!(nix::sys::time::TimeSpec);
     loop {
-        if let Ok(bytes) = socket.recv(&mut buffer) {
-            last = Instant::now();
-            match parsed(&buffer[..bytes]) {
-                Some((OPENER, _)) => {
-                    let _ = opened.send(());
-                }
-                Some((_, sent_ns)) => {
-                    heard
-                        .arrivals
-                        .push((sent_ns, last.duration_since(epoch).as_nanos() as u64));
-                }
-                None => {}
+        let mut parts = [IoSliceMut::new(&mut buffer)];
+        let message = recvmsg::<()>(
+            socket.as_raw_fd(),
+            &mut parts,
+            Some(&mut control),
+            MsgFlags::empty(),
+        );
+        let Ok(message) = message else {
+            if all_sent.load(Ordering::Acquire) && last.elapsed() > quiet {
+                return Ok(heard);
             }
-        } else if all_sent.load(Ordering::Acquire) && last.elapsed() > quiet {
-            return Ok(heard);
+            continue;
+        };
+        last = Instant::now();
+        let stamp_ns = message.cmsgs()?.find_map(|part| match part {
+            ControlMessageOwned::ScmTimestampns(t) => {
+                Some(t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
+            }
+            _ => None,
+        });
+        let bytes = message.bytes;
+        match parsed(&buffer[..bytes]) {
+            Some((OPENER, _)) => {
+                // Only the first is waited for.
+                let _ = opened.send(());
+            }
+            Some((_, sent_ns)) => {
+                heard
+                    .arrivals
+                    .push((sent_ns, stamp_ns.unwrap_or_else(realtime_ns)));
+            }
+            None => {}
         }
     }
 }
 
-fn send(socket: &UdpSocket, flow: &Flow, epoch: Instant) -> anyhow::Result<()> {
+fn send(socket: &UdpSocket, flow: &Flow) -> anyhow::Result<()> {
     let start = Instant::now();
     for number in 0..flow.frames {
         let due = Duration::from_nanos(flow.gap_ns * u64::from(number));
         if let Some(wait) = due.checked_sub(start.elapsed()) {
             std::thread::sleep(wait);
         }
-        let sent_ns = epoch.elapsed().as_nanos() as u64;
+        let sent_ns = realtime_ns();
         socket.send(&payload(number, sent_ns, flow.payload_bytes))?;
     }
     Ok(())
