@@ -19,6 +19,10 @@ pub enum Request {
     Down,
     /// The roster.
     Info,
+    /// Whether what ran since the lab came up, or since the last such question, may be believed.
+    Validity,
+    /// The traffic meter's rows, one JSON object a line, until the connection is closed.
+    Meter,
     /// Change a link.
     SetLink {
         /// `h1:eth1`, or `a:b` between two switches.
@@ -74,12 +78,7 @@ impl Client {
     /// The connection broke.
     pub fn ask(&mut self, request: &Request) -> Result<Result<Value, String>, ClusterError> {
         let doing = format!("asking lab `{}`", self.name);
-        let mut line = serde_json::to_string(request).unwrap_or_default();
-        line.push('\n');
-        self.stream
-            .get_mut()
-            .write_all(line.as_bytes())
-            .map_err(ClusterError::io(doing.clone()))?;
+        self.tell(request)?;
         let text = self.next_line()?.unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(Answer::Ok(value)) => Ok(Ok(value)),
@@ -89,6 +88,19 @@ impl Client {
                 source: error.into(),
             }),
         }
+    }
+
+    /// Sends `request`; what comes back is for [`Client::next_line`].
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn tell(&mut self, request: &Request) -> Result<(), ClusterError> {
+        let mut line = serde_json::to_string(request).unwrap_or_default();
+        line.push('\n');
+        self.stream
+            .get_mut()
+            .write_all(line.as_bytes())
+            .map_err(ClusterError::io(format!("asking lab `{}`", self.name)))
     }
 
     /// The next line the supervisor sends; `None` when it has ended.
