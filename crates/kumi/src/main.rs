@@ -1,4 +1,5 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
+#![forbid(unsafe_code)]
 
 #[allow(dead_code)]
 mod bench;
