@@ -40,7 +40,13 @@ impl Check {
             Op::AtMost => value <= target,
             Op::Equal => value == target,
         };
-        Self { name: name.into(), value, op, target, pass }
+        Self {
+            name: name.into(),
+            value,
+            op,
+            target,
+            pass,
+        }
     }
 }
 

@@ -1,0 +1,417 @@
+//! The topology file: its keys, and the words about what is wrong with one.
+
+use super::nearest::nearest;
+use super::{
+    Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
+    PORT_QUEUE_DEFAULT, Probability, Rate, SEGMENTS_MAX, Switch, Topology, address, fault,
+};
+use serde::Deserialize;
+use std::collections::HashSet;
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use toml::Spanned;
+
+/// Why a topology file was refused. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum TopologyError {
+    /// The file could not be read.
+    #[error(
+        "{file}: cannot be read: {source}; give the path of a topology file, such as bench/topologies/two-links.toml"
+    )]
+    Unreadable {
+        /// Its path.
+        file: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A key or a value is wrong.
+    #[error("{file}:{line}: {key}: {problem}")]
+    Wrong {
+        /// The file's path.
+        file: String,
+        /// Line, from 1.
+        line: usize,
+        /// The key on that line.
+        key: String,
+        /// The value, and what would be right.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    #[serde(default)]
+    fabric: FabricChoice,
+    congestion_control: Option<Spanned<String>>,
+    #[serde(default)]
+    host: Vec<HostEntry>,
+    #[serde(default)]
+    switch: Vec<SwitchEntry>,
+    #[serde(default)]
+    link: Vec<LinkEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostEntry {
+    name: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SwitchEntry {
+    name: Spanned<String>,
+    port_queue: Option<Bytes>,
+    shared_buffer: Option<Bytes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkEntry {
+    between: Spanned<Vec<Spanned<String>>>,
+    rate: Option<Rate>,
+    #[serde(default)]
+    delay: Delay,
+    port_queue: Option<Bytes>,
+    mtu: Option<Spanned<u32>>,
+    address: Option<Spanned<String>>,
+    addresses: Option<Spanned<Vec<Spanned<String>>>>,
+    nic_queue: Option<NicQueue>,
+    rx_coalesce: Option<Delay>,
+    gro: Option<bool>,
+    gso_max_segs: Option<u32>,
+    #[serde(default)]
+    loss: Probability,
+    burst_loss: Option<fault::BurstLoss>,
+    #[serde(default)]
+    corrupt: Probability,
+    #[serde(default)]
+    duplicate: Probability,
+    #[serde(default)]
+    reorder: Probability,
+    #[serde(default)]
+    reorder_delay: Delay,
+    #[serde(default)]
+    jitter: Delay,
+}
+
+/// The file while it is being checked: turns a span into a line for the error.
+struct Source<'a> {
+    file: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn wrong(&self, span: Range<usize>, key: &str, problem: String) -> TopologyError {
+        let line = self.text[..span.start.min(self.text.len())]
+            .matches('\n')
+            .count()
+            + 1;
+        TopologyError::Wrong {
+            file: self.file.to_owned(),
+            line,
+            key: key.to_owned(),
+            problem,
+        }
+    }
+
+    /// Words a parser's error: the key comes from the line it points at, and an unknown key gets
+    /// the nearest known one.
+    fn syntax(&self, error: &toml::de::Error) -> TopologyError {
+        let span = error.span().unwrap_or(0..0);
+        let start = self.text[..span.start.min(self.text.len())]
+            .rfind('\n')
+            .map_or(0, |at| at + 1);
+        let line = self.text[start..].lines().next().unwrap_or("");
+        let key = line.split('=').next().unwrap_or("").trim();
+        let message = error.message().trim();
+        let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
+        let problem = match quoted.split_first() {
+            Some((wrong, known)) if message.starts_with("unknown ") => {
+                let known = known.iter().copied();
+                let hint = nearest(wrong, known.clone())
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                let all: Vec<&str> = known.collect();
+                format!(
+                    "`{wrong}` is not known here{hint} (known: {})",
+                    all.join(", ")
+                )
+            }
+            _ => message.replace('\n', " "),
+        };
+        self.wrong(span, if key.is_empty() { "file" } else { key }, problem)
+    }
+
+    /// A name that serves as a host name, a device name and a file name.
+    fn name(
+        &self,
+        key: &str,
+        name: &Spanned<String>,
+        chars_max: usize,
+    ) -> Result<String, TopologyError> {
+        let text = name.get_ref();
+        let sound = !text.is_empty()
+            && text.len() <= chars_max
+            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && text
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
+        if sound {
+            return Ok(text.clone());
+        }
+        Err(self.wrong(
+            name.span(),
+            key,
+            format!("`{text}` is not a name; use 1 to {chars_max} letters, digits, `-`, `_` or `.`, a letter or digit first"),
+        ))
+    }
+
+    fn address(&self, address: &Spanned<String>) -> Result<(Ipv4Addr, u8), TopologyError> {
+        let text = address.get_ref();
+        text.split_once('/')
+            .and_then(|(ip, len)| Some((ip.parse().ok()?, len.parse().ok().filter(|l| *l <= 32)?)))
+            .ok_or_else(|| {
+                let problem = format!("`{text}` is not an IPv4 address with its prefix length; write it as `10.1.0.1/24`");
+                self.wrong(address.span(), "address", problem)
+            })
+    }
+}
+
+/// Reads and checks a whole file.
+pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
+    let source = Source { file, text };
+    let entry: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
+    let name = source.name("name", &entry.name, 40)?;
+    let congestion_control = match &entry.congestion_control {
+        Some(name) => source.name("congestion_control", name, 15)?,
+        None => "cubic".to_owned(),
+    };
+    let mut taken = HashSet::new();
+    let mut unique = |key: &str, name: &Spanned<String>| {
+        let checked = source.name(key, name, 32)?;
+        if taken.insert(checked.clone()) {
+            Ok(checked)
+        } else {
+            let problem =
+                format!("`{checked}` is already the name of a host or switch; give each its own");
+            Err(source.wrong(name.span(), key, problem))
+        }
+    };
+    let mut hosts = Vec::new();
+    for host in &entry.host {
+        hosts.push(Host {
+            name: unique("name", &host.name)?,
+        });
+    }
+    let mut switches = Vec::new();
+    for switch in &entry.switch {
+        switches.push(Switch {
+            name: unique("name", &switch.name)?,
+            port_queue: switch.port_queue.unwrap_or(PORT_QUEUE_DEFAULT),
+            shared_buffer: switch.shared_buffer,
+        });
+    }
+    if hosts.is_empty() || hosts.len() > HOSTS_MAX {
+        let problem = format!(
+            "{} hosts; a lab has 1 to {HOSTS_MAX} [[host]] entries",
+            hosts.len()
+        );
+        return Err(source.wrong(0..0, "host", problem));
+    }
+    let mut topology = Topology {
+        name,
+        fabric: entry.fabric,
+        congestion_control,
+        hosts,
+        switches,
+        links: Vec::new(),
+    };
+    for link in &entry.link {
+        let checked = check_link(&source, &topology, link)?;
+        topology.links.push(checked);
+    }
+    check_trees(&source, &topology, &entry)?;
+    if address::segments(&topology).into_iter().max().unwrap_or(0) > SEGMENTS_MAX {
+        let problem =
+            format!("more than {SEGMENTS_MAX} separate segments; join links through switches");
+        return Err(source.wrong(0..0, "link", problem));
+    }
+    if topology.fabric == FabricChoice::Kernel && !topology.fits_kernel() {
+        let problem = "`kernel` carries no delay, jitter, re-ordering or shared buffer; write \"auto\" or \"emulator\"";
+        let at = text.find("fabric").unwrap_or(0);
+        return Err(source.wrong(at..at, "fabric", problem.to_owned()));
+    }
+    Ok(topology)
+}
+
+/// Checks one `[[link]]` against the hosts, the switches and the links before it.
+fn check_link(
+    source: &Source<'_>,
+    topology: &Topology,
+    link: &LinkEntry,
+) -> Result<Link, TopologyError> {
+    let [a, b] = link.between.get_ref().as_slice() else {
+        let problem = format!(
+            "{} ends; a link has two, such as [\"h1:eth1\", \"s1\"]",
+            link.between.get_ref().len()
+        );
+        return Err(source.wrong(link.between.span(), "between", problem));
+    };
+    let mut addresses = match (&link.address, &link.addresses) {
+        (Some(_), Some(both)) => {
+            let problem = "both `address` and `addresses`; write one of them".to_owned();
+            return Err(source.wrong(both.span(), "addresses", problem));
+        }
+        (Some(one), None) => vec![source.address(one)?],
+        (None, Some(many)) => many
+            .get_ref()
+            .iter()
+            .map(|one| source.address(one))
+            .collect::<Result<_, _>>()?,
+        (None, None) => Vec::new(),
+    }
+    .into_iter();
+    let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
+        match check_end(source, topology, text)? {
+            (Place::Host(host), device) => Ok(End::Nic(Nic {
+                host,
+                device,
+                address: addresses.next(),
+                queue: link.nic_queue.unwrap_or_default(),
+                rx_coalesce: link.rx_coalesce.unwrap_or_default(),
+                gro: link
+                    .gro
+                    .unwrap_or(link.rx_coalesce.unwrap_or_default() > Delay::ZERO),
+                gso_max_segs: link.gso_max_segs,
+            })),
+            (Place::Switch(switch), _) => Ok(End::Port(switch)),
+        }
+    };
+    let ends = [end(a)?, end(b)?];
+    let mtu = link.mtu.as_ref().map_or(1500, |mtu| *mtu.get_ref());
+    if !(68..=9216).contains(&mtu) {
+        let span = link.mtu.as_ref().map_or(0..0, Spanned::span);
+        let problem = format!("{mtu} is not an MTU; use 68 (RFC 791) to 9216");
+        return Err(source.wrong(span, "mtu", problem));
+    }
+    if ends[0] == ends[1]
+        || matches!((&ends[0], &ends[1]), (End::Nic(x), End::Nic(y)) if x.host == y.host)
+    {
+        let problem = format!(
+            "`{}` and `{}` are the same place; join two",
+            a.get_ref(),
+            b.get_ref()
+        );
+        return Err(source.wrong(link.between.span(), "between", problem));
+    }
+    Ok(Link {
+        ends,
+        rate: link.rate,
+        delay: link.delay,
+        port_queue: link.port_queue,
+        mtu,
+        faults: Faults {
+            loss: link.loss,
+            burst_loss: link.burst_loss,
+            corrupt: link.corrupt,
+            duplicate: link.duplicate,
+            reorder: link.reorder,
+            reorder_delay: link.reorder_delay,
+            jitter: link.jitter,
+        },
+    })
+}
+
+enum Place {
+    Host(usize),
+    Switch(usize),
+}
+
+/// Resolves `h1:eth1` or `s1`.
+fn check_end(
+    source: &Source<'_>,
+    topology: &Topology,
+    end: &Spanned<String>,
+) -> Result<(Place, String), TopologyError> {
+    let text = end.get_ref();
+    let wrong = |problem: String| Err(source.wrong(end.span(), "between", problem));
+    let suggest = |name: &str, known: Vec<&str>| {
+        nearest(name, known).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
+    };
+    let host_names = || {
+        topology
+            .hosts
+            .iter()
+            .map(|host| host.name.as_str())
+            .collect::<Vec<_>>()
+    };
+    let Some((name, device)) = text.split_once(':') else {
+        let position = topology
+            .switches
+            .iter()
+            .position(|switch| switch.name == *text);
+        return match position {
+            Some(switch) => Ok((Place::Switch(switch), String::new())),
+            None if topology.host(text).is_some() => wrong(format!(
+                "`{text}` is a host; name its NIC too, as `{text}:eth1`"
+            )),
+            None => {
+                let known = topology
+                    .switches
+                    .iter()
+                    .map(|switch| switch.name.as_str())
+                    .collect();
+                wrong(format!("no switch `{text}`{}", suggest(text, known)))
+            }
+        };
+    };
+    let Some(host) = topology.host(name) else {
+        return wrong(format!("no host `{name}`{}", suggest(name, host_names())));
+    };
+    let sound = !device.is_empty()
+        && device.len() <= 15
+        && device != "lo"
+        && device
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
+    if !sound {
+        return wrong(format!(
+            "`{device}` is not a device name; use 1 to 15 letters and digits, such as `eth1`"
+        ));
+    }
+    if topology.nic(text).is_some() {
+        return wrong(format!(
+            "`{text}` already has a link; give this one another device name"
+        ));
+    }
+    Ok((Place::Host(host), device.to_owned()))
+}
+
+/// Switches must form trees: there is no spanning-tree protocol, so a loop would flood for ever.
+fn check_trees(
+    source: &Source<'_>,
+    topology: &Topology,
+    entry: &File,
+) -> Result<(), TopologyError> {
+    let mut group: Vec<usize> = (0..topology.switches.len()).collect();
+    for (link, written) in topology.links.iter().zip(&entry.link) {
+        let [End::Port(a), End::Port(b)] = link.ends else {
+            continue;
+        };
+        let (from, to) = (group[a], group[b]);
+        if from == to {
+            let problem = format!(
+                "joining `{}` and `{}` closes a loop of switches; remove one link of the loop",
+                topology.switches[a].name, topology.switches[b].name
+            );
+            return Err(source.wrong(written.between.span(), "between", problem));
+        }
+        group
+            .iter_mut()
+            .filter(|g| **g == from)
+            .for_each(|g| *g = to);
+    }
+    Ok(())
+}

@@ -1,0 +1,407 @@
+//! Rates, times, sizes and probabilities as a topology file writes them.
+//!
+//! Each is a newtype over one unit, so that no function takes a bare number whose unit the caller
+//! must guess. Bits are for rates only; everything that is stored is bytes.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::fmt;
+use std::str::FromStr;
+
+/// A quantity that could not be read: what it was for, what was written, what would be right.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{value}` is not a {kind}; write {right}")]
+pub struct QuantityError {
+    /// What was to be read (`rate`, `time`, …).
+    pub kind: &'static str,
+    /// What was written.
+    pub value: String,
+    /// What would have been right.
+    pub right: &'static str,
+}
+
+/// Splits `12.5Mbit` into its number and its unit.
+fn split(text: &str) -> Option<(f64, &str)> {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    Some((number, text[end..].trim()))
+}
+
+/// Scales by the first unit of `units` that matches, without regard to case.
+fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
+    let (number, unit) = split(text)?;
+    let scale = units
+        .iter()
+        .find(|(name, _)| name.eq_ignore_ascii_case(unit))?
+        .1;
+    let value = (number * scale).round();
+    (value >= 0.0 && value < u64::MAX as f64).then_some(value as u64)
+}
+
+/// The largest unit of `units` (ascending) that divides `value`, for printing.
+fn display(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let (unit, scale) = units
+        .iter()
+        .rev()
+        .find(|(_, scale)| value >= *scale && value.is_multiple_of(*scale))
+        .copied()
+        .unwrap_or(units[0]);
+    write!(f, "{}{unit}", value / scale)
+}
+
+/// A link's rate on the wire, preamble and inter-frame gap included, in bits a second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rate(u64);
+
+impl Rate {
+    /// A rate of `bps` bits a second; zero is no rate.
+    pub const fn from_bps(bps: u64) -> Option<Self> {
+        if bps == 0 { None } else { Some(Self(bps)) }
+    }
+
+    /// Bits a second.
+    pub const fn bps(self) -> u64 {
+        self.0
+    }
+
+    /// How long `bytes` occupy the wire, in nanoseconds, rounded up.
+    pub const fn time_ns(self, bytes: u64) -> u64 {
+        ((bytes as u128 * 8 * 1_000_000_000).div_ceil(self.0 as u128)) as u64
+    }
+}
+
+impl FromStr for Rate {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let units = [
+            ("bit", 1.0),
+            ("kbit", 1e3),
+            ("Mbit", 1e6),
+            ("Gbit", 1e9),
+            ("Tbit", 1e12),
+        ];
+        scaled(text, &units)
+            .and_then(Self::from_bps)
+            .ok_or(QuantityError {
+                kind: "rate",
+                value: text.to_owned(),
+                right: "a positive number with bit, kbit, Mbit or Gbit (a second), such as `1Gbit`",
+            })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(
+            self.0,
+            &[
+                ("bit", 1),
+                ("kbit", 1_000),
+                ("Mbit", 1_000_000),
+                ("Gbit", 1_000_000_000),
+            ],
+            f,
+        )
+    }
+}
+
+/// A span of time, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Delay(u64);
+
+impl Delay {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+
+    /// A span of `ns` nanoseconds.
+    pub const fn from_ns(ns: u64) -> Self {
+        Self(ns)
+    }
+
+    /// Nanoseconds.
+    pub const fn ns(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Delay {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        if text.trim() == "0" {
+            return Ok(Self(0));
+        }
+        scaled(text, &[("ns", 1.0), ("us", 1e3), ("ms", 1e6), ("s", 1e9)])
+            .map(Self)
+            .ok_or(QuantityError {
+                kind: "time",
+                value: text.to_owned(),
+                right: "a number with ns, us, ms or s, such as `50us`, or `0`",
+            })
+    }
+}
+
+impl fmt::Display for Delay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(
+            self.0,
+            &[
+                ("ns", 1),
+                ("us", 1_000),
+                ("ms", 1_000_000),
+                ("s", 1_000_000_000),
+            ],
+            f,
+        )
+    }
+}
+
+/// A size in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Bytes(u64);
+
+impl Bytes {
+    /// A size of `bytes` bytes.
+    pub const fn new(bytes: u64) -> Self {
+        Self(bytes)
+    }
+
+    /// Bytes.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let units = [
+            ("B", 1.0),
+            ("KB", 1e3),
+            ("MB", 1e6),
+            ("GB", 1e9),
+            ("KiB", 1024.0),
+            ("MiB", 1_048_576.0),
+            ("GiB", 1_073_741_824.0),
+        ];
+        scaled(text, &units).map(Self).ok_or(QuantityError {
+            kind: "size",
+            value: text.to_owned(),
+            right: "a number with B, KB, KiB, MB or MiB, such as `128KiB`",
+        })
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        display(
+            self.0,
+            &[("B", 1), ("KB", 1000), ("KiB", 1024), ("MiB", 1_048_576)],
+            f,
+        )
+    }
+}
+
+/// The transmit queue of a NIC: real ones count descriptors, so packets are the usual unit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum NicQueue {
+    /// So many packets.
+    Packets(u32),
+    /// So many bytes.
+    Bytes(u64),
+}
+
+impl Default for NicQueue {
+    /// Linux's default `txqueuelen` of an Ethernet device.
+    fn default() -> Self {
+        Self::Packets(1000)
+    }
+}
+
+impl FromStr for NicQueue {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let count = text
+            .trim()
+            .trim_end_matches("packets")
+            .trim_end_matches('p')
+            .trim();
+        if let Ok(packets) = count.parse::<u32>() {
+            if packets > 0 {
+                return Ok(Self::Packets(packets));
+            }
+        } else if let Ok(bytes) = text.parse::<Bytes>() {
+            if bytes.get() > 0 {
+                return Ok(Self::Bytes(bytes.get()));
+            }
+        }
+        Err(QuantityError {
+            kind: "NIC queue",
+            value: text.to_owned(),
+            right: "a positive number of packets, such as `1000`, or a size, such as `150KB`",
+        })
+    }
+}
+
+impl fmt::Display for NicQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Packets(packets) => write!(f, "{packets}"),
+            Self::Bytes(bytes) => Bytes(*bytes).fmt(f),
+        }
+    }
+}
+
+/// A probability, 0 to 1.
+#[derive(Debug, Clone, Copy, Default, PartialEq, PartialOrd)]
+pub struct Probability(f64);
+
+impl Probability {
+    /// Never.
+    pub const ZERO: Self = Self(0.0);
+
+    /// `p`, if it is a probability.
+    pub fn new(p: f64) -> Option<Self> {
+        (0.0..=1.0).contains(&p).then_some(Self(p))
+    }
+
+    /// The number, 0 to 1.
+    pub const fn get(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Probability {
+    type Err = QuantityError;
+    fn from_str(text: &str) -> Result<Self, QuantityError> {
+        let (number, scale) = match text.trim().strip_suffix('%') {
+            Some(number) => (number.trim(), 0.01),
+            None => (text.trim(), 1.0),
+        };
+        number
+            .parse()
+            .ok()
+            .and_then(|p: f64| Self::new(p * scale))
+            .ok_or(QuantityError {
+                kind: "probability",
+                value: text.to_owned(),
+                right: "a number from 0 to 1, such as `0.01`, or a percentage, such as `1%`",
+            })
+    }
+}
+
+impl fmt::Display for Probability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Accepts what a quantity is written as: a string, or a bare number.
+struct Written<T>(std::marker::PhantomData<T>);
+
+impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Written<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a quantity with its unit, as a string")
+    }
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        text.parse().map_err(E::custom)
+    }
+    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<T, E> {
+        self.visit_str(&number.to_string())
+    }
+}
+
+macro_rules! as_text {
+    ($($quantity:ty),*) => {$(
+        impl<'de> Deserialize<'de> for $quantity {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                from.deserialize_any(Written(std::marker::PhantomData))
+            }
+        }
+        impl Serialize for $quantity {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_str(self)
+            }
+        }
+    )*};
+}
+as_text!(Rate, Delay, Bytes, NicQueue, Probability);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate__decimal_units__are_bits_a_second() {
+        assert_eq!("1Gbit".parse::<Rate>().unwrap().bps(), 1_000_000_000);
+        assert_eq!("12.5mbit".parse::<Rate>().unwrap().bps(), 12_500_000);
+        assert_eq!("1Gbit".parse::<Rate>().unwrap().time_ns(1538), 12_304);
+    }
+
+    #[test]
+    fn rate__zero_bytes_or_nonsense__is_refused_with_what_is_right() {
+        for wrong in ["0Gbit", "1Gb", "fast", "1 GB", ""] {
+            let error = wrong.parse::<Rate>().unwrap_err();
+            assert!(error.to_string().contains("such as `1Gbit`"), "{error}");
+        }
+    }
+
+    #[test]
+    fn bytes__kb_and_kib__differ() {
+        assert_eq!("128KiB".parse::<Bytes>().unwrap().get(), 131_072);
+        assert_eq!("128KB".parse::<Bytes>().unwrap().get(), 128_000);
+    }
+
+    #[test]
+    fn delay__units__reach_from_ns_to_s() {
+        for (text, ns) in [
+            ("0", 0),
+            ("50us", 50_000),
+            ("1.5ms", 1_500_000),
+            ("2s", 2_000_000_000),
+        ] {
+            assert_eq!(text.parse::<Delay>().unwrap().ns(), ns);
+        }
+        assert!("50".parse::<Delay>().is_err());
+    }
+
+    #[test]
+    fn nic_queue__bare_number__is_packets() {
+        assert_eq!("30".parse::<NicQueue>().unwrap(), NicQueue::Packets(30));
+        assert_eq!(
+            "150KB".parse::<NicQueue>().unwrap(),
+            NicQueue::Bytes(150_000)
+        );
+        assert!("0".parse::<NicQueue>().is_err());
+    }
+
+    #[test]
+    fn probability__outside_zero_to_one__is_refused() {
+        assert_eq!("1%".parse::<Probability>().unwrap().get(), 0.01);
+        assert!("1.5".parse::<Probability>().is_err());
+        assert!("-0.1".parse::<Probability>().is_err());
+        assert!("NaN".parse::<Probability>().is_err());
+    }
+
+    #[test]
+    fn display__of_every_quantity__reads_back_the_same() {
+        for text in ["1Gbit", "1500kbit", "7bit"] {
+            let rate: Rate = text.parse().unwrap();
+            assert_eq!(rate.to_string().parse::<Rate>().unwrap(), rate);
+        }
+        for bytes in [0, 1, 1024, 128_000, 131_072] {
+            assert_eq!(
+                Bytes(bytes).to_string().parse::<Bytes>().unwrap(),
+                Bytes(bytes)
+            );
+        }
+    }
+}
