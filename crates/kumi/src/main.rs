@@ -1,7 +1,6 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
 #![forbid(unsafe_code)]
 
-#[allow(dead_code)]
 mod bench;
 mod lab;
 mod link;
@@ -25,6 +24,9 @@ enum Command {
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
     Bench(bench::Args),
+    /// The ends of the bench's workloads.
+    #[command(hide = true)]
+    Workload(bench::workload::Args),
 }
 
 /// Exit status for a mistake in a command line, a configuration or a topology.
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Workload(args) => bench::workload::run(args),
     };
     match outcome {
         Ok(code) => code,

@@ -7,8 +7,9 @@ use super::outcome::Op;
 
 /// Student's t for a one-sided 95 % interval, by degrees of freedom from 1; beyond the table the
 /// normal distribution's 1.645 is close enough.
-const STUDENT_T: [f64; 10] =
-    [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812];
+const STUDENT_T: [f64; 10] = [
+    6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
+];
 
 /// The lower bound of the mean for a target that must be reached, the upper one for a target that
 /// must not be passed. A single value is its own bound: `--quick` runs prove little, and say so by
@@ -19,7 +20,11 @@ pub fn bound(values: &[f64], op: Op) -> f64 {
     if count < 2 {
         return mean;
     }
-    let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1) as f64;
+    let variance = values
+        .iter()
+        .map(|value| (value - mean).powi(2))
+        .sum::<f64>()
+        / (count - 1) as f64;
     let t = STUDENT_T.get(count - 2).copied().unwrap_or(1.645);
     let half_width = t * (variance / count as f64).sqrt();
     match op {
@@ -42,7 +47,11 @@ pub fn median(values: &[f64]) -> f64 {
 
 /// The value that misses the target by most.
 pub fn worst(values: &[f64], op: Op) -> f64 {
-    let pick = if op == Op::AtLeast { f64::min } else { f64::max };
+    let pick = if op == Op::AtLeast {
+        f64::min
+    } else {
+        f64::max
+    };
     values.iter().copied().reduce(pick).unwrap_or(f64::NAN)
 }
 

@@ -11,7 +11,14 @@ use std::collections::BTreeSet;
 pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
     plan.targets
         .iter()
-        .map(|target| Check::new(&target.name, value(target, samples), target.op, target.value))
+        .map(|target| {
+            Check::new(
+                &target.name,
+                value(target, samples),
+                target.op,
+                target.value,
+            )
+        })
         .collect()
 }
 
@@ -47,19 +54,15 @@ fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
 
 /// One value a repetition: the figure, divided by its rival of the same repetition.
 fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f64> {
-    let of = |case: &str, variant: &str, repetition: Option<u32>| {
-        samples.iter().filter(move |sample| {
-            sample.case == case
-                && sample.variant.name() == variant
-                && sample.size_bytes == size_bytes
-                && repetition.is_none_or(|wanted| sample.repetition == wanted)
-        })
-    };
     let over_case = target.over_case.as_ref().unwrap_or(&target.case);
     let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
-    of(&target.case, target.variant.name(), None)
+    matching(samples, &target.case, target.variant.name(), size_bytes)
         .map(|sample| {
-            let figure = sample.figures.get(&target.figure).copied().unwrap_or(f64::NAN);
+            let figure = sample
+                .figures
+                .get(&target.figure)
+                .copied()
+                .unwrap_or(f64::NAN);
             if target.over.is_empty() {
                 return figure;
             }
@@ -68,7 +71,8 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
                 .iter()
                 .filter_map(|over| match over.strip_prefix("ceiling.") {
                     Some(kind) => sample.figures.get(&format!("ceiling_{kind}_bps")).copied(),
-                    None => of(over_case, over, Some(sample.repetition))
+                    None => matching(samples, over_case, over, size_bytes)
+                        .filter(|rival| rival.repetition == sample.repetition)
                         .find_map(|rival| rival.figures.get(over_figure).copied()),
                 })
                 .collect();
@@ -77,9 +81,24 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
         .collect()
 }
 
+fn matching<'a>(
+    samples: &'a [Sample],
+    case: &'a str,
+    variant: &'a str,
+    size_bytes: Option<u64>,
+) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().filter(move |sample| {
+        sample.case == case && sample.variant.name() == variant && sample.size_bytes == size_bytes
+    })
+}
+
 /// The rival's best: the fastest rate, the shortest time.
 fn best(rivals: &[f64], figure: &str) -> f64 {
-    let op = if figure.ends_with("_bps") { Op::AtMost } else { Op::AtLeast };
+    let op = if figure.ends_with("_bps") {
+        Op::AtMost
+    } else {
+        Op::AtLeast
+    };
     worst(rivals, op)
 }
 
@@ -153,7 +172,10 @@ mod tests {
 
     #[test]
     fn judge__ceiling__is_the_samples_own() {
-        let checks = judge(&plan("median", "\"ceiling.plain\""), &[sample(Variant::Kumi, 0, 3.0)]);
+        let checks = judge(
+            &plan("median", "\"ceiling.plain\""),
+            &[sample(Variant::Kumi, 0, 3.0)],
+        );
         assert_eq!(checks[0].value, 0.75);
     }
 
@@ -161,7 +183,10 @@ mod tests {
     fn judge__target_without_samples__is_missed() {
         let checks = judge(&plan("bound", "\"single\""), &[]);
         assert!(checks[0].value.is_nan() && !checks[0].pass);
-        let unpaired = judge(&plan("bound", "\"single\""), &[sample(Variant::Kumi, 0, 3.0)]);
+        let unpaired = judge(
+            &plan("bound", "\"single\""),
+            &[sample(Variant::Kumi, 0, 3.0)],
+        );
         assert!(unpaired[0].value.is_nan() && !unpaired[0].pass);
     }
 }

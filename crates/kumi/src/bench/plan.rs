@@ -7,6 +7,7 @@ use super::outcome::Op;
 use super::variant::Variant;
 use super::workload::Workload;
 use crate::BadInput;
+use kumi_lab::topology::LinkChange;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -89,7 +90,7 @@ pub struct Event {
     /// The end whose link changes, as `h2:eth2`.
     pub link: String,
     /// What changes, in the lab's words: `{ carrier = false }`, `{ faults = { loss = 0.01 } }`.
-    pub change: toml::Table,
+    pub change: LinkChange,
     /// How often it happens again, in turn with its reverse, every `every_s`.
     #[serde(default)]
     pub again: Option<Again>,
@@ -102,7 +103,7 @@ pub struct Again {
     /// Seconds between a change and its reverse.
     pub every_s: f64,
     /// The change in between.
-    pub reverse: toml::Table,
+    pub reverse: LinkChange,
     /// How many changes in all.
     pub count: u32,
 }
@@ -176,7 +177,10 @@ impl Plan {
         let path = Self::path(bench, name);
         let text = std::fs::read_to_string(&path).map_err(|error| {
             let known = Self::names(bench).unwrap_or_default().join(", ");
-            BadInput(format!("no plan `{name}`: {}: {error}; there are: {known}", path.display()))
+            BadInput(format!(
+                "no plan `{name}`: {}: {error}; there are: {known}",
+                path.display()
+            ))
         })?;
         Ok(Self::parse(&path.display().to_string(), &text)?)
     }
@@ -202,50 +206,110 @@ impl Plan {
     pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
         let plan: Self =
             toml::from_str(text).map_err(|error| BadInput(format!("{file}: {error}")))?;
-        plan.check().map_err(|problem| BadInput(format!("{file}: {problem}")))?;
+        plan.check()
+            .map_err(|problem| BadInput(format!("{file}: {problem}")))?;
         Ok(plan)
     }
 
     /// The variants that `case` runs.
     pub fn variants_of<'a>(&'a self, case: &'a Case) -> &'a [Variant] {
-        if case.variants.is_empty() { &self.variants } else { &case.variants }
+        if case.variants.is_empty() {
+            &self.variants
+        } else {
+            &case.variants
+        }
+    }
+
+    /// The topologies of the cases that run, each once, in the order of the cases.
+    pub fn topologies(&self, quick: bool) -> Vec<&str> {
+        let mut topologies = Vec::new();
+        for case in self.cases.iter().filter(|case| !(quick && case.slow)) {
+            let topology = self.topology_of(case);
+            if !topologies.contains(&topology) {
+                topologies.push(topology);
+            }
+        }
+        topologies
+    }
+
+    /// The cases that run on `topology`.
+    pub fn cases_on(&self, topology: &str, quick: bool) -> impl Iterator<Item = &Case> {
+        self.cases
+            .iter()
+            .filter(move |case| self.topology_of(case) == topology && !(quick && case.slow))
+    }
+
+    fn topology_of<'a>(&'a self, case: &'a Case) -> &'a str {
+        case.topology
+            .as_deref()
+            .or(self.topology.as_deref())
+            .unwrap_or_default()
     }
 
     fn check(&self) -> Result<(), String> {
         let mut names = BTreeSet::new();
         for case in &self.cases {
             if !names.insert(case.name.as_str()) {
-                return Err(format!("case `{}` is there twice; give each its own name", case.name));
+                return Err(format!(
+                    "case `{}` is there twice; give each its own name",
+                    case.name
+                ));
             }
             if self.variants_of(case).is_empty() {
-                return Err(format!("case `{}`: no variants here nor in the plan", case.name));
+                return Err(format!(
+                    "case `{}`: no variants here nor in the plan",
+                    case.name
+                ));
             }
             if case.topology.is_none() && self.topology.is_none() {
-                return Err(format!("case `{}`: no topology here nor in the plan", case.name));
+                return Err(format!(
+                    "case `{}`: no topology here nor in the plan",
+                    case.name
+                ));
             }
         }
-        self.targets.iter().try_for_each(|target| self.check_target(target))
+        self.targets
+            .iter()
+            .try_for_each(|target| self.check_target(target))
     }
 
     fn check_target(&self, target: &Target) -> Result<(), String> {
         let name = &target.name;
         let case_named = |wanted: &str| {
-            self.cases.iter().find(|case| case.name == wanted).ok_or_else(|| {
-                let known: Vec<&str> = self.cases.iter().map(|case| case.name.as_str()).collect();
-                format!("target `{name}`: no case `{wanted}`; there are: {}", known.join(", "))
-            })
+            self.cases
+                .iter()
+                .find(|case| case.name == wanted)
+                .ok_or_else(|| {
+                    let known: Vec<&str> =
+                        self.cases.iter().map(|case| case.name.as_str()).collect();
+                    format!(
+                        "target `{name}`: no case `{wanted}`; there are: {}",
+                        known.join(", ")
+                    )
+                })
         };
         let case = case_named(&target.case)?;
         if !self.variants_of(case).contains(&target.variant) {
             let variant = target.variant;
-            return Err(format!("target `{name}`: case `{}` does not run `{variant}`", case.name));
+            return Err(format!(
+                "target `{name}`: case `{}` does not run `{variant}`",
+                case.name
+            ));
         }
         let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;
-        for over in target.over.iter().filter(|over| !over.starts_with("ceiling.")) {
-            let variant: Variant = over.parse().map_err(|error| format!("target `{name}`: {error}"))?;
+        for over in target
+            .over
+            .iter()
+            .filter(|over| !over.starts_with("ceiling."))
+        {
+            let variant: Variant = over
+                .parse()
+                .map_err(|error| format!("target `{name}`: {error}"))?;
             if !self.variants_of(over_case).contains(&variant) {
                 let case = &over_case.name;
-                return Err(format!("target `{name}`: case `{case}` does not run `{variant}`"));
+                return Err(format!(
+                    "target `{name}`: case `{case}` does not run `{variant}`"
+                ));
             }
         }
         Ok(())
@@ -293,7 +357,9 @@ mod tests {
 
     #[test]
     fn plan__target_of_an_absent_case_or_variant__is_refused() {
-        assert!(problem(&PLAN.replace("case = \"tcp\"", "case = \"udp\"")).contains("no case `udp`"));
+        assert!(
+            problem(&PLAN.replace("case = \"tcp\"", "case = \"udp\"")).contains("no case `udp`")
+        );
         let text = PLAN.replace("over = [\"single\"]", "over = [\"mptcp\"]");
         assert!(problem(&text).contains("does not run `mptcp`"));
     }

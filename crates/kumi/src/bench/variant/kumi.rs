@@ -1,0 +1,111 @@
+//! The multilink device, by its own command line: what a user would type.
+
+use super::{Running, Variant};
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The device's name on every host.
+const DEVICE: &str = "kumi0";
+
+/// Peers find each other by multicast within a second; a busy machine may take longer.
+const PEER_UP_MAX: Duration = Duration::from_secs(10);
+
+/// How often a host is asked whether its peer is up.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Brings the device up on every host and waits until they see each other.
+pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
+    let hosts = running.hosts.names().to_vec();
+    let kumi = running.hosts.kumi().to_string();
+    let key = cluster_key(running, &kumi)?;
+    for (position, host) in hosts.iter().enumerate() {
+        let over = links(running, host).join(",");
+        let address = format!("10.77.0.{}/24", position + 1);
+        let key = running.put(host, "cluster.key", &key)?;
+        let mut up = vec![
+            &*kumi,
+            "link",
+            "up",
+            DEVICE,
+            "--over",
+            &over,
+            "--address",
+            &address,
+        ];
+        up.extend(["--key", &key]);
+        up.extend_from_slice(options(running.variant));
+        running.act(host, &up, &[&kumi, "link", "down", DEVICE])?;
+    }
+    for host in &hosts {
+        await_peers(running, &kumi, host, hosts.len() - 1)?;
+    }
+    running.server_address = "10.77.0.2".into();
+    running.device = DEVICE.into();
+    running.framing = shown(running, &kumi, &hosts[0])?["framing"].as_f64();
+    Ok(())
+}
+
+/// The device's state as `kumi link show -j` on `host` gives it.
+pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Value> {
+    let text = running
+        .hosts
+        .run(host, &[kumi, "link", "show", DEVICE, "-j"])?;
+    let shown: Value = serde_json::from_str(&text).context("`kumi link show -j` is not JSON")?;
+    Ok(match shown {
+        Value::Array(mut devices) if !devices.is_empty() => devices.remove(0),
+        other => other,
+    })
+}
+
+fn links(running: &Running<'_>, host: &str) -> Vec<String> {
+    let count = if running.variant == Variant::KumiOneLink {
+        1
+    } else {
+        usize::MAX
+    };
+    running
+        .hosts
+        .devices(host)
+        .into_iter()
+        .take(count)
+        .collect()
+}
+
+fn options(variant: Variant) -> &'static [&'static str] {
+    match variant {
+        Variant::Ri2n => &["--preset", "ri2n"],
+        Variant::KumiPlain => &["--plain"],
+        Variant::KumiBusyPoll => &["--busy-poll"],
+        _ => &[],
+    }
+}
+
+/// A fresh key, made on the first host.
+fn cluster_key(running: &mut Running<'_>, kumi: &str) -> anyhow::Result<Vec<u8>> {
+    let host = running.client().to_string();
+    // `keygen` does not overwrite: it gets a name in a folder that exists.
+    let place = running.put(&host, "place", b"")?;
+    let path = format!("{place}.key");
+    running.hosts.run(&host, &[kumi, "link", "keygen", &path])?;
+    Ok(running.hosts.run(&host, &["cat", &path])?.into_bytes())
+}
+
+fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PEER_UP_MAX;
+    loop {
+        let state = shown(running, kumi, host)?;
+        let all = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
+        let up = all.iter().filter(|peer| peer["state"] == "up").count();
+        if up >= peers {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "{host}: {up} of {peers} peers up after {} s: {state}",
+                PEER_UP_MAX.as_secs()
+            );
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}
