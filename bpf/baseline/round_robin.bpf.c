@@ -20,7 +20,8 @@
 
 #define WIRE_OVERHEAD_BYTES 24 /* preamble 8, FCS 4, inter-frame gap 12: IEEE 802.3 */
 
-static const __u32 ifindices[LINKS] = { LINK_IFINDICES };
+/* volatile: else the compiler folds it into a section (.rodata.cst8) that libbpf does not know. */
+static const volatile __u32 ifindices[LINKS] = { LINK_IFINDICES };
 
 /* Shared by all CPUs. Lost updates between CPUs only blur the pattern, so nothing is atomic. */
 static volatile __u64 packets;

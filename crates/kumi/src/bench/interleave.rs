@@ -82,26 +82,13 @@ fn run_variant(
     variant: Variant,
     pace: Pace,
 ) -> anyhow::Result<Vec<Measured>> {
-    let running = Running::start(hosts, variant).context("setting it up")?;
-    let context = Context {
-        running: &running,
-        events: &case.events,
-        windows: &case.windows,
-        quick: pace.quick,
-    };
-    let measure = || -> anyhow::Result<Vec<Measured>> {
-        let mut measured = case.workload.measure(&context)?;
-        for one in &mut measured {
-            add_ceilings(&running, one);
-        }
-        Ok(measured)
-    };
+    let mut running = Running::start(hosts, variant).context("setting it up")?;
     let mut best: Option<Vec<Measured>> = None;
     for depth_bytes in variant.queue_depths_bytes(pace.quick) {
         if !running.set_queue_depth(*depth_bytes)? {
             break;
         }
-        let mut measured = measure()?;
+        let mut measured = measure(&running, case, pace)?;
         for one in &mut measured {
             one.figures
                 .insert("queue_bytes".into(), *depth_bytes as f64);
@@ -111,7 +98,21 @@ fn run_variant(
             None => measured,
         });
     }
-    best.map_or_else(measure, Ok)
+    best.map_or_else(|| measure(&running, case, pace), Ok)
+}
+
+fn measure(running: &Running<'_>, case: &Case, pace: Pace) -> anyhow::Result<Vec<Measured>> {
+    let context = Context {
+        running,
+        events: &case.events,
+        windows: &case.windows,
+        quick: pace.quick,
+    };
+    let mut measured = case.workload.measure(&context)?;
+    for one in &mut measured {
+        add_ceilings(running, one);
+    }
+    Ok(measured)
 }
 
 /// The better of two runs, message size by message size.

@@ -57,7 +57,7 @@ impl Manifest {
             commit: commit(),
             seed,
             hosts: hosts.kind(),
-            congestion_control: "cubic",
+            congestion_control: super::variant::CONGESTION_CONTROL,
             offloads: offloads(&ask(&["ethtool", "-k", &device])),
             programs: BTreeMap::from([
                 ("iperf3".into(), first_line(&ask(&["iperf3", "--version"]))),

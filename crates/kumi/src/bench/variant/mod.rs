@@ -3,6 +3,7 @@
 //! Each run of a variant sets it up on the hosts, and undoes what it did however the run ends, so
 //! that the next variant of the interleaved run finds the hosts as they were.
 
+mod congestion;
 mod kumi;
 mod mptcp;
 mod round_robin;
@@ -11,6 +12,9 @@ use super::hosts::Hosts;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+
+/// What every TCP socket of every plan uses: the default of the kernels that the device will meet.
+pub const CONGESTION_CONTROL: &str = "cubic";
 
 /// A way to use the links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -127,7 +131,6 @@ impl<'a> Running<'a> {
             undo: Vec::new(),
             files: Vec::new(),
         };
-        running.set_sysctl("net.ipv4.tcp_congestion_control", "cubic")?;
         // Otherwise a run inherits ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
@@ -137,6 +140,7 @@ impl<'a> Running<'a> {
             Variant::Mptcp => mptcp::start(&mut running)?,
             _ => kumi::start(&mut running)?,
         }
+        congestion::pin(&mut running, CONGESTION_CONTROL)?;
         Ok(running)
     }
 
@@ -192,33 +196,23 @@ impl<'a> Running<'a> {
         Ok(path)
     }
 
-    /// Sets the depth of the NICs' transmit queues, where a token bucket shapes them; false where
-    /// none does (a real NIC has the depth it has).
-    pub fn set_queue_depth(&self, depth_bytes: u64) -> anyhow::Result<bool> {
+    /// Sets the depth of the NICs' transmit queues until the variant ends, where a token bucket
+    /// shapes them; false where none does (a real NIC has the depth it has).
+    pub fn set_queue_depth(&mut self, depth_bytes: u64) -> anyhow::Result<bool> {
         let mut found = false;
-        for host in self.hosts.names() {
-            for device in self.hosts.devices(host) {
+        let limit = depth_bytes.to_string();
+        for host in self.hosts.names().to_vec() {
+            for device in self.hosts.devices(&host) {
                 let text = self
                     .hosts
-                    .run(host, &["tc", "qdisc", "show", "dev", &device])?;
+                    .run(&host, &["tc", "qdisc", "show", "dev", &device])?;
                 let Some(bucket) = mptcp::token_bucket(&text) else {
                     continue;
                 };
                 found = true;
-                let limit = depth_bytes.to_string();
-                let mut change = vec!["tc", "qdisc", "change", "dev", &device];
-                change.extend(bucket.place.iter().map(String::as_str));
-                let rest = [
-                    "tbf",
-                    "rate",
-                    &bucket.rate,
-                    "burst",
-                    &bucket.burst,
-                    "limit",
-                    &limit,
-                ];
-                change.extend(rest);
-                self.hosts.run(host, &change)?;
+                let [key, value] = &bucket.depth;
+                let deeper = bucket.change(&device, ["limit", &limit]);
+                self.act(&host, &deeper, &bucket.change(&device, [key, value]))?;
             }
         }
         Ok(found)

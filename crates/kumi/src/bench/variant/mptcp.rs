@@ -58,6 +58,26 @@ pub struct TokenBucket {
     pub rate: String,
     /// Its burst, in tc's notation.
     pub burst: String,
+    /// Its depth, as the words `limit BYTES` or `latency TIME`.
+    pub depth: [String; 2],
+}
+
+impl TokenBucket {
+    /// The command that gives it this depth on `device`.
+    pub fn change<'a>(&'a self, device: &'a str, depth: [&'a str; 2]) -> Vec<&'a str> {
+        let mut argv = vec!["tc", "qdisc", "change", "dev", device];
+        argv.extend(self.place.iter().map(String::as_str));
+        argv.extend([
+            "tbf",
+            "rate",
+            &self.rate,
+            "burst",
+            &self.burst,
+            depth[0],
+            depth[1],
+        ]);
+        argv
+    }
 }
 
 /// Finds the token bucket in what `tc qdisc show` prints. Its depth is the queue that a sender

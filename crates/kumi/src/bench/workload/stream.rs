@@ -5,6 +5,7 @@ use crate::bench::ceiling::ceilings;
 use crate::bench::counters::Counters;
 use crate::bench::hosts::background::Background;
 use crate::bench::sample::Figures;
+use crate::bench::variant::{CONGESTION_CONTROL, Variant};
 use anyhow::Context as _;
 use serde_json::Value;
 
@@ -88,7 +89,7 @@ impl Stream {
         match &rate {
             // The length fits an inner MTU of 1400: nothing may be fragmented.
             Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
-            None => argv.extend(["-C", "cubic"]),
+            None => argv.extend(["-C", CONGESTION_CONTROL]),
         }
         let text = running
             .hosts
@@ -99,7 +100,7 @@ impl Stream {
     fn udp_rate(&self, context: &Context<'_>) -> Option<f64> {
         let running = context.running;
         let rates = running.hosts.rates_bps();
-        let used = if running.variant == super::super::variant::Variant::Single {
+        let used = if running.variant == Variant::Single {
             1
         } else {
             rates.len()
@@ -155,6 +156,13 @@ fn goodput(report: &Value) -> anyhow::Result<Figures> {
         anyhow::bail!("iperf3: {error}");
     }
     let end = &report["end"];
+    let used = end["sender_tcp_congestion"]
+        .as_str()
+        .unwrap_or(CONGESTION_CONTROL);
+    anyhow::ensure!(
+        used == CONGESTION_CONTROL,
+        "the stream used {used}, not {CONGESTION_CONTROL}"
+    );
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let udp = end["sum"]["lost_percent"].as_f64();
     let mut figures = Figures::new();
