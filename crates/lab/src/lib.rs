@@ -1,6 +1,8 @@
 //! The lab: a cluster in a box, as one event model with two clocks.
 #![forbid(unsafe_code)]
 
+pub mod cluster;
 pub mod topology;
 
+pub use cluster::{Cluster, ClusterError, UpOptions};
 pub use topology::Topology;

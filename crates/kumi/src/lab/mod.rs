@@ -1,12 +1,67 @@
-//! `kumi lab`.
+//! `kumi lab`: a cluster in a box.
 
+mod exec;
+mod link;
+mod list;
+mod up;
+
+use crate::BadInput;
+use clap::Subcommand;
+use kumi_lab::ClusterError;
 use std::process::ExitCode;
 
 /// Arguments of `kumi lab`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Builds the lab that a topology file describes and keeps it in the background.
+    Up(up::Args),
+    /// Takes a lab down; nothing of it is left.
+    Down(list::DownArgs),
+    /// Lists the labs that are up.
+    Ls(list::LsArgs),
+    /// Runs a command in a host; its exit status is the command's.
+    Exec(exec::Args),
+    /// Opens a shell in a host.
+    Shell(exec::ShellArgs),
+    /// Changes a link while it runs.
+    Link(link::Args),
+    /// Starts a program in a host as rsh would; for mpirun's `plm_rsh_agent`.
+    #[command(hide = true)]
+    Rsh(exec::RshArgs),
+    /// Owns a lab; started by `up`.
+    #[command(hide = true)]
+    Supervise(up::Args),
+}
 
 /// Runs `kumi lab`.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("kumi lab is not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Up(args) => up::run(args),
+        Verb::Down(args) => list::down(args),
+        Verb::Ls(args) => list::ls(args),
+        Verb::Exec(args) => exec::exec(args),
+        Verb::Shell(args) => exec::shell(args),
+        Verb::Link(args) => link::run(args),
+        Verb::Rsh(args) => exec::rsh(args),
+        Verb::Supervise(args) => up::supervise(args),
+    }
+}
+
+/// A name that the user got wrong exits as a mistake in the input; the rest as a failure.
+fn worded(error: ClusterError) -> anyhow::Error {
+    match error {
+        ClusterError::NoSuchHost { .. }
+        | ClusterError::NoSuchNic { .. }
+        | ClusterError::NoSuchLab { .. }
+        | ClusterError::NoneUp
+        | ClusterError::SeveralUp { .. }
+        | ClusterError::NameTaken { .. } => BadInput(error.to_string()).into(),
+        _ => error.into(),
+    }
 }

@@ -1,0 +1,182 @@
+//! `kumi lab link set`: a running link changed.
+
+use super::worded;
+use crate::BadInput;
+use clap::Subcommand;
+use kumi_lab::cluster::Roster;
+use kumi_lab::cluster::control::{Client, Request};
+use kumi_lab::topology::{Direction, Faults, LinkChange, Probability, nearest};
+use std::process::ExitCode;
+
+/// Arguments of `kumi lab link`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Changes a link: rate R, delay T, loss P, corrupt P, duplicate P, reorder P, jitter T,
+    /// blackhole [tx|rx|both], down, up, heal.
+    Set {
+        /// Name of the lab; may be left out when only one is up.
+        #[arg(long, env = "KUMI_LAB")]
+        lab: Option<String>,
+        /// A NIC as `h1:eth1`, or two switches as `s1:s2`.
+        link: String,
+        /// What to change, each word with its value.
+        #[arg(required = true)]
+        change: Vec<String>,
+    },
+}
+
+/// Runs `kumi lab link`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let Verb::Set { lab, link, change } = args.verb;
+    let change = parse(&change).map_err(BadInput)?;
+    let roster = Roster::find(lab.as_deref()).map_err(worded)?;
+    let answer = Client::connect(&roster)?.ask(&Request::SetLink { link, change })?;
+    answer.map_err(BadInput)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Reads `loss 1% delay 5ms dir rx`.
+fn parse(words: &[String]) -> Result<LinkChange, String> {
+    const KNOWN: [&str; 13] = [
+        "rate",
+        "delay",
+        "loss",
+        "corrupt",
+        "duplicate",
+        "reorder",
+        "reorder_delay",
+        "jitter",
+        "dir",
+        "blackhole",
+        "down",
+        "up",
+        "heal",
+    ];
+    let mut change = LinkChange::default();
+    let mut faults: Option<Faults> = None;
+    let mut words = words.iter().map(String::as_str).peekable();
+    while let Some(key) = words.next() {
+        match key {
+            "up" => change.carrier = Some(true),
+            "down" => change.carrier = Some(false),
+            "heal" => {
+                change.blackhole = Some(false);
+                change.carrier = Some(true);
+                faults = Some(Faults::default());
+            }
+            "blackhole" => {
+                change.blackhole = Some(true);
+                if let Some(Ok(direction)) = words.peek().map(|word| direction(word)) {
+                    change.direction = direction;
+                    words.next();
+                }
+            }
+            _ if !KNOWN.contains(&key) => {
+                let hint = nearest(key, KNOWN)
+                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                return Err(format!(
+                    "link set: `{key}` is not known{hint} (known: {})",
+                    KNOWN.join(", ")
+                ));
+            }
+            _ => {
+                let value = words
+                    .next()
+                    .ok_or(format!("link set: {key}: no value; write `{key} VALUE`"))?;
+                let wrong =
+                    |error: kumi_lab::topology::QuantityError| format!("link set: {key}: {error}");
+                let set: &mut Faults = faults.get_or_insert_default();
+                let p = || value.parse::<Probability>().map_err(wrong);
+                match key {
+                    "loss" => set.loss = p()?,
+                    "corrupt" => set.corrupt = p()?,
+                    "duplicate" => set.duplicate = p()?,
+                    "reorder" => set.reorder = p()?,
+                    "reorder_delay" => set.reorder_delay = value.parse().map_err(wrong)?,
+                    "jitter" => set.jitter = value.parse().map_err(wrong)?,
+                    _ => {
+                        // These are no faults: leave the faults as they were.
+                        if *set == Faults::default() {
+                            faults = None;
+                        }
+                        match key {
+                            "rate" => change.rate = Some(value.parse().map_err(wrong)?),
+                            "delay" => change.delay = Some(value.parse().map_err(wrong)?),
+                            _ => {
+                                change.direction = direction(value)
+                                    .map_err(|error| format!("link set: dir: {error}"))?
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    change.faults = faults;
+    Ok(change)
+}
+
+fn direction(word: &str) -> Result<Direction, String> {
+    match word {
+        "tx" => Ok(Direction::Tx),
+        "rx" => Ok(Direction::Rx),
+        "both" => Ok(Direction::Both),
+        _ => Err(format!("`{word}` is not a direction; write tx, rx or both")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<LinkChange, String> {
+        parse(
+            &text
+                .split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    }
+
+    #[test]
+    fn link_set__several_words__make_one_change() {
+        let change = parsed("delay 5ms loss 1% dir rx").unwrap();
+        assert_eq!(change.delay.unwrap().ns(), 5_000_000);
+        assert_eq!(change.faults.unwrap().loss.get(), 0.01);
+        assert_eq!(change.direction, Direction::Rx);
+    }
+
+    #[test]
+    fn link_set__rate_alone__leaves_the_faults() {
+        assert_eq!(parsed("rate 1Gbit").unwrap().faults, None);
+        assert_eq!(parsed("loss 0").unwrap().faults, Some(Faults::default()));
+    }
+
+    #[test]
+    fn link_set__blackhole_with_direction__takes_it() {
+        assert_eq!(
+            parsed("blackhole tx").unwrap(),
+            LinkChange::blackhole(Direction::Tx)
+        );
+        assert_eq!(
+            parsed("blackhole").unwrap(),
+            LinkChange::blackhole(Direction::Both)
+        );
+    }
+
+    #[test]
+    fn link_set__mistyped_word__suggests_the_nearest() {
+        assert!(
+            parsed("los 1%")
+                .unwrap_err()
+                .contains("did you mean `loss`?")
+        );
+        assert!(parsed("loss 2").unwrap_err().contains("such as `0.01`"));
+    }
+}

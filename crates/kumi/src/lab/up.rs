@@ -1,0 +1,189 @@
+//! `kumi lab up`.
+
+use super::worded;
+use crate::BadInput;
+use anyhow::Context;
+use kumi_lab::cluster::control::{Answer, Client, Request};
+use kumi_lab::cluster::supervisor::{self, Signals};
+use kumi_lab::cluster::{self, Roster};
+use kumi_lab::topology::FabricChoice;
+use kumi_lab::{Cluster, Topology, UpOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+/// Arguments of `kumi lab up`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Topology file.
+    file: PathBuf,
+    /// Name of the lab, where it is not to be the topology's.
+    #[arg(long)]
+    name: Option<String>,
+    /// Fabric, where it is not to be the topology's: auto, kernel or emulator.
+    #[arg(long, value_parser = parse_fabric)]
+    fabric: Option<FabricChoice>,
+    /// Takes down a lab of the same name first.
+    #[arg(long)]
+    replace: bool,
+    /// Stays in the foreground; Ctrl-C takes the lab down.
+    #[arg(long)]
+    foreground: bool,
+    /// Prints the roster as JSON.
+    #[arg(short, long)]
+    json: bool,
+}
+
+fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
+    match text {
+        "auto" => Ok(FabricChoice::Auto),
+        "kernel" => Ok(FabricChoice::Kernel),
+        "emulator" => Ok(FabricChoice::Emulator),
+        _ => Err("write auto, kernel or emulator".to_owned()),
+    }
+}
+
+/// Reads the file and checks what can be checked without changing anything.
+fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
+    let topology = Topology::read(&args.file).map_err(|error| BadInput(error.to_string()))?;
+    if args.fabric == Some(FabricChoice::Kernel) && !topology.fits_kernel() {
+        let message = "--fabric: `kernel` carries no delay, jitter, re-ordering or shared buffer, which this topology has; leave it out or write `emulator`";
+        return Err(BadInput(message.to_owned()).into());
+    }
+    let name = args.name.clone().unwrap_or_else(|| topology.name.clone());
+    if name.is_empty() || name.contains('/') || name.starts_with('.') {
+        return Err(BadInput(format!(
+            "--name: `{name}` is not a name; use letters, digits and `-`"
+        ))
+        .into());
+    }
+    if cluster::living().map_err(worded)?.contains(&name) {
+        if !args.replace {
+            return Err(worded(kumi_lab::ClusterError::NameTaken { name }));
+        }
+        let roster = Roster::find(Some(&name)).map_err(worded)?;
+        Client::connect(&roster)?
+            .ask(&Request::Down)?
+            .map_err(anyhow::Error::msg)?;
+    }
+    Ok((
+        topology,
+        UpOptions {
+            name: Some(name),
+            fabric: args.fabric,
+        },
+    ))
+}
+
+/// Runs `kumi lab up`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let (topology, options) = prepare(&args)?;
+    if args.foreground {
+        let signals = Signals::block()?;
+        let cluster = Cluster::up(&topology, options).map_err(worded)?;
+        supervisor::serve(cluster, &signals, |cluster| {
+            show(&cluster.roster(), args.json);
+            println!("Ctrl-C takes it down.");
+            Ok(())
+        })?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["lab", "supervise"]).arg(&args.file);
+    if let Some(name) = &options.name {
+        command.args(["--name", name]);
+    }
+    if let Some(fabric) = args.fabric {
+        command.args(["--fabric", &format!("{fabric:?}").to_lowercase()]);
+    }
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .current_dir("/");
+    command.current_dir(std::env::current_dir()?);
+    kumi_sys::netns::new_session_on_exec(&mut command);
+    let mut child = command.spawn().context("starting the lab's supervisor")?;
+    let mut line = String::new();
+    if let Some(stdout) = child.stdout.take() {
+        BufReader::new(stdout).read_line(&mut line)?;
+    }
+    match serde_json::from_str(&line) {
+        Ok(Answer::Ok(roster)) => {
+            show(&serde_json::from_value(roster)?, args.json);
+            Ok(ExitCode::SUCCESS)
+        }
+        Ok(Answer::Error(sentence)) => anyhow::bail!(sentence),
+        Err(_) => anyhow::bail!(
+            "the lab's supervisor ended without a word; run it with --foreground to see why"
+        ),
+    }
+}
+
+/// Owns a lab in the background: says on standard output, in one line, whether it is up.
+pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
+    let outcome = (|| {
+        let signals = Signals::block()?;
+        let (topology, options) = prepare(&args)?;
+        let cluster = Cluster::up(&topology, options).map_err(worded)?;
+        supervisor::serve(cluster, &signals, |cluster| {
+            let answer = Answer::Ok(serde_json::to_value(cluster.roster())?);
+            // If nobody waits for this any more, `up` was interrupted: the write fails and the lab
+            // goes down again.
+            writeln!(std::io::stdout(), "{}", serde_json::to_string(&answer)?)?;
+            let null = std::fs::File::options().write(true).open("/dev/null")?;
+            nix::unistd::dup2_stdout(&null)?;
+            std::env::set_current_dir("/")
+        })?;
+        anyhow::Ok(())
+    })();
+    if let Err(error) = outcome {
+        println!(
+            "{}",
+            serde_json::to_string(&Answer::Error(format!("{error:#}")))?
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints what was made.
+fn show(roster: &Roster, json: bool) {
+    if json {
+        println!("{}", serde_json::to_string(roster).unwrap_or_default());
+        return;
+    }
+    println!(
+        "lab {} is up: {} hosts, {} fabric",
+        roster.name,
+        roster.hosts.len(),
+        roster.fabric
+    );
+    println!(
+        "{:<16} {:<18} {:<24} link",
+        "nic", "ipv4", "ipv6 link-local"
+    );
+    for nic in &roster.nics {
+        println!(
+            "{:<16} {:<18} {:<24} {}",
+            nic.name(),
+            format!("{}/{}", nic.ipv4, nic.prefix_len),
+            nic.ipv6_link_local.to_string(),
+            nic.link + 1
+        );
+    }
+    for note in &roster.notes {
+        println!("note: {note}");
+    }
+    if let Some(host) = roster.hosts.first() {
+        println!(
+            "try: kumi lab exec --lab {} {} -- ping -c 3 {}",
+            roster.name,
+            host.name,
+            roster
+                .hosts
+                .last()
+                .map_or("localhost", |last| last.name.as_str())
+        );
+    }
+}

@@ -1,0 +1,138 @@
+//! The fabric out of what the kernel has: a bridge for each switch, a token bucket for each port.
+//!
+//! It costs almost nothing and is exact in rate and queue; it knows no delay. A cable between two
+//! hosts is a bridge of two ports that learns nothing, so that it can be cut, silenced and metered
+//! as any other link, and so that the emulator can take its place without the hosts noticing.
+
+use super::error::ClusterError;
+use super::holder::Holder;
+use super::shaper;
+use super::tools;
+use super::wiring::port_name;
+use crate::topology::{End, Link, Rate, Topology};
+
+/// Frames to the reserved group addresses that a cable passes on and a switch would not: all but
+/// the three the kernel insists on keeping (spanning tree, pause, link aggregation).
+const CABLE_GROUP_FWD_MASK: u32 = 0xfff8;
+
+fn bridge_of(topology: &Topology, link: usize, side: usize) -> String {
+    match topology.links[link].ends[side] {
+        End::Port(switch) => format!("sw{switch}"),
+        End::Nic(_) => match topology.links[link].ends[1 - side] {
+            End::Port(switch) => format!("sw{switch}"),
+            End::Nic(_) => format!("c{link}"),
+        },
+    }
+}
+
+/// The fabric's devices of `link`: one a NIC, and both for a link between switches.
+pub fn ports_of(link: &Link, index: usize) -> Vec<(String, usize)> {
+    let between_switches = link.ends.iter().all(|end| end.nic().is_none());
+    (0..2)
+        .filter(|side| between_switches || link.ends[*side].nic().is_some())
+        .map(|side| (port_name(index, side), side))
+        .collect()
+}
+
+/// The `tc` line for the port `device` of `link`; a cable has none, for its queue is the NIC's.
+fn queue_line(
+    topology: &Topology,
+    link: &Link,
+    device: &str,
+    side: usize,
+    rate: Option<Rate>,
+) -> Option<String> {
+    // The device at side `side` sends towards that side's end, so the queue belongs to the switch
+    // at the other end; between switches each end's device sends for its own switch.
+    let owner = match (&link.ends[side], &link.ends[1 - side]) {
+        (End::Nic(_), End::Port(switch)) | (End::Port(switch), End::Port(_)) => *switch,
+        _ => return None,
+    };
+    let queue_bytes = link.port_queue_bytes(&topology.switches[owner]);
+    shaper::port_line(device, rate, link.mtu, queue_bytes)
+}
+
+/// Builds the bridges and the ports' queues, and brings the links up.
+///
+/// # Errors
+/// The kernel refuses a step.
+pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
+    let mut ip = Vec::new();
+    let mut tc = Vec::new();
+    for (index, _) in topology.switches.iter().enumerate() {
+        ip.push(format!(
+            "link add sw{index} type bridge stp_state 0 mcast_snooping 0 forward_delay 0"
+        ));
+        ip.push(format!("link set sw{index} up"));
+    }
+    for (index, link) in topology.links.iter().enumerate() {
+        let mtu = link.mtu;
+        if link.is_cable() {
+            ip.push(format!(
+                "link add c{index} type bridge stp_state 0 mcast_snooping 0 forward_delay 0 ageing_time 0 group_fwd_mask {CABLE_GROUP_FWD_MASK}"
+            ));
+            ip.push(format!("link set c{index} up"));
+        } else if link.ends.iter().all(|end| end.nic().is_none()) {
+            let (a, b) = (port_name(index, 0), port_name(index, 1));
+            ip.push(format!(
+                "link add name {a} mtu {mtu} type veth peer name {b} mtu {mtu}"
+            ));
+        }
+        for (port, side) in ports_of(link, index) {
+            ip.push(format!(
+                "link set {port} master {}",
+                bridge_of(topology, index, side)
+            ));
+            if link.is_cable() {
+                ip.push(format!("link set {port} type bridge_slave learning off"));
+            }
+            ip.push(format!("link set {port} up"));
+            tc.extend(queue_line(topology, link, &port, side, link.rate));
+        }
+    }
+    tools::batch(fabric, "ip", &ip)?;
+    tools::batch(fabric, "tc", &tc)
+}
+
+/// Gives the ports of link `index` a new rate.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn set_rate(
+    topology: &Topology,
+    fabric: &Holder,
+    index: usize,
+    rate: Rate,
+) -> Result<(), ClusterError> {
+    let link = &topology.links[index];
+    let lines: Vec<String> = ports_of(link, index)
+        .into_iter()
+        .filter_map(|(port, side)| queue_line(topology, link, &port, side, Some(rate)))
+        .collect();
+    tools::batch(fabric, "tc", &lines)
+}
+
+/// Takes the fabric down again, for the emulator to take over: bridges, port queues, and the
+/// devices between switches go; the hosts' peers stay.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn dismantle(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
+    let mut ip = Vec::new();
+    let mut lines = Vec::new();
+    for (index, link) in topology.links.iter().enumerate() {
+        if link.is_cable() {
+            ip.push(format!("link del c{index}"));
+        } else if link.ends.iter().all(|end| end.nic().is_none()) {
+            ip.push(format!("link del {}", port_name(index, 0)));
+            continue;
+        }
+        for (port, _) in ports_of(link, index) {
+            lines.push(format!("tc qdisc del dev {port} root 2>/dev/null || :"));
+            lines.push(format!("tc qdisc del dev {port} clsact 2>/dev/null || :"));
+        }
+    }
+    ip.extend((0..topology.switches.len()).map(|index| format!("link del sw{index}")));
+    tools::batch(fabric, "ip", &ip)?;
+    tools::script(fabric, &lines).map(drop)
+}

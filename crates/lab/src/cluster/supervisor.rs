@@ -1,0 +1,155 @@
+//! The process that owns a lab and answers for it.
+//!
+//! One thread waits for connections and signals; each connection has a thread of its own. SIGINT,
+//! SIGTERM and SIGHUP take the lab down in order; anything harsher is left to the holders.
+
+use super::Cluster;
+use super::control::{Answer, REQUEST_BYTES_MAX, Request};
+use super::error::ClusterError;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use serde_json::Value;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The lab, until somebody takes it down.
+type Shared = Arc<Mutex<Option<Cluster>>>;
+
+/// Signals held back from the supervisor's threads, to be read where they are wanted.
+#[derive(Debug)]
+pub struct Signals {
+    fd: SignalFd,
+}
+
+impl Signals {
+    /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and in those it will start. To be called
+    /// before the lab is built, so that no signal can catch it half made.
+    ///
+    /// # Errors
+    /// The kernel refuses a signalfd.
+    pub fn block() -> Result<Self, ClusterError> {
+        let failed = |error: nix::Error| ClusterError::Io {
+            doing: "blocking signals".to_owned(),
+            source: error.into(),
+        };
+        let mut set = SigSet::empty();
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            set.add(signal);
+        }
+        set.thread_block().map_err(failed)?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
+        Ok(Self { fd })
+    }
+}
+
+fn lock(shared: &Shared) -> MutexGuard<'_, Option<Cluster>> {
+    // A thread that panicked while it held the lab leaves it usable enough to be taken down.
+    shared
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// Serves `cluster` until it is taken down or a signal comes; then nothing of it is left.
+///
+/// `listening` is called once the control socket takes connections.
+///
+/// # Errors
+/// The control socket cannot be made.
+pub fn serve(
+    cluster: Cluster,
+    signals: &Signals,
+    listening: impl FnOnce(&Cluster) -> io::Result<()>,
+) -> Result<(), ClusterError> {
+    let socket = cluster.dir().join("control");
+    let doing = || format!("listening on {}", socket.display());
+    let listener = UnixListener::bind(&socket).map_err(ClusterError::io(doing()))?;
+    let (done, tell_done) = UnixStream::pair().map_err(ClusterError::io(doing()))?;
+    listening(&cluster).map_err(ClusterError::io("telling that the lab is up"))?;
+    let shared: Shared = Arc::new(Mutex::new(Some(cluster)));
+    loop {
+        let mut fds = [
+            PollFd::new(listener.as_fd(), PollFlags::POLLIN),
+            PollFd::new(signals.fd.as_fd(), PollFlags::POLLIN),
+            PollFd::new(done.as_fd(), PollFlags::POLLIN),
+        ];
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => {
+                return Err(ClusterError::Io {
+                    doing: doing(),
+                    source: error.into(),
+                });
+            }
+        }
+        let ready = |fd: &PollFd<'_>| fd.any().unwrap_or(false);
+        if ready(&fds[1]) || ready(&fds[2]) {
+            drop(lock(&shared).take());
+            return Ok(());
+        }
+        if ready(&fds[0]) {
+            let Ok((stream, _)) = listener.accept() else {
+                continue;
+            };
+            let shared = Arc::clone(&shared);
+            let tell_done = tell_done.try_clone();
+            std::thread::spawn(move || {
+                // A client that goes away in the middle concerns nobody else.
+                if let (Ok(true), Ok(mut tell)) = (attend(&stream, &shared), tell_done) {
+                    let _ = tell.write_all(b"x");
+                }
+            });
+        }
+    }
+}
+
+/// Answers one connection's requests; true if the lab was taken down.
+fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
+    let mut lines = BufReader::new(stream);
+    let mut writer = stream;
+    loop {
+        let mut line = String::new();
+        if lines
+            .by_ref()
+            .take(REQUEST_BYTES_MAX)
+            .read_line(&mut line)?
+            == 0
+        {
+            return Ok(false);
+        }
+        let request = serde_json::from_str(&line);
+        let is_down = matches!(request, Ok(Request::Down));
+        let answer = match request {
+            Ok(request) => answer(request, shared),
+            Err(error) => Answer::Error(format!("`{}` is no request: {error}", line.trim())),
+        };
+        let mut text = serde_json::to_string(&answer)?;
+        text.push('\n');
+        writer.write_all(text.as_bytes())?;
+        if is_down {
+            return Ok(true);
+        }
+    }
+}
+
+fn answer(request: Request, shared: &Shared) -> Answer {
+    let mut held = lock(shared);
+    if request == Request::Down {
+        drop(held.take());
+        return Answer::Ok(Value::Null);
+    }
+    let Some(cluster) = held.as_mut() else {
+        return Answer::Error("the lab is being taken down".to_owned());
+    };
+    let value = match request {
+        Request::Info => serde_json::to_value(cluster.roster()).map_err(|error| error.to_string()),
+        Request::SetLink { link, change } => cluster
+            .set_link(&link, &change)
+            .map(|()| Value::Null)
+            .map_err(|error| error.to_string()),
+        Request::Down => Ok(Value::Null),
+    };
+    value.map_or_else(Answer::Error, Answer::Ok)
+}

@@ -1,0 +1,196 @@
+//! The hosts' side of a lab: one veth a NIC, its peer in the fabric's namespace.
+//!
+//! What is set here survives a change of fabric: the kernel fabric and the emulator both attach to
+//! the peers, and the hosts cannot tell which one does.
+
+use super::error::ClusterError;
+use super::holder::Holder;
+use super::shaper;
+use super::tools;
+use crate::topology::address::NicAddress;
+use crate::topology::{Delay, NicAt, Topology};
+use std::net::Ipv4Addr;
+
+/// Interface index of the first NIC. The two ends of a veth must not have the same index, as they
+/// otherwise often would in two fresh namespaces: the kernel takes such a device for one that has
+/// no peer, and acts on its carrier up to a second later (`linkwatch_urgent_event`).
+const NIC_INDEX_BASE: usize = 100;
+
+/// Interface index of the fabric's first port; above every NIC's.
+const PORT_INDEX_BASE: usize = 10_000;
+
+/// What the settings script prints where the congestion control must be set route by route.
+const BY_ROUTE: &str = "congestion-control-by-route";
+
+/// The fabric's device at side `side` of link `link`.
+pub fn port_name(link: usize, side: usize) -> String {
+    format!("l{link}{}", ['a', 'b'][side])
+}
+
+/// Lines for a host, before it has devices.
+fn host_settings(topology: &Topology) -> Vec<String> {
+    let mut lines: Vec<String> = [
+        // Link-local addresses are usable at once, and nothing solicits routers there are none of.
+        ("net/ipv6/conf/all/accept_dad", "0"),
+        ("net/ipv6/conf/default/accept_dad", "0"),
+        ("net/ipv6/conf/default/dad_transmits", "0"),
+        ("net/ipv6/conf/default/router_solicitations", "0"),
+        // Several NICs may share a subnet: each answers for its own addresses only.
+        ("net/ipv4/conf/all/arp_ignore", "1"),
+        ("net/ipv4/conf/all/arp_announce", "2"),
+        ("net/ipv4/conf/all/rp_filter", "0"),
+        ("net/ipv4/conf/default/rp_filter", "0"),
+        // A connection must not inherit what an earlier one learnt: runs would depend on order.
+        ("net/ipv4/tcp_no_metrics_save", "1"),
+        ("net/mptcp/enabled", "1"),
+    ]
+    .map(|(path, value)| tools::sysctl_line(path, value))
+    .into();
+    let cc = &topology.congestion_control;
+    let proc = "/proc/sys/net/ipv4";
+    lines.push(format!(
+        "grep -qw '{cc}' {proc}/tcp_available_congestion_control || {{ echo \"congestion control {cc} is not available; choose one of $(cat {proc}/tcp_available_congestion_control)\" >&2; exit 1; }}"
+    ));
+    // A namespace may only default to what the machine allows everybody; a route may name any.
+    lines.push(format!(
+        "( echo '{cc}' > {proc}/tcp_congestion_control ) 2>/dev/null || echo {BY_ROUTE}"
+    ));
+    // Everybody may ping; a user namespace with a single group cannot say so, and need not.
+    lines.push("echo '0 2147483647' > /proc/sys/net/ipv4/ping_group_range 2>/dev/null || :".into());
+    lines
+}
+
+/// Lines that make the host's end of a veth behave as the NIC does.
+fn nic_settings(holder: &Holder, at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
+    let nic = at.nic;
+    let device = &nic.device;
+    // The wire carries MTU-sized frames: super-frames are cut after the queue, as a NIC does.
+    let mut lines = vec![format!(
+        "ethtool -K {device} tso off tx-udp-segmentation off tx {} gro {} >/dev/null",
+        if finished_checksums { "off" } else { "on" },
+        if nic.gro { "on" } else { "off" },
+    )];
+    if nic.rx_coalesce > Delay::ZERO {
+        // NAPI (which `gro on` switches on for a veth) polls again only when the timer has run,
+        // which is what a NIC's interrupt moderation comes to.
+        if holder.has_own_sysfs {
+            let ns = nic.rx_coalesce.ns();
+            lines.push(format!(
+                "echo 1 > /sys/class/net/{device}/napi_defer_hard_irqs"
+            ));
+            lines.push(format!(
+                "echo {ns} > /sys/class/net/{device}/gro_flush_timeout"
+            ));
+        } else {
+            lines.push(format!("echo 'rx_coalesce on {device} needs a /sys of its own, which a user namespace may not mount; run as root or remove rx_coalesce' >&2; exit 1"));
+        }
+    }
+    lines
+}
+
+/// Makes every NIC: devices, addresses, queues, offloads. `fabric` gets the other ends, down.
+///
+/// Returns what the user should know about the hosts, in sentences.
+///
+/// # Errors
+/// The kernel refuses a step; the namespaces are the caller's to drop.
+pub fn wire(
+    topology: &Topology,
+    plan: &[NicAddress],
+    hosts: &[Holder],
+    fabric: &Holder,
+    finished_checksums: bool,
+) -> Result<Vec<String>, ClusterError> {
+    let cc = &topology.congestion_control;
+    let mut by_route = false;
+    tools::script(
+        fabric,
+        &["all", "default"].map(|which| {
+            // The fabric must not speak: no neighbour discovery, no multicast reports.
+            tools::sysctl_line(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1")
+        }),
+    )?;
+    for host in hosts {
+        by_route |= tools::script(host, &host_settings(topology))?.contains(BY_ROUTE);
+    }
+    let mut links = Vec::new();
+    for (at, address) in topology.nics().zip(plan) {
+        let mtu = topology.links[at.link].mtu;
+        links.push(format!(
+            "link add name {} index {} mtu {mtu} type veth peer name {} index {} mtu {mtu} address {} netns {}",
+            port_name(at.link, at.side),
+            PORT_INDEX_BASE + 2 * at.link + at.side,
+            at.nic.device,
+            NIC_INDEX_BASE + links.len(),
+            address.mac_text(),
+            hosts[at.nic.host].pid(),
+        ));
+    }
+    tools::batch(fabric, "ip", &links)?;
+    for (index, host) in hosts.iter().enumerate() {
+        let (mut ip, mut tc, mut offloads) = (Vec::new(), Vec::new(), Vec::new());
+        for (at, address) in topology
+            .nics()
+            .zip(plan)
+            .filter(|(at, _)| at.nic.host == index)
+        {
+            let device = &at.nic.device;
+            let link = &topology.links[at.link];
+            ip.push(format!(
+                "addr add {}/{} brd + dev {device}",
+                address.ipv4, address.prefix_len
+            ));
+            if let Some(segments) = at.nic.gso_max_segs {
+                ip.push(format!("link set {device} gso_max_segs {segments}"));
+            }
+            ip.push(format!("link set {device} up"));
+            if by_route {
+                let Ipv4Net {
+                    network,
+                    address,
+                    len,
+                } = Ipv4Net::of(address);
+                ip.push(format!("route change {network}/{len} dev {device} proto kernel scope link src {address} congctl {cc}"));
+                ip.push(format!(
+                    "route replace fe80::/64 dev {device} proto kernel metric 256 congctl {cc}"
+                ));
+            }
+            tc.extend(shaper::nic_lines(device, link.rate, link.mtu, at.nic.queue));
+            offloads.extend(nic_settings(host, &at, finished_checksums));
+        }
+        tools::script(host, &offloads)?;
+        tools::batch(host, "tc", &tc)?;
+        tools::batch(host, "ip", &ip)?;
+    }
+    let quiet: Vec<String> = topology
+        .nics()
+        .map(|at| port_name(at.link, at.side))
+        .map(|port| format!("ethtool -K {port} tso off gso off gro off >/dev/null"))
+        .collect();
+    tools::script(fabric, &quiet)?;
+    let note = format!(
+        "{cc} is set on the routes of the lab's NICs, not as the hosts' default, because this machine does not allow it to everybody; for devices made later, give their routes `congctl {cc}`, or run `sysctl net.ipv4.tcp_allowed_congestion_control=\"$(sysctl -n net.ipv4.tcp_allowed_congestion_control) {cc}\"` before `up`"
+    );
+    Ok(if by_route { vec![note] } else { Vec::new() })
+}
+
+/// A NIC's IPv4 network, as `ip route` names it.
+struct Ipv4Net {
+    network: Ipv4Addr,
+    address: Ipv4Addr,
+    len: u8,
+}
+
+impl Ipv4Net {
+    fn of(nic: &NicAddress) -> Self {
+        let mask = u32::MAX
+            .checked_shl(32 - u32::from(nic.prefix_len))
+            .unwrap_or(0);
+        let network = Ipv4Addr::from(u32::from(nic.ipv4) & mask);
+        Self {
+            network,
+            address: nic.ipv4,
+            len: nic.prefix_len,
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Running a program inside another process's namespaces.
+//!
+//! `ip netns exec` would mount a fresh `/sys` and hide bpffs and cgroup2; here the namespaces of a
+//! holder process are entered as they are, between `fork` and `exec`.
+
+use nix::sched::{CloneFlags, setns};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// The network, UTS and mount namespaces of one process, kept open.
+///
+/// While a value lives, the namespaces do too, even if the process ends.
+#[derive(Debug, Clone)]
+pub struct Namespaces {
+    spaces: Arc<Vec<(CloneFlags, OwnedFd)>>,
+}
+
+impl Namespaces {
+    /// Opens the namespaces of process `pid`.
+    ///
+    /// # Errors
+    /// The process is gone, or is not ours to enter.
+    pub fn of(pid: u32) -> io::Result<Self> {
+        let mut spaces = Vec::new();
+        // The mount namespace last: entering it changes what paths mean.
+        for (flag, name) in [
+            (CloneFlags::CLONE_NEWNET, "net"),
+            (CloneFlags::CLONE_NEWUTS, "uts"),
+            (CloneFlags::CLONE_NEWNS, "mnt"),
+        ] {
+            let path = format!("/proc/{pid}/ns/{name}");
+            spaces.push((flag, File::open(Path::new(&path))?.into()));
+        }
+        Ok(Self {
+            spaces: Arc::new(spaces),
+        })
+    }
+
+    /// Makes `command`'s program start inside these namespaces, in the caller's working directory
+    /// where that exists there.
+    pub fn enter_on_exec(&self, command: &mut Command) {
+        let spaces = Arc::clone(&self.spaces);
+        let enter = move || {
+            let mut here = [0_u8; libc::PATH_MAX as usize];
+            // SAFETY: `here` is writable for the length that is passed; `getcwd` writes a
+            // NUL-terminated path into it or fails, and takes no lock.
+            let known = !unsafe { libc::getcwd(here.as_mut_ptr().cast(), here.len()) }.is_null();
+            for (flag, space) in spaces.iter() {
+                setns(space.as_fd(), *flag)?;
+            }
+            if known {
+                // SAFETY: `getcwd` succeeded, so `here` holds a NUL-terminated path. That the
+                // directory may not exist in the new mount namespace is no error: `/` remains.
+                unsafe { libc::chdir(here.as_ptr().cast()) };
+            }
+            Ok(())
+        };
+        // SAFETY: between fork and exec the closure makes only async-signal-safe system calls
+        // (getcwd, setns, chdir) on memory and descriptors that the parent made; it allocates
+        // nothing and takes no lock.
+        unsafe { command.pre_exec(enter) };
+    }
+
+    /// Moves the calling thread into the network namespace, for good. Sockets it opens from then
+    /// on belong there.
+    ///
+    /// # Errors
+    /// Without CAP_SYS_ADMIN over the namespace.
+    pub fn enter_net_on_thread(&self) -> io::Result<()> {
+        Ok(setns(self.spaces[0].1.as_fd(), CloneFlags::CLONE_NEWNET)?)
+    }
+}
+
+/// Makes `command`'s program lead a session of its own, out of reach of the terminal's Ctrl-C.
+pub fn new_session_on_exec(command: &mut Command) {
+    let detach = || {
+        nix::unistd::setsid()?;
+        Ok(())
+    };
+    // SAFETY: setsid is async-signal-safe, and the closure does nothing else.
+    unsafe { command.pre_exec(detach) };
+}
