@@ -171,7 +171,7 @@ fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
         .topology
         .clone()
         .unwrap_or_else(|| topology_path(&args.folder, topology));
-    anyhow::bail!("the lab is not built yet: {}", path.display())
+    Ok(Box::new(hosts::lab::Lab::up(&path)?))
 }
 
 fn topology_path(bench: &Path, topology: &str) -> PathBuf {

@@ -4,7 +4,9 @@
 //! both. What is left to a back end is how to run a command on a host, and how to hurt a link.
 
 pub mod background;
+pub mod lab;
 pub mod ssh;
+mod steal;
 
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;

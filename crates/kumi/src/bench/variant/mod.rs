@@ -6,9 +6,11 @@
 mod congestion;
 mod kumi;
 mod mptcp;
+mod queue_depth;
 mod round_robin;
 
 use super::hosts::Hosts;
+use queue_depth::QueueDepth;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -200,30 +202,31 @@ impl<'a> Running<'a> {
     /// shapes them; false where none does (a real NIC has the depth it has).
     pub fn set_queue_depth(&mut self, depth_bytes: u64) -> anyhow::Result<bool> {
         let mut found = false;
-        let limit = depth_bytes.to_string();
         for host in self.hosts.names().to_vec() {
             for device in self.hosts.devices(&host) {
                 let text = self
                     .hosts
                     .run(&host, &["tc", "qdisc", "show", "dev", &device])?;
-                let Some(bucket) = mptcp::token_bucket(&text) else {
+                let Some(queue) = QueueDepth::find(&text) else {
                     continue;
                 };
                 found = true;
-                let [key, value] = &bucket.depth;
-                let deeper = bucket.change(&device, ["limit", &limit]);
-                self.act(&host, &deeper, &bucket.change(&device, [key, value]))?;
+                let (set, restore) = (queue.set(&device, depth_bytes), queue.restore(&device));
+                self.act(&host, &refs(&set), &refs(&restore))?;
             }
         }
         Ok(found)
     }
 }
 
+fn refs(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
 impl Drop for Running<'_> {
     fn drop(&mut self) {
         for (host, argv) in self.undo.iter().rev() {
-            let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-            if let Err(error) = self.hosts.run(host, &argv) {
+            if let Err(error) = self.hosts.run(host, &refs(argv)) {
                 eprintln!("kumi: undoing {}: {error:#}", self.variant);
             }
         }
