@@ -7,7 +7,7 @@
 use super::ceiling::{ceilings, gain_of_rest};
 use super::hosts::Hosts;
 use super::plan::{Case, Plan};
-use super::sample::Sample;
+use super::sample::{Figures, Sample};
 use super::variant::{Running, Variant};
 use super::workload::{Context, Measured};
 use anyhow::Context as _;
@@ -134,16 +134,23 @@ fn add_ceilings(running: &Running<'_>, measured: &mut Measured) {
     measured
         .figures
         .extend(ceilings(&rates[..used.min(rates.len())], running.framing));
-    let goodput = measured.figures.get("goodput_bps").copied();
-    if let Some(gain) = goodput.and_then(|goodput| gain_of_rest(goodput, &measured.figures)) {
-        measured.figures.insert("gain_of_rest_ratio".into(), gain);
-    }
+    let gains: Figures = measured
+        .figures
+        .iter()
+        .filter_map(|(name, value)| {
+            let window = name.strip_prefix("goodput")?.strip_suffix("_bps")?;
+            Some((
+                format!("gain{window}_ratio"),
+                gain_of_rest(*value, &measured.figures)?,
+            ))
+        })
+        .collect();
+    measured.figures.extend(gains);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::sample::Figures;
 
     #[test]
     fn better__two_queue_depths__the_best_of_each_size_is_kept() {

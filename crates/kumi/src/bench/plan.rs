@@ -150,6 +150,9 @@ pub struct Target {
     /// `ceiling.best_link`, or variants, the best of which in each repetition counts.
     #[serde(default)]
     pub over: Vec<String>,
+    /// A variant whose figure is taken away from it first: what the variant adds.
+    #[serde(default)]
+    pub minus: Option<Variant>,
     /// The figure of `over`'s samples, where it is another one.
     #[serde(default)]
     pub over_figure: Option<String>,
@@ -296,6 +299,15 @@ impl Plan {
                 case.name
             ));
         }
+        if let Some(minus) = target
+            .minus
+            .filter(|minus| !self.variants_of(case).contains(minus))
+        {
+            return Err(format!(
+                "target `{name}`: case `{}` does not run `{minus}`",
+                case.name
+            ));
+        }
         let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;
         for over in target
             .over
@@ -337,6 +349,19 @@ mod tests {
         op = ">="
         value = 1.85
     "#;
+
+    #[test]
+    fn plan__every_committed_plan__is_sound() {
+        let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        for name in Plan::names(&bench).expect("the folder is there") {
+            let plan = Plan::read(&bench, &name).expect("is sound");
+            assert_eq!(plan.name, name);
+            for topology in plan.topologies(false) {
+                let path = bench.join("topologies").join(format!("{topology}.toml"));
+                kumi_lab::Topology::read(&path).expect("is sound");
+            }
+        }
+    }
 
     fn problem(text: &str) -> String {
         Plan::parse("p.toml", text).expect_err("must be refused").0

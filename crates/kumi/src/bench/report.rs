@@ -25,7 +25,7 @@ const COLUMNS: [(&str, &str, f64); 12] = [
     ("lost_ratio", "lost %", 0.01),
     ("cpu_ns_per_byte", "ns/byte", 1.0),
     ("gap_cut_ms", "gap ms", 1.0),
-    ("gain_of_rest_ratio", "gain", 1.0),
+    ("gain_ratio", "gain", 1.0),
     ("queue_bytes", "queue KB", 1e3),
     ("rounds", "rounds", 1.0),
 ];

@@ -119,6 +119,18 @@ impl dyn Hosts + '_ {
             .with_context(|| format!("{host}: {device} has no IPv4 address; give it one"))
     }
 
+    /// IPv6 link-local address of `device` on `host`.
+    pub fn link_local(&self, host: &str, device: &str) -> anyhow::Result<String> {
+        let argv = [
+            "ip", "-j", "-6", "address", "show", "dev", device, "scope", "link",
+        ];
+        let shown: Value = serde_json::from_str(&self.run(host, &argv)?)?;
+        shown[0]["addr_info"][0]["local"]
+            .as_str()
+            .map(str::to_string)
+            .with_context(|| format!("{host}: {device} has no IPv6 link-local address"))
+    }
+
     /// Index of `device` on `host`.
     pub fn ifindex(&self, host: &str, device: &str) -> anyhow::Result<u64> {
         let text = self.run(host, &["ip", "-j", "link", "show", "dev", device])?;

@@ -58,6 +58,26 @@ pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Va
     })
 }
 
+/// Resident memory of the daemon on the receiving host.
+pub fn memory_bytes(running: &Running<'_>) -> Option<f64> {
+    let host = running.server();
+    let pid = shown(running, running.hosts.kumi(), host).ok()?["pid"].as_u64()?;
+    let status = running
+        .hosts
+        .run(host, &["cat", &format!("/proc/{pid}/status")])
+        .ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1024.0)
+}
+
+/// The UDP port of the device's sockets.
+pub fn port(running: &Running<'_>) -> Option<u64> {
+    shown(running, running.hosts.kumi(), running.server()).ok()?["port"].as_u64()
+}
+
 fn links(running: &Running<'_>, host: &str) -> Vec<String> {
     let count = if running.variant == Variant::KumiOneLink {
         1

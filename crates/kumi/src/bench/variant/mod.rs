@@ -165,6 +165,16 @@ impl<'a> Running<'a> {
             .collect()
     }
 
+    /// Resident memory of the receiving host's daemon, where the variant has one.
+    pub fn device_memory_bytes(&self) -> Option<f64> {
+        kumi::memory_bytes(self)
+    }
+
+    /// The UDP port of the device's sockets, where the variant has some.
+    pub fn device_port(&self) -> Option<u64> {
+        kumi::port(self)
+    }
+
     /// Runs `argv` on `host`; when the variant ends, `undo` is run there.
     fn act(&mut self, host: &str, argv: &[&str], undo: &[&str]) -> anyhow::Result<()> {
         self.hosts.run(host, argv)?;

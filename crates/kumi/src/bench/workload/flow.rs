@@ -71,7 +71,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
 }
 
 /// Changes the links when their time has come; returns what was done when.
-fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
+pub fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
     let start = Instant::now();
     let mut acted = Vec::new();
     for (at_s, name, link, change) in schedule(context.events) {

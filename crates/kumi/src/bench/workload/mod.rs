@@ -2,6 +2,8 @@
 
 pub mod flow;
 mod flow_ends;
+mod integrity;
+mod integrity_ends;
 mod mpi;
 pub mod pingpong;
 mod pingpong_ends;
@@ -34,6 +36,14 @@ pub enum Workload {
     Flow {
         /// How long it is measured.
         seconds: u32,
+    },
+    /// Datagrams whose every byte is checked.
+    Integrity {
+        /// How long it is measured.
+        seconds: u32,
+        /// Forged datagrams a second that a stranger sends to the device meanwhile.
+        #[serde(default)]
+        forged_per_s: Option<u32>,
     },
     /// Messages to and fro: half the round trip, a row a size.
     Pingpong {
@@ -103,6 +113,10 @@ impl Workload {
                 Ok(vec![stream.measure(context)?])
             }
             Self::Flow { seconds } => Ok(vec![flow::measure(context, *seconds)?]),
+            Self::Integrity {
+                seconds,
+                forged_per_s,
+            } => Ok(vec![integrity::measure(context, *seconds, *forged_per_s)?]),
             Self::Pingpong {
                 sizes_bytes,
                 over,
@@ -136,6 +150,12 @@ enum End {
     FlowSource(flow_ends::SourceArgs),
     /// Receives a TCP stream and prints when its bytes came.
     FlowSink(flow_ends::SinkArgs),
+    /// Sends numbered datagrams.
+    IntegritySource(integrity_ends::SourceArgs),
+    /// Receives numbered datagrams and checks every byte.
+    IntegritySink(integrity_ends::SinkArgs),
+    /// Sends what only looks like the device's datagrams.
+    Forge(integrity_ends::ForgeArgs),
     /// Sends messages and times their return.
     Ping(pingpong_ends::PingArgs),
     /// Returns messages.
@@ -147,6 +167,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.end {
         End::FlowSource(args) => flow_ends::source(&args),
         End::FlowSink(args) => flow_ends::sink(&args),
+        End::IntegritySource(args) => integrity_ends::source(&args),
+        End::IntegritySink(args) => integrity_ends::sink(&args),
+        End::Forge(args) => integrity_ends::forge(&args),
         End::Ping(args) => pingpong_ends::ping(&args),
         End::Pong(args) => pingpong_ends::pong(&args),
     }?;
