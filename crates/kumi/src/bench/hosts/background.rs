@@ -2,6 +2,8 @@
 
 use super::Hosts;
 use anyhow::Context;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
@@ -26,7 +28,8 @@ impl Background {
             .bounded(host, argv, seconds_max)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
+            // What it complains of when it is ended on purpose is nobody's news.
+            .stderr(Stdio::null())
             .spawn()
             .with_context(|| shown.clone())?;
         let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
@@ -70,8 +73,12 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // Already ended processes are not an error here.
-        let _ = self.child.kill();
+        // What was started is `timeout`, which passes SIGTERM on to the command; SIGKILL would end it
+        // alone, and a stream that goes on sending spoils whatever is measured next.
+        if let Ok(None) = self.child.try_wait() {
+            let pid = Pid::from_raw(self.child.id() as i32);
+            let _ = signal::kill(pid, Signal::SIGTERM);
+        }
         let _ = self.child.wait();
     }
 }
