@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod demo;
 mod lab;
 mod link;
 
@@ -24,6 +25,8 @@ enum Command {
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
     Bench(bench::Args),
+    /// The main job: MPI and iperf3 over two links, one cut and healed.
+    Demo(demo::Args),
     /// The ends of the bench's workloads.
     #[command(hide = true)]
     Workload(bench::workload::Args),
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Demo(args) => demo::run(args),
         Command::Workload(args) => bench::workload::run(args),
     };
     match outcome {

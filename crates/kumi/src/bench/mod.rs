@@ -7,9 +7,9 @@
 //!                                  └► hosts (lab: namespaces · ssh: machines)
 //! ```
 
-mod ceiling;
+pub mod ceiling;
 mod counters;
-mod hosts;
+pub mod hosts;
 mod interleave;
 mod interval;
 mod judge;
@@ -18,7 +18,7 @@ pub mod outcome;
 mod plan;
 mod report;
 mod sample;
-mod variant;
+pub mod variant;
 pub mod workload;
 
 use crate::BadInput;

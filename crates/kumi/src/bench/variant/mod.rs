@@ -10,6 +10,7 @@ mod queue_depth;
 mod round_robin;
 
 use super::hosts::Hosts;
+use super::workload::mpi;
 use queue_depth::QueueDepth;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -240,6 +241,7 @@ impl Drop for Running<'_> {
                 eprintln!("kumi: undoing {}: {error:#}", self.variant);
             }
         }
+        mpi::clean(self);
         for (host, path) in &self.files {
             self.hosts.remove(host, path);
         }

@@ -1,10 +1,11 @@
 //! What the hosts do while they are measured.
 
 pub mod flow;
-mod flow_ends;
+pub mod flow_ends;
 mod integrity;
 mod integrity_ends;
-mod mpi;
+pub mod link_bytes;
+pub mod mpi;
 pub mod pingpong;
 mod pingpong_ends;
 mod stream;
@@ -150,6 +151,8 @@ enum End {
     FlowSource(flow_ends::SourceArgs),
     /// Receives a TCP stream and prints when its bytes came.
     FlowSink(flow_ends::SinkArgs),
+    /// Prints what each link has sent, ten times a second.
+    LinkBytes(link_bytes::Args),
     /// Sends numbered datagrams.
     IntegritySource(integrity_ends::SourceArgs),
     /// Receives numbered datagrams and checks every byte.
@@ -167,6 +170,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.end {
         End::FlowSource(args) => flow_ends::source(&args),
         End::FlowSink(args) => flow_ends::sink(&args),
+        End::LinkBytes(args) => link_bytes::run(&args),
         End::IntegritySource(args) => integrity_ends::source(&args),
         End::IntegritySink(args) => integrity_ends::sink(&args),
         End::Forge(args) => integrity_ends::forge(&args),
