@@ -2,7 +2,10 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod model;
+pub mod sim;
 pub mod topology;
 
 pub use cluster::{Cluster, ClusterError, UpOptions};
+pub use sim::{Node, Sim};
 pub use topology::Topology;

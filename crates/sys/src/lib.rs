@@ -1,5 +1,8 @@
 //! Every ioctl, memory map, netlink message and raw socket of Kumihimo.
 //!
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
-
+pub mod netlink;
 pub mod netns;
+pub mod speed;
+pub mod tap;
+pub mod udp;

@@ -3,7 +3,8 @@
 use super::nearest::nearest;
 use super::{
     Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
-    PORT_QUEUE_DEFAULT, Probability, Rate, SEGMENTS_MAX, Switch, Topology, address, fault,
+    PORT_QUEUE_DEFAULT, Probability, RX_COALESCE_FRAMES_DEFAULT, Rate, SEGMENTS_MAX, Switch,
+    Topology, address, fault,
 };
 use serde::Deserialize;
 use std::collections::HashSet;
@@ -80,6 +81,7 @@ struct LinkEntry {
     addresses: Option<Spanned<Vec<Spanned<String>>>>,
     nic_queue: Option<NicQueue>,
     rx_coalesce: Option<Delay>,
+    rx_coalesce_frames: Option<std::num::NonZeroU32>,
     gro: Option<bool>,
     gso_max_segs: Option<u32>,
     #[serde(default)]
@@ -281,6 +283,9 @@ fn check_link(
                 address: addresses.next(),
                 queue: link.nic_queue.unwrap_or_default(),
                 rx_coalesce: link.rx_coalesce.unwrap_or_default(),
+                rx_coalesce_frames: link
+                    .rx_coalesce_frames
+                    .map_or(RX_COALESCE_FRAMES_DEFAULT, std::num::NonZeroU32::get),
                 gro: link
                     .gro
                     .unwrap_or(link.rx_coalesce.unwrap_or_default() > Delay::ZERO),

@@ -23,6 +23,10 @@ use std::path::Path;
 /// frame check sequence 4, inter-frame gap 12 (IEEE 802.3).
 pub const WIRE_OVERHEAD_BYTES: u64 = 24;
 
+/// Received frames that bring a delayed interrupt forward, unless the file says otherwise: a
+/// NAPI poll's budget.
+pub const RX_COALESCE_FRAMES_DEFAULT: u32 = 64;
+
 /// Bytes of an Ethernet header.
 pub const ETHERNET_HEADER_BYTES: u64 = 14;
 
@@ -80,6 +84,9 @@ pub struct Nic {
     pub queue: NicQueue,
     /// How long a received frame may wait for the interrupt that delivers it; zero is at once.
     pub rx_coalesce: Delay,
+    /// How many received frames bring the interrupt forward. Model and simulation only: the
+    /// kernel's NAPI has no such number to set.
+    pub rx_coalesce_frames: u32,
     /// Received segments are merged before the stack sees them. Coalescing implies it.
     pub gro: bool,
     /// Most segments of a super-frame that the stack hands to the NIC, if limited.

@@ -1,0 +1,165 @@
+//! What becomes of a frame on a faulty wire, drawn from a seed.
+
+use super::frame::Frame;
+use crate::topology::{Faults, Probability};
+
+/// What the wire does with one frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fate {
+    /// It is gone.
+    Lost,
+    /// It arrives, `copies` times, each `extra_ns` later than on a sound wire; `overtaken` frames
+    /// may be passed by later ones.
+    Arrives {
+        /// The frame, possibly damaged.
+        frame: Frame,
+        /// Whether it was damaged.
+        corrupted: bool,
+        /// 1, or 2 for a duplicate.
+        copies: u32,
+        /// Jitter, in nanoseconds.
+        extra_ns: u64,
+        /// Whether later frames may pass it, and by how much it is held back, in nanoseconds.
+        overtaken_ns: Option<u64>,
+    },
+}
+
+/// The random choices of one direction of a link.
+#[derive(Debug)]
+pub struct Dice {
+    rng: fastrand::Rng,
+    /// Gilbert–Elliott state: the link is in a burst of losses.
+    in_burst: bool,
+}
+
+impl Dice {
+    /// Choices that follow from `seed` alone.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            rng: fastrand::Rng::with_seed(seed),
+            in_burst: false,
+        }
+    }
+
+    fn comes_up(&mut self, p: Probability) -> bool {
+        p > Probability::ZERO && self.rng.f64() < p.get()
+    }
+
+    fn is_lost(&mut self, faults: &Faults) -> bool {
+        let mut lost = self.comes_up(faults.loss);
+        if let Some(burst) = faults.burst_loss {
+            let turns = if self.in_burst {
+                burst.leave
+            } else {
+                burst.enter
+            };
+            if self.comes_up(turns) {
+                self.in_burst = !self.in_burst;
+            }
+            lost |= self.in_burst && self.comes_up(burst.loss);
+        }
+        lost
+    }
+
+    /// Draws the fate of `frame` under `faults`.
+    pub fn draw(&mut self, faults: &Faults, frame: Frame) -> Fate {
+        if faults.is_none() {
+            let sound = Fate::Arrives {
+                frame,
+                corrupted: false,
+                copies: 1,
+                extra_ns: 0,
+                overtaken_ns: None,
+            };
+            return sound;
+        }
+        if self.is_lost(faults) {
+            return Fate::Lost;
+        }
+        let corrupted = self.comes_up(faults.corrupt);
+        let frame = if corrupted {
+            let bit = self.rng.usize(..);
+            frame.with_flipped_bit(bit)
+        } else {
+            frame
+        };
+        let copies = 1 + u32::from(self.comes_up(faults.duplicate));
+        let jitter_ns = faults.jitter.ns();
+        let extra_ns = if jitter_ns == 0 {
+            0
+        } else {
+            self.rng.u64(0..=jitter_ns)
+        };
+        let overtaken_ns = self
+            .comes_up(faults.reorder)
+            .then_some(faults.reorder_delay.ns());
+        Fate::Arrives {
+            frame,
+            corrupted,
+            copies,
+            extra_ns,
+            overtaken_ns,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::topology::BurstLoss;
+
+    fn losses(faults: Faults, frames: usize) -> Vec<bool> {
+        let mut dice = Dice::new(7);
+        let frame = Frame::from(vec![0; 60]);
+        (0..frames)
+            .map(|_| dice.draw(&faults, frame.clone()) == Fate::Lost)
+            .collect()
+    }
+
+    #[test]
+    fn fate__loss_of_one_percent__loses_one_in_a_hundred() {
+        let faults = Faults {
+            loss: Probability::new(0.01).unwrap(),
+            ..Faults::default()
+        };
+        let lost = losses(faults, 100_000).iter().filter(|lost| **lost).count();
+        assert!((900..1100).contains(&lost), "{lost} of 100000");
+    }
+
+    #[test]
+    fn fate__burst_loss__has_the_mean_burst_length_of_its_leave_probability() {
+        let p = |p| Probability::new(p).unwrap();
+        let burst = BurstLoss {
+            enter: p(0.01),
+            leave: p(0.1),
+            loss: p(1.0),
+        };
+        let lost = losses(
+            Faults {
+                burst_loss: Some(burst),
+                ..Faults::default()
+            },
+            200_000,
+        );
+        let bursts = lost.windows(2).filter(|pair| !pair[0] && pair[1]).count();
+        let mean = lost.iter().filter(|lost| **lost).count() as f64 / bursts as f64;
+        assert!((9.0..11.0).contains(&mean), "mean burst {mean} frames");
+    }
+
+    #[test]
+    fn fate__corrupted_frame__differs_in_one_bit_after_the_addresses() {
+        let faults = Faults {
+            corrupt: Probability::new(1.0).unwrap(),
+            ..Faults::default()
+        };
+        let frame = Frame::from(vec![0; 100]);
+        let Fate::Arrives { frame: damaged, .. } = Dice::new(1).draw(&faults, frame) else {
+            panic!("lost")
+        };
+        assert_eq!(
+            damaged.bytes().iter().map(|b| b.count_ones()).sum::<u32>(),
+            1
+        );
+        assert_eq!(damaged.bytes()[..12], [0; 12]);
+    }
+}

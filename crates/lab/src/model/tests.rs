@@ -1,0 +1,293 @@
+use super::*;
+use crate::topology::{Delay, Direction, Faults, LinkChange, Probability};
+use proptest::prelude::*;
+
+/// Hosts h1…hn on one switch.
+fn star(hosts: usize, link_keys: &str, switch_keys: &str) -> Topology {
+    let mut text = format!("name = \"t\"\n[[switch]]\nname = \"s1\"\n{switch_keys}\n");
+    for h in 1..=hosts {
+        text += &format!("[[host]]\nname = \"h{h}\"\n");
+    }
+    for h in 1..=hosts {
+        text += &format!("[[link]]\nbetween = [\"h{h}:eth1\", \"s1\"]\n{link_keys}\n");
+    }
+    Topology::parse("test", &text).unwrap()
+}
+
+fn cable(link_keys: &str) -> Topology {
+    let text = format!(
+        "name = \"t\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n[[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\n{link_keys}\n"
+    );
+    Topology::parse("test", &text).unwrap()
+}
+
+/// A frame from station `from` to station `to` with a number in it.
+fn frame(to: u8, from: u8, number: u32, bytes: usize) -> Frame {
+    let mut frame = vec![0; bytes.max(18)];
+    frame[0..6].copy_from_slice(&[2, 0, 0, 0, 0, to]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, from]);
+    frame[14..18].copy_from_slice(&number.to_be_bytes());
+    Frame::from(frame)
+}
+
+fn number(frame: &Frame) -> u32 {
+    u32::from_be_bytes(frame.bytes()[14..18].try_into().unwrap())
+}
+
+/// Runs the model to rest; what was delivered, with NIC and time.
+fn drain(model: &mut Model) -> Vec<(u64, usize, Frame)> {
+    let mut out = Vec::new();
+    let mut now_ns = 0;
+    loop {
+        while let Some((nic, frame)) = model.poll_transmit() {
+            out.push((now_ns, nic, frame));
+        }
+        let Some(at_ns) = model.poll_timeout() else {
+            return out;
+        };
+        now_ns = at_ns;
+        model.handle_timeout(now_ns);
+    }
+}
+
+#[test]
+fn line__one_full_frame__takes_wire_time_and_delay() {
+    let mut model = Model::new(
+        &cable("rate = \"1Gbit\"\ndelay = \"1ms\""),
+        HostSide::Modelled,
+        1,
+    );
+    model.handle_frame(0, 0, frame(2, 1, 0, 1514));
+    let out = drain(&mut model);
+    assert_eq!((out[0].0, out[0].1), (12_304 + 1_000_000, 1));
+}
+
+#[test]
+fn line__short_frame__is_padded_and_framed() {
+    let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Modelled, 1);
+    model.handle_frame(0, 0, frame(2, 1, 0, 40));
+    assert_eq!(drain(&mut model)[0].0, 84 * 8);
+}
+
+#[test]
+fn port_queue__frame_beyond_limit__is_dropped_whole() {
+    // Two senders at once into one port of room for ten frames, one more being transmitted.
+    let topology = star(3, "rate = \"1Gbit\"", "port_queue = \"15140B\"");
+    let mut model = Model::new(&topology, HostSide::Modelled, 1);
+    model.handle_frame(0, 2, frame(9, 3, 0, 60));
+    drain(&mut model);
+    let start_ns = 1_000_000;
+    for n in 0..40 {
+        model.handle_frame(start_ns, 0, frame(3, 1, n, 1514));
+        model.handle_frame(start_ns, 1, frame(3, 2, 100 + n, 1514));
+    }
+    let delivered = drain(&mut model)
+        .iter()
+        .filter(|(_, nic, _)| *nic == 2)
+        .count() as u64;
+    let port = model.counters(2, 1);
+    assert_eq!(port.queue_bytes_peak, 15_140);
+    assert_eq!(port.queue_drops + delivered, 80);
+    assert!(port.queue_drops >= 28, "{port:?}");
+}
+
+#[test]
+fn nic_queue__packets_beyond_limit__are_dropped() {
+    let mut model = Model::new(
+        &cable("rate = \"1Gbit\"\nnic_queue = 30"),
+        HostSide::Modelled,
+        1,
+    );
+    for n in 0..50 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    assert_eq!(drain(&mut model).len(), 31);
+    assert_eq!(model.counters(0, 0).queue_drops, 19);
+}
+
+#[test]
+fn shared_buffer__two_full_ports__share_it() {
+    let topology = star(4, "", "shared_buffer = \"15140B\"\nport_queue = \"15140B\"");
+    let mut topology = topology;
+    for link in &mut topology.links[2..] {
+        link.rate = "10Mbit".parse().ok();
+    }
+    let mut model = Model::new(&topology, HostSide::Modelled, 1);
+    model.handle_frame(0, 2, frame(9, 3, 0, 60));
+    model.handle_frame(0, 3, frame(9, 4, 0, 60));
+    drain(&mut model);
+    for n in 0..20 {
+        model.handle_frame(1_000_000_000, 0, frame(3, 1, n, 1514));
+        model.handle_frame(1_000_000_000, 1, frame(4, 2, n, 1514));
+    }
+    // One in each transmitter, ten in the buffer, wherever they are.
+    let out = drain(&mut model);
+    assert_eq!(out.len(), 12);
+}
+
+#[test]
+fn switch__known_station__gets_it_alone() {
+    let mut model = Model::new(&star(4, "rate = \"1Gbit\"", ""), HostSide::Modelled, 1);
+    model.handle_frame(0, 0, frame(2, 1, 0, 60));
+    assert_eq!(drain(&mut model).len(), 3, "unknown: flooded");
+    model.handle_frame(1_000_000, 1, frame(1, 2, 1, 60));
+    assert_eq!(
+        drain(&mut model).iter().map(|o| o.1).collect::<Vec<_>>(),
+        [0]
+    );
+}
+
+#[test]
+fn receiver__coalescing__delivers_batches_by_time_and_by_count() {
+    let topology = cable("rate = \"1Gbit\"\nrx_coalesce = \"50us\"\nrx_coalesce_frames = 8");
+    let mut model = Model::new(&topology, HostSide::Modelled, 1);
+    for n in 0..3 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    let out = drain(&mut model);
+    assert!(
+        out.iter().all(|(at_ns, ..)| *at_ns == 12_304 + 50_000),
+        "{out:?}"
+    );
+    let start_ns = 1_000_000;
+    for n in 0..8 {
+        model.handle_frame(start_ns, 0, frame(2, 1, n, 60));
+    }
+    assert_eq!(drain(&mut model)[0].0, start_ns + 8 * 672);
+}
+
+#[test]
+fn carrier__pulled_in_mid_flight__loses_what_is_on_the_way_and_tells_both_ends() {
+    let mut model = Model::new(
+        &cable("rate = \"1Gbit\"\ndelay = \"1ms\""),
+        HostSide::Modelled,
+        1,
+    );
+    for n in 0..10 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    model.change(30_000, 0, 0, &LinkChange::carrier(false));
+    assert_eq!(
+        model.poll_event(),
+        Some(Event::Carrier { nic: 1, up: false })
+    );
+    assert_eq!(
+        model.poll_event(),
+        Some(Event::Carrier { nic: 0, up: false })
+    );
+    assert!(drain(&mut model).is_empty());
+    assert_eq!(model.counters(0, 0).cut, 10);
+    model.change(5_000_000, 0, 0, &LinkChange::carrier(true));
+    model.handle_frame(5_000_000, 0, frame(2, 1, 99, 60));
+    assert_eq!(drain(&mut model).len(), 1);
+}
+
+#[test]
+fn blackhole__one_way__swallows_that_way_only() {
+    let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Modelled, 1);
+    model.change(0, 0, 0, &LinkChange::blackhole(Direction::Tx));
+    model.handle_frame(0, 0, frame(2, 1, 0, 60));
+    model.handle_frame(0, 1, frame(1, 2, 0, 60));
+    assert_eq!(
+        drain(&mut model).iter().map(|o| o.1).collect::<Vec<_>>(),
+        [0]
+    );
+    assert_eq!(model.counters(0, 0).silenced, 1);
+}
+
+#[test]
+fn rate__changed_while_frames_wait__applies_to_the_next_frame() {
+    let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Modelled, 1);
+    for n in 0..2 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    model.change(1, 0, 0, &LinkChange::rate("100Mbit".parse().unwrap()));
+    assert_eq!(drain(&mut model)[1].0, 12_304 + 123_040);
+}
+
+#[test]
+fn emulated_hosts__frames_from_the_qdisc__are_not_paced_again() {
+    let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Kernel, 1);
+    for n in 0..100 {
+        model.handle_frame(0, 0, frame(2, 1, n, 1514));
+    }
+    assert_eq!(std::iter::from_fn(|| model.poll_transmit()).count(), 100);
+}
+
+fn faults() -> impl Strategy<Value = Faults> {
+    let p = || (0.0..0.3).prop_map(|p| Probability::new(p).unwrap());
+    (p(), p(), p(), 0_u64..200_000).prop_map(|(loss, corrupt, duplicate, jitter_ns)| Faults {
+        loss,
+        corrupt,
+        duplicate,
+        jitter: Delay::from_ns(jitter_ns),
+        ..Faults::default()
+    })
+}
+
+/// What a run of arbitrary traffic over three hosts on a switch delivers, and the network after.
+fn run(
+    traffic: &[(u64, usize, u8, usize)],
+    faults: Faults,
+    seed: u64,
+) -> (Vec<(u64, usize, Frame)>, Model) {
+    let mut topology = star(
+        3,
+        "rate = \"100Mbit\"\ndelay = \"100us\"",
+        "port_queue = \"8KiB\"",
+    );
+    topology
+        .links
+        .iter_mut()
+        .for_each(|link| link.faults = faults);
+    let mut model = Model::new(&topology, HostSide::Modelled, seed);
+    let mut now_ns = 0;
+    for (n, (gap_ns, from, to, bytes)) in traffic.iter().enumerate() {
+        now_ns += gap_ns;
+        model.handle_frame(now_ns, *from, frame(*to, *from as u8, n as u32, *bytes));
+    }
+    (drain(&mut model), model)
+}
+
+fn traffic() -> impl Strategy<Value = Vec<(u64, usize, u8, usize)>> {
+    prop::collection::vec(
+        (0_u64..300_000, 0_usize..3, 0_u8..4, 60_usize..1515),
+        1..200,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn frames__whatever_happens__are_conserved_on_every_line(traffic in traffic(), faults in faults(), seed: u64) {
+        let (_, model) = run(&traffic, faults, seed);
+        prop_assert_eq!(model.frames_inside(), 0);
+        for link in 0..3 {
+            for side in 0..2 {
+                let c = model.counters(link, side);
+                prop_assert_eq!(c.offered + c.duplicated, c.queue_drops + c.lost + c.silenced + c.cut + c.arrived);
+                let limit_bytes = [u64::MAX, 8192][side];
+                prop_assert!(c.queue_bytes_peak <= limit_bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn frames__without_reorder_fault__stay_in_order_per_path(traffic in traffic(), faults in faults(), seed: u64) {
+        let faults = Faults { corrupt: Probability::ZERO, ..faults };
+        let (out, _) = run(&traffic, faults, seed);
+        for (source, nic) in (0..3_u8).flat_map(|s| (0..3).map(move |n| (s, n))) {
+            let numbers: Vec<u32> = out.iter()
+                .filter(|(_, at, frame)| *at == nic && frame.source()[5] == source)
+                .map(|(.., frame)| number(frame))
+                .collect();
+            prop_assert!(numbers.is_sorted(), "{:?}", numbers);
+        }
+    }
+
+    #[test]
+    fn run__same_seed__is_the_same_to_the_byte(traffic in traffic(), faults in faults(), seed: u64) {
+        prop_assert_eq!(run(&traffic, faults, seed).0, run(&traffic, faults, seed).0);
+    }
+}

@@ -1,0 +1,236 @@
+//! The model in virtual time: the same run, to the byte, for the same seed.
+//!
+//! A [`Sim`] owns one [`Node`] a host and moves frames between them through [`crate::model`].
+//! Time jumps from event to event, so a simulated minute costs what its frames cost.
+
+use crate::model::{Bin, Event, Frame, HostSide, LineCounters, Model};
+use crate::topology::{LinkChange, Topology};
+use std::collections::BTreeMap;
+
+/// Rounds that may pass without time moving before the simulation takes it for a live-lock of a
+/// node: far more than any host has frames to send at one instant.
+const ROUNDS_AT_ONE_TIME_MAX: u32 = 1_000_000;
+
+/// The software of a host. NICs are numbered from 0 in the order of the topology's links.
+pub trait Node {
+    /// A frame has been received at NIC `nic`.
+    fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: &[u8]);
+    /// The time that [`Node::poll_timeout`] named has come.
+    fn handle_timeout(&mut self, now_ns: u64);
+    /// When the node next wants [`Node::handle_timeout`], in nanoseconds.
+    fn poll_timeout(&self) -> Option<u64>;
+    /// The next frame to send, and the NIC to send it through; called until it returns `None`.
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)>;
+    /// The carrier of NIC `nic` has gone or come.
+    fn handle_carrier(&mut self, _now_ns: u64, _nic: usize, _up: bool) {}
+}
+
+impl<N: Node + ?Sized> Node for Box<N> {
+    fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: &[u8]) {
+        (**self).handle_frame(now_ns, nic, frame);
+    }
+    fn handle_timeout(&mut self, now_ns: u64) {
+        (**self).handle_timeout(now_ns);
+    }
+    fn poll_timeout(&self) -> Option<u64> {
+        (**self).poll_timeout()
+    }
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)> {
+        (**self).poll_transmit(now_ns)
+    }
+    fn handle_carrier(&mut self, now_ns: u64, nic: usize, up: bool) {
+        (**self).handle_carrier(now_ns, nic, up);
+    }
+}
+
+/// A simulated network with one node a host.
+#[derive(Debug)]
+pub struct Sim<N> {
+    model: Model,
+    nodes: Vec<N>,
+    /// For each NIC of the topology, its host and its number there.
+    nic_places: Vec<(usize, usize)>,
+    /// For each host, its NICs.
+    host_nics: Vec<Vec<usize>>,
+    links: Vec<(String, usize, usize)>,
+    changes: BTreeMap<(u64, u64), (usize, usize, LinkChange)>,
+    now_ns: u64,
+}
+
+impl<N: Node> Sim<N> {
+    /// `topology` at time 0, with `nodes` as its hosts, in order. All that is random in the
+    /// network follows from `seed`.
+    ///
+    /// # Panics
+    /// Unless there are as many nodes as hosts.
+    pub fn new(topology: &Topology, nodes: Vec<N>, seed: u64) -> Self {
+        assert_eq!(nodes.len(), topology.hosts.len(), "one node a host");
+        let mut host_nics = vec![Vec::new(); nodes.len()];
+        let mut nic_places = Vec::new();
+        for (nic, at) in topology.nics().enumerate() {
+            nic_places.push((at.nic.host, host_nics[at.nic.host].len()));
+            host_nics[at.nic.host].push(nic);
+        }
+        let links = topology
+            .nic_names()
+            .into_iter()
+            .zip(topology.nics())
+            .map(|(name, at)| (name, at.link, at.side))
+            .collect();
+        let model = Model::new(topology, HostSide::Modelled, seed);
+        Self {
+            model,
+            nodes,
+            nic_places,
+            host_nics,
+            links,
+            changes: BTreeMap::new(),
+            now_ns: 0,
+        }
+    }
+
+    /// The time, in nanoseconds since the start.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    /// The node of host `host`, by its index in the topology.
+    pub fn node(&self, host: usize) -> &N {
+        &self.nodes[host]
+    }
+
+    /// The node of host `host`, to give it something to do. What it then wants to send is fetched
+    /// when the simulation runs on.
+    pub fn node_mut(&mut self, host: usize) -> &mut N {
+        &mut self.nodes[host]
+    }
+
+    /// Changes the link of the NIC called `nic` (`h1:eth1`) at `at_ns`.
+    ///
+    /// # Panics
+    /// The topology has no such NIC: a mistake in the test.
+    pub fn change_at(&mut self, at_ns: u64, nic: &str, change: LinkChange) {
+        let (_, link, side) = *self
+            .links
+            .iter()
+            .find(|(name, ..)| name == nic)
+            .unwrap_or_else(|| panic!("no NIC `{nic}` in {:?}", self.links));
+        let order = self.changes.len() as u64;
+        self.changes
+            .insert((at_ns.max(self.now_ns), order), (link, side, change));
+    }
+
+    /// What happened to the frames that the NIC called `nic` sent, and to those sent to it.
+    pub fn counters(&self, nic: &str) -> Option<(LineCounters, LineCounters)> {
+        let (_, link, side) = self.links.iter().find(|(name, ..)| name == nic)?;
+        Some((
+            self.model.counters(*link, *side),
+            self.model.counters(*link, 1 - *side),
+        ))
+    }
+
+    /// The network, to look at.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Switches the traffic meter on or off, as [`Model::set_metering`].
+    pub fn set_metering(&mut self, on: bool) {
+        self.model.set_metering(on);
+    }
+
+    /// The traffic meter's bins that have ended and were not taken yet.
+    pub fn take_bins(&mut self) -> Vec<Bin> {
+        self.model.take_bins(self.now_ns)
+    }
+
+    /// Runs until `until_ns`.
+    pub fn run_until(&mut self, until_ns: u64) {
+        self.run_until_or(until_ns, |_| false);
+    }
+
+    /// Runs until `until_ns` or until `stop` says so; true if it did.
+    ///
+    /// # Panics
+    /// A node wants something done at the same instant without end.
+    pub fn run_until_or(&mut self, until_ns: u64, mut stop: impl FnMut(&Self) -> bool) -> bool {
+        let mut rounds = 0;
+        loop {
+            self.settle();
+            if stop(self) {
+                return true;
+            }
+            let next_ns = match self.next_ns() {
+                Some(next_ns) if next_ns <= until_ns => next_ns,
+                _ => {
+                    self.now_ns = self.now_ns.max(until_ns);
+                    return false;
+                }
+            };
+            rounds = if next_ns > self.now_ns { 0 } else { rounds + 1 };
+            assert!(
+                rounds < ROUNDS_AT_ONE_TIME_MAX,
+                "time stands still at {} ns",
+                self.now_ns
+            );
+            self.now_ns = self.now_ns.max(next_ns);
+            self.act();
+        }
+    }
+
+    /// The earliest time at which anything wants to happen.
+    fn next_ns(&self) -> Option<u64> {
+        let change = self.changes.keys().next().map(|(at_ns, _)| *at_ns);
+        let nodes = self.nodes.iter().filter_map(Node::poll_timeout);
+        nodes.chain(self.model.poll_timeout()).chain(change).min()
+    }
+
+    /// Lets happen what is due now.
+    fn act(&mut self) {
+        while let Some(entry) = self.changes.first_entry() {
+            if entry.key().0 > self.now_ns {
+                break;
+            }
+            let (link, side, change) = entry.remove();
+            self.model.change(self.now_ns, link, side, &change);
+        }
+        self.model.handle_timeout(self.now_ns);
+        for node in &mut self.nodes {
+            if node
+                .poll_timeout()
+                .is_some_and(|at_ns| at_ns <= self.now_ns)
+            {
+                node.handle_timeout(self.now_ns);
+            }
+        }
+    }
+
+    /// Moves frames between nodes and network until neither has any more for now.
+    fn settle(&mut self) {
+        let mut moved = true;
+        while moved {
+            moved = false;
+            for (host, node) in self.nodes.iter_mut().enumerate() {
+                while let Some((nic, bytes)) = node.poll_transmit(self.now_ns) {
+                    let nic = self.host_nics[host][nic];
+                    self.model
+                        .handle_frame(self.now_ns, nic, Frame::from(bytes));
+                    moved = true;
+                }
+            }
+            while let Some(Event::Carrier { nic, up }) = self.model.poll_event() {
+                let (host, nic) = self.nic_places[nic];
+                self.nodes[host].handle_carrier(self.now_ns, nic, up);
+                moved = true;
+            }
+            while let Some((nic, frame)) = self.model.poll_transmit() {
+                let (host, nic) = self.nic_places[nic];
+                self.nodes[host].handle_frame(self.now_ns, nic, frame.bytes());
+                moved = true;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,187 @@
+//! What has arrived on one of a peer's links, and what has been overtaken there.
+
+use crate::replay::ReplayWindow;
+use std::collections::VecDeque;
+
+/// Later packets after which a missing one counts as lost, unless [`OVERTAKEN_NS`] passes first:
+/// the links are first-in first-out, but a switch that hashes or a host that steers packets to
+/// several CPUs may swap neighbours.
+const OVERTAKEN_BY: u64 = 3;
+/// Time after which a missing packet counts as lost however few came after it.
+const OVERTAKEN_NS: u64 = 1_000_000;
+/// Reports that name a missing run, so that one lost report loses no repair.
+const REPEATS: u8 = 3;
+/// Missing runs remembered; more than that within a few reports is not a link to repair on.
+const GAPS_MAX: usize = 128;
+
+#[derive(Debug, Clone, Copy)]
+struct Gap {
+    first: u64,
+    end: u64,
+    since_ns: u64,
+    told: u8,
+}
+
+/// Arrivals on one link under one session.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    replay: ReplayWindow,
+    received: u32,
+    gaps: VecDeque<Gap>,
+    newest_at_ns: u64,
+}
+
+impl Arrivals {
+    /// The number a packet's 32 bits are extended near to.
+    pub fn next(&self) -> u64 {
+        self.replay.next()
+    }
+
+    /// Whether the number may still be accepted.
+    pub fn is_fresh(&self, seq: u64) -> bool {
+        self.replay.is_fresh(seq)
+    }
+
+    /// Packets received.
+    pub fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// Whether anything has arrived.
+    pub fn is_any(&self) -> bool {
+        self.received > 0
+    }
+
+    /// Accepts an authenticated packet. True if it leaves a gap behind it.
+    pub fn accept(&mut self, seq: u64, now_ns: u64) -> bool {
+        let next = self.replay.next();
+        self.replay.accept(seq);
+        self.received = self.received.wrapping_add(1);
+        if seq < next {
+            self.fill(seq);
+            return false;
+        }
+        self.newest_at_ns = now_ns;
+        if seq == next {
+            return false;
+        }
+        if self.gaps.len() == GAPS_MAX {
+            self.gaps.pop_front();
+        }
+        self.gaps.push_back(Gap {
+            first: next,
+            end: seq,
+            since_ns: now_ns,
+            told: 0,
+        });
+        true
+    }
+
+    /// A late packet closes its part of a gap.
+    fn fill(&mut self, seq: u64) {
+        let Some(at) = self
+            .gaps
+            .iter()
+            .position(|gap| (gap.first..gap.end).contains(&seq))
+        else {
+            return;
+        };
+        let gap = self.gaps[at];
+        let (before, after) = (
+            Gap { end: seq, ..gap },
+            Gap {
+                first: seq + 1,
+                ..gap
+            },
+        );
+        match (before.first < before.end, after.first < after.end) {
+            (true, true) => {
+                self.gaps[at] = before;
+                self.gaps.insert(at + 1, after);
+            }
+            (true, false) => self.gaps[at] = before,
+            (false, true) => self.gaps[at] = after,
+            (false, false) => {
+                self.gaps.remove(at);
+            }
+        }
+    }
+
+    fn is_decided(&self, gap: &Gap, now_ns: u64) -> bool {
+        self.replay.next() >= gap.end + OVERTAKEN_BY || now_ns >= gap.since_ns + OVERTAKEN_NS
+    }
+
+    /// What to report: the number up to which every packet is decided, how long ago the newest
+    /// came, and, through `missing`, each run to name. Counts as told.
+    pub fn report(&mut self, now_ns: u64, mut missing: impl FnMut(u64, u16) -> bool) -> (u64, u64) {
+        let mut highest = self.replay.next().saturating_sub(1);
+        for at in 0..self.gaps.len() {
+            let gap = self.gaps[at];
+            if !self.is_decided(&gap, now_ns) {
+                highest = gap.first.saturating_sub(1);
+                break;
+            }
+            let count = (gap.end - gap.first).min(u64::from(u16::MAX)) as u16;
+            if !missing(gap.first, count) {
+                break;
+            }
+            self.gaps[at].told += 1;
+        }
+        self.gaps.retain(|gap| gap.told < REPEATS);
+        (highest, now_ns.saturating_sub(self.newest_at_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(arrivals: &mut Arrivals, now_ns: u64) -> (u64, Vec<(u64, u16)>) {
+        let mut runs = Vec::new();
+        let (highest, _) = arrivals.report(now_ns, |first, count| {
+            runs.push((first, count));
+            true
+        });
+        (highest, runs)
+    }
+
+    #[test]
+    fn arrivals__overtaken_by_three__is_missing_and_told_three_times() {
+        let mut arrivals = Arrivals::default();
+        for seq in [0, 1, 4, 5] {
+            arrivals.accept(seq, 0);
+        }
+        assert_eq!(
+            report(&mut arrivals, 0),
+            (1, vec![]),
+            "2 and 3 may only be late"
+        );
+        arrivals.accept(6, 0);
+        for _ in 0..3 {
+            assert_eq!(report(&mut arrivals, 0), (6, vec![(2, 2)]));
+        }
+        assert_eq!(report(&mut arrivals, 0), (6, vec![]));
+    }
+
+    #[test]
+    fn arrivals__late_packet__closes_its_part_of_the_gap() {
+        let mut arrivals = Arrivals::default();
+        arrivals.accept(0, 0);
+        arrivals.accept(5, 0);
+        arrivals.accept(3, 0);
+        assert_eq!(
+            report(&mut arrivals, OVERTAKEN_NS),
+            (5, vec![(1, 2), (4, 1)])
+        );
+        assert!(!arrivals.is_fresh(3));
+    }
+
+    #[test]
+    fn arrivals__one_millisecond_later__a_gap_at_the_tail_is_decided() {
+        let mut arrivals = Arrivals::default();
+        arrivals.accept(0, 0);
+        arrivals.accept(2, 0);
+        assert_eq!(report(&mut arrivals, OVERTAKEN_NS - 1), (0, vec![]));
+        assert_eq!(report(&mut arrivals, OVERTAKEN_NS), (2, vec![(1, 1)]));
+    }
+}

@@ -1,0 +1,93 @@
+//! A local link: its queue towards the kernel, its rate, and how much waits on it.
+
+use core::net::SocketAddr;
+
+use crate::capacity::Capacity;
+use crate::transmit::TransmitQueue;
+
+/// What a datagram takes on the wire beyond its payload: Ethernet 14 + IPv6 40 + UDP 8 bytes.
+pub const OVERHEAD_BYTES: usize = 62;
+
+/// The time a link's backlog may take to drain before frames are left with the host's queue.
+/// Long enough to bridge a late wake-up of this process, short enough not to be felt.
+pub const BACKLOG_MAX_NS: u64 = 2_000_000;
+
+/// What the endpoint is told of a link when it is added.
+#[derive(Debug, Clone)]
+pub struct LinkConfig {
+    /// Interface name, for people.
+    pub name: String,
+    /// Largest UDP payload that is not fragmented: MTU less IP and UDP headers.
+    pub datagram_bytes_max: usize,
+    /// Where hellos go: a multicast group on this link. None where peers are configured.
+    pub hello_to: Option<SocketAddr>,
+    /// What the NIC claims, in bits per second.
+    pub rate_bps: u64,
+    /// Whether the rate is the administrator's and not to be measured.
+    pub is_rate_fixed: bool,
+}
+
+/// A local link.
+#[derive(Debug)]
+pub struct LocalLink {
+    /// What it was added with.
+    pub config: LinkConfig,
+    /// Whether the NIC has its carrier.
+    pub has_carrier: bool,
+    /// Datagrams for the kernel.
+    pub queue: TransmitQueue,
+    /// How fast it drains.
+    pub capacity: Capacity,
+    sent_bytes: u64,
+    backlog_bytes: f64,
+    backlog_at_ns: u64,
+}
+
+impl LocalLink {
+    /// A link with its carrier.
+    pub fn new(config: LinkConfig) -> Self {
+        let capacity = Capacity::claimed(config.rate_bps);
+        Self {
+            config,
+            has_carrier: true,
+            queue: TransmitQueue::default(),
+            capacity,
+            sent_bytes: 0,
+            backlog_bytes: 0.0,
+            backlog_at_ns: 0,
+        }
+    }
+
+    /// Notes bytes that were queued.
+    pub fn note_queued(&mut self, now_ns: u64, wire_bytes: usize) {
+        self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;
+        self.backlog_at_ns = now_ns;
+        self.sent_bytes += wire_bytes as u64;
+    }
+
+    /// What the kernel says it still holds of ours (wire bytes).
+    pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64) {
+        let waiting = kernel_bytes + self.queue.queued_bytes() as u64;
+        self.backlog_bytes = waiting as f64;
+        self.backlog_at_ns = now_ns;
+        if !self.config.is_rate_fixed {
+            self.capacity.observe(now_ns, self.sent_bytes, waiting);
+        }
+    }
+
+    fn backlog_bytes(&self, now_ns: u64) -> f64 {
+        let drained =
+            now_ns.saturating_sub(self.backlog_at_ns) as f64 * self.capacity.bytes_per_ns();
+        (self.backlog_bytes - drained).max(0.0)
+    }
+
+    /// How long what waits will take.
+    pub fn backlog_ns(&self, now_ns: u64) -> f64 {
+        self.backlog_bytes(now_ns) / self.capacity.bytes_per_ns()
+    }
+
+    /// Whether a look at the kernel's queue would tell anything.
+    pub fn is_worth_a_look(&self) -> bool {
+        self.backlog_bytes > 0.0
+    }
+}

@@ -1,0 +1,470 @@
+//! The device's protocol core: frames in, datagrams out, and back.
+//!
+//! Sans-IO: it is given the time, datagrams, frames and what the kernel says of its queues, and is
+//! asked for datagrams, frames, events and the next time it wants to be called.
+
+mod introduce;
+mod link;
+mod stations;
+
+use core::net::SocketAddr;
+use std::collections::{HashMap, VecDeque};
+
+use crate::frame::{Frame, FramePool};
+use crate::liveness::Change;
+use crate::peer::{Peer, Shared};
+use crate::secure::{ClusterKey, Seal};
+use crate::session::Rejected;
+use crate::transmit::Batch;
+use crate::wire::{
+    CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, Kind,
+    LINKS_MAX, Malformed, kind_of,
+};
+pub use link::{BACKLOG_MAX_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
+use stations::Stations;
+
+/// Peers an endpoint keeps: a cluster of a thousand nodes. Only holders of the cluster key become
+/// peers, so this is a limit of memory, not of defence.
+pub const PEERS_MAX: usize = 1024;
+
+/// What an endpoint is made with.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Identity of the device, random, as long-lived as the device.
+    pub node: u64,
+    /// Random at every start.
+    pub instance: u64,
+    /// Host name, for people.
+    pub name: String,
+    /// MAC address of the device.
+    pub mac: [u8; 6],
+    /// Which of the device's queues this is.
+    pub lane: u8,
+    /// How packets are sealed.
+    pub seal: Seal,
+    /// The cluster's key.
+    pub key: ClusterKey,
+    /// Peers that multicast does not reach: each a list of (own link, address).
+    pub static_peers: Vec<Vec<(u8, SocketAddr)>>,
+}
+
+/// What happened, for `kumi link events` and the log.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// A peer became reachable, or stopped being so.
+    Peer {
+        /// The peer's identity.
+        node: u64,
+        /// Its host name.
+        name: String,
+        /// Whether it is reachable.
+        is_up: bool,
+    },
+    /// A path changed its state.
+    Path {
+        /// The peer's identity.
+        node: u64,
+        /// Its host name.
+        name: String,
+        /// The local link.
+        link: u8,
+        /// From what to what, and why.
+        change: Change,
+        /// Share of packets lost lately.
+        loss: f64,
+    },
+    /// A path began, or ceased, to lose packets while staying in use.
+    Lossy {
+        /// The peer's identity.
+        node: u64,
+        /// Its host name.
+        name: String,
+        /// The local link.
+        link: u8,
+        /// Share of packets lost lately.
+        share: f64,
+        /// Whether it began.
+        is_lossy: bool,
+    },
+    /// A peer wants its packets sealed otherwise.
+    SealMismatch {
+        /// Its host name.
+        name: String,
+        /// What it wants.
+        theirs: Seal,
+    },
+}
+
+/// Counters of datagrams that led to nothing, and of frames that found no way.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct EndpointCounters {
+    /// Signed or sealed with another key.
+    pub wrong_key: u64,
+    /// Not of this format.
+    pub malformed: u64,
+    /// Tag did not fit: forged or damaged.
+    pub forged: u64,
+    /// Accepted before.
+    pub replayed: u64,
+    /// Of a session that does not exist (a restart, or garbage).
+    pub unknown_session: u64,
+    /// Handshakes not looked at because too many came.
+    pub handshakes_refused: u64,
+    /// Frames for which no peer or path was there.
+    pub unroutable: u64,
+}
+
+/// The protocol core of one device (or of one of its queues).
+pub struct Endpoint {
+    config: Config,
+    links: Vec<Option<LocalLink>>,
+    peers: Vec<Peer>,
+    by_node: HashMap<(u64, u8), usize>,
+    by_session: HashMap<u16, usize>,
+    next_session: u16,
+    stations: Stations,
+    pool: FramePool,
+    frames: VecDeque<Frame>,
+    events: VecDeque<Event>,
+    counters: EndpointCounters,
+    introduction: introduce::Introduction,
+}
+
+macro_rules! shared {
+    ($self:ident, $now_ns:expr) => {
+        &mut Shared {
+            now_ns: $now_ns,
+            links: &mut $self.links,
+            pool: &mut $self.pool,
+            frames: &mut $self.frames,
+            events: &mut $self.events,
+        }
+    };
+}
+use shared;
+
+impl Endpoint {
+    /// An endpoint without links.
+    pub fn new(config: Config, now_ns: u64) -> Self {
+        let mut links = Vec::new();
+        links.resize_with(LINKS_MAX, || None);
+        let introduction = introduce::Introduction::new(&config, now_ns);
+        Self {
+            next_session: config.instance as u16,
+            config,
+            links,
+            peers: Vec::new(),
+            by_node: HashMap::new(),
+            by_session: HashMap::new(),
+            stations: Stations::default(),
+            pool: FramePool::default(),
+            frames: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: EndpointCounters::default(),
+            introduction,
+        }
+    }
+
+    /// Adds a link under `number`, which must be free and below [`LINKS_MAX`].
+    pub fn add_link(&mut self, number: u8, config: LinkConfig, now_ns: u64) {
+        let slot = &mut self.links[usize::from(number)];
+        assert!(slot.is_none(), "link number {number} is taken");
+        *slot = Some(LocalLink::new(config));
+        self.introduction.hurry(now_ns);
+    }
+
+    /// Removes a link; what was open on it goes to the others.
+    pub fn remove_link(&mut self, number: u8, now_ns: u64) {
+        for peer in &mut self.peers {
+            peer.handle_link_removed(number, shared!(self, now_ns));
+        }
+        self.links[usize::from(number)] = None;
+    }
+
+    /// The NIC under a link gained or lost its carrier.
+    pub fn handle_carrier(&mut self, number: u8, has_carrier: bool, now_ns: u64) {
+        let Some(link) = &mut self.links[usize::from(number)] else {
+            return;
+        };
+        if std::mem::replace(&mut link.has_carrier, has_carrier) == has_carrier {
+            return;
+        }
+        self.introduction.hurry(now_ns);
+        for peer in &mut self.peers {
+            if has_carrier {
+                peer.paths[usize::from(number)].pinged_at_ns = 0; // probe at once
+            } else {
+                peer.handle_carrier_loss(number, shared!(self, now_ns));
+            }
+        }
+    }
+
+    /// A link.
+    pub fn link(&self, number: u8) -> Option<&LocalLink> {
+        self.links[usize::from(number)].as_ref()
+    }
+
+    /// A link, to set its rate or its segmentation.
+    pub fn link_mut(&mut self, number: u8) -> Option<&mut LocalLink> {
+        self.links[usize::from(number)].as_mut()
+    }
+
+    /// Largest payload of a unit that fits all links.
+    pub fn unit_bytes_max(&self) -> usize {
+        let framing = DATA_HEADER_BYTES + self.config.seal.tag_bytes();
+        let links = self.links.iter().flatten();
+        links
+            .map(|link| link.config.datagram_bytes_max - framing)
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// A buffer for a frame of up to `len` bytes.
+    pub fn take_buffer(&mut self, len: usize) -> Frame {
+        self.pool.take(len)
+    }
+
+    /// Takes a buffer back.
+    pub fn give_buffer(&mut self, frame: Frame) {
+        self.pool.give(frame);
+    }
+
+    /// When the links will take frames again; `None` if they do now. Frames are better left with
+    /// the host, whose queue TCP feels, than piled up here.
+    pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
+        let backlogs = self.links.iter().flatten().filter(|link| link.has_carrier);
+        let least_ns = backlogs
+            .map(|link| link.backlog_ns(now_ns))
+            .min_by(f64::total_cmp)?;
+        let limit_ns = BACKLOG_MAX_NS as f64;
+        (least_ns > limit_ns).then(|| now_ns + (least_ns - limit_ns / 2.0) as u64)
+    }
+
+    /// A frame from the host.
+    pub fn handle_frame(&mut self, frame: Frame, now_ns: u64) {
+        let Some(destination) = frame.ethernet().first_chunk::<6>().copied() else {
+            self.pool.give(frame);
+            return;
+        };
+        match self.stations.find(&destination) {
+            Some(peer) => {
+                if let Err(frame) = self.peers[peer].send_frame(frame, shared!(self, now_ns)) {
+                    self.counters.unroutable += 1;
+                    self.pool.give(frame);
+                }
+            }
+            None => self.flood(frame, now_ns),
+        }
+    }
+
+    /// Broadcast, multicast and stations not heard of go to every peer.
+    fn flood(&mut self, frame: Frame, now_ns: u64) {
+        for peer in &mut self.peers {
+            let mut copy = self.pool.take(frame.as_slice().len());
+            copy.buffer()[..frame.as_slice().len()].copy_from_slice(frame.as_slice());
+            if let Err(copy) = peer.send_frame(copy, shared!(self, now_ns)) {
+                self.pool.give(copy);
+            }
+        }
+        self.pool.give(frame);
+    }
+
+    /// A datagram that came in on `link`; it is opened in place. Returns what was wrong with it,
+    /// if anything was: nothing is answered then.
+    pub fn handle_datagram(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let outcome = match kind_of(datagram) {
+            Ok(Kind::Data) => self.handle_data(link, from, datagram, now_ns),
+            Ok(Kind::Control) => self.handle_control(link, from, datagram, now_ns),
+            Ok(Kind::Hello) => self.handle_hello(link, from, datagram, now_ns),
+            Ok(Kind::Init) => self.handle_init(link, from, datagram, now_ns),
+            Ok(Kind::Reply) => self.handle_reply(link, from, datagram, now_ns),
+            Err(malformed) => Err(malformed),
+        };
+        self.counters.malformed += u64::from(outcome.is_err());
+        outcome
+    }
+
+    fn handle_data(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let header = DataHeader::parse(datagram)?;
+        let seal_key = (header.session, header.link, header.link_seq);
+        let opened = self.open(
+            seal_key,
+            DATA_HEADER_BYTES,
+            datagram,
+            (link, from),
+            true,
+            now_ns,
+        );
+        let Some((number, payload)) = opened else {
+            return Ok(());
+        };
+        let before = self.frames.len();
+        let peer = &mut self.peers[number];
+        peer.handle_unit(&header, &datagram[payload], shared!(self, now_ns));
+        for frame in self.frames.iter().skip(before) {
+            self.stations.learn(frame.ethernet(), number, now_ns);
+        }
+        Ok(())
+    }
+
+    fn handle_control(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        datagram: &mut [u8],
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let header = ControlHeader::parse(datagram)?;
+        let is_ping = header.kind == ControlKind::Ping;
+        let seal_key = (header.session, header.link, header.link_seq);
+        let opened = self.open(
+            seal_key,
+            CONTROL_HEADER_BYTES,
+            datagram,
+            (link, from),
+            is_ping,
+            now_ns,
+        );
+        let Some((number, body)) = opened else {
+            return Ok(());
+        };
+        let peer = &mut self.peers[number];
+        match header.kind {
+            ControlKind::Ping => {
+                peer.handle_ping(now_ns);
+                Ok(())
+            }
+            ControlKind::Report => peer.handle_report(&datagram[body], shared!(self, now_ns)),
+        }
+    }
+
+    /// Opens a sealed datagram and notes its arrival; gives the peer and the payload's range.
+    fn open(
+        &mut self,
+        (session, remote_link, link_seq): (u16, u8, u32),
+        header_bytes: usize,
+        datagram: &mut [u8],
+        (link, from): (u8, SocketAddr),
+        eliciting: bool,
+        now_ns: u64,
+    ) -> Option<(usize, std::ops::Range<usize>)> {
+        let Some(&number) = self.by_session.get(&session) else {
+            self.counters.unknown_session += 1;
+            self.introduction.hurry(now_ns);
+            return None;
+        };
+        let peer = &mut self.peers[number];
+        let keys = peer.session_mut(session)?;
+        let (seq, payload) = match keys.open(remote_link, link_seq, header_bytes, datagram) {
+            Ok(opened) => opened,
+            Err(Rejected::Replayed) => {
+                self.counters.replayed += 1;
+                return None;
+            }
+            Err(Rejected::Forged) => {
+                self.counters.forged += 1;
+                return None;
+            }
+        };
+        let left_a_gap = keys.accept(remote_link, seq, now_ns);
+        if peer
+            .next
+            .as_ref()
+            .is_some_and(|(next, _)| next.local == session)
+        {
+            peer.confirm_next(&mut self.pool);
+            self.renew_session_index(number);
+        }
+        let peer = &mut self.peers[number];
+        peer.arrival_session = session;
+        peer.note_arrival(remote_link, datagram.len(), eliciting, left_a_gap, now_ns);
+        let path = &mut peer.paths[usize::from(link)];
+        if path.to != Some(from) && path.note_heard(remote_link, from, now_ns) {
+            self.choose_path(number, link);
+        }
+        Some((number, payload))
+    }
+
+    fn choose_path(&mut self, peer: usize, link: u8) {
+        let rank = self.links[..usize::from(link)].iter().flatten().count();
+        self.peers[peer].paths[usize::from(link)].choose(link, rank);
+    }
+
+    /// What the kernel still holds of a link's datagrams, in wire bytes.
+    pub fn observe_unsent(&mut self, number: u8, kernel_bytes: u64, now_ns: u64) {
+        if let Some(link) = &mut self.links[usize::from(number)] {
+            link.observe_unsent(now_ns, kernel_bytes);
+        }
+    }
+
+    /// Does what is due by the clock. To be called after the datagrams that have come were
+    /// handled: a late wake-up must not be taken for a silent peer.
+    pub fn handle_timeout(&mut self, now_ns: u64) {
+        for number in 0..self.peers.len() {
+            let before = self.frames.len();
+            self.peers[number].handle_timeout(shared!(self, now_ns));
+            for frame in self.frames.iter().skip(before) {
+                self.stations.learn(frame.ethernet(), number, now_ns);
+            }
+            if let Some(ended) = self.peers[number].expire_sessions(now_ns) {
+                self.by_session.remove(&ended);
+            }
+        }
+        self.introduce(now_ns);
+    }
+
+    /// When [`Endpoint::handle_timeout`] is next to be called.
+    pub fn poll_timeout(&self, now_ns: u64) -> u64 {
+        let peers = self
+            .peers
+            .iter()
+            .filter_map(|peer| peer.poll_timeout(now_ns))
+            .min();
+        let introduction = self.introduction_due_ns(now_ns);
+        peers.map_or(introduction, |peers| peers.min(introduction))
+    }
+
+    /// The next batch for a link.
+    pub fn poll_transmit(&self, number: u8) -> Option<&Batch> {
+        self.links[usize::from(number)].as_ref()?.queue.front()
+    }
+
+    /// The batch [`Endpoint::poll_transmit`] gave is with the kernel, or was dropped.
+    pub fn transmitted(&mut self, number: u8) {
+        if let Some(link) = &mut self.links[usize::from(number)] {
+            link.queue.pop();
+        }
+    }
+
+    /// The next frame for the host; give its buffer back with [`Endpoint::give_buffer`].
+    pub fn poll_frame(&mut self) -> Option<Frame> {
+        self.frames.pop_front()
+    }
+
+    /// The next event.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Counters.
+    pub fn counters(&self) -> EndpointCounters {
+        self.counters
+    }
+
+    /// The peers, for showing.
+    pub fn peers(&self) -> impl Iterator<Item = crate::view::PeerView<'_>> {
+        self.peers.iter().map(crate::view::PeerView::new)
+    }
+}

@@ -1,0 +1,87 @@
+//! Which peer a MAC address is behind: its device, or machines bridged to it.
+
+use std::collections::HashMap;
+
+/// Addresses remembered, as a small switch.
+pub const STATIONS_MAX: usize = 8192;
+/// An address not heard from for this long may be forgotten for a new one (IEEE 802.1D: 300 s).
+const AGE_NS: u64 = 300_000_000_000;
+
+/// The forwarding table.
+#[derive(Debug, Default)]
+pub struct Stations {
+    table: HashMap<[u8; 6], (usize, u64)>,
+    /// The last answer: most frames go where the one before went.
+    last: Option<([u8; 6], usize)>,
+}
+
+impl Stations {
+    /// The peer to send a frame for `mac` to; `None` for groups and strangers.
+    pub fn find(&mut self, mac: &[u8; 6]) -> Option<usize> {
+        if let Some((_, peer)) = self.last.filter(|(known, _)| known == mac) {
+            return Some(peer);
+        }
+        let peer = self.table.get(mac)?.0;
+        self.last = Some((*mac, peer));
+        Some(peer)
+    }
+
+    /// A peer's own address.
+    pub fn insert(&mut self, mac: [u8; 6], peer: usize, now_ns: u64) {
+        if mac[0] & 1 != 0 {
+            return; // a group address is nobody's
+        }
+        if self.table.len() >= STATIONS_MAX && !self.table.contains_key(&mac) {
+            self.table
+                .retain(|_, (_, heard_ns)| now_ns.saturating_sub(*heard_ns) < AGE_NS);
+            if self.table.len() >= STATIONS_MAX {
+                return;
+            }
+        }
+        self.last = None;
+        self.table.insert(mac, (peer, now_ns));
+    }
+
+    /// Learns from a frame's source address.
+    pub fn learn(&mut self, ethernet: &[u8], peer: usize, now_ns: u64) {
+        let Some(mac) = ethernet.get(6..12).and_then(|mac| mac.first_chunk::<6>()) else {
+            return;
+        };
+        match self.table.get_mut(mac) {
+            Some(entry) if entry.0 == peer => entry.1 = now_ns,
+            _ => self.insert(*mac, peer, now_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stations__flooded_with_addresses__stay_bounded() {
+        let mut stations = Stations::default();
+        for number in 0..20_000u32 {
+            let mut frame = [0; 14];
+            frame[8..12].copy_from_slice(&number.to_be_bytes());
+            stations.learn(&frame, 1, 0);
+        }
+        assert_eq!(stations.table.len(), STATIONS_MAX);
+        assert_eq!(stations.find(&[0; 6]), Some(1));
+    }
+
+    #[test]
+    fn stations__moved_address__is_found_at_its_new_place() {
+        let mut stations = Stations::default();
+        stations.insert([2; 6], 1, 0);
+        assert_eq!(stations.find(&[2; 6]), Some(1));
+        stations.insert([2; 6], 2, 0);
+        assert_eq!(stations.find(&[2; 6]), Some(2));
+        stations.insert([3; 6], 2, 0);
+        assert_eq!(
+            stations.find(&[3; 6]),
+            None,
+            "a group address is not learned"
+        );
+    }
+}

@@ -1,0 +1,147 @@
+//! What was sent on one path and has not been reported on yet.
+
+use crate::retain::UnitRef;
+use std::collections::VecDeque;
+
+/// Entries kept: 100 ms of full frames at 10 Gb/s. Beyond it the oldest are forgotten; TCP repairs.
+pub const LEDGER_MAX: usize = 1 << 16;
+
+/// A datagram on its way.
+#[derive(Debug, Clone, Copy)]
+pub struct Sent {
+    /// When it was given to the link.
+    pub at_ns: u64,
+    /// Its bytes, as counted for rates.
+    pub bytes: u32,
+    /// Whether the receiver reports on it (a report itself is not reported on).
+    pub eliciting: bool,
+    /// The unit it carried, if it can be sent again.
+    pub unit: Option<UnitRef>,
+}
+
+/// The datagrams of one path, by link sequence number.
+#[derive(Debug, Default)]
+pub struct Ledger {
+    /// Link sequence number of the front entry.
+    base: u64,
+    sent: VecDeque<Sent>,
+}
+
+/// A run of link sequence numbers that were lost.
+pub type Lost = std::ops::Range<u64>;
+
+impl Ledger {
+    /// Notes a datagram; its link sequence number is [`Ledger::next_seq`].
+    pub fn record(&mut self, sent: Sent) {
+        self.sent.push_back(sent);
+        if self.sent.len() > LEDGER_MAX {
+            self.sent.pop_front();
+            self.base += 1;
+        }
+    }
+
+    /// The number the next datagram gets.
+    pub fn next_seq(&self) -> u64 {
+        self.base + self.sent.len() as u64
+    }
+
+    /// When `seq` was sent, if that is still open.
+    pub fn sent_at_ns(&self, seq: u64) -> Option<u64> {
+        let at = usize::try_from(seq.checked_sub(self.base)?).ok()?;
+        self.sent.get(at).map(|sent| sent.at_ns)
+    }
+
+    /// Closes all entries up to `highest`: each was received unless it is in one of `lost`.
+    pub fn settle(
+        &mut self,
+        highest: u64,
+        lost: &[Lost],
+        mut each: impl FnMut(Sent, /* lost: */ bool),
+    ) {
+        while self.base <= highest {
+            let Some(sent) = self.sent.pop_front() else {
+                break;
+            };
+            each(sent, lost.iter().any(|run| run.contains(&self.base)));
+            self.base += 1;
+        }
+    }
+
+    /// The oldest datagram the receiver should have reported on.
+    pub fn oldest_open(&self) -> Option<&Sent> {
+        self.sent.iter().find(|sent| sent.eliciting)
+    }
+
+    /// Takes the units out of all open entries: they are to be sent elsewhere.
+    pub fn take_units(&mut self) -> impl Iterator<Item = UnitRef> {
+        self.sent.iter_mut().filter_map(|sent| sent.unit.take())
+    }
+
+    /// Closes everything and gives the units that were open. Numbers go on: under one key none may
+    /// ever be used twice.
+    pub fn abandon(&mut self) -> Vec<UnitRef> {
+        let units = self.take_units().collect();
+        self.base = self.next_seq();
+        self.sent.clear();
+        units
+    }
+
+    /// As [`Ledger::abandon`], but numbers start at 0, for a new key.
+    pub fn restart(&mut self) -> Vec<UnitRef> {
+        let units = self.abandon();
+        self.base = 0;
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(at_ns: u64, eliciting: bool) -> Sent {
+        Sent {
+            at_ns,
+            bytes: 100,
+            eliciting,
+            unit: None,
+        }
+    }
+
+    #[test]
+    fn ledger__report_with_a_hole__tells_received_from_lost() {
+        let mut ledger = Ledger::default();
+        for at in 0..10 {
+            ledger.record(sent(at, true));
+        }
+        let mut fates = Vec::new();
+        ledger.settle(6, &[2..4], |sent, lost| fates.push((sent.at_ns, lost)));
+        let lost: Vec<u64> = fates
+            .iter()
+            .filter(|(_, lost)| *lost)
+            .map(|(at, _)| *at)
+            .collect();
+        assert_eq!((fates.len(), lost), (7, vec![2, 3]));
+        assert_eq!(ledger.oldest_open().unwrap().at_ns, 7);
+        assert_eq!(
+            (ledger.sent_at_ns(9), ledger.sent_at_ns(3)),
+            (Some(9), None)
+        );
+    }
+
+    #[test]
+    fn ledger__reports_alone__leave_nothing_open() {
+        let mut ledger = Ledger::default();
+        ledger.record(sent(0, false));
+        assert!(ledger.oldest_open().is_none());
+    }
+
+    #[test]
+    fn ledger__never_reported_on__stays_bounded() {
+        let mut ledger = Ledger::default();
+        for at in 0..LEDGER_MAX as u64 + 10 {
+            ledger.record(sent(at, true));
+        }
+        assert_eq!(ledger.oldest_open().unwrap().at_ns, 10);
+        assert_eq!(ledger.next_seq(), LEDGER_MAX as u64 + 10);
+    }
+}

@@ -1,0 +1,94 @@
+//! Units in: opened, counted, ordered, and handed to the host.
+
+use super::{Peer, Shared};
+use crate::reorder::{Fate, Unit};
+use crate::wire::{DATA_HEADER_BYTES, DataHeader, flag};
+
+/// Time between reports under load. A repair waits at most this and a round trip; a gigabit link
+/// has 500 KB open meanwhile.
+pub(super) const REPORT_NS: u64 = 4_000_000;
+/// Time between reports when there is something to repair.
+pub(super) const REPORT_MIN_NS: u64 = 500_000;
+
+impl Peer {
+    /// Takes an opened unit.
+    pub(crate) fn handle_unit(
+        &mut self,
+        header: &DataHeader,
+        payload: &[u8],
+        shared: &mut Shared<'_>,
+    ) {
+        let unit = Unit {
+            seq: header.unit_seq,
+            index: header.index,
+            last: header.last,
+            aux: header.aux,
+            has_vnet: header.flags & flag::VNET != 0,
+            payload,
+        };
+        let is_repair = header.flags & flag::REPAIR != 0;
+        let fate = self.reorder.push(
+            shared.now_ns,
+            header.link,
+            is_repair,
+            &unit,
+            shared.pool,
+            shared.frames,
+        );
+        let counters = &mut self.paths[usize::from(header.link)].counters;
+        match fate {
+            Fate::Taken | Fate::Malformed => {}
+            Fate::Late => counters.late += 1,
+            Fate::Duplicate => counters.duplicate += 1,
+        }
+        self.active_at_ns = shared.now_ns;
+    }
+
+    /// Counts an authentic datagram of `bytes` that arrived from the peer's `link`, and plans the
+    /// report on it.
+    pub(crate) fn note_arrival(
+        &mut self,
+        link: u8,
+        bytes: usize,
+        eliciting: bool,
+        left_a_gap: bool,
+        now_ns: u64,
+    ) {
+        let counters = &mut self.paths[usize::from(link)].counters;
+        counters.rx_packets += 1;
+        counters.rx_bytes += (bytes + crate::endpoint::OVERHEAD_BYTES) as u64;
+        self.heard_at_ns = now_ns;
+        if left_a_gap {
+            self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);
+        } else if eliciting && self.report_due_ns.is_none() {
+            self.report_by(self.reported_at_ns + REPORT_NS, now_ns);
+        }
+    }
+
+    /// Plans a report for `at_ns` at the latest, and not before now.
+    pub(super) fn report_by(&mut self, at_ns: u64, now_ns: u64) {
+        let at_ns = at_ns.max(now_ns);
+        self.report_due_ns = Some(self.report_due_ns.map_or(at_ns, |due| due.min(at_ns)));
+    }
+
+    /// A ping wants its report at once, but not faster than any.
+    pub(crate) fn handle_ping(&mut self, now_ns: u64) {
+        self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);
+    }
+
+    /// Releases frames that have waited long enough.
+    pub(crate) fn release_held(&mut self, shared: &mut Shared<'_>) {
+        let rtt_ns = self.rtt_ns();
+        self.reorder
+            .handle_timeout(shared.now_ns, rtt_ns, shared.pool, shared.frames);
+    }
+
+    /// Bytes of a unit's datagram that are not payload.
+    pub(crate) fn framing_bytes(&self) -> usize {
+        DATA_HEADER_BYTES
+            + self
+                .current
+                .as_ref()
+                .map_or(0, |session| session.seal.tag_bytes())
+    }
+}

@@ -1,0 +1,120 @@
+//! What a peer does by the clock: reports, pings, suspicion.
+
+use super::{Peer, Shared};
+use crate::liveness::State;
+use crate::wire::ControlKind;
+
+/// Pings on a path in use that carries nothing.
+const HEARTBEAT_NS: u64 = 100_000_000;
+/// Pings when neither side has sent data for [`IDLE_NS`]. Silence is then noticed in a second.
+const HEARTBEAT_IDLE_NS: u64 = 500_000_000;
+/// How long a peer counts as active after the last data.
+const IDLE_NS: u64 = 10_000_000_000;
+/// Pings on a suspect, on a path that is down, on one in quarantine.
+const SUSPECT_PING_NS: u64 = 5_000_000;
+const DOWN_PING_NS: u64 = 50_000_000;
+const QUARANTINE_PING_NS: u64 = 10_000_000;
+/// A datagram unreported for this long with nothing sent after it: a ping finds out whether it
+/// was lost (a lost tail shows no gap by itself).
+const TAIL_NS: u64 = 6_000_000;
+/// How often silence is looked for.
+const CHECK_NS: u64 = 2_000_000;
+/// What another path must have delivered later than ours to overtake it, beyond both delays.
+const OVERTAKE_NS: u64 = 4_000_000;
+
+impl Peer {
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, shared: &mut Shared<'_>) {
+        self.release_held(shared);
+        if self.current.is_none() {
+            return;
+        }
+        if self.report_due_ns.is_some_and(|due| due <= shared.now_ns) {
+            self.send_report(shared);
+        }
+        if shared.now_ns >= self.silence_checked_ns + CHECK_NS {
+            self.silence_checked_ns = shared.now_ns;
+            for link in 0..self.paths.len() as u8 {
+                self.check_silence(link, shared);
+            }
+        }
+        for link in 0..self.paths.len() {
+            if self
+                .ping_due_ns(link)
+                .is_some_and(|due| due <= shared.now_ns)
+                && shared.links[link]
+                    .as_ref()
+                    .is_some_and(|link| link.has_carrier)
+            {
+                self.send_control(link as u8, ControlKind::Ping, &[], shared);
+            }
+        }
+    }
+
+    fn check_silence(&mut self, link: u8, shared: &mut Shared<'_>) {
+        let path = &self.paths[usize::from(link)];
+        if !matches!(path.liveness.state(), State::Up | State::Suspect) {
+            return;
+        }
+        let Some(open) = path.ledger.oldest_open() else {
+            return;
+        };
+        let (sent_at_ns, rtt_ns) = (open.at_ns, path.rtt.smoothed_ns());
+        let overtaken = self.paths.iter().enumerate().any(|(other, path)| {
+            let slower_ns = rtt_ns.saturating_sub(path.rtt.smoothed_ns());
+            other != usize::from(link)
+                && path.newest_acked_sent_ns > sent_at_ns + OVERTAKE_NS + slower_ns
+        });
+        let silent_ns = shared.now_ns.saturating_sub(sent_at_ns);
+        let liveness = &mut self.paths[usize::from(link)].liveness;
+        if let Some(change) = liveness.handle_silence(shared.now_ns, silent_ns, rtt_ns, overtaken) {
+            self.apply(link, change, shared);
+        }
+    }
+
+    fn ping_due_ns(&self, link: usize) -> Option<u64> {
+        let path = &self.paths[link];
+        path.to?;
+        let since = |at_ns: u64, interval_ns: u64| Some(at_ns + interval_ns);
+        match path.liveness.state() {
+            State::Suspect => since(path.pinged_at_ns, SUSPECT_PING_NS),
+            State::Down => since(path.pinged_at_ns, DOWN_PING_NS),
+            State::Quarantined => since(path.pinged_at_ns, QUARANTINE_PING_NS),
+            State::New => since(path.pinged_at_ns, HEARTBEAT_NS / 2),
+            State::Up => {
+                let is_idle = path.eliciting_at_ns > self.active_at_ns + IDLE_NS;
+                let heartbeat = if is_idle {
+                    HEARTBEAT_IDLE_NS
+                } else {
+                    HEARTBEAT_NS
+                };
+                let heartbeat_ns = path.eliciting_at_ns + heartbeat;
+                let tail_after_ns = TAIL_NS.max(path.rtt.smoothed_ns() * 3 / 2);
+                let tail_ns = path.ledger.oldest_open().map(|_| {
+                    (path.eliciting_at_ns + tail_after_ns).max(path.pinged_at_ns + tail_after_ns)
+                });
+                Some(tail_ns.map_or(heartbeat_ns, |tail_ns| tail_ns.min(heartbeat_ns)))
+            }
+        }
+    }
+
+    /// When [`Self::handle_timeout`] is next to be called.
+    pub(crate) fn poll_timeout(&self, now_ns: u64) -> Option<u64> {
+        let held = self.reorder.poll_timeout(now_ns, self.rtt_ns());
+        if self.current.is_none() {
+            return held;
+        }
+        let pings = (0..self.paths.len())
+            .filter_map(|link| self.ping_due_ns(link))
+            .min();
+        let is_open = self.paths.iter().any(|path| {
+            matches!(path.liveness.state(), State::Up | State::Suspect)
+                && path.ledger.oldest_open().is_some()
+        });
+        let check = is_open.then_some(self.silence_checked_ns + CHECK_NS);
+        [held, self.report_due_ns, pings, check]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}

@@ -1,0 +1,186 @@
+//! Reports out, and what reports from the peer teach.
+
+use super::deliver::REPORT_MIN_NS;
+use super::{Peer, Shared};
+use crate::ledger::Lost;
+use crate::path::Path;
+use crate::seq::extend;
+use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
+
+/// A path whose loss exceeds this raises an event; below a fifth of it the event is taken back.
+const LOSSY_SHARE: f64 = 0.005;
+/// Queueing delay beyond a path's least round trip at which a loss is congestion: TCP must see it.
+const CONGESTED_NS: u64 = 8_000_000;
+
+impl Peer {
+    /// Sends a report on every path that leads anywhere, if one is due.
+    pub(super) fn send_report(&mut self, shared: &mut Shared<'_>) {
+        let now_ns = shared.now_ns;
+        let mut report = std::mem::take(&mut self.report);
+        let (number, seq) = (self.arrival_session, self.report_seq.wrapping_add(1));
+        let Some(session) = self.session_mut(number) else {
+            return;
+        };
+        (report.seq, report.session) = (seq, session.local);
+        report.links.clear();
+        report.missing.clear();
+        let mut news_later = false;
+        for (link, arrivals) in session.arrivals().iter_mut().enumerate() {
+            if !arrivals.is_any() {
+                continue;
+            }
+            let (link, missing) = (link as u8, &mut report.missing);
+            let (highest, held_ns) = arrivals.report(now_ns, |first, count| {
+                let fits = missing.len() < REPORT_MISSING_MAX;
+                if fits {
+                    missing.push(Missing {
+                        link,
+                        first: first as u32,
+                        count,
+                    });
+                }
+                fits
+            });
+            news_later |= highest + 1 < arrivals.next();
+            report.links.push(LinkReport {
+                link,
+                highest: highest as u32,
+                received: arrivals.received(),
+                held_us: u32::try_from(held_ns / 1000).unwrap_or(u32::MAX),
+            });
+        }
+        let mut body = Vec::with_capacity(512);
+        report.emit(&mut body);
+        (self.report, self.report_seq) = (report, seq);
+        self.reported_at_ns = now_ns;
+        self.report_due_ns = news_later.then_some(now_ns + 2 * REPORT_MIN_NS);
+        for link in 0..self.paths.len() {
+            let has_carrier = shared.links[link]
+                .as_ref()
+                .is_some_and(|link| link.has_carrier);
+            if has_carrier && self.paths[link].to.is_some() {
+                self.send_control(link as u8, ControlKind::Report, &body, shared);
+            }
+        }
+    }
+
+    /// Learns from a report of the peer.
+    pub(crate) fn handle_report(
+        &mut self,
+        body: &[u8],
+        shared: &mut Shared<'_>,
+    ) -> Result<(), Malformed> {
+        let mut report = std::mem::take(&mut self.report);
+        let parsed = report.parse(body);
+        if parsed.is_ok() && self.is_news(&report) {
+            for link in &report.links {
+                self.settle_link(link, &report, shared);
+            }
+            self.send_repairs(shared);
+        }
+        self.report = report;
+        parsed
+    }
+
+    /// Whether a report is the first copy of the newest, about the session we send with.
+    fn is_news(&mut self, report: &Report) -> bool {
+        let is_ours = self
+            .current
+            .as_ref()
+            .is_some_and(|s| s.remote == report.session);
+        let is_newer = self
+            .report_seen
+            .is_none_or(|seen| report.seq.wrapping_sub(seen) as i32 > 0);
+        if is_ours && is_newer {
+            self.report_seen = Some(report.seq);
+        }
+        is_ours && is_newer
+    }
+
+    fn settle_link(&mut self, link: &LinkReport, report: &Report, shared: &mut Shared<'_>) {
+        let now_ns = shared.now_ns;
+        let Some(path) = self.paths.get_mut(usize::from(link.link)) else {
+            return;
+        };
+        let next = path.ledger.next_seq();
+        let highest = extend(link.highest, next);
+        if highest >= next {
+            return; // acknowledges what was never sent
+        }
+        if let Some(sent_at_ns) = path.ledger.sent_at_ns(highest) {
+            let held_ns = u64::from(link.held_us) * 1000;
+            path.rtt
+                .sample(now_ns, now_ns.saturating_sub(sent_at_ns + held_ns).max(1));
+        }
+        let lost: Vec<Lost> = report
+            .missing
+            .iter()
+            .filter(|run| run.link == link.link)
+            .map(|run| {
+                let first = extend(run.first, next);
+                first..first + u64::from(run.count)
+            })
+            .collect();
+        let is_congested = path.rtt.latest_ns() > path.rtt.min_ns() + CONGESTED_NS;
+        let (mut delivered_bytes, mut progressed, mut share) = (0u32, false, None);
+        let (mut settled, mut repairs) = (Vec::new(), Vec::new());
+        let Path {
+            ledger,
+            loss,
+            counters,
+            newest_acked_sent_ns,
+            ..
+        } = path;
+        ledger.settle(highest, &lost, |sent, is_lost| {
+            share = loss.count(now_ns, is_lost).or(share);
+            counters.lost += u64::from(is_lost);
+            match (sent.unit, is_lost && !is_congested) {
+                (Some(unit), true) => repairs.push(unit),
+                (Some(unit), false) => settled.push(unit),
+                (None, _) => {}
+            }
+            if !is_lost {
+                delivered_bytes += sent.bytes;
+                progressed |= sent.eliciting;
+                *newest_acked_sent_ns = sent.at_ns.max(*newest_acked_sent_ns);
+            }
+        });
+        settled
+            .into_iter()
+            .for_each(|unit| self.retained.settle(unit, shared.pool));
+        repairs.into_iter().for_each(|unit| self.queue_repair(unit));
+        self.earn_repairs(delivered_bytes);
+        if progressed
+            && let Some(change) = self.paths[usize::from(link.link)]
+                .liveness
+                .handle_ack(now_ns)
+        {
+            self.apply(link.link, change, shared);
+        }
+        if let Some(share) = share {
+            self.judge_loss(link.link, share, shared);
+        }
+    }
+
+    fn judge_loss(&mut self, link: u8, share: f64, shared: &mut Shared<'_>) {
+        let path = &mut self.paths[usize::from(link)];
+        let was_lossy = path.lossy_told;
+        path.lossy_told = if was_lossy {
+            share > LOSSY_SHARE / 5.0
+        } else {
+            share > LOSSY_SHARE
+        };
+        if path.lossy_told != was_lossy {
+            shared.events.push_back(crate::endpoint::Event::Lossy {
+                node: self.params.node,
+                name: self.params.name.clone(),
+                link,
+                share,
+                is_lossy: path.lossy_told,
+            });
+        }
+        if let Some(change) = path.liveness.handle_loss(shared.now_ns, share) {
+            self.apply(link, change, shared);
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Frames out: cut into equal units, split over the paths, kept until reported on.
+
+use super::{Links, Peer, Shared};
+use crate::endpoint::OVERHEAD_BYTES;
+use crate::flow;
+use crate::frame::{Frame, VNET_BYTES};
+use crate::ledger::Sent;
+use crate::liveness::State;
+use crate::retain::{Cut, UnitRef};
+use crate::stripe::{Run, Vessel, split};
+use crate::wire::{
+    CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, LINKS_MAX,
+    UNIT_INDEX_MAX, flag,
+};
+
+/// Repairs may take this share of what was delivered, plus a burst: a link at the edge of its
+/// quarantine (10 % lost) can be kept whole, congestion cannot be fed.
+const REPAIR_SHARE: f64 = 0.125;
+/// The burst: what a gigabit link has open when it dies, over the longest time to notice.
+const REPAIR_BURST_BYTES: f64 = 4_000_000.0;
+/// How much a path's share falls with its loss: at 1 % lost by 4 %.
+const LOSS_AVERSION: f64 = 4.0;
+
+impl Peer {
+    /// Sends a frame. Gives it back if no path can take it.
+    pub(crate) fn send_frame(
+        &mut self,
+        frame: Frame,
+        shared: &mut Shared<'_>,
+    ) -> Result<(), Frame> {
+        if self.current.is_none() {
+            return Err(frame);
+        }
+        let Some(mut cut) = self.cut(&frame) else {
+            return Err(frame);
+        };
+        let now_ns = shared.now_ns;
+        let units = usize::from(cut.last) + 1;
+        let mut vessels = [Vessel {
+            link: 0,
+            ready_ns: 0.0,
+            rate: 0.0,
+        }; LINKS_MAX];
+        let count = self.vessels(now_ns, shared.links, &mut vessels);
+        if count == 0 {
+            return Err(frame);
+        }
+        let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
+        let mut used = 0;
+        for run in split(
+            &mut vessels[..count],
+            units,
+            cut.unit_bytes + OVERHEAD_BYTES,
+        ) {
+            runs[used] = run;
+            used += 1;
+        }
+        let bucket = flow::bucket(frame.as_slice());
+        let end = self.flow_ends[bucket];
+        let back = self.next_unit + 1 - end;
+        cut.depends = if end == 0 {
+            0
+        } else {
+            u16::try_from(back).unwrap_or(0)
+        };
+        cut.first_seq = self.next_unit;
+        self.next_unit += units as u64;
+        self.flow_ends[bucket] = self.next_unit;
+        self.active_at_ns = now_ns;
+
+        let unit = self.retained.keep(frame, cut, shared.pool);
+        let mut index = 0;
+        for run in &runs[..used] {
+            for _ in 0..run.units {
+                self.send_unit(run.link, unit.at(index), false, shared);
+                index = index.wrapping_add(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// How a frame is cut: equal units, as few as fit, so that both halves of a frame that needs
+    /// two take the same time. An empty virtio header is left out.
+    fn cut(&self, frame: &Frame) -> Option<Cut> {
+        let bytes = frame.as_slice();
+        let has_vnet = bytes.get(..VNET_BYTES)?.iter().any(|byte| *byte != 0);
+        let start = if has_vnet { 0 } else { VNET_BYTES };
+        let contents = bytes.len() - start;
+        let units = contents.div_ceil(self.unit_bytes_max).max(1);
+        let last = u8::try_from(units - 1)
+            .ok()
+            .filter(|last| usize::from(*last) <= UNIT_INDEX_MAX)?;
+        let unit_bytes = contents.div_ceil(units);
+        (contents > 0).then_some(Cut {
+            start,
+            bytes: contents,
+            unit_bytes,
+            last,
+            first_seq: 0,
+            depends: 0,
+            has_vnet,
+        })
+    }
+
+    /// The paths that may carry data now. Suspects serve when nothing better is left.
+    fn vessels(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel; LINKS_MAX]) -> usize {
+        for accept in [
+            &[State::Up][..],
+            &[State::Suspect],
+            &[State::New],
+            &[State::Quarantined],
+        ] {
+            let mut count = 0;
+            for (number, (path, link)) in self.paths.iter().zip(links).enumerate() {
+                let Some(link) = link else { continue };
+                let is_open = path.to.is_some() && link.has_carrier;
+                if !is_open || !accept.contains(&path.liveness.state()) {
+                    continue;
+                }
+                let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
+                vessels[count] = Vessel {
+                    link: number as u8,
+                    ready_ns: link.backlog_ns(now_ns) + path.rtt.min_ns() as f64 / 2.0,
+                    rate: link.capacity.bytes_per_ns() * keeps,
+                };
+                count += 1;
+            }
+            if count > 0 {
+                return count;
+            }
+        }
+        0
+    }
+
+    /// Seals one unit and queues it on `link`.
+    fn send_unit(&mut self, link: u8, unit: UnitRef, repair: bool, shared: &mut Shared<'_>) {
+        let (Some(session), Some((frame, cut))) = (&self.current, self.retained.get(unit)) else {
+            return;
+        };
+        let path = &mut self.paths[usize::from(link)];
+        let (Some(to), Some(local)) = (path.to, &mut shared.links[usize::from(link)]) else {
+            self.retained.settle(unit, shared.pool);
+            return;
+        };
+        let link_seq = path.ledger.next_seq();
+        let flags =
+            if repair { flag::REPAIR } else { 0 } | if cut.has_vnet { flag::VNET } else { 0 };
+        let header = DataHeader {
+            link,
+            flags,
+            session: session.remote,
+            link_seq: link_seq as u32,
+            unit_seq: (cut.first_seq + u64::from(unit.index)) as u32,
+            index: unit.index,
+            last: cut.last,
+            aux: if unit.index == 0 {
+                cut.depends
+            } else {
+                cut.unit_bytes as u16
+            },
+        };
+        let mut head = [0; DATA_HEADER_BYTES];
+        header.emit(&mut head);
+        let payload = &frame.as_slice()[cut.range(unit.index)];
+        let bytes = DATA_HEADER_BYTES + payload.len() + session.seal.tag_bytes();
+        local.queue.push(to, bytes, |out| {
+            session.seal(link, link_seq, &head, payload, out)
+        });
+        local.note_queued(shared.now_ns, bytes + OVERHEAD_BYTES);
+        path.counters.tx_packets += 1;
+        path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
+        path.counters.repaired += u64::from(repair);
+        path.eliciting_at_ns = shared.now_ns;
+        path.ledger.record(Sent {
+            at_ns: shared.now_ns,
+            bytes: (bytes + OVERHEAD_BYTES) as u32,
+            eliciting: true,
+            unit: Some(unit),
+        });
+    }
+
+    /// Sends a control message on `link`.
+    pub(crate) fn send_control(
+        &mut self,
+        link: u8,
+        kind: ControlKind,
+        body: &[u8],
+        shared: &mut Shared<'_>,
+    ) {
+        let Some(session) = &self.current else { return };
+        let path = &mut self.paths[usize::from(link)];
+        let (Some(to), Some(local)) = (path.to, &mut shared.links[usize::from(link)]) else {
+            return;
+        };
+        let link_seq = path.ledger.next_seq();
+        let header = ControlHeader {
+            link,
+            kind,
+            session: session.remote,
+            link_seq: link_seq as u32,
+        };
+        let mut head = [0; CONTROL_HEADER_BYTES];
+        header.emit(&mut head);
+        let bytes = CONTROL_HEADER_BYTES + body.len() + session.seal.tag_bytes();
+        local.queue.push(to, bytes, |out| {
+            session.seal(link, link_seq, &head, body, out)
+        });
+        local.note_queued(shared.now_ns, bytes + OVERHEAD_BYTES);
+        path.counters.tx_packets += 1;
+        path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
+        let eliciting = kind == ControlKind::Ping;
+        path.ledger.record(Sent {
+            at_ns: shared.now_ns,
+            bytes: (bytes + OVERHEAD_BYTES) as u32,
+            eliciting,
+            unit: None,
+        });
+        if eliciting {
+            path.eliciting_at_ns = shared.now_ns;
+            path.pinged_at_ns = shared.now_ns;
+        }
+    }
+
+    /// Delivered bytes earn the right to repair some.
+    pub(super) fn earn_repairs(&mut self, delivered_bytes: u32) {
+        let earned = self.repair_budget_bytes + f64::from(delivered_bytes) * REPAIR_SHARE;
+        self.repair_budget_bytes = earned.min(REPAIR_BURST_BYTES);
+    }
+
+    /// A unit that was lost is to be sent again.
+    pub(super) fn queue_repair(&mut self, unit: UnitRef) {
+        self.repair_queue.push_back(unit);
+    }
+
+    /// Sends what is to be repaired, within the budget, where it arrives first.
+    pub(crate) fn send_repairs(&mut self, shared: &mut Shared<'_>) {
+        while let Some(unit) = self.repair_queue.pop_front() {
+            let Some((_, cut)) = self.retained.get(unit) else {
+                continue;
+            };
+            let bytes = (cut.range(unit.index).len() + DATA_HEADER_BYTES + OVERHEAD_BYTES) as f64;
+            let mut vessels = [Vessel {
+                link: 0,
+                ready_ns: 0.0,
+                rate: 0.0,
+            }; LINKS_MAX];
+            let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
+            let run = split(&mut vessels[..count], 1, bytes as usize).next();
+            match run.filter(|_| self.repair_budget_bytes >= bytes) {
+                Some(run) => {
+                    self.repair_budget_bytes -= bytes;
+                    self.send_unit(run.link, unit, true, shared);
+                }
+                None => self.retained.settle(unit, shared.pool),
+            }
+        }
+    }
+
+    /// What is open on a path that has failed goes to the others. The death of a link is no
+    /// congestion: its open units need no budget, and there are at most as many as are retained.
+    pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
+        let units: Vec<UnitRef> = self.paths[usize::from(link)].ledger.take_units().collect();
+        let bytes: usize = units
+            .iter()
+            .filter_map(|unit| Some(self.retained.get(*unit)?.1.unit_bytes))
+            .sum();
+        let others = self
+            .paths
+            .iter()
+            .enumerate()
+            .any(|(n, p)| n != usize::from(link) && p.is_usable());
+        if others {
+            self.repair_budget_bytes +=
+                (bytes + units.len() * (OVERHEAD_BYTES + DATA_HEADER_BYTES)) as f64;
+            self.repair_queue.extend(units);
+            self.send_repairs(shared);
+        } else {
+            units
+                .into_iter()
+                .for_each(|unit| self.retained.settle(unit, shared.pool));
+        }
+    }
+}

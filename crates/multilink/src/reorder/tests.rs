@@ -1,0 +1,186 @@
+use super::*;
+
+const MS: u64 = 1_000_000;
+
+/// A reorder buffer and what it delivered.
+#[derive(Default)]
+struct Bench {
+    reorder: Reorder,
+    pool: FramePool,
+    out: VecDeque<Frame>,
+}
+
+impl Bench {
+    fn unit(&mut self, now_ns: u64, link: u8, seq: u32, index: u8, last: u8, aux: u16) -> Fate {
+        let payload = [seq as u8; 10];
+        let unit = Unit {
+            seq,
+            index,
+            last,
+            aux,
+            has_vnet: false,
+            payload: &payload,
+        };
+        self.reorder
+            .push(now_ns, link, false, &unit, &mut self.pool, &mut self.out)
+    }
+
+    /// A whole small frame that follows unit `seq - back` of its flow.
+    fn single(&mut self, now_ns: u64, link: u8, seq: u32, back: u16) -> Fate {
+        self.unit(now_ns, link, seq, 0, 0, back)
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        self.reorder
+            .handle_timeout(now_ns, MS / 10, &mut self.pool, &mut self.out);
+    }
+
+    /// First payload byte of each delivered frame: the number of the frame's first unit.
+    fn delivered(&mut self) -> Vec<u8> {
+        self.out
+            .drain(..)
+            .map(|frame| frame.ethernet()[0])
+            .collect()
+    }
+}
+
+#[test]
+fn reorder__units_in_order__nothing_waits() {
+    let mut bench = Bench::default();
+    for seq in 0..5 {
+        bench.single(0, 0, seq, u16::from(seq > 0));
+    }
+    assert_eq!(bench.delivered(), [0, 1, 2, 3, 4]);
+    assert_eq!(bench.reorder.held_bytes(), 0);
+    assert_eq!(bench.reorder.poll_timeout(0, MS), None);
+}
+
+#[test]
+fn reorder__units_swapped_between_links__are_put_right() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 0, 2, 1);
+    bench.single(0, 0, 3, 1);
+    assert_eq!(bench.delivered(), [0]);
+    bench.single(0, 1, 1, 1);
+    assert_eq!(bench.delivered(), [1, 2, 3]);
+}
+
+#[test]
+fn reorder__burst_over_two_links__is_one_frame() {
+    let mut bench = Bench::default();
+    bench.unit(0, 1, 2, 2, 3, 10);
+    bench.unit(0, 1, 3, 3, 3, 10);
+    bench.unit(0, 0, 0, 0, 3, 0);
+    assert!(bench.delivered().is_empty());
+    bench.unit(0, 0, 1, 1, 3, 10);
+    let frame = bench.out.pop_front().unwrap();
+    assert_eq!(frame.ethernet().len(), 40);
+    assert_eq!(frame.ethernet()[39], 3);
+}
+
+#[test]
+fn reorder__gap_in_one_flow__does_not_hold_another() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 0, 2, 0); // another flow: depends on nothing remembered
+    assert_eq!(bench.delivered(), [0, 2]);
+}
+
+#[test]
+fn reorder__gap_older_than_hold__is_released() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 2, 1);
+    assert_eq!(bench.delivered(), [0]);
+    bench.tick(HOLD_MIN_NS - 1);
+    assert!(bench.delivered().is_empty());
+    bench.tick(HOLD_MAX_NS);
+    assert_eq!(bench.delivered(), [2]);
+    assert_eq!(bench.single(HOLD_MAX_NS, 0, 1, 1), Fate::Late);
+    assert_eq!(
+        bench.delivered(),
+        [1],
+        "a small frame is still worth delivering"
+    );
+    assert_eq!(bench.single(HOLD_MAX_NS, 0, 1, 1), Fate::Duplicate);
+}
+
+#[test]
+fn reorder__loss_proven_by_every_link__is_not_waited_for() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 1, 1);
+    bench.single(MS, 0, 3, 1); // 2 is missing …
+    bench.single(MS, 1, 4, 1); // … and both links are past it
+    bench.delivered();
+    bench.tick(MS + REPAIR_MARGIN_NS + MS / 5);
+    assert_eq!(bench.delivered(), [3, 4]);
+}
+
+#[test]
+fn reorder__silent_link__is_given_the_longest_hold() {
+    let mut bench = Bench::default();
+    bench.single(0, 1, 0, 0);
+    for seq in 2..12 {
+        bench.single(u64::from(seq) * MS, 0, seq, 1);
+    }
+    bench.delivered();
+    bench.tick(12 * MS);
+    assert!(
+        bench.delivered().is_empty(),
+        "unit 1 may be repaired from the silent link"
+    );
+    bench.single(13 * MS, 0, 1, 1);
+    assert_eq!(bench.delivered().len(), 11);
+}
+
+#[test]
+fn reorder__burst_that_still_grows__is_not_given_up() {
+    let mut bench = Bench::default();
+    for index in 0..40u8 {
+        let at_ns = u64::from(index) * 2 * MS;
+        let aux = if index == 0 { 0 } else { 10 };
+        bench.unit(at_ns, 0, u32::from(index), index, 39, aux);
+        bench.tick(at_ns + MS);
+    }
+    assert_eq!(bench.out.pop_front().unwrap().ethernet().len(), 400);
+}
+
+#[test]
+fn reorder__jump_beyond_the_window__lets_everything_out() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 0, 2, 1);
+    bench.single(0, 0, 100_000, 1);
+    assert_eq!(
+        bench.delivered(),
+        [0, 2],
+        "the jumped-to frame waits for its own predecessor"
+    );
+    bench.tick(30 * MS);
+    assert_eq!(bench.delivered().len(), 1);
+    assert_eq!(bench.reorder.held_bytes(), 0);
+}
+
+#[test]
+fn reorder__contradicting_units__are_refused() {
+    let mut bench = Bench::default();
+    assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Taken);
+    assert_eq!(
+        bench.unit(0, 0, 6, 2, 3, 11),
+        Fate::Malformed,
+        "another slice length"
+    );
+    assert_eq!(
+        bench.unit(0, 0, 7, 1, 1, 10),
+        Fate::Malformed,
+        "another first unit"
+    );
+    assert_eq!(
+        bench.unit(0, 0, 0, 1, 3, 10),
+        Fate::Malformed,
+        "before the first number"
+    );
+    assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Duplicate);
+}

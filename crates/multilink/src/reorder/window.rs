@@ -1,0 +1,152 @@
+//! What is known of each unit number in a window: bits and indices in rings.
+
+/// Units the window spans: 20 ms ([`super::HOLD_MAX_NS`]) at 10 Gb/s are 18 000 units of 1 420 B;
+/// the next power of two. Half of it stays behind the base, to tell duplicates from late units.
+pub(super) const WINDOW: u64 = 1 << 15;
+
+/// No assembly.
+pub(super) const NO_SLOT: u32 = u32::MAX;
+
+const RING: u64 = WINDOW * 2;
+
+/// Per-unit knowledge of one peer's units.
+pub(super) struct Window {
+    /// Everything below is resolved.
+    base: u64,
+    /// One past the highest unit seen.
+    next: u64,
+    /// Delivered or given up.
+    resolved: Vec<u64>,
+    /// Received (so a second copy is a duplicate).
+    taken: Vec<u64>,
+    /// The assembly whose last unit this is.
+    ending: Vec<u32>,
+    /// The assembly that waits for this unit.
+    dependent: Vec<u32>,
+}
+
+impl std::fmt::Debug for Window {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Window({}..{})", self.base, self.next)
+    }
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            base: 0,
+            next: 0,
+            resolved: vec![0; (RING / 64) as usize],
+            taken: vec![0; (RING / 64) as usize],
+            ending: vec![NO_SLOT; RING as usize],
+            dependent: vec![NO_SLOT; RING as usize],
+        }
+    }
+}
+
+fn bit(seq: u64) -> (usize, u64) {
+    let place = seq % RING;
+    ((place / 64) as usize, 1 << (place % 64))
+}
+
+impl Window {
+    pub(super) fn base(&self) -> u64 {
+        self.base
+    }
+
+    pub(super) fn next(&self) -> u64 {
+        self.next
+    }
+
+    pub(super) fn is_resolved(&self, seq: u64) -> bool {
+        let (word, mask) = bit(seq);
+        seq < self.base || (seq < self.next && self.resolved[word] & mask != 0)
+    }
+
+    /// Whether `seq` was received. What is too old to be known counts as received.
+    pub(super) fn is_taken(&self, seq: u64) -> bool {
+        let (word, mask) = bit(seq);
+        seq + WINDOW < self.next || (seq < self.next && self.taken[word] & mask != 0)
+    }
+
+    /// Makes room up to and including `seq`; gives the numbers that were skipped, if any.
+    pub(super) fn advance(&mut self, seq: u64) -> Option<std::ops::Range<u64>> {
+        if seq < self.next {
+            return None;
+        }
+        let skipped = self.next..seq;
+        for fresh in self.next..=seq {
+            self.forget(fresh);
+        }
+        self.next = seq + 1;
+        (!skipped.is_empty()).then_some(skipped)
+    }
+
+    fn forget(&mut self, seq: u64) {
+        let (word, mask) = bit(seq);
+        self.resolved[word] &= !mask;
+        self.taken[word] &= !mask;
+        // The last unit of an assembly may lie past `next`: its entry was made for this number.
+        if self.dependent[(seq % RING) as usize] != NO_SLOT {
+            self.dependent[(seq % RING) as usize] = NO_SLOT;
+        }
+    }
+
+    /// Marks `seq` as delivered or given up, and moves the base over what is resolved.
+    pub(super) fn resolve(&mut self, seq: u64, taken: bool) {
+        if seq >= self.next {
+            self.advance(seq);
+        }
+        let (word, mask) = bit(seq);
+        self.resolved[word] |= mask;
+        if taken {
+            self.taken[word] |= mask;
+        }
+        while self.base < self.next {
+            let (word, mask) = bit(self.base);
+            if self.resolved[word] & mask == 0 {
+                break;
+            }
+            self.base += 1;
+        }
+    }
+
+    pub(super) fn resolve_all(&mut self) {
+        self.base = self.next;
+    }
+
+    /// Everything below `base` counts as resolved, and nothing above is known.
+    pub(super) fn restart_at(&mut self, base: u64) {
+        debug_assert!(base >= self.next);
+        self.resolved.fill(0);
+        self.taken.fill(0);
+        self.ending.fill(NO_SLOT);
+        self.dependent.fill(NO_SLOT);
+        self.base = base;
+        self.next = base;
+    }
+
+    pub(super) fn assembly_ending(&self, last: u64) -> u32 {
+        if last < self.base || last >= self.base + RING {
+            NO_SLOT
+        } else {
+            self.ending[(last % RING) as usize]
+        }
+    }
+
+    pub(super) fn set_assembly(&mut self, last: u64, slot: u32) {
+        self.ending[(last % RING) as usize] = slot;
+    }
+
+    pub(super) fn set_dependent(&mut self, seq: u64, slot: u32) {
+        if seq >= self.next {
+            self.advance(seq);
+        }
+        self.dependent[(seq % RING) as usize] = slot;
+    }
+
+    pub(super) fn take_dependent(&mut self, seq: u64) -> Option<u32> {
+        let slot = std::mem::replace(&mut self.dependent[(seq % RING) as usize], NO_SLOT);
+        (slot != NO_SLOT).then_some(slot)
+    }
+}

@@ -1,0 +1,89 @@
+//! The replay window: each packet of a link is accepted once.
+
+/// Packets a window spans. A link is first-in first-out, so the window need only cover what one
+/// link re-orders by itself: 8 192 packets are 100 ms at 1 Gb/s and 10 ms at 10 Gb/s, beyond the
+/// skew of any switch path (replay window ≥ rate × skew). A power of two.
+pub const REPLAY_WINDOW: u64 = 8192;
+
+/// Which of the last [`REPLAY_WINDOW`] numbers of one link have been seen.
+#[derive(Debug, Clone)]
+pub struct ReplayWindow {
+    /// One past the highest number seen; 0 before the first.
+    next: u64,
+    seen: Vec<u64>,
+}
+
+impl Default for ReplayWindow {
+    fn default() -> Self {
+        Self {
+            next: 0,
+            seen: vec![0; (REPLAY_WINDOW / 64) as usize],
+        }
+    }
+}
+
+impl ReplayWindow {
+    /// One past the highest number accepted.
+    pub fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn bit(number: u64) -> (usize, u64) {
+        let slot = number % REPLAY_WINDOW;
+        ((slot / 64) as usize, 1 << (slot % 64))
+    }
+
+    /// Whether `number` could be accepted; to be asked before the packet's tag is verified.
+    pub fn is_fresh(&self, number: u64) -> bool {
+        if number >= self.next {
+            return true;
+        }
+        let (word, bit) = Self::bit(number);
+        number + REPLAY_WINDOW >= self.next && self.seen[word] & bit == 0
+    }
+
+    /// Accepts `number`, whose packet's tag was right.
+    pub fn accept(&mut self, number: u64) {
+        debug_assert!(self.is_fresh(number));
+        if number >= self.next {
+            if number - self.next >= REPLAY_WINDOW {
+                self.seen.fill(0);
+            } else {
+                for skipped in self.next..=number {
+                    let (word, bit) = Self::bit(skipped);
+                    self.seen[word] &= !bit;
+                }
+            }
+            self.next = number + 1;
+        }
+        let (word, bit) = Self::bit(number);
+        self.seen[word] |= bit;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn replay_window__any_order__accepts_each_number_at_most_once(
+            steps in proptest::collection::vec((0u64..40_000, any::<bool>()), 1..400)
+        ) {
+            let mut window = ReplayWindow::default();
+            let mut accepted = BTreeSet::new();
+            for (number, near) in steps {
+                let number = if near { window.next().saturating_sub(number % 9000) } else { number };
+                if window.is_fresh(number) {
+                    window.accept(number);
+                    prop_assert!(accepted.insert(number), "{number} was accepted twice");
+                } else {
+                    let old = number + REPLAY_WINDOW < window.next();
+                    prop_assert!(old || accepted.contains(&number), "{number} was refused unseen");
+                }
+            }
+        }
+    }
+}

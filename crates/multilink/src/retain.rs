@@ -1,0 +1,186 @@
+//! Frames kept until their units are known to have arrived, so that a lost one can be sent again.
+
+use crate::frame::{Frame, FramePool};
+use std::collections::VecDeque;
+
+/// Bytes kept for one peer. What is unacknowledged is rate × (report interval + round trip): 10 ms
+/// at 10 Gb/s is 12 MB; twice that leaves room for a link that has just died.
+pub const RETAINED_BYTES_MAX: usize = 24_000_000;
+
+/// How a frame was cut into units.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// Where the frame's contents begin in its buffer (behind an empty virtio header).
+    pub start: usize,
+    /// Bytes of contents.
+    pub bytes: usize,
+    /// Bytes of every unit but the last.
+    pub unit_bytes: usize,
+    /// Index of the last unit.
+    pub last: u8,
+    /// Sequence number of unit 0.
+    pub first_seq: u64,
+    /// What unit 0's `aux` says.
+    pub depends: u16,
+    /// Whether the contents begin with a virtio header.
+    pub has_vnet: bool,
+}
+
+impl Cut {
+    /// Where unit `index` lies in the buffer.
+    pub fn range(&self, index: u8) -> std::ops::Range<usize> {
+        let from = usize::from(index) * self.unit_bytes;
+        self.start + from..self.start + (from + self.unit_bytes).min(self.bytes)
+    }
+}
+
+/// One unit of a retained frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnitRef {
+    slot: u32,
+    generation: u32,
+    /// Which unit.
+    pub index: u8,
+}
+
+impl UnitRef {
+    /// Another unit of the same frame.
+    pub fn at(self, index: u8) -> Self {
+        Self { index, ..self }
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    generation: u32,
+    frame: Option<(Frame, Cut)>,
+    unsettled: u16,
+}
+
+/// The retained frames of one peer.
+#[derive(Debug, Default)]
+pub struct Retained {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    oldest: VecDeque<(u32, u32)>,
+    bytes: usize,
+}
+
+impl Retained {
+    /// Keeps a frame; gives what its units are called. Makes room by forgetting the oldest.
+    pub fn keep(&mut self, frame: Frame, cut: Cut, pool: &mut FramePool) -> UnitRef {
+        while self.bytes + frame.as_slice().len() > RETAINED_BYTES_MAX {
+            let Some((slot, generation)) = self.oldest.pop_front() else {
+                break;
+            };
+            self.forget(slot, generation, pool);
+        }
+        self.bytes += frame.as_slice().len();
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                frame: None,
+                unsettled: 0,
+            });
+            self.slots.len() as u32 - 1
+        });
+        let entry = &mut self.slots[slot as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.unsettled = u16::from(cut.last) + 1;
+        entry.frame = Some((frame, cut));
+        let generation = entry.generation;
+        self.oldest.push_back((slot, generation));
+        UnitRef {
+            slot,
+            generation,
+            index: 0,
+        }
+    }
+
+    /// The frame a unit belongs to, if it is still kept.
+    pub fn get(&self, unit: UnitRef) -> Option<(&Frame, Cut)> {
+        let slot = &self.slots[unit.slot as usize];
+        let (frame, cut) = slot
+            .frame
+            .as_ref()
+            .filter(|_| slot.generation == unit.generation)?;
+        Some((frame, *cut))
+    }
+
+    /// A unit has arrived, or nobody will ask for it any more.
+    pub fn settle(&mut self, unit: UnitRef, pool: &mut FramePool) {
+        let slot = &mut self.slots[unit.slot as usize];
+        if slot.generation != unit.generation || slot.frame.is_none() {
+            return;
+        }
+        slot.unsettled -= 1;
+        if slot.unsettled == 0 {
+            self.forget(unit.slot, unit.generation, pool);
+        }
+        while let Some(&(slot, generation)) = self.oldest.front() {
+            let entry = &self.slots[slot as usize];
+            if entry.generation == generation && entry.frame.is_some() {
+                break;
+            }
+            self.oldest.pop_front();
+        }
+    }
+
+    fn forget(&mut self, slot: u32, generation: u32, pool: &mut FramePool) {
+        let entry = &mut self.slots[slot as usize];
+        if entry.generation != generation {
+            return;
+        }
+        if let Some((frame, _)) = entry.frame.take() {
+            self.bytes -= frame.as_slice().len();
+            self.free.push(slot);
+            pool.give(frame);
+        }
+    }
+
+    /// Bytes now kept.
+    #[cfg(test)]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cut(last: u8) -> Cut {
+        Cut {
+            start: 10,
+            bytes: 90,
+            unit_bytes: 50,
+            last,
+            first_seq: 0,
+            depends: 0,
+            has_vnet: false,
+        }
+    }
+
+    #[test]
+    fn retained__last_unit_settled__frame_goes_back_to_the_pool() {
+        let (mut retained, mut pool) = (Retained::default(), FramePool::default());
+        let unit = retained.keep(pool.take(100), cut(1), &mut pool);
+        assert_eq!(retained.get(unit).unwrap().1.range(1), 60..100);
+        retained.settle(unit, &mut pool);
+        assert_eq!(retained.bytes(), 100);
+        retained.settle(UnitRef { index: 1, ..unit }, &mut pool);
+        assert_eq!((retained.bytes(), retained.get(unit)), (0, None));
+        retained.settle(unit, &mut pool);
+    }
+
+    #[test]
+    fn retained__beyond_its_limit__forgets_the_oldest() {
+        let (mut retained, mut pool) = (Retained::default(), FramePool::default());
+        let first = retained.keep(pool.take(60_000), cut(0), &mut pool);
+        for _ in 0..500 {
+            retained.keep(pool.take(60_000), cut(0), &mut pool);
+        }
+        assert!(retained.bytes() <= RETAINED_BYTES_MAX);
+        assert_eq!(retained.get(first), None);
+    }
+}

@@ -1,0 +1,219 @@
+//! What can be saved of a segmentation-offload burst that lost some of its units.
+//!
+//! A burst crosses the links as equal slices with one copy of the inner headers. When a slice is
+//! lost for good, the rest need not be: a TCP burst is a range of a byte stream, so each stretch
+//! that did arrive becomes a shorter burst with its own sequence number, and the receiver's TCP
+//! sees exactly the hole that the loss made. The loss stays visible; it does not grow to 64 KB.
+
+use crate::frame::{Frame, FramePool, VNET_BYTES};
+
+/// virtio_net `gso_type` values (virtio 1.2, §5.1.6), without the ECN bit.
+const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
+const GSO_ECN: u8 = 0x80;
+
+const TCP_FIN: u8 = 0x01;
+const TCP_PSH: u8 = 0x08;
+const TCP_CWR: u8 = 0x80;
+
+/// Where the headers of a TCP burst lie, in bytes from the start of the Ethernet frame.
+struct TcpBurst {
+    l3: usize,
+    l4: usize,
+    payload: usize,
+    end: usize,
+    v6: bool,
+    segment_bytes: usize,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+}
+
+impl TcpBurst {
+    /// Finds the headers, if the first `have` bytes hold them and the frame is a TCP burst.
+    fn locate(frame: &[u8], have: usize) -> Option<Self> {
+        let vnet = frame.get(..VNET_BYTES)?;
+        let ethernet = &frame[VNET_BYTES..];
+        let v6 = match vnet[1] & !GSO_ECN {
+            GSO_TCPV4 => false,
+            GSO_TCPV6 => true,
+            _ => return None,
+        };
+        // The virtio header is in the host's byte order, as the kernel of the sender wrote it;
+        // both ends of a cluster are little-endian machines of one architecture.
+        let segment_bytes = usize::from(u16::from_le_bytes([vnet[4], vnet[5]]));
+        let mut l3 = 14;
+        while matches!(be16(ethernet, l3 - 2)?, 0x8100 | 0x88a8) {
+            l3 += 4;
+        }
+        let (l4, end) = if v6 {
+            if *ethernet.get(l3 + 6)? != 6 {
+                return None; // extension headers: leave it to TCP
+            }
+            (l3 + 40, l3 + 40 + usize::from(be16(ethernet, l3 + 4)?))
+        } else {
+            let header = usize::from(ethernet.get(l3)? & 0x0f) * 4;
+            if header < 20 || *ethernet.get(l3 + 9)? != 6 {
+                return None;
+            }
+            (l3 + header, l3 + usize::from(be16(ethernet, l3 + 2)?))
+        };
+        let payload = l4 + usize::from(ethernet.get(l4 + 12)? >> 4) * 4;
+        let headers_are_there = payload + VNET_BYTES <= have && payload >= l4 + 20;
+        (segment_bytes > 0 && headers_are_there && end <= ethernet.len() && payload < end)
+            .then_some(Self {
+                l3,
+                l4,
+                payload,
+                end,
+                v6,
+                segment_bytes,
+            })
+    }
+}
+
+fn sum16(bytes: &[u8]) -> u32 {
+    bytes
+        .chunks(2)
+        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
+        .sum()
+}
+
+fn fold(mut sum: u32) -> u16 {
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    sum as u16
+}
+
+/// Cuts the stretches `present` (byte ranges of `frame`, ascending, not touching) out of a damaged
+/// TCP burst into `out`. Gives nothing when the headers are lost or the frame is something else.
+pub fn salvage(
+    frame: &[u8],
+    present: &[std::ops::Range<usize>],
+    pool: &mut FramePool,
+    mut out: impl FnMut(Frame),
+) {
+    let Some(head) = present.first().filter(|range| range.start == 0) else {
+        return;
+    };
+    let Some(burst) = TcpBurst::locate(frame, head.end) else {
+        return;
+    };
+    for range in present {
+        let from = range.start.saturating_sub(VNET_BYTES).max(burst.payload);
+        let to = range.end.saturating_sub(VNET_BYTES).min(burst.end);
+        if from < to {
+            out(cut(frame, &burst, from, to, pool));
+        }
+    }
+}
+
+/// One stretch `from..to` (offsets in the Ethernet frame) with headers of its own.
+fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FramePool) -> Frame {
+    let headers = VNET_BYTES + burst.payload;
+    let mut piece = pool.take(headers + to - from);
+    let bytes = piece.buffer();
+    bytes[..headers].copy_from_slice(&frame[..headers]);
+    bytes[headers..headers + to - from].copy_from_slice(&frame[VNET_BYTES + from..VNET_BYTES + to]);
+    if to - from <= burst.segment_bytes {
+        bytes[1] = 0; // one segment is no burst
+        bytes[4..6].fill(0);
+    }
+    let ethernet = &mut bytes[VNET_BYTES..];
+    let l4_bytes = burst.payload - burst.l4 + to - from;
+    let addresses = if burst.v6 {
+        ethernet[burst.l3 + 4..burst.l3 + 6].copy_from_slice(&(l4_bytes as u16).to_be_bytes());
+        burst.l3 + 8..burst.l3 + 40
+    } else {
+        let total = (burst.l4 - burst.l3 + l4_bytes) as u16;
+        ethernet[burst.l3 + 2..burst.l3 + 4].copy_from_slice(&total.to_be_bytes());
+        ethernet[burst.l3 + 10..burst.l3 + 12].fill(0);
+        let checksum = !fold(sum16(&ethernet[burst.l3..burst.l4]));
+        ethernet[burst.l3 + 10..burst.l3 + 12].copy_from_slice(&checksum.to_be_bytes());
+        burst.l3 + 12..burst.l3 + 20
+    };
+    // The checksum is partial (the kernel completes it): the field holds the pseudo-header's sum.
+    let pseudo = fold(sum16(&ethernet[addresses]) + 6 + l4_bytes as u32);
+    let tcp = &mut ethernet[burst.l4..];
+    let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
+    let sequence = sequence.wrapping_add((from - burst.payload) as u32);
+    tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
+    if to != burst.end {
+        tcp[13] &= !(TCP_FIN | TCP_PSH);
+    }
+    if from != burst.payload {
+        tcp[13] &= !TCP_CWR;
+    }
+    tcp[16..18].copy_from_slice(&pseudo.to_be_bytes());
+    piece
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A TCP/IPv4 burst of `payload` bytes, byte i of the stream being i mod 251.
+    fn burst(payload: usize, gso: u16) -> Vec<u8> {
+        let mut frame = vec![1, GSO_TCPV4, 0, 0, 0, 0, 34, 0, 16, 0];
+        frame[4..6].copy_from_slice(&gso.to_le_bytes());
+        frame.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00]);
+        let total = (40 + payload) as u16;
+        frame.extend([0x45, 0]);
+        frame.extend(total.to_be_bytes());
+        frame.extend([0, 1, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        frame.extend([0x30, 0x39, 0, 80]);
+        frame.extend(1000u32.to_be_bytes());
+        frame.extend([0, 0, 0, 1, 0x50, TCP_PSH | 0x10, 0xff, 0xff, 0, 0, 0, 0]);
+        frame.extend((0..payload).map(|i| (i % 251) as u8));
+        frame
+    }
+
+    #[test]
+    fn salvage__burst_with_a_hole__becomes_the_two_stretches_around_it() {
+        let frame = burst(5000, 1400);
+        let mut pieces = Vec::new();
+        let ranges = [0..1500, 2500..frame.len()];
+        salvage(&frame, &ranges, &mut FramePool::default(), |piece| {
+            pieces.push(piece)
+        });
+        assert_eq!(pieces.len(), 2);
+        let payload_at = VNET_BYTES + 54;
+        for (piece, range) in pieces.iter().zip(&ranges) {
+            let bytes = piece.as_slice();
+            let start = range.start.max(payload_at) - payload_at;
+            let sequence = u32::from_be_bytes(bytes[48..52].try_into().unwrap());
+            assert_eq!(sequence, 1000 + start as u32);
+            assert_eq!(
+                &bytes[payload_at..],
+                &frame[range.start.max(payload_at)..range.end]
+            );
+            assert_eq!(fold(sum16(&bytes[24..44])), 0xffff, "IPv4 header checksum");
+        }
+        assert_eq!(
+            pieces[0].as_slice()[57] & TCP_PSH,
+            0,
+            "only the last stretch pushes"
+        );
+        assert_eq!(pieces[1].as_slice()[57] & TCP_PSH, TCP_PSH);
+    }
+
+    #[test]
+    fn salvage__headers_lost_or_not_tcp__gives_nothing() {
+        let frame = burst(5000, 1400);
+        let none = |frame: &[u8], ranges: &[std::ops::Range<usize>]| {
+            salvage(frame, ranges, &mut FramePool::default(), |_| {
+                panic!("nothing was to be saved")
+            })
+        };
+        none(&frame, &[1500..frame.len()]);
+        none(&frame, &[0..40, 1500..frame.len()]);
+        let mut udp = frame.clone();
+        udp[1] = 5;
+        none(&udp, &[0..1500]);
+        for length in 0..80 {
+            none(&frame[..length.min(frame.len())], &[0..length.min(63)]);
+        }
+    }
+}

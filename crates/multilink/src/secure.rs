@@ -1,0 +1,242 @@
+//! Keys and seals: what the cluster key proves, and the AEAD on every packet of a session.
+//!
+//! One 32-byte cluster key is shared by the nodes of a cluster. It signs hellos and is the PSK of
+//! the Noise handshake ([`crate::handshake`]), whose result keys the packets: AES-256-GCM with the
+//! link and its 64-bit sequence number as the nonce, and the header as associated data. A nonce is
+//! never used twice: sequence numbers count per link and session, and each direction has its key.
+
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::{constant_time, hkdf, hmac};
+
+use crate::wire::TAG_BYTES;
+
+/// Bytes of a cluster key.
+pub const CLUSTER_KEY_BYTES: usize = 32;
+
+/// Bytes of a hello's truncated HMAC: 128 bits, as the AEAD's tag.
+pub const HELLO_MAC_BYTES: usize = 16;
+
+/// The secret all nodes of a cluster share.
+#[derive(Clone)]
+pub struct ClusterKey {
+    psk: [u8; CLUSTER_KEY_BYTES],
+    hello: hmac::Key,
+}
+
+impl std::fmt::Debug for ClusterKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ClusterKey(…)")
+    }
+}
+
+impl ClusterKey {
+    /// Derives the handshake's PSK and the hello key from the file's bytes, so that neither use of
+    /// the secret can serve the other.
+    pub fn from_bytes(bytes: [u8; CLUSTER_KEY_BYTES]) -> Self {
+        let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kumihimo multilink 1").extract(&bytes);
+        let derive = |label: &'static [u8]| {
+            let mut out = [0; CLUSTER_KEY_BYTES];
+            root.expand(&[label], hkdf::HKDF_SHA256)
+                .and_then(|okm| okm.fill(&mut out))
+                .expect("32 bytes are within HKDF's limit");
+            out
+        };
+        Self {
+            psk: derive(b"psk"),
+            hello: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"hello")),
+        }
+    }
+
+    /// The PSK of the Noise handshake.
+    pub(crate) fn psk(&self) -> &[u8; CLUSTER_KEY_BYTES] {
+        &self.psk
+    }
+
+    /// The code that signs a hello.
+    pub fn hello_mac(&self, body: &[u8]) -> [u8; HELLO_MAC_BYTES] {
+        let tag = hmac::sign(&self.hello, body);
+        let mut mac = [0; HELLO_MAC_BYTES];
+        mac.copy_from_slice(&tag.as_ref()[..HELLO_MAC_BYTES]);
+        mac
+    }
+
+    /// Whether `mac` signs `body`.
+    pub fn verify_hello(&self, body: &[u8], mac: &[u8]) -> bool {
+        constant_time::verify_slices_are_equal(&self.hello_mac(body), mac).is_ok()
+    }
+}
+
+/// How the packets of a session are protected. Both ends must have the same setting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Seal {
+    /// Encrypted and authenticated: the default.
+    Encrypt = 1,
+    /// Authenticated, payload readable (AES-GMAC).
+    Authenticate = 2,
+    /// Neither: only for networks where nobody else can send (`--plain`).
+    Plain = 3,
+}
+
+impl Seal {
+    /// Reads the wire's value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        match value {
+            1 => Some(Self::Encrypt),
+            2 => Some(Self::Authenticate),
+            3 => Some(Self::Plain),
+            _ => None,
+        }
+    }
+
+    /// Bytes the seal adds to a datagram.
+    pub const fn tag_bytes(self) -> usize {
+        match self {
+            Self::Encrypt | Self::Authenticate => TAG_BYTES,
+            Self::Plain => 0,
+        }
+    }
+
+    /// The setting's name in configuration and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Encrypt => "encrypt",
+            Self::Authenticate => "authenticate",
+            Self::Plain => "plain",
+        }
+    }
+}
+
+/// A datagram that its tag does not fit: forged, damaged, or of another session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Forged;
+
+/// Seals what one side sends, or opens what it receives.
+pub struct PacketKey {
+    key: LessSafeKey,
+    seal: Seal,
+}
+
+impl PacketKey {
+    /// A key for one direction of a session.
+    pub fn new(bytes: &[u8; 32], seal: Seal) -> Self {
+        let key = UnboundKey::new(&AES_256_GCM, bytes).expect("an AES-256 key has 32 bytes");
+        Self {
+            key: LessSafeKey::new(key),
+            seal,
+        }
+    }
+
+    fn nonce(link: u8, link_seq: u64) -> Nonce {
+        let mut nonce = [0; NONCE_LEN];
+        nonce[0] = link;
+        nonce[4..].copy_from_slice(&link_seq.to_be_bytes());
+        Nonce::assume_unique_for_key(nonce)
+    }
+
+    /// Appends `header`, `payload` and the tag to `out`, sealed.
+    pub fn seal(&self, link: u8, link_seq: u64, header: &[u8], payload: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(header);
+        out.extend_from_slice(payload);
+        let body = &mut out[start..];
+        let nonce = Self::nonce(link, link_seq);
+        let tag = match self.seal {
+            Seal::Plain => return,
+            Seal::Encrypt => {
+                let (_, text) = body.split_at_mut(header.len());
+                self.key
+                    .seal_in_place_separate_tag(nonce, Aad::from(header), text)
+            }
+            Seal::Authenticate => {
+                self.key
+                    .seal_in_place_separate_tag(nonce, Aad::from(&*body), &mut [])
+            }
+        }
+        .expect("a datagram is far below AES-GCM's length limit");
+        out.extend_from_slice(tag.as_ref());
+    }
+
+    /// Opens `datagram` in place and gives the payload behind its `header_bytes`.
+    pub fn open<'a>(
+        &self,
+        link: u8,
+        link_seq: u64,
+        header_bytes: usize,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], Forged> {
+        if datagram.len() < header_bytes + self.seal.tag_bytes() {
+            return Err(Forged);
+        }
+        let nonce = Self::nonce(link, link_seq);
+        match self.seal {
+            Seal::Plain => Ok(&datagram[header_bytes..]),
+            Seal::Encrypt => {
+                let (header, text) = datagram.split_at_mut(header_bytes);
+                let plain = self.key.open_in_place(nonce, Aad::from(&*header), text);
+                plain.map(|plain| &*plain).map_err(|_| Forged)
+            }
+            Seal::Authenticate => {
+                let (body, tag) = datagram.split_at_mut(datagram.len() - TAG_BYTES);
+                self.key
+                    .open_in_place(nonce, Aad::from(&*body), tag)
+                    .map_err(|_| Forged)?;
+                Ok(&body[header_bytes..])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packet_key__every_seal__opens_its_own_and_refuses_changes() {
+        for seal in [Seal::Encrypt, Seal::Authenticate, Seal::Plain] {
+            let key = PacketKey::new(&[3; 32], seal);
+            let mut datagram = Vec::new();
+            key.seal(2, 9, b"head", b"payload", &mut datagram);
+            assert_eq!(datagram.len(), 11 + seal.tag_bytes());
+            assert_eq!(
+                key.open(2, 9, 4, &mut datagram.clone()),
+                Ok(&b"payload"[..])
+            );
+            if seal == Seal::Plain {
+                continue;
+            }
+            assert_eq!(
+                key.open(1, 9, 4, &mut datagram.clone()),
+                Err(Forged),
+                "another link"
+            );
+            assert_eq!(
+                key.open(2, 10, 4, &mut datagram.clone()),
+                Err(Forged),
+                "another number"
+            );
+            for position in 0..datagram.len() {
+                let mut damaged = datagram.clone();
+                damaged[position] ^= 1;
+                assert_eq!(
+                    key.open(2, 9, 4, &mut damaged),
+                    Err(Forged),
+                    "bit at {position}"
+                );
+            }
+            assert_eq!(
+                key.open(2, 9, 4, &mut datagram[..10]),
+                Err(Forged),
+                "truncated"
+            );
+        }
+    }
+
+    #[test]
+    fn cluster_key__debug_output__does_not_show_it() {
+        assert_eq!(
+            format!("{:?}", ClusterKey::from_bytes([1; 32])),
+            "ClusterKey(…)"
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! Which link carries which units of a frame: the split that makes the frame arrive soonest.
+//!
+//! Each link would deliver its first new byte at `ready` (what is queued before it, plus its
+//! delay) and then at its rate. Filling all links to one finishing time, like water into joined
+//! vessels, is the split with the earliest last unit; a link whose `ready` is later than that time
+//! gets nothing. So unequal links add up, a short message uses every link that helps it, and the
+//! device is never slower than its best link (unlike the paper's round robin, §4.3).
+
+use crate::wire::LINKS_MAX;
+
+/// One link, as the split sees it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Vessel {
+    /// The link's number.
+    pub link: u8,
+    /// When its first new byte would arrive, in ns from now.
+    pub ready_ns: f64,
+    /// Its rate, in bytes per ns.
+    pub rate: f64,
+}
+
+/// Consecutive units for one link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// The link's number.
+    pub link: u8,
+    /// How many units.
+    pub units: usize,
+}
+
+/// Splits `units` of `unit_bytes` each over `vessels` (sorted by this function). The runs come in
+/// the order their links are ready, so that units arrive about in order. Nothing if there are no
+/// vessels.
+pub fn split(vessels: &mut [Vessel], units: usize, unit_bytes: usize) -> impl Iterator<Item = Run> {
+    debug_assert!(vessels.len() <= LINKS_MAX);
+    let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
+    vessels.sort_unstable_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
+    let used = if units <= 1 || vessels.len() <= 1 {
+        soonest(vessels, units, unit_bytes, &mut runs)
+    } else {
+        fill(vessels, units, unit_bytes, &mut runs)
+    };
+    runs.into_iter().take(used).filter(|run| run.units > 0)
+}
+
+/// All units to the link that finishes them first.
+fn soonest(
+    vessels: &[Vessel],
+    units: usize,
+    unit_bytes: usize,
+    runs: &mut [Run; LINKS_MAX],
+) -> usize {
+    let finish = |vessel: &Vessel| vessel.ready_ns + (units * unit_bytes) as f64 / vessel.rate;
+    let best = vessels
+        .iter()
+        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
+    best.map_or(0, |best| {
+        runs[0] = Run {
+            link: best.link,
+            units,
+        };
+        1
+    })
+}
+
+fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LINKS_MAX]) -> usize {
+    let bytes = (units * unit_bytes) as f64;
+    // The finishing time over the k first-ready links, for the largest k whose last link helps.
+    let (mut rate, mut credit, mut used, mut finish) = (0.0, 0.0, 0, f64::INFINITY);
+    for vessel in vessels {
+        if vessel.ready_ns >= finish {
+            break;
+        }
+        rate += vessel.rate;
+        credit += vessel.ready_ns * vessel.rate;
+        finish = (bytes + credit) / rate;
+        used += 1;
+    }
+    let mut left = units;
+    for (run, vessel) in runs.iter_mut().zip(&vessels[..used]) {
+        let share = (finish - vessel.ready_ns) * vessel.rate / unit_bytes as f64;
+        run.link = vessel.link;
+        run.units = (share as usize).min(left);
+        left -= run.units;
+    }
+    // The units that rounding left over go, one by one, where they finish first.
+    for _ in 0..left {
+        let next = |at: &usize| {
+            let bytes = ((runs[*at].units + 1) * unit_bytes) as f64;
+            vessels[*at].ready_ns + bytes / vessels[*at].rate
+        };
+        let at = (0..used)
+            .min_by(|a, b| next(a).total_cmp(&next(b)))
+            .expect("used is at least 1");
+        runs[at].units += 1;
+    }
+    used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIGABIT: f64 = 0.125;
+
+    fn vessel(link: u8, ready_ns: f64, rate: f64) -> Vessel {
+        Vessel {
+            link,
+            ready_ns,
+            rate,
+        }
+    }
+
+    #[test]
+    fn split__two_equal_idle_links__is_half_and_half() {
+        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT)];
+        let runs: Vec<Run> = split(&mut vessels, 12, 1500).collect();
+        assert_eq!(runs, [Run { link: 0, units: 6 }, Run { link: 1, units: 6 }]);
+    }
+
+    #[test]
+    fn split__unequal_links__follow_their_rates() {
+        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT * 0.3)];
+        let runs: Vec<Run> = split(&mut vessels, 130, 1500).collect();
+        assert_eq!(
+            runs,
+            [
+                Run {
+                    link: 0,
+                    units: 100
+                },
+                Run { link: 1, units: 30 }
+            ]
+        );
+    }
+
+    #[test]
+    fn split__slow_link_that_would_finish_last__is_left_out() {
+        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 20e6, GIGABIT)];
+        let runs: Vec<Run> = split(&mut vessels, 40, 1500).collect();
+        assert_eq!(runs, [Run { link: 0, units: 40 }]);
+    }
+
+    #[test]
+    fn split__no_links__is_nothing() {
+        assert_eq!(split(&mut [], 5, 1500).count(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn split__any_links__carries_every_unit_and_is_never_slower_than_the_best_link(
+            links in proptest::collection::vec((0.0..5e6f64, 0.001..1.5f64), 1..8),
+            units in 1usize..64,
+        ) {
+            let mut vessels: Vec<Vessel> = links.iter().enumerate()
+                .map(|(link, (ready, rate))| vessel(link as u8, *ready, *rate)).collect();
+            let runs: Vec<Run> = split(&mut vessels, units, 1420).collect();
+            prop_assert_eq!(runs.iter().map(|run| run.units).sum::<usize>(), units);
+            let finish = |link: u8, units: usize| {
+                let (ready, rate) = links[usize::from(link)];
+                ready + (units * 1420) as f64 / rate
+            };
+            let slowest = runs.iter().map(|run| finish(run.link, run.units)).fold(0.0, f64::max);
+            let best = (0..links.len()).map(|link| finish(link as u8, units))
+                .fold(f64::INFINITY, f64::min);
+            prop_assert!(slowest <= best * 1.0001 + 1.0, "{slowest} after {best}");
+        }
+    }
+}

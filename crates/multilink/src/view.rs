@@ -1,0 +1,94 @@
+//! What of an endpoint's state is shown: values, not access.
+
+use crate::liveness::State;
+use crate::path::{Path, PathCounters};
+use crate::peer::Peer;
+use crate::reorder::{HOLD_BUCKETS, ReorderCounts};
+use core::net::SocketAddr;
+
+/// One path, as shown.
+#[derive(Debug, Clone, Copy)]
+pub struct PathView {
+    /// The local link.
+    pub link: u8,
+    /// Where it leads.
+    pub to: Option<SocketAddr>,
+    /// Where it stands.
+    pub state: State,
+    /// Failures not yet forgiven.
+    pub failures: u32,
+    /// Smoothed and least round trip, in ns.
+    pub rtt_ns: (u64, u64),
+    /// Share of packets lost lately.
+    pub loss: f64,
+    /// Counters.
+    pub counters: PathCounters,
+}
+
+/// One peer, as shown.
+pub struct PeerView<'a> {
+    peer: &'a Peer,
+}
+
+impl<'a> PeerView<'a> {
+    pub(crate) fn new(peer: &'a Peer) -> Self {
+        Self { peer }
+    }
+
+    /// Its identity.
+    pub fn node(&self) -> u64 {
+        self.peer.params.node
+    }
+
+    /// Its host name.
+    pub fn name(&self) -> &'a str {
+        &self.peer.params.name
+    }
+
+    /// Its device's MAC address.
+    pub fn mac(&self) -> [u8; 6] {
+        self.peer.params.mac
+    }
+
+    /// Whether any path to it works.
+    pub fn is_up(&self) -> bool {
+        self.peer.is_up
+    }
+
+    /// Whether there are keys to send with.
+    pub fn has_session(&self) -> bool {
+        self.peer.current.is_some()
+    }
+
+    /// Payload of a unit, and bytes of its datagram that are not payload.
+    pub fn framing(&self) -> (usize, usize) {
+        (self.peer.unit_bytes_max, self.peer.framing_bytes())
+    }
+
+    /// What the reorder buffer did.
+    pub fn reorder(&self) -> (ReorderCounts, &'a [u64; HOLD_BUCKETS], u64) {
+        let reorder = &self.peer.reorder;
+        (
+            reorder.counts(),
+            reorder.hold_histogram(),
+            reorder.skew_ns(),
+        )
+    }
+
+    /// Its paths that lead anywhere or ever did.
+    pub fn paths(&self) -> impl Iterator<Item = PathView> + 'a {
+        let is_known = |path: &&Path| path.to.is_some() || path.counters.rx_packets > 0;
+        let paths = self.peer.paths.iter().enumerate();
+        paths
+            .filter(move |(_, path)| is_known(path))
+            .map(|(link, path)| PathView {
+                link: link as u8,
+                to: path.to,
+                state: path.liveness.state(),
+                failures: path.liveness.failures(),
+                rtt_ns: (path.rtt.smoothed_ns(), path.rtt.min_ns()),
+                loss: path.loss.share(),
+                counters: path.counters,
+            })
+    }
+}

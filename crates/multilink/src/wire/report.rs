@@ -1,0 +1,152 @@
+//! What a receiver tells the sender of each link, every few milliseconds under load.
+//!
+//! ```text
+//! | report sequence (32) | session (16) | links (8) | missing runs (8) |
+//! per link:    | link (8) | highest link sequence (32) | packets received (32) | held for µs (32) |
+//! per missing: | link (8) | first link sequence (32) | count (16) |
+//! ```
+//!
+//! The counts are cumulative, so a lost report costs time and nothing else; a missing run is
+//! repeated in several reports for the same reason. Sent on every live path: the first copy wins.
+
+use super::{LINKS_MAX, Malformed, Reader};
+
+/// Missing runs a report may name. 24 × 7 B keeps the report under 512 B; a link that loses more
+/// runs than that within a report interval is to be quarantined rather than repaired.
+pub const REPORT_MISSING_MAX: usize = 24;
+
+/// How far one link has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkReport {
+    /// The data sender's number for the link.
+    pub link: u8,
+    /// Highest link sequence number received (low 32 bits).
+    pub highest: u32,
+    /// Packets received on the link under this session, modulo 2³².
+    pub received: u32,
+    /// Time between the arrival of `highest` and this report, in µs, saturating.
+    pub held_us: u32,
+}
+
+/// A run of link sequence numbers that later ones have overtaken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Missing {
+    /// The data sender's number for the link.
+    pub link: u8,
+    /// First missing link sequence number (low 32 bits).
+    pub first: u32,
+    /// How many are missing from there, at least 1.
+    pub count: u16,
+}
+
+/// A receiver's report.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Report {
+    /// Counts reports, so that the copies on other links and late ones are recognised.
+    pub seq: u32,
+    /// The session reported on: the number its packets carry.
+    pub session: u16,
+    /// One entry a link heard from.
+    pub links: Vec<LinkReport>,
+    /// What was overtaken, oldest first.
+    pub missing: Vec<Missing>,
+}
+
+impl Report {
+    /// Appends the body to `out`.
+    pub fn emit(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.links.len() <= LINKS_MAX && self.missing.len() <= REPORT_MISSING_MAX);
+        out.extend_from_slice(&self.seq.to_be_bytes());
+        out.extend_from_slice(&self.session.to_be_bytes());
+        out.push(self.links.len() as u8);
+        out.push(self.missing.len() as u8);
+        for link in &self.links {
+            out.push(link.link);
+            out.extend_from_slice(&link.highest.to_be_bytes());
+            out.extend_from_slice(&link.received.to_be_bytes());
+            out.extend_from_slice(&link.held_us.to_be_bytes());
+        }
+        for run in &self.missing {
+            out.push(run.link);
+            out.extend_from_slice(&run.first.to_be_bytes());
+            out.extend_from_slice(&run.count.to_be_bytes());
+        }
+    }
+
+    /// Reads the body into `self`, whose vectors are used again.
+    pub fn parse(&mut self, body: &[u8]) -> Result<(), Malformed> {
+        let mut reader = Reader::new(body);
+        self.links.clear();
+        self.missing.clear();
+        self.seq = reader.u32()?;
+        self.session = reader.u16()?;
+        let (links, missing) = (reader.u8()?, reader.u8()?);
+        if usize::from(links) > LINKS_MAX {
+            return Err(Malformed::Field("links"));
+        }
+        if usize::from(missing) > REPORT_MISSING_MAX {
+            return Err(Malformed::Field("missing runs"));
+        }
+        for _ in 0..links {
+            let link = LinkReport {
+                link: reader.u8()?,
+                highest: reader.u32()?,
+                received: reader.u32()?,
+                held_us: reader.u32()?,
+            };
+            if usize::from(link.link) >= LINKS_MAX {
+                return Err(Malformed::Field("link"));
+            }
+            self.links.push(link);
+        }
+        for _ in 0..missing {
+            let run = Missing {
+                link: reader.u8()?,
+                first: reader.u32()?,
+                count: reader.u16()?,
+            };
+            if usize::from(run.link) >= LINKS_MAX || run.count == 0 {
+                return Err(Malformed::Field("missing run"));
+            }
+            self.missing.push(run);
+        }
+        if reader.rest().is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::Field("length"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn report__emitted__reads_back() {
+        let report = Report {
+            seq: 9,
+            session: 5,
+            links: vec![LinkReport {
+                link: 1,
+                highest: 77,
+                received: 70,
+                held_us: 12,
+            }],
+            missing: vec![Missing {
+                link: 1,
+                first: 70,
+                count: 2,
+            }],
+        };
+        let mut body = Vec::new();
+        report.emit(&mut body);
+        assert_eq!(body.len(), 8 + 13 + 7);
+        let mut parsed = Report::default();
+        parsed.parse(&body).unwrap();
+        assert_eq!(parsed, report);
+        body.push(0);
+        assert_eq!(parsed.parse(&body), Err(Malformed::Field("length")));
+        assert_eq!(parsed.parse(&body[..20]), Err(Malformed::Short));
+    }
+}
