@@ -3,3 +3,5 @@
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 
 pub mod netns;
+pub mod packet;
+pub mod punctual;
