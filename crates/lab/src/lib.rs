@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod emulator;
 pub mod model;
 pub mod sim;
 pub mod topology;

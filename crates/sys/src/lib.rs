@@ -3,6 +3,8 @@
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 pub mod netlink;
 pub mod netns;
+pub mod packet;
+pub mod punctual;
 pub mod speed;
 pub mod tap;
 pub mod udp;

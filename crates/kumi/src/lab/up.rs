@@ -23,6 +23,9 @@ pub struct Args {
     /// Fabric, where it is not to be the topology's: auto, kernel or emulator.
     #[arg(long, value_parser = parse_fabric)]
     fabric: Option<FabricChoice>,
+    /// Seed of everything random on an emulated fabric.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
     /// Takes down a lab of the same name first.
     #[arg(long)]
     replace: bool,
@@ -71,6 +74,7 @@ fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
         UpOptions {
             name: Some(name),
             fabric: args.fabric,
+            seed: args.seed,
         },
     ))
 }
@@ -89,7 +93,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["lab", "supervise"]).arg(&args.file);
+    command
+        .args(["lab", "supervise", "--seed", &args.seed.to_string()])
+        .arg(&args.file);
     if let Some(name) = &options.name {
         command.args(["--name", name]);
     }
@@ -99,9 +105,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .current_dir("/");
-    command.current_dir(std::env::current_dir()?);
+        .stderr(Stdio::null());
     kumi_sys::netns::new_session_on_exec(&mut command);
     let mut child = command.spawn().context("starting the lab's supervisor")?;
     let mut line = String::new();

@@ -19,6 +19,10 @@ pub enum Request {
     Down,
     /// The roster.
     Info,
+    /// Whether what ran since the lab came up, or since the last such question, may be believed.
+    Validity,
+    /// The traffic meter's rows, one JSON object a line, until the connection is closed.
+    Meter,
     /// Change a link.
     SetLink {
         /// `h1:eth1`, or `a:b` between two switches.

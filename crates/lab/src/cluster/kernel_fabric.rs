@@ -5,7 +5,10 @@
 //! as any other link, and so that the emulator can take its place without the hosts noticing.
 
 use super::error::ClusterError;
+use super::fault_program;
 use super::holder::Holder;
+use super::link_state::Way;
+use super::run_dir::RunDir;
 use super::shaper;
 use super::tools;
 use super::wiring::port_name;
@@ -110,6 +113,57 @@ pub fn set_rate(
         .filter_map(|(port, side)| queue_line(topology, link, &port, side, Some(rate)))
         .collect();
     tools::batch(fabric, "tc", &lines)
+}
+
+/// Where frames that the end at `side` sends are judged: the device, and whether on its ingress.
+/// Behind the queue and the rate where the sender is a NIC; before them where it is a switch port.
+fn hook_of(link: &Link, index: usize, side: usize) -> (String, bool) {
+    match (&link.ends[side], &link.ends[1 - side]) {
+        (End::Nic(_), _) => (port_name(index, side), true),
+        (End::Port(_), End::Nic(_)) => (port_name(index, 1 - side), false),
+        (End::Port(_), End::Port(_)) => (port_name(index, side), false),
+    }
+}
+
+/// Gives what the end at `side` of link `index` sends the faults and the silence of `way`; a sound
+/// way loses its program. False if this machine cannot: no BPF, or no program compiled.
+///
+/// # Errors
+/// The files cannot be written.
+pub fn set_way(
+    topology: &Topology,
+    fabric: &Holder,
+    run_dir: &RunDir,
+    (index, side): (usize, usize),
+    way: &Way,
+) -> Result<bool, ClusterError> {
+    let (device, is_ingress) = hook_of(&topology.links[index], index, side);
+    let hook = if is_ingress { "ingress" } else { "egress" };
+    if way.is_sound() {
+        let gone = format!("tc filter del dev {device} {hook} pref 1 2>/dev/null || :");
+        return tools::script(fabric, &[gone]).map(|_| true);
+    }
+    let Some(object) = fault_program::object(&way.faults, way.blackhole, is_ingress) else {
+        return Ok(false);
+    };
+    let path = run_dir.path().join(format!("fault-{device}-{hook}.o"));
+    std::fs::write(&path, object)
+        .map_err(ClusterError::io(format!("writing {}", path.display())))?;
+    let loaded = tools::script(
+        fabric,
+        &[
+            format!("tc qdisc add dev {device} clsact 2>/dev/null || :"),
+            format!(
+                "tc filter replace dev {device} {hook} pref 1 handle 1 bpf da obj {} sec tc",
+                path.display()
+            ),
+        ],
+    );
+    match loaded {
+        Ok(_) => Ok(true),
+        Err(ClusterError::Refused { .. }) => Ok(false),
+        Err(other) => Err(other),
+    }
 }
 
 /// Takes the fabric down again, for the emulator to take over: bridges, port queues, and the

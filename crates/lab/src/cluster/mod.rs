@@ -13,25 +13,39 @@
 
 pub mod control;
 mod error;
+mod fault_program;
 mod holder;
 mod kernel_fabric;
+mod link_state;
+mod meter;
 mod roster;
 mod run_dir;
 mod shaper;
 pub mod supervisor;
 mod tools;
+mod validity;
 mod wiring;
 
 pub use error::ClusterError;
+pub use meter::{Meter, MeterRow};
 pub use roster::{HostEntry, Roster, SCHEMA};
 pub use run_dir::living;
+pub use validity::Validity;
 
+use crate::emulator::Emulator;
 use crate::topology::address::{self, NicAddress};
-use crate::topology::{End, FabricChoice, LinkChange, Topology};
+use crate::topology::{End, FabricChoice, LinkChange, Rate, Topology};
 use holder::Holder;
+use link_state::LinkState;
 use run_dir::RunDir;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use validity::Watch;
+
+/// How long the NICs of a new lab may take to find their carrier.
+const CARRIER_WAIT_MAX: Duration = Duration::from_secs(3);
 
 /// How to bring a lab up.
 #[derive(Debug, Clone, Default)]
@@ -40,18 +54,22 @@ pub struct UpOptions {
     pub name: Option<String>,
     /// The fabric, where it is not to be the topology's.
     pub fabric: Option<FabricChoice>,
+    /// What all randomness of an emulated fabric follows from.
+    pub seed: u64,
 }
 
 /// What carries the frames now.
 #[derive(Debug)]
 enum Fabric {
     Kernel,
+    Emulator(Arc<Emulator>),
 }
 
 impl Fabric {
     fn name(&self) -> &'static str {
         match self {
             Self::Kernel => "kernel",
+            Self::Emulator(_) => "emulator",
         }
     }
 }
@@ -62,7 +80,10 @@ pub struct Cluster {
     name: String,
     topology: Topology,
     plan: Vec<NicAddress>,
-    carrier: Fabric,
+    carried_by: Fabric,
+    states: Vec<LinkState>,
+    seed: u64,
+    watch: Watch,
     hosts: Vec<Holder>,
     fabric: Holder,
     run_dir: RunDir,
@@ -97,20 +118,120 @@ impl Cluster {
                 Some(&run_dir.path().join(&host.name)),
             )?);
         }
-        let notes = wiring::wire(&topology, &plan, &hosts, &fabric, false)?;
-        kernel_fabric::build(&topology, &fabric)?;
-        let cluster = Self {
+        let finished_checksums =
+            !topology.fits_kernel() || topology.fabric == FabricChoice::Emulator;
+        let notes = wiring::wire(&topology, &plan, &hosts, &fabric, finished_checksums)?;
+        let mut cluster = Self {
             name,
+            states: topology.links.iter().map(LinkState::new).collect(),
             topology,
             plan,
-            carrier: Fabric::Kernel,
+            carried_by: Fabric::Kernel,
+            seed: options.seed,
+            watch: Watch::start(),
             hosts,
             fabric,
             run_dir,
             notes,
         };
+        if finished_checksums {
+            cluster.start_emulator()?;
+        } else {
+            kernel_fabric::build(&cluster.topology, &cluster.fabric)?;
+            for index in 0..cluster.states.len() {
+                cluster.apply_ways(index)?;
+            }
+        }
+        cluster.await_carriers()?;
+        cluster.watch = Watch::start();
         cluster.publish()?;
         Ok(cluster)
+    }
+
+    /// Waits until every NIC has its carrier and a link-local address that can be used.
+    fn await_carriers(&self) -> Result<(), ClusterError> {
+        let deadline = Instant::now() + CARRIER_WAIT_MAX;
+        for host in &self.hosts {
+            loop {
+                let text = tools::one(
+                    host,
+                    "ip",
+                    &["-o", "-6", "addr", "show", "scope", "link", "-tentative"],
+                )?;
+                let nics = self.plan.iter().filter(|nic| nic.host_name == host.name());
+                if nics
+                    .clone()
+                    .all(|nic| text.contains(&format!(" {} ", nic.device)))
+                    || nics.clone().count() == 0
+                    || Instant::now() > deadline
+                {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Ok(())
+    }
+
+    /// The fabric's devices, in the order of [`Topology::nics`].
+    fn ports(&self) -> Vec<String> {
+        self.topology
+            .nics()
+            .map(|at| wiring::port_name(at.link, at.side))
+            .collect()
+    }
+
+    /// Lets the emulator carry the frames, from the state the links are in.
+    fn start_emulator(&mut self) -> Result<(), ClusterError> {
+        let up: Vec<String> = self
+            .topology
+            .nics()
+            .filter(|at| self.states[at.link].carrier)
+            .map(|at| format!("link set {} up", wiring::port_name(at.link, at.side)))
+            .collect();
+        tools::batch(&self.fabric, "ip", &up)?;
+        let emulator = Emulator::start(
+            &self.topology,
+            self.fabric.namespaces(),
+            &self.ports(),
+            self.seed,
+        )
+        .map_err(ClusterError::io("starting the emulator"))?;
+        for (index, state) in self.states.iter().enumerate() {
+            for change in state.as_changes() {
+                emulator.change(index, 0, change);
+            }
+        }
+        self.carried_by = Fabric::Emulator(Arc::new(emulator));
+        Ok(())
+    }
+
+    /// Moves the whole fabric from the kernel to the emulator; the hosts keep their NICs.
+    fn move_to_emulator(&mut self) -> Result<(), ClusterError> {
+        if self.topology.fabric == FabricChoice::Kernel {
+            return Err(ClusterError::Unsupported {
+                what: "the kernel fabric has no delay, jitter or re-ordering, and without BPF no faults".to_owned(),
+                mend: "bring the lab up with `--fabric auto` or `--fabric emulator`".to_owned(),
+            });
+        }
+        self.finish_checksums()?;
+        kernel_fabric::dismantle(&self.topology, &self.fabric)?;
+        self.start_emulator()?;
+        self.publish()
+    }
+
+    /// Has the hosts finish their checksums before the wire: user space forwards and a fault
+    /// damages real bytes, not a promise to sum them up later.
+    fn finish_checksums(&self) -> Result<(), ClusterError> {
+        for (index, host) in self.hosts.iter().enumerate() {
+            let lines: Vec<String> = self
+                .topology
+                .nics_of(index)
+                .map(|at| format!("ethtool -K {} tx off >/dev/null", at.nic.device))
+                .collect();
+            tools::script(host, &lines)?;
+        }
+        Ok(())
     }
 
     /// Writes the roster for other processes to find.
@@ -149,7 +270,7 @@ impl Cluster {
             schema: SCHEMA,
             name: self.name.clone(),
             pid: std::process::id(),
-            fabric: self.carrier.name().to_owned(),
+            fabric: self.carried_by.name().to_owned(),
             fabric_pid: self.fabric.pid(),
             hosts: self
                 .hosts
@@ -213,23 +334,57 @@ impl Cluster {
         })
     }
 
-    /// Changes a link while it runs.
+    /// Changes a link while it runs: `h1:eth1`, or `a:b` between two switches.
+    ///
+    /// On a kernel fabric, what it cannot do moves the fabric to the emulator first.
     ///
     /// # Errors
     /// There is no such link, or the kernel refuses.
     pub fn set_link(&mut self, name: &str, change: &LinkChange) -> Result<(), ClusterError> {
-        let (index, _side) = self.find_link(name)?;
+        let (index, side) = self.find_link(name)?;
         if let Some(rate) = change.rate {
-            self.topology.links[index].rate = Some(rate);
-            kernel_fabric::set_rate(&self.topology, &self.fabric, index, rate)?;
-            let link = &self.topology.links[index];
-            for nic in link.ends.iter().filter_map(End::nic) {
-                let lines = shaper::nic_lines(&nic.device, Some(rate), link.mtu, nic.queue);
-                tools::batch(&self.hosts[nic.host], "tc", &lines)?;
+            self.set_rate(index, rate)?;
+        }
+        let before = self.states[index];
+        let after = before.changed(side, change);
+        self.states[index] = after;
+        match &self.carried_by {
+            Fabric::Emulator(emulator) => emulator.change(index, side, change.clone()),
+            Fabric::Kernel if before.ways != after.ways => self.apply_ways(index)?,
+            Fabric::Kernel => {}
+        }
+        if before.carrier != after.carrier {
+            self.set_carrier(index, after.carrier)?;
+        }
+        Ok(())
+    }
+
+    /// Gives link `index` on the kernel fabric its state, or moves to the emulator if it cannot.
+    fn apply_ways(&mut self, index: usize) -> Result<(), ClusterError> {
+        let ways = self.states[index].ways;
+        if ways.iter().any(|way| way.faults.corrupt.get() > 0.0) {
+            self.finish_checksums()?;
+        }
+        for (side, way) in ways.iter().enumerate() {
+            let place = (index, side);
+            if !way.fits_kernel()
+                || !kernel_fabric::set_way(&self.topology, &self.fabric, &self.run_dir, place, way)?
+            {
+                return self.move_to_emulator();
             }
         }
-        if let Some(up) = change.carrier {
-            self.set_carrier(index, up)?;
+        Ok(())
+    }
+
+    fn set_rate(&mut self, index: usize, rate: Rate) -> Result<(), ClusterError> {
+        self.topology.links[index].rate = Some(rate);
+        if let Fabric::Kernel = self.carried_by {
+            kernel_fabric::set_rate(&self.topology, &self.fabric, index, rate)?;
+        }
+        let link = &self.topology.links[index];
+        for nic in link.ends.iter().filter_map(End::nic) {
+            let lines = shaper::nic_lines(&nic.device, Some(rate), link.mtu, nic.queue);
+            tools::batch(&self.hosts[nic.host], "tc", &lines)?;
         }
         Ok(())
     }
@@ -237,11 +392,44 @@ impl Cluster {
     /// Pulls or plugs the cable of link `index`: both of its ends see it.
     fn set_carrier(&self, index: usize, up: bool) -> Result<(), ClusterError> {
         let state = if up { "up" } else { "down" };
-        let lines: Vec<String> = kernel_fabric::ports_of(&self.topology.links[index], index)
+        let is_emulated = matches!(self.carried_by, Fabric::Emulator(_));
+        let link = &self.topology.links[index];
+        if is_emulated && link.ends.iter().all(|end| end.nic().is_none()) {
+            return Ok(());
+        }
+        let lines: Vec<String> = kernel_fabric::ports_of(link, index)
             .into_iter()
             .map(|(port, _)| format!("link set {port} {state}"))
             .collect();
         tools::batch(&self.fabric, "ip", &lines)
+    }
+
+    /// Starts the traffic meter: bytes per 1 ms bin, port and direction.
+    ///
+    /// # Errors
+    /// The fabric's counters cannot be read.
+    pub fn meter(&self) -> Result<Meter, ClusterError> {
+        match &self.carried_by {
+            Fabric::Emulator(emulator) => Ok(Meter::emulated(Arc::clone(emulator), &self.plan)),
+            Fabric::Kernel => Meter::sampled(self.fabric.namespaces(), &self.ports(), &self.plan),
+        }
+    }
+
+    /// Begins a new period for [`Cluster::validity`]: call it before what is to be measured.
+    pub fn begin_watch(&mut self) {
+        if let Fabric::Emulator(emulator) = &self.carried_by {
+            emulator.report();
+        }
+        self.watch = Watch::start();
+    }
+
+    /// Whether what ran since [`Cluster::begin_watch`] (or `up`) may be believed, and if not, why.
+    pub fn validity(&self) -> Validity {
+        let report = match &self.carried_by {
+            Fabric::Emulator(emulator) => Some(emulator.report()),
+            Fabric::Kernel => None,
+        };
+        self.watch.judge(&self.topology, report, &self.hosts)
     }
 }
 

@@ -14,6 +14,10 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How often the meter's rows are sent on.
+const METER_FLUSH: Duration = Duration::from_millis(50);
 
 /// The lab, until somebody takes it down.
 type Shared = Arc<Mutex<Option<Cluster>>>;
@@ -120,6 +124,9 @@ fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
             return Ok(false);
         }
         let request = serde_json::from_str(&line);
+        if matches!(request, Ok(Request::Meter)) {
+            return stream_meter(writer, shared).map(|()| false);
+        }
         let is_down = matches!(request, Ok(Request::Down));
         let answer = match request {
             Ok(request) => answer(request, shared),
@@ -149,7 +156,38 @@ fn answer(request: Request, shared: &Shared) -> Answer {
             .set_link(&link, &change)
             .map(|()| Value::Null)
             .map_err(|error| error.to_string()),
-        Request::Down => Ok(Value::Null),
+        Request::Validity => {
+            let validity = cluster.validity();
+            cluster.begin_watch();
+            serde_json::to_value(validity).map_err(|error| error.to_string())
+        }
+        Request::Down | Request::Meter => Ok(Value::Null),
     };
     value.map_or_else(Answer::Error, Answer::Ok)
+}
+
+/// Sends the meter's rows as they come, until the client is gone or the lab is.
+fn stream_meter(mut writer: &UnixStream, shared: &Shared) -> io::Result<()> {
+    let meter = match lock(shared).as_ref().map(Cluster::meter) {
+        Some(Ok(meter)) => meter,
+        Some(Err(error)) => {
+            let answer = serde_json::to_string(&Answer::Error(error.to_string()))?;
+            return writeln!(writer, "{answer}");
+        }
+        None => return Ok(()),
+    };
+    while lock(shared).is_some() {
+        std::thread::sleep(METER_FLUSH);
+        let mut text = String::new();
+        for row in meter.take() {
+            text.push_str(&serde_json::to_string(&row)?);
+            text.push('\n');
+        }
+        // An empty line tells whether the client is still there.
+        if text.is_empty() {
+            text.push('\n');
+        }
+        writer.write_all(text.as_bytes())?;
+    }
+    Ok(())
 }

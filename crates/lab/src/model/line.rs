@@ -75,6 +75,9 @@ pub struct Line {
     pub epoch: u32,
     /// The frame being transmitted.
     pub sending: Option<Frame>,
+    /// When the transmitter has finished all it was given, in nanoseconds: a frame that is handed
+    /// over with an earlier time still waits for it.
+    pub free_at_ns: u64,
     /// Latest arrival at the far end so far, in nanoseconds: jitter never re-orders.
     pub last_arrival_ns: u64,
     /// Random choices.
@@ -98,6 +101,7 @@ impl Line {
             carrier: true,
             epoch: 0,
             sending: None,
+            free_at_ns: 0,
             last_arrival_ns: 0,
             dice: Dice::new(seed),
             counters: LineCounters::default(),

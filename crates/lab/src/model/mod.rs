@@ -299,7 +299,7 @@ impl Model {
             }
             Due::Interrupt { nic, generation } => {
                 if self.receivers[nic].generation == generation {
-                    self.interrupt(nic);
+                    self.interrupt(now_ns, nic);
                 }
             }
         }
@@ -344,7 +344,9 @@ impl Model {
             return self.sent(now_ns, line, frame);
         }
         state.sending = Some(frame);
-        self.enter(now_ns + time_ns, Due::Sent { line, epoch });
+        state.free_at_ns = state.free_at_ns.max(now_ns) + time_ns;
+        let at_ns = state.free_at_ns;
+        self.enter(at_ns, Due::Sent { line, epoch });
     }
 
     /// The last bit of `frame` is on the wire.
@@ -398,11 +400,11 @@ impl Model {
         state.counters.arrived += 1;
         state.counters.arrived_bytes += frame.queue_bytes();
         match state.to {
-            Place::Nic(nic) => match self.receivers[nic].push(frame) {
-                Interrupt::Now => self.interrupt(nic),
-                Interrupt::In(delay_ns) => {
+            Place::Nic(nic) => match self.receivers[nic].push(now_ns, frame) {
+                Interrupt::Now => self.interrupt(now_ns, nic),
+                Interrupt::At(at_ns) => {
                     let generation = self.receivers[nic].generation;
-                    self.enter(now_ns + delay_ns, Due::Interrupt { nic, generation });
+                    self.enter(at_ns, Due::Interrupt { nic, generation });
                 }
                 Interrupt::Pending => {}
             },
@@ -428,8 +430,8 @@ impl Model {
         }
     }
 
-    fn interrupt(&mut self, nic: usize) {
-        for frame in self.receivers[nic].drain() {
+    fn interrupt(&mut self, now_ns: u64, nic: usize) {
+        for frame in self.receivers[nic].drain(now_ns) {
             self.delivered.push_back((nic, frame));
         }
     }
@@ -455,6 +457,7 @@ impl Model {
     /// Loses everything that waits at or is on `line`.
     fn cut(&mut self, line: usize) {
         self.lines[line].epoch += 1;
+        self.lines[line].free_at_ns = 0;
         let sending = self.lines[line].sending.take();
         self.lines[line].counters.cut += u64::from(sending.is_some());
         while let Some(frame) = self.lines[line].pop() {

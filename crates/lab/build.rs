@@ -1,0 +1,32 @@
+//! Compiles `bpf/lab/fault.bpf.c` where clang is installed. Where it is not, the object is empty
+//! and the lab uses its emulator for what the program would have done.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let source = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf/lab/fault.bpf.c");
+    let object = PathBuf::from(env("OUT_DIR")).join("fault.bpf.o");
+    println!("cargo:rerun-if-changed={}", source.display());
+    let multiarch = format!("-I/usr/include/{}-linux-gnu", env("CARGO_CFG_TARGET_ARCH"));
+    let status = Command::new("clang")
+        .args([
+            "-g", "-O2", "-Wall", "-target", "bpf", "-mcpu=v3", &multiarch, "-c",
+        ])
+        .arg(&source)
+        .arg("-o")
+        .arg(&object)
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        println!(
+            "cargo:warning=no clang for BPF: the lab's kernel fabric will have no faults, its emulator all"
+        );
+        if let Err(error) = std::fs::write(&object, b"") {
+            panic!("{} cannot be written: {error}", object.display());
+        }
+    }
+}
+
+fn env(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}

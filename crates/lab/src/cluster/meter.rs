@@ -1,0 +1,247 @@
+//! The traffic meter of a running lab: bytes per millisecond, port and direction.
+//!
+//! The papers' figures are drawn from exactly this (GNET-1 and GtrcNET-1 measured 1 ms averages in
+//! hardware). On the emulator every frame is counted in the bin in which its transmission ended.
+//! On the kernel fabric the devices' counters are sampled once a millisecond, and a row says how
+//! long its span really was.
+
+use super::error::ClusterError;
+use crate::emulator::Emulator;
+use crate::model::BIN_NS;
+use crate::topology::address::NicAddress;
+use kumi_sys::netns::Namespaces;
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// Rows that are kept for a reader who does not come: a minute of two NICs at full traffic. Older
+/// ones go first.
+const ROWS_MAX: usize = 250_000;
+
+/// What one direction of one NIC's link carried in one bin. Bins without traffic have no row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeterRow {
+    /// The NIC, as `h1:eth1`.
+    pub nic: String,
+    /// `tx` from the host into the network, `rx` towards it.
+    pub direction: String,
+    /// Start of the bin since the meter started, in microseconds.
+    pub start_us: u64,
+    /// Length of the bin, in microseconds: 1000, or what the sampler managed.
+    pub span_us: u64,
+    /// Bytes, Ethernet headers included, framing not.
+    pub bytes: u64,
+    /// Frames.
+    pub frames: u64,
+}
+
+/// A running traffic meter. Dropping it stops it.
+#[derive(Debug)]
+pub struct Meter {
+    source: Source,
+}
+
+#[derive(Debug)]
+enum Source {
+    Emulator {
+        emulator: Arc<Emulator>,
+        names: Vec<(usize, String, &'static str)>,
+        base: Mutex<Option<u64>>,
+    },
+    Sampler {
+        rows: Arc<Mutex<Vec<MeterRow>>>,
+        stop: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    },
+}
+
+impl Meter {
+    /// A meter inside the emulator.
+    pub(super) fn emulated(emulator: Arc<Emulator>, plan: &[NicAddress]) -> Self {
+        emulator.set_metering(true);
+        let names = plan
+            .iter()
+            .flat_map(|nic| {
+                [
+                    (2 * nic.link + nic.side, nic.name(), "tx"),
+                    (2 * nic.link + 1 - nic.side, nic.name(), "rx"),
+                ]
+            })
+            .collect();
+        Self {
+            source: Source::Emulator {
+                emulator,
+                names,
+                base: Mutex::new(None),
+            },
+        }
+    }
+
+    /// A meter that samples the counters of `ports`, the fabric's devices.
+    pub(super) fn sampled(
+        fabric: &Namespaces,
+        ports: &[String],
+        plan: &[NicAddress],
+    ) -> Result<Self, ClusterError> {
+        let rows = Arc::new(Mutex::new(Vec::new()));
+        let stop = Arc::new(AtomicBool::new(false));
+        let names: Vec<(String, String)> = ports
+            .iter()
+            .cloned()
+            .zip(plan.iter().map(NicAddress::name))
+            .collect();
+        let (fabric, thread_rows, thread_stop) =
+            (fabric.clone(), Arc::clone(&rows), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("kumi-meter".into())
+            .spawn(move || {
+                // Without the namespace there is nothing to count; the rows stay empty.
+                if fabric.enter_net_on_thread().is_ok() {
+                    sample(&names, &thread_rows, &thread_stop);
+                }
+            })
+            .map_err(ClusterError::io("starting the meter"))?;
+        Ok(Self {
+            source: Source::Sampler {
+                rows,
+                stop,
+                thread: Some(thread),
+            },
+        })
+    }
+
+    /// The rows since the last call, in order of time.
+    pub fn take(&self) -> Vec<MeterRow> {
+        match &self.source {
+            Source::Sampler { rows, .. } => std::mem::take(
+                &mut *rows
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner),
+            ),
+            Source::Emulator {
+                emulator,
+                names,
+                base,
+            } => {
+                let mut base = base
+                    .lock()
+                    .unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut rows = Vec::new();
+                for bin in emulator.take_bins() {
+                    let base_ns = *base.get_or_insert(bin.start_ns);
+                    for (_, nic, direction) in names.iter().filter(|(line, ..)| *line == bin.line) {
+                        rows.push(MeterRow {
+                            nic: nic.clone(),
+                            direction: (*direction).to_owned(),
+                            start_us: bin.start_ns.saturating_sub(base_ns) / 1000,
+                            span_us: BIN_NS / 1000,
+                            bytes: bin.bytes,
+                            frames: bin.frames,
+                        });
+                    }
+                }
+                rows
+            }
+        }
+    }
+}
+
+impl Drop for Meter {
+    fn drop(&mut self) {
+        match &mut self.source {
+            Source::Emulator { emulator, .. } => emulator.set_metering(false),
+            Source::Sampler { stop, thread, .. } => {
+                stop.store(true, Ordering::Relaxed);
+                if let Some(thread) = thread.take() {
+                    // A panic in the thread was reported when it happened.
+                    let _ = thread.join();
+                }
+            }
+        }
+    }
+}
+
+/// Bytes and frames, received and sent, of every device in `text` (`/proc/net/dev`).
+fn counters(text: &str) -> impl Iterator<Item = (&str, [u64; 4])> {
+    text.lines().skip(2).filter_map(|line| {
+        let (device, numbers) = line.split_once(':')?;
+        let mut n = numbers
+            .split_ascii_whitespace()
+            .map(|n| n.parse::<u64>().unwrap_or(0));
+        let (rx_bytes, rx_frames) = (n.next()?, n.next()?);
+        let (tx_bytes, tx_frames) = (n.nth(6)?, n.next()?);
+        Some((device.trim(), [rx_bytes, rx_frames, tx_bytes, tx_frames]))
+    })
+}
+
+/// Samples until `stop`: what a port has received is what its NIC has sent.
+fn sample(names: &[(String, String)], rows: &Mutex<Vec<MeterRow>>, stop: &AtomicBool) {
+    kumi_sys::punctual::forgo_timer_slack();
+    let start = Instant::now();
+    let mut due = start;
+    let mut last: Option<(Instant, Vec<[u64; 4]>)> = None;
+    while !stop.load(Ordering::Relaxed) {
+        let Ok(text) = read_counters() else { return };
+        let now = Instant::now();
+        let all: Vec<(&str, [u64; 4])> = counters(&text).collect();
+        let current: Vec<[u64; 4]> = names
+            .iter()
+            .map(|(port, _)| {
+                all.iter()
+                    .find(|(device, _)| device == port)
+                    .map_or([0; 4], |(_, c)| *c)
+            })
+            .collect();
+        if let Some((then, before)) = last.replace((now, current.clone())) {
+            let mut rows = rows
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            let start_us = then.duration_since(start).as_micros() as u64;
+            let span_us = now.duration_since(then).as_micros() as u64;
+            for (((_, nic), now), before) in names.iter().zip(&current).zip(&before) {
+                for (direction, at) in [("tx", 0), ("rx", 2)] {
+                    let bytes = now[at].saturating_sub(before[at]);
+                    let frames = now[at + 1].saturating_sub(before[at + 1]);
+                    if frames > 0 {
+                        let direction = direction.to_owned();
+                        rows.push(MeterRow {
+                            nic: nic.clone(),
+                            direction,
+                            start_us,
+                            span_us,
+                            bytes,
+                            frames,
+                        });
+                    }
+                }
+            }
+            let excess = rows.len().saturating_sub(ROWS_MAX);
+            rows.drain(..excess);
+        }
+        due += Duration::from_nanos(BIN_NS);
+        // After a pause, no hurry to make up for it.
+        due = due.max(Instant::now());
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn read_counters() -> io::Result<String> {
+    std::fs::read_to_string("/proc/thread-self/net/dev")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters__of_proc_net_dev__are_found_by_column() {
+        let text = "Inter-|   Receive\n face |bytes\n  l0a: 10 2 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n";
+        assert_eq!(
+            counters(text).collect::<Vec<_>>(),
+            [("l0a", [10, 2, 30, 4])]
+        );
+    }
+}

@@ -1,0 +1,207 @@
+//! The emulator's thread: frames in, events on time, frames out.
+
+use super::Order;
+use super::Report;
+use super::lateness::{Histogram, Lateness};
+use crate::model::{Frame, HostSide, Model};
+use crate::topology::Topology;
+use kumi_sys::packet::{PacketSocket, Received, SEND_BATCH_MAX};
+use kumi_sys::punctual;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::eventfd::EventFd;
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+/// Frames taken from one port before the others have their turn.
+const RECEIVE_BATCH: usize = 64;
+
+/// Real-time priority: above everything ordinary, below the kernel's own threads (50).
+const PRIORITY: i32 = 40;
+
+/// Longest sleep, in nanoseconds: a bound on what a lost wake-up could cost.
+const SLEEP_NS_MAX: u64 = 50_000_000;
+
+/// The thread's state.
+pub struct Pump {
+    model: Model,
+    sockets: Vec<PacketSocket>,
+    /// Frames of this round, with the time the kernel had them.
+    incoming: Vec<(u64, usize, Frame)>,
+    /// Frames to send, for each NIC.
+    outgoing: Vec<Vec<Frame>>,
+    lateness: Histogram,
+    report: Report,
+}
+
+/// A clock, in nanoseconds.
+fn clock_ns(clock: ClockId) -> u64 {
+    // The two clocks used here always exist.
+    clock_gettime(clock).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
+}
+
+/// The frame as it was on the wire, with a VLAN tag that travelled beside it put back.
+fn whole(received: &Received<'_>) -> Frame {
+    match received.vlan {
+        Some(tag) if received.bytes.len() >= 12 => {
+            let mut bytes = Vec::with_capacity(received.bytes.len() + 4);
+            bytes.extend_from_slice(&received.bytes[..12]);
+            bytes.extend_from_slice(&tag);
+            bytes.extend_from_slice(&received.bytes[12..]);
+            Frame::from(bytes)
+        }
+        _ => Frame::from(received.bytes),
+    }
+}
+
+impl Pump {
+    /// Opens the ports, in the calling thread's network namespace, and makes that thread punctual.
+    ///
+    /// # Errors
+    /// A port cannot be opened.
+    pub fn new(topology: &Topology, ports: &[String], seed: u64) -> io::Result<Self> {
+        let mut sockets = Vec::new();
+        for (port, at) in ports.iter().zip(topology.nics()) {
+            sockets.push(PacketSocket::open(port, topology.links[at.link].mtu)?);
+        }
+        punctual::forgo_timer_slack();
+        let is_realtime = punctual::become_realtime(PRIORITY).is_ok();
+        Ok(Self {
+            model: Model::new(topology, HostSide::Kernel, seed),
+            outgoing: vec![Vec::with_capacity(SEND_BATCH_MAX); sockets.len()],
+            sockets,
+            incoming: Vec::with_capacity(RECEIVE_BATCH),
+            lateness: Histogram::default(),
+            report: Report {
+                is_realtime,
+                ..Report::default()
+            },
+        })
+    }
+
+    /// Runs until it is told to stop, or nobody is left to tell it.
+    pub fn run(mut self, inbox: &Receiver<Order>, bell: &EventFd) {
+        loop {
+            // Nothing rung yet reads as an error, which is as good as zero.
+            if bell.read().is_ok() {
+                while let Ok(order) = inbox.try_recv() {
+                    if matches!(order, Order::Stop) {
+                        return;
+                    }
+                    self.obey(order);
+                }
+            }
+            self.receive();
+            self.catch_up();
+            if self.send() == 0 && self.sleep(bell).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order) {
+        let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+        match order {
+            Order::Change { link, side, change } => self.model.change(now_ns, link, side, &change),
+            Order::SetMetering(on) => self.model.set_metering(on),
+            // Who asked may have gone: then nobody misses the answer.
+            Order::TakeBins(reply) => {
+                let _ = reply.send(self.model.take_bins(now_ns));
+            }
+            Order::Report(reply) => {
+                self.report.lateness = Lateness::from(&self.lateness);
+                self.lateness = Histogram::default();
+                let _ = reply.send(self.report);
+            }
+            Order::Stop => {}
+        }
+    }
+
+    /// Gives the model what has arrived, in the order in which the kernel had it.
+    fn receive(&mut self) {
+        let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+        let since_ns = clock_ns(ClockId::CLOCK_REALTIME) - now_ns;
+        let incoming = &mut self.incoming;
+        for (nic, socket) in self.sockets.iter_mut().enumerate() {
+            socket.receive(RECEIVE_BATCH, |received| {
+                // Within what is plausible; the real-time clock may have been set.
+                let at_ns = received.realtime_ns.saturating_sub(since_ns);
+                let at_ns = at_ns.clamp(now_ns.saturating_sub(10_000_000), now_ns);
+                incoming.push((at_ns, nic, whole(&received)));
+            });
+        }
+        incoming.sort_by_key(|(at_ns, ..)| *at_ns);
+        self.report.frames_in += incoming.len() as u64;
+        for (at_ns, nic, frame) in self.incoming.drain(..) {
+            self.model.handle_frame(at_ns, nic, frame);
+        }
+    }
+
+    /// Lets the model do what is due, and notes how late that is.
+    fn catch_up(&mut self) {
+        let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+        if let Some(due_ns) = self.model.poll_timeout() {
+            if due_ns <= now_ns {
+                self.lateness.record(now_ns - due_ns);
+                self.model.handle_timeout(now_ns);
+            }
+        }
+    }
+
+    /// Sends what the model has delivered; returns how many frames that were.
+    fn send(&mut self) -> usize {
+        let mut count = 0;
+        while let Some((nic, frame)) = self.model.poll_transmit() {
+            self.outgoing[nic].push(frame);
+            count += 1;
+        }
+        while self.model.poll_event().is_some() {
+            // The hosts see their carrier themselves: the fabric's end of the veth goes down.
+        }
+        if count > 0 {
+            for (socket, frames) in self.sockets.iter().zip(&mut self.outgoing) {
+                if !frames.is_empty() {
+                    self.report.refused += socket.send(frames.iter().map(Frame::bytes)) as u64;
+                    frames.clear();
+                }
+            }
+            self.report.frames_out += count as u64;
+        }
+        count
+    }
+
+    /// Sleeps until something arrives, is due, or is ordered.
+    fn sleep(&self, bell: &EventFd) -> nix::Result<()> {
+        let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
+        let due_ns = self.model.poll_timeout().unwrap_or(u64::MAX);
+        let sleep_ns = due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX);
+        let mut fds: Vec<PollFd<'_>> = self
+            .sockets
+            .iter()
+            .map(|socket| PollFd::new(socket.as_fd(), PollFlags::POLLIN))
+            .collect();
+        fds.push(PollFd::new(bell.as_fd(), PollFlags::POLLIN));
+        match ppoll(
+            &mut fds,
+            Some(TimeSpec::from(Duration::from_nanos(sleep_ns))),
+            None,
+        ) {
+            Ok(_) | Err(nix::Error::EINTR) => {}
+            Err(error) => return Err(error),
+        }
+        for (fd, socket) in fds.iter().zip(&self.sockets) {
+            if fd
+                .revents()
+                .is_some_and(|events| events.contains(PollFlags::POLLERR))
+            {
+                socket.clear_error();
+            }
+        }
+        Ok(())
+    }
+}
