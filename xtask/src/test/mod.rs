@@ -198,15 +198,7 @@ fn fuzz(root: &Path, seconds: u32, tally: &mut Tally) {
         tally.skip("fuzz", "there is no fuzz/ yet");
         return;
     }
-    let driver = [
-        "run",
-        "--quiet",
-        "--release",
-        "--locked",
-        "--package",
-        "kumi-fuzz",
-        "--",
-    ];
+    let driver = ["run", "--quiet", "--locked", "--package", "kumi-fuzz", "--"];
     let listing = Command::new("cargo")
         .current_dir(root)
         .args(driver)
