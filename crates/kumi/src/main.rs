@@ -3,8 +3,10 @@
 
 mod bench;
 mod demo;
+mod doctor;
 mod lab;
 mod link;
+mod manual;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -27,6 +29,12 @@ enum Command {
     Bench(bench::Args),
     /// The main job: MPI and iperf3 over two links, one cut and healed.
     Demo(demo::Args),
+    /// What this machine lacks for which feature, and the command that mends it.
+    Doctor(doctor::Args),
+    /// Prints completions for a shell.
+    Completions(manual::CompletionsArgs),
+    /// Prints the manual page, or writes all of them.
+    Man(manual::ManArgs),
     /// The ends of the bench's workloads.
     #[command(hide = true)]
     Workload(bench::workload::Args),
@@ -46,6 +54,9 @@ fn main() -> ExitCode {
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Completions(args) => manual::completions::<Cli>(&args),
+        Command::Man(args) => manual::man::<Cli>(&args),
         Command::Workload(args) => bench::workload::run(args),
     };
     match outcome {
