@@ -1,7 +1,8 @@
 //! How fast a link drains, measured rather than configured.
 //!
-//! The only honest measurement is of a link that always had something to send: while the kernel
-//! holds unsent bytes of ours from one look to the next, what left between the looks left at the
+//! The only honest measurement is of a link that always had something to send. Queues are first-in
+//! first-out, so that is known exactly: if some of what was given to the kernel before one look has
+//! still not left at the next, the link never rested in between, and what did leave left at the
 //! link's own rate. A burst into an idle link measures nothing (a 28 KB burst read 57 Mb/s on a
 //! 688 Mb/s link elsewhere).
 
@@ -15,7 +16,10 @@ const SAMPLE_BYTES: u64 = 24_000;
 pub struct Capacity {
     rate_bps: f64,
     measured: bool,
+    /// When the busy stretch began and how much had left then.
     busy_since: Option<(u64, u64)>,
+    /// What had been given to the kernel at the last look.
+    sent_before: u64,
 }
 
 impl Capacity {
@@ -25,6 +29,7 @@ impl Capacity {
             rate_bps: rate_bps as f64,
             measured: false,
             busy_since: None,
+            sent_before: 0,
         }
     }
 
@@ -53,11 +58,12 @@ impl Capacity {
     /// A look at the link: `sent_bytes` were given to the kernel since the start, of which
     /// `unsent_bytes` have not left.
     pub fn observe(&mut self, now_ns: u64, sent_bytes: u64, unsent_bytes: u64) {
-        if unsent_bytes == 0 {
-            self.busy_since = None;
+        let left = sent_bytes.saturating_sub(unsent_bytes);
+        let rested = left >= std::mem::replace(&mut self.sent_before, sent_bytes);
+        if unsent_bytes == 0 || rested {
+            self.busy_since = (unsent_bytes > 0).then_some((now_ns, left));
             return;
         }
-        let left = sent_bytes.saturating_sub(unsent_bytes);
         let Some((since_ns, left_before)) = self.busy_since else {
             self.busy_since = Some((now_ns, left));
             return;
@@ -84,20 +90,30 @@ impl Capacity {
 mod tests {
     use super::*;
 
+    #[test]
+    fn capacity__small_sends_that_each_look_finds_unsent__measure_nothing() {
+        let mut capacity = Capacity::claimed(1_000_000_000);
+        for look in 1..1000 {
+            capacity.observe(look * 1_000_000, look * 2000, 100);
+        }
+        assert!(!capacity.is_measured());
+    }
+
     /// A link of `rate_bps` that is given `chunk` bytes every millisecond.
     fn feed(capacity: &mut Capacity, rate_bps: f64, chunk: f64, millis: u64) {
         let (mut sent, mut unsent) = (0f64, 0f64);
         for ms in 0..millis {
-            sent += chunk;
-            unsent = (unsent + chunk - rate_bps / 8e3).max(0.0);
+            unsent = (unsent - rate_bps / 8e3).max(0.0);
             capacity.observe(ms * 1_000_000, sent as u64, unsent as u64);
+            sent += chunk;
+            unsent += chunk;
         }
     }
 
     #[test]
     fn capacity__link_kept_busy__is_measured() {
         let mut capacity = Capacity::claimed(10_000_000_000);
-        feed(&mut capacity, 1e9, 130_000.0, 100);
+        feed(&mut capacity, 1e9, 150_000.0, 100);
         assert!(capacity.is_measured());
         assert!(
             (capacity.rate_bps() / 1e9 - 1.0).abs() < 0.02,

@@ -1,12 +1,185 @@
-//! `kumi link`.
+//! `kumi link`: one virtual Ethernet device braided from several physical links.
 
+mod config;
+mod device;
+mod key;
+mod run_dir;
+mod show;
+mod up;
+
+use crate::BadInput;
+use anyhow::Context;
+use device::control::{self, Request};
+use run_dir::RunDir;
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Arguments of `kumi link`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    /// Makes a device and keeps it running in the background.
+    Up(up::Args),
+    /// Ends a device.
+    Down {
+        /// Name of the device.
+        device: String,
+    },
+    /// Shows devices, their links and peers.
+    Show(show::Args),
+    /// Adds an interface to a running device.
+    Add {
+        /// Name of the device.
+        device: String,
+        /// The interface.
+        link: String,
+    },
+    /// Removes an interface from a running device.
+    Del {
+        /// Name of the device.
+        device: String,
+        /// The interface.
+        link: String,
+    },
+    /// Fixes the rate of a link, or has it measured again.
+    Set {
+        /// Name of the device.
+        device: String,
+        /// The interface.
+        link: String,
+        /// Rate, as 950mbit or 2.5gbit; `auto` measures.
+        #[arg(long, value_parser = parse_rate)]
+        rate: Rate,
+    },
+    /// Prints what happens to a device, one JSON object a line, until interrupted.
+    Events {
+        /// Name of the device.
+        device: String,
+    },
+    /// Makes a cluster key file.
+    Keygen {
+        /// The file.
+        #[arg(default_value = config::KEY_FILE)]
+        file: PathBuf,
+    },
+}
+
+/// A rate, or measurement.
+#[derive(Debug, Clone, Copy)]
+struct Rate(Option<u64>);
+
+fn parse_rate(text: &str) -> Result<Rate, String> {
+    if text == "auto" {
+        return Ok(Rate(None));
+    }
+    let lower = text.to_ascii_lowercase();
+    let (number, unit) = match lower.find(|c: char| c.is_ascii_alphabetic()) {
+        Some(at) => lower.split_at(at),
+        None => (lower.as_str(), ""),
+    };
+    let factor = match unit {
+        "kbit" => 1e3,
+        "mbit" => 1e6,
+        "gbit" => 1e9,
+        _ => return Err("want a number and kbit, mbit or gbit, or `auto`".into()),
+    };
+    match number.parse::<f64>() {
+        Ok(number) if number > 0.0 => Ok(Rate(Some((number * factor) as u64))),
+        _ => Err(format!("`{number}` is no positive number")),
+    }
+}
 
 /// Runs `kumi link`.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("kumi link is not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.verb {
+        Verb::Up(args) => return up::run(args),
+        Verb::Down { device } => down(&device)?,
+        Verb::Show(args) => return show::run(&args),
+        Verb::Add { device, link } => change(&device, &Request::Add { link })?,
+        Verb::Del { device, link } => change(&device, &Request::Del { link })?,
+        Verb::Set { device, link, rate } => {
+            change(
+                &device,
+                &Request::Set {
+                    link,
+                    rate_bps: rate.0,
+                },
+            )?;
+        }
+        Verb::Events { device } => events(&device)?,
+        Verb::Keygen { file } => {
+            key::generate(&file)?;
+            println!(
+                "{}: copy it to every node of the cluster, readable by root only",
+                file.display()
+            );
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The error for a device that does not answer.
+fn not_running(device: &str) -> anyhow::Error {
+    let running = run_dir::devices().unwrap_or_default();
+    let there = if running.is_empty() {
+        "none is".to_owned()
+    } else {
+        running.join(", ")
+    };
+    BadInput(format!(
+        "no kumi device `{device}` is running here; {there} running"
+    ))
+    .into()
+}
+
+fn change(device: &str, request: &Request) -> anyhow::Result<()> {
+    let socket = RunDir::of(device)?.socket();
+    control::ask(&socket, request).map(drop).map_err(|error| {
+        if error.downcast_ref::<std::io::Error>().is_some() {
+            not_running(device)
+        } else {
+            error
+        }
+    })
+}
+
+fn down(device: &str) -> anyhow::Result<()> {
+    let dir = RunDir::of(device)?;
+    if control::ask(&dir.socket(), &Request::Down).is_ok() {
+        // The socket goes when the device has gone.
+        for _ in 0..200 {
+            if !dir.socket().exists() {
+                return Ok(());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        anyhow::bail!(
+            "{device} was told to end and has not; see {}",
+            dir.log().display()
+        );
+    }
+    if !dir.node().exists() {
+        return Err(not_running(device));
+    }
+    // A daemon that crashed leaves its device, so that connections survive a restart.
+    device::remove_orphan(device).context("removing the device a daemon left")?;
+    dir.clear();
+    Ok(())
+}
+
+fn events(device: &str) -> anyhow::Result<()> {
+    let socket = RunDir::of(device)?.socket();
+    let stream = control::stream(&socket, &Request::Events).map_err(|_| not_running(device))?;
+    let mut out = std::io::stdout().lock();
+    for line in stream.lines() {
+        writeln!(out, "{}", line?)?;
+        out.flush()?;
+    }
+    Ok(())
 }

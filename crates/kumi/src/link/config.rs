@@ -1,0 +1,210 @@
+//! What a device is made with: the command line of `kumi link up`, or a table of `kumi.toml`.
+
+use crate::BadInput;
+use kumi_multilink::secure::Seal;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// UDP port of the multilink protocol; lane *n* uses the *n*-th after it.
+pub const PORT: u16 = 24_870;
+/// Where the cluster key is looked for.
+pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
+
+/// Which protocol the device speaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Kumihimo's own.
+    #[default]
+    Kumi,
+    /// The paper's: raw EtherType frames, round robin, its parameters. No security at all.
+    Ri2n,
+}
+
+/// How packets are sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SealChoice {
+    /// Encrypted and authenticated.
+    #[default]
+    Encrypt,
+    /// Authenticated only.
+    Authenticate,
+    /// Neither.
+    Plain,
+}
+
+impl SealChoice {
+    /// As the protocol core has it.
+    pub fn seal(self) -> Seal {
+        match self {
+            Self::Encrypt => Seal::Encrypt,
+            Self::Authenticate => Seal::Authenticate,
+            Self::Plain => Seal::Plain,
+        }
+    }
+}
+
+/// A braided device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// Name of the device.
+    pub name: String,
+    /// The physical interfaces under it.
+    pub over: Vec<String>,
+    /// Addresses with prefix lengths.
+    #[serde(default)]
+    pub address: Vec<String>,
+    /// Cluster key file.
+    #[serde(default = "key_file")]
+    pub key: PathBuf,
+    /// How packets are sealed.
+    #[serde(default)]
+    pub seal: SealChoice,
+    /// Protocol.
+    #[serde(default)]
+    pub preset: Preset,
+    /// Peers across routers: for each, its addresses, one a link of `over` in order.
+    #[serde(default)]
+    pub peer: Vec<Vec<IpAddr>>,
+    /// UDP port.
+    #[serde(default = "port")]
+    pub port: u16,
+    /// Device MTU; the largest that one datagram carries if absent.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+    /// Spins instead of sleeping: half the latency for one busy core.
+    #[serde(default)]
+    pub busy_poll: bool,
+    /// Kernel features not to be used.
+    #[serde(default)]
+    pub without: Vec<Offload>,
+}
+
+/// A kernel feature that can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// Segmentation of what the device sends (`UDP_SEGMENT`).
+    UdpSegment,
+    /// Gathering of what it receives (`UDP_GRO`).
+    UdpGro,
+    /// TCP bursts between the kernel and the device.
+    TapTso,
+    /// UDP bursts between the kernel and the device.
+    TapUso,
+    /// The queue that gives TCP backpressure.
+    Shaper,
+}
+
+fn key_file() -> PathBuf {
+    KEY_FILE.into()
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+impl DeviceConfig {
+    /// Whether `offload` may be used.
+    pub fn uses(&self, offload: Offload) -> bool {
+        !self.without.contains(&offload)
+    }
+
+    /// Checks what can be checked without touching the system.
+    pub fn check(&self) -> Result<(), BadInput> {
+        let bad = |text: String| Err(BadInput(text));
+        if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
+            return bad(format!(
+                "device name `{}`: interface names have 1 to 15 characters without spaces or `/`",
+                self.name
+            ));
+        }
+        if self.over.is_empty() || self.over.len() > kumi_multilink::wire::LINKS_MAX {
+            return bad(format!(
+                "over: {} interfaces given; a device is braided from 1 to {}",
+                self.over.len(),
+                kumi_multilink::wire::LINKS_MAX
+            ));
+        }
+        for (at, link) in self.over.iter().enumerate() {
+            if self.over[..at].contains(link) {
+                return bad(format!("over: `{link}` is named twice"));
+            }
+            if *link == self.name {
+                return bad(format!("over: `{link}` cannot be under itself"));
+            }
+        }
+        for address in &self.address {
+            check_address(address)?;
+        }
+        for addresses in &self.peer {
+            if addresses.is_empty() || addresses.len() > self.over.len() {
+                return bad(format!(
+                    "peer: {} addresses for {} links; give one a link, in the order of `over`",
+                    addresses.len(),
+                    self.over.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The static peers as the core wants them.
+    pub fn static_peers(&self) -> Vec<Vec<(u8, SocketAddr)>> {
+        let addressed = |(link, ip): (usize, &IpAddr)| {
+            let address = kumi_sys::udp::mapped(SocketAddr::new(*ip, self.port));
+            (link as u8, SocketAddr::from(address))
+        };
+        self.peer
+            .iter()
+            .map(|ips| ips.iter().enumerate().map(addressed).collect())
+            .collect()
+    }
+}
+
+fn check_address(text: &str) -> Result<(), BadInput> {
+    let parsed = text.split_once('/').and_then(|(ip, prefix)| {
+        let ip: IpAddr = ip.parse().ok()?;
+        let prefix: u8 = prefix.parse().ok()?;
+        (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(())
+    });
+    parsed.ok_or_else(|| {
+        BadInput(format!(
+            "address `{text}`: want an IP address and a prefix length, as 10.77.0.1/24"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(over: &[&str], address: &str) -> DeviceConfig {
+        DeviceConfig {
+            name: "kumi0".into(),
+            over: over.iter().map(|link| (*link).to_owned()).collect(),
+            address: vec![address.to_owned()],
+            key: key_file(),
+            seal: SealChoice::Encrypt,
+            preset: Preset::Kumi,
+            peer: Vec::new(),
+            port: PORT,
+            mtu: None,
+            busy_poll: false,
+            without: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn config__mistakes__are_named_with_what_would_be_right() {
+        assert!(config(&["eth1", "eth2"], "10.0.0.1/24").check().is_ok());
+        let says = |config: DeviceConfig| config.check().unwrap_err().0;
+        assert!(says(config(&["eth1", "eth1"], "10.0.0.1/24")).contains("named twice"));
+        assert!(says(config(&["eth1"], "10.0.0.1")).contains("prefix length"));
+        assert!(says(config(&["eth1"], "10.0.0.1/33")).contains("10.0.0.1/33"));
+        assert!(says(config(&[], "10.0.0.1/24")).contains("0 interfaces"));
+    }
+}

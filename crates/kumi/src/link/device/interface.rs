@@ -1,0 +1,94 @@
+//! Setting up the host's side of the device: addresses, MTU, queue, routes. All by iproute2, the
+//! tool an administrator would use and can check with.
+
+use anyhow::{Context, bail};
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+/// A GSO burst that leaves room for headers, so that one burst is one `UDP_SEGMENT` send.
+const GSO_BYTES_MAX: u32 = 61_440;
+/// Frames the device's ring holds (the default of 500 is less than a window of small frames).
+const QUEUE_FRAMES: u32 = 2000;
+/// The floor of TCP's retransmission timeout on the device's routes. A frame may be held 20 ms and
+/// a dead link be noticed after 40 ms; twice that sum is not yet a loss, even where the
+/// administrator has lowered the floor everywhere else.
+const RTO_MIN_MS: u32 = 120;
+
+/// Runs `ip` or `tc`; the error carries what it said.
+pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(tool)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run `{tool}`; install iproute2"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{tool} {}: {}", arguments.join(" "), said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Brings the device up with its MTU and addresses. What it already has stays.
+pub fn configure(device: &str, mtu: u32, addresses: &[String]) -> anyhow::Result<()> {
+    let (mtu, gso, queue) = (
+        mtu.to_string(),
+        GSO_BYTES_MAX.to_string(),
+        QUEUE_FRAMES.to_string(),
+    );
+    run(
+        "ip",
+        &[
+            "link",
+            "set",
+            "dev",
+            device,
+            "mtu",
+            &mtu,
+            "txqueuelen",
+            &queue,
+        ],
+    )?;
+    // Older iproute2 does not know gso_max_size of a device; bursts are then up to 64 KB.
+    let _ = run("ip", &["link", "set", "dev", device, "gso_max_size", &gso]);
+    run("ip", &["link", "set", "dev", device, "up"])?;
+    for address in addresses {
+        run("ip", &["address", "replace", address, "dev", device])?;
+    }
+    set_rto_min(device)
+}
+
+/// Gives every route of the device an `rto_min` that fits its hold time.
+pub fn set_rto_min(device: &str) -> anyhow::Result<()> {
+    let floor = format!("{RTO_MIN_MS}ms");
+    for family in ["-4", "-6"] {
+        let routes = run("ip", &[family, "route", "show", "dev", device]).unwrap_or_default();
+        for route in routes.lines().filter(|route| !route.contains("rto_min")) {
+            let words: Vec<&str> = route.split_whitespace().collect();
+            if words
+                .first()
+                .is_none_or(|first| first.starts_with("fe80") || *first == "multicast")
+            {
+                continue;
+            }
+            let mut change = vec![family, "route", "replace"];
+            change.extend(
+                words
+                    .iter()
+                    .filter(|word| !matches!(**word, "linkdown" | "dead")),
+            );
+            change.extend(["dev", device, "rto_min", &floor]);
+            run("ip", &change)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a device that persists without a daemon.
+pub fn remove(device: &str) -> anyhow::Result<()> {
+    run("ip", &["link", "del", "dev", device]).map(drop)
+}
+
+/// Writes a line to standard error with the device's name, for the log.
+pub fn log(device: &str, line: &str) {
+    let _ = writeln!(std::io::stderr(), "{device}: {line}");
+}

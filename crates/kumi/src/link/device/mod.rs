@@ -1,0 +1,319 @@
+//! The daemon of one device: a single loop between the TAP, the links' sockets and the core.
+
+pub mod control;
+mod interface;
+mod port;
+mod setup;
+mod shaper;
+mod state;
+
+use super::config::{DeviceConfig, Offload, Preset};
+use control::{Call, Control, Request, failure};
+use kumi_multilink::endpoint::Endpoint;
+use kumi_sys::netlink::LinkMonitor;
+use kumi_sys::tap::Tap;
+use kumi_sys::udp::RECEIVE_BYTES_MAX;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use port::Port;
+use shaper::Shaper;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::sync::mpsc::SyncSender;
+use std::time::{Duration, Instant};
+
+pub use interface::remove as remove_orphan;
+pub use setup::run;
+
+/// Frames read from the device before the links are served again: at 64 KB each a millisecond at
+/// 8 Gb/s.
+const FRAMES_PER_TURN: usize = 16;
+/// Receives of one link before the others are served again.
+const RECEIVES_PER_TURN: usize = 8;
+/// The longest sleep, so that a clock that jumps does no harm.
+const SLEEP_NS_MAX: u64 = 100_000_000;
+/// How long unusual datagrams are gathered before the log says so.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// How often routes are given their `rto_min`: routes come when the administrator adds them.
+const ROUTES_EVERY_NS: u64 = 5_000_000_000;
+
+/// A running device.
+struct Device {
+    config: DeviceConfig,
+    core: Endpoint,
+    tap: Tap,
+    ports: Vec<Port>,
+    monitor: LinkMonitor,
+    control: Control,
+    shaper: Shaper,
+    listeners: Vec<SyncSender<String>>,
+    started: Instant,
+    receive_buffer: Vec<u8>,
+    facts: serde_json::Value,
+    tap_write_errors: u64,
+    logged: (Instant, kumi_multilink::endpoint::EndpointCounters),
+    routes_at_ns: u64,
+    ends: bool,
+}
+
+/// What woke the loop.
+#[derive(Default)]
+struct Ready {
+    tap: bool,
+    control: bool,
+    monitor: bool,
+    ports: u32,
+}
+
+impl Device {
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Runs until told to end.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        while !self.ends {
+            let ready = self.wait()?;
+            let now_ns = self.now_ns();
+            for at in 0..self.ports.len() {
+                if ready.ports & 1 << at != 0 {
+                    self.receive(at, now_ns);
+                }
+                self.ports[at].observe(&mut self.core, now_ns);
+            }
+            self.hand_over_frames();
+            if ready.tap {
+                self.take_frames();
+            }
+            let now_ns = self.now_ns();
+            if self.core.poll_timeout(now_ns) <= now_ns {
+                self.core.handle_timeout(now_ns);
+                self.hand_over_frames();
+            }
+            self.transmit();
+            self.shaper.adjust(now_ns, &self.core);
+            if ready.monitor {
+                self.follow_interfaces(now_ns)?;
+            }
+            if ready.control {
+                self.answer_calls(now_ns);
+            }
+            self.tell_events();
+            self.keep_house(now_ns);
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something is there or due.
+    fn wait(&self) -> anyhow::Result<Ready> {
+        let now_ns = self.now_ns();
+        let held_back = self.core.frames_wait_until(now_ns);
+        let due_ns = self
+            .core
+            .poll_timeout(now_ns)
+            .min(held_back.unwrap_or(u64::MAX));
+        let sleep_ns = if self.config.busy_poll {
+            0
+        } else {
+            due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
+        };
+        let takes_frames = held_back.is_none() && self.ports.iter().all(|port| !port.is_blocked);
+        let tap_events = if takes_frames {
+            PollFlags::POLLIN
+        } else {
+            PollFlags::empty()
+        };
+        let mut fds = Vec::with_capacity(3 + self.ports.len());
+        fds.push(PollFd::new(self.tap.as_fd(), tap_events));
+        fds.push(PollFd::new(self.control.wake.as_fd(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN));
+        for port in &self.ports {
+            let out = if port.is_blocked {
+                PollFlags::POLLOUT
+            } else {
+                PollFlags::empty()
+            };
+            fds.push(PollFd::new(port.socket.as_fd(), PollFlags::POLLIN | out));
+        }
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        let mut ready = Ready {
+            tap: is_ready(&fds[0]) && takes_frames,
+            control: is_ready(&fds[1]),
+            monitor: is_ready(&fds[2]),
+            ports: 0,
+        };
+        for (at, fd) in fds[3..].iter().enumerate() {
+            ready.ports |= u32::from(is_ready(fd)) << at;
+        }
+        Ok(ready)
+    }
+
+    /// Takes what has come on a link.
+    fn receive(&mut self, at: usize, now_ns: u64) {
+        let port = &mut self.ports[at];
+        for _ in 0..RECEIVES_PER_TURN {
+            let received = match port.socket.receive(&mut self.receive_buffer) {
+                Ok(received) => received,
+                // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
+                Err(_) => return,
+            };
+            let bytes = &mut self.receive_buffer[..received.bytes];
+            for datagram in bytes.chunks_mut(received.segment_bytes) {
+                let _ = self
+                    .core
+                    .handle_datagram(port.number, received.from, datagram, now_ns);
+            }
+            if received.bytes == received.segment_bytes {
+                return; // a lone datagram: poll again rather than ask for what is likely not there
+            }
+        }
+    }
+
+    /// Gives the host what is in order.
+    fn hand_over_frames(&mut self) {
+        while let Some(frame) = self.core.poll_frame() {
+            if self.tap.write(frame.as_slice()).is_err() {
+                self.tap_write_errors += 1; // the device is down, or the kernel refuses the header
+            }
+            self.core.give_buffer(frame);
+        }
+    }
+
+    /// Takes frames from the host as long as the links have room for them.
+    fn take_frames(&mut self) {
+        for _ in 0..FRAMES_PER_TURN {
+            let now_ns = self.now_ns();
+            if self.core.frames_wait_until(now_ns).is_some() {
+                return;
+            }
+            let mut frame = self
+                .core
+                .take_buffer(kumi_multilink::frame::FRAME_BYTES_MAX);
+            match self.tap.read(frame.buffer()) {
+                Ok(bytes) => {
+                    frame.set_len(bytes);
+                    self.core.handle_frame(frame, now_ns);
+                }
+                Err(error) => {
+                    self.core.give_buffer(frame);
+                    if error.kind() != ErrorKind::WouldBlock {
+                        self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
+                    }
+                    return;
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        for port in &mut self.ports {
+            port.transmit(&mut self.core);
+        }
+    }
+
+    /// Follows carriers, and interfaces that go.
+    fn follow_interfaces(&mut self, now_ns: u64) -> anyhow::Result<()> {
+        for change in self.monitor.changes()? {
+            let Some(port) = self.ports.iter().find(|port| port.index == change.index) else {
+                continue;
+            };
+            let has_carrier = change.has_carrier && !change.is_gone;
+            self.core.handle_carrier(port.number, has_carrier, now_ns);
+        }
+        self.transmit();
+        Ok(())
+    }
+
+    fn answer_calls(&mut self, now_ns: u64) {
+        while let Some(Call { request, answer }) = self.control.next_call() {
+            let text = match request {
+                Request::Show => self.state().to_string(),
+                Request::Events => {
+                    self.listeners.push(answer);
+                    continue;
+                }
+                Request::Down => {
+                    self.ends = true;
+                    "{}".to_owned()
+                }
+                Request::Add { link } => self.outcome(|device| device.add_link(&link, now_ns)),
+                Request::Del { link } => self.outcome(|device| device.remove_link(&link, now_ns)),
+                Request::Set { link, rate_bps } => {
+                    self.outcome(|device| device.set_rate(&link, rate_bps))
+                }
+            };
+            let _ = answer.try_send(text);
+        }
+    }
+
+    fn outcome(&mut self, act: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> String {
+        match act(self) {
+            Ok(()) => "{}".to_owned(),
+            Err(error) => failure(&format!("{error:#}")),
+        }
+    }
+
+    fn state(&self) -> serde_json::Value {
+        let mut facts = self.facts.clone();
+        facts["tap_write_errors"] = self.tap_write_errors.into();
+        facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
+        let seal = self.config.seal.seal().name();
+        state::device(&self.config.name, seal, &self.core, &self.ports, &facts)
+    }
+
+    /// Events to the log and to whoever listens.
+    fn tell_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            let line = state::event(&event, &self.ports, self.started.elapsed().as_secs_f64());
+            let text = line.to_string();
+            interface::log(&self.config.name, &text);
+            self.listeners.retain(|listener| {
+                !matches!(
+                    listener.try_send(text.clone()),
+                    Err(std::sync::mpsc::TrySendError::Disconnected(_))
+                )
+            });
+        }
+    }
+
+    /// Now and then: the log's account of unwelcome datagrams, and routes.
+    fn keep_house(&mut self, now_ns: u64) {
+        if now_ns >= self.routes_at_ns {
+            self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
+            let device = self.config.name.clone();
+            std::thread::spawn(move || interface::set_rto_min(&device));
+        }
+        if self.logged.0.elapsed() < LOG_EVERY {
+            return;
+        }
+        let (counters, before) = (self.core.counters(), self.logged.1);
+        for (what, now, then) in [
+            (
+                "signed with another cluster key",
+                counters.wrong_key,
+                before.wrong_key,
+            ),
+            ("forged or damaged", counters.forged, before.forged),
+            ("replayed", counters.replayed, before.replayed),
+            ("malformed", counters.malformed, before.malformed),
+        ] {
+            if now > then {
+                interface::log(
+                    &self.config.name,
+                    &format!("{} datagrams {what} in the last minute", now - then),
+                );
+            }
+        }
+        self.logged = (Instant::now(), counters);
+    }
+
+    /// A buffer for what a link receives.
+    fn receive_buffer() -> Vec<u8> {
+        vec![0; RECEIVE_BYTES_MAX]
+    }
+}

@@ -1,0 +1,198 @@
+//! A physical interface under the device: its socket, and what the kernel holds for it.
+
+use crate::BadInput;
+use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
+use kumi_sys::netlink::Interface;
+use kumi_sys::udp::LinkSocket;
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Where hellos go: a link-local group with a transient address ("kumi" in its last bytes).
+pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
+
+/// IPv6 and UDP headers.
+const UNDERLAY_BYTES: usize = 48;
+/// Least MTU: IPv6's own.
+const MTU_MIN: u32 = 1280;
+/// What is assumed of a NIC that does not say its speed.
+const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
+/// Every how many sends the kernel's book-keeping is compared with ours.
+const CALIBRATE_EVERY: u32 = 16;
+
+/// A link's interface and socket.
+#[derive(Debug)]
+pub struct Port {
+    /// Number of the link in the core.
+    pub number: u8,
+    /// Interface name.
+    pub name: String,
+    /// Interface index.
+    pub index: u32,
+    /// The socket.
+    pub socket: LinkSocket,
+    /// Whether the socket's buffer was full at the last send.
+    pub is_blocked: bool,
+    /// Whether `UDP_GRO` is in use.
+    pub gathers: bool,
+    /// Sends the kernel refused, by what it said, for the log.
+    pub refused: u64,
+    /// Kernel buffer bytes per wire byte.
+    buffer_ratio: f64,
+    sends: u32,
+}
+
+impl Port {
+    /// Opens the port of `interface`.
+    pub fn open(
+        number: u8,
+        interface: &Interface,
+        udp_port: u16,
+        gather: bool,
+    ) -> anyhow::Result<Self> {
+        let name = &interface.name;
+        let socket = LinkSocket::open(name, interface.index, udp_port, GROUP).map_err(|error| {
+            let mend = match error.kind() {
+                ErrorKind::AddrInUse => format!("UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"),
+                ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
+                ErrorKind::NetworkDown => format!("`ip link set {name} up`"),
+                _ => format!("is IPv6 off? `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
+            };
+            anyhow::anyhow!("{name}: {error}; {mend}")
+        })?;
+        let gathers = gather && socket.set_gathering(true);
+        Ok(Self {
+            number,
+            name: name.clone(),
+            index: interface.index,
+            socket,
+            is_blocked: false,
+            gathers,
+            refused: 0,
+            buffer_ratio: 1.3,
+            sends: 0,
+        })
+    }
+
+    /// What the core is told of the link.
+    pub fn link_config(interface: &Interface, udp_port: u16, multicast: bool) -> LinkConfig {
+        let hello = SocketAddrV6::new(GROUP, udp_port, 0, interface.index);
+        LinkConfig {
+            name: interface.name.clone(),
+            datagram_bytes_max: interface.mtu as usize - UNDERLAY_BYTES,
+            hello_to: multicast.then_some(SocketAddr::V6(hello)),
+            rate_bps: kumi_sys::speed::link_speed_bps(&interface.name).unwrap_or(SPEED_UNKNOWN_BPS),
+            is_rate_fixed: false,
+        }
+    }
+
+    /// Tells the core how much of what was sent has not left.
+    pub fn observe(&self, core: &mut Endpoint, now_ns: u64) {
+        if core
+            .link(self.number)
+            .is_some_and(|link| link.is_worth_a_look())
+            && let Ok(bytes) = self.socket.unsent_buffer_bytes()
+        {
+            let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
+            core.observe_unsent(self.number, wire_bytes, now_ns);
+        }
+    }
+
+    /// Gives the kernel all the core has for this link, until its buffer is full.
+    pub fn transmit(&mut self, core: &mut Endpoint) {
+        self.is_blocked = false;
+        while let Some(batch) = core.poll_transmit(self.number) {
+            let to = batch
+                .destination
+                .expect("a batch in the queue has a destination");
+            let (bytes, datagrams) = (batch.bytes.len(), batch.datagrams());
+            self.sends = self.sends.wrapping_add(1);
+            let before = self.calibration_start();
+            match self.socket.send(&batch.bytes, batch.segment_bytes, to) {
+                Ok(()) => {
+                    self.calibrate(before, bytes + datagrams * OVERHEAD_BYTES);
+                    core.transmitted(self.number);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.is_blocked = true;
+                    return;
+                }
+                Err(error) => {
+                    self.refused += 1;
+                    self.fall_back(core, datagrams, &error);
+                    core.transmitted(self.number);
+                }
+            }
+        }
+    }
+
+    /// A refused burst may be the kernel's or the NIC's trouble with segmentation (EIO: no checksum
+    /// offload; EINVAL, EMSGSIZE: its limits): from then on each datagram goes by itself. What was
+    /// lost is repaired as any loss.
+    fn fall_back(&mut self, core: &mut Endpoint, datagrams: usize, error: &std::io::Error) {
+        let is_segmentation = matches!(
+            error.raw_os_error(),
+            Some(nix::libc::EIO | nix::libc::EINVAL | nix::libc::EMSGSIZE)
+        );
+        if datagrams > 1
+            && is_segmentation
+            && let Some(link) = core.link_mut(self.number)
+        {
+            link.queue.segmentation = false;
+            eprintln!(
+                "{}: UDP segmentation refused ({error}); sending datagrams one by one",
+                self.name
+            );
+        }
+    }
+
+    fn calibration_start(&self) -> Option<usize> {
+        if self.sends.is_multiple_of(CALIBRATE_EVERY) {
+            self.socket.unsent_buffer_bytes().ok()
+        } else {
+            None
+        }
+    }
+
+    fn calibrate(&mut self, before: Option<usize>, wire_bytes: usize) {
+        let Some(before) = before else { return };
+        let Ok(after) = self.socket.unsent_buffer_bytes() else {
+            return;
+        };
+        // Nothing is learned from a send that left at once.
+        if after > before {
+            let ratio = (after - before) as f64 / wire_bytes as f64;
+            self.buffer_ratio += (ratio.clamp(0.5, 8.0) - self.buffer_ratio) / 8.0;
+        }
+    }
+}
+
+/// Checks an interface that is to be a link.
+pub fn check_interface<'a>(name: &str, all: &'a [Interface]) -> anyhow::Result<&'a Interface> {
+    let Some(interface) = all.iter().find(|interface| interface.name == name) else {
+        let there: Vec<&str> = all
+            .iter()
+            .map(|i| i.name.as_str())
+            .filter(|name| *name != "lo")
+            .collect();
+        return Err(BadInput(format!(
+            "over: there is no interface `{name}`; there are {}",
+            if there.is_empty() {
+                "none".to_owned()
+            } else {
+                there.join(", ")
+            }
+        ))
+        .into());
+    };
+    if interface.mtu < MTU_MIN {
+        return Err(BadInput(format!(
+            "over: `{name}` has MTU {}; a link needs {MTU_MIN} at least: `ip link set {name} mtu 1500`",
+            interface.mtu
+        ))
+        .into());
+    }
+    if !interface.is_up {
+        return Err(BadInput(format!("over: `{name}` is down: `ip link set {name} up`")).into());
+    }
+    Ok(interface)
+}

@@ -1,0 +1,231 @@
+//! Bringing a device up, changing its links, taking it down.
+
+use super::control::Control;
+use super::port::{Port, check_interface};
+use super::shaper::Shaper;
+use super::{Device, Offload, Preset, interface};
+use crate::BadInput;
+use crate::link::config::DeviceConfig;
+use crate::link::key;
+use crate::link::run_dir::RunDir;
+use anyhow::{Context, bail};
+use kumi_multilink::endpoint::{Config, Endpoint};
+use kumi_sys::netlink::{LinkMonitor, interfaces};
+use kumi_sys::tap::{Tap, TapOffloads};
+use std::io::{ErrorKind, Read};
+use std::time::Instant;
+
+/// Inner Ethernet header with a VLAN tag, and the virtio header: what a frame has beyond its MTU.
+const FRAME_HEADER_BYTES: usize = 18 + 10;
+
+/// Runs the device until it is told to end.
+pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
+    config.check()?;
+    if config.preset == Preset::Ri2n {
+        return Err(BadInput("preset: ri2n is not there yet; leave it out".into()).into());
+    }
+    let key = key::load(&config.key)?;
+    let all = interfaces()?;
+    for name in &config.over {
+        check_interface(name, &all)?;
+    }
+    let dir = RunDir::of(&config.name)?;
+    if super::control::ask(&dir.socket(), &super::Request::Show).is_ok() {
+        return Err(BadInput(format!(
+            "{} is up already; `kumi link down {}` first, or `kumi link add`",
+            config.name, config.name
+        ))
+        .into());
+    }
+    let existed = all.iter().any(|interface| interface.name == config.name);
+    let tap = open_tap(&config.name)?;
+    let offloads = tap.set_offloads(TapOffloads {
+        checksum: true,
+        tcp_segmentation: config.uses(Offload::TapTso),
+        udp_segmentation: config.uses(Offload::TapUso),
+    })?;
+    let created = Created {
+        device: (!existed).then_some(config.name.clone()),
+    };
+    let mac = interfaces()?
+        .into_iter()
+        .find(|interface| interface.name == config.name)
+        .and_then(|interface| interface.mac)
+        .context("the device has no MAC address")?;
+    let mut core = Endpoint::new(
+        Config {
+            node: node_identity(&dir, existed)?,
+            instance: random_u64()?,
+            name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
+            mac,
+            lane: 0,
+            seal: config.seal.seal(),
+            key,
+            static_peers: config.static_peers(),
+        },
+        0,
+    );
+    let mut ports = Vec::new();
+    for (number, name) in config.over.iter().enumerate() {
+        ports.push(open_port(number as u8, name, &config, &mut core, 0)?);
+    }
+    let mtu = config
+        .mtu
+        .unwrap_or((core.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
+    interface::configure(&config.name, mtu, &config.address)?;
+    tap.set_persistent(true)?;
+    let shaper = Shaper::new(&config.name, config.uses(Offload::Shaper));
+    let facts = serde_json::json!({
+        "mtu": mtu,
+        "tap_tso": offloads.tcp_segmentation,
+        "tap_uso": offloads.udp_segmentation,
+        "busy_poll": config.busy_poll,
+    });
+    created.keep();
+    let monitor = LinkMonitor::open()?;
+    let control = Control::listen(&dir.socket())?;
+    interface::log(&config.name, "up");
+    let mut device = Device {
+        core,
+        tap,
+        ports,
+        monitor,
+        control,
+        shaper,
+        listeners: Vec::new(),
+        started: Instant::now(),
+        receive_buffer: Device::receive_buffer(),
+        facts,
+        tap_write_errors: 0,
+        logged: (Instant::now(), Default::default()),
+        routes_at_ns: 0,
+        ends: false,
+        config,
+    };
+    device.serve()?;
+    device.tap.set_persistent(false)?;
+    dir.clear();
+    interface::log(&device.config.name, "down");
+    Ok(())
+}
+
+/// Removes a device again if its set-up does not come to its end.
+struct Created {
+    device: Option<String>,
+}
+
+impl Created {
+    fn keep(mut self) {
+        self.device = None;
+    }
+}
+
+impl Drop for Created {
+    fn drop(&mut self) {
+        if let Some(device) = &self.device {
+            let _ = interface::remove(device);
+        }
+    }
+}
+
+/// Opens the TAP; the error says what mends it.
+pub(crate) fn open_tap(name: &str) -> anyhow::Result<Tap> {
+    Tap::open(name, false).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; `modprobe tun`"),
+        ErrorKind::PermissionDenied => {
+            anyhow::anyhow!("making {name} needs CAP_NET_ADMIN; run as root")
+        }
+        ErrorKind::ResourceBusy => {
+            anyhow::anyhow!("{name} is in use by another process; choose another name")
+        }
+        ErrorKind::InvalidInput => anyhow::anyhow!(
+            "{name} exists and is no TAP device of ours; choose another name or `ip link del {name}`"
+        ),
+        _ => anyhow::anyhow!("making {name}: {error}"),
+    })
+}
+
+fn open_port(
+    number: u8,
+    name: &str,
+    config: &DeviceConfig,
+    core: &mut Endpoint,
+    now_ns: u64,
+) -> anyhow::Result<Port> {
+    let all = interfaces()?;
+    let interface = check_interface(name, &all)?;
+    let port = Port::open(number, interface, config.port, config.uses(Offload::UdpGro))?;
+    let link = Port::link_config(interface, config.port, config.peer.is_empty());
+    core.add_link(number, link, now_ns);
+    if let Some(link) = core.link_mut(number) {
+        link.queue.segmentation = config.uses(Offload::UdpSegment);
+    }
+    core.handle_carrier(number, interface.has_carrier, now_ns);
+    Ok(port)
+}
+
+impl Device {
+    pub(super) fn add_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
+        if self.ports.iter().any(|port| port.name == name) {
+            bail!("`{name}` is a link of {} already", self.config.name);
+        }
+        let taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
+        let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
+            .find(|number| !taken(number))
+            .context("the device has as many links as it can have")?;
+        let port = open_port(number, name, &self.config, &mut self.core, now_ns)?;
+        self.ports.push(port);
+        Ok(())
+    }
+
+    pub(super) fn remove_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
+        let Some(at) = self.ports.iter().position(|port| port.name == name) else {
+            let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
+            bail!(
+                "`{name}` is no link of {}; its links are {}",
+                self.config.name,
+                names.join(", ")
+            );
+        };
+        if self.ports.len() == 1 {
+            bail!(
+                "`{name}` is the last link; `kumi link down {}` ends the device",
+                self.config.name
+            );
+        }
+        let port = self.ports.remove(at);
+        self.core.remove_link(port.number, now_ns);
+        self.transmit();
+        Ok(())
+    }
+
+    pub(super) fn set_rate(&mut self, name: &str, rate_bps: Option<u64>) -> anyhow::Result<()> {
+        let port = self.ports.iter().find(|port| port.name == name);
+        let number = port
+            .with_context(|| format!("`{name}` is no link of the device"))?
+            .number;
+        let link = self.core.link_mut(number).context("link is going")?;
+        link.config.is_rate_fixed = rate_bps.is_some();
+        if let Some(rate_bps) = rate_bps {
+            link.capacity.set(rate_bps);
+        }
+        Ok(())
+    }
+}
+
+fn random_u64() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+/// The device's identity: kept as long as the device persists.
+fn node_identity(dir: &RunDir, existed: bool) -> anyhow::Result<u64> {
+    let known = std::fs::read_to_string(dir.node()).ok().filter(|_| existed);
+    if let Some(node) = known.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {
+        return Ok(node);
+    }
+    let node = random_u64()?;
+    std::fs::write(dir.node(), format!("{node:016x}\n"))?;
+    Ok(node)
+}

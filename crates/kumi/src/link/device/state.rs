@@ -1,0 +1,148 @@
+//! The device's state as JSON, for `kumi link show`, and its events.
+
+use super::port::Port;
+use kumi_multilink::endpoint::{Endpoint, Event, OVERHEAD_BYTES};
+use kumi_multilink::frame::VNET_BYTES;
+use kumi_multilink::view::{PathView, PeerView};
+use serde_json::{Value, json};
+
+/// The number of the format; it grows when a key changes its meaning.
+pub const SCHEMA: u32 = 1;
+/// Ethernet preamble, checksum and gap: what a frame takes on the wire beyond its bytes.
+const WIRE_GAP_BYTES: usize = 24;
+
+/// The state of the whole device.
+pub fn device(name: &str, seal: &str, core: &Endpoint, ports: &[Port], facts: &Value) -> Value {
+    let links: Vec<Value> = ports.iter().map(|port| link(port, core)).collect();
+    let peers: Vec<Value> = core.peers().map(|peer| peer_state(&peer, ports)).collect();
+    let counters = core.counters();
+    json!({
+        "schema": SCHEMA,
+        "device": name,
+        "seal": seal,
+        "facts": facts,
+        "framing": framing(core),
+        "links": links,
+        "peers": peers,
+        "counters": {
+            "wrong_key": counters.wrong_key,
+            "malformed": counters.malformed,
+            "forged": counters.forged,
+            "replayed": counters.replayed,
+            "unknown_session": counters.unknown_session,
+            "handshakes_refused": counters.handshakes_refused,
+            "unroutable": counters.unroutable,
+        },
+    })
+}
+
+/// What the framing costs: the share of the wire that a long burst's bytes get.
+fn framing(core: &Endpoint) -> Value {
+    let unit_bytes = core.unit_bytes_max();
+    let datagram = core.peers().next().map_or(32, |peer| peer.framing().1);
+    let wire_bytes = unit_bytes + datagram + OVERHEAD_BYTES + WIRE_GAP_BYTES;
+    json!({
+        "unit_bytes": unit_bytes,
+        "wire_bytes": wire_bytes,
+        "burst_header_bytes": VNET_BYTES,
+    })
+}
+
+fn link(port: &Port, core: &Endpoint) -> Value {
+    let link = core.link(port.number);
+    json!({
+        "number": port.number,
+        "name": port.name,
+        "carrier": link.is_some_and(|link| link.has_carrier),
+        "rate_bps": link.map_or(0.0, |link| link.capacity.rate_bps().round()),
+        "rate_measured": link.is_some_and(|link| link.capacity.is_measured()),
+        "gso": link.is_some_and(|link| link.queue.segmentation),
+        "gro": port.gathers,
+        "send_errors": port.refused,
+    })
+}
+
+fn name_of(link: u8, ports: &[Port]) -> String {
+    let port = ports.iter().find(|port| port.number == link);
+    port.map_or_else(|| format!("#{link}"), |port| port.name.clone())
+}
+
+fn peer_state(peer: &PeerView<'_>, ports: &[Port]) -> Value {
+    let (counts, histogram, skew_ns) = peer.reorder();
+    let mac = peer.mac().map(|byte| format!("{byte:02x}")).join(":");
+    let paths: Vec<Value> = peer.paths().map(|path| path_state(&path, ports)).collect();
+    json!({
+        "node": format!("{:016x}", peer.node()),
+        "name": peer.name(),
+        "mac": mac,
+        "up": peer.is_up(),
+        "session": peer.has_session(),
+        "paths": paths,
+        "reorder": {
+            "held": counts.held,
+            "given_up": counts.given_up,
+            "overruns": counts.overruns,
+            "skew_us": skew_ns / 1000,
+            "hold_histogram_64us_log2": histogram,
+        },
+    })
+}
+
+fn path_state(path: &PathView, ports: &[Port]) -> Value {
+    json!({
+        "link": name_of(path.link, ports),
+        "to": path.to.map(|to| to.to_string()),
+        "state": path.state.name(),
+        "failures": path.failures,
+        "rtt_us": path.rtt_ns.0 / 1000,
+        "rtt_min_us": path.rtt_ns.1 / 1000,
+        "loss": path.loss,
+        "tx_packets": path.counters.tx_packets,
+        "tx_bytes": path.counters.tx_bytes,
+        "rx_packets": path.counters.rx_packets,
+        "rx_bytes": path.counters.rx_bytes,
+        "lost": path.counters.lost,
+        "repaired": path.counters.repaired,
+        "duplicate": path.counters.duplicate,
+        "late": path.counters.late,
+        "state_changes": path.counters.failures,
+    })
+}
+
+/// An event as one line of NDJSON.
+pub fn event(event: &Event, ports: &[Port], at_s: f64) -> Value {
+    let node = |node: u64| format!("{node:016x}");
+    match event {
+        Event::Peer {
+            node: id,
+            name,
+            is_up,
+        } => {
+            json!({"at_s": at_s, "event": "peer", "peer": name, "node": node(*id), "up": is_up})
+        }
+        Event::Path {
+            node: id,
+            name,
+            link,
+            change,
+            loss,
+        } => json!({
+            "at_s": at_s, "event": "path", "peer": name, "node": node(*id),
+            "link": name_of(*link, ports), "from": change.from.name(), "to": change.to.name(),
+            "reason": change.reason.name(), "loss": loss,
+        }),
+        Event::Lossy {
+            node: id,
+            name,
+            link,
+            share,
+            is_lossy,
+        } => json!({
+            "at_s": at_s, "event": if *is_lossy { "lossy" } else { "clean" }, "peer": name,
+            "node": node(*id), "link": name_of(*link, ports), "loss": share,
+        }),
+        Event::SealMismatch { name, theirs } => json!({
+            "at_s": at_s, "event": "seal-mismatch", "peer": name, "theirs": theirs.name(),
+        }),
+    }
+}

@@ -1,0 +1,76 @@
+//! Where a device's control socket, log and identity live: `/run/kumi/net-INODE`, one folder for
+//! each network namespace, so that the hosts of a lab may all have a `kumi0`.
+
+use anyhow::Context;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// The files of one device.
+#[derive(Debug, Clone)]
+pub struct RunDir {
+    folder: PathBuf,
+    device: String,
+}
+
+impl RunDir {
+    /// The folder of the caller's network namespace, made if need be.
+    pub fn of(device: &str) -> anyhow::Result<Self> {
+        let folder = folder()?;
+        std::fs::create_dir_all(&folder)
+            .with_context(|| format!("cannot make {}; run as root", folder.display()))?;
+        Ok(Self {
+            folder,
+            device: device.to_owned(),
+        })
+    }
+
+    /// The control socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.join(format!("{}.sock", self.device))
+    }
+
+    /// What the daemon says.
+    pub fn log(&self) -> PathBuf {
+        self.folder.join(format!("{}.log", self.device))
+    }
+
+    /// The device's identity towards peers.
+    pub fn node(&self) -> PathBuf {
+        self.folder.join(format!("{}.node", self.device))
+    }
+
+    /// Removes what a device that is gone left behind.
+    pub fn clear(&self) {
+        for path in [self.socket(), self.node()] {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+fn folder() -> anyhow::Result<PathBuf> {
+    let inode = std::fs::metadata("/proc/self/ns/net")
+        .context("/proc/self/ns/net")?
+        .ino();
+    Ok(PathBuf::from(format!("/run/kumi/net-{inode}")))
+}
+
+/// The devices of the caller's network namespace that have a control socket.
+pub fn devices() -> anyhow::Result<Vec<String>> {
+    let Ok(entries) = std::fs::read_dir(folder()?) else {
+        return Ok(Vec::new());
+    };
+    let mut names: Vec<String> = entries
+        .flatten()
+        .filter_map(|entry| {
+            Some(
+                entry
+                    .file_name()
+                    .to_str()?
+                    .strip_suffix(".sock")?
+                    .to_owned(),
+            )
+        })
+        .collect();
+    names.sort();
+    Ok(names)
+}

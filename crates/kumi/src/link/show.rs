@@ -1,0 +1,143 @@
+//! `kumi link show`.
+
+use super::device::control::{self, Request};
+use super::run_dir::{self, RunDir};
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// Arguments of `kumi link show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the device; all of this namespace if not given.
+    device: Option<String>,
+    /// Prints JSON.
+    #[arg(short, long)]
+    json: bool,
+    /// Prints one line a device.
+    #[arg(short, long, conflicts_with = "json")]
+    brief: bool,
+}
+
+/// Runs `kumi link show`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let names = match &args.device {
+        Some(name) => vec![name.clone()],
+        None => run_dir::devices()?,
+    };
+    let mut states = Vec::new();
+    for name in &names {
+        match control::ask(&RunDir::of(name)?.socket(), &Request::Show) {
+            Ok(state) => states.push(state),
+            Err(_) if args.device.is_none() => {} // its daemon has just gone
+            Err(_) => return Err(super::not_running(name)),
+        }
+    }
+    if args.json {
+        println!("{}", serde_json::json!({ "schema": 1, "devices": states }));
+    } else if args.brief {
+        states.iter().for_each(brief);
+    } else {
+        states.iter().for_each(full);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("-")
+}
+
+fn number(value: &Value, key: &str) -> f64 {
+    value[key].as_f64().unwrap_or(0.0)
+}
+
+fn brief(state: &Value) {
+    let up = items(state, "peers")
+        .filter(|peer| peer["up"] == true)
+        .count();
+    let links = items(state, "links").map(|link| {
+        let mark = if link["carrier"] == true { "" } else { "!" };
+        format!("{}{mark}", text(link, "name"))
+    });
+    let links: Vec<String> = links.collect();
+    println!(
+        "{:<12} {:<24} {up} peers up",
+        text(state, "device"),
+        links.join(",")
+    );
+}
+
+fn full(state: &Value) {
+    let facts = &state["facts"];
+    println!(
+        "{}: mtu {} seal {} queue {}",
+        text(state, "device"),
+        facts["mtu"],
+        text(state, "seal"),
+        facts["shaper_rate_bps"]
+            .as_f64()
+            .map_or("open".into(), rate)
+    );
+    for link in items(state, "links") {
+        println!(
+            "  link {:<10} {:<10} {} ({}){}",
+            text(link, "name"),
+            if link["carrier"] == true {
+                "carrier"
+            } else {
+                "no-carrier"
+            },
+            rate(number(link, "rate_bps")),
+            if link["rate_measured"] == true {
+                "measured"
+            } else {
+                "claimed"
+            },
+            if link["gso"] == true {
+                ""
+            } else {
+                ", no UDP segmentation"
+            },
+        );
+    }
+    for peer in items(state, "peers") {
+        println!(
+            "  peer {:<10} {} {}",
+            text(peer, "name"),
+            text(peer, "mac"),
+            if peer["up"] == true { "up" } else { "down" }
+        );
+        for path in items(peer, "paths") {
+            println!(
+                "    {:<10} {:<11} rtt {} us (min {}) loss {:.3} % tx {} rx {} lost {} repaired {} dup {} late {}",
+                text(path, "link"),
+                text(path, "state"),
+                path["rtt_us"],
+                path["rtt_min_us"],
+                number(path, "loss") * 100.0,
+                path["tx_packets"],
+                path["rx_packets"],
+                path["lost"],
+                path["repaired"],
+                path["duplicate"],
+                path["late"],
+            );
+        }
+        let reorder = &peer["reorder"];
+        println!(
+            "    held {} frames, gave up {}, skew {} us",
+            reorder["held"], reorder["given_up"], reorder["skew_us"]
+        );
+    }
+}
+
+fn rate(bps: f64) -> String {
+    if bps >= 1e9 {
+        format!("{:.2} Gb/s", bps / 1e9)
+    } else {
+        format!("{:.1} Mb/s", bps / 1e6)
+    }
+}

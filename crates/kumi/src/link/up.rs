@@ -1,0 +1,166 @@
+//! `kumi link up`: checks, starts the daemon, waits until the device is usable.
+
+use super::config::{self, DeviceConfig, Offload, Preset, SealChoice};
+use super::device;
+use super::device::control::{self, Request};
+use super::run_dir::RunDir;
+use anyhow::{Context, bail};
+use std::net::IpAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take to set the device up.
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Arguments of `kumi link up`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Name of the device, as kumi0.
+    device: String,
+    /// Physical interfaces under it, as eth1,eth2.
+    #[arg(long, value_delimiter = ',', required = true)]
+    over: Vec<String>,
+    /// Address with prefix length; may be given several times.
+    #[arg(long)]
+    address: Vec<String>,
+    /// Cluster key file, the same on every node.
+    #[arg(long, default_value = config::KEY_FILE)]
+    key: PathBuf,
+    /// Signs packets without encrypting them.
+    #[arg(long, conflicts_with = "plain")]
+    authenticate_only: bool,
+    /// Neither encrypts nor signs packets: anyone on the links can read and forge them.
+    #[arg(long)]
+    plain: bool,
+    /// Protocol: Kumihimo's own, or the paper's (no security).
+    #[arg(long, value_enum, default_value = "kumi")]
+    preset: Preset,
+    /// A peer behind routers: its addresses, one a link in the order of --over.
+    #[arg(long = "peer", value_name = "ADDR,ADDR…")]
+    peers: Vec<String>,
+    /// UDP port.
+    #[arg(long, default_value_t = config::PORT)]
+    port: u16,
+    /// MTU of the device; the largest that fits one datagram if not given.
+    #[arg(long)]
+    mtu: Option<u32>,
+    /// Spins instead of sleeping: lower latency for one busy core.
+    #[arg(long)]
+    busy_poll: bool,
+    /// Kernel features not to use.
+    #[arg(long, value_enum, value_delimiter = ',')]
+    without: Vec<Offload>,
+    /// Waits for this many peers before returning.
+    #[arg(long, default_value_t = 0)]
+    wait_peers: usize,
+    /// Stays in the foreground.
+    #[arg(long)]
+    foreground: bool,
+}
+
+impl Args {
+    fn config(&self) -> anyhow::Result<DeviceConfig> {
+        let seal = match (self.plain, self.authenticate_only) {
+            (true, _) => SealChoice::Plain,
+            (_, true) => SealChoice::Authenticate,
+            _ => SealChoice::Encrypt,
+        };
+        let peer = self
+            .peers
+            .iter()
+            .map(|list| parse_peer(list))
+            .collect::<Result<_, _>>()?;
+        let config = DeviceConfig {
+            name: self.device.clone(),
+            over: self.over.clone(),
+            address: self.address.clone(),
+            key: self.key.clone(),
+            seal,
+            preset: self.preset,
+            peer,
+            port: self.port,
+            mtu: self.mtu,
+            busy_poll: self.busy_poll,
+            without: self.without.clone(),
+        };
+        config.check()?;
+        Ok(config)
+    }
+}
+
+fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
+    list.split(',')
+        .map(|text| {
+            text.parse().map_err(|_| {
+                crate::BadInput(format!(
+                    "--peer: `{text}` is not an IP address, as 10.1.0.2"
+                ))
+            })
+        })
+        .collect()
+}
+
+/// Runs `kumi link up`.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let config = args.config()?;
+    if args.plain {
+        eprintln!(
+            "kumi: warning: --plain: anyone on {} can read and forge what {} carries",
+            args.over.join(", "),
+            args.device
+        );
+    }
+    if args.foreground {
+        device::run(config)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let dir = RunDir::of(&config.name)?;
+    if control::ask(&dir.socket(), &Request::Show).is_ok() {
+        let name = &config.name;
+        return Err(crate::BadInput(format!(
+            "{name} is up already; `kumi link down {name}` first, or `kumi link add {name} LINK`"
+        ))
+        .into());
+    }
+    let log =
+        std::fs::File::create(dir.log()).with_context(|| format!("{}", dir.log().display()))?;
+    let mut daemon = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()?;
+    let started = Instant::now();
+    loop {
+        if let Some(status) = daemon.try_wait()? {
+            let said = std::fs::read_to_string(dir.log()).unwrap_or_default();
+            let said = said
+                .trim()
+                .strip_prefix("kumi: ")
+                .unwrap_or(said.trim())
+                .to_owned();
+            if status.code() == Some(i32::from(crate::EXIT_BAD_INPUT)) {
+                return Err(crate::BadInput(said).into());
+            }
+            bail!("{said}");
+        }
+        if let Ok(state) = control::ask(&dir.socket(), &Request::Show) {
+            let peers = state["peers"].as_array().into_iter().flatten();
+            if peers.filter(|peer| peer["up"] == true).count() >= args.wait_peers {
+                return Ok(ExitCode::SUCCESS);
+            }
+        }
+        if args.wait_peers == 0 && started.elapsed() > START_TIMEOUT {
+            bail!(
+                "{} does not answer; see {}",
+                args.device,
+                dir.log().display()
+            );
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
