@@ -1,15 +1,23 @@
 //! An Ethernet frame: header and payload, without preamble and frame check sequence.
 
 use crate::topology::WIRE_OVERHEAD_BYTES;
+use std::fmt;
 use std::sync::Arc;
 
 /// Bytes below which Ethernet pads a frame, its check sequence aside (IEEE 802.3).
 const FRAME_BYTES_MIN: usize = 60;
 
 /// A frame. A clone shares the bytes: flooding a frame to twenty ports copies nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Frame {
     bytes: Arc<[u8]>,
+}
+
+impl fmt::Debug for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (to, from) = (self.destination(), self.source());
+        write!(f, "Frame({} B, {from:02x?} to {to:02x?})", self.bytes.len())
+    }
 }
 
 impl From<&[u8]> for Frame {
