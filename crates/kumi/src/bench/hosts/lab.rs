@@ -1,7 +1,6 @@
 //! The lab's hosts: namespaces on this machine, joined as a topology file says.
 
 use super::Hosts;
-use super::steal::Steal;
 use anyhow::Context;
 use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
@@ -16,7 +15,6 @@ pub struct Lab {
     names: Vec<String>,
     devices: Vec<Vec<String>>,
     kumi: String,
-    steal: Steal,
 }
 
 impl Lab {
@@ -51,7 +49,6 @@ impl Lab {
                 .to_str()
                 .context("the path of kumi is not UTF-8")?
                 .to_string(),
-            steal: Steal::begin(),
         })
     }
 
@@ -104,7 +101,10 @@ impl Hosts for Lab {
     }
 
     fn void_reasons(&mut self) -> Vec<String> {
-        self.steal.reason_since_last().into_iter().collect()
+        let cluster = self.cluster.get_mut();
+        let reasons = cluster.validity().void;
+        cluster.begin_watch();
+        reasons
     }
 
     fn kind(&self) -> &'static str {

@@ -6,7 +6,6 @@
 pub mod background;
 pub mod lab;
 pub mod ssh;
-mod steal;
 
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;

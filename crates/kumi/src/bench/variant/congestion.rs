@@ -38,7 +38,9 @@ fn name_in_route(
     route: &str,
     name: &str,
 ) -> anyhow::Result<()> {
-    // `linkdown` and the like are states that `show` adds and `change` does not take.
+    // What `show` adds and `change` does not take: states such as `linkdown`, and that `rto_min` is
+    // locked, as it always is.
+    let route = route.replace("rto_min lock", "rto_min");
     let words = route
         .split_whitespace()
         .filter(|word| !matches!(*word, "linkdown" | "dead"));

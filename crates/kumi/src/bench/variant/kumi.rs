@@ -8,6 +8,15 @@ use std::time::{Duration, Instant};
 /// The device's name on every host.
 const DEVICE: &str = "kumi0";
 
+/// The UDP port of its sockets, given so that a stranger may aim at it.
+pub const PORT: u16 = 24_870;
+
+/// Ethernet, IPv4 and TCP with timestamps: headers of a super-frame.
+const TCP_FRAME_HEADER_BYTES: f64 = 14.0 + 20.0 + 32.0;
+
+/// What TCP hands down at once when it is in full flow (64 KB less headers).
+const SUPER_FRAME_BYTES: f64 = 65_536.0;
+
 /// Peers find each other by multicast within a second; a busy machine may take longer.
 const PEER_UP_MAX: Duration = Duration::from_secs(10);
 
@@ -33,7 +42,8 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
             "--address",
             &address,
         ];
-        up.extend(["--key", &key]);
+        let port = PORT.to_string();
+        up.extend(["--key", &key, "--port", &port]);
         up.extend_from_slice(options(running.variant));
         running.act(host, &up, &[&kumi, "link", "down", DEVICE])?;
     }
@@ -42,7 +52,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     running.server_address = "10.77.0.2".into();
     running.device = DEVICE.into();
-    running.framing = shown(running, &kumi, &hosts[0])?["framing"].as_f64();
+    running.framing = framing(&shown(running, &kumi, &hosts[0])?);
     Ok(())
 }
 
@@ -52,30 +62,30 @@ pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Va
         .hosts
         .run(host, &[kumi, "link", "show", DEVICE, "-j"])?;
     let shown: Value = serde_json::from_str(&text).context("`kumi link show -j` is not JSON")?;
-    Ok(match shown {
-        Value::Array(mut devices) if !devices.is_empty() => devices.remove(0),
-        other => other,
-    })
+    Ok(shown["devices"][0].clone())
 }
 
-/// Resident memory of the daemon on the receiving host.
+/// The payload share of the wire that one TCP stream of super-frames gets: a super-frame is cut into
+/// wire units of equal size, and carries one set of inner headers.
+fn framing(shown: &Value) -> Option<f64> {
+    let figure = |key: &str| shown["framing"][key].as_f64();
+    let header_bytes = figure("burst_header_bytes")? + TCP_FRAME_HEADER_BYTES;
+    let payload_share = 1.0 - header_bytes / SUPER_FRAME_BYTES;
+    Some(figure("unit_bytes")? / figure("wire_bytes")? * payload_share)
+}
+
+/// Resident memory of the daemon on the receiving host: of what runs `kumi link up` in its network.
 pub fn memory_bytes(running: &Running<'_>) -> Option<f64> {
-    let host = running.server();
-    let pid = shown(running, running.hosts.kumi(), host).ok()?["pid"].as_u64()?;
-    let status = running
+    let script = "here=$(readlink /proc/self/ns/net); for process in /proc/[0-9]*; do \
+        [ \"$(readlink $process/ns/net)\" = \"$here\" ] && tr '\\0' ' ' < $process/cmdline | \
+        grep -q 'link up' && grep VmRSS $process/status; done 2>/dev/null; :";
+    let text = running
         .hosts
-        .run(host, &["cat", &format!("/proc/{pid}/status")])
+        .run(running.server(), &["sh", "-c", script])
         .ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
     Some(kib * 1024.0)
-}
-
-/// The UDP port of the device's sockets.
-pub fn port(running: &Running<'_>) -> Option<u64> {
-    shown(running, running.hosts.kumi(), running.server()).ok()?["port"].as_u64()
 }
 
 fn links(running: &Running<'_>, host: &str) -> Vec<String> {
@@ -116,7 +126,7 @@ fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> a
     loop {
         let state = shown(running, kumi, host)?;
         let all = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
-        let up = all.iter().filter(|peer| peer["state"] == "up").count();
+        let up = all.iter().filter(|peer| peer["up"] == true).count();
         if up >= peers {
             return Ok(());
         }

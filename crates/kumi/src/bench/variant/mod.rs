@@ -4,7 +4,7 @@
 //! that the next variant of the interleaved run finds the hosts as they were.
 
 mod congestion;
-mod kumi;
+pub mod kumi;
 mod mptcp;
 mod queue_depth;
 mod round_robin;
@@ -169,11 +169,6 @@ impl<'a> Running<'a> {
     /// Resident memory of the receiving host's daemon, where the variant has one.
     pub fn device_memory_bytes(&self) -> Option<f64> {
         kumi::memory_bytes(self)
-    }
-
-    /// The UDP port of the device's sockets, where the variant has some.
-    pub fn device_port(&self) -> Option<u64> {
-        kumi::port(self)
     }
 
     /// Runs `argv` on `host`; when the variant ends, `undo` is run there.

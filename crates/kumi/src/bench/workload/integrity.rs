@@ -7,6 +7,7 @@ use crate::bench::ceiling::ceilings;
 use crate::bench::hosts::background::Background;
 use crate::bench::sample::Figures;
 use crate::bench::variant::Running;
+use crate::bench::variant::kumi::PORT as PORT_OF_DEVICE;
 use anyhow::Context as _;
 
 const PORT: &str = "5501";
@@ -84,10 +85,7 @@ fn stranger(running: &Running<'_>, seconds: u32, per_s: u32) -> anyhow::Result<B
         .cloned()
         .context("no link")?;
     let address = hosts.link_local(running.server(), &far)?;
-    let port = running
-        .device_port()
-        .context("`kumi link show -j` names no port")?;
-    let to = format!("[{address}%{index}]:{port}");
+    let to = format!("[{address}%{index}]:{PORT_OF_DEVICE}");
     let (length, per_s) = (seconds.to_string(), per_s.to_string());
     let argv = [hosts.kumi(), "workload", "forge", &to, &length, &per_s, "7"];
     Background::start(hosts, running.client(), &argv, seconds + 10)
