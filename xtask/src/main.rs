@@ -1,6 +1,43 @@
-//! The project's own tooling: `cargo xtask tidy`.
+//! The project's own tooling: `cargo xtask tidy` and `cargo xtask test`.
+//!
+//! It depends on nothing, so that it builds in a second and can judge a tree whose dependencies
+//! do not build.
+#![forbid(unsafe_code)]
 
-fn main() {
-    eprintln!("usage: cargo xtask tidy");
-    std::process::exit(2);
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask tidy                       what of the house style a program can check
+       cargo xtask test [--fuzz-seconds N]    every test; what cannot run here is skipped by name
+                        [--only STAGE]        one stage of it: fmt clippy tidy unit deny fuzz network";
+
+fn main() -> ExitCode {
+    let root = workspace_root();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["tidy"] => tidy::run(&root),
+        ["test", flags @ ..] => match test::Options::parse(flags) {
+            Ok(options) => test::run(&root, &options),
+            Err(mistake) => usage(&mistake),
+        },
+        _ => usage("expected one of: tidy, test"),
+    }
+}
+
+fn usage(mistake: &str) -> ExitCode {
+    eprintln!("xtask: {mistake}\n{USAGE}");
+    ExitCode::from(2)
+}
+
+/// The folder above this crate: xtask is run from anywhere in the workspace.
+fn workspace_root() -> PathBuf {
+    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    here.parent()
+        .expect("xtask lies in the workspace")
+        .to_path_buf()
 }

@@ -1,9 +1,12 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
+#![forbid(unsafe_code)]
 
-#[allow(dead_code)]
 mod bench;
+mod demo;
+mod doctor;
 mod lab;
 mod link;
+mod manual;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,6 +29,17 @@ enum Command {
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
     Bench(bench::Args),
+    /// The main job: MPI and iperf3 over two links, one cut and healed.
+    Demo(demo::Args),
+    /// What this machine lacks for which feature, and the command that mends it.
+    Doctor(doctor::Args),
+    /// Prints completions for a shell.
+    Completions(manual::CompletionsArgs),
+    /// Prints the manual page, or writes all of them.
+    Man(manual::ManArgs),
+    /// The ends of the bench's workloads.
+    #[command(hide = true)]
+    Workload(bench::workload::Args),
 }
 
 /// Exit status for a mistake in a command line, a configuration or a topology.
@@ -42,6 +56,11 @@ fn main() -> ExitCode {
         Command::Up(args) => link::service::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Completions(args) => manual::completions::<Cli>(&args),
+        Command::Man(args) => manual::man::<Cli>(&args),
+        Command::Workload(args) => bench::workload::run(args),
     };
     match outcome {
         Ok(code) => code,

@@ -1,14 +1,179 @@
-//! `kumi bench`.
+//! `kumi bench`: plans with targets, run on the lab or on real machines.
+//!
+//! ```text
+//! bench/plans/PLAN.toml ─► plan ─► interleave ─► samples ─► judge ─► report ─► bench/results/PLAN.ndjson
+//!                                  │  variant (single, rr, mptcp, kumi …)
+//!                                  │  workload (stream, flow, ping-pong)
+//!                                  └► hosts (lab: namespaces · ssh: machines)
+//! ```
 
+pub mod ceiling;
+mod counters;
+pub mod hosts;
+mod interleave;
+mod interval;
+mod judge;
+mod manifest;
 pub mod outcome;
+mod plan;
+mod report;
+mod sample;
+pub mod variant;
+pub mod workload;
 
+use crate::BadInput;
+use anyhow::Context;
+use hosts::Hosts;
+use interleave::{Measurements, Pace};
+use outcome::Outcome;
+use plan::Plan;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Arguments of `kumi bench`.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(arg_required_else_help = true)]
+pub struct Args {
+    /// Plans to run; `--list` names them.
+    #[arg(value_name = "PLAN", conflicts_with_all = ["all", "list"])]
+    plans: Vec<String>,
+    /// Every plan.
+    #[arg(long, conflicts_with = "list")]
+    all: bool,
+    /// Names the plans with what they show, and runs nothing.
+    #[arg(long)]
+    list: bool,
+    /// One JSON object a plan, instead of the table.
+    #[arg(short, long)]
+    json: bool,
+    /// A first impression in half a minute: one short repetition, results not written.
+    #[arg(long)]
+    quick: bool,
+    /// This topology file instead of the plan's own.
+    #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
+    topology: Option<PathBuf>,
+    /// Real machines, reached by ssh, instead of the lab; data flows from the first to the second.
+    #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
+    hosts: Vec<String>,
+    /// The NICs that are braided on --hosts, the same on each.
+    #[arg(
+        long,
+        value_name = "NIC,NIC",
+        value_delimiter = ',',
+        default_value = "eth1,eth2"
+    )]
+    over: Vec<String>,
+    /// The folder with plans, topologies and results.
+    #[arg(long, value_name = "FOLDER", default_value = "bench")]
+    folder: PathBuf,
+}
 
 /// Runs `kumi bench`.
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("kumi bench is not built yet")
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let names = if args.all || args.list {
+        Plan::names(&args.folder).with_context(|| {
+            format!(
+                "no plans in {}; run it in the checkout, or give --folder",
+                args.folder.display()
+            )
+        })?
+    } else {
+        args.plans.clone()
+    };
+    let plans: Vec<Plan> = names
+        .iter()
+        .map(|name| Plan::read(&args.folder, name))
+        .collect::<Result<_, _>>()?;
+    if args.list {
+        for plan in &plans {
+            let mark = plan
+                .unmeasured
+                .as_ref()
+                .map_or(String::new(), |why| format!(" (not run: {why})"));
+            println!("{:<16} {}{mark}", plan.name, plan.shows);
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut all_met = true;
+    for plan in &plans {
+        all_met &= run_plan(&args, plan)?;
+    }
+    Ok(if all_met {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs one plan; whether it is valid and met all its targets.
+fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
+    let pace = Pace {
+        quick: args.quick,
+        progress: true,
+    };
+    let (measurements, manifest) = measure(args, plan, pace)?;
+    let outcome = Outcome {
+        rows: report::rows(&measurements.samples),
+        checks: judge::judge(plan, &measurements.samples),
+        void: measurements.void,
+    };
+    let object = report::json(plan, &manifest, &outcome, &measurements.failed);
+    if args.json {
+        println!("{object}");
+    } else {
+        print!("{}", report::table(plan, &outcome, &measurements.failed));
+    }
+    if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
+        report::write(&args.folder, plan, &object, &measurements.samples)?;
+    }
+    let ran = outcome.void.is_empty() && measurements.failed.is_empty();
+    Ok(ran && outcome.checks.iter().all(|check| check.pass))
+}
+
+/// Runs a plan's cases, topology by topology, each brought up once.
+fn measure(
+    args: &Args,
+    plan: &Plan,
+    pace: Pace,
+) -> anyhow::Result<(Measurements, manifest::Manifest)> {
+    let mut measurements = Measurements::default();
+    let mut manifest = None;
+    let repetitions = if pace.quick { 1 } else { plan.repetitions };
+    for topology in plan.topologies(pace.quick) {
+        let mut hosts = open(args, topology)?;
+        if manifest.is_none() {
+            manifest = Some(manifest::Manifest::gather(&*hosts, plan.seed, pace.quick)?);
+        }
+        for repetition in 0..repetitions {
+            for case in plan.cases_on(topology, pace.quick) {
+                interleave::run_case(&mut *hosts, plan, case, repetition, pace, &mut measurements);
+            }
+        }
+    }
+    let manifest = manifest.ok_or_else(|| {
+        BadInput(format!(
+            "plan `{}`: no case to run (slow ones need no --quick)",
+            plan.name
+        ))
+    })?;
+    Ok((measurements, manifest))
+}
+
+/// The hosts a topology is run on: real ones if the command line names them, else the lab's.
+fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
+    if !args.hosts.is_empty() {
+        return Ok(Box::new(hosts::ssh::Ssh::new(
+            args.hosts.clone(),
+            args.over.clone(),
+        )?));
+    }
+    let path = args
+        .topology
+        .clone()
+        .unwrap_or_else(|| topology_path(&args.folder, topology));
+    Ok(Box::new(hosts::lab::Lab::up(&path)?))
+}
+
+fn topology_path(bench: &Path, topology: &str) -> PathBuf {
+    bench.join("topologies").join(format!("{topology}.toml"))
 }

@@ -1,10 +1,10 @@
 //! What a bench plan found: rows of figures, and the checks its targets made of them.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// How a measured value is held against its target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// The value must be at least the target.
     #[serde(rename = ">=")]

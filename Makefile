@@ -1,0 +1,30 @@
+# The four things a newcomer does. Each first asks packaging/setup.sh for what is missing on this
+# machine; it is silent, and needs no network, when nothing is.
+
+# Rust that packaging/setup.sh installed under a versioned folder (Ubuntu) goes before an old one.
+export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
+
+.DEFAULT_GOAL := build
+.PHONY: demo test build bench figures setup clean
+
+demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (under 3 minutes).
+	./target/release/kumi demo
+
+test: setup ## Every test; what this machine cannot run is skipped by name.
+	cargo xtask test
+
+build: setup ## The `kumi` binary, at target/release/kumi.
+	cargo build --release --locked --package kumi
+
+bench: build ## Every bench plan, its results into bench/results/ (about half an hour, quiet machine).
+	./target/release/kumi bench --all
+	$(MAKE) figures
+
+figures: ## The figures of the last results, as SVG, beside the papers' curves.
+	/usr/bin/python3 bench/figures/draw.py bench/results
+
+setup: ## Installs what is missing; prints first what it will install.
+	packaging/setup.sh
+
+clean: ## Forgets the build.
+	cargo clean

@@ -1,0 +1,64 @@
+//! What the wires could carry at most: the rulers of every plan, computed and printed.
+//!
+//! Two rulers, never mixed: plain TCP on the links, and the device's own framing. Both count what a
+//! frame really takes on an Ethernet (1538 bytes for an MTU of 1500); a kernel token bucket counts
+//! 1514, and the lab corrects for that, or the topology's rate would not be the wire's.
+
+use super::sample::Figures;
+
+/// Payload of a full TCP segment at MTU 1500 with timestamps: 1500 − 20 − 20 − 12.
+const TCP_PAYLOAD_BYTES: f64 = 1448.0;
+
+/// Wire bytes of a full frame: 1500 + header 14 + FCS 4 + preamble 8 + gap 12 (IEEE 802.3).
+const WIRE_FRAME_BYTES: f64 = 1538.0;
+
+/// Payload share of the wire that plain TCP at MTU 1500 reaches.
+pub const PLAIN_TCP: f64 = TCP_PAYLOAD_BYTES / WIRE_FRAME_BYTES;
+
+/// Ceilings for links of these rates, as figures of a sample: infinite rates give none. `framing` is
+/// the payload share of the device's own framing, where the variant has one.
+pub fn ceilings(rates_bps: &[f64], framing: Option<f64>) -> Figures {
+    let sum: f64 = rates_bps.iter().sum();
+    let best = rates_bps.iter().copied().fold(0.0, f64::max);
+    if !sum.is_finite() || sum == 0.0 {
+        return Figures::new();
+    }
+    let own = framing.unwrap_or(PLAIN_TCP);
+    Figures::from([
+        ("ceiling_plain_bps".into(), sum * PLAIN_TCP),
+        ("ceiling_framing_bps".into(), sum * own),
+        ("ceiling_best_link_bps".into(), best * own),
+    ])
+}
+
+/// How much of what the slower links add is reached: 0 is the best link alone, 1 is all of them.
+pub fn gain_of_rest(goodput_bps: f64, figures: &Figures) -> Option<f64> {
+    let all = figures.get("ceiling_framing_bps")?;
+    let best = figures.get("ceiling_best_link_bps")?;
+    (all > best).then(|| (goodput_bps - best) / (all - best))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ceilings__two_gigabit_links__give_the_papers_235_megabytes() {
+        let figures = ceilings(&[1e9, 1e9], Some(0.9));
+        assert!((figures["ceiling_plain_bps"] / 8e6 - 235.4).abs() < 0.1);
+        assert_eq!(figures["ceiling_framing_bps"], 1.8e9);
+        assert_eq!(figures["ceiling_best_link_bps"], 0.9e9);
+    }
+
+    #[test]
+    fn ceilings__unshaped_links__have_none() {
+        assert!(ceilings(&[f64::INFINITY], None).is_empty());
+    }
+
+    #[test]
+    fn gain_of_rest__unequal_links__is_relative_to_the_best() {
+        let figures = ceilings(&[1000.0, 300.0], Some(1.0));
+        let gain = gain_of_rest(1240.0, &figures).expect("links differ");
+        assert!((gain - 0.8).abs() < 1e-9);
+    }
+}

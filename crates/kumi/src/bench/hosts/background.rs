@@ -1,0 +1,84 @@
+//! A process on a host that runs while another one is measured.
+
+use super::Hosts;
+use anyhow::Context;
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+
+/// A running process; dropping it ends it.
+#[derive(Debug)]
+pub struct Background {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    shown: String,
+}
+
+impl Background {
+    /// Starts `argv` on `host`, for at most `seconds_max`.
+    pub fn start(
+        hosts: &dyn Hosts,
+        host: &str,
+        argv: &[&str],
+        seconds_max: u32,
+    ) -> anyhow::Result<Self> {
+        let shown = format!("on {host}: {}", argv.join(" "));
+        let mut child = hosts
+            .bounded(host, argv, seconds_max)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            // What it complains of when it is ended on purpose is nobody's news.
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| shown.clone())?;
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Ok(Self {
+            child,
+            output,
+            shown,
+        })
+    }
+
+    /// The process's next line: servers print one when they listen.
+    pub fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output
+            .read_line(&mut line)
+            .with_context(|| self.shown.clone())?;
+        anyhow::ensure!(
+            !line.is_empty(),
+            "{}: ended before it was ready",
+            self.shown
+        );
+        Ok(line.trim_end().to_string())
+    }
+
+    /// Waits for the process to end by itself and returns the rest of what it printed.
+    pub fn finish(mut self) -> anyhow::Result<String> {
+        let mut rest = String::new();
+        self.output
+            .read_to_string(&mut rest)
+            .with_context(|| self.shown.clone())?;
+        let status = self.child.wait()?;
+        anyhow::ensure!(
+            status.success(),
+            "{}: {status}: {}",
+            self.shown,
+            rest.trim()
+        );
+        Ok(rest)
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        // What was started is `timeout`, which passes SIGTERM on to the command; SIGKILL would end it
+        // alone, and a stream that goes on sending spoils whatever is measured next.
+        if let Ok(None) = self.child.try_wait() {
+            let pid = Pid::from_raw(self.child.id() as i32);
+            let _ = signal::kill(pid, Signal::SIGTERM);
+        }
+        let _ = self.child.wait();
+    }
+}

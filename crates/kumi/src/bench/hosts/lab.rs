@@ -1,0 +1,113 @@
+//! The lab's hosts: namespaces on this machine, joined as a topology file says.
+
+use super::Hosts;
+use anyhow::Context;
+use kumi_lab::cluster::{Cluster, UpOptions};
+use kumi_lab::topology::{LinkChange, Topology};
+use std::cell::RefCell;
+use std::path::Path;
+use std::process::Command;
+
+/// A lab that lives as long as the value.
+#[derive(Debug)]
+pub struct Lab {
+    cluster: RefCell<Cluster>,
+    names: Vec<String>,
+    devices: Vec<Vec<String>>,
+    kumi: String,
+}
+
+impl Lab {
+    /// Brings the topology of `path` up, under a name of its own, so that a lab of the user's with
+    /// the same topology is no obstacle.
+    pub fn up(path: &Path) -> anyhow::Result<Self> {
+        let topology = Topology::read(path).map_err(|error| crate::BadInput(error.to_string()))?;
+        let name = format!("bench-{}-{}", topology.name, std::process::id());
+        let options = UpOptions {
+            name: Some(name),
+            ..UpOptions::default()
+        };
+        let names: Vec<String> = topology
+            .hosts
+            .iter()
+            .map(|host| host.name.clone())
+            .collect();
+        let devices = (0..names.len())
+            .map(|host| {
+                topology
+                    .nics_of(host)
+                    .map(|at| at.nic.device.clone())
+                    .collect()
+            })
+            .collect();
+        let kumi = std::env::current_exe()?;
+        Ok(Self {
+            cluster: RefCell::new(Cluster::up(&topology, options)?),
+            names,
+            devices,
+            kumi: kumi
+                .to_str()
+                .context("the path of kumi is not UTF-8")?
+                .to_string(),
+        })
+    }
+
+    fn host(&self, name: &str) -> usize {
+        self.names
+            .iter()
+            .position(|host| host == name)
+            .expect("plans name hosts by `names`")
+    }
+}
+
+impl Hosts for Lab {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn command(&self, host: &str, argv: &[&str]) -> Command {
+        let cluster = self.cluster.borrow();
+        let mut command = cluster
+            .command(host, argv[0])
+            .expect("plans name hosts by `names`");
+        command.args(&argv[1..]).env("KUMI_LAB", cluster.name());
+        command
+    }
+
+    fn kumi(&self) -> &str {
+        &self.kumi
+    }
+
+    fn mpi_agent(&self) -> anyhow::Result<String> {
+        Ok(format!("{} lab rsh", self.kumi))
+    }
+
+    fn devices(&self, host: &str) -> Vec<String> {
+        self.devices[self.host(host)].clone()
+    }
+
+    fn rates_bps(&self) -> Vec<f64> {
+        let cluster = self.cluster.borrow();
+        let topology = cluster.topology();
+        let rate = |link: usize| topology.links[link].rate;
+        topology
+            .nics_of(0)
+            .map(|at| rate(at.link).map_or(f64::INFINITY, |rate| rate.bps() as f64))
+            .collect()
+    }
+
+    fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()> {
+        Ok(self.cluster.borrow_mut().set_link(end, change)?)
+    }
+
+    fn void_reasons(&mut self) -> Vec<String> {
+        let cluster = self.cluster.get_mut();
+        let reasons = cluster.validity().void;
+        cluster.begin_watch();
+        reasons
+    }
+
+    fn kind(&self) -> &'static str {
+        "lab"
+    }
+}

@@ -1,0 +1,192 @@
+//! From samples to checks: every target of a plan against what was measured.
+
+use super::interval::{bound, median, worst};
+use super::outcome::{Check, Op};
+use super::plan::{Plan, Statistic, Target};
+use super::sample::Sample;
+use std::collections::BTreeSet;
+
+/// Judges every target of `plan`. A target without samples is missed, not dropped: its value is not
+/// a number.
+pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
+    plan.targets
+        .iter()
+        .map(|target| {
+            Check::new(
+                &target.name,
+                value(target, samples),
+                target.op,
+                target.value,
+            )
+        })
+        .collect()
+}
+
+/// The target's value: the worst over message sizes of the statistic over repetitions.
+fn value(target: &Target, samples: &[Sample]) -> f64 {
+    let sizes: BTreeSet<Option<u64>> = samples
+        .iter()
+        .filter(|sample| sample.case == target.case && sample.variant == target.variant)
+        .map(|sample| sample.size_bytes)
+        .filter(|size| is_judged(target, *size))
+        .collect();
+    let by_size: Vec<f64> = sizes
+        .into_iter()
+        .map(|size| {
+            let ratios = ratios(target, samples, size);
+            match target.statistic {
+                Statistic::Median => median(&ratios),
+                Statistic::Worst => worst(&ratios, target.op),
+                Statistic::Bound => bound(&ratios, target.op),
+            }
+        })
+        .collect();
+    if by_size.iter().any(|value| value.is_nan()) {
+        return f64::NAN;
+    }
+    worst(&by_size, target.op)
+}
+
+fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
+    let Some(size) = size_bytes else { return true };
+    target.from_bytes.is_none_or(|from| size >= from) && target.to_bytes.is_none_or(|to| size <= to)
+}
+
+/// One value a repetition: the figure, divided by its rival of the same repetition.
+fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f64> {
+    let over_case = target.over_case.as_ref().unwrap_or(&target.case);
+    let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
+    matching(samples, &target.case, target.variant.name(), size_bytes)
+        .map(|sample| {
+            let figure = sample
+                .figures
+                .get(&target.figure)
+                .copied()
+                .unwrap_or(f64::NAN);
+            if target.over.is_empty() {
+                return figure;
+            }
+            let rivals: Vec<f64> = target
+                .over
+                .iter()
+                .filter_map(|over| match over.strip_prefix("ceiling.") {
+                    Some(kind) => sample.figures.get(&format!("ceiling_{kind}_bps")).copied(),
+                    None => matching(samples, over_case, over, size_bytes)
+                        .filter(|rival| rival.repetition == sample.repetition)
+                        .find_map(|rival| rival.figures.get(over_figure).copied()),
+                })
+                .collect();
+            figure / best(&rivals, over_figure)
+        })
+        .collect()
+}
+
+fn matching<'a>(
+    samples: &'a [Sample],
+    case: &'a str,
+    variant: &'a str,
+    size_bytes: Option<u64>,
+) -> impl Iterator<Item = &'a Sample> {
+    samples.iter().filter(move |sample| {
+        sample.case == case && sample.variant.name() == variant && sample.size_bytes == size_bytes
+    })
+}
+
+/// The rival's best: the fastest rate, the shortest time.
+fn best(rivals: &[f64], figure: &str) -> f64 {
+    let op = if figure.ends_with("_bps") {
+        Op::AtMost
+    } else {
+        Op::AtLeast
+    };
+    worst(rivals, op)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample::Figures;
+    use crate::bench::variant::Variant;
+
+    fn plan(statistic: &str, over: &str) -> Plan {
+        let text = format!(
+            r#"
+            name = "p"
+            shows = "something"
+            topology = "two-links"
+            variants = ["single", "mptcp", "kumi"]
+            [[case]]
+            name = "tcp"
+            workload = {{ kind = "stream", seconds = 5 }}
+            [[target]]
+            name = "ratio"
+            case = "tcp"
+            variant = "kumi"
+            figure = "goodput_bps"
+            over = [{over}]
+            statistic = "{statistic}"
+            op = ">="
+            value = 1.9
+            "#
+        );
+        Plan::parse("p.toml", &text).expect("is sound")
+    }
+
+    fn sample(variant: Variant, repetition: u32, goodput_bps: f64) -> Sample {
+        Sample {
+            case: "tcp".into(),
+            variant,
+            size_bytes: None,
+            repetition,
+            figures: Figures::from([
+                ("goodput_bps".into(), goodput_bps),
+                ("ceiling_plain_bps".into(), 4.0),
+            ]),
+            series: None,
+        }
+    }
+
+    #[test]
+    fn judge__ratio__is_paired_by_repetition() {
+        let samples = [
+            sample(Variant::Single, 0, 1.0),
+            sample(Variant::Kumi, 0, 2.0),
+            sample(Variant::Single, 1, 0.5),
+            sample(Variant::Kumi, 1, 1.0),
+        ];
+        let checks = judge(&plan("bound", "\"single\""), &samples);
+        assert_eq!((checks[0].value, checks[0].pass), (2.0, true));
+    }
+
+    #[test]
+    fn judge__several_rivals__the_best_counts() {
+        let samples = [
+            sample(Variant::Single, 0, 1.0),
+            sample(Variant::Mptcp, 0, 1.6),
+            sample(Variant::Kumi, 0, 2.0),
+        ];
+        let checks = judge(&plan("worst", "\"single\", \"mptcp\""), &samples);
+        assert_eq!(checks[0].value, 1.25);
+        assert!(!checks[0].pass);
+    }
+
+    #[test]
+    fn judge__ceiling__is_the_samples_own() {
+        let checks = judge(
+            &plan("median", "\"ceiling.plain\""),
+            &[sample(Variant::Kumi, 0, 3.0)],
+        );
+        assert_eq!(checks[0].value, 0.75);
+    }
+
+    #[test]
+    fn judge__target_without_samples__is_missed() {
+        let checks = judge(&plan("bound", "\"single\""), &[]);
+        assert!(checks[0].value.is_nan() && !checks[0].pass);
+        let unpaired = judge(
+            &plan("bound", "\"single\""),
+            &[sample(Variant::Kumi, 0, 3.0)],
+        );
+        assert!(unpaired[0].value.is_nan() && !unpaired[0].pass);
+    }
+}

@@ -1,0 +1,109 @@
+//! What a result was measured on: enough to know whether two results may be compared.
+
+use super::hosts::Hosts;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+/// The machine, the software and the settings of a run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Manifest {
+    /// Kernel release of the first host.
+    pub kernel: String,
+    /// Processors online on the first host.
+    pub cpus: usize,
+    /// Commit of this tree, with `-dirty` where files differ from it; empty outside a checkout.
+    pub commit: String,
+    /// The plan's seed.
+    pub seed: u64,
+    /// `lab` or `ssh`.
+    pub hosts: &'static str,
+    /// TCP congestion control of every socket, set and not inherited.
+    pub congestion_control: &'static str,
+    /// Offloads of the first host's first device that are on.
+    pub offloads: Vec<String>,
+    /// Versions of the programs that are measured with.
+    pub programs: BTreeMap<String, String>,
+    /// Whether it was a `--quick` run, whose figures prove nothing.
+    pub quick: bool,
+    /// When it began, in seconds since 1970.
+    pub begun_unix_s: u64,
+}
+
+/// Offloads that decide what a frame on the link is.
+const OFFLOADS: [&str; 5] = [
+    "tcp-segmentation-offload",
+    "generic-segmentation-offload",
+    "generic-receive-offload",
+    "tx-udp-segmentation",
+    "rx-udp-gro-forwarding",
+];
+
+impl Manifest {
+    /// Asks the first host.
+    pub fn gather(hosts: &dyn Hosts, seed: u64, quick: bool) -> anyhow::Result<Self> {
+        let host = hosts.names().first().map_or("", String::as_str).to_string();
+        let ask = |argv: &[&str]| {
+            hosts
+                .run(&host, argv)
+                .unwrap_or_default()
+                .trim()
+                .to_string()
+        };
+        let device = hosts.devices(&host).first().cloned().unwrap_or_default();
+        Ok(Self {
+            kernel: ask(&["uname", "-r"]),
+            cpus: ask(&["nproc"]).parse().unwrap_or(0),
+            commit: commit(),
+            seed,
+            hosts: hosts.kind(),
+            congestion_control: super::variant::CONGESTION_CONTROL,
+            offloads: offloads(&ask(&["ethtool", "-k", &device])),
+            programs: BTreeMap::from([
+                ("iperf3".into(), first_line(&ask(&["iperf3", "--version"]))),
+                ("mpirun".into(), first_line(&ask(&["mpirun", "--version"]))),
+                (
+                    "kumi".into(),
+                    first_line(&ask(&[hosts.kumi(), "--version"])),
+                ),
+            ]),
+            quick,
+            begun_unix_s: super::workload::unix_s(),
+        })
+    }
+}
+
+/// The checkout's commit; a result without one cannot be repeated, so a changed tree shows.
+fn commit() -> String {
+    let output = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
+    text.unwrap_or_default()
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_string()
+}
+
+/// The offloads that `ethtool -k` shows as on.
+fn offloads(shown: &str) -> Vec<String> {
+    shown
+        .lines()
+        .filter_map(|line| line.trim().split_once(": "))
+        .filter(|(name, state)| OFFLOADS.contains(name) && state.starts_with("on"))
+        .map(|(name, _)| name.to_string())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offloads__ethtool_output__names_those_that_are_on() {
+        let shown = "Features for eth1:\ntcp-segmentation-offload: off\n\
+                     generic-receive-offload: on\nrx-checksumming: on [fixed]\n";
+        assert_eq!(offloads(shown), ["generic-receive-offload"]);
+    }
+}

@@ -1,0 +1,391 @@
+//! A bench plan: what is run on which topology, and what must come out.
+//!
+//! A plan is data (`bench/plans/NAME.toml`): its cases, the variants that every case runs interleaved,
+//! and its targets. The file's keys are documented here, on the fields they become.
+
+use super::outcome::Op;
+use super::variant::Variant;
+use super::workload::Workload;
+use crate::BadInput;
+use kumi_lab::topology::LinkChange;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// One plan.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// The plan's name, that of its file.
+    pub name: String,
+    /// One sentence: the claim that the plan tests.
+    pub shows: String,
+    /// The paper's figure it reproduces, if it does one.
+    #[serde(default)]
+    pub paper: Option<String>,
+    /// Topology of cases that name none: a file of `bench/topologies/`, without its ending.
+    #[serde(default)]
+    pub topology: Option<String>,
+    /// Variants of cases that name none.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// How often each case runs each variant; the targets' statistics are over these.
+    #[serde(default = "three")]
+    pub repetitions: u32,
+    /// Seed of everything random, recorded in the manifest.
+    #[serde(default = "seven")]
+    pub seed: u64,
+    /// Why there is no result yet; `cargo xtask tidy` demands the one or the other.
+    #[serde(default)]
+    pub unmeasured: Option<String>,
+    /// What is run.
+    #[serde(default, rename = "case")]
+    pub cases: Vec<Case>,
+    /// What must come out.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<Target>,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn seven() -> u64 {
+    7
+}
+
+/// One workload on one topology, with what happens to the network meanwhile.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Instead of the plan's topology.
+    #[serde(default)]
+    pub topology: Option<String>,
+    /// Instead of the plan's variants.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// What the hosts do.
+    pub workload: Workload,
+    /// What happens to the network, in the order of time.
+    #[serde(default, rename = "event")]
+    pub events: Vec<Event>,
+    /// Stretches of time whose goodput becomes a figure of its own.
+    #[serde(default, rename = "window")]
+    pub windows: Vec<Window>,
+    /// Whether `--quick` leaves the case out.
+    #[serde(default)]
+    pub slow: bool,
+}
+
+/// A change of a link while a case runs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Seconds after the workload's first byte.
+    pub at_s: f64,
+    /// Name: the figure `gap_NAME_ms` is the longest silence that begins within a second of it.
+    pub name: String,
+    /// The end whose link changes, as `h2:eth2`.
+    pub link: String,
+    /// What changes, in the lab's words: `{ carrier = false }`, `{ faults = { loss = 0.01 } }`.
+    pub change: LinkChange,
+    /// How often it happens again, in turn with its reverse, every `every_s`.
+    #[serde(default)]
+    pub again: Option<Again>,
+}
+
+/// An event that repeats: a link that flaps.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// Seconds between a change and its reverse.
+    pub every_s: f64,
+    /// The change in between.
+    pub reverse: LinkChange,
+    /// How many changes in all.
+    pub count: u32,
+}
+
+/// A stretch of time: its goodput is the figure `goodput_NAME_bps`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// Name of the figure's middle part.
+    pub name: String,
+    /// Seconds after the first byte.
+    pub from_s: f64,
+    /// Seconds after the first byte.
+    pub to_s: f64,
+}
+
+/// What a target's value is drawn from, over repetitions and message sizes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// The repetitions' median.
+    Median,
+    /// The repetition that misses by most.
+    Worst,
+    /// The unfavourable end of a one-sided 95 % confidence interval of the mean: for targets
+    /// within a few per cent, where the median of a noisy machine proves nothing.
+    #[default]
+    Bound,
+}
+
+/// One target: a figure, what it is divided by, and the value it is held against.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// The check's name, unit last.
+    pub name: String,
+    /// The case it looks at.
+    pub case: String,
+    /// The variant it judges.
+    pub variant: Variant,
+    /// The figure of that variant's samples.
+    pub figure: String,
+    /// What the figure is divided by, if by anything: `ceiling.plain`, `ceiling.framing`,
+    /// `ceiling.best_link`, or variants, the best of which in each repetition counts.
+    #[serde(default)]
+    pub over: Vec<String>,
+    /// A variant whose figure is taken away from it first: what the variant adds.
+    #[serde(default)]
+    pub minus: Option<Variant>,
+    /// The figure of `over`'s samples, where it is another one.
+    #[serde(default)]
+    pub over_figure: Option<String>,
+    /// The case of `over`'s samples, where it is another one.
+    #[serde(default)]
+    pub over_case: Option<String>,
+    /// Message sizes from here on, in bytes; each must hold the target.
+    #[serde(default)]
+    pub from_bytes: Option<u64>,
+    /// Message sizes up to here, in bytes.
+    #[serde(default)]
+    pub to_bytes: Option<u64>,
+    /// Over the repetitions.
+    #[serde(default)]
+    pub statistic: Statistic,
+    /// How the value relates to the target when it holds.
+    pub op: Op,
+    /// The target.
+    pub value: f64,
+}
+
+impl Plan {
+    /// Reads `FOLDER/plans/NAME.toml`.
+    pub fn read(bench: &Path, name: &str) -> anyhow::Result<Self> {
+        let path = Self::path(bench, name);
+        let text = std::fs::read_to_string(&path).map_err(|error| {
+            let known = Self::names(bench).unwrap_or_default().join(", ");
+            BadInput(format!(
+                "no plan `{name}`: {}: {error}; there are: {known}",
+                path.display()
+            ))
+        })?;
+        Ok(Self::parse(&path.display().to_string(), &text)?)
+    }
+
+    /// Where the plan `name` lies.
+    pub fn path(bench: &Path, name: &str) -> PathBuf {
+        bench.join("plans").join(format!("{name}.toml"))
+    }
+
+    /// Every plan of the folder, in alphabetical order.
+    pub fn names(bench: &Path) -> std::io::Result<Vec<String>> {
+        let mut names: Vec<String> = std::fs::read_dir(bench.join("plans"))?
+            .filter_map(|entry| {
+                let name = entry.ok()?.file_name().into_string().ok()?;
+                Some(name.strip_suffix(".toml")?.to_string())
+            })
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Parses and checks a plan's text; `file` is for the error.
+    pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
+        let plan: Self =
+            toml::from_str(text).map_err(|error| BadInput(format!("{file}: {error}")))?;
+        plan.check()
+            .map_err(|problem| BadInput(format!("{file}: {problem}")))?;
+        Ok(plan)
+    }
+
+    /// The variants that `case` runs.
+    pub fn variants_of<'a>(&'a self, case: &'a Case) -> &'a [Variant] {
+        if case.variants.is_empty() {
+            &self.variants
+        } else {
+            &case.variants
+        }
+    }
+
+    /// The topologies of the cases that run, each once, in the order of the cases.
+    pub fn topologies(&self, quick: bool) -> Vec<&str> {
+        let mut topologies = Vec::new();
+        for case in self.cases.iter().filter(|case| !(quick && case.slow)) {
+            let topology = self.topology_of(case);
+            if !topologies.contains(&topology) {
+                topologies.push(topology);
+            }
+        }
+        topologies
+    }
+
+    /// The cases that run on `topology`.
+    pub fn cases_on(&self, topology: &str, quick: bool) -> impl Iterator<Item = &Case> {
+        self.cases
+            .iter()
+            .filter(move |case| self.topology_of(case) == topology && !(quick && case.slow))
+    }
+
+    fn topology_of<'a>(&'a self, case: &'a Case) -> &'a str {
+        case.topology
+            .as_deref()
+            .or(self.topology.as_deref())
+            .unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::new();
+        for case in &self.cases {
+            if !names.insert(case.name.as_str()) {
+                return Err(format!(
+                    "case `{}` is there twice; give each its own name",
+                    case.name
+                ));
+            }
+            if self.variants_of(case).is_empty() {
+                return Err(format!(
+                    "case `{}`: no variants here nor in the plan",
+                    case.name
+                ));
+            }
+            if case.topology.is_none() && self.topology.is_none() {
+                return Err(format!(
+                    "case `{}`: no topology here nor in the plan",
+                    case.name
+                ));
+            }
+        }
+        self.targets
+            .iter()
+            .try_for_each(|target| self.check_target(target))
+    }
+
+    fn check_target(&self, target: &Target) -> Result<(), String> {
+        let name = &target.name;
+        let case_named = |wanted: &str| {
+            self.cases
+                .iter()
+                .find(|case| case.name == wanted)
+                .ok_or_else(|| {
+                    let known: Vec<&str> =
+                        self.cases.iter().map(|case| case.name.as_str()).collect();
+                    format!(
+                        "target `{name}`: no case `{wanted}`; there are: {}",
+                        known.join(", ")
+                    )
+                })
+        };
+        let case = case_named(&target.case)?;
+        if !self.variants_of(case).contains(&target.variant) {
+            let variant = target.variant;
+            return Err(format!(
+                "target `{name}`: case `{}` does not run `{variant}`",
+                case.name
+            ));
+        }
+        if let Some(minus) = target
+            .minus
+            .filter(|minus| !self.variants_of(case).contains(minus))
+        {
+            return Err(format!(
+                "target `{name}`: case `{}` does not run `{minus}`",
+                case.name
+            ));
+        }
+        let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;
+        for over in target
+            .over
+            .iter()
+            .filter(|over| !over.starts_with("ceiling."))
+        {
+            let variant: Variant = over
+                .parse()
+                .map_err(|error| format!("target `{name}`: {error}"))?;
+            if !self.variants_of(over_case).contains(&variant) {
+                let case = &over_case.name;
+                return Err(format!(
+                    "target `{name}`: case `{case}` does not run `{variant}`"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PLAN: &str = r#"
+        name = "p"
+        shows = "something"
+        topology = "two-links"
+        variants = ["single", "kumi"]
+        [[case]]
+        name = "tcp"
+        workload = { kind = "stream", seconds = 5 }
+        [[target]]
+        name = "goodput_vs_single"
+        case = "tcp"
+        variant = "kumi"
+        figure = "goodput_bps"
+        over = ["single"]
+        op = ">="
+        value = 1.85
+    "#;
+
+    #[test]
+    fn plan__every_committed_plan__is_sound() {
+        let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
+        for name in Plan::names(&bench).expect("the folder is there") {
+            let plan = Plan::read(&bench, &name).expect("is sound");
+            assert_eq!(plan.name, name);
+            for topology in plan.topologies(false) {
+                let path = bench.join("topologies").join(format!("{topology}.toml"));
+                kumi_lab::Topology::read(&path).expect("is sound");
+            }
+        }
+    }
+
+    fn problem(text: &str) -> String {
+        Plan::parse("p.toml", text).expect_err("must be refused").0
+    }
+
+    #[test]
+    fn plan__sound_file__is_read() {
+        let plan = Plan::parse("p.toml", PLAN).expect("is sound");
+        assert_eq!(plan.repetitions, 3);
+        assert_eq!(plan.targets[0].statistic, Statistic::Bound);
+    }
+
+    #[test]
+    fn plan__unknown_key__is_named_with_its_line() {
+        let text = PLAN.replace("figure =", "figur =");
+        assert!(problem(&text).contains("line 13") && problem(&text).contains("figur"));
+    }
+
+    #[test]
+    fn plan__target_of_an_absent_case_or_variant__is_refused() {
+        assert!(
+            problem(&PLAN.replace("case = \"tcp\"", "case = \"udp\"")).contains("no case `udp`")
+        );
+        let text = PLAN.replace("over = [\"single\"]", "over = [\"mptcp\"]");
+        assert!(problem(&text).contains("does not run `mptcp`"));
+    }
+}

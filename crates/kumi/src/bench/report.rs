@@ -1,0 +1,246 @@
+//! What a run prints and leaves: a table for people, one JSON object for programs, and the result
+//! file with every sample.
+
+use super::interval::median;
+use super::manifest::Manifest;
+use super::outcome::{Check, Op, Outcome};
+use super::plan::Plan;
+use super::sample::Sample;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Version of the JSON object and of the result files.
+const SCHEMA: u32 = 1;
+
+/// Figures shown in the table, in this order, where a row has them; `-j` has all.
+const COLUMNS: [(&str, &str, f64); 12] = [
+    ("goodput_bps", "Mb/s", 1e6),
+    ("half_round_trip_median_us", "half RTT us", 1.0),
+    ("half_round_trip_p99_us", "p99 us", 1.0),
+    ("retransmits", "retrans", 1.0),
+    ("tcp_timeouts", "timeouts", 1.0),
+    ("out_of_order_ratio", "ooo %", 0.01),
+    ("lost_ratio", "lost %", 0.01),
+    ("cpu_ns_per_byte", "ns/byte", 1.0),
+    ("gap_cut_ms", "gap ms", 1.0),
+    ("gain_ratio", "gain", 1.0),
+    ("queue_bytes", "queue KB", 1e3),
+    ("rounds", "rounds", 1.0),
+];
+
+/// A row a case, variant and size: the median of each figure over the repetitions.
+pub fn rows(samples: &[Sample]) -> Vec<Map<String, Value>> {
+    type Key<'a> = (&'a str, super::variant::Variant, Option<u64>);
+    let mut order: Vec<Key<'_>> = Vec::new();
+    let mut groups: BTreeMap<Key<'_>, Vec<&Sample>> = BTreeMap::new();
+    for sample in samples {
+        let key = (sample.case.as_str(), sample.variant, sample.size_bytes);
+        if !groups.contains_key(&key) {
+            order.push(key);
+        }
+        groups.entry(key).or_default().push(sample);
+    }
+    order.into_iter().map(|key| row(&groups[&key])).collect()
+}
+
+fn row(group: &[&Sample]) -> Map<String, Value> {
+    let first = group[0];
+    let mut row = Map::new();
+    row.insert("case".into(), json!(first.case));
+    row.insert("variant".into(), json!(first.variant));
+    if let Some(size) = first.size_bytes {
+        row.insert("size_bytes".into(), json!(size));
+    }
+    row.insert("samples".into(), json!(group.len()));
+    for name in first.figures.keys() {
+        let values: Vec<f64> = group
+            .iter()
+            .filter_map(|sample| sample.figures.get(name).copied())
+            .collect();
+        row.insert(name.clone(), json!(median(&values)));
+    }
+    row
+}
+
+/// The object of `-j`.
+pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, failed: &[String]) -> Value {
+    json!({
+        "schema": SCHEMA,
+        "plan": plan.name,
+        "manifest": manifest,
+        "rows": outcome.rows,
+        "checks": outcome.checks,
+        "void": outcome.void,
+        "failed": failed,
+    })
+}
+
+/// Writes `FOLDER/results/PLAN.ndjson`: the object first, then every sample on its own line.
+pub fn write(bench: &Path, plan: &Plan, object: &Value, samples: &[Sample]) -> anyhow::Result<()> {
+    let folder = bench.join("results");
+    std::fs::create_dir_all(&folder)?;
+    let mut text = format!("{object}\n");
+    for sample in samples {
+        writeln!(text, "{}", serde_json::to_string(sample)?)?;
+    }
+    std::fs::write(folder.join(format!("{}.ndjson", plan.name)), text)?;
+    Ok(())
+}
+
+/// The table for people.
+pub fn table(plan: &Plan, outcome: &Outcome, failed: &[String]) -> String {
+    let mut text = format!("{}: {}\n", plan.name, plan.shows);
+    if let Some(paper) = &plan.paper {
+        let _ = writeln!(text, "reproduces: {paper}");
+    }
+    let mut case = "";
+    for row in &outcome.rows {
+        let of_case = row["case"].as_str().unwrap_or_default();
+        if case != of_case {
+            case = of_case;
+            let _ = writeln!(text, "\n{case}{}", ceilings_of(row));
+            let _ = writeln!(text, "{}", head(&outcome.rows, case));
+        }
+        let _ = writeln!(text, "{}", line(&outcome.rows, row));
+    }
+    text.push('\n');
+    for check in &outcome.checks {
+        let _ = writeln!(text, "{}", check_line(check));
+    }
+    for reason in &outcome.void {
+        let _ = writeln!(text, "void: {reason}");
+    }
+    for failure in failed {
+        let _ = writeln!(text, "did not run: {failure}");
+    }
+    let met = outcome.checks.iter().filter(|check| check.pass).count();
+    let _ = writeln!(text, "{met} of {} targets met", outcome.checks.len());
+    text
+}
+
+/// The rulers of a case, from the first row that has them.
+fn ceilings_of(row: &Map<String, Value>) -> String {
+    let plain = row.get("ceiling_plain_bps").and_then(Value::as_f64);
+    plain.map_or(String::new(), |bps| {
+        format!(
+            "  (plain TCP's ceiling on this row's links: {:.0} Mb/s)",
+            bps / 1e6
+        )
+    })
+}
+
+fn columns<'a>(
+    rows: &'a [Map<String, Value>],
+    case: &'a str,
+) -> impl Iterator<Item = &'static (&'static str, &'static str, f64)> + 'a {
+    COLUMNS.iter().filter(move |(name, _, _)| {
+        rows.iter()
+            .any(|row| row["case"] == case && row.contains_key(*name))
+    })
+}
+
+fn head(rows: &[Map<String, Value>], case: &str) -> String {
+    let mut text = format!("  {:<16}{:>10}", "variant", "bytes");
+    for (_, title, _) in columns(rows, case) {
+        let _ = write!(text, "{title:>13}");
+    }
+    text
+}
+
+fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
+    let size = row
+        .get("size_bytes")
+        .map_or(String::new(), Value::to_string);
+    let mut text = format!(
+        "  {:<16}{size:>10}",
+        row["variant"].as_str().unwrap_or_default()
+    );
+    for (name, _, unit) in columns(rows, row["case"].as_str().unwrap_or_default()) {
+        match row.get(*name).and_then(Value::as_f64) {
+            Some(value) => {
+                let _ = write!(text, "{:>13}", shown(value / unit));
+            }
+            None => text.push_str("            –"),
+        }
+    }
+    text
+}
+
+/// Four digits that mean something, whatever the size.
+fn shown(value: f64) -> String {
+    match value.abs() {
+        small if small < 10.0 && small.fract() != 0.0 => format!("{value:.3}"),
+        middle if middle < 1000.0 && middle.fract() != 0.0 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+fn check_line(check: &Check) -> String {
+    let verdict = if check.pass { "met   " } else { "MISSED" };
+    let op = match check.op {
+        Op::AtLeast => ">=",
+        Op::AtMost => "<=",
+        Op::Equal => "==",
+    };
+    let value = if check.value.is_nan() {
+        "unmeasured".into()
+    } else {
+        shown(check.value)
+    };
+    format!(
+        "{verdict} {:<44} {value:>10}  {op} {}",
+        check.name, check.target
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::sample::Figures;
+    use crate::bench::variant::Variant;
+
+    fn sample(variant: Variant, repetition: u32, goodput_bps: f64) -> Sample {
+        Sample {
+            case: "tcp".into(),
+            variant,
+            size_bytes: None,
+            repetition,
+            figures: Figures::from([("goodput_bps".into(), goodput_bps)]),
+            series: None,
+        }
+    }
+
+    #[test]
+    fn rows__repetitions__become_their_median() {
+        let samples = [
+            sample(Variant::Kumi, 0, 1.0),
+            sample(Variant::Single, 0, 7.0),
+            sample(Variant::Kumi, 1, 3.0),
+        ];
+        let rows = rows(&samples);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            (&rows[0]["variant"], &rows[0]["goodput_bps"]),
+            (&json!("kumi"), &json!(2.0))
+        );
+        assert_eq!(rows[0]["samples"], json!(2));
+    }
+
+    #[test]
+    fn check_line__missed_target__says_so() {
+        let check = Check::new("goodput_vs_ceiling", 0.9, Op::AtLeast, 0.97);
+        assert!(check_line(&check).starts_with("MISSED goodput_vs_ceiling"));
+        let unmeasured = Check::new("x", f64::NAN, Op::AtMost, 1.0);
+        assert!(check_line(&unmeasured).contains("unmeasured"));
+    }
+
+    #[test]
+    fn shown__value__keeps_its_meaning() {
+        assert_eq!(
+            [shown(0.97512), shown(123.45), shown(1897.4), shown(3.0)],
+            ["0.975", "123.5", "1897", "3"]
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! One congestion control for every socket of a run, whatever the machine's default is.
+//!
+//! A namespace inherits the machine's default, and the kernel lets it choose only among those the
+//! administrator allows; a route may name any. Where the sysctl is refused, every route of the
+//! hosts' devices names it instead, which unmodified programs obey as well.
+
+use super::Running;
+
+/// Makes new sockets of every host use `name`.
+pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
+    if running
+        .set_sysctl("net.ipv4.tcp_congestion_control", name)
+        .is_ok()
+    {
+        return Ok(());
+    }
+    for host in running.hosts.names().to_vec() {
+        let mut devices = running.hosts.devices(&host);
+        if !devices.contains(&running.device) {
+            devices.push(running.device.clone());
+        }
+        for device in devices {
+            let routes = running
+                .hosts
+                .run(&host, &["ip", "-4", "route", "show", "dev", &device])?;
+            for route in routes.lines().filter(|route| !route.contains("congctl")) {
+                name_in_route(running, &host, &device, route, name)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn name_in_route(
+    running: &mut Running<'_>,
+    host: &str,
+    device: &str,
+    route: &str,
+    name: &str,
+) -> anyhow::Result<()> {
+    // What `show` adds and `change` does not take: states such as `linkdown`, and that `rto_min` is
+    // locked, as it always is.
+    let route = route.replace("rto_min lock", "rto_min");
+    let words = route
+        .split_whitespace()
+        .filter(|word| !matches!(*word, "linkdown" | "dead"));
+    let mut back = vec!["ip", "route", "change"];
+    back.extend(words);
+    back.extend(["dev", device]);
+    let named = [&back[..], &["congctl", name]].concat();
+    // A device of the variant takes its routes along when it goes: nothing to undo there.
+    if device == running.device && !running.hosts.devices(host).iter().any(|own| own == device) {
+        running.hosts.run(host, &named)?;
+        return Ok(());
+    }
+    running.act(host, &named, &back)
+}

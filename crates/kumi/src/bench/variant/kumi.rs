@@ -1,0 +1,141 @@
+//! The multilink device, by its own command line: what a user would type.
+
+use super::{Running, Variant};
+use anyhow::{Context, bail};
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+/// The device's name on every host.
+const DEVICE: &str = "kumi0";
+
+/// The UDP port of its sockets, given so that a stranger may aim at it.
+pub const PORT: u16 = 24_870;
+
+/// Ethernet, IPv4 and TCP with timestamps: headers of a super-frame.
+const TCP_FRAME_HEADER_BYTES: f64 = 14.0 + 20.0 + 32.0;
+
+/// What TCP hands down at once when it is in full flow (64 KB less headers).
+const SUPER_FRAME_BYTES: f64 = 65_536.0;
+
+/// Peers find each other by multicast within a second; a busy machine may take longer.
+const PEER_UP_MAX: Duration = Duration::from_secs(10);
+
+/// How often a host is asked whether its peer is up.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Brings the device up on every host and waits until they see each other.
+pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
+    let hosts = running.hosts.names().to_vec();
+    let kumi = running.hosts.kumi().to_string();
+    let key = cluster_key(running, &kumi)?;
+    for (position, host) in hosts.iter().enumerate() {
+        let over = links(running, host).join(",");
+        let address = format!("10.77.0.{}/24", position + 1);
+        let key = running.put(host, "cluster.key", &key)?;
+        let mut up = vec![
+            &*kumi,
+            "link",
+            "up",
+            DEVICE,
+            "--over",
+            &over,
+            "--address",
+            &address,
+        ];
+        let port = PORT.to_string();
+        up.extend(["--key", &key, "--port", &port]);
+        up.extend_from_slice(options(running.variant));
+        running.act(host, &up, &[&kumi, "link", "down", DEVICE])?;
+    }
+    for host in &hosts {
+        await_peers(running, &kumi, host, hosts.len() - 1)?;
+    }
+    running.server_address = "10.77.0.2".into();
+    running.device = DEVICE.into();
+    running.framing = framing(&shown(running, &kumi, &hosts[0])?);
+    Ok(())
+}
+
+/// The device's state as `kumi link show -j` on `host` gives it.
+pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Value> {
+    let text = running
+        .hosts
+        .run(host, &[kumi, "link", "show", DEVICE, "-j"])?;
+    let shown: Value = serde_json::from_str(&text).context("`kumi link show -j` is not JSON")?;
+    Ok(shown["devices"][0].clone())
+}
+
+/// The payload share of the wire that one TCP stream of super-frames gets: a super-frame is cut into
+/// wire units of equal size, and carries one set of inner headers.
+fn framing(shown: &Value) -> Option<f64> {
+    let figure = |key: &str| shown["framing"][key].as_f64();
+    let header_bytes = figure("burst_header_bytes")? + TCP_FRAME_HEADER_BYTES;
+    let payload_share = 1.0 - header_bytes / SUPER_FRAME_BYTES;
+    Some(figure("unit_bytes")? / figure("wire_bytes")? * payload_share)
+}
+
+/// Resident memory of the daemon on the receiving host: of what runs `kumi link up` in its network.
+pub fn memory_bytes(running: &Running<'_>) -> Option<f64> {
+    let script = "here=$(readlink /proc/self/ns/net); for process in /proc/[0-9]*; do \
+        [ \"$(readlink $process/ns/net)\" = \"$here\" ] && tr '\\0' ' ' < $process/cmdline | \
+        grep -q 'link up' && grep VmRSS $process/status; done 2>/dev/null; :";
+    let text = running
+        .hosts
+        .run(running.server(), &["sh", "-c", script])
+        .ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: f64 = line.trim().trim_end_matches(" kB").parse().ok()?;
+    Some(kib * 1024.0)
+}
+
+fn links(running: &Running<'_>, host: &str) -> Vec<String> {
+    let count = if running.variant == Variant::KumiOneLink {
+        1
+    } else {
+        usize::MAX
+    };
+    running
+        .hosts
+        .devices(host)
+        .into_iter()
+        .take(count)
+        .collect()
+}
+
+fn options(variant: Variant) -> &'static [&'static str] {
+    match variant {
+        Variant::Ri2n => &["--preset", "ri2n"],
+        Variant::KumiPlain => &["--plain"],
+        Variant::KumiBusyPoll => &["--busy-poll"],
+        _ => &[],
+    }
+}
+
+/// A fresh key, made on the first host.
+fn cluster_key(running: &mut Running<'_>, kumi: &str) -> anyhow::Result<Vec<u8>> {
+    let host = running.client().to_string();
+    // `keygen` does not overwrite: it gets a name in a folder that exists.
+    let place = running.put(&host, "place", b"")?;
+    let path = format!("{place}.key");
+    running.hosts.run(&host, &[kumi, "link", "keygen", &path])?;
+    Ok(running.hosts.run(&host, &["cat", &path])?.into_bytes())
+}
+
+fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PEER_UP_MAX;
+    loop {
+        let state = shown(running, kumi, host)?;
+        let all = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
+        let up = all.iter().filter(|peer| peer["up"] == true).count();
+        if up >= peers {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            bail!(
+                "{host}: {up} of {peers} peers up after {} s: {state}",
+                PEER_UP_MAX.as_secs()
+            );
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+}

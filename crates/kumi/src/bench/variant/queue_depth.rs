@@ -1,0 +1,129 @@
+//! How deep a NIC's transmit queue is, found in and changed by `tc`.
+//!
+//! A rival may need a deeper queue than the topology's: MPTCP read 1690 Mb/s with 150 KB and 1877
+//! with 1500 KB on the same links. A shaped NIC has a token bucket, whose own limit is the depth
+//! unless it has a packet queue as its child, as a NIC counts descriptors.
+
+/// Bytes of a full frame as the kernel's queues count it.
+const FRAME_BYTES: u64 = 1514;
+
+/// A queue whose depth can be changed.
+#[derive(Debug, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// The discipline, where it stands, and what must be said again: all but the depth.
+    words: Vec<String>,
+    /// The depth now, as `limit N` or `latency TIME`.
+    now: [String; 2],
+    /// Bytes of one unit of `limit`.
+    unit_bytes: u64,
+}
+
+impl QueueDepth {
+    /// Finds it in what `tc qdisc show dev DEVICE` prints; none where nothing shapes.
+    pub fn find(shown: &str) -> Option<Self> {
+        let line_of = |kind: &str| {
+            let line = shown
+                .lines()
+                .find(|line| line.starts_with(&format!("qdisc {kind} ")))?;
+            Some(line.split_whitespace().collect::<Vec<&str>>())
+        };
+        let bucket = line_of("tbf")?;
+        if let Some(packets) = line_of("pfifo") {
+            let limit = after(&packets, "limit")?.trim_end_matches('p').to_string();
+            let words = [place(&packets)?, vec!["pfifo".into()]].concat();
+            return Some(Self {
+                words,
+                now: ["limit".into(), limit],
+                unit_bytes: FRAME_BYTES,
+            });
+        }
+        // `show` prints the depth the one way or the other, and calls latency `lat`.
+        let now = match (after(&bucket, "limit"), after(&bucket, "lat")) {
+            (Some(bytes), _) => ["limit".to_string(), bytes],
+            (None, Some(time)) => ["latency".to_string(), time],
+            (None, None) => return None,
+        };
+        let shape = [
+            "tbf",
+            "rate",
+            &after(&bucket, "rate")?,
+            "burst",
+            &after(&bucket, "burst")?,
+        ];
+        let words = [place(&bucket)?, shape.map(str::to_string).to_vec()].concat();
+        Some(Self {
+            words,
+            now,
+            unit_bytes: 1,
+        })
+    }
+
+    /// The command that makes it `depth_bytes` deep on `device`.
+    pub fn set(&self, device: &str, depth_bytes: u64) -> Vec<String> {
+        let limit = (depth_bytes / self.unit_bytes).to_string();
+        self.change(device, ["limit", &limit])
+    }
+
+    /// The command that makes it as deep as it was.
+    pub fn restore(&self, device: &str) -> Vec<String> {
+        self.change(device, [&self.now[0], &self.now[1]])
+    }
+
+    fn change(&self, device: &str, depth: [&str; 2]) -> Vec<String> {
+        let change = ["tc", "qdisc", "change", "dev", device].map(str::to_string);
+        let depth = depth.map(str::to_string);
+        change
+            .into_iter()
+            .chain(self.words.clone())
+            .chain(depth)
+            .collect()
+    }
+}
+
+/// Where a discipline stands, in the words that `tc` takes: `root handle 1:`.
+fn place(line: &[&str]) -> Option<Vec<String>> {
+    let handle = line.get(2)?.to_string();
+    let mut place = match after(line, "parent") {
+        Some(parent) => vec!["parent".to_string(), parent],
+        None => vec!["root".to_string()],
+    };
+    place.extend(["handle".to_string(), handle]);
+    Some(place)
+}
+
+fn after(line: &[&str], key: &str) -> Option<String> {
+    let position = line.iter().position(|word| *word == key)?;
+    line.get(position + 1).map(|word| (*word).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BUCKET: &str = "qdisc tbf 1: root refcnt 2 rate 984395Kbit burst 15000b lat 1.1ms \n\
+         qdisc clsact ffff: parent ffff:fff1 \n";
+
+    #[test]
+    fn queue_depth__bucket_alone__is_changed_in_bytes() {
+        let depth = QueueDepth::find(BUCKET).expect("there is one");
+        let shape = "dev eth1 root handle 1: tbf rate 984395Kbit burst 15000b";
+        let set = format!("tc qdisc change {shape} limit 150000");
+        let restore = format!("tc qdisc change {shape} latency 1.1ms");
+        assert_eq!(depth.set("eth1", 150_000).join(" "), set);
+        assert_eq!(depth.restore("eth1").join(" "), restore);
+    }
+
+    #[test]
+    fn queue_depth__bucket_with_packet_queue__is_changed_in_packets() {
+        let shown = format!("{BUCKET}qdisc pfifo 10: parent 1:1 limit 1000p\n");
+        let depth = QueueDepth::find(&shown).expect("there is one");
+        let set = "tc qdisc change dev eth1 parent 1:1 handle 10: pfifo limit 99";
+        assert_eq!(depth.set("eth1", 150_000).join(" "), set);
+        assert!(depth.restore("eth1").join(" ").ends_with("limit 1000"));
+    }
+
+    #[test]
+    fn queue_depth__real_nic__has_none() {
+        assert_eq!(QueueDepth::find("qdisc mq 0: root \n"), None);
+    }
+}

@@ -1,0 +1,114 @@
+//! Per-packet round robin in tc-BPF: the baseline that stands for bonding's balance-rr.
+//!
+//! Bonding itself is not in every kernel (nor in this lab's), and has no room for a fair variant of
+//! TCP's settings. The program is `bpf/baseline/round_robin.bpf.c`; it is compiled for each host with
+//! that host's device indices, so that it needs no map to be filled.
+
+use super::Running;
+use anyhow::{Context, ensure};
+use std::process::Command;
+
+/// The BPF program's source, carried in the binary.
+const SOURCE: &str = include_str!("../../../../../bpf/baseline/round_robin.bpf.c");
+
+/// Preference of our filters: away from what else a host filters.
+const FILTER_PREF: &str = "4077";
+
+/// Stripes every packet that leaves by the first link; `tuned` adds what is known to help.
+pub fn start(running: &mut Running<'_>, tuned: bool) -> anyhow::Result<()> {
+    if tuned {
+        // RACK takes a packet for lost after min_rtt/4; with a minimum of microseconds, every
+        // re-ordering is a loss. 0 lets the minimum follow the present (facts: 1900 of 1913 Mb/s).
+        running.set_sysctl("net.ipv4.tcp_min_rtt_wlen", "0")?;
+    }
+    for host in running.hosts.names().to_vec() {
+        stripe(running, &host, tuned).with_context(|| format!("round robin on {host}"))?;
+    }
+    Ok(())
+}
+
+fn stripe(running: &mut Running<'_>, host: &str, tuned: bool) -> anyhow::Result<()> {
+    let devices = running.hosts.devices(host);
+    let mut indices = Vec::new();
+    for device in &devices {
+        indices.push(running.hosts.ifindex(host, device)?.to_string());
+    }
+    let object = running.put(host, "round_robin.o", &compile(&indices, tuned)?)?;
+    for (position, device) in devices.iter().enumerate() {
+        // A host's fault injection may have its own clsact: then ours is not to be taken away.
+        let add = ["tc", "qdisc", "add", "dev", device, "clsact"];
+        let _ = running.act(host, &add, &["tc", "qdisc", "del", "dev", device, "clsact"]);
+        let hook = if position == 0 { "egress" } else { "ingress" };
+        let add = [
+            "tc",
+            "filter",
+            "add",
+            "dev",
+            device,
+            hook,
+            "pref",
+            FILTER_PREF,
+            "bpf",
+            "da",
+        ];
+        let object = ["obj", object.as_str(), "sec", hook];
+        let del = [
+            "tc",
+            "filter",
+            "del",
+            "dev",
+            device,
+            hook,
+            "pref",
+            FILTER_PREF,
+        ];
+        running.act(host, &[&add[..], &object].concat(), &del)?;
+        if tuned {
+            steer(running, host, device)?;
+        }
+    }
+    Ok(())
+}
+
+/// Receive packet steering to one CPU: two CPUs that take packets from two links re-order them.
+fn steer(running: &mut Running<'_>, host: &str, device: &str) -> anyhow::Result<()> {
+    let write = |mask: &str| {
+        format!(
+            "for queue in /sys/class/net/{device}/queues/rx-*/rps_cpus; do echo {mask} > $queue; done"
+        )
+    };
+    running.act(host, &["sh", "-c", &write("1")], &["sh", "-c", &write("0")])
+}
+
+fn compile(indices: &[String], tuned: bool) -> anyhow::Result<Vec<u8>> {
+    let folder = std::env::temp_dir().join(format!("kumi-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let (source, object) = (
+        folder.join("round_robin.bpf.c"),
+        folder.join("round_robin.o"),
+    );
+    std::fs::write(&source, SOURCE)?;
+    let output = Command::new("clang")
+        .args([
+            "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3", "-c",
+        ])
+        // Debian and Ubuntu keep asm/types.h in a folder that the bpf target does not search.
+        .arg(format!(
+            "-I/usr/include/{}-linux-gnu",
+            std::env::consts::ARCH
+        ))
+        .arg(format!("-DLINK_IFINDICES={}", indices.join(",")))
+        .arg(format!("-DLINKS={}", indices.len()))
+        .arg(format!("-DBALANCE_BYTES={}", u8::from(tuned)))
+        .args([&source, std::path::Path::new("-o"), &object])
+        .output()
+        .context("clang is not installed; run packaging/setup.sh")?;
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "round_robin.bpf.c does not compile: {complaint}"
+    );
+    let bytes = std::fs::read(&object)?;
+    std::fs::remove_dir_all(&folder)?;
+    Ok(bytes)
+}

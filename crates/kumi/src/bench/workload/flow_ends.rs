@@ -1,0 +1,152 @@
+//! The two ends of a timed stream, run on the hosts.
+//!
+//! The sink notes when bytes arrived to the microsecond, which iperf3's 100 ms bins cannot: a
+//! fail-over within 20 ms is invisible in them.
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Width of a bin of [`Arrivals::bins_bytes`]. The paper's figure 15 has 100 ms.
+pub const BIN: Duration = Duration::from_millis(10);
+
+/// Silences shorter than this are not noted: a stream that shares two CPUs has thousands.
+const GAP_MIN: Duration = Duration::from_millis(2);
+
+/// No flow has more silences than this that matter; the longest are kept.
+const GAPS_MAX: usize = 4096;
+
+/// Arguments of the sending end.
+#[derive(Debug, clap::Args)]
+pub struct SourceArgs {
+    /// The sink's address.
+    address: IpAddr,
+    /// The sink's port.
+    port: u16,
+    /// How long to send.
+    seconds: f64,
+}
+
+/// Arguments of the receiving end.
+#[derive(Debug, clap::Args)]
+pub struct SinkArgs {
+    /// Port to listen on.
+    port: u16,
+}
+
+/// When a stream's bytes arrived; times count from the first byte.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// The first byte's time, in nanoseconds since 1970, by the receiver's clock.
+    pub first_unix_ns: u64,
+    /// Bytes that arrived in each bin of [`BIN`].
+    pub bins_bytes: Vec<u64>,
+    /// Silences between arrivals: when each began and how long it was, in milliseconds.
+    pub gaps_ms: Vec<(f64, f64)>,
+}
+
+/// Sends as fast as TCP takes it.
+pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
+    let to = SocketAddr::new(args.address, args.port);
+    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let chunk = vec![0x5a_u8; 128 * 1024];
+    let end = Instant::now() + Duration::from_secs_f64(args.seconds);
+    while Instant::now() < end {
+        stream.write_all(&chunk)?;
+    }
+    Ok(())
+}
+
+/// Receives one stream to its end and prints its [`Arrivals`].
+pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", args.port))?;
+    println!("listening");
+    let (mut stream, _) = listener.accept()?;
+    let mut buffer = vec![0_u8; 1024 * 1024];
+    let mut arrivals = Arrivals::default();
+    let mut first: Option<Instant> = None;
+    let mut last = Duration::ZERO;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        let now = Instant::now();
+        if first.is_none() {
+            arrivals.first_unix_ns = unix_ns();
+        }
+        let at = now - *first.get_or_insert(now);
+        arrivals.note(at, last, count as u64);
+        last = at;
+    }
+    println!("{}", serde_json::to_string(&arrivals)?);
+    Ok(())
+}
+
+impl Arrivals {
+    fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
+        let bin = (at.as_nanos() / BIN.as_nanos()) as usize;
+        if self.bins_bytes.len() <= bin {
+            self.bins_bytes.resize(bin + 1, 0);
+        }
+        self.bins_bytes[bin] += bytes;
+        let gap = at - last;
+        if gap >= GAP_MIN && self.gaps_ms.len() < GAPS_MAX {
+            self.gaps_ms
+                .push((last.as_secs_f64() * 1e3, gap.as_secs_f64() * 1e3));
+        }
+    }
+
+    /// The longest silence that was going on at some moment from `from_ms` to `to_ms`.
+    pub fn gap_max_ms(&self, from_ms: f64, to_ms: f64) -> f64 {
+        self.gaps_ms
+            .iter()
+            .filter(|(begin, length)| *begin <= to_ms && begin + length >= from_ms)
+            .map(|(_, length)| *length)
+            .fold(0.0, f64::max)
+    }
+
+    /// Goodput from `from_s` to `to_s`, by whole bins.
+    pub fn goodput_bps(&self, from_s: f64, to_s: f64) -> f64 {
+        let bin = |at: f64| (at / BIN.as_secs_f64()).round() as usize;
+        let (from, to) = (bin(from_s), bin(to_s));
+        let bytes: u64 = self.bins_bytes.iter().skip(from).take(to - from).sum();
+        bytes as f64 * 8.0 / (to_s - from_s)
+    }
+}
+
+/// Nanoseconds since 1970: the only clock that two hosts share.
+pub fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals__silence__is_found_around_its_event() {
+        let mut arrivals = Arrivals::default();
+        let ms = Duration::from_millis;
+        for (last, at) in [(0, 0), (0, 1), (1, 900), (900, 950)] {
+            arrivals.note(ms(at), ms(last), 1000);
+        }
+        assert_eq!(arrivals.gap_max_ms(500.0, 600.0), 899.0);
+        assert_eq!(arrivals.gap_max_ms(910.0, 920.0), 50.0);
+        assert_eq!(arrivals.gap_max_ms(1000.0, 2000.0), 0.0);
+    }
+
+    #[test]
+    fn arrivals__window__counts_its_bins_only() {
+        let arrivals = Arrivals {
+            bins_bytes: vec![100; 300],
+            ..Arrivals::default()
+        };
+        assert_eq!(arrivals.goodput_bps(1.0, 2.0), 100.0 * 100.0 * 8.0);
+        assert_eq!(arrivals.goodput_bps(2.9, 3.9), 100.0 * 10.0 * 8.0);
+    }
+}

@@ -1,0 +1,92 @@
+//! Datagrams whose every byte is checked, while the network, or a stranger on it, is hostile.
+
+use super::flow::act;
+use super::integrity_ends::Found;
+use super::{Context, Measured};
+use crate::bench::ceiling::ceilings;
+use crate::bench::hosts::background::Background;
+use crate::bench::sample::Figures;
+use crate::bench::variant::Running;
+use crate::bench::variant::kumi::PORT as PORT_OF_DEVICE;
+use anyhow::Context as _;
+
+const PORT: &str = "5501";
+
+/// Share of the ceiling that is offered: enough to be load, too little to be lost for lack of room.
+const OFFERED_SHARE: f64 = 0.5;
+
+/// Offered where no link has a rate, in bit/s.
+const OFFERED_UNSHAPED_BPS: f64 = 1e9;
+
+/// Runs the stream, the events and the stranger.
+pub fn measure(
+    context: &Context<'_>,
+    seconds: u32,
+    forged_per_s: Option<u32>,
+) -> anyhow::Result<Measured> {
+    let running = context.running;
+    let hosts = running.hosts;
+    let kumi = hosts.kumi();
+    let seconds_max = seconds + 30;
+    let sink = [kumi, "workload", "integrity-sink", PORT];
+    let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
+    sink.line()?;
+    let memory_before = running.device_memory_bytes();
+    let _stranger = forged_per_s
+        .map(|per_s| stranger(running, seconds, per_s))
+        .transpose()
+        .context("the stranger")?;
+    let (length, rate) = (seconds.to_string(), format!("{:.0}", offered_bps(running)));
+    let source = [
+        kumi,
+        "workload",
+        "integrity-source",
+        &running.server_address,
+        PORT,
+        &length,
+        &rate,
+    ];
+    let source = Background::start(hosts, running.client(), &source, seconds_max)?;
+    act(context)?;
+    source.finish().context("the datagrams' sender")?;
+    let found: Found = serde_json::from_str(&sink.finish().context("the datagrams' receiver")?)?;
+    let mut figures = Figures::from([
+        ("goodput_bps".into(), found.goodput_bps()),
+        ("bad_datagrams".into(), found.bad as f64),
+        ("replayed_datagrams".into(), found.replayed as f64),
+    ]);
+    if let (Some(before), Some(after)) = (memory_before, running.device_memory_bytes()) {
+        figures.insert("memory_growth_bytes".into(), after - before);
+    }
+    Ok(Measured {
+        figures,
+        ..Measured::default()
+    })
+}
+
+fn offered_bps(running: &Running<'_>) -> f64 {
+    ceilings(&running.hosts.rates_bps(), running.framing)
+        .get("ceiling_framing_bps")
+        .map_or(OFFERED_UNSHAPED_BPS, |ceiling| ceiling * OFFERED_SHARE)
+}
+
+/// A process on the first host that sends forged datagrams to the second host's device.
+fn stranger(running: &Running<'_>, seconds: u32, per_s: u32) -> anyhow::Result<Background> {
+    let hosts = running.hosts;
+    let device = hosts
+        .devices(running.client())
+        .first()
+        .cloned()
+        .context("no link")?;
+    let index = hosts.ifindex(running.client(), &device)?;
+    let far = hosts
+        .devices(running.server())
+        .first()
+        .cloned()
+        .context("no link")?;
+    let address = hosts.link_local(running.server(), &far)?;
+    let to = format!("[{address}%{index}]:{PORT_OF_DEVICE}");
+    let (length, per_s) = (seconds.to_string(), per_s.to_string());
+    let argv = [hosts.kumi(), "workload", "forge", &to, &length, &per_s, "7"];
+    Background::start(hosts, running.client(), &argv, seconds + 10)
+}

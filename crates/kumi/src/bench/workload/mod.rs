@@ -1,0 +1,186 @@
+//! What the hosts do while they are measured.
+
+pub mod flow;
+pub mod flow_ends;
+mod integrity;
+mod integrity_ends;
+pub mod link_bytes;
+pub mod mpi;
+pub mod pingpong;
+mod pingpong_ends;
+mod stream;
+
+use super::plan::{Event, Window};
+use super::sample::Figures;
+use super::variant::Running;
+use clap::Subcommand;
+use serde::Deserialize;
+use serde_json::Value;
+use std::process::ExitCode;
+
+/// A workload of a plan, as `workload = { kind = "stream", seconds = 10 }`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Workload {
+    /// iperf3, unmodified, from the first host to the second.
+    Stream {
+        /// How long it is measured, after a second that is not.
+        seconds: u32,
+        /// Parallel streams.
+        #[serde(default = "one")]
+        streams: u32,
+        /// UDP at this share of the ceiling, instead of TCP.
+        #[serde(default)]
+        udp_share: Option<f64>,
+    },
+    /// One TCP stream whose every arrival is timed: for silences and for curves.
+    Flow {
+        /// How long it is measured.
+        seconds: u32,
+    },
+    /// Datagrams whose every byte is checked.
+    Integrity {
+        /// How long it is measured.
+        seconds: u32,
+        /// Forged datagrams a second that a stranger sends to the device meanwhile.
+        #[serde(default)]
+        forged_per_s: Option<u32>,
+    },
+    /// Messages to and fro: half the round trip, a row a size.
+    Pingpong {
+        /// Message sizes, in bytes.
+        sizes_bytes: Vec<u64>,
+        /// What carries the messages.
+        #[serde(default)]
+        over: Carrier,
+        /// Whether an iperf3 stream fills the links meanwhile.
+        #[serde(default)]
+        under_load: bool,
+    },
+}
+
+fn one() -> u32 {
+    1
+}
+
+/// What carries the messages of a ping-pong.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carrier {
+    /// A TCP socket with `TCP_NODELAY`.
+    #[default]
+    Tcp,
+    /// Open MPI's `MPI_Send` and `MPI_Recv`.
+    Mpi,
+}
+
+/// What a workload is run with.
+pub struct Context<'a> {
+    /// The variant under it.
+    pub running: &'a Running<'a>,
+    /// What happens to the network meanwhile.
+    pub events: &'a [Event],
+    /// Stretches that become figures.
+    pub windows: &'a [Window],
+    /// Shorter, for a first impression: the figures prove nothing.
+    pub quick: bool,
+}
+
+/// What a workload measured: for a ping-pong, once a size.
+#[derive(Debug, Clone, Default)]
+pub struct Measured {
+    /// Message size, where the workload has one.
+    pub size_bytes: Option<u64>,
+    /// What was measured.
+    pub figures: Figures,
+    /// Bytes over time, where somebody will draw them.
+    pub series: Option<Value>,
+}
+
+impl Workload {
+    /// Runs the workload.
+    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Vec<Measured>> {
+        match self {
+            Self::Stream {
+                seconds,
+                streams,
+                udp_share,
+            } => {
+                let stream = stream::Stream {
+                    seconds: shortened(*seconds, context.quick),
+                    streams: *streams,
+                    udp_share: *udp_share,
+                };
+                Ok(vec![stream.measure(context)?])
+            }
+            Self::Flow { seconds } => Ok(vec![flow::measure(context, *seconds)?]),
+            Self::Integrity {
+                seconds,
+                forged_per_s,
+            } => Ok(vec![integrity::measure(context, *seconds, *forged_per_s)?]),
+            Self::Pingpong {
+                sizes_bytes,
+                over,
+                under_load,
+            } => {
+                let _load = under_load.then(|| stream::load(context)).transpose()?;
+                match over {
+                    Carrier::Tcp => pingpong::measure(context, sizes_bytes),
+                    Carrier::Mpi => mpi::measure(context, sizes_bytes),
+                }
+            }
+        }
+    }
+}
+
+/// A `--quick` run's length. Flows keep theirs: their events have times.
+fn shortened(seconds: u32, quick: bool) -> u32 {
+    if quick { seconds.min(2) } else { seconds }
+}
+
+/// The ends of the built-in workloads, which `kumi bench` starts on the hosts.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    end: End,
+}
+
+#[derive(Debug, Subcommand)]
+enum End {
+    /// Sends a TCP stream.
+    FlowSource(flow_ends::SourceArgs),
+    /// Receives a TCP stream and prints when its bytes came.
+    FlowSink(flow_ends::SinkArgs),
+    /// Prints what each link has sent, ten times a second.
+    LinkBytes(link_bytes::Args),
+    /// Sends numbered datagrams.
+    IntegritySource(integrity_ends::SourceArgs),
+    /// Receives numbered datagrams and checks every byte.
+    IntegritySink(integrity_ends::SinkArgs),
+    /// Sends what only looks like the device's datagrams.
+    Forge(integrity_ends::ForgeArgs),
+    /// Sends messages and times their return.
+    Ping(pingpong_ends::PingArgs),
+    /// Returns messages.
+    Pong(pingpong_ends::PongArgs),
+}
+
+/// Runs one end.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    match args.end {
+        End::FlowSource(args) => flow_ends::source(&args),
+        End::FlowSink(args) => flow_ends::sink(&args),
+        End::LinkBytes(args) => link_bytes::run(&args),
+        End::IntegritySource(args) => integrity_ends::source(&args),
+        End::IntegritySink(args) => integrity_ends::sink(&args),
+        End::Forge(args) => integrity_ends::forge(&args),
+        End::Ping(args) => pingpong_ends::ping(&args),
+        End::Pong(args) => pingpong_ends::pong(&args),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Seconds since 1970.
+pub fn unix_s() -> u64 {
+    flow_ends::unix_ns() / 1_000_000_000
+}

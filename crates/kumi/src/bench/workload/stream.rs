@@ -1,0 +1,208 @@
+//! The stream everybody knows: iperf3, unmodified, with the kernel's counters around it.
+
+use super::{Context, Measured};
+use crate::bench::ceiling::ceilings;
+use crate::bench::counters::Counters;
+use crate::bench::hosts::background::Background;
+use crate::bench::sample::Figures;
+use crate::bench::variant::{CONGESTION_CONTROL, Variant};
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// iperf3's port for measured streams.
+const PORT: &str = "5201";
+
+/// The port of streams that only fill the links.
+const LOAD_PORT: &str = "5202";
+
+/// Payload of a full TCP segment, to count out-of-order segments among all.
+const SEGMENT_BYTES: f64 = 1448.0;
+
+/// One iperf3 run.
+pub struct Stream {
+    /// Seconds that count, after one that does not.
+    pub seconds: u32,
+    /// Parallel streams.
+    pub streams: u32,
+    /// UDP at this share of the ceiling, instead of TCP.
+    pub udp_share: Option<f64>,
+}
+
+impl Stream {
+    /// Runs it and returns its figures.
+    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Measured> {
+        let running = context.running;
+        let hosts = running.hosts;
+        let (client, server) = (running.client(), running.server());
+        let _listening = listen(context, PORT, self.seconds + 10)?;
+        let before = (
+            Counters::read(hosts, client)?,
+            Counters::read(hosts, server)?,
+        );
+        let report = self.iperf3(context)?;
+        let after = (
+            Counters::read(hosts, client)?,
+            Counters::read(hosts, server)?,
+        );
+
+        let mut figures = goodput(&report)?;
+        let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + 1);
+        let grown =
+            |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
+        figures.insert("retransmits".into(), grown("RetransSegs"));
+        figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
+        figures.insert(
+            "reorder_seen".into(),
+            grown("TCPSACKReorder") + grown("TCPTSReorder"),
+        );
+        figures.insert(
+            "out_of_order_ratio".into(),
+            grown("TCPOFOQueue") / (bytes / SEGMENT_BYTES),
+        );
+        // Hosts of a lab share a machine, whose time must not be counted twice.
+        let mut cpu_s = after.0.cpu_s(&before.0);
+        if hosts.kind() == "ssh" {
+            cpu_s += after.1.cpu_s(&before.1);
+        }
+        figures.insert("cpu_ns_per_byte".into(), cpu_s * 1e9 / bytes);
+        Ok(Measured {
+            figures,
+            ..Measured::default()
+        })
+    }
+
+    fn iperf3(&self, context: &Context<'_>) -> anyhow::Result<Value> {
+        let running = context.running;
+        let (seconds, streams) = (self.seconds.to_string(), self.streams.to_string());
+        let mut argv = vec![
+            "iperf3",
+            "-J",
+            "-c",
+            &running.server_address,
+            "-p",
+            PORT,
+            "-O",
+            "1",
+        ];
+        argv.extend(["-t", &seconds, "-P", &streams, "-i", "1"]);
+        let rate = self.udp_rate(context).map(|bps| format!("{bps:.0}"));
+        match &rate {
+            // The length fits an inner MTU of 1400: nothing may be fragmented.
+            Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
+            None => argv.extend(["-C", CONGESTION_CONTROL]),
+        }
+        let text = running
+            .hosts
+            .run(running.client(), &running.wrapped(&argv))?;
+        serde_json::from_str(&text).context("iperf3 -J did not print JSON")
+    }
+
+    fn udp_rate(&self, context: &Context<'_>) -> Option<f64> {
+        let running = context.running;
+        let rates = running.hosts.rates_bps();
+        let used = if running.variant == Variant::Single {
+            1
+        } else {
+            rates.len()
+        };
+        let figures = ceilings(&rates[..used.min(rates.len())], running.framing);
+        let ceiling = figures.get("ceiling_framing_bps").copied().unwrap_or(5e9);
+        self.udp_share
+            .map(|share| share * ceiling / f64::from(self.streams))
+    }
+}
+
+/// A stream that runs until it is dropped, at most as long as a command may.
+pub fn load(context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
+    let running = context.running;
+    let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
+    let server = listen(context, LOAD_PORT, seconds_max)?;
+    let argv = [
+        "iperf3",
+        "-c",
+        &running.server_address,
+        "-p",
+        LOAD_PORT,
+        "-t",
+        "0",
+        "-C",
+        "cubic",
+    ];
+    let client = Background::start(
+        running.hosts,
+        running.client(),
+        &running.wrapped(&argv),
+        seconds_max,
+    )?;
+    // Slow start and the queues' filling are not what a round trip under load is about.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    Ok([client, server])
+}
+
+/// An iperf3 server for one client, listening when this returns.
+fn listen(context: &Context<'_>, port: &str, seconds_max: u32) -> anyhow::Result<Background> {
+    let running = context.running;
+    let argv = ["iperf3", "-s", "-1", "-p", port, "--forceflush"];
+    let argv = running.wrapped(&argv);
+    let mut server = Background::start(running.hosts, running.server(), &argv, seconds_max)?;
+    // Its banner is three lines, the second of which says that it listens.
+    while !server.line()?.contains("listening") {}
+    Ok(server)
+}
+
+/// Goodput at the receiver.
+fn goodput(report: &Value) -> anyhow::Result<Figures> {
+    if let Some(error) = report["error"].as_str() {
+        anyhow::bail!("iperf3: {error}");
+    }
+    let end = &report["end"];
+    let used = end["sender_tcp_congestion"]
+        .as_str()
+        .unwrap_or(CONGESTION_CONTROL);
+    anyhow::ensure!(
+        used == CONGESTION_CONTROL,
+        "the stream used {used}, not {CONGESTION_CONTROL}"
+    );
+    let received = end["sum_received"]["bits_per_second"].as_f64();
+    let udp = end["sum"]["lost_percent"].as_f64();
+    let mut figures = Figures::new();
+    let goodput = match (received, udp) {
+        // Of UDP, "received" has meant both in different releases; lost_percent always meant lost.
+        (_, Some(lost_percent)) => {
+            figures.insert("lost_ratio".into(), lost_percent / 100.0);
+            let sent = end["sum"]["bits_per_second"].as_f64().unwrap_or(f64::NAN);
+            sent * (1.0 - lost_percent / 100.0)
+        }
+        (Some(received), None) => received,
+        (None, None) => anyhow::bail!("iperf3 reported no goodput: {end}"),
+    };
+    figures.insert("goodput_bps".into(), goodput);
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn goodput__tcp_report__is_what_was_received() {
+        let report = json!({"end": {"sum_received": {"bits_per_second": 9.5e8}}});
+        assert_eq!(goodput(&report).expect("is there")["goodput_bps"], 9.5e8);
+    }
+
+    #[test]
+    fn goodput__udp_report__leaves_out_what_was_lost() {
+        let report = json!({"end": {"sum": {"bits_per_second": 1e9, "lost_percent": 25.0}}});
+        let figures = goodput(&report).expect("is there");
+        assert_eq!(
+            (figures["goodput_bps"], figures["lost_ratio"]),
+            (7.5e8, 0.25)
+        );
+    }
+
+    #[test]
+    fn goodput__error_report__is_an_error() {
+        assert!(goodput(&json!({"error": "unable to connect"})).is_err());
+    }
+}

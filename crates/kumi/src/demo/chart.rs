@@ -1,0 +1,162 @@
+//! A curve over time as inline SVG.
+
+use std::fmt::Write;
+
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 260.0;
+const LEFT: f64 = 60.0;
+const BOTTOM: f64 = 34.0;
+const TOP: f64 = 14.0;
+const RIGHT: f64 = 120.0;
+
+/// A chart of rates in bit/s over seconds.
+#[derive(Debug, Default)]
+pub struct Chart {
+    curves: Vec<Curve>,
+    rulers: Vec<(f64, String)>,
+    marks: Vec<(f64, String)>,
+}
+
+#[derive(Debug)]
+struct Curve {
+    name: String,
+    class: &'static str,
+    points: Vec<(f64, f64)>,
+}
+
+impl Chart {
+    /// Adds a curve; `class` is its style's name in the page.
+    pub fn curve(mut self, name: &str, class: &'static str, points: Vec<(f64, f64)>) -> Self {
+        self.curves.push(Curve {
+            name: name.into(),
+            class,
+            points,
+        });
+        self
+    }
+
+    /// Adds a horizontal line: a ceiling.
+    pub fn ruler(mut self, bps: f64, name: &str) -> Self {
+        self.rulers.push((bps, name.into()));
+        self
+    }
+
+    /// Adds vertical lines: what happened when.
+    pub fn marks(mut self, marks: &[(f64, &str)]) -> Self {
+        self.marks.extend(
+            marks
+                .iter()
+                .map(|(at_s, name)| (*at_s, (*name).to_string())),
+        );
+        self
+    }
+
+    /// The SVG element.
+    pub fn svg(&self) -> String {
+        let points = || self.curves.iter().flat_map(|curve| &curve.points);
+        let end_s = points().map(|point| point.0).fold(1.0, f64::max);
+        let rulers = self.rulers.iter().map(|ruler| ruler.0);
+        let top_bps = points()
+            .map(|point| point.1)
+            .chain(rulers)
+            .fold(1e6, f64::max)
+            * 1.08;
+        let x = |at_s: f64| LEFT + at_s.clamp(0.0, end_s) / end_s * (WIDTH - LEFT - RIGHT);
+        let y = |bps: f64| HEIGHT - BOTTOM - bps / top_bps * (HEIGHT - TOP - BOTTOM);
+        let (right, floor) = (x(end_s), y(0.0));
+
+        let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n");
+        for second in (0..=end_s as u32).step_by(2) {
+            let at = x(f64::from(second));
+            let _ = writeln!(
+                svg,
+                "<text x=\"{at:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"middle\">{second} s</text>",
+                HEIGHT - 12.0
+            );
+        }
+        for step in 0..=4 {
+            let bps = top_bps / 4.0 * f64::from(step);
+            let at = y(bps);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"grid\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"end\">{:.0}</text>",
+                LEFT - 6.0,
+                at + 4.0,
+                bps / 1e6
+            );
+        }
+        for (bps, name) in &self.rulers {
+            let at = y(*bps);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"ruler\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\">{}</text>",
+                right + 6.0,
+                at + 4.0,
+                escaped(name)
+            );
+        }
+        for (at_s, name) in &self.marks {
+            let at = x(*at_s);
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{floor:.1}\" class=\"mark\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"mark-name\">{}</text>",
+                at + 4.0,
+                TOP + 10.0,
+                escaped(name)
+            );
+        }
+        for (index, curve) in self.curves.iter().enumerate() {
+            let path: Vec<String> = curve
+                .points
+                .iter()
+                .filter(|point| point.0 >= 0.0)
+                .map(|(at_s, bps)| format!("{:.1},{:.1}", x(*at_s), y(*bps)))
+                .collect();
+            let _ = writeln!(
+                svg,
+                "<polyline points=\"{}\" class=\"curve {}\"/>",
+                path.join(" "),
+                curve.class
+            );
+            let at = HEIGHT - BOTTOM - 8.0 - 16.0 * index as f64;
+            let _ = writeln!(
+                svg,
+                "<text x=\"{:.1}\" y=\"{at:.1}\" class=\"name {}\">{}</text>",
+                right + 6.0,
+                curve.class,
+                escaped(&curve.name)
+            );
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+}
+
+/// Text that may stand in HTML and SVG.
+pub fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn svg__curve_and_marks__are_all_there() {
+        let svg = Chart::default()
+            .curve("goodput", "total", vec![(0.1, 1e9), (0.2, 2e9)])
+            .ruler(1.9e9, "two links")
+            .marks(&[(0.15, "cut <here>")])
+            .svg();
+        assert!(svg.contains("class=\"curve total\"") && svg.contains("two links"));
+        assert!(svg.contains("cut &lt;here&gt;") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn svg__nothing_measured__is_still_an_image() {
+        assert!(!Chart::default().svg().contains("NaN"));
+    }
+}

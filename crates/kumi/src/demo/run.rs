@@ -1,0 +1,248 @@
+//! One program run over the links while one of them is cut and healed.
+
+use crate::bench::hosts::background::Background;
+use crate::bench::variant::{CONGESTION_CONTROL, Running};
+use crate::bench::workload::flow_ends::unix_ns;
+use crate::bench::workload::link_bytes::Reading;
+use crate::bench::workload::mpi;
+use anyhow::Context;
+use kumi_lab::topology::LinkChange;
+use serde_json::Value;
+use std::time::{Duration, Instant};
+
+const IPERF3_PORT: &str = "5201";
+
+/// Size of the MPI program's messages: large enough to fill the links.
+const MPI_MESSAGE_BYTES: &str = "1048576";
+
+/// Something that happens to a link.
+#[derive(Debug, Clone)]
+pub struct Act {
+    /// What the curve's mark says.
+    pub name: &'static str,
+    /// Seconds after the program's start.
+    pub at_s: f64,
+    link: &'static str,
+    change: LinkChange,
+}
+
+impl Act {
+    /// The cable is pulled.
+    pub fn cut(link: &'static str, at_s: f64) -> Self {
+        Self {
+            name: "cut",
+            at_s,
+            link,
+            change: LinkChange::carrier(false),
+        }
+    }
+
+    /// The cable is plugged in again.
+    pub fn heal(link: &'static str, at_s: f64) -> Self {
+        Self {
+            name: "healed",
+            at_s,
+            link,
+            change: LinkChange::carrier(true),
+        }
+    }
+}
+
+/// A program's goodput over time. Times count from its first byte.
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    /// End of each bin, and goodput in it: `(s, bit/s)`.
+    pub goodput: Vec<(f64, f64)>,
+    /// What each link sent, in bit/s: `(s, [bit/s])`.
+    pub links: Vec<(f64, Vec<f64>)>,
+    /// When what happened.
+    pub marks: Vec<(f64, &'static str)>,
+    /// The longest time between two messages, where the program tells.
+    pub gap_max_ms: Option<f64>,
+    /// Messages that arrived wrong, where the program checks.
+    pub wrong: Option<u64>,
+}
+
+impl Timeline {
+    /// Mean goodput from `from_s` to `to_s`.
+    pub fn between_bps(&self, from_s: f64, to_s: f64) -> f64 {
+        let inside: Vec<f64> = self
+            .goodput
+            .iter()
+            .filter(|(at_s, _)| *at_s > from_s + 1e-6 && *at_s <= to_s + 1e-6)
+            .map(|(_, bps)| *bps)
+            .collect();
+        inside.iter().sum::<f64>() / inside.len().max(1) as f64
+    }
+
+    /// When `name` happened, or the curve's end.
+    pub fn mark_s(&self, name: &str) -> f64 {
+        let end = self.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
+        self.marks
+            .iter()
+            .find(|(_, mark)| *mark == name)
+            .map_or(end, |(at_s, _)| *at_s)
+    }
+
+    /// Whether bytes still came in the last second, and all of them right.
+    pub fn survived(&self) -> bool {
+        let end = self.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
+        self.between_bps(end - 1.0, end) > 0.0 && self.wrong.unwrap_or(0) == 0
+    }
+}
+
+/// Runs iperf3 for `seconds` and the acts meanwhile.
+pub fn iperf3(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<Timeline> {
+    let hosts = running.hosts;
+    let server = ["iperf3", "-s", "-1", "-p", IPERF3_PORT, "--forceflush"];
+    let server = running.wrapped(&server);
+    let mut server = Background::start(hosts, running.server(), &server, seconds + 20)?;
+    while !server.line()?.contains("listening") {}
+    let links = links(running, seconds)?;
+    let length = seconds.to_string();
+    let mut client = vec![
+        "iperf3",
+        "-J",
+        "-c",
+        &running.server_address,
+        "-p",
+        IPERF3_PORT,
+    ];
+    client.extend(["-t", &length, "-i", "0.1", "-C", CONGESTION_CONTROL]);
+    let first_ns = unix_ns();
+    let client = Background::start(
+        hosts,
+        running.client(),
+        &running.wrapped(&client),
+        seconds + 20,
+    )?;
+    let marks = perform(running, acts)?;
+    let report: Value = serde_json::from_str(&client.finish().context("iperf3")?)?;
+    let goodput = report["intervals"]
+        .as_array()
+        .context("iperf3 printed no intervals")?
+        .iter()
+        .filter_map(|interval| {
+            let sum = &interval["sum"];
+            Some((sum["end"].as_f64()?, sum["bits_per_second"].as_f64()?))
+        })
+        .collect();
+    timeline(goodput, links, marks, first_ns)
+}
+
+/// Runs the MPI program for `seconds` and the acts meanwhile.
+pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<Timeline> {
+    let args = [seconds.to_string(), MPI_MESSAGE_BYTES.to_string()];
+    let argv = mpi::mpirun(running, &mpi::STREAM, &args)?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let links = links(running, seconds)?;
+    let mut program = Background::start(running.hosts, running.client(), &argv, seconds + 30)?;
+    // mpirun gathers the ranks' output; the first line comes with the first message.
+    let first: Value = serde_json::from_str(&program.line()?)?;
+    let first_ns = first["first_unix_ns"]
+        .as_u64()
+        .context("the program gave no first time")?;
+    let marks = perform(running, acts)?;
+    let text = program.finish().context("the MPI program")?;
+    let lines: Vec<Value> = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok())
+        .collect();
+    let goodput = lines
+        .iter()
+        .filter_map(|line| Some((line["at_s"].as_f64()?, line["bytes"].as_f64()? * 8.0 / 0.1)))
+        .collect();
+    let mut timeline = timeline(goodput, links, marks, first_ns)?;
+    let last = lines.last().context("the MPI program printed nothing")?;
+    timeline.gap_max_ms = last["gap_max_ms"].as_f64();
+    timeline.wrong = last["wrong"].as_u64();
+    Ok(timeline)
+}
+
+/// Starts counting what each link sends.
+fn links(running: &Running<'_>, seconds: u32) -> anyhow::Result<Background> {
+    let devices = running.hosts.devices(running.client());
+    let length = (seconds + 1).to_string();
+    let mut argv = vec![running.hosts.kumi(), "workload", "link-bytes", &length];
+    argv.extend(devices.iter().map(String::as_str));
+    Background::start(running.hosts, running.client(), &argv, seconds + 20)
+}
+
+fn perform(running: &Running<'_>, acts: &[Act]) -> anyhow::Result<Vec<(u64, &'static str)>> {
+    let start = Instant::now();
+    let mut marks = Vec::new();
+    for act in acts {
+        let due = start + Duration::from_secs_f64(act.at_s);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        marks.push((unix_ns(), act.name));
+        eprintln!("      {} {} at {} s", act.link, act.name, act.at_s);
+        running.hosts.change(act.link, &act.change)?;
+    }
+    Ok(marks)
+}
+
+fn timeline(
+    goodput: Vec<(f64, f64)>,
+    links: Background,
+    marks: Vec<(u64, &'static str)>,
+    first_ns: u64,
+) -> anyhow::Result<Timeline> {
+    let since_s = |unix_ns: u64| (unix_ns as f64 - first_ns as f64) / 1e9;
+    let readings: Vec<Reading> = links
+        .finish()
+        .context("counting the links' bytes")?
+        .lines()
+        .map(serde_json::from_str)
+        .collect::<Result<_, _>>()?;
+    let rates = |pair: &[Reading]| {
+        let (before, after) = (&pair[0], &pair[1]);
+        let time_s = (after.unix_ns - before.unix_ns) as f64 / 1e9;
+        let sent = after.sent_bytes.iter().zip(&before.sent_bytes);
+        let bps = sent
+            .map(|(now, then)| now.saturating_sub(*then) as f64 * 8.0 / time_s)
+            .collect();
+        (since_s(after.unix_ns), bps)
+    };
+    Ok(Timeline {
+        goodput,
+        links: readings.windows(2).map(rates).collect(),
+        marks: marks
+            .into_iter()
+            .map(|(at, name)| (since_s(at), name))
+            .collect(),
+        ..Timeline::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn steady(bps: f64, bins: usize) -> Timeline {
+        let goodput = (1..=bins).map(|bin| (bin as f64 * 0.1, bps)).collect();
+        Timeline {
+            goodput,
+            ..Timeline::default()
+        }
+    }
+
+    #[test]
+    fn between__steady_rate__is_that_rate() {
+        assert!((steady(5.0, 40).between_bps(1.0, 2.0) - 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn survived__silence_at_the_end_or_a_wrong_message__did_not() {
+        let mut timeline = steady(5.0, 40);
+        assert!(timeline.survived());
+        timeline.wrong = Some(1);
+        assert!(!timeline.survived());
+        let mut silent = steady(5.0, 40);
+        silent
+            .goodput
+            .iter_mut()
+            .skip(29)
+            .for_each(|bin| bin.1 = 0.0);
+        assert!(!silent.survived());
+    }
+}

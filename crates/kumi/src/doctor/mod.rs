@@ -1,0 +1,72 @@
+//! `kumi doctor`: what this machine lacks for which feature, and the command that mends it.
+
+mod probes;
+
+use probes::{Finding, State};
+use std::process::ExitCode;
+
+/// Version of the JSON object.
+const SCHEMA: u32 = 1;
+
+/// Arguments of `kumi doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One JSON object.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `kumi doctor`. Fails if something is missing without which no command works.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let findings = probes::all();
+    if args.json {
+        println!(
+            "{}",
+            serde_json::json!({ "schema": SCHEMA, "features": findings })
+        );
+    } else {
+        findings
+            .iter()
+            .for_each(|finding| print!("{}", shown(finding)));
+    }
+    let vital_missing = findings
+        .iter()
+        .any(|found| found.vital && found.state == State::Missing);
+    Ok(if vital_missing {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn shown(finding: &Finding) -> String {
+    let state = match finding.state {
+        State::Ok => "OK",
+        State::Degraded => "degraded",
+        State::Missing => "missing",
+    };
+    let mut text = format!("{:<16} {state:<9} {}\n", finding.feature, finding.why);
+    if let Some(mend) = &finding.mend {
+        text.push_str(&format!("{:<26} mend: {mend}\n", ""));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn doctor__every_finding__says_why_and_what_mends_it() {
+        for finding in probes::all() {
+            assert!(!finding.why.is_empty(), "{} says nothing", finding.feature);
+            let sound = finding.state == State::Ok;
+            assert_eq!(
+                finding.mend.is_none(),
+                sound,
+                "{}: a mend where one is due",
+                finding.feature
+            );
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! One probe a feature. A probe changes nothing.
+
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::Serialize;
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Capability bits of `CapEff` in /proc/self/status (linux/capability.h).
+const CAP_NET_ADMIN: u32 = 12;
+
+/// Whether a feature works here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It works.
+    Ok,
+    /// A lower rung of the ladder is used.
+    Degraded,
+    /// It does not work.
+    Missing,
+}
+
+/// What a probe found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// The feature's name.
+    pub feature: &'static str,
+    /// Whether it works.
+    pub state: State,
+    /// What it is for, or what is lost without it.
+    pub why: String,
+    /// The command that mends it, where something is to be mended.
+    pub mend: Option<String>,
+    /// Whether no command works without it.
+    pub vital: bool,
+}
+
+/// What a probe answers: works, or not and the command that mends it.
+type Answer = Result<(), &'static str>;
+
+/// Every probe, the vital ones first.
+pub fn all() -> Vec<Finding> {
+    use State::{Degraded, Missing};
+    let install = "packaging/setup.sh";
+    let on_path = |program: &str| found(is_on_path(program), install);
+    vec![
+        vital("tun", "the device and the emulated links", tun()),
+        vital(
+            "CAP_NET_ADMIN",
+            "devices, addresses and queues",
+            net_admin(),
+        ),
+        vital(
+            "iproute2",
+            "addresses, routes and queues (ip, tc)",
+            on_path("tc"),
+        ),
+        other("namespaces", Missing, "the lab's hosts", namespaces()),
+        other(
+            "ipv6",
+            Degraded,
+            "peers find each other; without it name them with --peer",
+            ipv6(),
+        ),
+        other(
+            "udp-segmentation",
+            Degraded,
+            "fewer system calls a byte",
+            udp_segmentation(),
+        ),
+        other(
+            "btf",
+            Missing,
+            "BPF programs",
+            exists(
+                "/sys/kernel/btf/vmlinux",
+                "use a kernel built with CONFIG_DEBUG_INFO_BTF",
+            ),
+        ),
+        other(
+            "cgroup2",
+            Missing,
+            "per-program TCP settings",
+            exists(
+                "/sys/fs/cgroup/cgroup.controllers",
+                "mount -t cgroup2 none /sys/fs/cgroup",
+            ),
+        ),
+        other("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
+        other(
+            "cubic",
+            Missing,
+            "the congestion control of every plan",
+            congestion_control("cubic"),
+        ),
+        other(
+            "clang",
+            Missing,
+            "round robin as a rival in kumi bench",
+            on_path("clang"),
+        ),
+        other(
+            "ethtool",
+            Degraded,
+            "offloads in a result's manifest",
+            on_path("ethtool"),
+        ),
+        other(
+            "iperf3",
+            Missing,
+            "streams of kumi bench and kumi demo",
+            on_path("iperf3"),
+        ),
+        other(
+            "mptcpize",
+            Missing,
+            "MPTCP as a rival in kumi bench",
+            on_path("mptcpize"),
+        ),
+        other(
+            "mpirun",
+            Missing,
+            "MPI plans and kumi demo",
+            on_path("mpirun"),
+        ),
+        other(
+            "mpicc",
+            Missing,
+            "MPI plans and kumi demo",
+            on_path("mpicc"),
+        ),
+        other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
+    ]
+}
+
+fn vital(feature: &'static str, why: &str, answer: Answer) -> Finding {
+    Finding {
+        vital: true,
+        ..other(feature, State::Missing, why, answer)
+    }
+}
+
+fn other(feature: &'static str, without: State, why: &str, answer: Answer) -> Finding {
+    let state = if answer.is_ok() { State::Ok } else { without };
+    let mend = answer.err().map(String::from);
+    Finding {
+        feature,
+        state,
+        why: why.into(),
+        mend,
+        vital: false,
+    }
+}
+
+fn found(met: bool, mend: &'static str) -> Answer {
+    if met { Ok(()) } else { Err(mend) }
+}
+
+fn exists(path: &str, mend: &'static str) -> Answer {
+    found(Path::new(path).exists(), mend)
+}
+
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Distributions keep ip and tc where an ordinary user's PATH does not look.
+    let system = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .any(|folder| folder.join(program).is_file())
+}
+
+fn tun() -> Answer {
+    if !Path::new("/dev/net/tun").exists() {
+        return Err("modprobe tun");
+    }
+    let opened = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/net/tun");
+    found(
+        opened.is_ok(),
+        "run it as root, or: setcap cap_net_admin+ep $(command -v kumi)",
+    )
+}
+
+fn net_admin() -> Answer {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mend = "run it as root, or: setcap cap_net_admin+ep $(command -v kumi)";
+    found(
+        effective_capabilities(&status) >> CAP_NET_ADMIN & 1 == 1,
+        mend,
+    )
+}
+
+fn effective_capabilities(status: &str) -> u64 {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix("CapEff:"))
+        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .unwrap_or(0)
+}
+
+fn namespaces() -> Answer {
+    let unshared = Command::new("unshare")
+        .args(["--net", "true"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    found(
+        unshared.is_ok_and(|status| status.success()),
+        "run it as root, or inside: unshare -Urn",
+    )
+}
+
+fn ipv6() -> Answer {
+    let disabled = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    let works = disabled.is_ok_and(|text| text.trim() == "0");
+    found(works, "sysctl -w net.ipv6.conf.all.disable_ipv6=0")
+}
+
+fn udp_segmentation() -> Answer {
+    let works = UdpSocket::bind("127.0.0.1:0")
+        .is_ok_and(|socket| setsockopt(&socket, sockopt::UdpGsoSegment, &1200).is_ok());
+    found(works, "use Linux 5.0 or later")
+}
+
+fn mptcp() -> Answer {
+    exists(
+        "/proc/sys/net/mptcp/enabled",
+        "use a kernel built with CONFIG_MPTCP",
+    )
+}
+
+fn congestion_control(name: &str) -> Answer {
+    let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+    let available = fs::read_to_string(path).unwrap_or_default();
+    found(
+        available.split_whitespace().any(|known| known == name),
+        "modprobe tcp_cubic",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities__status_of_root__has_net_admin() {
+        let root = effective_capabilities("Name:\tx\nCapEff:\t000001ffffffffff\n");
+        assert_eq!(root >> CAP_NET_ADMIN & 1, 1);
+        assert_eq!(effective_capabilities("CapEff:\t0000000000000000\n"), 0);
+    }
+}

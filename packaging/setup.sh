@@ -1,0 +1,138 @@
+#!/usr/bin/env bash
+# Installs what Kumihimo needs on a fresh Debian 12 or Ubuntu 24.04, from the distribution's own
+# packages. Prints what it will install before it does; prints nothing and touches no network when
+# nothing is missing.
+#
+#   packaging/setup.sh          install what is missing
+#   packaging/setup.sh --list   print what is missing, one package a line, and change nothing
+set -euo pipefail
+here=$(dirname "$0")
+PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
+
+# What to look for, and the package that brings it: "command:NAME" is looked for on PATH,
+# "file:PATH" on disk, "python:MODULE" in the distribution's Python (an own Python on PATH may
+# lack the module; the figures are drawn with /usr/bin/python3 for that reason).
+needs() {
+    cat <<'LIST'
+command:gcc                               gcc             build: C parts of the AEAD library
+command:make                              make            build
+file:/usr/include/stdio.h                 libc6-dev       build
+file:/usr/include/linux/bpf.h             linux-libc-dev  build: BPF programs
+command:clang                             clang           build: BPF programs
+file:/usr/include/bpf/bpf_helpers.h       libbpf-dev      build: BPF programs
+command:pkg-config                        pkg-config      build
+command:git                               git             build: the commit in every result
+command:ip                                iproute2        run: devices, namespaces, queues
+command:ethtool                           ethtool         run: offloads
+command:sysctl                            procps          run: congestion control per namespace
+command:nsenter                           util-linux      run: entering a host of the lab
+command:iperf3                            iperf3          bench: the stream everybody knows
+command:mptcpize                          mptcpize        bench: MPTCP as a rival
+command:mpirun                            openmpi-bin     bench: an unmodified MPI program
+command:mpicc                             libopenmpi-dev  bench: an unmodified MPI program
+command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
+command:bpftool                           bpftool         diagnosis of BPF programs
+python:matplotlib                         python3-matplotlib  figures
+LIST
+}
+
+present() { # present KIND:WHAT
+    case $1 in
+        command:*) command -v "${1#command:}" >/dev/null ;;
+        file:*) [ -e "${1#file:}" ] ;;
+        # Looked for on disk: importing matplotlib takes a second, and this runs on every make.
+        python:*) compgen -G "/usr/lib/python3/dist-packages/${1#python:}" >/dev/null ;;
+    esac
+}
+
+# Could apt install it? A purely virtual name it cannot. (Not grep -q: it would end apt-cache by
+# SIGPIPE, which pipefail reads as "no".)
+has_candidate() { # has_candidate PACKAGE
+    apt-cache policy "$1" 2>/dev/null | grep 'Candidate: [^(]' >/dev/null
+}
+
+rust_is_new_enough() {
+    local minor
+    minor=$(cargo --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\).*/\1/p')
+    [ -n "$minor" ] && [ "$minor" -ge 85 ]
+}
+
+# The distribution's Rust of at least 1.85 (edition 2024), with its formatter and linter. Debian 12
+# keeps a current one for its browsers under -web names (they install plain /usr/bin/cargo);
+# Ubuntu 24.04 has versioned packages. Debian 13 and later have it under the plain names.
+rust_packages() {
+    local minor
+    if has_candidate cargo-web; then
+        echo rustc-web cargo-web rustfmt-web rust-web-clippy
+        return
+    fi
+    for minor in 93 91 89 88 85; do
+        if has_candidate "cargo-1.$minor"; then
+            echo "rustc-1.$minor" "cargo-1.$minor"
+            for tool in "rustfmt-1.$minor" "rust-1.$minor-clippy"; do
+                if has_candidate "$tool"; then echo "$tool"; fi
+            done
+            return
+        fi
+    done
+    echo rustc cargo rustfmt rust-clippy
+}
+
+# Ubuntu ships bpftool with the kernel's tools.
+package_here() { # package_here PACKAGE
+    if [ "$1" = bpftool ] && ! has_candidate bpftool; then
+        echo linux-tools-common linux-tools-generic
+    else
+        echo "$1"
+    fi
+}
+
+absent=()
+while read -r what package _; do
+    present "$what" || absent+=("$package")
+done < <(needs)
+rust_is_new_enough || absent+=(RUST)
+[ ${#absent[@]} -gt 0 ] || exit 0
+
+command -v apt-get >/dev/null || {
+    echo "setup: missing: ${absent[*]}; this script knows apt only (Debian 12, Ubuntu 24.04)" >&2
+    exit 1
+}
+
+as_root=()
+if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || {
+        echo "setup: missing: ${absent[*]}; run packaging/setup.sh as root" >&2
+        exit 1
+    }
+    as_root=(sudo)
+fi
+
+# Package names differ between distributions, so apt has to have its lists before they are chosen.
+[ "${1:-}" = --list ] || has_candidate libc6-dev || "${as_root[@]}" apt-get update -q
+
+packages=()
+for package in "${absent[@]}"; do
+    if [ "$package" = RUST ]; then
+        mapfile -t -O ${#packages[@]} packages < <(rust_packages | tr ' ' '\n')
+    else
+        mapfile -t -O ${#packages[@]} packages < <(package_here "$package" | tr ' ' '\n')
+    fi
+done
+
+if [ "${1:-}" = --list ]; then
+    printf '%s\n' "${packages[@]}"
+    exit 0
+fi
+echo "setup: will install these packages of the distribution: ${packages[*]}"
+# Old lists name versions the mirror has dropped: refresh, but let an offline mirror with usable
+# lists still serve.
+"${as_root[@]}" apt-get update -q || echo "setup: apt-get update failed; trying with the lists there are" >&2
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -q --no-install-recommends "${packages[@]}"
+
+PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
+rust_is_new_enough || {
+    echo "setup: no Rust of at least 1.85 among this distribution's packages; install it with rustup" >&2
+    exit 1
+}

@@ -1,0 +1,233 @@
+//! `cargo xtask test`: everything `make test` runs, in stages, with one summary.
+//!
+//! A stage that fails does not stop the next ones: a newcomer sees all that is wrong at once. What
+//! this machine cannot run is skipped by name, with what it lacks.
+
+mod needs;
+mod tally;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Instant;
+use tally::Tally;
+
+/// Stages in the order they run: what is quick to fail comes first.
+const STAGES: [&str; 7] = ["fmt", "clippy", "tidy", "unit", "deny", "fuzz", "network"];
+
+/// What the command line asked for.
+pub struct Options {
+    only: Option<String>,
+    fuzz_seconds: u32,
+}
+
+impl Options {
+    /// Reads the flags; the error is a sentence for the user.
+    pub fn parse(flags: &[&str]) -> Result<Self, String> {
+        let mut options = Self {
+            only: None,
+            fuzz_seconds: 60,
+        };
+        for pair in flags.chunks(2) {
+            match pair {
+                ["--only", stage] if STAGES.contains(stage) => options.only = Some((*stage).into()),
+                ["--only", stage] => return Err(format!("no stage `{stage}`; {STAGES:?}")),
+                ["--fuzz-seconds", text] => {
+                    options.fuzz_seconds = text
+                        .parse()
+                        .map_err(|_| format!("--fuzz-seconds: `{text}` is not a number"))?;
+                }
+                _ => return Err(format!("unknown flag `{}`", pair[0])),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, stage: &str) -> bool {
+        self.only.as_deref().is_none_or(|only| only == stage)
+    }
+}
+
+/// Runs the stages and prints the summary; fails if anything failed.
+pub fn run(root: &Path, options: &Options) -> ExitCode {
+    let mut tally = Tally::default();
+    let started = Instant::now();
+    for stage in STAGES.into_iter().filter(|stage| options.wants(stage)) {
+        println!("\n== {stage}");
+        run_stage(stage, root, options, &mut tally);
+    }
+    println!("\n== summary ({} s)", started.elapsed().as_secs());
+    print!("{tally}");
+    if tally.failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn run_stage(stage: &str, root: &Path, options: &Options, tally: &mut Tally) {
+    match stage {
+        "fmt" => tool(root, tally, "fmt", &["fmt", "--all", "--check"]),
+        "clippy" => {
+            let args = [
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--",
+                "-D",
+                "warnings",
+            ];
+            tool(root, tally, "clippy", &args);
+        }
+        "tidy" => tally.record("tidy", super::tidy::run(root) == ExitCode::SUCCESS),
+        "unit" => unit(root, tally),
+        "deny" => tool(
+            root,
+            tally,
+            "deny",
+            &["deny", "--offline", "check", "bans", "licenses", "sources"],
+        ),
+        "fuzz" => fuzz(root, options.fuzz_seconds, tally),
+        "network" => network(root, tally),
+        _ => unreachable!("stages are checked when they are parsed"),
+    }
+}
+
+/// Runs `cargo SUBCOMMAND` as one test, or skips it where the subcommand is not installed.
+fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
+    let installed = Command::new("cargo")
+        .args([subcommand, "--version"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success());
+    if !installed {
+        tally.skip(
+            &format!("cargo {subcommand}"),
+            &format!("cargo-{subcommand} is not installed"),
+        );
+        return;
+    }
+    let passed = Command::new("cargo")
+        .current_dir(root)
+        .args(args)
+        .status()
+        .is_ok_and(|status| status.success());
+    tally.record(&format!("cargo {subcommand}"), passed);
+}
+
+/// All tests that need nothing of the machine.
+fn unit(root: &Path, tally: &mut Tally) {
+    let lines = cargo_test(root, &["--workspace", "--locked", "--no-fail-fast"], tally);
+    // What is ignored here with a need is the network stage's; the rest is skipped for good.
+    for (name, reason) in tally::ignored(&lines) {
+        if needs::parse(&reason).is_none() {
+            tally.skip(&name, &reason);
+        }
+    }
+}
+
+/// Tests marked `#[ignore = "needs …"]`: one at a time, for they share the machine's two cores and
+/// its network.
+fn network(root: &Path, tally: &mut Tally) {
+    let sources = needs::declared(root);
+    let mut skip = BTreeSet::new();
+    for (name, reason) in &sources {
+        match needs::parse(reason) {
+            None => {
+                skip.insert(name.clone());
+            }
+            Some(needed) => {
+                if let Some(lack) = needed.iter().find_map(|need| needs::lacking(need)) {
+                    tally.skip(name, &lack);
+                    skip.insert(name.clone());
+                }
+            }
+        }
+    }
+    if skip.len() == sources.len() {
+        return;
+    }
+    let mut args = vec![
+        "--workspace",
+        "--locked",
+        "--no-fail-fast",
+        "--",
+        "--ignored",
+        "--test-threads=1",
+    ];
+    for name in &skip {
+        args.extend(["--skip", name]);
+    }
+    cargo_test(root, &args, tally);
+}
+
+/// Runs `cargo test`, passes its output on as it comes, and counts each test by its line. A run that
+/// fails without a failed test (it did not build, it crashed) is itself a failure.
+fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
+    let failed_before = tally.failed.len();
+    let spawned = Command::new("cargo")
+        .current_dir(root)
+        .arg("test")
+        .args(args)
+        .stdout(Stdio::piped())
+        .spawn();
+    let Ok(mut child) = spawned else {
+        tally.record("cargo test starts", false);
+        return Vec::new();
+    };
+    let output = child.stdout.take().expect("stdout is piped");
+    let mut lines = Vec::new();
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        println!("{line}");
+        tally.count_line(&line);
+        lines.push(line);
+    }
+    let succeeded = child.wait().is_ok_and(|status| status.success());
+    if !succeeded && tally.failed.len() == failed_before {
+        tally.record("cargo test", false);
+    }
+    lines
+}
+
+/// Each fuzz target for a while on stable Rust, two side by side: see `fuzz/README.md`.
+fn fuzz(root: &Path, seconds: u32, tally: &mut Tally) {
+    if !root.join("fuzz/Cargo.toml").exists() {
+        tally.skip("fuzz", "there is no fuzz/ yet");
+        return;
+    }
+    let driver = ["run", "--quiet", "--locked", "--package", "kumi-fuzz", "--"];
+    let listing = Command::new("cargo")
+        .current_dir(root)
+        .args(driver)
+        .arg("--list")
+        .output();
+    let Some(listing) = listing.ok().filter(|listing| listing.status.success()) else {
+        tally.record("fuzz driver builds", false);
+        return;
+    };
+    let targets = String::from_utf8_lossy(&listing.stdout).into_owned();
+    let targets: Vec<&str> = targets.lines().collect();
+    for pair in targets.chunks(2) {
+        let runs: Vec<_> = pair
+            .iter()
+            .map(|target| {
+                let seconds = seconds.to_string();
+                let run = Command::new("cargo")
+                    .current_dir(root)
+                    .args(driver)
+                    .args([target, "--seconds", &seconds])
+                    .spawn();
+                (target, run)
+            })
+            .collect();
+        for (target, run) in runs {
+            let passed = run
+                .and_then(|mut run| run.wait())
+                .is_ok_and(|status| status.success());
+            tally.record(&format!("fuzz {target}"), passed);
+        }
+    }
+}

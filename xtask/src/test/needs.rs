@@ -1,0 +1,128 @@
+//! What a test says it needs of the machine, and whether the machine has it.
+//!
+//! A test that needs more than a process says so where it stands: `#[ignore = "needs netns, tun"]`.
+//! Plain `cargo test` then leaves it alone; the network stage runs it wherever its needs are met.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Reads `needs a, b`; `None` if the reason is of another kind ("soak: an hour").
+pub fn parse(reason: &str) -> Option<Vec<&str>> {
+    Some(
+        reason
+            .strip_prefix("needs ")?
+            .split(',')
+            .map(str::trim)
+            .collect(),
+    )
+}
+
+/// What the machine lacks for `need`, as a reason to skip; `None` if it has it.
+pub fn lacking(need: &str) -> Option<String> {
+    let (met, lack) = match need {
+        "root" => (runs("test", &["-w", "/proc/sysrq-trigger"]), "not root"),
+        "netns" => {
+            let met = runs("unshare", &["--net", "true"]) || runs("unshare", &["-Urn", "true"]);
+            (met, "no network namespaces here (root, or user namespaces)")
+        }
+        "tun" => (
+            std::fs::File::open("/dev/net/tun").is_ok(),
+            "/dev/net/tun cannot be opened",
+        ),
+        "bpf" => {
+            let met =
+                Path::new("/sys/kernel/btf/vmlinux").exists() && runs("clang", &["--version"]);
+            (met, "no BPF here (kernel type information and clang)")
+        }
+        "mptcp" => (
+            Path::new("/proc/sys/net/mptcp/enabled").exists(),
+            "kernel without MPTCP",
+        ),
+        "mpi" => (runs("mpirun", &["--version"]), "Open MPI is not installed"),
+        "iperf3" | "ethtool" | "tc" => (
+            runs(need, &["--version"]) || runs(need, &["-V"]),
+            "not installed",
+        ),
+        _ => (
+            false,
+            "nobody knows how to check for it: see xtask/src/test/needs.rs",
+        ),
+    };
+    (!met).then(|| format!("needs {need}: {lack}"))
+}
+
+/// Every ignored test in the sources with its reason, by the bare name of its function.
+pub fn declared(root: &Path) -> Vec<(String, String)> {
+    let listing = Command::new("git")
+        .current_dir(root)
+        .args([
+            "ls-files",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+            "*.rs",
+        ])
+        .output();
+    let paths = listing.map(|listing| String::from_utf8_lossy(&listing.stdout).into_owned());
+    let mut tests = Vec::new();
+    for path in paths.unwrap_or_default().lines() {
+        if let Ok(text) = std::fs::read_to_string(root.join(path)) {
+            tests.extend(ignored_in(&text));
+        }
+    }
+    tests
+}
+
+fn ignored_in(source: &str) -> Vec<(String, String)> {
+    let mut reason = None;
+    let mut tests = Vec::new();
+    for line in source.lines().map(str::trim) {
+        if let Some(rest) = line.strip_prefix("#[ignore = \"") {
+            reason = Some(rest.trim_end_matches("\"]").to_string());
+            continue;
+        }
+        let Some(rest) = line.strip_prefix("fn ") else {
+            continue;
+        };
+        if let Some(reason) = reason.take() {
+            let name = rest.split('(').next().unwrap_or(rest);
+            tests.push((name.to_string(), reason));
+        }
+    }
+    tests
+}
+
+fn runs(program: &str, args: &[&str]) -> bool {
+    Command::new(program)
+        .args(args)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn needs__list__is_split() {
+        assert_eq!(parse("needs netns, tun"), Some(vec!["netns", "tun"]));
+        assert_eq!(parse("soak: an hour"), None);
+    }
+
+    #[test]
+    fn needs__misspelt__is_lacking() {
+        assert!(lacking("tunn").is_some_and(|lack| lack.contains("needs.rs")));
+    }
+
+    #[test]
+    fn needs__ignored_test__is_found_with_its_reason() {
+        let source =
+            "#[test]\n    #[ignore = \"needs tun\"]\n    fn tap__opens() {\n}\nfn other() {}\n";
+        assert_eq!(
+            ignored_in(source),
+            [("tap__opens".to_string(), "needs tun".to_string())]
+        );
+    }
+}

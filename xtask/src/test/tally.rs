@@ -1,0 +1,128 @@
+//! Counting tests by the lines that libtest prints, and the summary at the end.
+
+use std::fmt;
+
+/// What ran and what did not.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// How many tests passed.
+    pub passed: usize,
+    /// Names of those that failed.
+    pub failed: Vec<String>,
+    /// Names of those that were skipped, with what the machine lacks.
+    pub skipped: Vec<(String, String)>,
+}
+
+impl Tally {
+    /// Counts one test.
+    pub fn record(&mut self, name: &str, passed: bool) {
+        if passed {
+            self.passed += 1;
+        } else {
+            self.failed.push(name.into());
+        }
+    }
+
+    /// Counts one test that did not run.
+    pub fn skip(&mut self, name: &str, reason: &str) {
+        self.skipped.push((name.into(), reason.into()));
+    }
+
+    /// Counts a `test NAME ... ok` line; other lines, and ignored tests, count nothing.
+    pub fn count_line(&mut self, line: &str) {
+        match parse(line) {
+            Some((_, "ok")) => self.passed += 1,
+            Some((name, verdict)) if verdict.starts_with("FAILED") => self.failed.push(name.into()),
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, reason) in &self.skipped {
+            writeln!(out, "skipped: {name}: {reason}")?;
+        }
+        for name in &self.failed {
+            writeln!(out, "FAILED: {name}")?;
+        }
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = self;
+        writeln!(
+            out,
+            "{passed} passed, {} failed, {} skipped",
+            failed.len(),
+            skipped.len()
+        )
+    }
+}
+
+/// Name and reason of each `test NAME ... ignored, REASON` among `lines`.
+pub fn ignored(lines: &[String]) -> Vec<(String, String)> {
+    lines
+        .iter()
+        .filter_map(|line| {
+            let (name, verdict) = parse(line)?;
+            let reason = verdict
+                .strip_prefix("ignored")?
+                .trim_start_matches([',', ' ']);
+            Some((name.into(), reason.into()))
+        })
+        .collect()
+}
+
+/// The name and the verdict of libtest's `test NAME ... VERDICT`.
+fn parse(line: &str) -> Option<(&str, &str)> {
+    let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    Some((name.trim_end_matches(" - should panic"), verdict))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tally__libtest_lines__are_counted() {
+        let mut tally = Tally::default();
+        for line in [
+            "running 4 tests",
+            "test a::b__c ... ok",
+            "test d__e - should panic ... ok",
+            "test f__g ... FAILED",
+            "test h__i ... ignored, needs tun",
+            "test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out",
+        ] {
+            tally.count_line(line);
+        }
+        assert_eq!((tally.passed, tally.failed), (2, vec!["f__g".to_string()]));
+    }
+
+    #[test]
+    fn tally__ignored_tests__keep_their_reason() {
+        let lines = [
+            "test h__i ... ignored, needs tun".to_string(),
+            "test k ... ignored".into(),
+        ];
+        let expected = [
+            ("h__i".to_string(), "needs tun".to_string()),
+            ("k".into(), String::new()),
+        ];
+        assert_eq!(ignored(&lines), expected);
+    }
+
+    #[test]
+    fn tally__summary__closes_with_the_counts() {
+        let mut tally = Tally {
+            passed: 3,
+            ..Tally::default()
+        };
+        tally.skip("x", "no tun");
+        assert_eq!(
+            tally.to_string(),
+            "skipped: x: no tun\n3 passed, 0 failed, 1 skipped\n"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Where `unsafe` may stand, and what a core may not know.
+//!
+//! A core takes time and randomness as arguments: that is what lets one scenario run in virtual time
+//! under a seed and in real time on the kernel.
+
+use super::{File, Finding};
+
+/// The only crate that may say `unsafe`.
+const UNSAFE_CRATE: &str = "crates/sys/";
+
+/// Code that sees no clock, socket, thread, environment or file.
+const CORES: [&str; 2] = ["crates/multilink/src/", "crates/lab/src/model/"];
+
+/// What gives a core away, and what it should have been given instead.
+const FORBIDDEN: [(&str, &str); 11] = [
+    ("Instant::now", "take `now` as an argument"),
+    ("SystemTime", "take `now` as an argument"),
+    ("std::thread", "a core runs on its caller's thread"),
+    (
+        "UdpSocket",
+        "a core returns datagrams, its caller sends them",
+    ),
+    (
+        "TcpStream",
+        "a core returns datagrams, its caller sends them",
+    ),
+    (
+        "TcpListener",
+        "a core returns datagrams, its caller sends them",
+    ),
+    ("std::fs", "take the text as an argument"),
+    ("std::env", "take the setting as an argument"),
+    ("std::process", "a core starts nothing and ends nothing"),
+    ("fastrand::Rng::new", "take the seed as an argument"),
+    ("kumi_sys", "arrows run one way: a core never imports `sys`"),
+];
+
+pub fn check(file: &File, findings: &mut Vec<Finding>) {
+    if !file.is_rust() {
+        return;
+    }
+    let is_core = CORES.iter().any(|core| file.path.starts_with(core));
+    for (number, line) in file.lines() {
+        let code = line.split("//").next().unwrap_or(line);
+        if !file.path.starts_with(UNSAFE_CRATE) && says_unsafe(code) {
+            findings.push(file.finding(number, "`unsafe` stands in crates/sys only"));
+        }
+        let found = FORBIDDEN
+            .iter()
+            .find(|(word, _)| is_core && code.contains(word));
+        if let Some((word, instead)) = found {
+            findings.push(file.finding(number, format!("`{word}` in a core: {instead}")));
+        }
+    }
+    let is_crate_root = file.path.ends_with("src/lib.rs") || file.path.ends_with("src/main.rs");
+    let may_be_unsafe = file.path.starts_with(UNSAFE_CRATE);
+    if is_crate_root && !may_be_unsafe && !file.text.contains("#![forbid(unsafe_code)]") {
+        findings.push(file.finding(1, "a crate other than sys says `#![forbid(unsafe_code)]`"));
+    }
+}
+
+/// The keyword, not the word in a name (`unsafe_code`) or in a text.
+fn says_unsafe(code: &str) -> bool {
+    ["{", "fn ", "impl ", "extern ", "trait "]
+        .iter()
+        .any(|next| code.contains(&format!("unsafe {next}")) && !code.contains('"'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> usize {
+        let mut found = Vec::new();
+        check(&File::new(path, text), &mut found);
+        found.len()
+    }
+
+    #[test]
+    fn cores__unsafe_outside_sys__is_found() {
+        let code = format!("let x = {} {{ y() }};\n", "unsafe");
+        assert_eq!(findings("crates/kumi/src/a.rs", &code), 1);
+        assert_eq!(findings("crates/sys/src/a.rs", &code), 0);
+        assert_eq!(findings("crates/kumi/src/a.rs", &format!("// {code}")), 0);
+    }
+
+    #[test]
+    fn cores__clock_in_a_core__is_found() {
+        let code = "let now = Instant::now();\n";
+        assert_eq!(findings("crates/multilink/src/hold.rs", code), 1);
+        assert_eq!(findings("crates/lab/src/model/queue.rs", code), 1);
+        assert_eq!(findings("crates/lab/src/emulator.rs", code), 0);
+    }
+
+    #[test]
+    fn cores__crate_root_that_does_not_forbid_unsafe__is_found() {
+        assert_eq!(findings("crates/kumi/src/main.rs", "//! X.\n"), 1);
+        assert_eq!(findings("crates/sys/src/lib.rs", "//! X.\n"), 0);
+        assert_eq!(
+            findings("crates/x/src/lib.rs", "//! X.\n#![forbid(unsafe_code)]\n"),
+            0
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! How files are named, how long they are, and what must stand at their head.
+
+use super::{File, Finding};
+
+/// Names that say where code was put and not what it is.
+const NAMELESS: [&str; 9] = [
+    "util", "utils", "common", "helper", "helpers", "manager", "misc", "shared", "stuff",
+];
+
+/// Past this many lines, look for the second concept.
+const LINES_MAX: usize = 600;
+
+/// Longer files that are one concept all the same, each with its reason.
+const LONG: [(&str, &str); 0] = [];
+
+pub fn check(file: &File, findings: &mut Vec<Finding>) {
+    let name = file.path.rsplit('/').next().unwrap_or(&file.path);
+    let stem = name.split('.').next().unwrap_or(name);
+    let is_source = [".rs", ".c", ".h", ".py", ".sh"]
+        .iter()
+        .any(|end| name.ends_with(end));
+    if !is_source {
+        return;
+    }
+    if NAMELESS.contains(&stem)
+        || file
+            .path
+            .split('/')
+            .any(|folder| NAMELESS.contains(&folder))
+    {
+        findings.push(file.finding(
+            1,
+            format!("`{stem}` names no concept; name the file after it"),
+        ));
+    }
+    let length = file.text.lines().count();
+    if length > LINES_MAX && !LONG.iter().any(|(path, _)| *path == file.path) {
+        findings.push(file.finding(
+            LINES_MAX + 1,
+            format!("{length} lines; past {LINES_MAX}, look for the second concept"),
+        ));
+    }
+    check_head(file, name, findings);
+}
+
+fn check_head(file: &File, name: &str, findings: &mut Vec<Finding>) {
+    if file.is_rust() && !file.text.starts_with("//!") {
+        findings.push(file.finding(1, "a Rust file opens with `//!`: what it is, and why"));
+    }
+    let is_bpf = file.path.starts_with("bpf/") && (name.ends_with(".c") || name.ends_with(".h"));
+    if is_bpf
+        && !file
+            .text
+            .contains("SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause")
+    {
+        findings.push(file.finding(1, "a BPF source names its licence (see bpf/LICENSE)"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn findings(path: &str, text: &str) -> usize {
+        let mut found = Vec::new();
+        check(&File::new(path, text), &mut found);
+        found.len()
+    }
+
+    #[test]
+    fn files__nameless_file__is_found() {
+        assert_eq!(findings("crates/x/src/util.rs", "//! X.\n"), 1);
+        assert_eq!(findings("crates/x/src/helpers/a.rs", "//! X.\n"), 1);
+        assert_eq!(findings("crates/x/src/reorder.rs", "//! X.\n"), 0);
+    }
+
+    #[test]
+    fn files__longer_than_the_limit__is_found() {
+        let lines = |count: usize| "//! X.\n".repeat(count);
+        assert_eq!(findings("crates/x/src/a.rs", &lines(LINES_MAX)), 0);
+        assert_eq!(findings("crates/x/src/a.rs", &lines(LINES_MAX + 1)), 1);
+        assert_eq!(findings("Cargo.lock", &lines(LINES_MAX + 1)), 0);
+    }
+
+    #[test]
+    fn files__rust_without_a_head__is_found() {
+        assert_eq!(findings("crates/x/src/a.rs", "fn x() {}\n"), 1);
+    }
+
+    #[test]
+    fn files__bpf_without_a_licence__is_found() {
+        assert_eq!(findings("bpf/x/a.bpf.c", "int x;\n"), 1);
+        let licensed = "// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause\n";
+        assert_eq!(findings("bpf/x/a.bpf.c", licensed), 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! The house style, as far as a program can check it.
+//!
+//! Each rule looks at one file and names line and remedy; what a rule cannot know (is this comment
+//! a sentence that says why?) is left to readers. An exception is listed beside the rule it is from.
+
+mod cores;
+mod files;
+mod records;
+mod text;
+
+use std::fmt;
+use std::path::Path;
+use std::process::{Command, ExitCode};
+
+/// One file under version control, or about to be.
+pub struct File {
+    /// Path from the workspace root, with forward slashes.
+    pub path: String,
+    /// The text; files that are not UTF-8 are not read.
+    pub text: String,
+}
+
+impl File {
+    fn is_rust(&self) -> bool {
+        self.path.ends_with(".rs")
+    }
+
+    /// The file's lines, numbered from 1.
+    fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+        self.text
+            .lines()
+            .enumerate()
+            .map(|(index, line)| (index + 1, line))
+    }
+
+    /// A finding in this file.
+    fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
+        Finding {
+            path: self.path.clone(),
+            line,
+            message: message.into(),
+        }
+    }
+
+    #[cfg(test)]
+    fn new(path: &str, text: &str) -> Self {
+        Self {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+}
+
+/// A place that breaks a rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    path: String,
+    line: usize,
+    message: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}:{}: {}", self.path, self.line, self.message)
+    }
+}
+
+/// Checks every file of the tree; fails if there is a finding.
+pub fn run(root: &Path) -> ExitCode {
+    let files = match read_tree(root) {
+        Ok(files) => files,
+        Err(error) => {
+            eprintln!("tidy: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let findings = check(&files);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    println!("tidy: {} files, {} findings", files.len(), findings.len());
+    if findings.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn check(files: &[File]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for file in files {
+        files::check(file, &mut findings);
+        text::check(file, &mut findings);
+        cores::check(file, &mut findings);
+    }
+    records::check(files, &mut findings);
+    findings
+}
+
+/// Files git knows or would add: what is ignored is nobody's style.
+fn read_tree(root: &Path) -> Result<Vec<File>, String> {
+    let listing = Command::new("git")
+        .current_dir(root)
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .output()
+        .map_err(|error| format!("cannot run git: {error}"))?;
+    if !listing.status.success() {
+        return Err(String::from_utf8_lossy(&listing.stderr).into_owned());
+    }
+    let paths = String::from_utf8_lossy(&listing.stdout).into_owned();
+    Ok(paths
+        .lines()
+        .filter_map(|path| {
+            let text = std::fs::read_to_string(root.join(path)).ok()?;
+            Some(File {
+                path: path.into(),
+                text,
+            })
+        })
+        .collect())
+}
