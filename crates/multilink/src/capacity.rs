@@ -8,6 +8,8 @@
 
 /// Shortest busy stretch that makes a sample.
 const SAMPLE_NS: u64 = 4_000_000;
+/// Shortest busy stretch that makes the first sample: a rough rate now beats a claim.
+const FIRST_SAMPLE_NS: u64 = 1_000_000;
 /// Fewest bytes that make a sample: sixteen full frames, so that one frame more or less is 6 %.
 const SAMPLE_BYTES: u64 = 24_000;
 
@@ -72,7 +74,12 @@ impl Capacity {
             now_ns.saturating_sub(since_ns),
             left.saturating_sub(left_before),
         );
-        if elapsed_ns < SAMPLE_NS || bytes < SAMPLE_BYTES {
+        let least_ns = if self.measured {
+            SAMPLE_NS
+        } else {
+            FIRST_SAMPLE_NS
+        };
+        if elapsed_ns < least_ns || bytes < SAMPLE_BYTES {
             return;
         }
         let sample = bytes as f64 * 8e9 / elapsed_ns as f64;

@@ -11,6 +11,8 @@ pub const LEDGER_MAX: usize = 1 << 16;
 pub struct Sent {
     /// When it was given to the link.
     pub at_ns: u64,
+    /// When it was expected to leave the host: after what waited before it.
+    pub leaves_ns: u64,
     /// Its bytes, as counted for rates.
     pub bytes: u32,
     /// Whether the receiver reports on it (a report itself is not reported on).
@@ -45,10 +47,10 @@ impl Ledger {
         self.base + self.sent.len() as u64
     }
 
-    /// When `seq` was sent, if that is still open.
-    pub fn sent_at_ns(&self, seq: u64) -> Option<u64> {
+    /// Datagram `seq`, if it is still open.
+    pub fn get(&self, seq: u64) -> Option<&Sent> {
         let at = usize::try_from(seq.checked_sub(self.base)?).ok()?;
-        self.sent.get(at).map(|sent| sent.at_ns)
+        self.sent.get(at)
     }
 
     /// Closes all entries up to `highest`: each was received unless it is in one of `lost`.
@@ -95,12 +97,14 @@ impl Ledger {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one run, or one stretch, is what is meant
 mod tests {
     use super::*;
 
     fn sent(at_ns: u64, eliciting: bool) -> Sent {
         Sent {
             at_ns,
+            leaves_ns: at_ns,
             bytes: 100,
             eliciting,
             unit: None,
@@ -122,10 +126,8 @@ mod tests {
             .collect();
         assert_eq!((fates.len(), lost), (7, vec![2, 3]));
         assert_eq!(ledger.oldest_open().unwrap().at_ns, 7);
-        assert_eq!(
-            (ledger.sent_at_ns(9), ledger.sent_at_ns(3)),
-            (Some(9), None)
-        );
+        assert_eq!(ledger.get(9).map(|sent| sent.at_ns), Some(9));
+        assert!(ledger.get(3).is_none());
     }
 
     #[test]

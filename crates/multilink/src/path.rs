@@ -16,20 +16,24 @@ const LOSS_WINDOW_PACKETS: u64 = 64;
 #[derive(Debug, Clone, Default)]
 pub struct Rtt {
     smoothed_ns: u64,
-    latest_ns: u64,
+    network_latest_ns: u64,
     min_ns: u64,
     min_at_ns: u64,
 }
 
 impl Rtt {
-    /// Takes a sample.
-    pub fn sample(&mut self, now_ns: u64, rtt_ns: u64) {
-        self.latest_ns = rtt_ns;
+    /// Takes a sample of the whole round trip, from the moment of queueing.
+    pub fn sample(&mut self, rtt_ns: u64) {
         self.smoothed_ns = if self.smoothed_ns == 0 {
             rtt_ns
         } else {
             self.smoothed_ns - self.smoothed_ns / 8 + rtt_ns / 8
         };
+    }
+
+    /// Takes a sample of the network's part: from when the datagram was expected to leave.
+    pub fn sample_network(&mut self, now_ns: u64, rtt_ns: u64) {
+        self.network_latest_ns = rtt_ns;
         let is_stale = now_ns.saturating_sub(self.min_at_ns) > RTT_MIN_WINDOW_NS;
         if self.min_ns == 0 || rtt_ns <= self.min_ns || is_stale {
             self.min_ns = rtt_ns;
@@ -42,12 +46,12 @@ impl Rtt {
         self.smoothed_ns
     }
 
-    /// The last sample.
-    pub fn latest_ns(&self) -> u64 {
-        self.latest_ns
+    /// The last sample without the wait in this host.
+    pub fn network_latest_ns(&self) -> u64 {
+        self.network_latest_ns
     }
 
-    /// The least of the last ten seconds: without queues.
+    /// The least of the last ten seconds, without the wait in this host.
     pub fn min_ns(&self) -> u64 {
         self.min_ns
     }

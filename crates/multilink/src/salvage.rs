@@ -151,6 +151,7 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init)] // one run, or one stretch, is what is meant
 mod tests {
     use super::*;
 

@@ -12,6 +12,13 @@ pub const OVERHEAD_BYTES: usize = 62;
 /// Long enough to bridge a late wake-up of this process, short enough not to be felt.
 pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 
+/// What may wait on a link whose rate nobody has measured yet: a megabit NIC that claims ten
+/// gigabits must not be given a fifth of a second of data to find that out.
+const BACKLOG_UNMEASURED_BYTES: f64 = 128_000.0;
+
+/// How soon to look again at a link of unknown rate that is full.
+const UNMEASURED_LOOK_NS: f64 = 200_000.0;
+
 /// What the endpoint is told of a link when it is added.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
@@ -88,6 +95,19 @@ impl LocalLink {
     /// How long what waits will take.
     pub fn backlog_ns(&self, now_ns: u64) -> f64 {
         self.backlog_bytes(now_ns) / self.capacity.bytes_per_ns()
+    }
+
+    /// How long until the link takes more; 0 if it does now.
+    pub fn full_for_ns(&self, now_ns: u64) -> f64 {
+        let limit_ns = BACKLOG_MAX_NS as f64;
+        let waiting_ns = self.backlog_ns(now_ns);
+        if waiting_ns > limit_ns {
+            waiting_ns - limit_ns / 2.0
+        } else if !self.capacity.is_measured() && self.backlog_bytes > BACKLOG_UNMEASURED_BYTES {
+            UNMEASURED_LOOK_NS
+        } else {
+            0.0
+        }
     }
 
     /// Whether a look at the kernel's queue would tell anything.

@@ -232,12 +232,11 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let backlogs = self.links.iter().flatten().filter(|link| link.has_carrier);
-        let least_ns = backlogs
-            .map(|link| link.backlog_ns(now_ns))
+        let links = self.links.iter().flatten().filter(|link| link.has_carrier);
+        let least_ns = links
+            .map(|link| link.full_for_ns(now_ns))
             .min_by(f64::total_cmp)?;
-        let limit_ns = BACKLOG_MAX_NS as f64;
-        (least_ns > limit_ns).then(|| now_ns + (least_ns - limit_ns / 2.0) as u64)
+        (least_ns > 0.0).then(|| now_ns + least_ns as u64)
     }
 
     /// What the links that have been measured can carry together, in bits per second, and the mean

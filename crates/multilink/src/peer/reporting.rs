@@ -107,10 +107,12 @@ impl Peer {
         if highest >= next {
             return; // acknowledges what was never sent
         }
-        if let Some(sent_at_ns) = path.ledger.sent_at_ns(highest) {
+        if let Some(sent) = path.ledger.get(highest) {
             let held_ns = u64::from(link.held_us) * 1000;
             path.rtt
-                .sample(now_ns, now_ns.saturating_sub(sent_at_ns + held_ns).max(1));
+                .sample(now_ns.saturating_sub(sent.at_ns + held_ns).max(1));
+            let network_ns = now_ns.saturating_sub(sent.leaves_ns + held_ns).max(1);
+            path.rtt.sample_network(now_ns, network_ns);
         }
         let lost: Vec<Lost> = report
             .missing
@@ -121,7 +123,7 @@ impl Peer {
                 first..first + u64::from(run.count)
             })
             .collect();
-        let is_congested = path.rtt.latest_ns() > path.rtt.min_ns() + CONGESTED_NS;
+        let is_congested = path.rtt.network_latest_ns() > path.rtt.min_ns() + CONGESTED_NS;
         let (mut delivered_bytes, mut progressed, mut share) = (0u32, false, None);
         let (mut settled, mut repairs) = (Vec::new(), Vec::new());
         let Path {

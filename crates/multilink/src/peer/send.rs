@@ -18,6 +18,9 @@ use crate::wire::{
 const REPAIR_SHARE: f64 = 0.125;
 /// The burst: what a gigabit link has open when it dies, over the longest time to notice.
 const REPAIR_BURST_BYTES: f64 = 4_000_000.0;
+/// Differences between the delays of paths that are not believed: coalescing and scheduling make
+/// as much.
+const DELAY_NOISE_NS: u64 = 150_000;
 /// How much a path's share falls with its loss: at 1 % lost by 4 %.
 const LOSS_AVERSION: f64 = 4.0;
 
@@ -110,26 +113,61 @@ impl Peer {
             &[State::New],
             &[State::Quarantined],
         ] {
-            let mut count = 0;
-            for (number, (path, link)) in self.paths.iter().zip(links).enumerate() {
-                let Some(link) = link else { continue };
-                let is_open = path.to.is_some() && link.has_carrier;
-                if !is_open || !accept.contains(&path.liveness.state()) {
-                    continue;
+            for takes_full in [false, true] {
+                let count = self.vessels_in(accept, takes_full, now_ns, links, vessels);
+                if count > 0 {
+                    return count;
                 }
-                let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
-                vessels[count] = Vessel {
-                    link: number as u8,
-                    ready_ns: link.backlog_ns(now_ns) + path.rtt.min_ns() as f64 / 2.0,
-                    rate: link.capacity.bytes_per_ns() * keeps,
-                };
-                count += 1;
-            }
-            if count > 0 {
-                return count;
             }
         }
         0
+    }
+
+    fn vessels_in(
+        &self,
+        accept: &[State],
+        takes_full: bool,
+        now_ns: u64,
+        links: &Links,
+        vessels: &mut [Vessel; LINKS_MAX],
+    ) -> usize {
+        let open = self
+            .paths
+            .iter()
+            .zip(links)
+            .enumerate()
+            .filter_map(|(number, (path, link))| {
+                let link = link
+                    .as_ref()
+                    .filter(|link| link.has_carrier && path.to.is_some())?;
+                accept
+                    .contains(&path.liveness.state())
+                    .then_some((number, path, link))
+            });
+        let mut count = 0;
+        let mut nearest_ns = u64::MAX;
+        for (number, path, link) in open {
+            if !takes_full && link.full_for_ns(now_ns) > 0.0 {
+                continue;
+            }
+            let delay_ns = path.rtt.min_ns() / 2;
+            nearest_ns = nearest_ns.min(delay_ns);
+            let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
+            vessels[count] = Vessel {
+                link: number as u8,
+                ready_ns: link.backlog_ns(now_ns) + delay_ns as f64,
+                rate: link.capacity.bytes_per_ns() * keeps,
+            };
+            count += 1;
+        }
+        // Only differences of delay matter, and small ones are noise of measurement.
+        let known = nearest_ns.saturating_add(DELAY_NOISE_NS) as f64;
+        for vessel in &mut vessels[..count] {
+            let link = usize::from(vessel.link);
+            let delay_ns = (self.paths[link].rtt.min_ns() / 2) as f64;
+            vessel.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
+        }
+        count
     }
 
     /// Seals one unit and queues it on `link`.
@@ -163,6 +201,7 @@ impl Peer {
         header.emit(&mut head);
         let payload = &frame.as_slice()[cut.range(unit.index)];
         let bytes = DATA_HEADER_BYTES + payload.len() + session.seal.tag_bytes();
+        let leaves_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
         local.queue.push(to, bytes, |out| {
             session.seal(link, link_seq, &head, payload, out)
         });
@@ -173,6 +212,7 @@ impl Peer {
         path.eliciting_at_ns = shared.now_ns;
         path.ledger.record(Sent {
             at_ns: shared.now_ns,
+            leaves_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting: true,
             unit: Some(unit),
@@ -202,6 +242,7 @@ impl Peer {
         let mut head = [0; CONTROL_HEADER_BYTES];
         header.emit(&mut head);
         let bytes = CONTROL_HEADER_BYTES + body.len() + session.seal.tag_bytes();
+        let leaves_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
         local.queue.push(to, bytes, |out| {
             session.seal(link, link_seq, &head, body, out)
         });
@@ -211,6 +252,7 @@ impl Peer {
         let eliciting = kind == ControlKind::Ping;
         path.ledger.record(Sent {
             at_ns: shared.now_ns,
+            leaves_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting,
             unit: None,
