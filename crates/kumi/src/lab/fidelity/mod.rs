@@ -82,13 +82,17 @@ fn cable(keys: &str) -> anyhow::Result<Topology> {
 }
 
 /// `senders` hosts and, last, a receiver on one switch; the receiver's link has `receiver_keys`.
+/// The ports towards the senders are deep: nothing fills them, so no lateness of the emulator
+/// could empty them.
 fn funnel(senders: usize, switch_keys: &str, receiver_keys: &str) -> anyhow::Result<Topology> {
     let mut text = format!("name = \"fidelity\"\n[[switch]]\nname = \"s1\"\n{switch_keys}\n");
     for host in 1..=senders + 1 {
         text += &format!("[[host]]\nname = \"h{host}\"\n");
     }
     for host in 1..=senders {
-        text += &format!("[[link]]\nbetween = [\"h{host}:eth1\", \"s1\"]\nrate = \"1Gbit\"\n");
+        text += &format!(
+            "[[link]]\nbetween = [\"h{host}:eth1\", \"s1\"]\nrate = \"1Gbit\"\nport_queue = \"4MiB\"\n"
+        );
     }
     text += &format!(
         "[[link]]\nbetween = [\"h{}:eth1\", \"s1\"]\n{receiver_keys}\n",
