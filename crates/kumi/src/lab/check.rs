@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Arguments of `kumi lab check`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Half a minute instead of three: one rate, one delay, one round.
+    /// Under a minute instead of two and a half: one rate, one delay, one round.
     #[arg(long)]
     quick: bool,
     /// Prints the outcome as JSON.

@@ -85,7 +85,7 @@ impl Client {
             Ok(Answer::Error(sentence)) => Ok(Err(sentence)),
             Err(error) => Err(ClusterError::Io {
                 doing,
-                source: error.into(),
+                reason: error.into(),
             }),
         }
     }

@@ -83,20 +83,20 @@ pub enum ClusterError {
         mend: String,
     },
     /// A file, a socket or a process failed.
-    #[error("{doing}: {source}")]
+    #[error("{doing}: {reason}")]
     Io {
         /// What was being done.
         doing: String,
-        /// Why it failed.
-        source: std::io::Error,
+        /// Why it failed. Not named `source`: whoever prints the chain would print it twice.
+        reason: std::io::Error,
     },
     /// No directory for the lab's files.
-    #[error("{path} cannot be made: {source}; run it as root, or set XDG_RUNTIME_DIR to a directory of yours", path = path.display())]
+    #[error("{path} cannot be made: {reason}; run it as root, or set XDG_RUNTIME_DIR to a directory of yours", path = path.display())]
     NoRunDir {
         /// The directory.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
 }
 
@@ -104,6 +104,6 @@ impl ClusterError {
     /// Wraps an I/O error with what was being done.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
-        move |source| Self::Io { doing, source }
+        move |reason| Self::Io { doing, reason }
     }
 }

@@ -21,7 +21,7 @@ const END_MAX: Duration = Duration::from_secs(3);
 ///
 /// A fresh sysfs shows the host's own `/sys/class/net`; the outer bpffs and cgroup trees are put
 /// back into it. Inside a user namespace the kernel may refuse the fresh sysfs (it checks that
-/// nothing gets revealed); then the outer one stays and the holder says so.
+/// nothing gets revealed); then the outer one stays, and what needs it is refused later.
 const SCRIPT: &str = r#"
 set -u
 hostname "$1" || exit 1
@@ -29,9 +29,6 @@ keep=$(mktemp -d) && mkdir "$keep/bpf" "$keep/cgroup"
 for t in bpf cgroup; do mount --rbind "/sys/fs/$t" "$keep/$t" 2>/dev/null || :; done
 if mount -t sysfs sysfs /sys 2>/dev/null; then
   for t in bpf cgroup; do mount --rbind "$keep/$t" "/sys/fs/$t" 2>/dev/null || :; done
-  state=ready
-else
-  state=nosysfs
 fi
 umount -R "$keep/bpf" 2>/dev/null; umount -R "$keep/cgroup" 2>/dev/null
 rmdir "$keep/bpf" "$keep/cgroup" "$keep" 2>/dev/null
@@ -39,7 +36,7 @@ if [ -n "$2" ]; then
   for f in hosts hostname; do [ -e "/etc/$f" ] && { mount --bind "$2/$f" "/etc/$f" || exit 1; }; done
 fi
 ip link set lo up || exit 1
-echo "$state"
+echo ready
 exec >/dev/null 2>&1
 read -r _
 here=$(readlink /proc/self/ns/net)
@@ -55,8 +52,6 @@ pub struct Holder {
     name: String,
     child: Child,
     namespaces: Namespaces,
-    /// Whether `/sys` shows this host's devices.
-    pub has_own_sysfs: bool,
 }
 
 impl Holder {
@@ -81,7 +76,7 @@ impl Holder {
             },
             _ => ClusterError::Io {
                 doing: format!("starting host {name}"),
-                source,
+                reason: source,
             },
         })?;
         let mut line = String::new();
@@ -105,7 +100,6 @@ impl Holder {
             name: name.to_owned(),
             child,
             namespaces,
-            has_own_sysfs: line.trim() == "ready",
         })
     }
 

@@ -239,7 +239,7 @@ impl Cluster {
         let text =
             serde_json::to_string_pretty(&self.roster()).map_err(|error| ClusterError::Io {
                 doing: "writing the roster".into(),
-                source: error.into(),
+                reason: error.into(),
             })?;
         self.run_dir.write("roster.json", &text).map(drop)
     }

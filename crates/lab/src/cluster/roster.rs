@@ -71,7 +71,7 @@ impl Roster {
         let text = std::fs::read_to_string(path).map_err(ClusterError::io(doing.clone()))?;
         serde_json::from_str(&text).map_err(|error| ClusterError::Io {
             doing,
-            source: error.into(),
+            reason: error.into(),
         })
     }
 

@@ -40,7 +40,7 @@ pub fn root() -> Result<PathBuf, ClusterError> {
     let path = base.join("kumi/lab");
     fs::create_dir_all(&path).map_err(|source| ClusterError::NoRunDir {
         path: path.clone(),
-        source,
+        reason: source,
     })?;
     Ok(path)
 }

@@ -37,7 +37,7 @@ impl Signals {
     pub fn block() -> Result<Self, ClusterError> {
         let failed = |error: nix::Error| ClusterError::Io {
             doing: "blocking signals".to_owned(),
-            source: error.into(),
+            reason: error.into(),
         };
         let mut set = SigSet::empty();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
@@ -84,7 +84,7 @@ pub fn serve(
             Err(error) => {
                 return Err(ClusterError::Io {
                     doing: doing(),
-                    source: error.into(),
+                    reason: error.into(),
                 });
             }
         }

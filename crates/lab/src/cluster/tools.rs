@@ -32,7 +32,7 @@ fn run(
         },
         _ => ClusterError::Io {
             doing: format!("running {program} in {place}"),
-            source,
+            reason: source,
         },
     };
     let mut child = command
@@ -50,10 +50,14 @@ fn run(
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // `Command failed -:3`: name the line of the batch, not its number.
-    let line = message
-        .rsplit_once("-:")
-        .and_then(|(_, number)| number.trim().parse::<usize>().ok())
+    // `Command failed -:3` and `sh: 3: …`: name the line of the batch, not its number.
+    let of_batch = message.rsplit_once("-:").map(|(_, number)| number.trim());
+    let of_script = message
+        .strip_prefix("sh: ")
+        .and_then(|rest| Some(rest.split_once(':')?.0));
+    let line = of_batch
+        .or(of_script)
+        .and_then(|number| number.parse::<usize>().ok())
         .and_then(|number| input.lines().nth(number.saturating_sub(1)));
     Err(ClusterError::Refused {
         place: place.to_owned(),

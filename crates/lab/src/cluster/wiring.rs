@@ -61,7 +61,7 @@ fn host_settings(topology: &Topology) -> Vec<String> {
 }
 
 /// Lines that make the host's end of a veth behave as the NIC does.
-fn nic_settings(holder: &Holder, at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
+fn nic_settings(at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
     let nic = at.nic;
     let device = &nic.device;
     // The wire carries MTU-sized frames: super-frames are cut after the queue, as a NIC does.
@@ -73,17 +73,17 @@ fn nic_settings(holder: &Holder, at: &NicAt<'_>, finished_checksums: bool) -> Ve
     if nic.rx_coalesce > Delay::ZERO {
         // NAPI (which `gro on` switches on for a veth) polls again only when the timer has run,
         // which is what a NIC's interrupt moderation comes to.
-        if holder.has_own_sysfs {
-            let ns = nic.rx_coalesce.ns();
-            lines.push(format!(
-                "echo 1 > /sys/class/net/{device}/napi_defer_hard_irqs"
-            ));
-            lines.push(format!(
-                "echo {ns} > /sys/class/net/{device}/gro_flush_timeout"
-            ));
-        } else {
-            lines.push(format!("echo 'rx_coalesce on {device} needs a /sys of its own, which a user namespace may not mount; run as root or remove rx_coalesce' >&2; exit 1"));
-        }
+        let ns = nic.rx_coalesce.ns();
+        let refused = format!(
+            "{{ echo 'only root may set rx_coalesce, on {device}; run as root or remove it' >&2; exit 1; }}"
+        );
+        let class = format!("/sys/class/net/{device}");
+        lines.push(format!(
+            "( echo 1 > {class}/napi_defer_hard_irqs ) 2>/dev/null || {refused}"
+        ));
+        lines.push(format!(
+            "( echo {ns} > {class}/gro_flush_timeout ) 2>/dev/null || {refused}"
+        ));
     }
     lines
 }
@@ -156,7 +156,7 @@ pub fn wire(
                 ));
             }
             tc.extend(shaper::nic_lines(device, link.rate, link.mtu, at.nic.queue));
-            offloads.extend(nic_settings(host, &at, finished_checksums));
+            offloads.extend(nic_settings(&at, finished_checksums));
         }
         tools::script(host, &offloads)?;
         tools::batch(host, "tc", &tc)?;

@@ -1,60 +1,93 @@
 //! TCP must not be able to tell the emulator from veth and qdisc: small queues, local drops and
 //! round trips under load are the host's own affair, on its own side of the wire.
 
+use super::traffic::FULL_PAYLOAD_BYTES;
 use super::{Run, cable};
 use anyhow::Context;
 use kumi_lab::Cluster;
 use kumi_lab::topology::FabricChoice;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde_json::{Value, json};
+use std::net::UdpSocket;
 use std::process::Stdio;
 use std::time::Duration;
 
 /// Length of one transfer, in seconds.
 const TRANSFER_S: u32 = 4;
 
-/// The host's link: slow enough for two cores, with a queue that [`STREAMS`] overflow. Thirty full
-/// frames take 3.7 ms, so that the emulator's own tens of microseconds are within what is allowed.
-const LINK: &str = "rate = \"100Mbit\"\nnic_queue = 30\ngso_max_segs = 1";
+/// The host's link for a transfer: with a queue that TCP's small queues never fill.
+const LINK: &str = "rate = \"100Mbit\"\nnic_queue = 1000";
 
-/// Streams at once: TCP's small queues alone would keep fewer from ever filling the NIC's.
-const STREAMS: &str = "8";
+/// The host's link for an overrun.
+const SHALLOW: &str = "rate = \"100Mbit\"\nnic_queue = 30";
+
+/// Datagrams thrown at the shallow queue; nearly all of them are dropped.
+const OVERRUN_FRAMES: u32 = 5_000;
 
 /// What a transfer showed.
 #[derive(Debug, Clone, Copy, Default)]
 struct Transfer {
     goodput_bps: f64,
     rtt_us: f64,
-    local_drops: f64,
 }
 
-/// Ratios, emulator over kernel, of the medians of `rounds` interleaved transfers.
+/// Ratios, emulator over kernel, of the medians of `rounds` interleaved transfers, and of the local
+/// drops of one overrun.
 pub fn compare(run: &mut Run, rounds: usize) -> anyhow::Result<Vec<(&'static str, f64)>> {
+    let fabrics = [FabricChoice::Kernel, FabricChoice::Emulator];
     let mut found: [Vec<Transfer>; 2] = Default::default();
+    let mut drops = [0.0; 2];
     for _ in 0..rounds {
-        for (index, fabric) in [FabricChoice::Kernel, FabricChoice::Emulator]
-            .into_iter()
-            .enumerate()
-        {
+        for (index, fabric) in fabrics.into_iter().enumerate() {
             let cluster = run.up(&cable(LINK)?, fabric)?;
             let transfer = transfer(&cluster)?;
             run.watch("tcp", &cluster);
             run.row(json!({"figure": "tcp", "fabric": super::name_of(fabric),
-                "goodput_bps": transfer.goodput_bps, "rtt_us": transfer.rtt_us,
-                "local_drops": transfer.local_drops}));
+                "goodput_bps": transfer.goodput_bps, "rtt_us": transfer.rtt_us}));
             found[index].push(transfer);
         }
     }
+    for (index, fabric) in fabrics.into_iter().enumerate() {
+        drops[index] = overrun(&run.up(&cable(SHALLOW)?, fabric)?)?;
+        run.row(
+            json!({"figure": "overrun", "fabric": super::name_of(fabric),
+            "sent": OVERRUN_FRAMES, "local_drops": drops[index]}),
+        );
+    }
     let ratio =
         |figure: fn(&Transfer) -> f64| median(&found[1], figure) / median(&found[0], figure);
-    let mut ratios = vec![
+    Ok(vec![
         ("goodput", ratio(|t| t.goodput_bps)),
         ("rtt", ratio(|t| t.rtt_us)),
-    ];
-    // Small queues may well avoid every drop, on both; then there is nothing to divide.
-    if median(&found[0], |t| t.local_drops) > 20.0 {
-        ratios.push(("local_drops", ratio(|t| t.local_drops)));
-    }
-    Ok(ratios)
+        ("local_drops", drops[1] / drops[0]),
+    ])
+}
+
+/// Sends faster than the NIC does, from a socket that does not mind; the NIC's queue drops.
+fn overrun(cluster: &Cluster) -> anyhow::Result<f64> {
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(|| -> anyhow::Result<()> {
+            cluster.enter_thread("h1")?;
+            let socket = UdpSocket::bind("0.0.0.0:0")?;
+            setsockopt(&socket, sockopt::SndBufForce, &(32 << 20))?;
+            socket.connect("10.1.0.2:9")?;
+            // The first resolves the address; that nobody listens comes back as an error later.
+            let _ = socket.send(&[0; 16]);
+            std::thread::sleep(Duration::from_millis(50));
+            for _ in 0..OVERRUN_FRAMES {
+                let _ = socket.send(&[0; FULL_PAYLOAD_BYTES]);
+            }
+            Ok(())
+        });
+        sender
+            .join()
+            .map_err(|_| anyhow::anyhow!("the sender panicked"))?
+    })?;
+    let queue = cluster
+        .command("h1", "tc")?
+        .args(["-s", "qdisc", "show", "dev", "eth1"])
+        .output()?;
+    Ok(dropped(&String::from_utf8_lossy(&queue.stdout)))
 }
 
 fn median(transfers: &[Transfer], figure: fn(&Transfer) -> f64) -> f64 {
@@ -63,7 +96,7 @@ fn median(transfers: &[Transfer], figure: fn(&Transfer) -> f64) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// CUBIC streams from h1 to h2.
+/// One CUBIC stream from h1 to h2.
 fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
     let mut server = cluster
         .command("h2", "iperf3")?
@@ -82,8 +115,6 @@ fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
             "-J",
             "-O",
             "1",
-            "-P",
-            STREAMS,
             "-t",
             &TRANSFER_S.to_string(),
         ])
@@ -99,26 +130,10 @@ fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
             .and_then(Value::as_f64)
             .unwrap_or(f64::NAN)
     };
-    let queue = cluster
-        .command("h1", "tc")?
-        .args(["-s", "qdisc", "show", "dev", "eth1"])
-        .output()?;
     Ok(Transfer {
         goodput_bps: figure("/end/sum_received/bits_per_second"),
-        rtt_us: mean_rtt_us(&report),
-        local_drops: dropped(&String::from_utf8_lossy(&queue.stdout)),
+        rtt_us: figure("/end/streams/0/sender/mean_rtt"),
     })
-}
-
-/// The mean of the streams' mean round trips, in microseconds.
-fn mean_rtt_us(report: &Value) -> f64 {
-    let streams = report.pointer("/end/streams").and_then(Value::as_array);
-    let rtts: Vec<f64> = streams
-        .into_iter()
-        .flatten()
-        .filter_map(|stream| stream.pointer("/sender/mean_rtt")?.as_f64())
-        .collect();
-    rtts.iter().sum::<f64>() / rtts.len() as f64
 }
 
 /// The root qdisc's drops in the output of `tc -s qdisc`.
