@@ -23,6 +23,8 @@ struct Cli {
 enum Command {
     /// One virtual Ethernet device braided from several physical links.
     Link(link::Args),
+    /// Runs the devices of a configuration file, as a service.
+    Up(link::service::Args),
     /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
@@ -51,6 +53,7 @@ pub struct BadInput(pub String);
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Link(args) => link::run(args),
+        Command::Up(args) => link::service::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

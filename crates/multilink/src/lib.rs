@@ -11,6 +11,7 @@ mod ledger;
 pub mod liveness;
 mod path;
 mod peer;
+pub mod pressure;
 pub mod reorder;
 mod replay;
 mod retain;

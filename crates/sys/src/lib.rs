@@ -1,10 +1,12 @@
 //! Every ioctl, memory map, netlink message and raw socket of Kumihimo.
 //!
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
+
 pub mod netlink;
 pub mod netns;
 pub mod packet;
 pub mod punctual;
+pub mod qdisc;
 pub mod speed;
 pub mod tap;
 pub mod udp;

@@ -81,7 +81,7 @@ impl AsFd for LinkMonitor {
     }
 }
 
-fn route_socket(groups: u32) -> io::Result<OwnedFd> {
+pub(crate) fn route_socket(groups: u32) -> io::Result<OwnedFd> {
     let fd = socket(
         AddressFamily::Netlink,
         SockType::Raw,

@@ -1,8 +1,11 @@
 //! `kumi lab`: a cluster in a box.
 
+mod check;
 mod exec;
+pub mod fidelity;
 mod link;
 mod list;
+mod meter;
 mod up;
 
 use crate::BadInput;
@@ -31,6 +34,12 @@ enum Verb {
     Shell(exec::ShellArgs),
     /// Changes a link while it runs.
     Link(link::Args),
+    /// Prints bytes per 1 ms bin, port and direction, as they come.
+    Meter(meter::MeterArgs),
+    /// Says whether what ran since the last such question may be believed.
+    Validity(meter::ValidityArgs),
+    /// Checks the lab itself: rates, delays, queues, and its agreement with the simulation.
+    Check(check::Args),
     /// Starts a program in a host as rsh would; for mpirun's `plm_rsh_agent`.
     #[command(hide = true)]
     Rsh(exec::RshArgs),
@@ -48,6 +57,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Exec(args) => exec::exec(args),
         Verb::Shell(args) => exec::shell(args),
         Verb::Link(args) => link::run(args),
+        Verb::Meter(args) => meter::meter(args),
+        Verb::Validity(args) => meter::validity(args),
+        Verb::Check(args) => check::run(args),
         Verb::Rsh(args) => exec::rsh(args),
         Verb::Supervise(args) => up::supervise(args),
     }

@@ -3,7 +3,9 @@
 mod config;
 mod device;
 mod key;
+mod metrics;
 mod run_dir;
+pub mod service;
 mod show;
 mod up;
 
@@ -62,6 +64,8 @@ enum Verb {
         /// Name of the device.
         device: String,
     },
+    /// Prints the counters of all devices as OpenMetrics text.
+    Metrics,
     /// Makes a cluster key file.
     Keygen {
         /// The file.
@@ -113,6 +117,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             )?;
         }
         Verb::Events { device } => events(&device)?,
+        Verb::Metrics => return metrics::run(),
         Verb::Keygen { file } => {
             key::generate(&file)?;
             println!(

@@ -113,6 +113,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         );
     }
     if args.foreground {
+        super::service::end_on_signals(vec![config.name.clone()])?;
         device::run(config)?;
         return Ok(ExitCode::SUCCESS);
     }

@@ -78,12 +78,7 @@ impl Client {
     /// The connection broke.
     pub fn ask(&mut self, request: &Request) -> Result<Result<Value, String>, ClusterError> {
         let doing = format!("asking lab `{}`", self.name);
-        let mut line = serde_json::to_string(request).unwrap_or_default();
-        line.push('\n');
-        self.stream
-            .get_mut()
-            .write_all(line.as_bytes())
-            .map_err(ClusterError::io(doing.clone()))?;
+        self.tell(request)?;
         let text = self.next_line()?.unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(Answer::Ok(value)) => Ok(Ok(value)),
@@ -93,6 +88,19 @@ impl Client {
                 source: error.into(),
             }),
         }
+    }
+
+    /// Sends `request`; what comes back is for [`Client::next_line`].
+    ///
+    /// # Errors
+    /// The connection broke.
+    pub fn tell(&mut self, request: &Request) -> Result<(), ClusterError> {
+        let mut line = serde_json::to_string(request).unwrap_or_default();
+        line.push('\n');
+        self.stream
+            .get_mut()
+            .write_all(line.as_bytes())
+            .map_err(ClusterError::io(format!("asking lab `{}`", self.name)))
     }
 
     /// The next line the supervisor sends; `None` when it has ended.

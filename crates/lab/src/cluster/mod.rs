@@ -32,7 +32,7 @@ pub use roster::{HostEntry, Roster, SCHEMA};
 pub use run_dir::living;
 pub use validity::Validity;
 
-use crate::emulator::Emulator;
+use crate::emulator::{Emulator, Report};
 use crate::topology::address::{self, NicAddress};
 use crate::topology::{End, FabricChoice, LinkChange, Rate, Topology};
 use holder::Holder;
@@ -291,20 +291,38 @@ impl Cluster {
     /// # Errors
     /// Names the hosts there are.
     pub fn command(&self, host: &str, program: &str) -> Result<Command, ClusterError> {
-        let index = self
-            .topology
+        Ok(self.hosts[self.host_index(host)?].command(program))
+    }
+
+    fn host_index(&self, host: &str) -> Result<usize, ClusterError> {
+        let known = || {
+            let names: Vec<&str> = self
+                .topology
+                .hosts
+                .iter()
+                .map(|h| h.name.as_str())
+                .collect();
+            names.join(", ")
+        };
+        self.topology
             .host(host)
             .ok_or_else(|| ClusterError::NoSuchHost {
                 host: host.to_owned(),
-                known: self
-                    .topology
-                    .hosts
-                    .iter()
-                    .map(|h| h.name.as_str())
-                    .collect::<Vec<_>>()
-                    .join(", "),
-            })?;
-        Ok(self.hosts[index].command(program))
+                known: known(),
+            })
+    }
+
+    /// Moves the calling thread into the network of the host called `host`, for good: sockets it
+    /// opens from then on are that host's.
+    ///
+    /// # Errors
+    /// Names the hosts there are, or the kernel refuses.
+    pub fn enter_thread(&self, host: &str) -> Result<(), ClusterError> {
+        let holder = &self.hosts[self.host_index(host)?];
+        holder
+            .namespaces()
+            .enter_net_on_thread()
+            .map_err(ClusterError::io(format!("entering host {host}")))
     }
 
     /// The link called `name`, and which of its sides was named: `h1:eth1` from the NIC's side,
@@ -421,6 +439,14 @@ impl Cluster {
             emulator.report();
         }
         self.watch = Watch::start();
+    }
+
+    /// How the emulator is doing, if there is one; starts a new period of its lateness.
+    pub fn emulator_report(&self) -> Option<Report> {
+        match &self.carried_by {
+            Fabric::Emulator(emulator) => Some(emulator.report()),
+            Fabric::Kernel => None,
+        }
     }
 
     /// Whether what ran since [`Cluster::begin_watch`] (or `up`) may be believed, and if not, why.

@@ -50,6 +50,8 @@ pub struct Report {
     pub frames_out: u64,
     /// Frames the kernel would not take, since the start.
     pub refused: u64,
+    /// Processor time of the thread, since the start, in nanoseconds.
+    pub cpu_ns: u64,
     /// Whether the thread runs under SCHED_FIFO.
     pub is_realtime: bool,
 }

@@ -39,7 +39,7 @@ pub struct Pump {
 
 /// A clock, in nanoseconds.
 fn clock_ns(clock: ClockId) -> u64 {
-    // The two clocks used here always exist.
+    // The clocks used here always exist.
     clock_gettime(clock).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
@@ -114,6 +114,7 @@ impl Pump {
                 let _ = reply.send(self.model.take_bins(now_ns));
             }
             Order::Report(reply) => {
+                self.report.cpu_ns = clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID);
                 self.report.lateness = Lateness::from(&self.lateness);
                 self.lateness = Histogram::default();
                 let _ = reply.send(self.report);

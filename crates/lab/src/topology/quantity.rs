@@ -45,7 +45,7 @@ fn display(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt
     let (unit, scale) = units
         .iter()
         .rev()
-        .find(|(_, scale)| value >= *scale && value.is_multiple_of(*scale))
+        .find(|(_, scale)| value >= *scale && value % *scale == 0)
         .copied()
         .unwrap_or(units[0]);
     write!(f, "{}{unit}", value / scale)

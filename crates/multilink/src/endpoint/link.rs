@@ -34,6 +34,8 @@ pub struct LocalLink {
     pub config: LinkConfig,
     /// Whether the NIC has its carrier.
     pub has_carrier: bool,
+    /// Whether frames have been sent on it.
+    pub is_used: bool,
     /// Datagrams for the kernel.
     pub queue: TransmitQueue,
     /// How fast it drains.
@@ -50,6 +52,7 @@ impl LocalLink {
         Self {
             config,
             has_carrier: true,
+            is_used: false,
             queue: TransmitQueue::default(),
             capacity,
             sent_bytes: 0,
@@ -63,6 +66,7 @@ impl LocalLink {
         self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;
         self.backlog_at_ns = now_ns;
         self.sent_bytes += wire_bytes as u64;
+        self.is_used = true;
     }
 
     /// What the kernel says it still holds of ours (wire bytes).

@@ -240,6 +240,24 @@ impl Endpoint {
         (least_ns > limit_ns).then(|| now_ns + (least_ns - limit_ns / 2.0) as u64)
     }
 
+    /// What the links that have been measured can carry together, in bits per second, and the mean
+    /// time their backlog takes; `None` before any was ever kept busy.
+    pub fn load(&self, now_ns: u64) -> Option<(f64, f64)> {
+        let links = || {
+            self.links
+                .iter()
+                .flatten()
+                .filter(|link| link.has_carrier && link.is_used)
+        };
+        let count = links().count();
+        if count == 0 || !links().any(|link| link.capacity.is_measured()) {
+            return None;
+        }
+        let capacity_bps = links().map(|link| link.capacity.rate_bps()).sum();
+        let backlog_ns: f64 = links().map(|link| link.backlog_ns(now_ns)).sum();
+        Some((capacity_bps, backlog_ns / count as f64))
+    }
+
     /// A frame from the host.
     pub fn handle_frame(&mut self, frame: Frame, now_ns: u64) {
         let Some(destination) = frame.ethernet().first_chunk::<6>().copied() else {

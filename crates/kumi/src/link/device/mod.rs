@@ -74,11 +74,11 @@ impl Device {
     fn serve(&mut self) -> anyhow::Result<()> {
         while !self.ends {
             let ready = self.wait()?;
-            let now_ns = self.now_ns();
             for at in 0..self.ports.len() {
                 if ready.ports & 1 << at != 0 {
-                    self.receive(at, now_ns);
+                    self.receive(at);
                 }
+                let now_ns = self.now_ns();
                 self.ports[at].observe(&mut self.core, now_ns);
             }
             self.hand_over_frames();
@@ -154,7 +154,8 @@ impl Device {
     }
 
     /// Takes what has come on a link.
-    fn receive(&mut self, at: usize, now_ns: u64) {
+    fn receive(&mut self, at: usize) {
+        let started = self.started;
         let port = &mut self.ports[at];
         for _ in 0..RECEIVES_PER_TURN {
             let received = match port.socket.receive(&mut self.receive_buffer) {
@@ -162,6 +163,8 @@ impl Device {
                 // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
                 Err(_) => return,
             };
+            // The clock is read again each time: round trips are measured by it.
+            let now_ns = started.elapsed().as_nanos() as u64;
             let bytes = &mut self.receive_buffer[..received.bytes];
             for datagram in bytes.chunks_mut(received.segment_bytes) {
                 let _ = self

@@ -1,0 +1,46 @@
+//! `kumi lab check`.
+
+use super::fidelity::{self, Depth};
+use std::process::ExitCode;
+
+/// Arguments of `kumi lab check`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Half a minute instead of three: one rate, one delay, one round.
+    #[arg(long)]
+    quick: bool,
+    /// Prints the outcome as JSON.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `kumi lab check`; its status tells whether every target was met.
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let outcome = fidelity::run(if args.quick {
+        Depth::Quick
+    } else {
+        Depth::Full
+    })?;
+    if args.json {
+        println!("{}", serde_json::to_string(&outcome)?);
+    } else {
+        for check in &outcome.checks {
+            let op = serde_json::to_string(&check.op)?;
+            println!(
+                "{} {:<44} {:>12.4} {} {}",
+                if check.pass { "pass" } else { "MISS" },
+                check.name,
+                check.value,
+                op.trim_matches('"'),
+                check.target
+            );
+        }
+        outcome.void.iter().for_each(|why| println!("void {why}"));
+    }
+    let pass = outcome.checks.iter().all(|check| check.pass);
+    Ok(if pass {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

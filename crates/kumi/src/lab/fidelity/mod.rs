@@ -1,0 +1,309 @@
+//! `kumi lab check`, the plan `lab-fidelity`: is the lab's network the one it was told to be?
+//!
+//! Nothing that runs in the lab is believed before this passes. Rates, delays and drop-tail queues
+//! are held to what the topology says, the fabrics to each other, and the lab to the simulation.
+
+mod scenarios;
+mod tcp;
+mod traffic;
+
+use crate::bench::outcome::{Check, Op, Outcome};
+use kumi_lab::cluster::Validity;
+use kumi_lab::topology::{FabricChoice, Rate};
+use kumi_lab::{Cluster, Topology, UpOptions};
+use serde_json::{Map, Value, json};
+use std::time::{Duration, Instant};
+use traffic::{FULL_PAYLOAD_BYTES, Flow, HEADER_BYTES, in_lab, in_sim};
+
+/// Bytes a full-size frame takes on the wire.
+const FULL_WIRE_BYTES: u64 = 1538;
+
+/// Bytes a full-size frame takes in a queue.
+const FULL_FRAME_BYTES: u64 = 1514;
+
+/// How long the traffic is listened for after the last datagram was sent.
+const QUIET: Duration = Duration::from_millis(300);
+
+/// How thorough the check is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// About half a minute.
+    Quick,
+    /// About three minutes.
+    Full,
+}
+
+/// A run in the making.
+struct Run {
+    outcome: Outcome,
+    depth: Depth,
+    labs: u32,
+}
+
+/// Runs the plan; needs root.
+///
+/// # Errors
+/// A lab cannot be built, or its traffic does not pass at all.
+pub fn run(depth: Depth) -> anyhow::Result<Outcome> {
+    let mut run = Run {
+        outcome: Outcome::default(),
+        depth,
+        labs: 0,
+    };
+    for fabric in [FabricChoice::Kernel, FabricChoice::Emulator] {
+        run.rates(fabric)?;
+        run.drop_tail(fabric)?;
+    }
+    run.delays()?;
+    run.capacity()?;
+    run.tcp()?;
+    run.agreement()?;
+    Ok(run.outcome)
+}
+
+/// A rate that is known to be one.
+fn rate(bps: u64) -> Rate {
+    Rate::from_bps(bps).unwrap_or_else(|| panic!("{bps} is a rate"))
+}
+
+/// A topology in TOML, written here.
+fn topology(text: &str) -> anyhow::Result<Topology> {
+    Ok(Topology::parse("lab-fidelity", text)?)
+}
+
+/// Two hosts and a cable with `keys`.
+fn cable(keys: &str) -> anyhow::Result<Topology> {
+    topology(&format!(
+        "name = \"fidelity\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n[[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\n{keys}\n"
+    ))
+}
+
+/// `senders` hosts and, last, a receiver on one switch; the receiver's link has `receiver_keys`.
+fn funnel(senders: usize, switch_keys: &str, receiver_keys: &str) -> anyhow::Result<Topology> {
+    let mut text = format!("name = \"fidelity\"\n[[switch]]\nname = \"s1\"\n{switch_keys}\n");
+    for host in 1..=senders + 1 {
+        text += &format!("[[host]]\nname = \"h{host}\"\n");
+    }
+    for host in 1..=senders {
+        text += &format!("[[link]]\nbetween = [\"h{host}:eth1\", \"s1\"]\nrate = \"1Gbit\"\n");
+    }
+    text += &format!(
+        "[[link]]\nbetween = [\"h{}:eth1\", \"s1\"]\n{receiver_keys}\n",
+        senders + 1
+    );
+    topology(&text)
+}
+
+fn name_of(fabric: FabricChoice) -> String {
+    format!("{fabric:?}").to_lowercase()
+}
+
+impl Run {
+    /// A lab of its own, under a name nobody else has.
+    fn up(&mut self, topology: &Topology, fabric: FabricChoice) -> anyhow::Result<Cluster> {
+        self.labs += 1;
+        let name = format!("fidelity-{}-{}", std::process::id(), self.labs);
+        Ok(Cluster::up(
+            topology,
+            UpOptions {
+                name: Some(name),
+                fabric: Some(fabric),
+                seed: 1,
+            },
+        )?)
+    }
+
+    fn row(&mut self, row: Value) {
+        eprintln!("  {row}");
+        if let Value::Object(row) = row {
+            self.outcome.rows.push(row);
+        }
+    }
+
+    fn check(&mut self, name: impl Into<String>, value: f64, op: Op, target: f64) {
+        self.outcome
+            .checks
+            .push(Check::new(name, value, op, target));
+    }
+
+    /// Takes note of why what ran in `cluster` does not count, if it does not.
+    fn watch(&mut self, what: &str, cluster: &Cluster) -> Validity {
+        let validity = cluster.validity();
+        let reasons = validity.void.iter().map(|why| format!("{what}: {why}"));
+        self.outcome.void.extend(reasons);
+        validity
+    }
+
+    /// A datagram stream at the rate of the wire, ±1 %.
+    fn rates(&mut self, fabric: FabricChoice) -> anyhow::Result<()> {
+        let all = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
+        let rates = if self.depth == Depth::Quick {
+            &all[1..2]
+        } else {
+            &all[..]
+        };
+        let mut worst: f64 = 0.0;
+        for rate in rates.iter().map(|bps| rate(*bps)) {
+            // A NIC's own queue in front, and a switch port behind it.
+            let topology = funnel(1, "port_queue = \"1MiB\"", &format!("rate = \"{rate}\""))?;
+            let mut topology = topology;
+            topology.links[0].rate = Some(rate);
+            let cluster = self.up(&topology, fabric)?;
+            let frames = (rate.bps() * 2 / 8 / FULL_WIRE_BYTES) as u32;
+            let flow = Flow {
+                from: 0,
+                to: 1,
+                frames,
+                payload_bytes: FULL_PAYLOAD_BYTES,
+                gap_ns: 0,
+            };
+            let heard = in_lab(&cluster, &[flow], QUIET)?;
+            let error = heard[0].frames_per_s(100.min(frames as usize / 4))
+                * (FULL_WIRE_BYTES * 8) as f64
+                / rate.bps() as f64
+                - 1.0;
+            worst = worst.max(error.abs());
+            self.watch(&format!("rate {rate} {}", name_of(fabric)), &cluster);
+            self.row(
+                json!({"figure": "rate", "fabric": name_of(fabric), "rate_bps": rate.bps(),
+                "error": error, "frames": heard[0].frames(), "sent": frames}),
+            );
+        }
+        self.check(
+            format!("rate_error_{}", name_of(fabric)),
+            worst,
+            Op::AtMost,
+            0.01,
+        );
+        Ok(())
+    }
+
+    /// A burst into a port that drains next to nothing meanwhile: what is over is dropped, whole
+    /// frames, and what fits is kept, to the byte.
+    fn drop_tail(&mut self, fabric: FabricChoice) -> anyhow::Result<()> {
+        let queue_bytes: u64 = 64 * 1024;
+        let topology = funnel(1, "port_queue = \"64KiB\"", "rate = \"1Mbit\"")?;
+        let cluster = self.up(&topology, fabric)?;
+        let flow = Flow {
+            from: 0,
+            to: 1,
+            frames: 100,
+            payload_bytes: FULL_PAYLOAD_BYTES,
+            gap_ns: 0,
+        };
+        let heard = in_lab(&cluster, &[flow], Duration::from_secs(1))?;
+        // On the wire already: the model's transmitter holds one; a token bucket two frames deep
+        // has let two go.
+        let gone = if fabric == FabricChoice::Kernel { 2 } else { 1 };
+        let expected = queue_bytes / FULL_FRAME_BYTES + gone;
+        let excess_bytes = (heard[0].frames() - expected as f64) * FULL_FRAME_BYTES as f64;
+        self.row(json!({"figure": "drop_tail", "fabric": name_of(fabric),
+            "queue_bytes": queue_bytes, "frames": heard[0].frames(), "expected": expected}));
+        self.check(
+            format!("drop_tail_excess_bytes_{}", name_of(fabric)),
+            excess_bytes,
+            Op::Equal,
+            0.0,
+        );
+        Ok(())
+    }
+
+    /// One-way time of single small datagrams against what the topology says.
+    fn delays(&mut self) -> anyhow::Result<()> {
+        let all = [0_u64, 1, 10, 100];
+        let delays = if self.depth == Depth::Quick {
+            &all[2..3]
+        } else {
+            &all[..]
+        };
+        let mut worst: f64 = 0.0;
+        for delay_ms in delays {
+            let topology = cable(&format!("rate = \"1Gbit\"\ndelay = \"{delay_ms}ms\""))?;
+            let cluster = self.up(&topology, FabricChoice::Emulator)?;
+            let payload_bytes = 64;
+            let flow = Flow {
+                from: 0,
+                to: 1,
+                frames: 1000,
+                payload_bytes,
+                gap_ns: 2_000_000,
+            };
+            let heard = in_lab(&cluster, &[flow], QUIET)?;
+            let expected_us = *delay_ms as f64 * 1000.0;
+            let errors: Vec<f64> = [0.01, 0.5, 0.99]
+                .map(|q| heard[0].one_way_us(q) - expected_us)
+                .into();
+            worst = worst.max(errors[2].abs()).max(errors[0].abs());
+            let validity = self.watch(&format!("delay {delay_ms} ms"), &cluster);
+            self.row(
+                json!({"figure": "delay", "delay_ms": delay_ms, "error_p1_us": errors[0],
+                "error_p50_us": errors[1], "error_p99_us": errors[2],
+                "lateness_p999_us": validity.lateness.map(|l| l.p999_us)}),
+            );
+        }
+        self.check("delay_error_p99_us", worst, Op::AtMost, 150.0);
+        Ok(())
+    }
+
+    /// Frames a second that the emulator carries on one core.
+    fn capacity(&mut self) -> anyhow::Result<()> {
+        let cluster = self.up(&cable("")?, FabricChoice::Emulator)?;
+        let flow = Flow {
+            from: 0,
+            to: 1,
+            frames: 600_000,
+            payload_bytes: 64,
+            gap_ns: 0,
+        };
+        let start = Instant::now();
+        let before = cluster.emulator_report().unwrap_or_default();
+        in_lab(&cluster, &[flow], Duration::from_millis(100))?;
+        let elapsed_s = start.elapsed().as_secs_f64();
+        let after = cluster.emulator_report().unwrap_or_default();
+        let frames = (after.frames_out - before.frames_out) as f64;
+        let per_core_s = frames / ((after.cpu_ns - before.cpu_ns) as f64 / 1e9);
+        self.row(
+            json!({"figure": "capacity", "frames": frames, "elapsed_s": elapsed_s,
+            "frames_per_core_s": per_core_s, "realtime": after.is_realtime,
+            "refused": after.refused - before.refused, "bytes": flow.payload_bytes + HEADER_BYTES}),
+        );
+        self.check("frames_per_core_s", per_core_s, Op::AtLeast, 300_000.0);
+        Ok(())
+    }
+
+    /// TCP under load, on the emulator against plain veth and qdisc.
+    fn tcp(&mut self) -> anyhow::Result<()> {
+        let rounds = if self.depth == Depth::Quick { 1 } else { 3 };
+        let found = tcp::compare(self, rounds)?;
+        for (name, ratio) in found {
+            self.check(format!("tcp_{name}_ratio_high"), ratio, Op::AtMost, 1.05);
+            self.check(format!("tcp_{name}_ratio_low"), ratio, Op::AtLeast, 0.95);
+        }
+        Ok(())
+    }
+
+    /// The same scenarios in the simulation and in the lab.
+    fn agreement(&mut self) -> anyhow::Result<()> {
+        for scenario in scenarios::all()? {
+            let simulated = in_sim(&scenario.topology, &scenario.flows, 1);
+            let cluster = self.up(&scenario.topology, scenario.fabric)?;
+            let real = in_lab(&cluster, &scenario.flows, QUIET)?;
+            self.watch(scenario.name, &cluster);
+            let (sim, lab) = ((scenario.figure)(&simulated), (scenario.figure)(&real));
+            let difference = (lab / sim - 1.0).abs();
+            let mut row = Map::new();
+            row.insert("figure".into(), json!("agreement"));
+            row.insert("scenario".into(), json!(scenario.name));
+            row.insert("sim".into(), json!(sim));
+            row.insert("lab".into(), json!(lab));
+            self.row(Value::Object(row));
+            self.check(
+                format!("sim_lab_{}", scenario.name),
+                difference,
+                Op::AtMost,
+                0.05,
+            );
+        }
+        Ok(())
+    }
+}

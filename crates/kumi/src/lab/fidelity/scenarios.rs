@@ -1,0 +1,84 @@
+//! Five scenarios that are run in the simulation and in the lab, and must come out the same.
+
+use super::traffic::{FULL_PAYLOAD_BYTES, Flow, Heard};
+use super::{cable, funnel};
+use kumi_lab::Topology;
+use kumi_lab::topology::FabricChoice;
+
+/// A scenario: a network, traffic, and the one figure that is compared.
+pub struct Scenario {
+    /// Its name.
+    pub name: &'static str,
+    /// The network.
+    pub topology: Topology,
+    /// Which fabric carries it in the lab.
+    pub fabric: FabricChoice,
+    /// The traffic.
+    pub flows: Vec<Flow>,
+    /// What is compared.
+    pub figure: fn(&[Heard]) -> f64,
+}
+
+/// A flow of full-size frames, paced at `mbps` of wire.
+fn paced(from: usize, to: usize, frames: u32, mbps: u64) -> Flow {
+    let gap_ns = 1538 * 8 * 1000 / mbps;
+    Flow {
+        from,
+        to,
+        frames,
+        payload_bytes: FULL_PAYLOAD_BYTES,
+        gap_ns,
+    }
+}
+
+/// All of them.
+///
+/// # Errors
+/// A topology here is wrong.
+pub fn all() -> anyhow::Result<[Scenario; 5]> {
+    Ok([
+        Scenario {
+            name: "overloaded_port_delivers_its_rate",
+            topology: funnel(2, "port_queue = \"128KiB\"", "rate = \"100Mbit\"")?,
+            fabric: FabricChoice::Kernel,
+            flows: vec![paced(0, 2, 6_000, 80), paced(1, 2, 6_000, 80)],
+            figure: |heard| heard.iter().map(Heard::frames).sum(),
+        },
+        Scenario {
+            name: "burst_into_a_shallow_port",
+            topology: funnel(2, "port_queue = \"96KiB\"", "rate = \"10Mbit\"")?,
+            fabric: FabricChoice::Emulator,
+            // The port drains five frames while the burst lasts: the senders' punctuality, which is
+            // the scheduler's, hardly shows in what the queue keeps.
+            flows: vec![paced(0, 2, 400, 900), paced(1, 2, 400, 900)],
+            figure: |heard| heard.iter().map(Heard::frames).sum(),
+        },
+        Scenario {
+            name: "queueing_delay_of_a_full_port",
+            topology: funnel(
+                1,
+                "port_queue = \"128KiB\"",
+                "rate = \"50Mbit\"\ndelay = \"5ms\"",
+            )?,
+            fabric: FabricChoice::Emulator,
+            flows: vec![paced(0, 1, 6_000, 60)],
+            figure: |heard| heard[0].one_way_us(0.9),
+        },
+        Scenario {
+            name: "lossy_wire_delivers_the_rest",
+            topology: cable("rate = \"100Mbit\"\nloss = 0.1")?,
+            fabric: FabricChoice::Auto,
+            flows: vec![paced(0, 1, 8_000, 50)],
+            figure: |heard| heard[0].frames(),
+        },
+        Scenario {
+            name: "bursts_of_loss_on_a_long_wire",
+            topology: cable(
+                "rate = \"100Mbit\"\ndelay = \"20ms\"\nburst_loss = { enter = 0.02, leave = 0.2, loss = 1.0 }",
+            )?,
+            fabric: FabricChoice::Auto,
+            flows: vec![paced(0, 1, 16_000, 80)],
+            figure: |heard| heard[0].frames(),
+        },
+    ])
+}

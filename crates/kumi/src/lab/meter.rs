@@ -1,0 +1,114 @@
+//! `kumi lab meter` and `kumi lab validity`.
+
+use super::worded;
+use kumi_lab::cluster::control::{Client, Request};
+use kumi_lab::cluster::{MeterRow, Roster, Validity};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Arguments of `kumi lab meter`.
+#[derive(Debug, clap::Args)]
+pub struct MeterArgs {
+    /// Name of the lab; may be left out when only one is up.
+    #[arg(long, env = "KUMI_LAB")]
+    lab: Option<String>,
+    /// CSV instead of one JSON object a line.
+    #[arg(long)]
+    csv: bool,
+    /// Only this NIC, as `h1:eth1`.
+    nic: Option<String>,
+}
+
+/// Arguments of `kumi lab validity`.
+#[derive(Debug, clap::Args)]
+pub struct ValidityArgs {
+    /// Name of the lab; may be left out when only one is up.
+    #[arg(long, env = "KUMI_LAB")]
+    lab: Option<String>,
+    /// Prints JSON.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `kumi lab meter` until it is interrupted or its output is closed.
+pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
+    let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
+    if let Some(nic) = &args.nic {
+        if !roster.nics.iter().any(|known| known.name() == *nic) {
+            let known = roster
+                .nics
+                .iter()
+                .map(|nic| nic.name())
+                .collect::<Vec<_>>()
+                .join(", ");
+            return Err(worded(kumi_lab::ClusterError::NoSuchNic {
+                nic: nic.clone(),
+                known,
+            }));
+        }
+    }
+    let mut client = Client::connect(&roster)?;
+    client.tell(&Request::Meter)?;
+    let mut out = std::io::stdout().lock();
+    if args.csv {
+        writeln!(out, "start_us,span_us,nic,direction,bytes,frames")?;
+    }
+    while let Some(line) = client.next_line()? {
+        let Ok(row) = serde_json::from_str::<MeterRow>(&line) else {
+            continue;
+        };
+        if args.nic.as_ref().is_some_and(|nic| *nic != row.nic) {
+            continue;
+        }
+        let MeterRow {
+            start_us,
+            span_us,
+            nic,
+            direction,
+            bytes,
+            frames,
+        } = &row;
+        let written = if args.csv {
+            writeln!(
+                out,
+                "{start_us},{span_us},{nic},{direction},{bytes},{frames}"
+            )
+        } else {
+            out.write_all(line.as_bytes())
+        };
+        if written.is_err() {
+            break;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Runs `kumi lab validity`; fails if the run is void.
+pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
+    let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
+    let value = Client::connect(&roster)?
+        .ask(&Request::Validity)?
+        .map_err(anyhow::Error::msg)?;
+    let validity: Validity = serde_json::from_value(value)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&validity)?);
+    } else {
+        if let Some(late) = validity.lateness {
+            println!(
+                "emulator lateness: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us over {} events",
+                late.p50_us, late.p99_us, late.p999_us, late.max_us, late.events
+            );
+        }
+        println!(
+            "steal: {:.2} %; longest mean wait for a processor: {:.0} us",
+            validity.steal * 100.0,
+            validity.run_queue_wait_us
+        );
+        validity.void.iter().for_each(|why| println!("void: {why}"));
+    }
+    Ok(if validity.void.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

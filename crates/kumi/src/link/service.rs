@@ -1,0 +1,151 @@
+//! `kumi up -c FILE`: the devices of a configuration file, as one service in the foreground.
+
+use super::config::DeviceConfig;
+use super::device;
+use super::device::control::{self, Request};
+use super::run_dir::RunDir;
+use crate::BadInput;
+use nix::sys::signal::{SigSet, Signal};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Arguments of `kumi up`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Configuration file.
+    #[arg(
+        short,
+        long,
+        default_value = "/etc/kumi/kumi.toml",
+        env = "KUMI_CONFIG"
+    )]
+    config: PathBuf,
+    /// Checks the file and ends.
+    #[arg(long)]
+    check: bool,
+}
+
+/// The configuration file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    /// Braided devices.
+    #[serde(default)]
+    link: Vec<DeviceConfig>,
+}
+
+fn read(path: &Path) -> anyhow::Result<File> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| BadInput(format!("{shown}: {error}; name the file with --config")))?;
+    let file: File = toml::from_str(&text)
+        .map_err(|error| BadInput(format!("{shown}: {}", error.to_string().trim())))?;
+    for (at, device) in file.link.iter().enumerate() {
+        device
+            .check()
+            .map_err(|error| BadInput(format!("{shown}: link `{}`: {error}", device.name)))?;
+        if file.link[..at]
+            .iter()
+            .any(|other| other.name == device.name)
+        {
+            return Err(BadInput(format!("{shown}: link `{}` stands twice", device.name)).into());
+        }
+    }
+    if file.link.is_empty() {
+        return Err(BadInput(format!(
+            "{shown}: no [[link]] table; there is nothing to run"
+        ))
+        .into());
+    }
+    Ok(file)
+}
+
+/// Runs `kumi up`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let file = read(&args.config)?;
+    if args.check {
+        println!(
+            "{}: {} devices, no mistakes",
+            args.config.display(),
+            file.link.len()
+        );
+        return Ok(ExitCode::SUCCESS);
+    }
+    let names: Vec<String> = file.link.iter().map(|device| device.name.clone()).collect();
+    end_on_signals(names)?;
+    let threads: Vec<_> = file
+        .link
+        .into_iter()
+        .map(|config| {
+            (
+                config.name.clone(),
+                std::thread::spawn(move || device::run(config)),
+            )
+        })
+        .collect();
+    let mut outcome = Ok(ExitCode::SUCCESS);
+    for (name, thread) in threads {
+        match thread.join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => outcome = Err(error.context(name)),
+            Err(_) => {
+                outcome = Err(anyhow::anyhow!(
+                    "{name}: ended by a fault of its own; see above"
+                ))
+            }
+        }
+    }
+    outcome
+}
+
+/// What the signals mean. Ctrl-C: the devices go, the system is as it was found. SIGTERM, which is
+/// what a service manager sends on restart too: only this process goes; the devices stay with
+/// their addresses, and connections over them live on until the next start.
+pub fn end_on_signals(devices: Vec<String>) -> anyhow::Result<()> {
+    let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
+    signals.thread_block()?;
+    std::thread::spawn(move || {
+        match signals.wait() {
+            Ok(Signal::SIGINT) => {
+                for device in &devices {
+                    let dir = RunDir::of(device);
+                    let _ = dir.and_then(|dir| control::ask(&dir.socket(), &Request::Down));
+                }
+            }
+            _ => std::process::exit(0),
+        };
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn says(text: &str) -> String {
+        let path =
+            std::env::temp_dir().join(format!("kumi-conf-{:?}", std::thread::current().id()));
+        std::fs::write(&path, text).unwrap();
+        let said = read(&path)
+            .map(|_| String::new())
+            .unwrap_or_else(|error| error.to_string());
+        std::fs::remove_file(&path).unwrap();
+        said
+    }
+
+    #[test]
+    fn configuration__mistakes__name_line_key_and_what_would_be_right() {
+        assert_eq!(
+            says("[[link]]\nname = \"kumi0\"\nover = [\"eth1\", \"eth2\"]\n"),
+            ""
+        );
+        let unknown = says("[[link]]\nname = \"kumi0\"\novr = [\"eth1\"]\n");
+        assert!(
+            unknown.contains("line 3") && unknown.contains("ovr") && unknown.contains("over"),
+            "{unknown}"
+        );
+        assert!(says("").contains("no [[link]] table"));
+        assert!(says("[[link]]\nname = \"kumi0\"\nover = []\n").contains("0 interfaces"));
+    }
+}

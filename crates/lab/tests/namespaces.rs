@@ -1,0 +1,253 @@
+//! The cluster in a box on this machine's kernel. Needs root; without it, each test says by name
+//! that it was skipped.
+
+use kumi_lab::topology::{Direction, FabricChoice, LinkChange, Probability};
+use kumi_lab::{Cluster, Topology, UpOptions};
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+const TWO_HOSTS: &str = r#"
+name = "t"
+[[host]]
+name = "h1"
+[[host]]
+name = "h2"
+[[switch]]
+name = "s1"
+[[link]]
+between = ["h1:eth1", "s1"]
+rate = "1Gbit"
+[[link]]
+between = ["h2:eth1", "s1"]
+rate = "1Gbit"
+[[link]]
+between = ["h1:eth2", "h2:eth2"]
+rate = "100Mbit"
+"#;
+
+/// Whether `test` can run; if not, says so.
+fn may_run(test: &str) -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("SKIPPED {test}: needs root");
+    }
+    root
+}
+
+fn options(test: &str, fabric: FabricChoice) -> UpOptions {
+    let name = format!("test-{}-{test}", std::process::id());
+    UpOptions {
+        name: Some(name),
+        fabric: Some(fabric),
+        seed: 1,
+    }
+}
+
+fn up(test: &str, fabric: FabricChoice) -> Cluster {
+    let topology = Topology::parse("test", TWO_HOSTS).unwrap();
+    Cluster::up(&topology, options(test, fabric)).unwrap()
+}
+
+fn run(cluster: &Cluster, host: &str, line: &str) -> Output {
+    cluster
+        .command(host, "sh")
+        .unwrap()
+        .args(["-c", line])
+        .output()
+        .unwrap()
+}
+
+fn text(cluster: &Cluster, host: &str, line: &str) -> String {
+    String::from_utf8(run(cluster, host, line).stdout).unwrap()
+}
+
+/// Echo replies to `count` requests from h1 to `target`.
+fn replies(cluster: &Cluster, target: &str, count: u32) -> u32 {
+    let line = format!("ping -q -c {count} -i 0.005 -W 0.3 {target}");
+    let out = text(cluster, "h1", &line);
+    let field = out.split(", ").nth(1).unwrap_or("");
+    field
+        .split(' ')
+        .next()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(0)
+}
+
+#[test]
+fn host__its_name_files_and_devices__are_its_own() {
+    if !may_run("host__its_name_files_and_devices__are_its_own") {
+        return;
+    }
+    let cluster = up("identity", FabricChoice::Kernel);
+    assert_eq!(text(&cluster, "h1", "hostname"), "h1\n");
+    assert_eq!(text(&cluster, "h2", "cat /etc/hostname"), "h2\n");
+    assert!(text(&cluster, "h1", "cat /etc/hosts").contains("10.1.0.2 h2\n"));
+    assert_eq!(
+        text(&cluster, "h1", "ls /sys/class/net"),
+        "eth1\neth2\nlo\n"
+    );
+    assert_eq!(run(&cluster, "h1", "exit 7").status.code(), Some(7));
+}
+
+#[test]
+fn addresses__right_after_up__answer_at_once_on_both_fabrics() {
+    if !may_run("addresses__right_after_up__answer_at_once_on_both_fabrics") {
+        return;
+    }
+    for fabric in [FabricChoice::Kernel, FabricChoice::Emulator] {
+        let cluster = up("addresses", fabric);
+        let start = Instant::now();
+        for target in ["h2", "10.2.0.2", "fe80::6b:75ff:fe02:1%eth1"] {
+            assert_eq!(replies(&cluster, target, 3), 3, "{target} on {fabric:?}");
+        }
+        assert!(
+            start.elapsed() < Duration::from_millis(500),
+            "{:?}",
+            start.elapsed()
+        );
+    }
+}
+
+#[test]
+fn set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics() {
+    if !may_run("set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics") {
+        return;
+    }
+    for fabric in [FabricChoice::Auto, FabricChoice::Emulator] {
+        let mut cluster = up("faults", fabric);
+        let mut set = |change: LinkChange| cluster.set_link("h1:eth1", &change).unwrap();
+        set(LinkChange::carrier(false));
+        let state = text(&cluster, "h1", "cat /sys/class/net/eth1/carrier");
+        assert_eq!(state, "0\n");
+        let mut set = |change: LinkChange| cluster.set_link("h1:eth1", &change).unwrap();
+        set(LinkChange::heal());
+        assert_eq!(replies(&cluster, "h2", 10), 10, "healed, {fabric:?}");
+        for direction in [Direction::Tx, Direction::Rx, Direction::Both] {
+            cluster
+                .set_link("h1:eth1", &LinkChange::blackhole(direction))
+                .unwrap();
+            assert_eq!(replies(&cluster, "h2", 3), 0, "{direction:?}, {fabric:?}");
+            assert_eq!(
+                replies(&cluster, "10.2.0.2", 3),
+                3,
+                "the other link, {fabric:?}"
+            );
+            cluster.set_link("h1:eth1", &LinkChange::heal()).unwrap();
+        }
+        cluster
+            .set_link("h1:eth1", &LinkChange::loss(Probability::new(0.5).unwrap()))
+            .unwrap();
+        // A quarter of the round trips survives.
+        let survived = replies(&cluster, "h2", 200);
+        assert!(
+            (20..=85).contains(&survived),
+            "{survived} of 200 on {fabric:?}"
+        );
+    }
+}
+
+#[test]
+fn set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics() {
+    if !may_run("set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics") {
+        return;
+    }
+    let mut cluster = up("move", FabricChoice::Auto);
+    assert_eq!(cluster.roster().fabric, "kernel");
+    let before = text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes");
+    cluster
+        .set_link("h1:eth1", &LinkChange::delay("20ms".parse().unwrap()))
+        .unwrap();
+    assert_eq!(cluster.roster().fabric, "emulator");
+    assert_eq!(
+        text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes"),
+        before
+    );
+    let out = text(&cluster, "h1", "ping -q -c 5 -i 0.01 h2");
+    // The least of them: the first waits for the address to be resolved, too.
+    let least = out
+        .split("= ")
+        .nth(1)
+        .and_then(|rest| rest.split('/').next()?.parse::<f64>().ok());
+    assert!(least.is_some_and(|ms| (40.0..42.0).contains(&ms)), "{out}");
+}
+
+#[test]
+fn down__with_programs_running__leaves_nothing() {
+    if !may_run("down__with_programs_running__leaves_nothing") {
+        return;
+    }
+    let cluster = up("down", FabricChoice::Kernel);
+    let roster = cluster.roster();
+    let dir = cluster.dir().to_owned();
+    let mut sleeper = cluster
+        .command("h1", "sleep")
+        .unwrap()
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    drop(cluster);
+    assert!(
+        !sleeper.wait().unwrap().success(),
+        "the program went with its host"
+    );
+    assert!(!dir.exists());
+    for host in &roster.hosts {
+        assert!(
+            !std::path::Path::new(&format!("/proc/{}", host.pid)).exists(),
+            "{host:?}"
+        );
+    }
+}
+
+#[test]
+fn up__name_taken__is_refused_and_disturbs_nothing() {
+    if !may_run("up__name_taken__is_refused_and_disturbs_nothing") {
+        return;
+    }
+    let cluster = up("taken", FabricChoice::Kernel);
+    let again = Cluster::up(cluster.topology(), options("taken", FabricChoice::Kernel));
+    assert!(again.unwrap_err().to_string().contains("kumi lab down"));
+    assert_eq!(replies(&cluster, "h2", 3), 3);
+}
+
+#[test]
+fn meter__known_traffic__is_counted_in_both_directions_on_both_fabrics() {
+    if !may_run("meter__known_traffic__is_counted_in_both_directions_on_both_fabrics") {
+        return;
+    }
+    for fabric in [FabricChoice::Kernel, FabricChoice::Emulator] {
+        let cluster = up("meter", fabric);
+        replies(&cluster, "h2", 1);
+        let meter = cluster.meter().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(replies(&cluster, "h2", 50), 50);
+        std::thread::sleep(Duration::from_millis(20));
+        let rows = meter.take();
+        for direction in ["tx", "rx"] {
+            let mine = rows
+                .iter()
+                .filter(|r| r.nic == "h1:eth1" && r.direction == direction);
+            let echoes: u64 = mine.map(|row| row.bytes / 98).sum();
+            assert!(
+                (50..=52).contains(&echoes),
+                "{echoes} {direction} on {fabric:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn validity__quiet_lab__is_believed() {
+    if !may_run("validity__quiet_lab__is_believed") {
+        return;
+    }
+    let cluster = up("validity", FabricChoice::Emulator);
+    replies(&cluster, "h2", 20);
+    let validity = cluster.validity();
+    assert!(validity.lateness.is_some());
+    // A loaded machine may rightly void it; the reasons must then be sentences.
+    validity
+        .void
+        .iter()
+        .for_each(|why| assert!(why.contains("believed") || why.contains("late")));
+}

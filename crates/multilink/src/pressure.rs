@@ -1,0 +1,93 @@
+//! The rate at which the host may fill the device, so that its queue stays in the host, where TCP
+//! feels it, and not in a TAP that orphans packets and swallows windows.
+//!
+//! The links' backlog is an integrator of (inflow − capacity). A proportional controller holds it
+//! at a target; a slow integral absorbs what the capacity estimate and the host's way of counting
+//! bytes get wrong. Without a standing backlog the rate rises above capacity, so a device that is
+//! not the bottleneck never is one.
+
+/// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon.
+const TARGET_NS: f64 = 1_000_000.0;
+/// Time between adjustments.
+pub const PERIOD_NS: u64 = 2_000_000;
+/// Proportional gain: a backlog of twice the target slows the inflow by this share. Stable while
+/// gain × period < target.
+const GAIN: f64 = 0.25;
+/// Integral gain, per adjustment.
+const TRIM_GAIN: f64 = 0.01;
+/// Bounds of the trim and of the whole factor.
+const TRIM_RANGE: (f64, f64) = (0.75, 1.25);
+const FACTOR_RANGE: (f64, f64) = (0.5, 1.3);
+
+/// The controller.
+#[derive(Debug, Clone)]
+pub struct Pressure {
+    trim: f64,
+    adjusted_at_ns: u64,
+}
+
+impl Default for Pressure {
+    fn default() -> Self {
+        Self {
+            trim: 1.0,
+            adjusted_at_ns: 0,
+        }
+    }
+}
+
+impl Pressure {
+    /// Whether it is time to adjust.
+    pub fn is_due(&self, now_ns: u64) -> bool {
+        now_ns >= self.adjusted_at_ns + PERIOD_NS
+    }
+
+    /// The rate to allow, given what the links can carry and how long their backlog is.
+    pub fn adjust(&mut self, now_ns: u64, capacity_bps: f64, backlog_ns: f64) -> f64 {
+        self.adjusted_at_ns = now_ns;
+        let error = ((TARGET_NS - backlog_ns) / TARGET_NS).clamp(-2.0, 1.0);
+        // An idle link says nothing about the trim.
+        if backlog_ns > 0.0 {
+            self.trim = (self.trim + TRIM_GAIN * error).clamp(TRIM_RANGE.0, TRIM_RANGE.1);
+        }
+        let factor = self.trim * (1.0 + GAIN * error);
+        capacity_bps * factor.clamp(FACTOR_RANGE.0, FACTOR_RANGE.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs a saturating host against a link of 2 Gb/s whose rate is estimated `estimate` wrong;
+    /// gives the mean backlog in ns and the share of the link used, over the second half.
+    fn run(estimate: f64) -> (f64, f64) {
+        let (mut pressure, mut backlog_ns) = (Pressure::default(), 0f64);
+        let (mut sum, mut used) = (0.0, 0.0);
+        for step in 0..2000u64 {
+            let rate = pressure.adjust(step * PERIOD_NS, 2e9 * estimate, backlog_ns);
+            let inflow_ns = rate / 2e9 * PERIOD_NS as f64;
+            let outflow_ns = (backlog_ns + inflow_ns).min(PERIOD_NS as f64);
+            backlog_ns += inflow_ns - outflow_ns;
+            if step >= 1000 {
+                sum += backlog_ns;
+                used += outflow_ns;
+            }
+        }
+        (sum / 1000.0, used / 1000.0 / PERIOD_NS as f64)
+    }
+
+    #[test]
+    fn pressure__estimate_a_fifth_wrong__still_fills_the_link_with_a_short_queue() {
+        for estimate in [0.85, 1.0, 1.2] {
+            let (backlog_ns, used) = run(estimate);
+            assert!(
+                used > 0.995,
+                "estimate × {estimate}: {used} of the link used"
+            );
+            assert!(
+                backlog_ns < 2.0 * TARGET_NS,
+                "estimate × {estimate}: {backlog_ns} ns waiting"
+            );
+        }
+    }
+}
