@@ -1,8 +1,8 @@
 //! Runs a plan: repetition by repetition, case by case, every variant of a case in turn.
 //!
 //! Variants of the same repetition and case run within the same minute, because what the machine
-//! does besides changes by the minute. A repetition during which the hosts were late is void: its
-//! samples are dropped and the reason kept.
+//! does besides changes by the minute. A run during which the hosts were late is dropped and made again;
+//! one that is late every time is void, and so is its plan's outcome.
 
 use super::ceiling::{ceilings, gain_of_rest};
 use super::hosts::Hosts;
@@ -12,12 +12,17 @@ use super::variant::{Running, Variant};
 use super::workload::{Context, Measured};
 use anyhow::Context as _;
 
+/// How often a run is tried before it is given up as void: a shared machine is late now and then.
+const ATTEMPTS_MAX: u32 = 3;
+
 /// What a plan measured.
 #[derive(Debug, Default)]
 pub struct Measurements {
     /// All samples that count.
     pub samples: Vec<Sample>,
-    /// Why others do not.
+    /// Attempts that did not count and were made again, with the reason.
+    pub repeated: Vec<String>,
+    /// Runs that did not count at the last attempt either, with the reason.
     pub void: Vec<String>,
     /// Variants that could not be run, and why; their targets are missed.
     pub failed: Vec<String>,
@@ -51,15 +56,7 @@ pub fn run_case(
         if pace.progress {
             eprintln!("  {what}");
         }
-        let result = run_variant(hosts, case, *variant, pace);
-        let late = hosts.void_reasons();
-        match result {
-            Err(error) => measurements.failed.push(format!("{what}: {error:#}")),
-            Ok(_) if !late.is_empty() => {
-                measurements
-                    .void
-                    .extend(late.iter().map(|reason| format!("{what}: {reason}")));
-            }
+        match run_until_valid(hosts, case, *variant, pace, &what, measurements) {
             Ok(measured) => {
                 let samples = measured.into_iter().map(|measured| Sample {
                     case: case.name.clone(),
@@ -71,8 +68,40 @@ pub fn run_case(
                 });
                 measurements.samples.extend(samples);
             }
+            Err(error) => measurements.failed.push(format!("{what}: {error:#}")),
         }
     }
+}
+
+/// Runs a variant until the hosts were punctual, at most [`ATTEMPTS_MAX`] times; a void attempt is
+/// dropped and remembered. What comes back is empty when the last one was void too.
+fn run_until_valid(
+    hosts: &mut dyn Hosts,
+    case: &Case,
+    variant: Variant,
+    pace: Pace,
+    what: &str,
+    measurements: &mut Measurements,
+) -> anyhow::Result<Vec<Measured>> {
+    for attempt in 1..=ATTEMPTS_MAX {
+        // What came before this attempt is not its fault.
+        let _ = hosts.void_reasons();
+        let measured = run_variant(hosts, case, variant, pace)?;
+        let late = hosts.void_reasons().join("; ");
+        if late.is_empty() {
+            return Ok(measured);
+        }
+        let (of, list) = if attempt < ATTEMPTS_MAX {
+            ("repeated", &mut measurements.repeated)
+        } else {
+            ("void", &mut measurements.void)
+        };
+        if pace.progress {
+            eprintln!("    {of}: {late}");
+        }
+        list.push(format!("{what}: {late}"));
+    }
+    Ok(Vec::new())
 }
 
 /// One run of one variant: at each queue depth it wants tried, of which the best is returned.

@@ -115,13 +115,13 @@ fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
     let outcome = Outcome {
         rows: report::rows(&measurements.samples),
         checks: judge::judge(plan, &measurements.samples),
-        void: measurements.void,
+        void: measurements.void.clone(),
     };
-    let object = report::json(plan, &manifest, &outcome, &measurements.failed);
+    let object = report::json(plan, &manifest, &outcome, &measurements);
     if args.json {
         println!("{object}");
     } else {
-        print!("{}", report::table(plan, &outcome, &measurements.failed));
+        print!("{}", report::table(plan, &outcome, &measurements));
     }
     if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
         report::write(&args.folder, plan, &object, &measurements.samples)?;

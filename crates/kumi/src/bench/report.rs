@@ -1,6 +1,7 @@
 //! What a run prints and leaves: a table for people, one JSON object for programs, and the result
 //! file with every sample.
 
+use super::interleave::Measurements;
 use super::interval::median;
 use super::manifest::Manifest;
 use super::outcome::{Check, Op, Outcome};
@@ -65,7 +66,7 @@ fn row(group: &[&Sample]) -> Map<String, Value> {
 }
 
 /// The object of `-j`.
-pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, failed: &[String]) -> Value {
+pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, run: &Measurements) -> Value {
     json!({
         "schema": SCHEMA,
         "plan": plan.name,
@@ -73,7 +74,8 @@ pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, failed: &[Strin
         "rows": outcome.rows,
         "checks": outcome.checks,
         "void": outcome.void,
-        "failed": failed,
+        "repeated": run.repeated,
+        "failed": run.failed,
     })
 }
 
@@ -90,7 +92,7 @@ pub fn write(bench: &Path, plan: &Plan, object: &Value, samples: &[Sample]) -> a
 }
 
 /// The table for people.
-pub fn table(plan: &Plan, outcome: &Outcome, failed: &[String]) -> String {
+pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
     let mut text = format!("{}: {}\n", plan.name, plan.shows);
     if let Some(paper) = &plan.paper {
         let _ = writeln!(text, "reproduces: {paper}");
@@ -112,7 +114,10 @@ pub fn table(plan: &Plan, outcome: &Outcome, failed: &[String]) -> String {
     for reason in &outcome.void {
         let _ = writeln!(text, "void: {reason}");
     }
-    for failure in failed {
+    if !run.repeated.is_empty() {
+        let _ = writeln!(text, "{} runs were late and made again", run.repeated.len());
+    }
+    for failure in &run.failed {
         let _ = writeln!(text, "did not run: {failure}");
     }
     let met = outcome.checks.iter().filter(|check| check.pass).count();
