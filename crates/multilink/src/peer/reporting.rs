@@ -152,11 +152,8 @@ impl Peer {
             .for_each(|unit| self.retained.settle(unit, shared.pool));
         repairs.into_iter().for_each(|unit| self.queue_repair(unit));
         self.earn_repairs(delivered_bytes);
-        if progressed
-            && let Some(change) = self.paths[usize::from(link.link)]
-                .liveness
-                .handle_ack(now_ns)
-        {
+        let liveness = &mut self.paths[usize::from(link.link)].liveness;
+        if let Some(change) = progressed.then(|| liveness.handle_ack(now_ns)).flatten() {
             self.apply(link.link, change, shared);
         }
         if let Some(share) = share {

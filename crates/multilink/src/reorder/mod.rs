@@ -227,10 +227,10 @@ impl Reorder {
             Fate::Taken => {}
             refused => return refused,
         }
-        if unit.index == 0
-            && let Some(before) = unit.predecessor(first)
-            && !self.window.is_resolved(before)
-        {
+        let waits_for = unit
+            .predecessor(first)
+            .filter(|before| !self.window.is_resolved(*before));
+        if let Some(before) = waits_for {
             self.window.set_dependent(before, slot);
         }
         if self.is_deliverable(slot) {

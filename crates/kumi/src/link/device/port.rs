@@ -87,11 +87,13 @@ impl Port {
 
     /// Tells the core how much of what was sent has not left.
     pub fn observe(&self, core: &mut Endpoint, now_ns: u64) {
-        if core
+        if !core
             .link(self.number)
             .is_some_and(|link| link.is_worth_a_look())
-            && let Ok(bytes) = self.socket.unsent_buffer_bytes()
         {
+            return;
+        }
+        if let Ok(bytes) = self.socket.unsent_buffer_bytes() {
             let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
             core.observe_unsent(self.number, wire_bytes, now_ns);
         }
@@ -133,10 +135,10 @@ impl Port {
             error.raw_os_error(),
             Some(nix::libc::EIO | nix::libc::EINVAL | nix::libc::EMSGSIZE)
         );
-        if datagrams > 1
-            && is_segmentation
-            && let Some(link) = core.link_mut(self.number)
-        {
+        if datagrams == 1 || !is_segmentation {
+            return;
+        }
+        if let Some(link) = core.link_mut(self.number) {
             link.queue.segmentation = false;
             eprintln!(
                 "{}: UDP segmentation refused ({error}); sending datagrams one by one",
@@ -146,7 +148,7 @@ impl Port {
     }
 
     fn calibration_start(&self) -> Option<usize> {
-        if self.sends.is_multiple_of(CALIBRATE_EVERY) {
+        if self.sends % CALIBRATE_EVERY == 0 {
             self.socket.unsent_buffer_bytes().ok()
         } else {
             None
