@@ -1,27 +1,36 @@
-//! How fast a link drains, measured rather than configured.
+//! How fast a link is, measured rather than configured.
 //!
-//! The only honest measurement is of a link that always had something to send. Queues are first-in
-//! first-out, so that is known exactly: if some of what was given to the kernel before one look has
-//! still not left at the next, the link never rested in between, and what did leave left at the
-//! link's own rate. A burst into an idle link measures nothing (a 28 KB burst read 57 Mb/s on a
-//! 688 Mb/s link elsewhere).
+//! What the receiver reports as arrived, over a while in which this host always had something
+//! waiting for the link, arrived at the link's own rate. Whether something always waited is known
+//! from the kernel: the queue is looked at before every send and in every turn of the loop, and a
+//! look that finds it empty says that the link has rested. A burst into an idle link measures
+//! nothing (28 KB read 57 Mb/s on a 688 Mb/s link elsewhere).
+//!
+//! Both errors correct themselves. An estimate that is too high gives the link more than it can
+//! carry, so it is never at rest and is measured. One that is too low leaves it resting while
+//! others queue, and then it is raised.
 
-/// Shortest busy stretch that makes a sample.
-const SAMPLE_NS: u64 = 4_000_000;
-/// Shortest busy stretch that makes the first sample: a rough rate now beats a claim.
-const FIRST_SAMPLE_NS: u64 = 1_000_000;
-/// Fewest bytes that make a sample: sixteen full frames, so that one frame more or less is 6 %.
+/// Least time a sample spans: reports come every 4 ms, so one more or less is a tenth.
+const SAMPLE_NS: u64 = 40_000_000;
+/// As [`SAMPLE_NS`], for the first sample: a rough rate now beats a claim.
+const FIRST_SAMPLE_NS: u64 = 6_000_000;
+/// Fewest bytes of a sample: sixteen full frames.
 const SAMPLE_BYTES: u64 = 24_000;
+/// Weight of a sample of a busy link.
+const WEIGHT: f64 = 0.25;
+/// What a link that rests while others queue is raised by, a sample.
+const ENCOURAGEMENT: f64 = 1.1;
 
 /// The rate of one link, in bits per second of wire bytes as the sender counts them.
 #[derive(Debug, Clone)]
 pub struct Capacity {
     rate_bps: f64,
+    claimed_bps: f64,
     measured: bool,
-    /// When the busy stretch began and how much had left then.
-    busy_since: Option<(u64, u64)>,
-    /// What had been given to the kernel at the last look.
-    sent_before: u64,
+    rested_at_ns: u64,
+    arrived_bytes: u64,
+    /// When the running sample began, and what had arrived then.
+    sample: Option<(u64, u64)>,
 }
 
 impl Capacity {
@@ -29,9 +38,11 @@ impl Capacity {
     pub fn claimed(rate_bps: u64) -> Self {
         Self {
             rate_bps: rate_bps as f64,
+            claimed_bps: rate_bps as f64,
             measured: false,
-            busy_since: None,
-            sent_before: 0,
+            rested_at_ns: 0,
+            arrived_bytes: 0,
+            sample: None,
         }
     }
 
@@ -50,46 +61,58 @@ impl Capacity {
         self.rate_bps / 8e9
     }
 
-    /// Takes the administrator's word for the rate; measurement goes on from there.
+    /// Takes the administrator's word for the rate.
     pub fn set(&mut self, rate_bps: u64) {
         self.rate_bps = rate_bps as f64;
         self.measured = true;
-        self.busy_since = None;
+        self.sample = None;
     }
 
-    /// A look at the link: `sent_bytes` were given to the kernel since the start, of which
-    /// `unsent_bytes` have not left.
-    pub fn observe(&mut self, now_ns: u64, sent_bytes: u64, unsent_bytes: u64) {
-        let left = sent_bytes.saturating_sub(unsent_bytes);
-        let rested = left >= std::mem::replace(&mut self.sent_before, sent_bytes);
-        if unsent_bytes == 0 || rested {
-            self.busy_since = (unsent_bytes > 0).then_some((now_ns, left));
-            return;
-        }
-        let Some((since_ns, left_before)) = self.busy_since else {
-            self.busy_since = Some((now_ns, left));
+    /// The queue was found empty.
+    pub fn note_rest(&mut self, now_ns: u64) {
+        self.rested_at_ns = now_ns;
+    }
+
+    /// Whether something has always waited since `since_ns`.
+    pub fn is_busy_since(&self, since_ns: u64) -> bool {
+        self.rested_at_ns < since_ns
+    }
+
+    /// When the running sample began.
+    pub fn sample_began_ns(&self) -> Option<u64> {
+        self.sample.map(|(began_ns, _)| began_ns)
+    }
+
+    /// The receiver had got `bytes` more by `at_ns` (this side's clock). `others_queue`: another
+    /// link was busy all through the running sample.
+    pub fn note_arrived(&mut self, at_ns: u64, bytes: u64, others_queue: bool) {
+        self.arrived_bytes += bytes;
+        let Some((began_ns, before)) = self.sample else {
+            self.sample = Some((at_ns, self.arrived_bytes));
             return;
         };
-        let (elapsed_ns, bytes) = (
-            now_ns.saturating_sub(since_ns),
-            left.saturating_sub(left_before),
-        );
+        let (elapsed_ns, arrived) = (at_ns.saturating_sub(began_ns), self.arrived_bytes - before);
         let least_ns = if self.measured {
             SAMPLE_NS
         } else {
             FIRST_SAMPLE_NS
         };
-        if elapsed_ns < least_ns || bytes < SAMPLE_BYTES {
+        if elapsed_ns < least_ns || arrived < SAMPLE_BYTES {
+            // A pause must not be averaged into what comes after it.
+            if elapsed_ns > 4 * SAMPLE_NS && !self.is_busy_since(began_ns) {
+                self.sample = Some((at_ns, self.arrived_bytes));
+            }
             return;
         }
-        let sample = bytes as f64 * 8e9 / elapsed_ns as f64;
-        self.rate_bps = if self.measured {
-            self.rate_bps + (sample - self.rate_bps) / 4.0
-        } else {
-            sample
-        };
-        self.measured = true;
-        self.busy_since = Some((now_ns, left));
+        self.sample = Some((at_ns, self.arrived_bytes));
+        let rate_bps = arrived as f64 * 8e9 / elapsed_ns as f64;
+        if self.is_busy_since(began_ns) {
+            let weight = if self.measured { WEIGHT } else { 1.0 };
+            self.rate_bps += (rate_bps - self.rate_bps) * weight;
+            self.measured = true;
+        } else if self.measured && others_queue {
+            self.rate_bps = (self.rate_bps * ENCOURAGEMENT).min(self.claimed_bps);
+        }
     }
 }
 
@@ -97,30 +120,30 @@ impl Capacity {
 mod tests {
     use super::*;
 
-    #[test]
-    fn capacity__small_sends_that_each_look_finds_unsent__measure_nothing() {
-        let mut capacity = Capacity::claimed(1_000_000_000);
-        for look in 1..1000 {
-            capacity.observe(look * 1_000_000, look * 2000, 100);
-        }
-        assert!(!capacity.is_measured());
-    }
+    const MS: u64 = 1_000_000;
 
-    /// A link of `rate_bps` that is given `chunk` bytes every millisecond.
-    fn feed(capacity: &mut Capacity, rate_bps: f64, chunk: f64, millis: u64) {
-        let (mut sent, mut unsent) = (0f64, 0f64);
-        for ms in 0..millis {
-            unsent = (unsent - rate_bps / 8e3).max(0.0);
-            capacity.observe(ms * 1_000_000, sent as u64, unsent as u64);
-            sent += chunk;
+    /// A link of `rate_bps` that is given `chunk` bytes every millisecond, with a report every 4.
+    fn feed(capacity: &mut Capacity, rate_bps: f64, chunk: f64, millis: std::ops::Range<u64>) {
+        let (mut unsent, mut arrived) = (0f64, 0f64);
+        for ms in millis {
+            let left = unsent.min(rate_bps / 8e3);
+            unsent -= left;
+            arrived += left;
+            if unsent <= 0.0 {
+                capacity.note_rest(ms * MS);
+            }
             unsent += chunk;
+            if ms % 4 == 0 {
+                capacity.note_arrived(ms * MS, arrived as u64, true);
+                arrived = 0.0;
+            }
         }
     }
 
     #[test]
     fn capacity__link_kept_busy__is_measured() {
         let mut capacity = Capacity::claimed(10_000_000_000);
-        feed(&mut capacity, 1e9, 150_000.0, 100);
+        feed(&mut capacity, 1e9, 130_000.0, 1..400);
         assert!(capacity.is_measured());
         assert!(
             (capacity.rate_bps() / 1e9 - 1.0).abs() < 0.02,
@@ -132,8 +155,29 @@ mod tests {
     #[test]
     fn capacity__bursts_into_an_idle_link__measure_nothing() {
         let mut capacity = Capacity::claimed(1_000_000_000);
-        feed(&mut capacity, 1e9, 28_000.0, 100);
+        feed(&mut capacity, 1e9, 28_000.0, 1..400);
         assert!(!capacity.is_measured());
         assert_eq!(capacity.rate_bps(), 1e9);
+    }
+
+    #[test]
+    fn capacity__estimate_far_too_low__is_raised_while_the_link_rests_and_others_queue() {
+        let mut capacity = Capacity::claimed(10_000_000_000);
+        capacity.set(66_000_000);
+        // Given what it is thought to carry, until it is found to carry no more.
+        for round in 0..100 {
+            let chunk = capacity.rate_bps() / 8e3;
+            feed(
+                &mut capacity,
+                1e9,
+                chunk,
+                round * 44 + 1..(round + 1) * 44 + 1,
+            );
+        }
+        assert!(
+            (0.9e9..1.3e9).contains(&capacity.rate_bps()),
+            "{}",
+            capacity.rate_bps()
+        );
     }
 }

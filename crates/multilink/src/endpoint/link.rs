@@ -47,7 +47,6 @@ pub struct LocalLink {
     pub queue: TransmitQueue,
     /// How fast it drains.
     pub capacity: Capacity,
-    sent_bytes: u64,
     backlog_bytes: f64,
     backlog_at_ns: u64,
 }
@@ -62,7 +61,6 @@ impl LocalLink {
             is_used: false,
             queue: TransmitQueue::default(),
             capacity,
-            sent_bytes: 0,
             backlog_bytes: 0.0,
             backlog_at_ns: 0,
         }
@@ -72,7 +70,6 @@ impl LocalLink {
     pub fn note_queued(&mut self, now_ns: u64, wire_bytes: usize) {
         self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;
         self.backlog_at_ns = now_ns;
-        self.sent_bytes += wire_bytes as u64;
         self.is_used = true;
     }
 
@@ -81,8 +78,8 @@ impl LocalLink {
         let waiting = kernel_bytes + self.queue.queued_bytes() as u64;
         self.backlog_bytes = waiting as f64;
         self.backlog_at_ns = now_ns;
-        if !self.config.is_rate_fixed {
-            self.capacity.observe(now_ns, self.sent_bytes, waiting);
+        if kernel_bytes == 0 {
+            self.capacity.note_rest(now_ns);
         }
     }
 

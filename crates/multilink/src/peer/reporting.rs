@@ -1,7 +1,8 @@
 //! Reports out, and what reports from the peer teach.
 
 use super::deliver::REPORT_MIN_NS;
-use super::{Peer, Shared};
+use super::{Links, Peer, Shared};
+use crate::endpoint::LocalLink;
 use crate::ledger::Lost;
 use crate::path::Path;
 use crate::seq::extend;
@@ -11,6 +12,25 @@ use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MA
 const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay beyond a path's least round trip at which a loss is congestion: TCP must see it.
 const CONGESTED_NS: u64 = 8_000_000;
+
+/// Tells a link's capacity what has arrived by it.
+fn note_arrived(links: &mut Links, number: u8, at_ns: u64, bytes: u32) {
+    let Some(Some(own)) = links.get(usize::from(number)) else {
+        return;
+    };
+    let began_ns = own.capacity.sample_began_ns().unwrap_or(at_ns);
+    let others_queue = links.iter().enumerate().any(|(other, link)| {
+        let busy = |link: &LocalLink| link.is_used && link.capacity.is_busy_since(began_ns);
+        other != usize::from(number) && link.as_ref().is_some_and(busy)
+    });
+    if let Some(link) = links[usize::from(number)]
+        .as_mut()
+        .filter(|link| !link.config.is_rate_fixed)
+    {
+        link.capacity
+            .note_arrived(at_ns, u64::from(bytes), others_queue);
+    }
+}
 
 impl Peer {
     /// Sends a report on every path that leads anywhere, if one is due.
@@ -152,6 +172,8 @@ impl Peer {
             .for_each(|unit| self.retained.settle(unit, shared.pool));
         repairs.into_iter().for_each(|unit| self.queue_repair(unit));
         self.earn_repairs(delivered_bytes);
+        let arrived_at_ns = now_ns.saturating_sub(u64::from(link.held_us) * 1000);
+        note_arrived(shared.links, link.link, arrived_at_ns, delivered_bytes);
         let liveness = &mut self.paths[usize::from(link.link)].liveness;
         if let Some(change) = progressed.then(|| liveness.handle_ack(now_ns)).flatten() {
             self.apply(link.link, change, shared);

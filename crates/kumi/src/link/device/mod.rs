@@ -25,11 +25,12 @@ use std::time::{Duration, Instant};
 pub use interface::remove as remove_orphan;
 pub use setup::run;
 
-/// Frames read from the device before the links are served again: at 64 KB each a millisecond at
-/// 8 Gb/s.
-const FRAMES_PER_TURN: usize = 16;
-/// Receives of one link before the others are served again.
-const RECEIVES_PER_TURN: usize = 8;
+/// Frames read from the device before the links are served again. A burst of 64 KB takes some 0.3 ms
+/// to seal and send, and acknowledgements wait meanwhile: long turns make long round trips, which
+/// make long turns.
+const FRAMES_PER_TURN: usize = 2;
+/// Receives of one link before the others are served again, for the same reason.
+const RECEIVES_PER_TURN: usize = 2;
 /// The longest sleep, so that a clock that jumps does no harm.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 /// How long unusual datagrams are gathered before the log says so.
@@ -74,14 +75,16 @@ impl Device {
     fn serve(&mut self) -> anyhow::Result<()> {
         while !self.ends {
             let ready = self.wait()?;
+            let now_ns = self.now_ns();
+            for port in &self.ports {
+                port.observe(&mut self.core, now_ns);
+            }
             for at in 0..self.ports.len() {
                 if ready.ports & 1 << at != 0 {
                     self.receive(at);
+                    self.hand_over_frames();
                 }
-                let now_ns = self.now_ns();
-                self.ports[at].observe(&mut self.core, now_ns);
             }
-            self.hand_over_frames();
             if ready.tap {
                 self.take_frames();
             }
@@ -201,6 +204,7 @@ impl Device {
                 Ok(bytes) => {
                     frame.set_len(bytes);
                     self.core.handle_frame(frame, now_ns);
+                    self.transmit(); // the links need not rest while the next frame is sealed
                 }
                 Err(error) => {
                     self.core.give_buffer(frame);
@@ -214,8 +218,9 @@ impl Device {
     }
 
     fn transmit(&mut self) {
+        let now_ns = self.now_ns();
         for port in &mut self.ports {
-            port.transmit(&mut self.core);
+            port.transmit(&mut self.core, now_ns);
         }
     }
 

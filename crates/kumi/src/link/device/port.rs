@@ -93,6 +93,10 @@ impl Port {
         {
             return;
         }
+        self.look(core, now_ns);
+    }
+
+    fn look(&self, core: &mut Endpoint, now_ns: u64) {
         if let Ok(bytes) = self.socket.unsent_buffer_bytes() {
             let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
             core.observe_unsent(self.number, wire_bytes, now_ns);
@@ -100,8 +104,11 @@ impl Port {
     }
 
     /// Gives the kernel all the core has for this link, until its buffer is full.
-    pub fn transmit(&mut self, core: &mut Endpoint) {
+    pub fn transmit(&mut self, core: &mut Endpoint, now_ns: u64) {
         self.is_blocked = false;
+        if core.poll_transmit(self.number).is_some() {
+            self.look(core, now_ns);
+        }
         while let Some(batch) = core.poll_transmit(self.number) {
             let to = batch
                 .destination
