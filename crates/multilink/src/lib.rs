@@ -14,6 +14,7 @@ mod peer;
 pub mod reorder;
 mod replay;
 mod retain;
+pub mod ri2n;
 mod salvage;
 pub mod secure;
 mod seq;
