@@ -3,6 +3,7 @@
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 pub mod netlink;
 pub mod netns;
+pub mod raw_ethernet;
 pub mod speed;
 pub mod tap;
 pub mod udp;
