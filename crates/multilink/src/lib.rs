@@ -15,6 +15,7 @@ pub mod pressure;
 pub mod reorder;
 mod replay;
 mod retain;
+pub mod ri2n;
 mod salvage;
 pub mod secure;
 mod seq;

@@ -7,6 +7,7 @@ pub mod netns;
 pub mod packet;
 pub mod punctual;
 pub mod qdisc;
+pub mod raw_ethernet;
 pub mod speed;
 pub mod tap;
 pub mod udp;

@@ -81,6 +81,9 @@ fn full(state: &Value) {
             .as_f64()
             .map_or("open".into(), rate)
     );
+    if state["preset"] == "ri2n" {
+        return paper(state);
+    }
     for link in items(state, "links") {
         println!(
             "  link {:<10} {:<10} {} ({}){}",
@@ -130,6 +133,42 @@ fn full(state: &Value) {
         println!(
             "    held {} frames, gave up {}, skew {} us",
             reorder["held"], reorder["given_up"], reorder["skew_us"]
+        );
+    }
+}
+
+/// The rest of a device that speaks the paper's protocol, which measures neither rates nor round
+/// trips.
+fn paper(state: &Value) {
+    for link in items(state, "links") {
+        let carrier = if link["carrier"] == true {
+            "carrier"
+        } else {
+            "no-carrier"
+        };
+        let (name, refused) = (text(link, "name"), &link["send_errors"]);
+        println!("  link {name:<10} {carrier:<10} refused {refused}");
+    }
+    for peer in items(state, "peers") {
+        let is_up = if peer["up"] == true { "up" } else { "down" };
+        println!("  peer {} {is_up}", text(peer, "mac"));
+        for path in items(peer, "paths") {
+            println!(
+                "    {:<10} {:<5} tx {} rx {} failures {}",
+                text(path, "link"),
+                text(path, "state"),
+                path["tx_packets"],
+                path["rx_packets"],
+                path["failures"],
+            );
+        }
+        let reorder = &peer["reorder"];
+        println!(
+            "    held {} frames (at most {} at once), gave up {} early and {} after FAST_TOUT",
+            reorder["held"],
+            reorder["held_max"],
+            reorder["given_up_early"],
+            reorder["given_up_timeout"],
         );
     }
 }

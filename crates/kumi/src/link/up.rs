@@ -105,9 +105,10 @@ fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
 /// Runs `kumi link up`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config()?;
-    if args.plain {
+    if args.plain || args.preset == Preset::Ri2n {
+        let why = if args.plain { "plain" } else { "preset ri2n" };
         eprintln!(
-            "kumi: warning: --plain: anyone on {} can read and forge what {} carries",
+            "kumi: warning: --{why}: anyone on {} can read and forge what {} carries",
             args.over.join(", "),
             args.device
         );

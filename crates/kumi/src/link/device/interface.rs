@@ -7,8 +7,6 @@ use std::process::{Command, Stdio};
 
 /// A GSO burst that leaves room for headers, so that one burst is one `UDP_SEGMENT` send.
 const GSO_BYTES_MAX: u32 = 61_440;
-/// Frames the device's ring holds (the default of 500 is less than a window of small frames).
-const QUEUE_FRAMES: u32 = 2000;
 /// The floor of TCP's retransmission timeout on the device's routes. A frame may be held 20 ms and
 /// a dead link be noticed after 40 ms; twice that sum is not yet a loss, even where the
 /// administrator has lowered the floor everywhere else.
@@ -28,12 +26,18 @@ pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Brings the device up with its MTU and addresses. What it already has stays.
-pub fn configure(device: &str, mtu: u32, addresses: &[String]) -> anyhow::Result<()> {
+/// Brings the device up with its MTU, a ring of `queue_frames`, and addresses. What it already has
+/// stays.
+pub fn configure(
+    device: &str,
+    mtu: u32,
+    queue_frames: u32,
+    addresses: &[String],
+) -> anyhow::Result<()> {
     let (mtu, gso, queue) = (
         mtu.to_string(),
         GSO_BYTES_MAX.to_string(),
-        QUEUE_FRAMES.to_string(),
+        queue_frames.to_string(),
     );
     run(
         "ip",
@@ -54,7 +58,7 @@ pub fn configure(device: &str, mtu: u32, addresses: &[String]) -> anyhow::Result
     for address in addresses {
         run("ip", &["address", "replace", address, "dev", device])?;
     }
-    set_rto_min(device)
+    Ok(())
 }
 
 /// Gives every route of the device an `rto_min` that fits its hold time.

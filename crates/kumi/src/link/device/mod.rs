@@ -3,6 +3,7 @@
 pub mod control;
 mod interface;
 mod port;
+mod ri2n;
 mod setup;
 mod shaper;
 mod state;

@@ -17,12 +17,14 @@ use std::time::Instant;
 
 /// Inner Ethernet header with a VLAN tag, and the virtio header: what a frame has beyond its MTU.
 const FRAME_HEADER_BYTES: usize = 18 + 10;
+/// Frames the device's ring holds (the default of 500 is less than a window of small frames).
+const QUEUE_FRAMES: u32 = 2000;
 
 /// Runs the device until it is told to end.
 pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     config.check()?;
     if config.preset == Preset::Ri2n {
-        return Err(BadInput("preset: ri2n is not there yet; leave it out".into()).into());
+        return super::ri2n::run(config);
     }
     let key = key::load(&config.key)?;
     let all = interfaces()?;
@@ -30,13 +32,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         check_interface(name, &all)?;
     }
     let dir = RunDir::of(&config.name)?;
-    if super::control::ask(&dir.socket(), &super::Request::Show).is_ok() {
-        return Err(BadInput(format!(
-            "{} is up already; `kumi link down {}` first, or `kumi link add`",
-            config.name, config.name
-        ))
-        .into());
-    }
+    refuse_if_running(&dir, &config.name)?;
     let existed = all.iter().any(|interface| interface.name == config.name);
     let tap = open_tap(&config.name)?;
     let offloads = tap.set_offloads(TapOffloads {
@@ -44,9 +40,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         tcp_segmentation: config.uses(Offload::TapTso),
         udp_segmentation: config.uses(Offload::TapUso),
     })?;
-    let created = Created {
-        device: (!existed).then_some(config.name.clone()),
-    };
+    let created = Created::new(&config.name, existed);
     let mac = interfaces()?
         .into_iter()
         .find(|interface| interface.name == config.name)
@@ -72,7 +66,8 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let mtu = config
         .mtu
         .unwrap_or((core.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
-    interface::configure(&config.name, mtu, &config.address)?;
+    interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    interface::set_rto_min(&config.name)?;
     tap.set_persistent(true)?;
     let shaper = Shaper::new(&config.name, config.uses(Offload::Shaper));
     let facts = serde_json::json!({
@@ -109,13 +104,30 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Refuses to start a second daemon for a device.
+pub(super) fn refuse_if_running(dir: &RunDir, name: &str) -> Result<(), BadInput> {
+    match super::control::ask(&dir.socket(), &super::Request::Show) {
+        Ok(_) => Err(BadInput(format!(
+            "{name} is up already; `kumi link down {name}` first, or `kumi link add`"
+        ))),
+        Err(_) => Ok(()),
+    }
+}
+
 /// Removes a device again if its set-up does not come to its end.
-struct Created {
+pub(super) struct Created {
     device: Option<String>,
 }
 
 impl Created {
-    fn keep(mut self) {
+    /// A guard for the device `name`, unless it `existed` before.
+    pub(super) fn new(name: &str, existed: bool) -> Self {
+        Self {
+            device: (!existed).then(|| name.to_owned()),
+        }
+    }
+
+    pub(super) fn keep(mut self) {
         self.device = None;
     }
 }
@@ -213,7 +225,7 @@ impl Device {
     }
 }
 
-fn random_u64() -> anyhow::Result<u64> {
+pub(super) fn random_u64() -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes))?;
     Ok(u64::from_ne_bytes(bytes))

@@ -1,0 +1,281 @@
+//! The daemon of a device that speaks the paper's protocol: one loop between the TAP, a raw socket
+//! a link, and the core.
+//!
+//! The TAP is opened without offloads: the paper's driver sends what the network layer gives it,
+//! one packet a frame, with its checksums.
+
+mod setup;
+mod state;
+
+use super::control::{Call, Control, Request, failure};
+use super::interface;
+use crate::link::config::DeviceConfig;
+use kumi_multilink::frame::Frame;
+use kumi_multilink::ri2n::Ri2n;
+use kumi_sys::netlink::LinkMonitor;
+use kumi_sys::raw_ethernet::RawEthernet;
+use kumi_sys::tap::Tap;
+use nix::poll::{PollFd, PollFlags, ppoll};
+use nix::sys::time::TimeSpec;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::sync::mpsc::{SyncSender, TrySendError};
+use std::time::{Duration, Instant};
+
+pub use setup::run;
+
+/// Frames read from the device before the links are served again: what two links' queues take.
+const FRAMES_PER_TURN: usize = 64;
+/// Receives of one link before the others are served again: each is a batch.
+const RECEIVES_PER_TURN: usize = 2;
+/// The longest sleep, so that a clock that jumps does no harm.
+const SLEEP_NS_MAX: u64 = 100_000_000;
+
+/// A NIC under the device.
+struct Nic {
+    name: String,
+    index: u32,
+    socket: RawEthernet,
+    has_carrier: bool,
+    /// Whether the socket's buffer was full at the last send.
+    is_blocked: bool,
+    /// Frames the kernel refused: its queue full, no carrier, the interface down.
+    refused: u64,
+    /// Frames lost because this process was late.
+    overrun: u64,
+}
+
+/// A running device.
+struct Device {
+    config: DeviceConfig,
+    mtu: u32,
+    core: Ri2n,
+    tap: Tap,
+    nics: Vec<Nic>,
+    /// A frame of the host that found all queues full. While it waits, none is read.
+    waiting: Option<Frame>,
+    frame_bytes_max: usize,
+    monitor: LinkMonitor,
+    control: Control,
+    listeners: Vec<SyncSender<String>>,
+    started: Instant,
+    tap_write_errors: u64,
+    ends: bool,
+}
+
+/// What woke the loop.
+#[derive(Default)]
+struct Ready {
+    tap: bool,
+    control: bool,
+    monitor: bool,
+    nics: u32,
+}
+
+impl Device {
+    fn now_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Runs until told to end.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        while !self.ends {
+            let ready = self.wait()?;
+            let now_ns = self.now_ns();
+            for at in 0..self.nics.len() {
+                if ready.nics & 1 << at != 0 {
+                    self.receive(at, now_ns);
+                }
+            }
+            if self.core.poll_timeout() <= now_ns {
+                self.core.handle_timeout(now_ns);
+            }
+            self.hand_over_frames();
+            self.transmit();
+            if ready.tap || self.waiting.is_some() {
+                self.take_frames(now_ns);
+                self.transmit();
+            }
+            if ready.monitor {
+                self.follow_interfaces()?;
+            }
+            if ready.control {
+                self.answer_calls();
+            }
+            self.tell_events();
+        }
+        Ok(())
+    }
+
+    /// Sleeps until something is there or due.
+    fn wait(&self) -> anyhow::Result<Ready> {
+        let due_ns = self.core.poll_timeout().saturating_sub(self.now_ns());
+        let sleep_ns = if self.config.busy_poll {
+            0
+        } else {
+            due_ns.min(SLEEP_NS_MAX)
+        };
+        let wanted = |is_wanted, events| {
+            if is_wanted {
+                events
+            } else {
+                PollFlags::empty()
+            }
+        };
+        let takes_frames = self.waiting.is_none();
+        let mut fds = Vec::with_capacity(3 + self.nics.len());
+        let tap_events = wanted(takes_frames, PollFlags::POLLIN);
+        fds.push(PollFd::new(self.tap.as_fd(), tap_events));
+        fds.push(PollFd::new(self.control.wake.as_fd(), PollFlags::POLLIN));
+        fds.push(PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN));
+        for nic in &self.nics {
+            let out = wanted(nic.is_blocked, PollFlags::POLLOUT);
+            fds.push(PollFd::new(nic.socket.as_fd(), PollFlags::POLLIN | out));
+        }
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
+        match ppoll(&mut fds, Some(timeout), None) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
+        let mut ready = Ready {
+            tap: is_ready(&fds[0]) && takes_frames,
+            control: is_ready(&fds[1]),
+            monitor: is_ready(&fds[2]),
+            nics: 0,
+        };
+        for (at, fd) in fds[3..].iter().enumerate() {
+            ready.nics |= u32::from(is_ready(fd)) << at;
+        }
+        Ok(ready)
+    }
+
+    /// Takes what has come on a link.
+    fn receive(&mut self, at: usize, now_ns: u64) {
+        let (nic, core) = (&mut self.nics[at], &mut self.core);
+        for _ in 0..RECEIVES_PER_TURN {
+            // An error is that there is nothing, or that the interface went down: nothing to do.
+            let take = |frame: &[u8]| core.handle_datagram(at, frame, now_ns);
+            match nic.socket.receive(take) {
+                Ok(kumi_sys::raw_ethernet::BATCH_FRAMES_MAX) => {}
+                _ => return,
+            }
+        }
+    }
+
+    /// Gives the host what has come up.
+    fn hand_over_frames(&mut self) {
+        while let Some(frame) = self.core.poll_frame() {
+            if self.tap.write(frame.as_slice()).is_err() {
+                self.tap_write_errors += 1; // the device is down
+            }
+            self.core.give_buffer(frame);
+        }
+    }
+
+    /// Takes frames from the host as long as there is a link for them.
+    fn take_frames(&mut self, now_ns: u64) {
+        if let Some(frame) = self.waiting.take() {
+            self.waiting = self.core.handle_frame(frame, now_ns).err();
+        }
+        for _ in 0..FRAMES_PER_TURN {
+            if self.waiting.is_some() {
+                return;
+            }
+            let mut frame = self.core.take_buffer(self.frame_bytes_max);
+            match self.tap.read(frame.buffer()) {
+                Ok(bytes) => {
+                    frame.set_len(bytes);
+                    self.waiting = self.core.handle_frame(frame, now_ns).err();
+                }
+                Err(error) => {
+                    self.core.give_buffer(frame);
+                    // The device was removed under us.
+                    self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        for (at, nic) in self.nics.iter_mut().enumerate() {
+            nic.transmit(at, &mut self.core);
+        }
+    }
+
+    /// Follows the device's address, and carriers, which are shown and not acted on.
+    fn follow_interfaces(&mut self) -> anyhow::Result<()> {
+        for change in self.monitor.changes()? {
+            if let Some(mac) = change.mac.filter(|_| change.name == self.config.name) {
+                self.core.set_mac(mac);
+            }
+            let mut nics = self.nics.iter_mut();
+            if let Some(nic) = nics.find(|nic| nic.index == change.index) {
+                nic.has_carrier = change.has_carrier && !change.is_gone;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_calls(&mut self) {
+        while let Some(Call { request, answer }) = self.control.next_call() {
+            let text = match request {
+                Request::Show => self.state().to_string(),
+                Request::Events => {
+                    self.listeners.push(answer);
+                    continue;
+                }
+                Request::Down => {
+                    self.ends = true;
+                    "{}".to_owned()
+                }
+                Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => failure(
+                    "preset ri2n: its links are given when it is made, as in the paper; `kumi link down` and `up` again",
+                ),
+            };
+            let _ = answer.try_send(text);
+        }
+    }
+
+    fn state(&mut self) -> serde_json::Value {
+        for nic in &mut self.nics {
+            nic.overrun += u64::from(nic.socket.take_drops());
+        }
+        state::device(self)
+    }
+
+    /// Events to the log and to whoever listens.
+    fn tell_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            let at_s = self.started.elapsed().as_secs_f64();
+            let text = state::event(&event, &self.nics, at_s).to_string();
+            interface::log(&self.config.name, &text);
+            self.listeners.retain(|listener| {
+                let sent = listener.try_send(text.clone());
+                !matches!(sent, Err(TrySendError::Disconnected(_)))
+            });
+        }
+    }
+}
+
+impl Nic {
+    /// Gives the kernel all the core has for this link, until the socket's buffer is full. What the
+    /// kernel refuses is lost, as with `dev_queue_xmit`.
+    fn transmit(&mut self, at: usize, core: &mut Ri2n) {
+        self.is_blocked = false;
+        while core.poll_transmit(at).len() > 0 {
+            match self.socket.send(core.poll_transmit(at)) {
+                Ok(frames) => core.transmitted(at, frames),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.is_blocked = true;
+                    return;
+                }
+                Err(_) => {
+                    self.refused += 1;
+                    core.transmitted(at, 1);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Bringing the device up and taking it down.
+
+use super::super::setup::{Created, open_tap, random_u64, refuse_if_running};
+use super::{Device, Nic};
+use crate::BadInput;
+use crate::link::config::{DeviceConfig, SealChoice};
+use crate::link::device::control::Control;
+use crate::link::device::interface;
+use crate::link::device::port::check_interface;
+use crate::link::run_dir::RunDir;
+use anyhow::Context;
+use kumi_multilink::ri2n::{ETHER_TYPE, HEADER_BYTES, Ri2n};
+use kumi_sys::netlink::{Interface, LinkMonitor, interfaces};
+use kumi_sys::raw_ethernet::RawEthernet;
+use kumi_sys::tap::TapOffloads;
+use std::time::Instant;
+
+/// The virtio and Ethernet headers, with a VLAN tag: what a frame has beyond its MTU.
+const FRAME_HEADER_BYTES: usize = 10 + 18;
+/// Frames the device's ring holds: with what the links' socket buffers take, about the 1000 each
+/// that the paper's two NICs had queues for.
+const QUEUE_FRAMES: u32 = 1000;
+
+/// Runs the device until it is told to end.
+pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
+    check(&config)?;
+    let all = interfaces()?;
+    let mut links = Vec::new();
+    for name in &config.over {
+        links.push(check_interface(name, &all)?);
+    }
+    let mtu = mtu(&config, &links)?;
+    let dir = RunDir::of(&config.name)?;
+    refuse_if_running(&dir, &config.name)?;
+    let existed = all.iter().any(|interface| interface.name == config.name);
+    let tap = open_tap(&config.name)?;
+    tap.set_offloads(TapOffloads {
+        checksum: false,
+        tcp_segmentation: false,
+        udp_segmentation: false,
+    })?;
+    let created = Created::new(&config.name, existed);
+    let mac = interfaces()?
+        .into_iter()
+        .find(|interface| interface.name == config.name)
+        .and_then(|interface| interface.mac)
+        .context("the device has no MAC address")?;
+    let nics: Vec<Nic> = links
+        .iter()
+        .map(|link| open_nic(link))
+        .collect::<Result<_, _>>()?;
+    interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    tap.set_persistent(true)?;
+    // Says to `kumi link down` whose device it is, should this process crash.
+    std::fs::write(dir.node(), "ri2n\n")?;
+    created.keep();
+    let mut device = Device {
+        core: Ri2n::new(mac, nics.len(), random_u64()? as u32, 0),
+        mtu,
+        tap,
+        nics,
+        waiting: None,
+        frame_bytes_max: mtu as usize + FRAME_HEADER_BYTES,
+        monitor: LinkMonitor::open()?,
+        control: Control::listen(&dir.socket())?,
+        listeners: Vec::new(),
+        started: Instant::now(),
+        tap_write_errors: 0,
+        ends: false,
+        config,
+    };
+    interface::log(&device.config.name, "up, preset ri2n");
+    device.serve()?;
+    device.tap.set_persistent(false)?;
+    dir.clear();
+    interface::log(&device.config.name, "down");
+    Ok(())
+}
+
+/// Refuses what the paper's protocol does not have.
+fn check(config: &DeviceConfig) -> Result<(), BadInput> {
+    if config.seal == SealChoice::Authenticate {
+        return Err(BadInput(
+            "preset ri2n: the paper's protocol signs nothing; leave --authenticate-only or the preset out".into(),
+        ));
+    }
+    if !config.peer.is_empty() {
+        return Err(BadInput(
+            "peer: preset ri2n speaks Ethernet and crosses no router; leave --peer or the preset out".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// The device's MTU: the least of the links' less the header (§5.2), or what the user wants below.
+fn mtu(config: &DeviceConfig, links: &[&Interface]) -> Result<u32, BadInput> {
+    let least = links.iter().map(|link| link.mtu).min().unwrap_or(0);
+    let most = least - HEADER_BYTES as u32;
+    match config.mtu {
+        Some(mtu) if mtu > most => Err(BadInput(format!(
+            "mtu: {mtu} does not fit; the links carry {least} bytes, of which the header takes {HEADER_BYTES}: {most} at most"
+        ))),
+        Some(mtu) => Ok(mtu),
+        None => Ok(most),
+    }
+}
+
+fn open_nic(interface: &Interface) -> anyhow::Result<Nic> {
+    let name = &interface.name;
+    let socket = RawEthernet::open(interface.index, ETHER_TYPE, interface.mtu)
+        .with_context(|| format!("{name}: a packet socket needs CAP_NET_RAW; run as root"))?;
+    Ok(Nic {
+        name: name.clone(),
+        index: interface.index,
+        socket,
+        has_carrier: interface.has_carrier,
+        is_blocked: false,
+        refused: 0,
+        overrun: 0,
+    })
+}
