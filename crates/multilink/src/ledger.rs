@@ -45,6 +45,11 @@ impl Ledger {
         self.base + self.sent.len() as u64
     }
 
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.sent.len()
+    }
+
     /// When `seq` was sent, if that is still open.
     pub fn sent_at_ns(&self, seq: u64) -> Option<u64> {
         let at = usize::try_from(seq.checked_sub(self.base)?).ok()?;

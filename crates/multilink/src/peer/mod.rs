@@ -65,9 +65,9 @@ pub(crate) struct Peer {
     next_unit: u64,
     /// One past the last unit of each flow's last frame; 0: none.
     flow_ends: Vec<u64>,
-    retained: Retained,
+    pub(crate) retained: Retained,
     repair_budget_bytes: f64,
-    repair_queue: VecDeque<UnitRef>,
+    pub(crate) repair_queue: VecDeque<UnitRef>,
     /// When data or a report on data last moved: an idle peer is pinged seldom.
     active_at_ns: u64,
 

@@ -416,6 +416,15 @@ impl Reorder {
         }
     }
 
+    /// The longest time since progress of any frame that is held.
+    pub fn held_without_progress_ns(&self, now_ns: u64) -> u64 {
+        let held = self.young.iter().chain(&self.old);
+        held.filter(|(slot, generation)| self.slots[*slot as usize].is_generation(*generation))
+            .map(|(slot, _)| now_ns.saturating_sub(self.last_progress_ns(*slot)))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Releases what has waited long enough. `rtt_ns`: the time a repair takes.
     pub fn handle_timeout(
         &mut self,
