@@ -430,7 +430,7 @@ impl Endpoint {
         let peers = self
             .peers
             .iter()
-            .filter_map(|peer| peer.poll_timeout(now_ns))
+            .filter_map(|peer| peer.poll_timeout(now_ns, &self.links))
             .min();
         let introduction = self.introduction_due_ns(now_ns);
         peers.map_or(introduction, |peers| peers.min(introduction))
@@ -468,3 +468,6 @@ impl Endpoint {
         self.peers.iter().map(crate::view::PeerView::new)
     }
 }
+
+#[cfg(test)]
+mod tests;
