@@ -490,13 +490,10 @@ impl Reorder {
     /// When [`Self::handle_timeout`] has something to do.
     pub fn poll_timeout(&self, now_ns: u64, rtt_ns: u64) -> Option<u64> {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
-        let young = self.young.front().map(|(slot, generation)| {
+        let young = self.young.iter().find_map(|(slot, generation)| {
             let assembly = &self.slots[*slot as usize];
-            if assembly.is_generation(*generation) {
-                assembly.arrived_ns() + short_ns
-            } else {
-                now_ns
-            }
+            let is_live = assembly.is_generation(*generation);
+            is_live.then(|| assembly.arrived_ns() + short_ns)
         });
         // What passed its first deadline is looked at again every half millisecond.
         let old = (!self.old.is_empty()).then_some(now_ns + 500_000);
