@@ -158,6 +158,29 @@ fn endpoint__carrier_gone__sleeps_between_timeouts() {
 }
 
 #[test]
+fn endpoint__nothing_is_reported_on__what_is_forgotten_takes_no_memory() {
+    let mut pair = Pair::new();
+    pair.cut = [[true; 2]; 2];
+    for number in 0..3 * crate::ledger::LEDGER_MAX as u32 {
+        pair.send(0, number);
+        pair.settle();
+    }
+    let memory = pair.ends[0].peers().next().unwrap().memory();
+    assert!(
+        memory.open_datagrams <= 2 * crate::ledger::LEDGER_MAX,
+        "{memory:?}"
+    );
+    assert!(
+        memory.retained_places <= 2 * crate::ledger::LEDGER_MAX + 2,
+        "{memory:?}"
+    );
+    assert!(
+        memory.retained_bytes <= 2 * crate::ledger::LEDGER_MAX * 200,
+        "{memory:?}"
+    );
+}
+
+#[test]
 fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
     let mut pair = Pair::new();
     for number in 0..400 {
