@@ -312,7 +312,7 @@ impl Endpoint {
         };
         let before = self.frames.len();
         let peer = &mut self.peers[number];
-        peer.handle_unit(&header, &datagram[payload], shared!(self, now_ns));
+        peer.handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
         for frame in self.frames.iter().skip(before) {
             self.stations.learn(frame.ethernet(), number, now_ns);
         }
@@ -389,7 +389,7 @@ impl Endpoint {
         }
         let peer = &mut self.peers[number];
         peer.arrival_session = session;
-        peer.note_arrival(remote_link, datagram.len(), eliciting, left_a_gap, now_ns);
+        peer.note_arrival(link, datagram.len(), eliciting, left_a_gap, now_ns);
         let path = &mut peer.paths[usize::from(link)];
         if path.to != Some(from) && path.note_heard(remote_link, from, now_ns) {
             self.choose_path(number, link);
