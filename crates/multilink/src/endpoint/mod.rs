@@ -430,7 +430,7 @@ impl Endpoint {
         let peers = self
             .peers
             .iter()
-            .filter_map(|peer| peer.poll_timeout(now_ns, &self.links))
+            .filter_map(|peer| peer.poll_timeout(&self.links))
             .min();
         let introduction = self.introduction_due_ns(now_ns);
         peers.map_or(introduction, |peers| peers.min(introduction))

@@ -102,8 +102,8 @@ impl Peer {
     }
 
     /// When [`Self::handle_timeout`] is next to be called.
-    pub(crate) fn poll_timeout(&self, now_ns: u64, links: &Links) -> Option<u64> {
-        let held = self.reorder.poll_timeout(now_ns, self.rtt_ns());
+    pub(crate) fn poll_timeout(&self, links: &Links) -> Option<u64> {
+        let held = self.reorder.poll_timeout(self.rtt_ns());
         if self.current.is_none() {
             return held;
         }

@@ -41,6 +41,8 @@ const SILENT_NS: u64 = 2_000_000;
 const REPAIR_MARGIN_NS: u64 = 1_500_000;
 /// Bytes of frames held for one peer (`MAXBUF`): 20 ms at 10 Gb/s.
 const HELD_BYTES_MAX: usize = 25_000_000;
+/// What passed its first deadline is looked at this often.
+const LOOK_NS: u64 = 500_000;
 /// How long a link without units still counts for the proof of loss.
 const LINK_ACTIVE_NS: u64 = 100_000_000;
 
@@ -64,6 +66,8 @@ pub struct ReorderCounts {
     pub held: u64,
     /// Frames given up incomplete, or delivered past a missing predecessor.
     pub given_up: u64,
+    /// Frames, or stretches of bursts, delivered after one that followed them in their flow.
+    pub late: u64,
     /// Times the window or the byte limit forced everything out (`MAXBUF`).
     pub overruns: u64,
 }
@@ -85,6 +89,8 @@ pub struct Reorder {
     /// Live assemblies in order of arrival, before and after their first deadline.
     young: VecDeque<(u32, u32)>,
     old: VecDeque<(u32, u32)>,
+    /// When the old ones were last looked at.
+    looked_at_ns: u64,
     /// Unit ranges that were skipped, and when.
     gaps: VecDeque<(u64, u64, u64)>,
     links: [LinkProgress; LINKS_MAX],
@@ -106,6 +112,7 @@ impl Default for Reorder {
             free: Vec::new(),
             young: VecDeque::new(),
             old: VecDeque::new(),
+            looked_at_ns: 0,
             gaps: VecDeque::new(),
             links: Default::default(),
             held_bytes: 0,
@@ -154,15 +161,15 @@ impl Reorder {
             progress.at_ns = now_ns;
             progress.active = true;
         }
-        if self.window.is_resolved(seq) {
-            return self.late(seq, unit, pool, out);
-        }
         let Some(first) = seq.checked_sub(u64::from(unit.index)) else {
             return Fate::Malformed;
         };
         let last = first + u64::from(unit.last);
         if last >= self.window.base() + WINDOW || self.held_bytes > HELD_BYTES_MAX {
             self.overrun(last, pool, out);
+        }
+        if self.window.is_resolved(seq) {
+            return self.late(now_ns, seq, unit, pool, out);
         }
         if let Some(gap) = self.window.advance(seq) {
             self.gaps.push_back((gap.start, gap.end, now_ns));
@@ -182,8 +189,11 @@ impl Reorder {
             .is_none_or(|before| self.window.is_resolved(before))
     }
 
+    /// A unit that nobody waits for any more. Its frame is worth delivering all the same: a frame
+    /// that comes late costs its flow less than one that is lost.
     fn late(
         &mut self,
+        now_ns: u64,
         seq: u64,
         unit: &Unit<'_>,
         pool: &mut FramePool,
@@ -192,11 +202,17 @@ impl Reorder {
         if self.window.is_taken(seq) {
             return Fate::Duplicate;
         }
-        self.window.resolve(seq, true);
+        let first = seq - u64::from(unit.index);
         if unit.last == 0 {
+            self.window.resolve(seq, true);
+            self.counts.late += 1;
             out.push_back(copy_whole(unit, pool));
+            return Fate::Late;
         }
-        Fate::Late
+        match self.assemble(now_ns, unit, first, first + u64::from(unit.last), pool, out) {
+            Fate::Taken => Fate::Late,
+            refused => refused,
+        }
     }
 
     fn assemble(
@@ -261,6 +277,7 @@ impl Reorder {
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
         }
+        self.counts.late += u64::from(self.window.is_resolved(last));
         for seq in first..=last {
             self.window.resolve(seq, true);
         }
@@ -326,15 +343,22 @@ impl Reorder {
     fn abandon(&mut self, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
+        let is_late = self.window.is_resolved(last);
         for (index, seq) in (first..=last).enumerate() {
             let taken = self.slots[slot as usize].has(index as u8);
             self.window.resolve(seq, taken);
         }
         let present = self.slots[slot as usize].present();
         if let Some(frame) = self.retire(slot) {
+            let before = out.len();
             salvage(frame.as_slice(), &present, pool, |piece| {
                 out.push_back(piece)
             });
+            self.counts.late += if is_late {
+                (out.len() - before) as u64
+            } else {
+                0
+            };
             pool.give(frame);
         }
     }
@@ -446,6 +470,7 @@ impl Reorder {
             }
             self.young.pop_front();
         }
+        self.looked_at_ns = now_ns;
         for _ in 0..self.old.len() {
             let Some((slot, generation)) = self.old.pop_front() else {
                 break;
@@ -488,15 +513,14 @@ impl Reorder {
     }
 
     /// When [`Self::handle_timeout`] has something to do.
-    pub fn poll_timeout(&self, now_ns: u64, rtt_ns: u64) -> Option<u64> {
+    pub fn poll_timeout(&self, rtt_ns: u64) -> Option<u64> {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
         let young = self.young.iter().find_map(|(slot, generation)| {
             let assembly = &self.slots[*slot as usize];
             let is_live = assembly.is_generation(*generation);
             is_live.then(|| assembly.arrived_ns() + short_ns)
         });
-        // What passed its first deadline is looked at again every half millisecond.
-        let old = (!self.old.is_empty()).then_some(now_ns + 500_000);
+        let old = (!self.old.is_empty()).then_some(self.looked_at_ns + LOOK_NS);
         let gap = self.gaps.front().map(|(_, _, at_ns)| at_ns + HOLD_MAX_NS);
         [young, old, gap].into_iter().flatten().min()
     }

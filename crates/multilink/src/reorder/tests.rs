@@ -52,7 +52,7 @@ fn reorder__units_in_order__nothing_waits() {
     }
     assert_eq!(bench.delivered(), [0, 1, 2, 3, 4]);
     assert_eq!(bench.reorder.held_bytes(), 0);
-    assert_eq!(bench.reorder.poll_timeout(0, MS), None);
+    assert_eq!(bench.reorder.poll_timeout(MS), None);
 }
 
 #[test]
@@ -183,4 +183,37 @@ fn reorder__contradicting_units__are_refused() {
         "before the first number"
     );
     assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Duplicate);
+}
+
+#[test]
+fn reorder__burst_whose_units_all_come_late__is_delivered_and_counted() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 0, 3, 1); // units 1 and 2 are a burst on a slow link
+    bench.tick(HOLD_MAX_NS);
+    bench.tick(2 * HOLD_MAX_NS);
+    assert_eq!(bench.delivered(), [0, 3]);
+    assert_eq!(bench.unit(50 * MS, 1, 1, 0, 1, 1), Fate::Late);
+    assert_eq!(bench.unit(50 * MS, 1, 2, 1, 1, 10), Fate::Late);
+    assert_eq!(bench.delivered(), [1], "late is better than lost");
+    assert_eq!(bench.unit(50 * MS, 1, 2, 1, 1, 10), Fate::Duplicate);
+    assert_eq!(
+        (bench.reorder.counts().late, bench.reorder.held_bytes()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn reorder__old_frames_while_packets_keep_coming__are_looked_at_in_time() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 2, 1);
+    bench.tick(3 * MS);
+    let due_ns = bench.reorder.poll_timeout(MS).unwrap();
+    bench.single(due_ns - 1, 0, 3, 0);
+    assert_eq!(
+        bench.reorder.poll_timeout(MS),
+        Some(due_ns),
+        "a packet puts nothing off"
+    );
 }
