@@ -12,6 +12,11 @@ pub const OVERHEAD_BYTES: usize = 62;
 /// Long enough to bridge a late wake-up of this process, short enough not to be felt.
 pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 
+/// The most any link in use may be behind, however idle another is: a link that is idle because it
+/// is so much slower to arrive is worth this wait, one that the frames cannot use is not. Longer than
+/// the longest hold, beyond which a slower link helps nobody.
+pub const BACKLOG_WORST_NS: u64 = 30_000_000;
+
 /// What the endpoint is told of a link when it is added.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {

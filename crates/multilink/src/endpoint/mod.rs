@@ -20,7 +20,7 @@ use crate::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, Kind,
     LINKS_MAX, Malformed, kind_of,
 };
-pub use link::{BACKLOG_MAX_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
+pub use link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
 use stations::Stations;
 
 /// Peers an endpoint keeps: a cluster of a thousand nodes. Only holders of the cluster key become
@@ -232,12 +232,25 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let backlogs = self.links.iter().flatten().filter(|link| link.has_carrier);
-        let least_ns = backlogs
-            .map(|link| link.backlog_ns(now_ns))
-            .min_by(f64::total_cmp)?;
-        let limit_ns = BACKLOG_MAX_NS as f64;
-        (least_ns > limit_ns).then(|| now_ns + (least_ns - limit_ns / 2.0) as u64)
+        let backlogs = (0..self.links.len()).filter_map(|number| {
+            let link = self.links[number]
+                .as_ref()
+                .filter(|link| link.has_carrier)?;
+            let is_used = self.peers.iter().any(|peer| peer.paths[number].is_usable());
+            is_used.then(|| link.backlog_ns(now_ns))
+        });
+        // A link that rests because nobody answers on it has no backlog and says nothing.
+        let (least_ns, most_ns) = backlogs.fold((f64::INFINITY, 0f64), |(least, most), backlog| {
+            (least.min(backlog), most.max(backlog))
+        });
+        let (limit_ns, worst_ns) = (BACKLOG_MAX_NS as f64, BACKLOG_WORST_NS as f64);
+        if least_ns.is_finite() && least_ns > limit_ns {
+            Some(now_ns + (least_ns - limit_ns / 2.0) as u64)
+        } else if most_ns > worst_ns {
+            Some(now_ns + (most_ns - worst_ns) as u64 + BACKLOG_MAX_NS / 2)
+        } else {
+            None
+        }
     }
 
     /// A frame from the host.

@@ -181,6 +181,25 @@ fn endpoint__nothing_is_reported_on__what_is_forgotten_takes_no_memory() {
 }
 
 #[test]
+fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
+    let mut pair = Pair::new();
+    pair.cut[0][0] = true;
+    pair.send(0, 0);
+    pair.run_for(1000 * MS);
+    assert_eq!(pair.states(0), [State::Down, State::Up]);
+    let mut accepted = 0;
+    while pair.ends[0].frames_wait_until(pair.now_ns).is_none() && accepted < 100_000 {
+        accepted += 1;
+        pair.send(0, accepted);
+    }
+    let in_two_ms = 2 * 125_000 / 100;
+    assert!(
+        accepted < in_two_ms,
+        "{accepted} frames of 100 B and more within 2 ms of a gigabit"
+    );
+}
+
+#[test]
 fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
     let mut pair = Pair::new();
     for number in 0..400 {
