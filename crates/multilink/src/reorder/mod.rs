@@ -66,7 +66,8 @@ pub struct ReorderCounts {
     pub held: u64,
     /// Frames given up incomplete, or delivered past a missing predecessor.
     pub given_up: u64,
-    /// Frames, or stretches of bursts, delivered after one that followed them in their flow.
+    /// Frames, or stretches of bursts, delivered after a later frame had been delivered past a unit
+    /// that was missing: they may have come after one that follows them in their flow.
     pub late: u64,
     /// Times the window or the byte limit forced everything out (`MAXBUF`).
     pub overruns: u64,
@@ -93,6 +94,8 @@ pub struct Reorder {
     looked_at_ns: u64,
     /// Unit ranges that were skipped, and when.
     gaps: VecDeque<(u64, u64, u64)>,
+    /// One past the highest missing unit that a frame was delivered past.
+    passed: u64,
     links: [LinkProgress; LINKS_MAX],
     held_bytes: usize,
     skew_ns: u64,
@@ -114,6 +117,7 @@ impl Default for Reorder {
             old: VecDeque::new(),
             looked_at_ns: 0,
             gaps: VecDeque::new(),
+            passed: 0,
             links: Default::default(),
             held_bytes: 0,
             skew_ns: 0,
@@ -176,6 +180,7 @@ impl Reorder {
         }
         if unit.last == 0 && self.is_free_to_go(unit, seq) {
             self.window.resolve(seq, true);
+            self.counts.late += u64::from(seq < self.passed);
             out.push_back(copy_whole(unit, pool));
             self.deliver_dependents(now_ns, seq, out);
             return Fate::Taken;
@@ -277,7 +282,7 @@ impl Reorder {
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
         }
-        self.counts.late += u64::from(self.window.is_resolved(last));
+        self.counts.late += u64::from(last < self.passed);
         for seq in first..=last {
             self.window.resolve(seq, true);
         }
@@ -319,6 +324,7 @@ impl Reorder {
             match self.window.assembly_ending(before) {
                 NO_SLOT => {
                     self.window.resolve(before, false);
+                    self.passed = self.passed.max(before + 1);
                     break;
                 }
                 predecessor => chain.push(predecessor),
@@ -343,7 +349,8 @@ impl Reorder {
     fn abandon(&mut self, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
-        let is_late = self.window.is_resolved(last);
+        let is_late = last < self.passed;
+        self.passed = self.passed.max(last + 1);
         for (index, seq) in (first..=last).enumerate() {
             let taken = self.slots[slot as usize].has(index as u8);
             self.window.resolve(seq, taken);
@@ -387,6 +394,7 @@ impl Reorder {
         }
         self.gaps.clear();
         self.window.resolve_all();
+        self.passed = self.window.base();
     }
 
     /// Units below this number can no longer arrive, except as repairs.
@@ -499,6 +507,7 @@ impl Reorder {
         for seq in range.start.max(self.window.base())..range.end {
             if !self.window.is_resolved(seq) && !self.is_assembling(seq) {
                 self.window.resolve(seq, false);
+                self.passed = self.passed.max(seq + 1);
                 self.deliver_dependents(now_ns, seq, out);
             }
         }
