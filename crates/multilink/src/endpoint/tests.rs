@@ -210,3 +210,30 @@ fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
     pair.run_for(100 * MS);
     assert_eq!(pair.delivered[1].len(), 400);
 }
+
+#[test]
+fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
+    let mut pair = Pair::new();
+    let send_for_a_second = |pair: &mut Pair, lossy: bool| {
+        for number in 0..4000 {
+            pair.cut[0] = [lossy && number % 3 == 0; 2];
+            pair.send(0, number);
+            pair.run_for(MS / 4);
+        }
+        pair.cut[0] = [false; 2];
+    };
+    let failures = |pair: &Pair| -> u32 {
+        let peer = pair.ends[0].peers().next().unwrap();
+        peer.paths().map(|path| path.failures).sum()
+    };
+    send_for_a_second(&mut pair, true);
+    assert!(pair.states(0).contains(&State::Quarantined));
+    pair.run_for(10_000 * MS);
+    assert_eq!(pair.states(0), [State::Up; 2]);
+    let before = failures(&pair);
+    send_for_a_second(&mut pair, false);
+    assert_eq!(
+        (pair.states(0), failures(&pair)),
+        (vec![State::Up; 2], before)
+    );
+}
