@@ -402,6 +402,7 @@ impl Endpoint {
         }
         let peer = &mut self.peers[number];
         peer.arrival_session = session;
+        peer.reorder.note_heard(remote_link, now_ns);
         peer.note_arrival(link, datagram.len(), eliciting, left_a_gap, now_ns);
         let path = &mut peer.paths[usize::from(link)];
         if path.to != Some(from) && path.note_heard(remote_link, from, now_ns) {

@@ -43,8 +43,16 @@ const REPAIR_MARGIN_NS: u64 = 1_500_000;
 const HELD_BYTES_MAX: usize = 25_000_000;
 /// What passed its first deadline is looked at this often.
 const LOOK_NS: u64 = 500_000;
-/// How long a link without units still counts for the proof of loss.
+/// How long a link that brings no units may be the silent one.
 const LINK_ACTIVE_NS: u64 = 100_000_000;
+/// How long a link counts for the proof of loss after anything came on it: twice the heartbeat of an
+/// idle path. Units may be on their way on any link that lives, whether it brought some lately or not.
+const LINK_ALIVE_NS: u64 = 1_000_000_000;
+/// The skew assumed before any was seen: a first burst over links of which nothing is known is held
+/// nearly as long as any may be. Forgotten as fast as any other.
+const SKEW_FIRST_NS: u64 = 8_000_000;
+/// The least skew assumed once a unit came later than it was waited for.
+const SKEW_LEARNT_NS: u64 = 1_000_000;
 
 /// What became of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +87,8 @@ struct LinkProgress {
     last_unit: u64,
     at_ns: u64,
     active: bool,
+    /// When anything at all last came on the link.
+    heard_ns: Option<u64>,
 }
 
 /// The reorder buffer of one peer.
@@ -120,7 +130,7 @@ impl Default for Reorder {
             passed: 0,
             links: Default::default(),
             held_bytes: 0,
-            skew_ns: 0,
+            skew_ns: SKEW_FIRST_NS,
             counts: ReorderCounts::default(),
             hold_histogram: [0; HOLD_BUCKETS],
         }
@@ -148,6 +158,11 @@ impl Reorder {
         self.held_bytes
     }
 
+    /// Something authentic, a unit or not, has come on the sender's `link`.
+    pub fn note_heard(&mut self, link: u8, now_ns: u64) {
+        self.links[usize::from(link) % LINKS_MAX].heard_ns = Some(now_ns);
+    }
+
     /// Takes a unit that arrived on the sender's `link`. Frames it completes go to `out`.
     pub fn push(
         &mut self,
@@ -164,6 +179,7 @@ impl Reorder {
             progress.last_unit = progress.last_unit.max(seq);
             progress.at_ns = now_ns;
             progress.active = true;
+            progress.heard_ns = Some(now_ns);
         }
         let Some(first) = seq.checked_sub(u64::from(unit.index)) else {
             return Fate::Malformed;
@@ -173,6 +189,10 @@ impl Reorder {
             self.overrun(last, pool, out);
         }
         if self.window.is_resolved(seq) {
+            if !repair && !self.window.is_taken(seq) {
+                // It was not lost: the links are further apart than was thought.
+                self.skew_ns = (2 * self.skew_ns).clamp(SKEW_LEARNT_NS, HOLD_MAX_NS / 2);
+            }
             return self.late(now_ns, seq, unit, pool, out);
         }
         if let Some(gap) = self.window.advance(seq) {
@@ -182,7 +202,7 @@ impl Reorder {
             self.window.resolve(seq, true);
             self.counts.late += u64::from(seq < self.passed);
             out.push_back(copy_whole(unit, pool));
-            self.deliver_dependents(now_ns, seq, out);
+            self.deliver_dependents(now_ns, seq, true, out);
             return Fate::Taken;
         }
         self.assemble(now_ns, unit, first, last, pool, out)
@@ -255,8 +275,8 @@ impl Reorder {
             self.window.set_dependent(before, slot);
         }
         if self.is_deliverable(slot) {
-            self.deliver(now_ns, slot, out);
-            self.deliver_dependents(now_ns, last, out);
+            self.deliver(now_ns, slot, true, out);
+            self.deliver_dependents(now_ns, last, true, out);
         }
         Fate::Taken
     }
@@ -269,7 +289,9 @@ impl Reorder {
                 .is_none_or(|before| self.window.is_resolved(before))
     }
 
-    fn deliver(&mut self, now_ns: u64, slot: u32, out: &mut VecDeque<Frame>) {
+    /// Delivers a complete frame. `filled`: what it waited for has come, which is how skew is learnt;
+    /// the wait for what never came says nothing of it.
+    fn deliver(&mut self, now_ns: u64, slot: u32, filled: bool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
         let held_ns = now_ns.saturating_sub(assembly.arrived_ns());
@@ -277,7 +299,7 @@ impl Reorder {
             self.counts.held += 1;
             let bucket = (held_ns / 64_000 + 1).ilog2() as usize;
             self.hold_histogram[bucket.min(HOLD_BUCKETS - 1)] += 1;
-            if held_ns <= HOLD_MAX_NS {
+            if filled && held_ns <= HOLD_MAX_NS {
                 // The skew forgets slowly: a maximum that decays by 1/256 a held frame.
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
@@ -300,17 +322,24 @@ impl Reorder {
     }
 
     /// Delivers the chain of complete frames that waited for unit `seq`.
-    fn deliver_dependents(&mut self, now_ns: u64, mut seq: u64, out: &mut VecDeque<Frame>) {
+    fn deliver_dependents(
+        &mut self,
+        now_ns: u64,
+        mut seq: u64,
+        filled: bool,
+        out: &mut VecDeque<Frame>,
+    ) {
         while let Some(slot) = self.window.take_dependent(seq) {
             let assembly = &self.slots[slot as usize];
             if !assembly.is_live()
                 || assembly.predecessor() != Some(seq)
                 || !self.is_deliverable(slot)
             {
+                self.slots[slot as usize].touch(now_ns); // what it waited for has come
                 return;
             }
             seq = assembly.last();
-            self.deliver(now_ns, slot, out);
+            self.deliver(now_ns, slot, filled, out);
         }
     }
 
@@ -337,11 +366,11 @@ impl Reorder {
             self.counts.given_up += 1;
             let last = self.slots[slot as usize].last();
             if self.slots[slot as usize].is_complete() {
-                self.deliver(now_ns, slot, out);
+                self.deliver(now_ns, slot, false, out);
             } else {
                 self.abandon(slot, pool, out);
             }
-            self.deliver_dependents(now_ns, last, out);
+            self.deliver_dependents(now_ns, last, false, out);
         }
     }
 
@@ -399,10 +428,10 @@ impl Reorder {
 
     /// Units below this number can no longer arrive, except as repairs.
     fn proven_below(&self, now_ns: u64) -> u64 {
-        let active = self
-            .links
-            .iter()
-            .filter(|link| link.active && now_ns.saturating_sub(link.at_ns) < LINK_ACTIVE_NS);
+        let active = self.links.iter().filter(|link| {
+            link.heard_ns
+                .is_some_and(|at_ns| now_ns < at_ns + LINK_ALIVE_NS)
+        });
         active.map(|link| link.last_unit).min().unwrap_or(0)
     }
 
@@ -508,7 +537,7 @@ impl Reorder {
             if !self.window.is_resolved(seq) && !self.is_assembling(seq) {
                 self.window.resolve(seq, false);
                 self.passed = self.passed.max(seq + 1);
-                self.deliver_dependents(now_ns, seq, out);
+                self.deliver_dependents(now_ns, seq, false, out);
             }
         }
     }

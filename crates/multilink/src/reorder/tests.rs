@@ -94,6 +94,7 @@ fn reorder__gap_older_than_hold__is_released() {
     bench.single(0, 1, 2, 1);
     assert_eq!(bench.delivered(), [0]);
     bench.tick(HOLD_MIN_NS - 1);
+    bench.tick(HOLD_MAX_NS - 2 * MS);
     assert!(bench.delivered().is_empty());
     bench.tick(HOLD_MAX_NS);
     assert_eq!(bench.delivered(), [2]);
@@ -216,4 +217,36 @@ fn reorder__old_frames_while_packets_keep_coming__are_looked_at_in_time() {
         Some(due_ns),
         "a packet puts nothing off"
     );
+}
+
+#[test]
+fn reorder__burst_over_a_link_that_was_idle__is_not_proven_lost() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 1, 0);
+    let later_ns = 500 * MS;
+    bench.reorder.note_heard(1, later_ns); // a heartbeat: the link lives
+    bench.unit(later_ns, 0, 2, 0, 1, 0);
+    bench.single(later_ns, 0, 4, 0);
+    bench.delivered();
+    bench.tick(later_ns + 2 * MS);
+    bench.tick(later_ns + 5 * MS / 2);
+    assert!(bench.delivered().is_empty());
+    assert_eq!(
+        bench.unit(later_ns + 5 * MS / 2, 1, 3, 1, 1, 10),
+        Fate::Taken
+    );
+    assert_eq!(bench.delivered(), [2]);
+}
+
+#[test]
+fn reorder__units_that_come_late__are_waited_for_longer() {
+    let mut bench = Bench::default();
+    bench.reorder.skew_ns = 0;
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 2, 1);
+    bench.tick(HOLD_MIN_NS);
+    bench.tick(HOLD_MIN_NS + LOOK_NS);
+    assert_eq!(bench.single(4 * MS, 0, 1, 1), Fate::Late);
+    assert_eq!(bench.reorder.skew_ns(), SKEW_LEARNT_NS);
 }
