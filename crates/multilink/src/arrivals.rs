@@ -111,24 +111,22 @@ impl Arrivals {
         self.replay.next() >= gap.end + OVERTAKEN_BY || now_ns >= gap.since_ns + OVERTAKEN_NS
     }
 
-    /// What to report: the number up to which every packet is decided, how long ago the newest
-    /// came, and, through `missing`, each run to name. Counts as told.
+    /// What to report: one past the number up to which every packet is decided, how long ago the
+    /// newest came, and, through `missing`, each run to name. Counts as told. What `missing` has no
+    /// room for is left for the next report, and so is all that came after it.
     pub fn report(&mut self, now_ns: u64, mut missing: impl FnMut(u64, u16) -> bool) -> (u64, u64) {
-        let mut highest = self.replay.next().saturating_sub(1);
+        let mut decided = self.replay.next();
         for at in 0..self.gaps.len() {
             let gap = self.gaps[at];
-            if !self.is_decided(&gap, now_ns) {
-                highest = gap.first.saturating_sub(1);
-                break;
-            }
             let count = (gap.end - gap.first).min(u64::from(u16::MAX)) as u16;
-            if !missing(gap.first, count) {
+            if !self.is_decided(&gap, now_ns) || !missing(gap.first, count) {
+                decided = gap.first;
                 break;
             }
             self.gaps[at].told += 1;
         }
         self.gaps.retain(|gap| gap.told < REPEATS);
-        (highest, now_ns.saturating_sub(self.newest_at_ns))
+        (decided, now_ns.saturating_sub(self.newest_at_ns))
     }
 }
 
@@ -138,11 +136,11 @@ mod tests {
 
     fn report(arrivals: &mut Arrivals, now_ns: u64) -> (u64, Vec<(u64, u16)>) {
         let mut runs = Vec::new();
-        let (highest, _) = arrivals.report(now_ns, |first, count| {
+        let (decided, _) = arrivals.report(now_ns, |first, count| {
             runs.push((first, count));
             true
         });
-        (highest, runs)
+        (decided, runs)
     }
 
     #[test]
@@ -153,14 +151,14 @@ mod tests {
         }
         assert_eq!(
             report(&mut arrivals, 0),
-            (1, vec![]),
+            (2, vec![]),
             "2 and 3 may only be late"
         );
         arrivals.accept(6, 0);
         for _ in 0..3 {
-            assert_eq!(report(&mut arrivals, 0), (6, vec![(2, 2)]));
+            assert_eq!(report(&mut arrivals, 0), (7, vec![(2, 2)]));
         }
-        assert_eq!(report(&mut arrivals, 0), (6, vec![]));
+        assert_eq!(report(&mut arrivals, 0), (7, vec![]));
     }
 
     #[test]
@@ -171,7 +169,7 @@ mod tests {
         arrivals.accept(3, 0);
         assert_eq!(
             report(&mut arrivals, OVERTAKEN_NS),
-            (5, vec![(1, 2), (4, 1)])
+            (6, vec![(1, 2), (4, 1)])
         );
         assert!(!arrivals.is_fresh(3));
     }
@@ -181,7 +179,29 @@ mod tests {
         let mut arrivals = Arrivals::default();
         arrivals.accept(0, 0);
         arrivals.accept(2, 0);
-        assert_eq!(report(&mut arrivals, OVERTAKEN_NS - 1), (0, vec![]));
-        assert_eq!(report(&mut arrivals, OVERTAKEN_NS), (2, vec![(1, 1)]));
+        assert_eq!(report(&mut arrivals, OVERTAKEN_NS - 1), (1, vec![]));
+        assert_eq!(report(&mut arrivals, OVERTAKEN_NS), (3, vec![(1, 1)]));
+    }
+
+    #[test]
+    fn arrivals__very_first_packet_missing__is_not_claimed() {
+        let mut arrivals = Arrivals::default();
+        arrivals.accept(1, 0);
+        assert_eq!(report(&mut arrivals, 0), (0, vec![]), "nothing is decided");
+        assert_eq!(report(&mut arrivals, OVERTAKEN_NS), (2, vec![(0, 1)]));
+    }
+
+    #[test]
+    fn arrivals__more_missing_runs_than_fit__the_rest_is_not_claimed() {
+        let mut arrivals = Arrivals::default();
+        for seq in (0..20).step_by(2) {
+            arrivals.accept(seq, 0);
+        }
+        let mut room = 2;
+        let (decided, _) = arrivals.report(OVERTAKEN_NS, |_, _| {
+            room -= 1;
+            room >= 0
+        });
+        assert_eq!(decided, 5, "5 is missing and was not named");
     }
 }

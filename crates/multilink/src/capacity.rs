@@ -122,17 +122,17 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A link of `rate_bps` that is given `chunk` bytes every millisecond, with a report every 4.
-    fn feed(capacity: &mut Capacity, rate_bps: f64, chunk: f64, millis: std::ops::Range<u64>) {
+    /// A link that is given `chunk(estimate)` bytes every millisecond, with a report every 4.
+    fn feed(capacity: &mut Capacity, rate_bps: f64, millis: u64, chunk: impl Fn(&Capacity) -> f64) {
         let (mut unsent, mut arrived) = (0f64, 0f64);
-        for ms in millis {
+        for ms in 1..=millis {
             let left = unsent.min(rate_bps / 8e3);
             unsent -= left;
             arrived += left;
             if unsent <= 0.0 {
                 capacity.note_rest(ms * MS);
             }
-            unsent += chunk;
+            unsent += chunk(capacity);
             if ms % 4 == 0 {
                 capacity.note_arrived(ms * MS, arrived as u64, true);
                 arrived = 0.0;
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn capacity__link_kept_busy__is_measured() {
         let mut capacity = Capacity::claimed(10_000_000_000);
-        feed(&mut capacity, 1e9, 130_000.0, 1..400);
+        feed(&mut capacity, 1e9, 400, |_| 130_000.0);
         assert!(capacity.is_measured());
         assert!(
             (capacity.rate_bps() / 1e9 - 1.0).abs() < 0.02,
@@ -155,7 +155,7 @@ mod tests {
     #[test]
     fn capacity__bursts_into_an_idle_link__measure_nothing() {
         let mut capacity = Capacity::claimed(1_000_000_000);
-        feed(&mut capacity, 1e9, 28_000.0, 1..400);
+        feed(&mut capacity, 1e9, 400, |_| 28_000.0);
         assert!(!capacity.is_measured());
         assert_eq!(capacity.rate_bps(), 1e9);
     }
@@ -165,15 +165,9 @@ mod tests {
         let mut capacity = Capacity::claimed(10_000_000_000);
         capacity.set(66_000_000);
         // Given what it is thought to carry, until it is found to carry no more.
-        for round in 0..100 {
-            let chunk = capacity.rate_bps() / 8e3;
-            feed(
-                &mut capacity,
-                1e9,
-                chunk,
-                round * 44 + 1..(round + 1) * 44 + 1,
-            );
-        }
+        feed(&mut capacity, 1e9, 4000, |capacity| {
+            capacity.rate_bps() / 8e3
+        });
         assert!(
             (0.9e9..1.3e9).contains(&capacity.rate_bps()),
             "{}",

@@ -33,18 +33,25 @@ pub struct Ledger {
 pub type Lost = std::ops::Range<u64>;
 
 impl Ledger {
-    /// Notes a datagram; its link sequence number is [`Ledger::next_seq`].
-    pub fn record(&mut self, sent: Sent) {
+    /// Notes a datagram; its link sequence number is [`Ledger::next_seq`]. Gives the unit of the
+    /// datagram that is forgotten for it, if one is: nobody will settle that unit later.
+    pub fn record(&mut self, sent: Sent) -> Option<UnitRef> {
         self.sent.push_back(sent);
-        if self.sent.len() > LEDGER_MAX {
-            self.sent.pop_front();
-            self.base += 1;
+        if self.sent.len() <= LEDGER_MAX {
+            return None;
         }
+        self.base += 1;
+        self.sent.pop_front()?.unit
     }
 
     /// The number the next datagram gets.
     pub fn next_seq(&self) -> u64 {
         self.base + self.sent.len() as u64
+    }
+
+    /// How many are open.
+    pub fn len(&self) -> usize {
+        self.sent.len()
     }
 
     /// Datagram `seq`, if it is still open.

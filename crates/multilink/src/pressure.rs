@@ -3,7 +3,8 @@
 //!
 //! The links' backlog is an integrator of (inflow − capacity). A proportional controller holds it
 //! at a target; a slow integral absorbs what the capacity estimate and the host's way of counting
-//! bytes get wrong. Without a standing backlog the rate rises above capacity, so a device that is
+//! bytes get wrong. Where this host itself is the bottleneck, because frames wait in the device
+//! while the links rest, the rate follows what is really taken. Without a standing backlog the rate rises above capacity, so a device that is
 //! not the bottleneck never is one.
 
 /// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon.
@@ -19,11 +20,26 @@ const TRIM_GAIN: f64 = 0.01;
 const TRIM_RANGE: (f64, f64) = (0.75, 1.25);
 const FACTOR_RANGE: (f64, f64) = (0.5, 1.3);
 
+/// While frames wait in the device, the rate allowed is this share of the rate they are taken at.
+const DRAIN_SHARE: f64 = 0.95;
+/// Growth of that limit, an adjustment, once nothing waits.
+const RELEASE: f64 = 1.02;
+
+/// What the host's side of the device did since the last adjustment.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Intake {
+    /// Bytes taken from the host.
+    pub bytes: u64,
+    /// Whether the device was found empty at least once.
+    pub was_empty: bool,
+}
+
 /// The controller.
 #[derive(Debug, Clone)]
 pub struct Pressure {
     trim: f64,
     adjusted_at_ns: u64,
+    limit_bps: f64,
 }
 
 impl Default for Pressure {
@@ -31,6 +47,7 @@ impl Default for Pressure {
         Self {
             trim: 1.0,
             adjusted_at_ns: 0,
+            limit_bps: f64::INFINITY,
         }
     }
 }
@@ -41,8 +58,16 @@ impl Pressure {
         now_ns >= self.adjusted_at_ns + PERIOD_NS
     }
 
-    /// The rate to allow, given what the links can carry and how long their backlog is.
-    pub fn adjust(&mut self, now_ns: u64, capacity_bps: f64, backlog_ns: f64) -> f64 {
+    /// The rate to allow, given what the links can carry, how long their backlog is, and what was
+    /// taken from the host.
+    pub fn adjust(
+        &mut self,
+        now_ns: u64,
+        capacity_bps: f64,
+        backlog_ns: f64,
+        intake: Intake,
+    ) -> f64 {
+        let elapsed_ns = now_ns.saturating_sub(self.adjusted_at_ns).max(1);
         self.adjusted_at_ns = now_ns;
         let error = ((TARGET_NS - backlog_ns) / TARGET_NS).clamp(-2.0, 1.0);
         // An idle link says nothing about the trim.
@@ -50,7 +75,15 @@ impl Pressure {
             self.trim = (self.trim + TRIM_GAIN * error).clamp(TRIM_RANGE.0, TRIM_RANGE.1);
         }
         let factor = self.trim * (1.0 + GAIN * error);
-        capacity_bps * factor.clamp(FACTOR_RANGE.0, FACTOR_RANGE.1)
+        let allowed_bps = capacity_bps * factor.clamp(FACTOR_RANGE.0, FACTOR_RANGE.1);
+        if intake.was_empty {
+            self.limit_bps *= RELEASE;
+        } else {
+            let taken_bps = intake.bytes as f64 * 8e9 / elapsed_ns as f64;
+            let limit_bps = self.limit_bps.min(allowed_bps);
+            self.limit_bps = limit_bps + (taken_bps * DRAIN_SHARE - limit_bps) / 4.0;
+        }
+        allowed_bps.min(self.limit_bps)
     }
 }
 
@@ -58,13 +91,18 @@ impl Pressure {
 mod tests {
     use super::*;
 
+    const EMPTY: Intake = Intake {
+        bytes: 0,
+        was_empty: true,
+    };
+
     /// Runs a saturating host against a link of 2 Gb/s whose rate is estimated `estimate` wrong;
     /// gives the mean backlog in ns and the share of the link used, over the second half.
     fn run(estimate: f64) -> (f64, f64) {
         let (mut pressure, mut backlog_ns) = (Pressure::default(), 0f64);
         let (mut sum, mut used) = (0.0, 0.0);
         for step in 0..2000u64 {
-            let rate = pressure.adjust(step * PERIOD_NS, 2e9 * estimate, backlog_ns);
+            let rate = pressure.adjust(step * PERIOD_NS, 2e9 * estimate, backlog_ns, EMPTY);
             let inflow_ns = rate / 2e9 * PERIOD_NS as f64;
             let outflow_ns = (backlog_ns + inflow_ns).min(PERIOD_NS as f64);
             backlog_ns += inflow_ns - outflow_ns;
@@ -89,5 +127,22 @@ mod tests {
                 "estimate × {estimate}: {backlog_ns} ns waiting"
             );
         }
+    }
+    #[test]
+    fn pressure__frames_wait_while_links_rest__follows_what_is_taken() {
+        let mut pressure = Pressure::default();
+        let taken = (1.2e9 / 8e9 * PERIOD_NS as f64) as u64;
+        let intake = Intake {
+            bytes: taken,
+            was_empty: false,
+        };
+        let slow = (1..200)
+            .map(|step| pressure.adjust(step * PERIOD_NS, 2e9, 0.0, intake))
+            .last();
+        assert!((1.0e9..1.2e9).contains(&slow.unwrap()), "{slow:?}");
+        let free = (200..400)
+            .map(|step| pressure.adjust(step * PERIOD_NS, 2e9, 0.0, EMPTY))
+            .last();
+        assert!(free.unwrap() > 2e9, "{free:?}");
     }
 }

@@ -138,8 +138,12 @@ impl Retained {
         }
     }
 
+    /// Entries of the tables in use.
+    pub fn places(&self) -> usize {
+        self.slots.len().max(self.oldest.len())
+    }
+
     /// Bytes now kept.
-    #[cfg(test)]
     pub fn bytes(&self) -> usize {
         self.bytes
     }

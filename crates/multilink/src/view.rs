@@ -25,6 +25,29 @@ pub struct PathView {
     pub counters: PathCounters,
 }
 
+/// What is kept for one peer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct MemoryView {
+    /// Bytes of frames that may have to be sent again.
+    pub retained_bytes: usize,
+    /// Places those frames take in the tables.
+    pub retained_places: usize,
+    /// Bytes of frames that are incomplete or wait for others.
+    pub held_bytes: usize,
+    /// Datagrams not reported on.
+    pub open_datagrams: usize,
+    /// Units waiting to be sent again.
+    pub repairs: usize,
+}
+
+impl MemoryView {
+    /// All of it in bytes, an entry of a table counted as 64.
+    pub fn bytes(&self) -> usize {
+        let places = self.retained_places + self.open_datagrams + self.repairs;
+        self.retained_bytes + self.held_bytes + places * 64
+    }
+}
+
 /// One peer, as shown.
 pub struct PeerView<'a> {
     peer: &'a Peer,
@@ -73,6 +96,23 @@ impl<'a> PeerView<'a> {
             reorder.hold_histogram(),
             reorder.skew_ns(),
         )
+    }
+
+    /// What is kept for it.
+    pub fn memory(&self) -> MemoryView {
+        let peer = self.peer;
+        MemoryView {
+            retained_bytes: peer.retained.bytes(),
+            retained_places: peer.retained.places(),
+            held_bytes: peer.reorder.held_bytes(),
+            open_datagrams: peer.paths.iter().map(|path| path.ledger.len()).sum(),
+            repairs: peer.repair_queue.len(),
+        }
+    }
+
+    /// How long the frame that waits longest has waited since a unit last came for it, in ns.
+    pub fn held_without_progress_ns(&self, now_ns: u64) -> u64 {
+        self.peer.reorder.held_without_progress_ns(now_ns)
     }
 
     /// Its paths that lead anywhere or ever did.

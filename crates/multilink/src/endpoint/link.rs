@@ -19,6 +19,11 @@ const BACKLOG_UNMEASURED_BYTES: f64 = 128_000.0;
 /// How soon to look again at a link of unknown rate that is full.
 const UNMEASURED_LOOK_NS: f64 = 200_000.0;
 
+/// The most any link in use may be behind, however idle another is: a link that is idle because it
+/// is so much slower to arrive is worth this wait, one that the frames cannot use is not. Longer than
+/// the longest hold, beyond which a slower link helps nobody.
+pub const BACKLOG_WORST_NS: u64 = 30_000_000;
+
 /// What the endpoint is told of a link when it is added.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {

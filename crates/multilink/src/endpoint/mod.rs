@@ -20,7 +20,7 @@ use crate::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, Kind,
     LINKS_MAX, Malformed, kind_of,
 };
-pub use link::{BACKLOG_MAX_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
+pub use link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
 use stations::Stations;
 
 /// Peers an endpoint keeps: a cluster of a thousand nodes. Only holders of the cluster key become
@@ -232,21 +232,40 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let links = self.links.iter().flatten().filter(|link| link.has_carrier);
-        let least_ns = links
-            .map(|link| link.full_for_ns(now_ns))
-            .min_by(f64::total_cmp)?;
-        (least_ns > 0.0).then(|| now_ns + least_ns as u64)
+        let links = (0..self.links.len()).filter_map(|number| {
+            let link = self.links[number]
+                .as_ref()
+                .filter(|link| link.has_carrier)?;
+            // A link that rests because nobody answers on it has no backlog and says nothing.
+            let is_used = self.peers.iter().any(|peer| peer.paths[number].is_usable());
+            is_used.then(|| (link.full_for_ns(now_ns), link.backlog_ns(now_ns)))
+        });
+        let (least_ns, most_ns) = links
+            .fold((f64::INFINITY, 0f64), |(least, most), (full, all)| {
+                (least.min(full), most.max(all))
+            });
+        let worst_ns = BACKLOG_WORST_NS as f64;
+        if least_ns.is_finite() && least_ns > 0.0 {
+            Some(now_ns + least_ns as u64)
+        } else if most_ns > worst_ns {
+            Some(now_ns + (most_ns - worst_ns) as u64 + BACKLOG_MAX_NS / 2)
+        } else {
+            None
+        }
     }
 
     /// What the links that have been measured can carry together, in bits per second, and the mean
     /// time their backlog takes; `None` before any was ever kept busy.
     pub fn load(&self, now_ns: u64) -> Option<(f64, f64)> {
         let links = || {
-            self.links
-                .iter()
-                .flatten()
-                .filter(|link| link.has_carrier && link.is_used)
+            let numbered = self.links.iter().enumerate();
+            numbered.filter_map(|(number, link)| {
+                let link = link
+                    .as_ref()
+                    .filter(|link| link.has_carrier && link.is_used)?;
+                let leads_anywhere = self.peers.iter().any(|peer| peer.paths[number].is_usable());
+                leads_anywhere.then_some(link)
+            })
         };
         let count = links().count();
         if count == 0 || !links().any(|link| link.capacity.is_measured()) {
@@ -329,7 +348,7 @@ impl Endpoint {
         };
         let before = self.frames.len();
         let peer = &mut self.peers[number];
-        peer.handle_unit(&header, &datagram[payload], shared!(self, now_ns));
+        peer.handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
         for frame in self.frames.iter().skip(before) {
             self.stations.learn(frame.ethernet(), number, now_ns);
         }
@@ -406,7 +425,8 @@ impl Endpoint {
         }
         let peer = &mut self.peers[number];
         peer.arrival_session = session;
-        peer.note_arrival(remote_link, datagram.len(), eliciting, left_a_gap, now_ns);
+        peer.reorder.note_heard(remote_link, now_ns);
+        peer.note_arrival(link, datagram.len(), eliciting, left_a_gap, now_ns);
         let path = &mut peer.paths[usize::from(link)];
         if path.to != Some(from) && path.note_heard(remote_link, from, now_ns) {
             self.choose_path(number, link);
@@ -447,7 +467,7 @@ impl Endpoint {
         let peers = self
             .peers
             .iter()
-            .filter_map(|peer| peer.poll_timeout(now_ns))
+            .filter_map(|peer| peer.poll_timeout(&self.links))
             .min();
         let introduction = self.introduction_due_ns(now_ns);
         peers.map_or(introduction, |peers| peers.min(introduction))
@@ -485,3 +505,6 @@ impl Endpoint {
         self.peers.iter().map(crate::view::PeerView::new)
     }
 }
+
+#[cfg(test)]
+mod tests;

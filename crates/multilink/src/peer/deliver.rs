@@ -11,9 +11,10 @@ pub(super) const REPORT_NS: u64 = 4_000_000;
 pub(super) const REPORT_MIN_NS: u64 = 500_000;
 
 impl Peer {
-    /// Takes an opened unit.
+    /// Takes an opened unit that came in on the local `link`.
     pub(crate) fn handle_unit(
         &mut self,
+        link: u8,
         header: &DataHeader,
         payload: &[u8],
         shared: &mut Shared<'_>,
@@ -35,7 +36,7 @@ impl Peer {
             shared.pool,
             shared.frames,
         );
-        let counters = &mut self.paths[usize::from(header.link)].counters;
+        let counters = &mut self.paths[usize::from(link)].counters;
         match fate {
             Fate::Taken | Fate::Malformed => {}
             Fate::Late => counters.late += 1,
@@ -44,7 +45,7 @@ impl Peer {
         self.active_at_ns = shared.now_ns;
     }
 
-    /// Counts an authentic datagram of `bytes` that arrived from the peer's `link`, and plans the
+    /// Counts an authentic datagram of `bytes` that arrived on the local `link`, and plans the
     /// report on it.
     pub(crate) fn note_arrival(
         &mut self,

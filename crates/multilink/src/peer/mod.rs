@@ -12,7 +12,7 @@ use crate::flow::FLOW_BUCKETS;
 use crate::frame::{Frame, FramePool};
 use crate::handshake::{Initiator, Keys};
 use crate::liveness::{Change, State};
-use crate::path::Path;
+use crate::path::{LossMeter, Path};
 use crate::reorder::Reorder;
 use crate::retain::{Retained, UnitRef};
 use crate::session::{LINK_PACKETS_MAX, OVERLAP_NS, Session};
@@ -65,9 +65,9 @@ pub(crate) struct Peer {
     next_unit: u64,
     /// One past the last unit of each flow's last frame; 0: none.
     flow_ends: Vec<u64>,
-    retained: Retained,
+    pub(crate) retained: Retained,
     repair_budget_bytes: f64,
-    repair_queue: VecDeque<UnitRef>,
+    pub(crate) repair_queue: VecDeque<UnitRef>,
     /// When data or a report on data last moved: an idle peer is pinged seldom.
     active_at_ns: u64,
 
@@ -223,6 +223,10 @@ impl Peer {
             loss: path.loss.share(),
         };
         shared.events.push_back(event);
+        if matches!(change.from, State::Down | State::Quarantined) && change.to == State::Up {
+            // What it lost while it was broken says nothing of the path that has healed.
+            path.loss = LossMeter::default();
+        }
         if matches!(change.to, State::Suspect | State::Down | State::Quarantined) {
             self.evacuate(link, shared);
         }

@@ -1,6 +1,6 @@
 //! What a peer does by the clock: reports, pings, suspicion.
 
-use super::{Peer, Shared};
+use super::{Links, Peer, Shared};
 use crate::liveness::State;
 use crate::wire::ControlKind;
 
@@ -22,6 +22,11 @@ const CHECK_NS: u64 = 2_000_000;
 /// What another path must have delivered later than ours to overtake it, beyond both delays.
 const OVERTAKE_NS: u64 = 4_000_000;
 
+/// Whether the local link is there and has its carrier.
+fn can_send(links: &Links, link: usize) -> bool {
+    links[link].as_ref().is_some_and(|link| link.has_carrier)
+}
+
 impl Peer {
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, shared: &mut Shared<'_>) {
@@ -42,9 +47,7 @@ impl Peer {
             if self
                 .ping_due_ns(link)
                 .is_some_and(|due| due <= shared.now_ns)
-                && shared.links[link]
-                    .as_ref()
-                    .is_some_and(|link| link.has_carrier)
+                && can_send(shared.links, link)
             {
                 self.send_control(link as u8, ControlKind::Ping, &[], shared);
             }
@@ -99,12 +102,13 @@ impl Peer {
     }
 
     /// When [`Self::handle_timeout`] is next to be called.
-    pub(crate) fn poll_timeout(&self, now_ns: u64) -> Option<u64> {
-        let held = self.reorder.poll_timeout(now_ns, self.rtt_ns());
+    pub(crate) fn poll_timeout(&self, links: &Links) -> Option<u64> {
+        let held = self.reorder.poll_timeout(self.rtt_ns());
         if self.current.is_none() {
             return held;
         }
         let pings = (0..self.paths.len())
+            .filter(|link| can_send(links, *link))
             .filter_map(|link| self.ping_due_ns(link))
             .min();
         let is_open = self.paths.iter().any(|path| {

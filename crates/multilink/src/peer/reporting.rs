@@ -36,10 +36,12 @@ impl Peer {
     /// Sends a report on every path that leads anywhere, if one is due.
     pub(super) fn send_report(&mut self, shared: &mut Shared<'_>) {
         let now_ns = shared.now_ns;
-        let mut report = std::mem::take(&mut self.report);
+        self.report_due_ns = None;
         let (number, seq) = (self.arrival_session, self.report_seq.wrapping_add(1));
+        let mut report = std::mem::take(&mut self.report);
         let Some(session) = self.session_mut(number) else {
-            return;
+            self.report = report;
+            return; // the session it would be about has ended
         };
         (report.seq, report.session) = (seq, session.local);
         report.links.clear();
@@ -50,7 +52,7 @@ impl Peer {
                 continue;
             }
             let (link, missing) = (link as u8, &mut report.missing);
-            let (highest, held_ns) = arrivals.report(now_ns, |first, count| {
+            let (decided, held_ns) = arrivals.report(now_ns, |first, count| {
                 let fits = missing.len() < REPORT_MISSING_MAX;
                 if fits {
                     missing.push(Missing {
@@ -61,7 +63,10 @@ impl Peer {
                 }
                 fits
             });
-            news_later |= highest + 1 < arrivals.next();
+            news_later |= decided < arrivals.next();
+            let Some(highest) = decided.checked_sub(1) else {
+                continue; // the very first packet is missing, and may only be late
+            };
             report.links.push(LinkReport {
                 link,
                 highest: highest as u32,

@@ -210,13 +210,16 @@ impl Peer {
         path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
         path.counters.repaired += u64::from(repair);
         path.eliciting_at_ns = shared.now_ns;
-        path.ledger.record(Sent {
+        let forgotten = path.ledger.record(Sent {
             at_ns: shared.now_ns,
             leaves_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting: true,
             unit: Some(unit),
         });
+        if let Some(forgotten) = forgotten {
+            self.retained.settle(forgotten, shared.pool);
+        }
     }
 
     /// Sends a control message on `link`.
@@ -250,16 +253,19 @@ impl Peer {
         path.counters.tx_packets += 1;
         path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
         let eliciting = kind == ControlKind::Ping;
-        path.ledger.record(Sent {
+        if eliciting {
+            path.eliciting_at_ns = shared.now_ns;
+            path.pinged_at_ns = shared.now_ns;
+        }
+        let forgotten = path.ledger.record(Sent {
             at_ns: shared.now_ns,
             leaves_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting,
             unit: None,
         });
-        if eliciting {
-            path.eliciting_at_ns = shared.now_ns;
-            path.pinged_at_ns = shared.now_ns;
+        if let Some(forgotten) = forgotten {
+            self.retained.settle(forgotten, shared.pool);
         }
     }
 

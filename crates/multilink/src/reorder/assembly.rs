@@ -160,6 +160,11 @@ impl Assembly {
         self.arrived_ns
     }
 
+    /// Something it waited for has come.
+    pub(super) fn touch(&mut self, now_ns: u64) {
+        self.touched_ns = now_ns;
+    }
+
     pub(super) fn touched_ns(&self) -> u64 {
         self.touched_ns
     }

@@ -41,8 +41,18 @@ const SILENT_NS: u64 = 2_000_000;
 const REPAIR_MARGIN_NS: u64 = 1_500_000;
 /// Bytes of frames held for one peer (`MAXBUF`): 20 ms at 10 Gb/s.
 const HELD_BYTES_MAX: usize = 25_000_000;
-/// How long a link without units still counts for the proof of loss.
+/// What passed its first deadline is looked at this often.
+const LOOK_NS: u64 = 500_000;
+/// How long a link that brings no units may be the silent one.
 const LINK_ACTIVE_NS: u64 = 100_000_000;
+/// How long a link counts for the proof of loss after anything came on it: twice the heartbeat of an
+/// idle path. Units may be on their way on any link that lives, whether it brought some lately or not.
+const LINK_ALIVE_NS: u64 = 1_000_000_000;
+/// The skew assumed before any was seen: a first burst over links of which nothing is known is held
+/// nearly as long as any may be. Forgotten as fast as any other.
+const SKEW_FIRST_NS: u64 = 8_000_000;
+/// The least skew assumed once a unit came later than it was waited for.
+const SKEW_LEARNT_NS: u64 = 1_000_000;
 
 /// What became of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +74,9 @@ pub struct ReorderCounts {
     pub held: u64,
     /// Frames given up incomplete, or delivered past a missing predecessor.
     pub given_up: u64,
+    /// Frames, or stretches of bursts, delivered after a later frame had been delivered past a unit
+    /// that was missing: they may have come after one that follows them in their flow.
+    pub late: u64,
     /// Times the window or the byte limit forced everything out (`MAXBUF`).
     pub overruns: u64,
 }
@@ -74,6 +87,8 @@ struct LinkProgress {
     last_unit: u64,
     at_ns: u64,
     active: bool,
+    /// When anything at all last came on the link.
+    heard_ns: Option<u64>,
 }
 
 /// The reorder buffer of one peer.
@@ -85,8 +100,12 @@ pub struct Reorder {
     /// Live assemblies in order of arrival, before and after their first deadline.
     young: VecDeque<(u32, u32)>,
     old: VecDeque<(u32, u32)>,
+    /// When the old ones were last looked at.
+    looked_at_ns: u64,
     /// Unit ranges that were skipped, and when.
     gaps: VecDeque<(u64, u64, u64)>,
+    /// One past the highest missing unit that a frame was delivered past.
+    passed: u64,
     links: [LinkProgress; LINKS_MAX],
     held_bytes: usize,
     skew_ns: u64,
@@ -106,10 +125,12 @@ impl Default for Reorder {
             free: Vec::new(),
             young: VecDeque::new(),
             old: VecDeque::new(),
+            looked_at_ns: 0,
             gaps: VecDeque::new(),
+            passed: 0,
             links: Default::default(),
             held_bytes: 0,
-            skew_ns: 0,
+            skew_ns: SKEW_FIRST_NS,
             counts: ReorderCounts::default(),
             hold_histogram: [0; HOLD_BUCKETS],
         }
@@ -137,6 +158,11 @@ impl Reorder {
         self.held_bytes
     }
 
+    /// Something authentic, a unit or not, has come on the sender's `link`.
+    pub fn note_heard(&mut self, link: u8, now_ns: u64) {
+        self.links[usize::from(link) % LINKS_MAX].heard_ns = Some(now_ns);
+    }
+
     /// Takes a unit that arrived on the sender's `link`. Frames it completes go to `out`.
     pub fn push(
         &mut self,
@@ -153,9 +179,7 @@ impl Reorder {
             progress.last_unit = progress.last_unit.max(seq);
             progress.at_ns = now_ns;
             progress.active = true;
-        }
-        if self.window.is_resolved(seq) {
-            return self.late(seq, unit, pool, out);
+            progress.heard_ns = Some(now_ns);
         }
         let Some(first) = seq.checked_sub(u64::from(unit.index)) else {
             return Fate::Malformed;
@@ -164,13 +188,21 @@ impl Reorder {
         if last >= self.window.base() + WINDOW || self.held_bytes > HELD_BYTES_MAX {
             self.overrun(last, pool, out);
         }
+        if self.window.is_resolved(seq) {
+            if !repair && !self.window.is_taken(seq) {
+                // It was not lost: the links are further apart than was thought.
+                self.skew_ns = (2 * self.skew_ns).clamp(SKEW_LEARNT_NS, HOLD_MAX_NS / 2);
+            }
+            return self.late(now_ns, seq, unit, pool, out);
+        }
         if let Some(gap) = self.window.advance(seq) {
             self.gaps.push_back((gap.start, gap.end, now_ns));
         }
         if unit.last == 0 && self.is_free_to_go(unit, seq) {
             self.window.resolve(seq, true);
+            self.counts.late += u64::from(seq < self.passed);
             out.push_back(copy_whole(unit, pool));
-            self.deliver_dependents(now_ns, seq, out);
+            self.deliver_dependents(now_ns, seq, true, out);
             return Fate::Taken;
         }
         self.assemble(now_ns, unit, first, last, pool, out)
@@ -182,8 +214,11 @@ impl Reorder {
             .is_none_or(|before| self.window.is_resolved(before))
     }
 
+    /// A unit that nobody waits for any more. Its frame is worth delivering all the same: a frame
+    /// that comes late costs its flow less than one that is lost.
     fn late(
         &mut self,
+        now_ns: u64,
         seq: u64,
         unit: &Unit<'_>,
         pool: &mut FramePool,
@@ -192,11 +227,17 @@ impl Reorder {
         if self.window.is_taken(seq) {
             return Fate::Duplicate;
         }
-        self.window.resolve(seq, true);
+        let first = seq - u64::from(unit.index);
         if unit.last == 0 {
+            self.window.resolve(seq, true);
+            self.counts.late += 1;
             out.push_back(copy_whole(unit, pool));
+            return Fate::Late;
         }
-        Fate::Late
+        match self.assemble(now_ns, unit, first, first + u64::from(unit.last), pool, out) {
+            Fate::Taken => Fate::Late,
+            refused => refused,
+        }
     }
 
     fn assemble(
@@ -234,8 +275,8 @@ impl Reorder {
             self.window.set_dependent(before, slot);
         }
         if self.is_deliverable(slot) {
-            self.deliver(now_ns, slot, out);
-            self.deliver_dependents(now_ns, last, out);
+            self.deliver(now_ns, slot, true, out);
+            self.deliver_dependents(now_ns, last, true, out);
         }
         Fate::Taken
     }
@@ -248,7 +289,9 @@ impl Reorder {
                 .is_none_or(|before| self.window.is_resolved(before))
     }
 
-    fn deliver(&mut self, now_ns: u64, slot: u32, out: &mut VecDeque<Frame>) {
+    /// Delivers a complete frame. `filled`: what it waited for has come, which is how skew is learnt;
+    /// the wait for what never came says nothing of it.
+    fn deliver(&mut self, now_ns: u64, slot: u32, filled: bool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
         let held_ns = now_ns.saturating_sub(assembly.arrived_ns());
@@ -256,11 +299,12 @@ impl Reorder {
             self.counts.held += 1;
             let bucket = (held_ns / 64_000 + 1).ilog2() as usize;
             self.hold_histogram[bucket.min(HOLD_BUCKETS - 1)] += 1;
-            if held_ns <= HOLD_MAX_NS {
+            if filled && held_ns <= HOLD_MAX_NS {
                 // The skew forgets slowly: a maximum that decays by 1/256 a held frame.
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
         }
+        self.counts.late += u64::from(last < self.passed);
         for seq in first..=last {
             self.window.resolve(seq, true);
         }
@@ -278,17 +322,24 @@ impl Reorder {
     }
 
     /// Delivers the chain of complete frames that waited for unit `seq`.
-    fn deliver_dependents(&mut self, now_ns: u64, mut seq: u64, out: &mut VecDeque<Frame>) {
+    fn deliver_dependents(
+        &mut self,
+        now_ns: u64,
+        mut seq: u64,
+        filled: bool,
+        out: &mut VecDeque<Frame>,
+    ) {
         while let Some(slot) = self.window.take_dependent(seq) {
             let assembly = &self.slots[slot as usize];
             if !assembly.is_live()
                 || assembly.predecessor() != Some(seq)
                 || !self.is_deliverable(slot)
             {
+                self.slots[slot as usize].touch(now_ns); // what it waited for has come
                 return;
             }
             seq = assembly.last();
-            self.deliver(now_ns, slot, out);
+            self.deliver(now_ns, slot, filled, out);
         }
     }
 
@@ -302,6 +353,7 @@ impl Reorder {
             match self.window.assembly_ending(before) {
                 NO_SLOT => {
                     self.window.resolve(before, false);
+                    self.passed = self.passed.max(before + 1);
                     break;
                 }
                 predecessor => chain.push(predecessor),
@@ -314,11 +366,11 @@ impl Reorder {
             self.counts.given_up += 1;
             let last = self.slots[slot as usize].last();
             if self.slots[slot as usize].is_complete() {
-                self.deliver(now_ns, slot, out);
+                self.deliver(now_ns, slot, false, out);
             } else {
                 self.abandon(slot, pool, out);
             }
-            self.deliver_dependents(now_ns, last, out);
+            self.deliver_dependents(now_ns, last, false, out);
         }
     }
 
@@ -326,15 +378,23 @@ impl Reorder {
     fn abandon(&mut self, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
+        let is_late = last < self.passed;
+        self.passed = self.passed.max(last + 1);
         for (index, seq) in (first..=last).enumerate() {
             let taken = self.slots[slot as usize].has(index as u8);
             self.window.resolve(seq, taken);
         }
         let present = self.slots[slot as usize].present();
         if let Some(frame) = self.retire(slot) {
+            let before = out.len();
             salvage(frame.as_slice(), &present, pool, |piece| {
                 out.push_back(piece)
             });
+            self.counts.late += if is_late {
+                (out.len() - before) as u64
+            } else {
+                0
+            };
             pool.give(frame);
         }
     }
@@ -363,14 +423,15 @@ impl Reorder {
         }
         self.gaps.clear();
         self.window.resolve_all();
+        self.passed = self.window.base();
     }
 
     /// Units below this number can no longer arrive, except as repairs.
     fn proven_below(&self, now_ns: u64) -> u64 {
-        let active = self
-            .links
-            .iter()
-            .filter(|link| link.active && now_ns.saturating_sub(link.at_ns) < LINK_ACTIVE_NS);
+        let active = self.links.iter().filter(|link| {
+            link.heard_ns
+                .is_some_and(|at_ns| now_ns < at_ns + LINK_ALIVE_NS)
+        });
         active.map(|link| link.last_unit).min().unwrap_or(0)
     }
 
@@ -416,6 +477,15 @@ impl Reorder {
         }
     }
 
+    /// The longest time since progress of any frame that is held.
+    pub fn held_without_progress_ns(&self, now_ns: u64) -> u64 {
+        let held = self.young.iter().chain(&self.old);
+        held.filter(|(slot, generation)| self.slots[*slot as usize].is_generation(*generation))
+            .map(|(slot, _)| now_ns.saturating_sub(self.last_progress_ns(*slot)))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// Releases what has waited long enough. `rtt_ns`: the time a repair takes.
     pub fn handle_timeout(
         &mut self,
@@ -437,6 +507,7 @@ impl Reorder {
             }
             self.young.pop_front();
         }
+        self.looked_at_ns = now_ns;
         for _ in 0..self.old.len() {
             let Some((slot, generation)) = self.old.pop_front() else {
                 break;
@@ -465,7 +536,8 @@ impl Reorder {
         for seq in range.start.max(self.window.base())..range.end {
             if !self.window.is_resolved(seq) && !self.is_assembling(seq) {
                 self.window.resolve(seq, false);
-                self.deliver_dependents(now_ns, seq, out);
+                self.passed = self.passed.max(seq + 1);
+                self.deliver_dependents(now_ns, seq, false, out);
             }
         }
     }
@@ -479,18 +551,14 @@ impl Reorder {
     }
 
     /// When [`Self::handle_timeout`] has something to do.
-    pub fn poll_timeout(&self, now_ns: u64, rtt_ns: u64) -> Option<u64> {
+    pub fn poll_timeout(&self, rtt_ns: u64) -> Option<u64> {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
-        let young = self.young.front().map(|(slot, generation)| {
+        let young = self.young.iter().find_map(|(slot, generation)| {
             let assembly = &self.slots[*slot as usize];
-            if assembly.is_generation(*generation) {
-                assembly.arrived_ns() + short_ns
-            } else {
-                now_ns
-            }
+            let is_live = assembly.is_generation(*generation);
+            is_live.then(|| assembly.arrived_ns() + short_ns)
         });
-        // What passed its first deadline is looked at again every half millisecond.
-        let old = (!self.old.is_empty()).then_some(now_ns + 500_000);
+        let old = (!self.old.is_empty()).then_some(self.looked_at_ns + LOOK_NS);
         let gap = self.gaps.front().map(|(_, _, at_ns)| at_ns + HOLD_MAX_NS);
         [young, old, gap].into_iter().flatten().min()
     }

@@ -52,7 +52,7 @@ fn reorder__units_in_order__nothing_waits() {
     }
     assert_eq!(bench.delivered(), [0, 1, 2, 3, 4]);
     assert_eq!(bench.reorder.held_bytes(), 0);
-    assert_eq!(bench.reorder.poll_timeout(0, MS), None);
+    assert_eq!(bench.reorder.poll_timeout(MS), None);
 }
 
 #[test]
@@ -94,6 +94,7 @@ fn reorder__gap_older_than_hold__is_released() {
     bench.single(0, 1, 2, 1);
     assert_eq!(bench.delivered(), [0]);
     bench.tick(HOLD_MIN_NS - 1);
+    bench.tick(HOLD_MAX_NS - 2 * MS);
     assert!(bench.delivered().is_empty());
     bench.tick(HOLD_MAX_NS);
     assert_eq!(bench.delivered(), [2]);
@@ -183,4 +184,69 @@ fn reorder__contradicting_units__are_refused() {
         "before the first number"
     );
     assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Duplicate);
+}
+
+#[test]
+fn reorder__burst_whose_units_all_come_late__is_delivered_and_counted() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 0, 3, 1); // units 1 and 2 are a burst on a slow link
+    bench.tick(HOLD_MAX_NS);
+    bench.tick(2 * HOLD_MAX_NS);
+    assert_eq!(bench.delivered(), [0, 3]);
+    assert_eq!(bench.unit(50 * MS, 1, 1, 0, 1, 1), Fate::Late);
+    assert_eq!(bench.unit(50 * MS, 1, 2, 1, 1, 10), Fate::Late);
+    assert_eq!(bench.delivered(), [1], "late is better than lost");
+    assert_eq!(bench.unit(50 * MS, 1, 2, 1, 1, 10), Fate::Duplicate);
+    assert_eq!(
+        (bench.reorder.counts().late, bench.reorder.held_bytes()),
+        (1, 0)
+    );
+}
+
+#[test]
+fn reorder__old_frames_while_packets_keep_coming__are_looked_at_in_time() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 2, 1);
+    bench.tick(3 * MS);
+    let due_ns = bench.reorder.poll_timeout(MS).unwrap();
+    bench.single(due_ns - 1, 0, 3, 0);
+    assert_eq!(
+        bench.reorder.poll_timeout(MS),
+        Some(due_ns),
+        "a packet puts nothing off"
+    );
+}
+
+#[test]
+fn reorder__burst_over_a_link_that_was_idle__is_not_proven_lost() {
+    let mut bench = Bench::default();
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 1, 0);
+    let later_ns = 500 * MS;
+    bench.reorder.note_heard(1, later_ns); // a heartbeat: the link lives
+    bench.unit(later_ns, 0, 2, 0, 1, 0);
+    bench.single(later_ns, 0, 4, 0);
+    bench.delivered();
+    bench.tick(later_ns + 2 * MS);
+    bench.tick(later_ns + 5 * MS / 2);
+    assert!(bench.delivered().is_empty());
+    assert_eq!(
+        bench.unit(later_ns + 5 * MS / 2, 1, 3, 1, 1, 10),
+        Fate::Taken
+    );
+    assert_eq!(bench.delivered(), [2]);
+}
+
+#[test]
+fn reorder__units_that_come_late__are_waited_for_longer() {
+    let mut bench = Bench::default();
+    bench.reorder.skew_ns = 0;
+    bench.single(0, 0, 0, 0);
+    bench.single(0, 1, 2, 1);
+    bench.tick(HOLD_MIN_NS);
+    bench.tick(HOLD_MIN_NS + LOOK_NS);
+    assert_eq!(bench.single(4 * MS, 0, 1, 1), Fate::Late);
+    assert_eq!(bench.reorder.skew_ns(), SKEW_LEARNT_NS);
 }

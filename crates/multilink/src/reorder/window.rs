@@ -127,7 +127,8 @@ impl Window {
     }
 
     pub(super) fn assembly_ending(&self, last: u64) -> u32 {
-        if last < self.base || last >= self.base + RING {
+        // Below that, a number shares its place with one that may be in use.
+        if last + WINDOW < self.next || last >= self.base + RING {
             NO_SLOT
         } else {
             self.ending[(last % RING) as usize]

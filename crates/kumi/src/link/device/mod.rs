@@ -11,6 +11,7 @@ mod state;
 use super::config::{DeviceConfig, Offload, Preset};
 use control::{Call, Control, Request, failure};
 use kumi_multilink::endpoint::Endpoint;
+use kumi_multilink::pressure::Intake;
 use kumi_sys::netlink::LinkMonitor;
 use kumi_sys::tap::Tap;
 use kumi_sys::udp::RECEIVE_BYTES_MAX;
@@ -48,6 +49,7 @@ struct Device {
     monitor: LinkMonitor,
     control: Control,
     shaper: Shaper,
+    intake: Intake,
     listeners: Vec<SyncSender<String>>,
     started: Instant,
     receive_buffer: Vec<u8>,
@@ -95,7 +97,8 @@ impl Device {
                 self.hand_over_frames();
             }
             self.transmit();
-            self.shaper.adjust(now_ns, &self.core);
+            self.intake.was_empty |= !ready.tap;
+            self.shaper.adjust(now_ns, &self.core, &mut self.intake);
             if ready.monitor {
                 self.follow_interfaces(now_ns)?;
             }
@@ -203,12 +206,14 @@ impl Device {
                 .take_buffer(kumi_multilink::frame::FRAME_BYTES_MAX);
             match self.tap.read(frame.buffer()) {
                 Ok(bytes) => {
+                    self.intake.bytes += bytes as u64;
                     frame.set_len(bytes);
                     self.core.handle_frame(frame, now_ns);
                     self.transmit(); // the links need not rest while the next frame is sealed
                 }
                 Err(error) => {
                     self.core.give_buffer(frame);
+                    self.intake.was_empty = true;
                     if error.kind() != ErrorKind::WouldBlock {
                         self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
                     }

@@ -87,6 +87,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         monitor,
         control,
         shaper,
+        intake: Default::default(),
         listeners: Vec::new(),
         started: Instant::now(),
         receive_buffer: Device::receive_buffer(),

@@ -8,7 +8,7 @@
 
 use super::interface;
 use kumi_multilink::endpoint::Endpoint;
-use kumi_multilink::pressure::Pressure;
+use kumi_multilink::pressure::{Intake, Pressure};
 use kumi_sys::qdisc::HtbClass;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,15 +46,18 @@ impl Shaper {
         self.worker.as_ref().map(|_| self.wanted_bps as u64)
     }
 
-    /// Follows the links.
-    pub fn adjust(&mut self, now_ns: u64, core: &Endpoint) {
+    /// Follows the links. `intake` starts over when it was used.
+    pub fn adjust(&mut self, now_ns: u64, core: &Endpoint, intake: &mut Intake) {
         if !self.enabled || !self.pressure.is_due(now_ns) {
             return;
         }
         let Some((capacity_bps, backlog_ns)) = core.load(now_ns) else {
             return;
         };
-        let rate_bps = self.pressure.adjust(now_ns, capacity_bps, backlog_ns);
+        let intake = std::mem::take(intake);
+        let rate_bps = self
+            .pressure
+            .adjust(now_ns, capacity_bps, backlog_ns, intake);
         if (rate_bps - self.wanted_bps).abs() < DEADBAND * self.wanted_bps {
             return;
         }

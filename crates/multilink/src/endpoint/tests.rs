@@ -1,0 +1,240 @@
+use super::*;
+use crate::liveness::State;
+
+const MS: u64 = 1_000_000;
+const LINKS: u8 = 2;
+
+fn address(side: usize, link: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, link, side as u8 + 1], 7000))
+}
+
+fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
+    let config = Config {
+        node,
+        instance,
+        name: format!("h{node}"),
+        mac: [2, 0, 0, 0, 0, node as u8],
+        lane: 0,
+        seal: Seal::Encrypt,
+        key: ClusterKey::from_bytes([7; 32]),
+        static_peers: Vec::new(),
+    };
+    let mut endpoint = Endpoint::new(config, now_ns);
+    for number in 0..LINKS {
+        let link = LinkConfig {
+            name: format!("eth{number}"),
+            datagram_bytes_max: 1452,
+            hello_to: Some(SocketAddr::from(([224, 0, 0, 1], 7000))),
+            rate_bps: 1_000_000_000,
+            is_rate_fixed: false,
+        };
+        endpoint.add_link(number, link, now_ns);
+    }
+    endpoint
+}
+
+/// Two endpoints whose datagrams arrive at once, unless a wire is cut.
+struct Pair {
+    ends: [Endpoint; 2],
+    now_ns: u64,
+    /// `cut[side][link]`: what `side` sends there is lost.
+    cut: [[bool; LINKS as usize]; 2],
+    /// Frames delivered at each side.
+    delivered: [Vec<Vec<u8>>; 2],
+    turns: u32,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = Self {
+            ends: [endpoint(1, 11, 0), endpoint(2, 22, 0)],
+            now_ns: 0,
+            cut: Default::default(),
+            delivered: Default::default(),
+            turns: 0,
+        };
+        pair.run_for(2000 * MS);
+        for side in 0..2 {
+            assert_eq!(pair.states(side), [State::Up; LINKS as usize]);
+        }
+        pair
+    }
+
+    fn states(&self, side: usize) -> Vec<State> {
+        let peer = self.ends[side].peers().next().expect("the other side");
+        peer.paths().map(|path| path.state).collect()
+    }
+
+    /// Moves what is to be sent and delivered.
+    fn settle(&mut self) {
+        let mut moved = true;
+        while std::mem::take(&mut moved) {
+            for side in 0..2 {
+                for link in 0..LINKS {
+                    while let Some(batch) = self.ends[side].poll_transmit(link) {
+                        moved = true;
+                        let (mut bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
+                        self.ends[side].transmitted(link);
+                        if self.cut[side][usize::from(link)] {
+                            continue;
+                        }
+                        for datagram in bytes.chunks_mut(segment) {
+                            let from = address(side, link);
+                            let _ = self.ends[1 - side].handle_datagram(
+                                link,
+                                from,
+                                datagram,
+                                self.now_ns,
+                            );
+                        }
+                    }
+                }
+                while let Some(frame) = self.ends[side].poll_frame() {
+                    self.delivered[side].push(frame.ethernet().to_vec());
+                }
+            }
+        }
+    }
+
+    fn run_for(&mut self, ns: u64) {
+        let until_ns = self.now_ns + ns;
+        loop {
+            self.settle();
+            let due = self
+                .ends
+                .iter()
+                .map(|end| end.poll_timeout(self.now_ns))
+                .min();
+            let due_ns = due.expect("two ends").max(self.now_ns);
+            if due_ns > until_ns {
+                self.now_ns = until_ns;
+                return;
+            }
+            self.now_ns = due_ns;
+            self.turns += 1;
+            for end in &mut self.ends {
+                if end.poll_timeout(self.now_ns) <= self.now_ns {
+                    end.handle_timeout(self.now_ns);
+                    let again_ns = end.poll_timeout(self.now_ns);
+                    assert!(again_ns > self.now_ns, "what was just done is due again");
+                }
+            }
+        }
+    }
+
+    /// Sends frame `number` from `side` to the other.
+    fn send(&mut self, side: usize, number: u32) {
+        let mut frame = vec![
+            2,
+            0,
+            0,
+            0,
+            0,
+            2 - side as u8,
+            2,
+            0,
+            0,
+            0,
+            0,
+            side as u8 + 1,
+            8,
+            0,
+        ];
+        frame.extend(number.to_be_bytes());
+        frame.resize(100, 0);
+        self.ends[side].handle_frame(Frame::from_ethernet(&frame), self.now_ns);
+    }
+}
+
+#[test]
+fn endpoint__carrier_gone__sleeps_between_timeouts() {
+    let mut pair = Pair::new();
+    pair.ends[0].handle_carrier(1, false, pair.now_ns);
+    pair.cut = [[false, true]; 2];
+    pair.turns = 0;
+    pair.run_for(1000 * MS);
+    assert_eq!(pair.states(0), [State::Up, State::Down]);
+    assert!(pair.turns < 500, "{} turns in a second", pair.turns);
+}
+
+#[test]
+fn endpoint__nothing_is_reported_on__what_is_forgotten_takes_no_memory() {
+    let mut pair = Pair::new();
+    pair.cut = [[true; 2]; 2];
+    for number in 0..3 * crate::ledger::LEDGER_MAX as u32 {
+        pair.send(0, number);
+        pair.settle();
+    }
+    let memory = pair.ends[0].peers().next().unwrap().memory();
+    assert!(
+        memory.open_datagrams <= 2 * crate::ledger::LEDGER_MAX,
+        "{memory:?}"
+    );
+    assert!(
+        memory.retained_places <= 2 * crate::ledger::LEDGER_MAX + 2,
+        "{memory:?}"
+    );
+    assert!(
+        memory.retained_bytes <= 2 * crate::ledger::LEDGER_MAX * 200,
+        "{memory:?}"
+    );
+}
+
+#[test]
+fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
+    let mut pair = Pair::new();
+    pair.cut[0][0] = true;
+    pair.send(0, 0);
+    pair.run_for(1000 * MS);
+    assert_eq!(pair.states(0), [State::Down, State::Up]);
+    let mut accepted = 0;
+    while pair.ends[0].frames_wait_until(pair.now_ns).is_none() && accepted < 100_000 {
+        accepted += 1;
+        pair.send(0, accepted);
+    }
+    let in_two_ms = 2 * 125_000 / 100;
+    assert!(
+        accepted < in_two_ms,
+        "{accepted} frames of 100 B and more within 2 ms of a gigabit"
+    );
+}
+
+#[test]
+fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
+    let mut pair = Pair::new();
+    for number in 0..400 {
+        pair.cut[0][0] |= number == 100;
+        pair.send(0, number);
+        pair.run_for(MS / 4);
+    }
+    pair.run_for(100 * MS);
+    assert_eq!(pair.delivered[1].len(), 400);
+}
+
+#[test]
+fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
+    let mut pair = Pair::new();
+    let send_for_a_second = |pair: &mut Pair, lossy: bool| {
+        for number in 0..4000 {
+            pair.cut[0] = [lossy && number % 5 != 0; 2];
+            pair.send(0, number);
+            pair.run_for(MS / 4);
+        }
+        pair.cut[0] = [false; 2];
+    };
+    let failures = |pair: &Pair| -> u32 {
+        let peer = pair.ends[0].peers().next().unwrap();
+        peer.paths().map(|path| path.failures).sum()
+    };
+    send_for_a_second(&mut pair, true);
+    assert!(pair.states(0).contains(&State::Quarantined));
+    while pair.states(0) != [State::Up; 2] {
+        pair.run_for(10 * MS);
+    }
+    let before = failures(&pair);
+    send_for_a_second(&mut pair, false);
+    assert_eq!(
+        (pair.states(0), failures(&pair)),
+        (vec![State::Up; 2], before)
+    );
+}
