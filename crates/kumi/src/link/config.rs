@@ -97,6 +97,8 @@ pub enum Offload {
     TapUso,
     /// The queue that gives TCP backpressure.
     Shaper,
+    /// Real-time priority of the daemon.
+    Realtime,
 }
 
 fn key_file() -> PathBuf {

@@ -36,6 +36,8 @@ if [ -n "$2" ]; then
   for f in hosts hostname; do [ -e "/etc/$f" ] && { mount --bind "$2/$f" "/etc/$f" || exit 1; }; done
 fi
 ip link set lo up || exit 1
+# Bridged frames would otherwise visit the firewall hooks: a switch has none, and they cost a tenth.
+for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ -e "$f" ] && echo 0 >"$f"; done 2>/dev/null
 echo ready
 exec >/dev/null 2>&1
 read -r _
