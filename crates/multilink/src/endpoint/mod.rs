@@ -232,17 +232,19 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let backlogs = (0..self.links.len()).filter_map(|number| {
-            let link = self.links[number]
-                .as_ref()
-                .filter(|link| link.has_carrier)?;
-            let is_used = self.peers.iter().any(|peer| peer.paths[number].is_usable());
-            is_used.then(|| link.backlog_ns(now_ns))
-        });
-        // A link that rests because nobody answers on it has no backlog and says nothing.
-        let (least_ns, most_ns) = backlogs.fold((f64::INFINITY, 0f64), |(least, most), backlog| {
-            (least.min(backlog), most.max(backlog))
-        });
+        let (mut least_ns, mut most_ns) = (f64::INFINITY, 0f64);
+        for (number, link) in self.links.iter().enumerate() {
+            let Some(link) = link.as_ref().filter(|link| link.has_carrier) else {
+                continue;
+            };
+            let backlog_ns = link.backlog_ns(now_ns);
+            most_ns = most_ns.max(backlog_ns);
+            // A link that rests because nobody answers on it has no backlog and says nothing.
+            let mut peers = self.peers.iter();
+            if peers.any(|peer| peer.paths[number].is_usable()) {
+                least_ns = least_ns.min(backlog_ns);
+            }
+        }
         let (limit_ns, worst_ns) = (BACKLOG_MAX_NS as f64, BACKLOG_WORST_NS as f64);
         if least_ns.is_finite() && least_ns > limit_ns {
             Some(now_ns + (least_ns - limit_ns / 2.0) as u64)
