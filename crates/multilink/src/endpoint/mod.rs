@@ -274,13 +274,16 @@ impl Endpoint {
 
     /// Broadcast, multicast and stations not heard of go to every peer.
     fn flood(&mut self, frame: Frame, now_ns: u64) {
+        let mut found_a_way = false;
         for peer in &mut self.peers {
             let mut copy = self.pool.take(frame.as_slice().len());
             copy.buffer()[..frame.as_slice().len()].copy_from_slice(frame.as_slice());
-            if let Err(copy) = peer.send_frame(copy, shared!(self, now_ns)) {
-                self.pool.give(copy);
+            match peer.send_frame(copy, shared!(self, now_ns)) {
+                Ok(()) => found_a_way = true,
+                Err(copy) => self.pool.give(copy),
             }
         }
+        self.counters.unroutable += u64::from(!found_a_way);
         self.pool.give(frame);
     }
 

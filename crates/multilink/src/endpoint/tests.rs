@@ -275,3 +275,10 @@ fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
         (vec![State::Up; 2], before)
     );
 }
+
+#[test]
+fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
+    let mut alone = endpoint(1, 1, 0);
+    alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
+    assert_eq!(alone.counters().unroutable, 1);
+}
