@@ -232,18 +232,18 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let links = (0..self.links.len()).filter_map(|number| {
-            let link = self.links[number]
-                .as_ref()
-                .filter(|link| link.has_carrier)?;
+        let (mut least_ns, mut most_ns) = (f64::INFINITY, 0f64);
+        for (number, link) in self.links.iter().enumerate() {
+            let Some(link) = link.as_ref().filter(|link| link.has_carrier) else {
+                continue;
+            };
+            most_ns = most_ns.max(link.backlog_ns(now_ns));
             // A link that rests because nobody answers on it has no backlog and says nothing.
-            let is_used = self.peers.iter().any(|peer| peer.paths[number].is_usable());
-            is_used.then(|| (link.full_for_ns(now_ns), link.backlog_ns(now_ns)))
-        });
-        let (least_ns, most_ns) = links
-            .fold((f64::INFINITY, 0f64), |(least, most), (full, all)| {
-                (least.min(full), most.max(all))
-            });
+            let mut peers = self.peers.iter();
+            if peers.any(|peer| peer.paths[number].is_usable()) {
+                least_ns = least_ns.min(link.full_for_ns(now_ns));
+            }
+        }
         let worst_ns = BACKLOG_WORST_NS as f64;
         if least_ns.is_finite() && least_ns > 0.0 {
             Some(now_ns + least_ns as u64)
@@ -295,13 +295,16 @@ impl Endpoint {
 
     /// Broadcast, multicast and stations not heard of go to every peer.
     fn flood(&mut self, frame: Frame, now_ns: u64) {
+        let mut found_a_way = false;
         for peer in &mut self.peers {
             let mut copy = self.pool.take(frame.as_slice().len());
             copy.buffer()[..frame.as_slice().len()].copy_from_slice(frame.as_slice());
-            if let Err(copy) = peer.send_frame(copy, shared!(self, now_ns)) {
-                self.pool.give(copy);
+            match peer.send_frame(copy, shared!(self, now_ns)) {
+                Ok(()) => found_a_way = true,
+                Err(copy) => self.pool.give(copy),
             }
         }
+        self.counters.unroutable += u64::from(!found_a_way);
         self.pool.give(frame);
     }
 

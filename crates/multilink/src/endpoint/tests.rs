@@ -21,16 +21,32 @@ fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
     };
     let mut endpoint = Endpoint::new(config, now_ns);
     for number in 0..LINKS {
-        let link = LinkConfig {
-            name: format!("eth{number}"),
-            datagram_bytes_max: 1452,
-            hello_to: Some(SocketAddr::from(([224, 0, 0, 1], 7000))),
-            rate_bps: 1_000_000_000,
-            is_rate_fixed: false,
-        };
-        endpoint.add_link(number, link, now_ns);
+        endpoint.add_link(number, link_config(number), now_ns);
     }
     endpoint
+}
+
+fn link_config(number: u8) -> LinkConfig {
+    LinkConfig {
+        name: format!("eth{number}"),
+        datagram_bytes_max: 1452,
+        hello_to: Some(SocketAddr::from(([224, 0, 0, 1], 7000))),
+        rate_bps: 1_000_000_000,
+        is_rate_fixed: false,
+    }
+}
+
+/// The hello that `end` says on `link` by `now_ns`.
+fn hello_of(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
+    end.handle_timeout(now_ns);
+    loop {
+        let batch = end.poll_transmit(link).expect("a hello is due");
+        let bytes = batch.bytes.clone();
+        end.transmitted(link);
+        if kind_of(&bytes) == Ok(Kind::Hello) {
+            return bytes;
+        }
+    }
 }
 
 /// Two endpoints whose datagrams arrive at once, unless a wire is cut.
@@ -200,6 +216,27 @@ fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
 }
 
 #[test]
+fn endpoint__no_link_surely_works__frames_still_wait() {
+    let mut pair = Pair::new();
+    pair.cut = [[true; 2]; 2];
+    for link in 0..LINKS {
+        pair.ends[0].remove_link(link, pair.now_ns);
+        let config = link_config(link);
+        pair.ends[0].add_link(link, config, pair.now_ns);
+        let hello = hello_of(&mut pair.ends[1], link, pair.now_ns + 2000 * MS);
+        let from = address(1, link);
+        let _ = pair.ends[0].handle_datagram(link, from, &mut hello.clone(), pair.now_ns);
+    }
+    assert_eq!(pair.states(0), [State::New; 2]);
+    let mut accepted = 0;
+    while pair.ends[0].frames_wait_until(pair.now_ns).is_none() && accepted < 100_000 {
+        accepted += 1;
+        pair.send(0, accepted);
+    }
+    assert!(accepted < 100_000, "no end to the frames accepted");
+}
+
+#[test]
 fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
     let mut pair = Pair::new();
     for number in 0..400 {
@@ -237,4 +274,11 @@ fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
         (pair.states(0), failures(&pair)),
         (vec![State::Up; 2], before)
     );
+}
+
+#[test]
+fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
+    let mut alone = endpoint(1, 1, 0);
+    alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
+    assert_eq!(alone.counters().unroutable, 1);
 }

@@ -1,0 +1,535 @@
+//! A host: an endpoint, driven as the daemon's loop drives it, its NICs' kernel queues, and the
+//! programs that send over the device.
+
+use crate::account::Account;
+use crate::frames::{self, device_mac};
+use kumi_lab::sim::Node;
+use kumi_multilink::endpoint::{Config, Endpoint, Event, LinkConfig, OVERHEAD_BYTES};
+use kumi_multilink::frame::Frame;
+use kumi_multilink::liveness::State;
+use kumi_multilink::secure::{ClusterKey, Seal};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::rc::Rc;
+
+const UDP_PORT: u16 = 7_000;
+const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
+const GROUP_MAC: [u8; 6] = [0x33, 0x33, 0x6b, 0x75, 0x6d, 0x69];
+const ETHERNET_BYTES: usize = 14;
+/// Ethernet, IPv6 and UDP headers, of which the last two are left zero.
+const UNDERLAY_BYTES: usize = ETHERNET_BYTES + 48;
+/// What a socket's send buffer takes before it says `EAGAIN`.
+const SOCKET_BYTES_MAX: u64 = 1_000_000;
+/// Frames of a preamble, check sequence and gap more than the sender counts.
+const FRAMING_BYTES: u64 = 24;
+/// How far past 20 ms without progress a held frame may be found: the core looks every half
+/// millisecond, at most every second time too late.
+const HELD_NS_MAX: u64 = 21_000_000;
+/// Bytes an endpoint may keep for one peer: retained 24 MB, held 25 MB, ledgers, tables.
+const PEER_BYTES_MAX: usize = 80_000_000;
+
+/// How a flow sends.
+#[derive(Debug, Clone, Copy)]
+pub enum Pace {
+    /// Whenever the device takes a frame.
+    Backlogged,
+    /// A frame so often, in nanoseconds, if the device takes it.
+    Every(u64),
+}
+
+/// A program that sends.
+#[derive(Debug)]
+pub struct Source {
+    pub flow: u16,
+    pub pace: Pace,
+    /// Payload sizes are drawn from here.
+    pub bytes: std::ops::RangeInclusive<usize>,
+    /// Frames still to send; `None` is without end.
+    pub left: Option<u32>,
+    pub next_ns: u64,
+}
+
+/// A NIC and what the kernel has queued for it.
+#[derive(Debug)]
+struct Nic {
+    mtu: usize,
+    rate_bps: u64,
+    claimed_bps: u64,
+    has_carrier: bool,
+    /// When each frame will have left, and its bytes as the core counts them.
+    leaving: VecDeque<(u64, u64)>,
+    unsent_bytes: u64,
+    is_blocked: bool,
+}
+
+impl Nic {
+    fn drain(&mut self, now_ns: u64) {
+        while let Some(&(at_ns, bytes)) = self.leaving.front() {
+            if at_ns > now_ns {
+                break;
+            }
+            self.leaving.pop_front();
+            self.unsent_bytes -= bytes;
+        }
+        self.is_blocked &= self.unsent_bytes > SOCKET_BYTES_MAX / 2;
+    }
+
+    fn push(&mut self, now_ns: u64, frame_bytes: usize) {
+        let starts_ns = self.leaving.back().map_or(now_ns, |(at_ns, _)| *at_ns);
+        let wire_bytes = frame_bytes as u64 + FRAMING_BYTES;
+        let takes_ns = wire_bytes * 8_000_000_000 / self.rate_bps;
+        self.leaving
+            .push_back((starts_ns + takes_ns, frame_bytes as u64));
+        self.unsent_bytes += frame_bytes as u64;
+        self.is_blocked |= self.unsent_bytes > SOCKET_BYTES_MAX;
+    }
+}
+
+/// What a station is made with.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub host: usize,
+    pub key: [u8; 32],
+    pub seal: Seal,
+    /// For each NIC its MTU, its rate and the rate it claims to have.
+    pub nics: Vec<(usize, u64, u64)>,
+    /// What the host's clock shows when the simulation begins.
+    pub clock_ns: u64,
+}
+
+/// A host.
+pub struct Station {
+    setup: Setup,
+    pub core: Endpoint,
+    instance: u64,
+    /// Simulated time less the core's clock.
+    started_ns: i64,
+    nics: Vec<Nic>,
+    out: VecDeque<(usize, Vec<u8>)>,
+    pub sources: Vec<Source>,
+    turn: usize,
+    account: Rc<RefCell<Account>>,
+    rng: fastrand::Rng,
+    needs_turn: bool,
+    due: Cell<Option<u64>>,
+    now_ns: u64,
+    /// Events, with the simulated time of each.
+    pub events: Vec<(u64, Event)>,
+    /// Frames the core had no way for.
+    pub refused: u64,
+    pub restarts: u32,
+    /// Datagrams that came in, for an attacker to use.
+    pub captured: VecDeque<(usize, SocketAddr, Vec<u8>)>,
+    pub captures: bool,
+    /// Datagrams sent and their bytes, hellos apart.
+    pub sent_datagrams: u64,
+    pub sent_bytes: u64,
+}
+
+fn address(host: usize, nic: usize, scope: usize) -> SocketAddr {
+    let ip = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, host as u16 + 1, nic as u16);
+    SocketAddr::V6(SocketAddrV6::new(ip, UDP_PORT, 0, scope as u32 + 1))
+}
+
+fn nic_mac(host: usize, nic: usize) -> [u8; 6] {
+    [2, 0, 0, 0, host as u8 + 1, nic as u8]
+}
+
+/// The MAC address a datagram for `to` is sent to.
+fn mac_of(to: SocketAddr) -> [u8; 6] {
+    let SocketAddr::V6(to) = to else {
+        panic!("an IPv4 destination {to}")
+    };
+    if *to.ip() == GROUP {
+        return GROUP_MAC;
+    }
+    let octets = to.ip().octets();
+    [2, 0, 0, 0, octets[13], octets[15]]
+}
+
+impl Station {
+    pub fn new(setup: Setup, account: Rc<RefCell<Account>>, seed: u64) -> Self {
+        let mut rng = fastrand::Rng::with_seed(seed);
+        let nics = setup.nics.iter().map(|(mtu, rate_bps, claimed_bps)| Nic {
+            mtu: *mtu,
+            rate_bps: *rate_bps,
+            claimed_bps: *claimed_bps,
+            has_carrier: true,
+            leaving: VecDeque::new(),
+            unsent_bytes: 0,
+            is_blocked: false,
+        });
+        let nics: Vec<Nic> = nics.collect();
+        let instance = rng.u64(..);
+        let started_ns = -(setup.clock_ns as i64);
+        let mut station = Self {
+            core: Self::endpoint(&setup, instance, setup.clock_ns),
+            setup,
+            instance,
+            started_ns,
+            nics,
+            out: VecDeque::new(),
+            sources: Vec::new(),
+            turn: 0,
+            account,
+            rng,
+            needs_turn: true,
+            due: Cell::new(None),
+            now_ns: 0,
+            events: Vec::new(),
+            refused: 0,
+            restarts: 0,
+            captured: VecDeque::new(),
+            captures: false,
+            sent_datagrams: 0,
+            sent_bytes: 0,
+        };
+        for nic in 0..station.nics.len() {
+            station.add_link(nic, 0);
+        }
+        station
+    }
+
+    fn endpoint(setup: &Setup, instance: u64, clock_ns: u64) -> Endpoint {
+        let config = Config {
+            node: setup.host as u64 + 1,
+            instance,
+            name: format!("h{}", setup.host),
+            mac: device_mac(setup.host),
+            lane: 0,
+            seal: setup.seal,
+            key: ClusterKey::from_bytes(setup.key),
+            static_peers: Vec::new(),
+        };
+        Endpoint::new(config, clock_ns)
+    }
+
+    /// The core's clock.
+    pub fn clock_ns(&self, now_ns: u64) -> u64 {
+        (now_ns as i64 - self.started_ns) as u64
+    }
+
+    fn simulated_ns(&self, clock_ns: u64) -> u64 {
+        clock_ns.saturating_add_signed(self.started_ns)
+    }
+
+    /// Adds the link of `nic`.
+    pub fn add_link(&mut self, nic: usize, now_ns: u64) {
+        let config = LinkConfig {
+            name: format!("eth{nic}"),
+            datagram_bytes_max: self.nics[nic].mtu - 48,
+            hello_to: Some(SocketAddr::V6(SocketAddrV6::new(
+                GROUP,
+                UDP_PORT,
+                0,
+                nic as u32 + 1,
+            ))),
+            rate_bps: self.nics[nic].claimed_bps,
+            is_rate_fixed: false,
+        };
+        let clock_ns = self.clock_ns(now_ns);
+        self.core.add_link(nic as u8, config, clock_ns);
+        self.core
+            .handle_carrier(nic as u8, self.nics[nic].has_carrier, clock_ns);
+        self.touch();
+    }
+
+    /// Removes the link of `nic`.
+    pub fn remove_link(&mut self, nic: usize, now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        self.core.remove_link(nic as u8, clock_ns);
+        self.touch();
+    }
+
+    pub fn has_link(&self, nic: usize) -> bool {
+        self.core.link(nic as u8).is_some()
+    }
+
+    /// Stops the daemon and starts it again: another instance, whose clock begins at zero.
+    pub fn restart(&mut self, now_ns: u64) {
+        self.instance = self.rng.u64(..);
+        self.started_ns = now_ns as i64;
+        self.core = Self::endpoint(&self.setup, self.instance, 0);
+        self.restarts += 1;
+        for nic in 0..self.nics.len() {
+            self.add_link(nic, now_ns);
+        }
+    }
+
+    /// Starts a program.
+    pub fn start(&mut self, source: Source) {
+        self.sources.push(source);
+        self.touch();
+    }
+
+    /// Ends all programs.
+    pub fn stop(&mut self) {
+        self.sources.clear();
+    }
+
+    fn touch(&mut self) {
+        self.needs_turn = true;
+        self.due.set(None);
+    }
+
+    /// The state of the path over `nic` to `peer`, if there is one.
+    pub fn path(&self, peer: usize, nic: usize) -> Option<kumi_multilink::view::PathView> {
+        let peer = self
+            .core
+            .peers()
+            .find(|view| view.node() == peer as u64 + 1)?;
+        peer.paths().find(|path| usize::from(path.link) == nic)
+    }
+
+    /// Whether every link to every one of `hosts` peers is in use.
+    pub fn is_whole(&self, hosts: usize) -> bool {
+        let is_up = |peer, nic| {
+            self.path(peer, nic)
+                .is_some_and(|path| path.state == State::Up)
+        };
+        (0..hosts)
+            .filter(|peer| *peer != self.setup.host)
+            .all(|peer| (0..self.nics.len()).all(|nic| !self.has_link(nic) || is_up(peer, nic)))
+    }
+
+    /// A datagram comes in, from the network or from an attacker.
+    pub fn receive(&mut self, nic: usize, from: SocketAddr, datagram: &mut [u8], now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        if self.has_link(nic) {
+            let _ = self
+                .core
+                .handle_datagram(nic as u8, from, datagram, clock_ns);
+        }
+        self.touch();
+    }
+
+    /// An address that is no host's.
+    pub fn stranger(nic: usize) -> SocketAddr {
+        address(200, 0, nic)
+    }
+
+    /// Hands the host what is in order, and checks it.
+    fn hand_over(&mut self, now_ns: u64) {
+        while let Some(frame) = self.core.poll_frame() {
+            self.account
+                .borrow_mut()
+                .deliver(self.setup.host, frame.as_slice(), now_ns);
+            self.core.give_buffer(frame);
+        }
+        while let Some(event) = self.core.poll_event() {
+            self.events.push((now_ns, event));
+        }
+    }
+
+    /// One turn of the daemon's loop.
+    fn take_turn(&mut self, now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        for (number, nic) in self.nics.iter_mut().enumerate() {
+            nic.drain(now_ns);
+            let link = self.core.link(number as u8);
+            if link.is_some_and(|link| link.is_worth_a_look()) {
+                self.core
+                    .observe_unsent(number as u8, nic.unsent_bytes, clock_ns);
+            }
+        }
+        self.hand_over(now_ns);
+        self.take_frames(now_ns);
+        if self.core.poll_timeout(clock_ns) <= clock_ns {
+            // What it does may make something else due: a path's failure, another round trip.
+            let is_done = (0..3).any(|_| {
+                self.core.handle_timeout(clock_ns);
+                self.core.poll_timeout(clock_ns) > clock_ns
+            });
+            self.hand_over(now_ns);
+            assert!(
+                is_done,
+                "h{}: the timeout just handled stays due",
+                self.setup.host
+            );
+            self.check(clock_ns);
+        }
+        self.transmit(now_ns);
+    }
+
+    fn check(&self, clock_ns: u64) {
+        for peer in self.core.peers() {
+            let memory = peer.memory();
+            assert!(
+                memory.bytes() < PEER_BYTES_MAX,
+                "{} keeps {memory:?}",
+                self.setup.host
+            );
+            let held_ns = peer.held_without_progress_ns(clock_ns);
+            assert!(
+                held_ns <= HELD_NS_MAX,
+                "h{}: held {held_ns} ns past progress",
+                self.setup.host
+            );
+        }
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.nics.iter().any(|nic| nic.is_blocked)
+    }
+
+    /// Takes frames from the programs as long as the device does.
+    fn take_frames(&mut self, now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        for _ in 0..self.sources.len() * 64 {
+            if self.is_blocked() || self.core.frames_wait_until(clock_ns).is_some() {
+                return;
+            }
+            let count = self.sources.len();
+            let due = (0..count)
+                .map(|step| (self.turn + step) % count)
+                .find(|at| {
+                    self.sources[*at].next_ns <= now_ns && self.sources[*at].left != Some(0)
+                });
+            let Some(at) = due else { return };
+            self.turn = at + 1;
+            let source = &mut self.sources[at];
+            let bytes = self.rng.usize(source.bytes.clone());
+            if let Pace::Every(gap_ns) = source.pace {
+                source.next_ns = now_ns + gap_ns;
+            }
+            let frame = self.account.borrow().next(source.flow, bytes);
+            let refused = self.core.counters().unroutable;
+            let mut buffer = self.core.take_buffer(frame.len());
+            buffer.buffer()[..frame.len()].copy_from_slice(&frame);
+            self.core.handle_frame(buffer, clock_ns);
+            if self.core.counters().unroutable > refused {
+                self.refused += 1;
+                source.next_ns = source.next_ns.max(now_ns + 1_000_000);
+                continue;
+            }
+            source.left = source.left.map(|left| left - 1);
+            self.account.borrow_mut().accept(source.flow, bytes, now_ns);
+            self.transmit(now_ns);
+        }
+    }
+
+    fn transmit(&mut self, now_ns: u64) {
+        for number in 0..self.nics.len() {
+            while !self.nics[number].is_blocked {
+                let Some(batch) = self.core.poll_transmit(number as u8) else {
+                    break;
+                };
+                let to = batch.destination.expect("a batch has a destination");
+                for datagram in batch.bytes.chunks(batch.segment_bytes) {
+                    let nic = &mut self.nics[number];
+                    assert!(
+                        datagram.len() + 48 <= nic.mtu,
+                        "{} B over MTU {}",
+                        datagram.len(),
+                        nic.mtu
+                    );
+                    let mut frame = Vec::with_capacity(UNDERLAY_BYTES + datagram.len());
+                    frame.extend(mac_of(to));
+                    frame.extend(nic_mac(self.setup.host, number));
+                    frame.resize(UNDERLAY_BYTES, 0);
+                    frame.extend(datagram);
+                    debug_assert_eq!(UNDERLAY_BYTES, OVERHEAD_BYTES);
+                    self.sent_datagrams += u64::from(datagram[0] >> 4 != 3);
+                    self.sent_bytes += if datagram[0] >> 4 == 3 {
+                        0
+                    } else {
+                        datagram.len() as u64
+                    };
+                    if nic.has_carrier {
+                        nic.push(now_ns, frame.len());
+                        self.out.push_back((number, frame));
+                    }
+                }
+                self.core.transmitted(number as u8);
+            }
+        }
+    }
+
+    /// A frame for the device that no account knows, as [`Endpoint::handle_frame`].
+    pub fn inject_frame(&mut self, frame: &[u8], now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        self.core
+            .handle_frame(Frame::from_ethernet(frame), clock_ns);
+        self.touch();
+    }
+}
+
+impl Node for Station {
+    fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: &[u8]) {
+        let is_ours = frame[..6] == nic_mac(self.setup.host, nic) || frame[..6] == GROUP_MAC;
+        let fits = frame.len() <= ETHERNET_BYTES + self.nics[nic].mtu;
+        // Damage to the headers is the kernel's to find.
+        let is_sound = frame[12..UNDERLAY_BYTES].iter().all(|byte| *byte == 0);
+        if !is_ours || !fits || !is_sound {
+            return;
+        }
+        let from = address(usize::from(frame[10]) - 1, usize::from(frame[11]), nic);
+        let mut datagram = frame[UNDERLAY_BYTES..].to_vec();
+        if self.captures && self.captured.len() < 4000 {
+            self.captured.push_back((nic, from, datagram.clone()));
+        }
+        self.receive(nic, from, &mut datagram, now_ns);
+    }
+
+    fn handle_timeout(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.touch();
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        if let Some(due_ns) = self.due.get() {
+            return Some(due_ns);
+        }
+        let clock_ns = self.clock_ns(self.now_ns);
+        let mut due_ns = self.simulated_ns(self.core.poll_timeout(clock_ns));
+        let blocked = self.nics.iter().filter(|nic| nic.is_blocked);
+        let drained = blocked
+            .filter_map(|nic| nic.leaving.get(nic.leaving.len() / 2))
+            .map(|l| l.0)
+            .min();
+        let has_room_ns = match (drained, self.core.frames_wait_until(clock_ns)) {
+            (Some(at_ns), _) => at_ns,
+            (None, Some(wait_ns)) => self.simulated_ns(wait_ns),
+            (None, None) => 0,
+        };
+        due_ns = due_ns.min(drained.unwrap_or(u64::MAX));
+        for source in self.sources.iter().filter(|source| source.left != Some(0)) {
+            due_ns = due_ns.min(source.next_ns.max(has_room_ns));
+        }
+        let due_ns = due_ns.max(self.now_ns);
+        self.due.set(Some(due_ns));
+        Some(due_ns)
+    }
+
+    fn poll_transmit(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)> {
+        self.now_ns = now_ns;
+        if std::mem::take(&mut self.needs_turn) {
+            self.take_turn(now_ns);
+            self.due.set(None);
+        }
+        self.out.pop_front()
+    }
+
+    fn handle_carrier(&mut self, now_ns: u64, nic: usize, up: bool) {
+        self.nics[nic].has_carrier = up;
+        if !up {
+            self.nics[nic].leaving.clear();
+            self.nics[nic].unsent_bytes = 0;
+            self.nics[nic].is_blocked = false;
+        }
+        let clock_ns = self.clock_ns(now_ns);
+        self.core.handle_carrier(nic as u8, up, clock_ns);
+        self.touch();
+    }
+}
+
+/// Least and most payload of frames of `shape`.
+pub fn sizes(shape: frames::Shape) -> std::ops::RangeInclusive<usize> {
+    match shape {
+        frames::Shape::Udp => 18..=1472,
+        frames::Shape::Broadcast => 46..=1000,
+        frames::Shape::Tcp => 6..=60_000,
+        frames::Shape::UdpBurst => 18..=30_000,
+    }
+}
