@@ -26,3 +26,17 @@ pub fn forgo_timer_slack() {
     // if it did the thread would only be less punctual, which is measured.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }
+
+/// Puts the calling thread back under the ordinary scheduler.
+///
+/// # Errors
+/// The kernel refuses; the thread stays as it was.
+pub fn become_ordinary() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: the call reads one `sched_param`, which lives until it returns.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &parameters) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}

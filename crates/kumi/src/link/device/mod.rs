@@ -7,6 +7,7 @@ mod ri2n;
 mod setup;
 mod shaper;
 mod state;
+mod tempo;
 
 use super::config::{DeviceConfig, Offload, Preset};
 use control::{Call, Control, Request, failure};
@@ -23,6 +24,7 @@ use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
+use tempo::Tempo;
 
 pub use interface::remove as remove_orphan;
 pub use setup::run;
@@ -50,6 +52,7 @@ struct Device {
     control: Control,
     shaper: Shaper,
     intake: Intake,
+    tempo: Tempo,
     listeners: Vec<SyncSender<String>>,
     started: Instant,
     receive_buffer: Vec<u8>,
@@ -111,20 +114,47 @@ impl Device {
         Ok(())
     }
 
-    /// Sleeps until something is there or due.
-    fn wait(&self) -> anyhow::Result<Ready> {
-        let now_ns = self.now_ns();
-        let held_back = self.core.frames_wait_until(now_ns);
+    /// Waits until something is there or due: awake for what is expected soon, then asleep.
+    fn wait(&mut self) -> anyhow::Result<Ready> {
+        let began_ns = self.now_ns();
+        self.tempo.adapt(began_ns, &self.config.name);
+        let held_back = self.core.frames_wait_until(began_ns);
         let due_ns = self
             .core
-            .poll_timeout(now_ns)
+            .poll_timeout(began_ns)
             .min(held_back.unwrap_or(u64::MAX));
-        let sleep_ns = if self.config.busy_poll {
-            0
+        let spin_ns = if self.config.busy_poll {
+            u64::MAX
         } else {
-            due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
+            self.tempo.spin_ns(began_ns)
         };
         let takes_frames = held_back.is_none() && self.ports.iter().all(|port| !port.is_blocked);
+        let mut now_ns = began_ns;
+        loop {
+            let awake = now_ns - began_ns < spin_ns;
+            let sleep_ns = if awake {
+                0
+            } else {
+                due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
+            };
+            let ready = self.poll(takes_frames, sleep_ns)?;
+            let found = ready.tap || ready.ports != 0;
+            let looked_ns = now_ns;
+            now_ns = self.now_ns();
+            if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
+                if awake {
+                    self.tempo.note_spun(looked_ns - began_ns);
+                }
+                if found {
+                    self.tempo.note_activity(now_ns);
+                }
+                return Ok(ready);
+            }
+        }
+    }
+
+    /// Asks the kernel what is there, waiting for `sleep_ns` at most.
+    fn poll(&self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
         let tap_events = if takes_frames {
             PollFlags::POLLIN
         } else {

@@ -3,6 +3,7 @@
 use super::control::Control;
 use super::port::{Port, check_interface};
 use super::shaper::Shaper;
+use super::tempo::Tempo;
 use super::{Device, Offload, Preset, interface};
 use crate::BadInput;
 use crate::link::config::DeviceConfig;
@@ -19,9 +20,6 @@ use std::time::Instant;
 const FRAME_HEADER_BYTES: usize = 18 + 10;
 /// Frames the device's ring holds (the default of 500 is less than a window of small frames).
 const QUEUE_FRAMES: u32 = 2000;
-
-/// The least real-time priority: above ordinary programs, below everything that asked for more.
-const REALTIME_PRIORITY: i32 = 1;
 
 /// Runs the device until it is told to end.
 pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
@@ -83,7 +81,6 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let monitor = LinkMonitor::open()?;
     let control = Control::listen(&dir.socket())?;
     interface::log(&config.name, "up");
-    take_priority(&config);
     let mut device = Device {
         core,
         tap,
@@ -92,6 +89,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         control,
         shaper,
         intake: Default::default(),
+        tempo: Tempo::new(config.uses(Offload::Realtime)),
         listeners: Vec::new(),
         started: Instant::now(),
         receive_buffer: Device::receive_buffer(),
@@ -116,24 +114,6 @@ pub(super) fn refuse_if_running(dir: &RunDir, name: &str) -> Result<(), BadInput
             "{name} is up already; `kumi link down {name}` first, or `kumi link add`"
         ))),
         Err(_) => Ok(()),
-    }
-}
-
-/// The loop stands where a NIC's interrupt would: a frame that waits for the scheduler's next turn
-/// waits milliseconds, in both directions. A loop that spins stays an ordinary process, for the
-/// kernel stops real-time threads that never sleep.
-fn take_priority(config: &DeviceConfig) {
-    kumi_sys::punctual::forgo_timer_slack();
-    if config.busy_poll || !config.uses(Offload::Realtime) {
-        return;
-    }
-    if let Err(error) = kumi_sys::punctual::become_realtime(REALTIME_PRIORITY) {
-        interface::log(
-            &config.name,
-            &format!(
-                "no real-time priority ({error}): expect longer round trips under load; give CAP_SYS_NICE"
-            ),
-        );
     }
 }
 

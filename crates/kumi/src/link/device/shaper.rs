@@ -19,36 +19,49 @@ const DEADBAND: f64 = 0.01;
 /// What the class may send at once after a rest, in time at its rate.
 const BURST_NS: u64 = 500_000;
 
+/// A rate no link has: the class lets everything through.
+const OPEN_BPS: f64 = 200e9;
+
 /// Keeps the device's queue at the rate the links really have.
 #[derive(Debug)]
 pub struct Shaper {
     device: String,
-    enabled: bool,
     pressure: Pressure,
     wanted_bps: f64,
     worker: Option<(Arc<AtomicU64>, Thread)>,
 }
 
 impl Shaper {
-    /// A shaper for `device`; without `enabled` it does nothing.
+    /// A shaper for `device`, open until the links have been measured; without `enabled` it does
+    /// nothing. The class is there from the start: putting it in place later would throw away what
+    /// is queued.
     pub fn new(device: &str, enabled: bool) -> Self {
-        Self {
+        let mut shaper = Self {
             device: device.to_owned(),
-            enabled,
             pressure: Pressure::default(),
-            wanted_bps: 0.0,
+            wanted_bps: OPEN_BPS,
             worker: None,
+        };
+        if enabled {
+            match shaper.start() {
+                Ok(worker) => shaper.worker = Some(worker),
+                Err(error) => {
+                    interface::log(device, &format!("no backpressure for TCP: {error:#}"));
+                }
+            }
         }
+        shaper
     }
 
     /// The rate in force, if the device is shaped.
     pub fn rate_bps(&self) -> Option<u64> {
-        self.worker.as_ref().map(|_| self.wanted_bps as u64)
+        let is_closed = self.worker.is_some() && self.wanted_bps < OPEN_BPS;
+        is_closed.then_some(self.wanted_bps as u64)
     }
 
     /// Follows the links. `intake` starts over when it was used.
     pub fn adjust(&mut self, now_ns: u64, core: &Endpoint, intake: &mut Intake) {
-        if !self.enabled || !self.pressure.is_due(now_ns) {
+        if self.worker.is_none() || !self.pressure.is_due(now_ns) {
             return;
         }
         let Some((capacity_bps, backlog_ns)) = core.load(now_ns) else {
@@ -62,9 +75,6 @@ impl Shaper {
             return;
         }
         self.wanted_bps = rate_bps;
-        if self.worker.is_none() {
-            self.worker = self.start();
-        }
         if let Some((rate, thread)) = &self.worker {
             rate.store(rate_bps as u64, Ordering::Relaxed);
             thread.unpark();
@@ -73,16 +83,12 @@ impl Shaper {
 
     /// Puts the class in place and starts the thread that changes its rate: the kernel's
     /// configuration lock may be held for long by others, and the data must not wait for it.
-    fn start(&mut self) -> Option<(Arc<AtomicU64>, Thread)> {
-        let class = install(&self.device, self.wanted_bps).map_err(|error| {
-            interface::log(&self.device, &format!("no backpressure for TCP: {error:#}"));
-            self.enabled = false;
-        });
-        let mut class = class.ok()?;
+    fn start(&self) -> anyhow::Result<(Arc<AtomicU64>, Thread)> {
+        let mut class = install(&self.device, self.wanted_bps)?;
         let rate = Arc::new(AtomicU64::new(self.wanted_bps as u64));
         let seen = Arc::clone(&rate);
         let thread = std::thread::spawn(move || {
-            let mut applied = 0;
+            let mut applied = seen.load(Ordering::Relaxed);
             loop {
                 let wanted = seen.load(Ordering::Relaxed);
                 if wanted == applied {
@@ -95,7 +101,7 @@ impl Shaper {
                 }
             }
         });
-        Some((rate, thread.thread().clone()))
+        Ok((rate, thread.thread().clone()))
     }
 }
 

@@ -1,0 +1,139 @@
+//! When the loop sleeps, when it spins a little, and when it asks for real-time priority.
+//!
+//! Under load the loop stands where a NIC's interrupt would, and a frame that waits for the
+//! scheduler's next turn waits milliseconds: the loop takes real-time priority. With little to do,
+//! what costs is falling asleep and being woken, twice an end for each message: as long as
+//! datagrams follow each other quickly, the loop looks again instead of sleeping, as an ordinary
+//! process, so that it never stands in the way of the program it works for. Nothing is spun for
+//! when nothing is expected soon.
+
+use super::interface;
+use nix::time::{ClockId, clock_gettime};
+
+/// Share of a core spent on work above which the loop takes priority, and below which it gives it
+/// back.
+const LOADED_SHARE: f64 = 0.5;
+const UNLOADED_SHARE: f64 = 0.3;
+/// How often the share is taken.
+const WINDOW_NS: u64 = 10_000_000;
+/// The loop spins for what is expected within this time: a message's turn over gigabit NICs that
+/// hold interrupts back for 50 µs.
+const EXPECTED_NS: u64 = 200_000;
+/// It spins for this many times the usual pause.
+const PATIENCE: u64 = 2;
+/// The least real-time priority: above ordinary programs, below everything that asked for more.
+const REALTIME_PRIORITY: i32 = 1;
+
+/// The loop's rhythm.
+#[derive(Debug)]
+pub struct Tempo {
+    may_take_priority: bool,
+    has_priority: bool,
+    /// Usual pause between things to do, smoothed.
+    pause_ns: u64,
+    active_at_ns: u64,
+    window_began_ns: u64,
+    cpu_began_ns: u64,
+    spun_ns: u64,
+}
+
+fn thread_cpu_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |time| {
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    })
+}
+
+impl Tempo {
+    /// A loop without priority. `may_take_priority`: whether it may ever have it.
+    pub fn new(may_take_priority: bool) -> Self {
+        kumi_sys::punctual::forgo_timer_slack();
+        Self {
+            may_take_priority,
+            has_priority: false,
+            pause_ns: u64::MAX / 4,
+            active_at_ns: 0,
+            window_began_ns: 0,
+            cpu_began_ns: thread_cpu_ns(),
+            spun_ns: 0,
+        }
+    }
+
+    /// How long to look for more before sleeping, from `now_ns`.
+    pub fn spin_ns(&self, now_ns: u64) -> u64 {
+        if self.has_priority || self.pause_ns > EXPECTED_NS {
+            return 0;
+        }
+        let until_ns = self.active_at_ns + self.pause_ns * PATIENCE;
+        until_ns.saturating_sub(now_ns)
+    }
+
+    /// The loop looked in vain for so long.
+    pub fn note_spun(&mut self, spun_ns: u64) {
+        self.spun_ns += spun_ns;
+    }
+
+    /// There was something to do.
+    pub fn note_activity(&mut self, now_ns: u64) {
+        let pause_ns = now_ns
+            .saturating_sub(self.active_at_ns)
+            .min(10 * EXPECTED_NS);
+        self.active_at_ns = now_ns;
+        self.pause_ns = self.pause_ns.min(10 * EXPECTED_NS);
+        self.pause_ns = self.pause_ns - self.pause_ns / 8 + pause_ns / 8;
+    }
+
+    /// Takes or gives back priority, as the work of the last window suggests.
+    pub fn adapt(&mut self, now_ns: u64, device: &str) {
+        let window_ns = now_ns.saturating_sub(self.window_began_ns);
+        if window_ns < WINDOW_NS {
+            return;
+        }
+        let cpu_ns = thread_cpu_ns();
+        let worked_ns = cpu_ns
+            .saturating_sub(self.cpu_began_ns)
+            .saturating_sub(self.spun_ns);
+        let share = worked_ns as f64 / window_ns as f64;
+        (self.window_began_ns, self.cpu_began_ns, self.spun_ns) = (now_ns, cpu_ns, 0);
+        let wants = share
+            > if self.has_priority {
+                UNLOADED_SHARE
+            } else {
+                LOADED_SHARE
+            };
+        if !self.may_take_priority || wants == self.has_priority {
+            return;
+        }
+        let outcome = if wants {
+            kumi_sys::punctual::become_realtime(REALTIME_PRIORITY)
+        } else {
+            kumi_sys::punctual::become_ordinary()
+        };
+        match outcome {
+            Ok(()) => self.has_priority = wants,
+            Err(error) => {
+                self.may_take_priority = false;
+                let what = "expect longer round trips under load; give CAP_SYS_NICE";
+                interface::log(device, &format!("no real-time priority ({error}): {what}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tempo__quick_messages__are_waited_for_awake_and_slow_ones_asleep() {
+        let mut tempo = Tempo::new(false);
+        for message in 0..100 {
+            tempo.note_activity(message * 40_000);
+        }
+        assert!((40_000..200_000).contains(&tempo.spin_ns(99 * 40_000)));
+        assert_eq!(tempo.spin_ns(200 * 40_000), 0, "the messages have ended");
+        for message in 0..100 {
+            tempo.note_activity(10_000_000 + message * 1_000_000);
+        }
+        assert_eq!(tempo.spin_ns(109_000_000), 0);
+    }
+}
