@@ -22,6 +22,7 @@ pub mod variant;
 pub mod workload;
 
 use crate::BadInput;
+use crate::lab::fidelity::Depth;
 use anyhow::Context;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
@@ -29,6 +30,9 @@ use outcome::Outcome;
 use plan::Plan;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The topology whose hosts a manifest of the lab's check describes.
+const FIDELITY_TOPOLOGY: &str = "two-links";
 
 /// Arguments of `kumi bench`.
 #[derive(Debug, clap::Args)]
@@ -111,11 +115,16 @@ fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
         quick: args.quick,
         progress: true,
     };
-    let (measurements, manifest) = measure(args, plan, pace)?;
-    let outcome = Outcome {
-        rows: report::rows(&measurements.samples),
-        checks: judge::judge(plan, &measurements.samples),
-        void: measurements.void.clone(),
+    let (measurements, manifest, outcome) = if plan.fidelity {
+        check_lab(args, plan)?
+    } else {
+        let (measurements, manifest) = measure(args, plan, pace)?;
+        let outcome = Outcome {
+            rows: report::rows(&measurements.samples),
+            checks: judge::judge(plan, &measurements.samples),
+            void: measurements.void.clone(),
+        };
+        (measurements, manifest, outcome)
     };
     let object = report::json(plan, &manifest, &outcome, &measurements);
     if args.json {
@@ -128,6 +137,24 @@ fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
     }
     let ran = outcome.void.is_empty() && measurements.failed.is_empty();
     Ok(ran && outcome.checks.iter().all(|check| check.pass))
+}
+
+/// The lab's own check as a plan.
+fn check_lab(
+    args: &Args,
+    plan: &Plan,
+) -> anyhow::Result<(Measurements, manifest::Manifest, Outcome)> {
+    let manifest = {
+        let hosts = open(args, FIDELITY_TOPOLOGY)?;
+        manifest::Manifest::gather(&*hosts, plan.seed, args.quick)?
+    };
+    let depth = if args.quick {
+        Depth::Quick
+    } else {
+        Depth::Full
+    };
+    let outcome = crate::lab::fidelity::run(depth)?;
+    Ok((Measurements::default(), manifest, outcome))
 }
 
 /// Runs a plan's cases, topology by topology, each brought up once.

@@ -38,6 +38,9 @@ pub struct Plan {
     /// Why there is no result yet; `cargo xtask tidy` demands the one or the other.
     #[serde(default)]
     pub unmeasured: Option<String>,
+    /// The lab's own check (`kumi lab check`) in place of cases and targets.
+    #[serde(default)]
+    pub fidelity: bool,
     /// What is run.
     #[serde(default, rename = "case")]
     pub cases: Vec<Case>,

@@ -47,6 +47,9 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         up.extend_from_slice(options(running.variant));
         running.act(host, &up, &[&kumi, "link", "down", DEVICE])?;
     }
+    if running.variant == Variant::Ri2n {
+        meet(running, &hosts)?;
+    }
     for host in &hosts {
         await_peers(running, &kumi, host, hosts.len() - 1)?;
     }
@@ -119,6 +122,16 @@ fn cluster_key(running: &mut Running<'_>, kumi: &str) -> anyhow::Result<Vec<u8>>
     let path = format!("{place}.key");
     running.hosts.run(&host, &[kumi, "link", "keygen", &path])?;
     Ok(running.hosts.run(&host, &["cat", &path])?.into_bytes())
+}
+
+/// The paper's nodes know each other by the traffic they have had (§4.4).
+fn meet(running: &Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
+    for position in 1..hosts.len() {
+        let address = format!("10.77.0.{}", position + 1);
+        let ping = ["ping", "-c", "3", "-i", "0.2", "-W", "1", &address];
+        running.hosts.run(&hosts[0], &ping)?;
+    }
+    Ok(())
 }
 
 fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> anyhow::Result<()> {
