@@ -175,7 +175,8 @@ impl RawEthernet {
         let buffers = self.buffer.chunks_exact(self.frame_bytes);
         for (buffer, message) in buffers.zip(&messages[..received]) {
             let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
-            if is_whole && let Some(frame) = buffer.get(..message.msg_len as usize) {
+            let frame = buffer.get(..message.msg_len as usize);
+            if let Some(frame) = frame.filter(|_| is_whole) {
                 take(frame);
             }
         }

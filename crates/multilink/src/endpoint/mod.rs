@@ -254,26 +254,23 @@ impl Endpoint {
         }
     }
 
-    /// What the links that have been measured can carry together, in bits per second, and the mean
-    /// time their backlog takes; `None` before any was ever kept busy.
+    /// What the links that have been measured can carry together, in bits per second, and the time
+    /// the shortest backlog among them takes; `None` before any was ever kept busy. The shortest,
+    /// because a link that is quicker to arrive rightly queues until a slower one is worth it.
     pub fn load(&self, now_ns: u64) -> Option<(f64, f64)> {
-        let links = || {
-            let numbered = self.links.iter().enumerate();
-            numbered.filter_map(|(number, link)| {
-                let link = link
-                    .as_ref()
-                    .filter(|link| link.has_carrier && link.is_used)?;
-                let leads_anywhere = self.peers.iter().any(|peer| peer.paths[number].is_usable());
-                leads_anywhere.then_some(link)
-            })
-        };
-        let count = links().count();
-        if count == 0 || !links().any(|link| link.capacity.is_measured()) {
-            return None;
+        let (mut capacity_bps, mut backlog_ns, mut is_measured) = (0.0, f64::INFINITY, false);
+        for (number, link) in self.links.iter().enumerate() {
+            let Some(link) = link.as_ref().filter(|link| link.has_carrier && link.is_used) else {
+                continue;
+            };
+            // A link that arrives later than anything is held is not waited for.
+            if self.peers.iter().any(|peer| peer.is_worth_waiting_for(number)) {
+                capacity_bps += link.capacity.rate_bps();
+                backlog_ns = backlog_ns.min(link.backlog_ns(now_ns));
+                is_measured |= link.capacity.is_measured();
+            }
         }
-        let capacity_bps = links().map(|link| link.capacity.rate_bps()).sum();
-        let backlog_ns: f64 = links().map(|link| link.backlog_ns(now_ns)).sum();
-        Some((capacity_bps, backlog_ns / count as f64))
+        is_measured.then_some((capacity_bps, backlog_ns))
     }
 
     /// A frame from the host.

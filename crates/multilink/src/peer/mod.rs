@@ -13,7 +13,7 @@ use crate::frame::{Frame, FramePool};
 use crate::handshake::{Initiator, Keys};
 use crate::liveness::{Change, State};
 use crate::path::{LossMeter, Path};
-use crate::reorder::Reorder;
+use crate::reorder::{HOLD_MAX_NS, Reorder};
 use crate::retain::{Retained, UnitRef};
 use crate::session::{LINK_PACKETS_MAX, OVERLAP_NS, Session};
 use crate::wire::{LINKS_MAX, Params, Report};
@@ -258,6 +258,15 @@ impl Peer {
         for unit in self.paths[usize::from(link)].clear() {
             self.retained.settle(unit, shared.pool);
         }
+    }
+
+    /// Whether the path over `link` is in use and not further behind the quickest than a frame may
+    /// be held.
+    pub(crate) fn is_worth_waiting_for(&self, link: usize) -> bool {
+        let usable = self.paths.iter().filter(|path| path.is_usable());
+        let quickest_ns = usable.map(|path| path.rtt.min_ns()).min().unwrap_or(0);
+        let path = &self.paths[link];
+        path.is_usable() && path.rtt.min_ns() <= quickest_ns + HOLD_MAX_NS
     }
 
     /// The least smoothed round trip of the paths in use, in ns: what a repair takes.

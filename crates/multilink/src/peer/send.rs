@@ -20,7 +20,7 @@ const REPAIR_SHARE: f64 = 0.125;
 const REPAIR_BURST_BYTES: f64 = 4_000_000.0;
 /// Differences between the delays of paths that are not believed: coalescing and scheduling make
 /// as much.
-const DELAY_NOISE_NS: u64 = 150_000;
+const DELAY_NOISE_NS: u64 = 300_000;
 /// How much a path's share falls with its loss: at 1 % lost by 4 %.
 const LOSS_AVERSION: f64 = 4.0;
 
@@ -150,7 +150,7 @@ impl Peer {
             if !takes_full && link.full_for_ns(now_ns) > 0.0 {
                 continue;
             }
-            let delay_ns = path.rtt.min_ns() / 2;
+            let delay_ns = path.rtt.min_ns();
             nearest_ns = nearest_ns.min(delay_ns);
             let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
             vessels[count] = Vessel {
@@ -160,11 +160,12 @@ impl Peer {
             };
             count += 1;
         }
-        // Only differences of delay matter, and small ones are noise of measurement.
+        // Only differences of delay matter, and small ones are noise of measurement. The whole round
+        // trip is compared: reports come back by the quickest path, whichever they report on.
         let known = nearest_ns.saturating_add(DELAY_NOISE_NS) as f64;
         for vessel in &mut vessels[..count] {
             let link = usize::from(vessel.link);
-            let delay_ns = (self.paths[link].rtt.min_ns() / 2) as f64;
+            let delay_ns = self.paths[link].rtt.min_ns() as f64;
             vessel.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
         }
         count
