@@ -1,0 +1,240 @@
+//! The braided device on this machine's kernel: the command itself, in a lab of its own.
+
+use kumi_lab::topology::{Direction, LinkChange};
+use kumi_lab::{Cluster, Topology, UpOptions};
+use serde_json::Value;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
+
+/// Hosts on one switch with two NICs each: the paper's §7.3 limit, lifted.
+fn one_switch(hosts: usize) -> String {
+    let mut text = String::from("name = \"t\"\n[[switch]]\nname = \"s1\"\n");
+    for host in 1..=hosts {
+        text += &format!("[[host]]\nname = \"h{host}\"\n");
+        for nic in 1..=2 {
+            text += &format!(
+                "[[link]]\nbetween = [\"h{host}:eth{nic}\", \"s1\"]\nrate = \"500Mbit\"\n"
+            );
+        }
+    }
+    text
+}
+
+/// A lab with a `kumi0` in every host, all with one key.
+struct Bench {
+    cluster: Cluster,
+    folder: PathBuf,
+}
+
+impl Bench {
+    fn new(test: &str, hosts: usize) -> Self {
+        let topology = Topology::parse("test", &one_switch(hosts)).unwrap();
+        let name = format!("device-{}-{test}", std::process::id());
+        let folder = std::env::temp_dir().join(&name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let options = UpOptions { name: Some(name), fabric: None, seed: 1 };
+        let bench = Self { cluster: Cluster::up(&topology, options).unwrap(), folder };
+        bench.run("h1", &[KUMI, "link", "keygen", &bench.key("cluster")]);
+        for host in 1..=hosts {
+            bench.up(host, "cluster");
+        }
+        for host in 1..=hosts {
+            bench.await_peers(&format!("h{host}"), hosts - 1);
+        }
+        bench
+    }
+
+    fn key(&self, name: &str) -> String {
+        self.folder.join(format!("{name}.key")).display().to_string()
+    }
+
+    fn up(&self, host: usize, key: &str) {
+        let address = format!("10.77.0.{host}/24");
+        let key = self.key(key);
+        let over = ["--over", "eth1,eth2", "--address", &address, "--key", &key];
+        let host = format!("h{host}");
+        self.run(&host, &[&[KUMI, "link", "up", "kumi0"][..], &over].concat());
+    }
+
+    fn command(&self, host: &str, argv: &[&str]) -> Command {
+        let mut command = self.cluster.command(host, argv[0]).unwrap();
+        command.args(&argv[1..]);
+        command
+    }
+
+    /// Runs a command that must succeed; gives what it printed.
+    fn run(&self, host: &str, argv: &[&str]) -> String {
+        let output = self.command(host, argv).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{host}: {argv:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn shown(&self, host: &str) -> Value {
+        let text = self.run(host, &[KUMI, "link", "show", "-j"]);
+        serde_json::from_str::<Value>(&text).unwrap()["devices"][0].clone()
+    }
+
+    fn await_peers(&self, host: &str, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        loop {
+            let state = self.shown(host);
+            let peers = state["peers"].as_array().unwrap();
+            let all_paths_up = |peer: &Value| {
+                let paths = peer["paths"].as_array().unwrap();
+                paths.len() == 2 && paths.iter().all(|path| path["state"] == "up")
+            };
+            if peers.iter().filter(|peer| all_paths_up(peer)).count() >= count {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{host}: {state:#}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Sends `bytes` pseudo-random bytes from h1 to h2 by TCP, slowly enough that things can happen
+    /// meanwhile; what arrives is hashed at both ends.
+    fn transfer(&self, mebibytes: usize) -> Transfer {
+        let receive = "import socket,hashlib\ns=socket.create_server(('10.77.0.2',7000))\nc,_=s.accept()\nh=hashlib.sha256()\nwhile True:\n d=c.recv(1<<20)\n if not d: break\n h.update(d)\nprint(h.hexdigest())";
+        let send = format!(
+            "import socket,hashlib,random,time\nr=random.Random(1)\ns=socket.create_connection(('10.77.0.2',7000))\nh=hashlib.sha256()\nfor _ in range({mebibytes}):\n d=r.randbytes(1<<20)\n h.update(d)\n s.sendall(d)\n time.sleep(0.02)\ns.close()\nprint(h.hexdigest())"
+        );
+        let start = |host: &str, script: &str| {
+            let mut command = self.command(host, &["/usr/bin/python3", "-c", script]);
+            command.stdout(Stdio::piped()).spawn().unwrap()
+        };
+        let receiver = start("h2", receive);
+        std::thread::sleep(Duration::from_millis(500));
+        Transfer { receiver, sender: start("h1", &send) }
+    }
+
+    fn path_state(&self, host: &str, link: &str) -> String {
+        let state = self.shown(host);
+        let paths = state["peers"][0]["paths"].as_array().unwrap();
+        let path = paths.iter().find(|path| path["link"] == link).unwrap();
+        path["state"].as_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A transfer under way.
+struct Transfer {
+    receiver: Child,
+    sender: Child,
+}
+
+impl Transfer {
+    /// Waits for both ends; they must have seen the same bytes.
+    fn finish(self) {
+        let digest = |child: Child| {
+            let output = child.wait_with_output().unwrap();
+            assert!(output.status.success(), "an end of the transfer failed");
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        };
+        let (sent, received) = (digest(self.sender), digest(self.receiver));
+        assert_eq!(sent.len(), 64);
+        assert_eq!(sent, received, "what arrived is not what was sent");
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__three_hosts_on_one_switch__reach_each_other_over_both_links() {
+    let bench = Bench::new("three", 3);
+    for (from, to) in [("h1", 2), ("h2", 3), ("h3", 1)] {
+        bench.run(from, &["ping", "-c", "3", "-i", "0.2", "-W", "1", &format!("10.77.0.{to}")]);
+        bench.run(from, &["ping", "-6", "-c", "1", "-W", "2", "ff02::1%kumi0"]);
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__carrier_lost_silent_link_and_heal_under_load__delivers_every_byte() {
+    let mut bench = Bench::new("cut", 2);
+    let transfer = bench.transfer(100);
+    let pause = || std::thread::sleep(Duration::from_millis(400));
+    pause();
+    bench.cluster.set_link("h2:eth2", &LinkChange::carrier(false)).unwrap();
+    pause();
+    assert_eq!(bench.path_state("h2", "eth2"), "down");
+    bench.cluster.set_link("h2:eth2", &LinkChange::carrier(true)).unwrap();
+    pause();
+    bench.cluster.set_link("h2:eth1", &LinkChange::blackhole(Direction::Rx)).unwrap();
+    pause();
+    assert_eq!(bench.path_state("h1", "eth1"), "down");
+    bench.cluster.set_link("h2:eth1", &LinkChange::heal()).unwrap();
+    transfer.finish();
+    bench.await_peers("h1", 1);
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__daemon_killed_and_started_again__breaks_no_connection() {
+    let bench = Bench::new("restart", 2);
+    let transfer = bench.transfer(60);
+    std::thread::sleep(Duration::from_millis(500));
+    let mac = bench.shown("h2")["peers"][0]["mac"].clone();
+    bench.run("h1", &["pkill", "-9", "-f", "link up kumi0.*10.77.0.1/24.*device-.*restart"]);
+    std::thread::sleep(Duration::from_millis(100));
+    bench.up(1, "cluster");
+    transfer.finish();
+    assert_eq!(bench.shown("h2")["peers"][0]["mac"], mac, "the device has kept its address");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__links_added_and_removed_under_load__delivers_every_byte() {
+    let bench = Bench::new("live", 2);
+    let transfer = bench.transfer(60);
+    for _ in 0..2 {
+        bench.run("h1", &[KUMI, "link", "del", "kumi0", "eth1"]);
+        std::thread::sleep(Duration::from_millis(200));
+        bench.run("h1", &[KUMI, "link", "add", "kumi0", "eth1"]);
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    bench.run("h1", &[KUMI, "link", "set", "kumi0", "eth2", "--rate", "300mbit"]);
+    transfer.finish();
+    bench.await_peers("h1", 1);
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__peer_with_another_key__is_counted_and_never_answered() {
+    let bench = Bench::new("key", 2);
+    bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
+    bench.run("h2", &[KUMI, "link", "keygen", &bench.key("other")]);
+    bench.up(2, "other");
+    std::thread::sleep(Duration::from_secs(2));
+    let state = bench.shown("h2");
+    assert_eq!(state["peers"].as_array().map(Vec::len), Some(0), "{state:#}");
+    assert!(state["counters"]["wrong_key"].as_u64().unwrap() > 0, "{state:#}");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn command__mistakes__name_what_is_wrong_and_change_nothing() {
+    let bench = Bench::new("mistakes", 2);
+    let fails = |argv: &[&str]| {
+        let output = bench.command("h1", &[&[KUMI, "link"][..], argv].concat()).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{argv:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let key = bench.key("cluster");
+    let up = |over: &str| fails(&["up", "kumi1", "--over", over, "--key", &key, "--port", "25000"]);
+    assert!(up("eth1,eth9").contains("no interface `eth9`; there are"));
+    assert!(up("eth1,eth1").contains("named twice"));
+    assert!(fails(&["up", "kumi0", "--over", "eth1", "--key", &key]).contains("up already"));
+    assert!(fails(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen"));
+    assert!(fails(&["del", "kumi0", "eth7"]).contains("its links are eth1, eth2"));
+    assert!(fails(&["down", "kumi7"]).contains("no kumi device `kumi7`"));
+    let links = bench.run("h1", &["ip", "-br", "link"]);
+    assert!(!links.contains("kumi1"), "a refused device was left behind: {links}");
+}
