@@ -7,7 +7,7 @@
 //! ```text
 //!            all units here, predecessor resolved
 //! unit ──▶ Assembling ────────────────────────────▶ delivered
-//!             │  SHORT after arrival: missing units proven lost (every link is past them)
+//!             │  SHORT after the proof that missing units are lost (every link is past them)
 //!             │  HOLD  after arrival: in any case (`FAST_TOUT`, from measured skew, ≤ 20 ms)
 //!             ▼
 //!          given up ──▶ what arrived of a TCP burst is delivered ([`crate::salvage`])
@@ -32,8 +32,9 @@ use window::{NO_SLOT, WINDOW, Window};
 
 /// The longest a unit is ever held: the paper's `FAST_TOUT`. A tenth of TCP's usual RTO floor.
 pub const HOLD_MAX_NS: u64 = 20_000_000;
-/// The least hold: what a busy receiver may need to read its other socket.
-const HOLD_MIN_NS: u64 = 3_000_000;
+/// The least hold: what a busy receiver may need to read its other socket, and what it takes to find
+/// and repair the loss of a burst's last unit on a link (a ping after 2.5 ms, its report, the repair).
+const HOLD_MIN_NS: u64 = 5_000_000;
 /// A link that says nothing for this long while others do may be dead: its units deserve the
 /// longest hold, for their repairs are on the way.
 const SILENT_NS: u64 = 2_000_000;
@@ -446,9 +447,14 @@ impl Reorder {
         own && before
     }
 
+    /// When the newest unit came.
+    fn newest_ns(&self) -> u64 {
+        self.links.iter().map(|link| link.at_ns).max().unwrap_or(0)
+    }
+
     /// How long to wait for a unit that may still be on its way.
     fn hold_ns(&self, now_ns: u64) -> u64 {
-        let newest_ns = self.links.iter().map(|link| link.at_ns).max().unwrap_or(0);
+        let newest_ns = self.newest_ns();
         let a_link_is_silent = self.links.iter().any(|link| {
             link.active
                 && newest_ns.saturating_sub(link.at_ns) > SILENT_NS
@@ -497,6 +503,7 @@ impl Reorder {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
         let hold_ns = self.hold_ns(now_ns).max(short_ns);
         let proven = self.proven_below(now_ns);
+        let newest_ns = self.newest_ns();
         while let Some(&(slot, generation)) = self.young.front() {
             let assembly = &self.slots[slot as usize];
             if assembly.is_generation(generation) {
@@ -516,7 +523,11 @@ impl Reorder {
                 continue;
             }
             let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
-            if overdue || self.is_proven_lost(slot, proven) {
+            let past_repair = self.is_proven_lost(slot, proven) && {
+                let since_ns = self.slots[slot as usize].note_proven(newest_ns);
+                since_ns + short_ns <= now_ns
+            };
+            if overdue || past_repair {
                 self.give_up(now_ns, slot, pool, out);
             } else {
                 self.old.push_back((slot, generation));

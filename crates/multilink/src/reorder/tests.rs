@@ -250,3 +250,20 @@ fn reorder__units_that_come_late__are_waited_for_longer() {
     assert_eq!(bench.single(4 * MS, 0, 1, 1), Fate::Late);
     assert_eq!(bench.reorder.skew_ns(), SKEW_LEARNT_NS);
 }
+
+#[test]
+fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
+    let mut bench = Bench::default();
+    for index in (0..40u8).filter(|index| *index != 20) {
+        let at_ns = u64::from(index) * MS / 4;
+        let aux = if index == 0 { 0 } else { 10 };
+        bench.unit(at_ns, 0, u32::from(index), index, 39, aux);
+        bench.tick(at_ns);
+    }
+    bench.single(10 * MS, 0, 40, 0);
+    bench.tick(10 * MS + MS / 2);
+    bench.tick(11 * MS);
+    assert_eq!(bench.delivered(), [40], "the burst waits for the repair");
+    assert_eq!(bench.unit(11 * MS, 0, 20, 20, 39, 10), Fate::Taken);
+    assert_eq!(bench.delivered(), [0]);
+}
