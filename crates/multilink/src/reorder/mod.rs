@@ -25,7 +25,7 @@ use std::collections::VecDeque;
 use crate::frame::{Frame, FramePool, VNET_BYTES};
 use crate::salvage::salvage;
 use crate::seq::extend;
-use crate::wire::LINKS_MAX;
+use crate::wire::{LINKS_MAX, UNIT_INDEX_MAX};
 use assembly::Assembly;
 pub use assembly::Unit;
 use window::{NO_SLOT, WINDOW, Window};
@@ -544,21 +544,27 @@ impl Reorder {
 
     /// Units that were skipped long ago and are in no assembly will not come.
     fn close_gap(&mut self, now_ns: u64, range: std::ops::Range<u64>, out: &mut VecDeque<Frame>) {
-        for seq in range.start.max(self.window.base())..range.end {
-            if !self.window.is_resolved(seq) && !self.is_assembling(seq) {
+        let range = range.start.max(self.window.base())..range.end;
+        // A unit's frame ends at most UNIT_INDEX_MAX units later. One pass finds all assemblies: a
+        // gap may be as long as the window.
+        let assembling: Vec<(u64, u64)> = (range.start..range.end + UNIT_INDEX_MAX as u64)
+            .filter_map(|last| match self.window.assembly_ending(last) {
+                NO_SLOT => None,
+                slot => Some((self.slots[slot as usize].first(), last)),
+            })
+            .collect();
+        let mut next = 0;
+        for seq in range {
+            while assembling.get(next).is_some_and(|(_, last)| *last < seq) {
+                next += 1;
+            }
+            let is_assembling = assembling.get(next).is_some_and(|(first, _)| *first <= seq);
+            if !is_assembling && !self.window.is_resolved(seq) {
                 self.window.resolve(seq, false);
                 self.passed = self.passed.max(seq + 1);
                 self.deliver_dependents(now_ns, seq, false, out);
             }
         }
-    }
-
-    fn is_assembling(&self, seq: u64) -> bool {
-        // A unit's frame ends at most UNIT_INDEX_MAX units later.
-        (seq..=seq + crate::wire::UNIT_INDEX_MAX as u64).any(|last| {
-            let slot = self.window.assembly_ending(last);
-            slot != NO_SLOT && self.slots[slot as usize].first() <= seq
-        })
     }
 
     /// When [`Self::handle_timeout`] has something to do.
@@ -583,5 +589,7 @@ fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
     frame
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

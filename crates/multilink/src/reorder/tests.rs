@@ -1,6 +1,6 @@
 use super::*;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A reorder buffer and what it delivered.
 #[derive(Default)]
