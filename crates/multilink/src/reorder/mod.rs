@@ -336,7 +336,9 @@ impl Reorder {
                 || assembly.predecessor() != Some(seq)
                 || !self.is_deliverable(slot)
             {
-                self.slots[slot as usize].touch(now_ns); // what it waited for has come
+                if filled {
+                    self.slots[slot as usize].touch(now_ns); // what it waited for has come
+                }
                 return;
             }
             seq = assembly.last();
@@ -515,22 +517,27 @@ impl Reorder {
             self.young.pop_front();
         }
         self.looked_at_ns = now_ns;
-        for _ in 0..self.old.len() {
-            let Some((slot, generation)) = self.old.pop_front() else {
-                break;
-            };
-            if !self.slots[slot as usize].is_generation(generation) {
-                continue;
-            }
-            let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
-            let past_repair = self.is_proven_lost(slot, proven) && {
-                let since_ns = self.slots[slot as usize].note_proven(newest_ns);
-                since_ns + short_ns <= now_ns
-            };
-            if overdue || past_repair {
-                self.give_up(now_ns, slot, pool, out);
-            } else {
-                self.old.push_back((slot, generation));
+        // What was given up may have been what another, looked at before, still waited for.
+        let mut gave_up = true;
+        while std::mem::take(&mut gave_up) {
+            for _ in 0..self.old.len() {
+                let Some((slot, generation)) = self.old.pop_front() else {
+                    break;
+                };
+                if !self.slots[slot as usize].is_generation(generation) {
+                    continue;
+                }
+                let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
+                let past_repair = self.is_proven_lost(slot, proven) && {
+                    let since_ns = self.slots[slot as usize].note_proven(newest_ns);
+                    since_ns + short_ns <= now_ns
+                };
+                if overdue || past_repair {
+                    self.give_up(now_ns, slot, pool, out);
+                    gave_up = true;
+                } else {
+                    self.old.push_back((slot, generation));
+                }
             }
         }
         while let Some(&(start, end, at_ns)) = self.gaps.front() {

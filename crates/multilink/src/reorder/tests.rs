@@ -267,3 +267,17 @@ fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
     assert_eq!(bench.unit(11 * MS, 0, 20, 20, 39, 10), Fate::Taken);
     assert_eq!(bench.delivered(), [0]);
 }
+
+#[test]
+fn reorder__chain_of_damaged_bursts__is_given_up_in_one_hold() {
+    let mut bench = Bench::default();
+    for burst in 0..10 {
+        // The middle unit of each of three is missing.
+        let aux = u16::from(burst > 0);
+        bench.unit(0, 0, 3 * burst, 0, 2, aux);
+        bench.unit(0, 0, 3 * burst + 2, 2, 2, 10);
+    }
+    bench.tick(HOLD_MAX_NS);
+    bench.tick(HOLD_MAX_NS + LOOK_NS);
+    assert_eq!(bench.reorder.held_bytes(), 0);
+}
