@@ -281,6 +281,17 @@ impl Peer {
         self.repair_queue.push_back(unit);
     }
 
+    /// Moves the paths that are not known to lose packets to the front, and gives how many there are;
+    /// all, if none is sound. There is seldom time to repair a repair.
+    fn prefer_sound(&self, vessels: &mut [Vessel]) -> usize {
+        let is_lossy = |vessel: &Vessel| self.paths[usize::from(vessel.link)].lossy_told;
+        vessels.sort_by_key(is_lossy);
+        match vessels.iter().filter(|vessel| !is_lossy(vessel)).count() {
+            0 => vessels.len(),
+            sound => sound,
+        }
+    }
+
     /// Sends what is to be repaired, within the budget, where it arrives first.
     pub(crate) fn send_repairs(&mut self, shared: &mut Shared<'_>) {
         while let Some(unit) = self.repair_queue.pop_front() {
@@ -294,6 +305,7 @@ impl Peer {
                 rate: 0.0,
             }; LINKS_MAX];
             let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
+            let count = self.prefer_sound(&mut vessels[..count]);
             let run = split(&mut vessels[..count], 1, bytes as usize).next();
             match run.filter(|_| self.repair_budget_bytes >= bytes) {
                 Some(run) => {

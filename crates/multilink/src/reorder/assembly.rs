@@ -48,6 +48,8 @@ pub(super) struct Assembly {
     arrived_ns: u64,
     /// When the newest of its units came: a frame that still grows is not given up.
     touched_ns: u64,
+    /// When it was first seen that what it lacks is lost.
+    proven_ns: Option<u64>,
     frame: Option<Frame>,
 }
 
@@ -115,7 +117,7 @@ impl Assembly {
         frame.buffer()[start..start + unit.payload.len()].copy_from_slice(unit.payload);
         self.received[word] |= mask;
         self.received_count += 1;
-        self.touched_ns = now_ns;
+        self.touch(now_ns);
         if self.is_complete() {
             let len = self.head + usize::from(self.last_index) * self.unit_bytes + self.last_bytes;
             self.frame.as_mut().expect("just filled").set_len(len);
@@ -160,9 +162,15 @@ impl Assembly {
         self.arrived_ns
     }
 
+    /// What it lacks is lost, as is known since `now_ns` at the latest; gives since when.
+    pub(super) fn note_proven(&mut self, now_ns: u64) -> u64 {
+        (*self.proven_ns.get_or_insert(now_ns)).max(self.arrived_ns)
+    }
+
     /// Something it waited for has come.
     pub(super) fn touch(&mut self, now_ns: u64) {
         self.touched_ns = now_ns;
+        self.proven_ns = None;
     }
 
     pub(super) fn touched_ns(&self) -> u64 {

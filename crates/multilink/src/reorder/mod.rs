@@ -7,7 +7,7 @@
 //! ```text
 //!            all units here, predecessor resolved
 //! unit ──▶ Assembling ────────────────────────────▶ delivered
-//!             │  SHORT after arrival: missing units proven lost (every link is past them)
+//!             │  SHORT after the proof that missing units are lost (every link is past them)
 //!             │  HOLD  after arrival: in any case (`FAST_TOUT`, from measured skew, ≤ 20 ms)
 //!             ▼
 //!          given up ──▶ what arrived of a TCP burst is delivered ([`crate::salvage`])
@@ -25,15 +25,16 @@ use std::collections::VecDeque;
 use crate::frame::{Frame, FramePool, VNET_BYTES};
 use crate::salvage::salvage;
 use crate::seq::extend;
-use crate::wire::LINKS_MAX;
+use crate::wire::{LINKS_MAX, UNIT_INDEX_MAX};
 use assembly::Assembly;
 pub use assembly::Unit;
 use window::{NO_SLOT, WINDOW, Window};
 
 /// The longest a unit is ever held: the paper's `FAST_TOUT`. A tenth of TCP's usual RTO floor.
 pub const HOLD_MAX_NS: u64 = 20_000_000;
-/// The least hold: what a busy receiver may need to read its other socket.
-const HOLD_MIN_NS: u64 = 3_000_000;
+/// The least hold: what a busy receiver may need to read its other socket, and what it takes to find
+/// and repair the loss of a burst's last unit on a link (a ping after 2.5 ms, its report, the repair).
+const HOLD_MIN_NS: u64 = 5_000_000;
 /// A link that says nothing for this long while others do may be dead: its units deserve the
 /// longest hold, for their repairs are on the way.
 const SILENT_NS: u64 = 2_000_000;
@@ -335,7 +336,9 @@ impl Reorder {
                 || assembly.predecessor() != Some(seq)
                 || !self.is_deliverable(slot)
             {
-                self.slots[slot as usize].touch(now_ns); // what it waited for has come
+                if filled {
+                    self.slots[slot as usize].touch(now_ns); // what it waited for has come
+                }
                 return;
             }
             seq = assembly.last();
@@ -446,9 +449,14 @@ impl Reorder {
         own && before
     }
 
+    /// When the newest unit came.
+    fn newest_ns(&self) -> u64 {
+        self.links.iter().map(|link| link.at_ns).max().unwrap_or(0)
+    }
+
     /// How long to wait for a unit that may still be on its way.
     fn hold_ns(&self, now_ns: u64) -> u64 {
-        let newest_ns = self.links.iter().map(|link| link.at_ns).max().unwrap_or(0);
+        let newest_ns = self.newest_ns();
         let a_link_is_silent = self.links.iter().any(|link| {
             link.active
                 && newest_ns.saturating_sub(link.at_ns) > SILENT_NS
@@ -497,6 +505,7 @@ impl Reorder {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
         let hold_ns = self.hold_ns(now_ns).max(short_ns);
         let proven = self.proven_below(now_ns);
+        let newest_ns = self.newest_ns();
         while let Some(&(slot, generation)) = self.young.front() {
             let assembly = &self.slots[slot as usize];
             if assembly.is_generation(generation) {
@@ -508,18 +517,27 @@ impl Reorder {
             self.young.pop_front();
         }
         self.looked_at_ns = now_ns;
-        for _ in 0..self.old.len() {
-            let Some((slot, generation)) = self.old.pop_front() else {
-                break;
-            };
-            if !self.slots[slot as usize].is_generation(generation) {
-                continue;
-            }
-            let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
-            if overdue || self.is_proven_lost(slot, proven) {
-                self.give_up(now_ns, slot, pool, out);
-            } else {
-                self.old.push_back((slot, generation));
+        // What was given up may have been what another, looked at before, still waited for.
+        let mut gave_up = true;
+        while std::mem::take(&mut gave_up) {
+            for _ in 0..self.old.len() {
+                let Some((slot, generation)) = self.old.pop_front() else {
+                    break;
+                };
+                if !self.slots[slot as usize].is_generation(generation) {
+                    continue;
+                }
+                let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
+                let past_repair = self.is_proven_lost(slot, proven) && {
+                    let since_ns = self.slots[slot as usize].note_proven(newest_ns);
+                    since_ns + short_ns <= now_ns
+                };
+                if overdue || past_repair {
+                    self.give_up(now_ns, slot, pool, out);
+                    gave_up = true;
+                } else {
+                    self.old.push_back((slot, generation));
+                }
             }
         }
         while let Some(&(start, end, at_ns)) = self.gaps.front() {
@@ -533,21 +551,27 @@ impl Reorder {
 
     /// Units that were skipped long ago and are in no assembly will not come.
     fn close_gap(&mut self, now_ns: u64, range: std::ops::Range<u64>, out: &mut VecDeque<Frame>) {
-        for seq in range.start.max(self.window.base())..range.end {
-            if !self.window.is_resolved(seq) && !self.is_assembling(seq) {
+        let range = range.start.max(self.window.base())..range.end;
+        // A unit's frame ends at most UNIT_INDEX_MAX units later. One pass finds all assemblies: a
+        // gap may be as long as the window.
+        let assembling: Vec<(u64, u64)> = (range.start..range.end + UNIT_INDEX_MAX as u64)
+            .filter_map(|last| match self.window.assembly_ending(last) {
+                NO_SLOT => None,
+                slot => Some((self.slots[slot as usize].first(), last)),
+            })
+            .collect();
+        let mut next = 0;
+        for seq in range {
+            while assembling.get(next).is_some_and(|(_, last)| *last < seq) {
+                next += 1;
+            }
+            let is_assembling = assembling.get(next).is_some_and(|(first, _)| *first <= seq);
+            if !is_assembling && !self.window.is_resolved(seq) {
                 self.window.resolve(seq, false);
                 self.passed = self.passed.max(seq + 1);
                 self.deliver_dependents(now_ns, seq, false, out);
             }
         }
-    }
-
-    fn is_assembling(&self, seq: u64) -> bool {
-        // A unit's frame ends at most UNIT_INDEX_MAX units later.
-        (seq..=seq + crate::wire::UNIT_INDEX_MAX as u64).any(|last| {
-            let slot = self.window.assembly_ending(last);
-            slot != NO_SLOT && self.slots[slot as usize].first() <= seq
-        })
     }
 
     /// When [`Self::handle_timeout`] has something to do.
@@ -572,5 +596,7 @@ fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
     frame
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

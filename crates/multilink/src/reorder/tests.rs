@@ -1,6 +1,6 @@
 use super::*;
 
-const MS: u64 = 1_000_000;
+pub(super) const MS: u64 = 1_000_000;
 
 /// A reorder buffer and what it delivered.
 #[derive(Default)]
@@ -249,4 +249,35 @@ fn reorder__units_that_come_late__are_waited_for_longer() {
     bench.tick(HOLD_MIN_NS + LOOK_NS);
     assert_eq!(bench.single(4 * MS, 0, 1, 1), Fate::Late);
     assert_eq!(bench.reorder.skew_ns(), SKEW_LEARNT_NS);
+}
+
+#[test]
+fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
+    let mut bench = Bench::default();
+    for index in (0..40u8).filter(|index| *index != 20) {
+        let at_ns = u64::from(index) * MS / 4;
+        let aux = if index == 0 { 0 } else { 10 };
+        bench.unit(at_ns, 0, u32::from(index), index, 39, aux);
+        bench.tick(at_ns);
+    }
+    bench.single(10 * MS, 0, 40, 0);
+    bench.tick(10 * MS + MS / 2);
+    bench.tick(11 * MS);
+    assert_eq!(bench.delivered(), [40], "the burst waits for the repair");
+    assert_eq!(bench.unit(11 * MS, 0, 20, 20, 39, 10), Fate::Taken);
+    assert_eq!(bench.delivered(), [0]);
+}
+
+#[test]
+fn reorder__chain_of_damaged_bursts__is_given_up_in_one_hold() {
+    let mut bench = Bench::default();
+    for burst in 0..10 {
+        // The middle unit of each of three is missing.
+        let aux = u16::from(burst > 0);
+        bench.unit(0, 0, 3 * burst, 0, 2, aux);
+        bench.unit(0, 0, 3 * burst + 2, 2, 2, 10);
+    }
+    bench.tick(HOLD_MAX_NS);
+    bench.tick(HOLD_MAX_NS + LOOK_NS);
+    assert_eq!(bench.reorder.held_bytes(), 0);
 }

@@ -12,6 +12,7 @@
 mod account;
 mod directed;
 mod frames;
+mod hostile;
 mod seeds;
 mod station;
 mod world;

@@ -5,7 +5,6 @@ use crate::account::Account;
 use crate::frames::{self, device_mac};
 use kumi_lab::sim::Node;
 use kumi_multilink::endpoint::{Config, Endpoint, Event, LinkConfig, OVERHEAD_BYTES};
-use kumi_multilink::frame::Frame;
 use kumi_multilink::liveness::State;
 use kumi_multilink::secure::{ClusterKey, Seal};
 use std::cell::{Cell, RefCell};
@@ -444,14 +443,6 @@ impl Station {
                 self.core.transmitted(number as u8);
             }
         }
-    }
-
-    /// A frame for the device that no account knows, as [`Endpoint::handle_frame`].
-    pub fn inject_frame(&mut self, frame: &[u8], now_ns: u64) {
-        let clock_ns = self.clock_ns(now_ns);
-        self.core
-            .handle_frame(Frame::from_ethernet(frame), clock_ns);
-        self.touch();
     }
 }
 
