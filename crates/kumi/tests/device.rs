@@ -35,8 +35,15 @@ impl Bench {
         let name = format!("device-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(&name);
         std::fs::create_dir_all(&folder).unwrap();
-        let options = UpOptions { name: Some(name), fabric: None, seed: 1 };
-        let bench = Self { cluster: Cluster::up(&topology, options).unwrap(), folder };
+        let options = UpOptions {
+            name: Some(name),
+            fabric: None,
+            seed: 1,
+        };
+        let bench = Self {
+            cluster: Cluster::up(&topology, options).unwrap(),
+            folder,
+        };
         bench.run("h1", &[KUMI, "link", "keygen", &bench.key("cluster")]);
         for host in 1..=hosts {
             bench.up(host, "cluster");
@@ -48,7 +55,10 @@ impl Bench {
     }
 
     fn key(&self, name: &str) -> String {
-        self.folder.join(format!("{name}.key")).display().to_string()
+        self.folder
+            .join(format!("{name}.key"))
+            .display()
+            .to_string()
     }
 
     fn up(&self, host: usize, key: &str) {
@@ -108,7 +118,10 @@ impl Bench {
         };
         let receiver = start("h2", receive);
         std::thread::sleep(Duration::from_millis(500));
-        Transfer { receiver, sender: start("h1", &send) }
+        Transfer {
+            receiver,
+            sender: start("h1", &send),
+        }
     }
 
     fn path_state(&self, host: &str, link: &str) -> String {
@@ -150,7 +163,19 @@ impl Transfer {
 fn device__three_hosts_on_one_switch__reach_each_other_over_both_links() {
     let bench = Bench::new("three", 3);
     for (from, to) in [("h1", 2), ("h2", 3), ("h3", 1)] {
-        bench.run(from, &["ping", "-c", "3", "-i", "0.2", "-W", "1", &format!("10.77.0.{to}")]);
+        bench.run(
+            from,
+            &[
+                "ping",
+                "-c",
+                "3",
+                "-i",
+                "0.2",
+                "-W",
+                "1",
+                &format!("10.77.0.{to}"),
+            ],
+        );
         bench.run(from, &["ping", "-6", "-c", "1", "-W", "2", "ff02::1%kumi0"]);
     }
 }
@@ -162,15 +187,27 @@ fn device__carrier_lost_silent_link_and_heal_under_load__delivers_every_byte() {
     let transfer = bench.transfer(100);
     let pause = || std::thread::sleep(Duration::from_millis(400));
     pause();
-    bench.cluster.set_link("h2:eth2", &LinkChange::carrier(false)).unwrap();
+    bench
+        .cluster
+        .set_link("h2:eth2", &LinkChange::carrier(false))
+        .unwrap();
     pause();
     assert_eq!(bench.path_state("h2", "eth2"), "down");
-    bench.cluster.set_link("h2:eth2", &LinkChange::carrier(true)).unwrap();
+    bench
+        .cluster
+        .set_link("h2:eth2", &LinkChange::carrier(true))
+        .unwrap();
     pause();
-    bench.cluster.set_link("h2:eth1", &LinkChange::blackhole(Direction::Rx)).unwrap();
+    bench
+        .cluster
+        .set_link("h2:eth1", &LinkChange::blackhole(Direction::Rx))
+        .unwrap();
     pause();
     assert_eq!(bench.path_state("h1", "eth1"), "down");
-    bench.cluster.set_link("h2:eth1", &LinkChange::heal()).unwrap();
+    bench
+        .cluster
+        .set_link("h2:eth1", &LinkChange::heal())
+        .unwrap();
     transfer.finish();
     bench.await_peers("h1", 1);
 }
@@ -182,11 +219,23 @@ fn device__daemon_killed_and_started_again__breaks_no_connection() {
     let transfer = bench.transfer(60);
     std::thread::sleep(Duration::from_millis(500));
     let mac = bench.shown("h2")["peers"][0]["mac"].clone();
-    bench.run("h1", &["pkill", "-9", "-f", "link up kumi0.*10.77.0.1/24.*device-.*restart"]);
+    bench.run(
+        "h1",
+        &[
+            "pkill",
+            "-9",
+            "-f",
+            "link up kumi0.*10.77.0.1/24.*device-.*restart",
+        ],
+    );
     std::thread::sleep(Duration::from_millis(100));
     bench.up(1, "cluster");
     transfer.finish();
-    assert_eq!(bench.shown("h2")["peers"][0]["mac"], mac, "the device has kept its address");
+    assert_eq!(
+        bench.shown("h2")["peers"][0]["mac"],
+        mac,
+        "the device has kept its address"
+    );
 }
 
 #[test]
@@ -200,7 +249,10 @@ fn device__links_added_and_removed_under_load__delivers_every_byte() {
         bench.run("h1", &[KUMI, "link", "add", "kumi0", "eth1"]);
         std::thread::sleep(Duration::from_millis(200));
     }
-    bench.run("h1", &[KUMI, "link", "set", "kumi0", "eth2", "--rate", "300mbit"]);
+    bench.run(
+        "h1",
+        &[KUMI, "link", "set", "kumi0", "eth2", "--rate", "300mbit"],
+    );
     transfer.finish();
     bench.await_peers("h1", 1);
 }
@@ -214,8 +266,15 @@ fn device__peer_with_another_key__is_counted_and_never_answered() {
     bench.up(2, "other");
     std::thread::sleep(Duration::from_secs(2));
     let state = bench.shown("h2");
-    assert_eq!(state["peers"].as_array().map(Vec::len), Some(0), "{state:#}");
-    assert!(state["counters"]["wrong_key"].as_u64().unwrap() > 0, "{state:#}");
+    assert_eq!(
+        state["peers"].as_array().map(Vec::len),
+        Some(0),
+        "{state:#}"
+    );
+    assert!(
+        state["counters"]["wrong_key"].as_u64().unwrap() > 0,
+        "{state:#}"
+    );
 }
 
 #[test]
@@ -223,18 +282,30 @@ fn device__peer_with_another_key__is_counted_and_never_answered() {
 fn command__mistakes__name_what_is_wrong_and_change_nothing() {
     let bench = Bench::new("mistakes", 2);
     let fails = |argv: &[&str]| {
-        let output = bench.command("h1", &[&[KUMI, "link"][..], argv].concat()).output().unwrap();
+        let output = bench
+            .command("h1", &[&[KUMI, "link"][..], argv].concat())
+            .output()
+            .unwrap();
         assert_eq!(output.status.code(), Some(2), "{argv:?}");
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     let key = bench.key("cluster");
-    let up = |over: &str| fails(&["up", "kumi1", "--over", over, "--key", &key, "--port", "25000"]);
+    let up = |over: &str| {
+        fails(&[
+            "up", "kumi1", "--over", over, "--key", &key, "--port", "25000",
+        ])
+    };
     assert!(up("eth1,eth9").contains("no interface `eth9`; there are"));
     assert!(up("eth1,eth1").contains("named twice"));
     assert!(fails(&["up", "kumi0", "--over", "eth1", "--key", &key]).contains("up already"));
-    assert!(fails(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen"));
+    assert!(
+        fails(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen")
+    );
     assert!(fails(&["del", "kumi0", "eth7"]).contains("its links are eth1, eth2"));
     assert!(fails(&["down", "kumi7"]).contains("no kumi device `kumi7`"));
     let links = bench.run("h1", &["ip", "-br", "link"]);
-    assert!(!links.contains("kumi1"), "a refused device was left behind: {links}");
+    assert!(
+        !links.contains("kumi1"),
+        "a refused device was left behind: {links}"
+    );
 }

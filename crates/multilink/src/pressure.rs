@@ -22,8 +22,11 @@ const FACTOR_RANGE: (f64, f64) = (0.5, 1.3);
 
 /// While frames wait in the device, the rate allowed is this share of the rate they are taken at.
 const DRAIN_SHARE: f64 = 0.95;
-/// Growth of that limit, an adjustment, once nothing waits.
-const RELEASE: f64 = 1.02;
+/// Growth of that limit, a judgement, once nothing waits.
+const RELEASE: f64 = 1.15;
+/// Time over which it is judged whether this host is the bottleneck: much longer than a process
+/// that has lost its core for a moment.
+const JUDGE_NS: u64 = 20_000_000;
 
 /// What the host's side of the device did since the last adjustment.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,6 +43,8 @@ pub struct Pressure {
     trim: f64,
     adjusted_at_ns: u64,
     limit_bps: f64,
+    judged_at_ns: u64,
+    intake: Intake,
 }
 
 impl Default for Pressure {
@@ -48,6 +53,8 @@ impl Default for Pressure {
             trim: 1.0,
             adjusted_at_ns: 0,
             limit_bps: f64::INFINITY,
+            judged_at_ns: 0,
+            intake: Intake::default(),
         }
     }
 }
@@ -67,7 +74,6 @@ impl Pressure {
         backlog_ns: f64,
         intake: Intake,
     ) -> f64 {
-        let elapsed_ns = now_ns.saturating_sub(self.adjusted_at_ns).max(1);
         self.adjusted_at_ns = now_ns;
         let error = ((TARGET_NS - backlog_ns) / TARGET_NS).clamp(-2.0, 1.0);
         // An idle link says nothing about the trim.
@@ -76,12 +82,17 @@ impl Pressure {
         }
         let factor = self.trim * (1.0 + GAIN * error);
         let allowed_bps = capacity_bps * factor.clamp(FACTOR_RANGE.0, FACTOR_RANGE.1);
-        if intake.was_empty {
-            self.limit_bps *= RELEASE;
-        } else {
-            let taken_bps = intake.bytes as f64 * 8e9 / elapsed_ns as f64;
-            let limit_bps = self.limit_bps.min(allowed_bps);
-            self.limit_bps = limit_bps + (taken_bps * DRAIN_SHARE - limit_bps) / 4.0;
+        self.intake.bytes += intake.bytes;
+        self.intake.was_empty |= intake.was_empty;
+        let elapsed_ns = now_ns.saturating_sub(self.judged_at_ns);
+        if elapsed_ns >= JUDGE_NS {
+            let taken_bps = self.intake.bytes as f64 * 8e9 / elapsed_ns as f64;
+            self.limit_bps = if self.intake.was_empty {
+                self.limit_bps * RELEASE
+            } else {
+                taken_bps * DRAIN_SHARE
+            };
+            (self.judged_at_ns, self.intake) = (now_ns, Intake::default());
         }
         allowed_bps.min(self.limit_bps)
     }

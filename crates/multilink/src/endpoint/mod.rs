@@ -260,11 +260,18 @@ impl Endpoint {
     pub fn load(&self, now_ns: u64) -> Option<(f64, f64)> {
         let (mut capacity_bps, mut backlog_ns, mut is_measured) = (0.0, f64::INFINITY, false);
         for (number, link) in self.links.iter().enumerate() {
-            let Some(link) = link.as_ref().filter(|link| link.has_carrier && link.is_used) else {
+            let Some(link) = link
+                .as_ref()
+                .filter(|link| link.has_carrier && link.is_used)
+            else {
                 continue;
             };
             // A link that arrives later than anything is held is not waited for.
-            if self.peers.iter().any(|peer| peer.is_worth_waiting_for(number)) {
+            if self
+                .peers
+                .iter()
+                .any(|peer| peer.is_worth_waiting_for(number))
+            {
                 capacity_bps += link.capacity.rate_bps();
                 backlog_ns = backlog_ns.min(link.backlog_ns(now_ns));
                 is_measured |= link.capacity.is_measured();

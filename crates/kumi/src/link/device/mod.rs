@@ -29,10 +29,14 @@ use tempo::Tempo;
 pub use interface::remove as remove_orphan;
 pub use setup::run;
 
-/// Frames read from the device before the links are served again. A burst of 64 KB takes some 0.3 ms
-/// to seal and send, and acknowledgements wait meanwhile: long turns make long round trips, which
-/// make long turns.
-const FRAMES_PER_TURN: usize = 2;
+/// Bytes, and frames, read from the device before the links are served again. A burst of 64 KB takes
+/// some 0.3 ms to seal and send, and acknowledgements wait meanwhile: long turns make long round
+/// trips, which make long turns.
+const BYTES_PER_TURN: usize = 120_000;
+const FRAMES_PER_TURN: usize = 48;
+/// Bytes gathered before they are sent: small frames share a system call, and the links need not
+/// rest while the next burst is sealed.
+const BYTES_PER_SEND: usize = 30_000;
 /// Receives of one link before the others are served again, for the same reason.
 const RECEIVES_PER_TURN: usize = 2;
 /// The longest sleep, so that a clock that jumps does no harm.
@@ -226,9 +230,10 @@ impl Device {
 
     /// Takes frames from the host as long as the links have room for them.
     fn take_frames(&mut self) {
+        let (mut taken, mut unsent) = (0, 0);
         for _ in 0..FRAMES_PER_TURN {
             let now_ns = self.now_ns();
-            if self.core.frames_wait_until(now_ns).is_some() {
+            if taken > BYTES_PER_TURN || self.core.frames_wait_until(now_ns).is_some() {
                 return;
             }
             let mut frame = self
@@ -239,7 +244,12 @@ impl Device {
                     self.intake.bytes += bytes as u64;
                     frame.set_len(bytes);
                     self.core.handle_frame(frame, now_ns);
-                    self.transmit(); // the links need not rest while the next frame is sealed
+                    taken += bytes;
+                    unsent += bytes;
+                    if unsent > BYTES_PER_SEND {
+                        self.transmit();
+                        unsent = 0;
+                    }
                 }
                 Err(error) => {
                     self.core.give_buffer(frame);
