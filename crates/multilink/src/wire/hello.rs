@@ -186,4 +186,20 @@ mod tests {
         assert_eq!(Hello::parse(&bytes, &key), Ok(None));
         assert_eq!(Hello::parse(&bytes[..3], &key), Err(Malformed::Short));
     }
+
+    #[test]
+    fn hello__golden_bytes__are_stable() {
+        let bytes = hello().emit(&ClusterKey::from_bytes([7; 32]));
+        let golden = [
+            0x31, 0, 0, 0, // kind, version, reserved
+            0, 0, 0, 0, 0, 0, 0, 1, // node
+            0, 0, 0, 0, 0, 0, 0, 2, // instance
+            0, 0, 0, 0, 0, 0, 0, 3, // sent at
+            0, 4, 1, 1, 0x05, 0x8c, // session, link, seal, unit bytes max
+            0, 2, 2, 0, 0, 0, 0, 1, // lane, links, MAC
+            2, b'h', b'1', // name
+        ];
+        assert_eq!(bytes[..golden.len()], golden);
+        assert_eq!(bytes.len(), golden.len() + HELLO_MAC_BYTES);
+    }
 }

@@ -149,4 +149,31 @@ mod tests {
         assert_eq!(parsed.parse(&body), Err(Malformed::Field("length")));
         assert_eq!(parsed.parse(&body[..20]), Err(Malformed::Short));
     }
+
+    #[test]
+    fn report__golden_bytes__are_stable() {
+        let report = Report {
+            seq: 0x0102_0304,
+            session: 0xbeef,
+            links: vec![LinkReport {
+                link: 3,
+                highest: 0xffff_fffe,
+                received: 0x0a0b_0c0d,
+                held_us: 250,
+            }],
+            missing: vec![Missing {
+                link: 3,
+                first: 0xffff_fff0,
+                count: 5,
+            }],
+        };
+        let golden = [
+            1, 2, 3, 4, 0xbe, 0xef, 1, 1, // the head
+            3, 0xff, 0xff, 0xff, 0xfe, 10, 11, 12, 13, 0, 0, 0, 250, // the link
+            3, 0xff, 0xff, 0xff, 0xf0, 0, 5, // what is missing
+        ];
+        let mut body = Vec::new();
+        report.emit(&mut body);
+        assert_eq!(body, golden);
+    }
 }
