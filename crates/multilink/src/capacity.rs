@@ -21,6 +21,9 @@ const WEIGHT: f64 = 0.25;
 /// What a link that rests while others queue is raised by, a sample.
 const ENCOURAGEMENT: f64 = 1.1;
 
+/// Least time between two such raises from bursts.
+const RAISE_EVERY_NS: u64 = 10_000_000;
+
 /// The rate of one link, in bits per second of wire bytes as the sender counts them.
 #[derive(Debug, Clone)]
 pub struct Capacity {
@@ -28,6 +31,7 @@ pub struct Capacity {
     claimed_bps: f64,
     measured: bool,
     rested_at_ns: u64,
+    raised_at_ns: u64,
     arrived_bytes: u64,
     /// When the running sample began, and what had arrived then.
     sample: Option<(u64, u64)>,
@@ -41,6 +45,7 @@ impl Capacity {
             claimed_bps: rate_bps as f64,
             measured: false,
             rested_at_ns: 0,
+            raised_at_ns: 0,
             arrived_bytes: 0,
             sample: None,
         }
@@ -71,6 +76,15 @@ impl Capacity {
     /// The queue was found empty.
     pub fn note_rest(&mut self, now_ns: u64) {
         self.rested_at_ns = now_ns;
+    }
+
+    /// The queue was found empty sooner than the estimate said: it is too low. This is how bursts,
+    /// which never keep a link busy for a sample, correct an estimate.
+    pub fn note_early(&mut self, now_ns: u64) {
+        if self.measured && now_ns >= self.raised_at_ns + RAISE_EVERY_NS {
+            self.raised_at_ns = now_ns;
+            self.rate_bps = (self.rate_bps * ENCOURAGEMENT).min(self.claimed_bps);
+        }
     }
 
     /// Whether something has always waited since `since_ns`.

@@ -20,7 +20,7 @@ pub fn parse(reason: &str) -> Option<Vec<&str>> {
 /// What the machine lacks for `need`, as a reason to skip; `None` if it has it.
 pub fn lacking(need: &str) -> Option<String> {
     let (met, lack) = match need {
-        "root" => (runs("test", &["-w", "/proc/sysrq-trigger"]), "not root"),
+        "root" => (runs("sh", &["-c", "test $(id -u) = 0"]), "not root"),
         "netns" => {
             let met = runs("unshare", &["--net", "true"]) || runs("unshare", &["-Urn", "true"]);
             (met, "no network namespaces here (root, or user namespaces)")

@@ -63,6 +63,7 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
                 .get(&target.figure)
                 .copied()
                 .unwrap_or(f64::NAN);
+            let figure = figure - subtrahend(target, samples, sample);
             if target.over.is_empty() {
                 return figure;
             }
@@ -79,6 +80,17 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
             figure / best(&rivals, over_figure)
         })
         .collect()
+}
+
+/// What the target takes off a figure: the same figure of another variant in the same repetition.
+fn subtrahend(target: &Target, samples: &[Sample], sample: &Sample) -> f64 {
+    let Some(minus) = target.minus else {
+        return 0.0;
+    };
+    matching(samples, &target.case, minus.name(), sample.size_bytes)
+        .filter(|other| other.repetition == sample.repetition)
+        .find_map(|other| other.figures.get(&target.figure).copied())
+        .unwrap_or(f64::NAN)
 }
 
 fn matching<'a>(
@@ -156,6 +168,19 @@ mod tests {
         ];
         let checks = judge(&plan("bound", "\"single\""), &samples);
         assert_eq!((checks[0].value, checks[0].pass), (2.0, true));
+    }
+
+    #[test]
+    fn judge__minus_another_variant__is_what_was_added() {
+        let mut plan = plan("median", "");
+        plan.targets[0].over.clear();
+        plan.targets[0].minus = Some(Variant::Single);
+        let samples = [
+            sample(Variant::Single, 0, 1.5),
+            sample(Variant::Kumi, 0, 4.0),
+        ];
+        assert_eq!(judge(&plan, &samples)[0].value, 2.5);
+        assert!(judge(&plan, &samples[1..])[0].value.is_nan());
     }
 
     #[test]

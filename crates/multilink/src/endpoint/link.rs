@@ -16,6 +16,10 @@ pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 /// gigabits must not be given a fifth of a second of data to find that out.
 const BACKLOG_UNMEASURED_BYTES: f64 = 128_000.0;
 
+/// A queue found empty with this much still expected in it drained faster than was thought: two
+/// full frames, so that one that has just left is no news.
+const EARLY_BYTES: f64 = 3_000.0;
+
 /// How soon to look again at a link of unknown rate that is full.
 const UNMEASURED_LOOK_NS: f64 = 200_000.0;
 
@@ -81,6 +85,9 @@ impl LocalLink {
     /// What the kernel says it still holds of ours (wire bytes).
     pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64) {
         let waiting = kernel_bytes + self.queue.queued_bytes() as u64;
+        if waiting == 0 && self.backlog_bytes(now_ns) > EARLY_BYTES && !self.config.is_rate_fixed {
+            self.capacity.note_early(now_ns);
+        }
         self.backlog_bytes = waiting as f64;
         self.backlog_at_ns = now_ns;
         if kernel_bytes == 0 {

@@ -13,14 +13,18 @@ const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay beyond a path's least round trip at which a loss is congestion: TCP must see it.
 const CONGESTED_NS: u64 = 8_000_000;
 
-/// Tells a link's capacity what has arrived by it.
+/// Tells a link's capacity what has arrived by it. Others queue if one had something waiting all
+/// through the sample, and still has.
 fn note_arrived(links: &mut Links, number: u8, at_ns: u64, bytes: u32) {
     let Some(Some(own)) = links.get(usize::from(number)) else {
         return;
     };
     let began_ns = own.capacity.sample_began_ns().unwrap_or(at_ns);
     let others_queue = links.iter().enumerate().any(|(other, link)| {
-        let busy = |link: &LocalLink| link.is_used && link.capacity.is_busy_since(began_ns);
+        let busy = |link: &LocalLink| {
+            let queues_now = link.is_used && link.backlog_ns(at_ns) > 0.0;
+            queues_now && link.capacity.is_busy_since(began_ns)
+        };
         other != usize::from(number) && link.as_ref().is_some_and(busy)
     });
     if let Some(link) = links[usize::from(number)]

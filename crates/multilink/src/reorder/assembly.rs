@@ -31,6 +31,15 @@ impl Unit<'_> {
     }
 }
 
+/// The frame of a unit that is its only one.
+pub(super) fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
+    let head = if unit.has_vnet { 0 } else { VNET_BYTES };
+    let mut frame = pool.take(head + unit.payload.len());
+    frame.buffer()[..head].fill(0);
+    frame.buffer()[head..head + unit.payload.len()].copy_from_slice(unit.payload);
+    frame
+}
+
 /// A frame that is not complete, or complete and waiting.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {

@@ -22,12 +22,12 @@ mod window;
 
 use std::collections::VecDeque;
 
-use crate::frame::{Frame, FramePool, VNET_BYTES};
+use crate::frame::{Frame, FramePool};
 use crate::salvage::salvage;
 use crate::seq::extend;
 use crate::wire::{LINKS_MAX, UNIT_INDEX_MAX};
-use assembly::Assembly;
 pub use assembly::Unit;
+use assembly::{Assembly, copy_whole};
 use window::{NO_SLOT, WINDOW, Window};
 
 /// The longest a unit is ever held: the paper's `FAST_TOUT`. A tenth of TCP's usual RTO floor.
@@ -586,14 +586,6 @@ impl Reorder {
         let gap = self.gaps.front().map(|(_, _, at_ns)| at_ns + HOLD_MAX_NS);
         [young, old, gap].into_iter().flatten().min()
     }
-}
-
-fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
-    let head = if unit.has_vnet { 0 } else { VNET_BYTES };
-    let mut frame = pool.take(head + unit.payload.len());
-    frame.buffer()[..head].fill(0);
-    frame.buffer()[head..head + unit.payload.len()].copy_from_slice(unit.payload);
-    frame
 }
 
 #[cfg(test)]
