@@ -282,3 +282,24 @@ fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
     alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
     assert_eq!(alone.counters().unroutable, 1);
 }
+
+#[test]
+fn endpoint__last_good_link_dies_beside_a_suspect__its_frames_go_to_the_suspect() {
+    let mut pair = Pair::new();
+    let mut sent = 0;
+    pair.cut[0][0] = true;
+    while pair.states(0)[0] != State::Suspect {
+        pair.send(0, sent);
+        sent += 1;
+        pair.run_for(MS / 4);
+    }
+    pair.cut[0] = [false, true];
+    for _ in 0..20 {
+        pair.send(0, sent);
+        sent += 1;
+    }
+    pair.settle();
+    pair.ends[0].handle_carrier(1, false, pair.now_ns);
+    pair.run_for(100 * MS);
+    assert_eq!(pair.delivered[1].len(), sent as usize);
+}
