@@ -127,7 +127,12 @@ impl Endpoint {
         if params.node == self.config.node || !self.has_room(now_ns) {
             return None;
         }
-        let number = self.forgotten(now_ns).unwrap_or(self.peers.len());
+        // A place is taken only when there is no other: whoever had it may come back, and still knows
+        // how far our sequence of units had come.
+        let number = match self.peers.len() {
+            PEERS_MAX => self.forgotten(now_ns)?,
+            free => free,
+        };
         let peer = Peer::new(params.clone(), now_ns);
         if number == self.peers.len() {
             self.peers.push(peer);

@@ -303,3 +303,23 @@ fn endpoint__last_good_link_dies_beside_a_suspect__its_frames_go_to_the_suspect(
     pair.run_for(100 * MS);
     assert_eq!(pair.delivered[1].len(), sent as usize);
 }
+
+#[test]
+fn endpoint__peer_away_while_another_comes__is_remembered() {
+    let mut pair = Pair::new();
+    for number in 0..100 {
+        pair.send(0, number);
+    }
+    pair.run_for(100 * MS);
+    pair.cut = [[true; 2]; 2];
+    pair.run_for(70_000 * MS);
+    let hello = hello_of(&mut endpoint(3, 33, pair.now_ns), 0, pair.now_ns);
+    let from = address(2, 0);
+    let _ = pair.ends[0].handle_datagram(0, from, &mut hello.clone(), pair.now_ns);
+    pair.cut = [[false; 2]; 2];
+    pair.run_for(10_000 * MS);
+    pair.delivered[1].clear();
+    pair.send(0, 1000);
+    pair.run_for(100 * MS);
+    assert_eq!(pair.delivered[1].len(), 1);
+}
