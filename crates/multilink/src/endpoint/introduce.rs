@@ -412,8 +412,16 @@ impl Endpoint {
         }
         let is_ours = self.config.node < peer.params.node;
         match &peer.current {
+            // The peer has been answered and is to speak next. It does at once or not at all: the
+            // question may have been an old one, sent again by somebody else.
+            None if peer
+                .next
+                .as_ref()
+                .is_some_and(|(next, _)| now_ns < next.made_at_ns + YIELD_NS) =>
+            {
+                false
+            }
             // The other side's patience is longer, so the two seldom call at once.
-            None if peer.next.is_some() => false,
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
                 is_ours && (peer.wants_session || session.is_old(now_ns) || peer.is_key_worn())

@@ -323,3 +323,27 @@ fn endpoint__peer_away_while_another_comes__is_remembered() {
     pair.run_for(100 * MS);
     assert_eq!(pair.delivered[1].len(), 1);
 }
+
+#[test]
+fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
+    let mut caller = endpoint(1, 11, 0);
+    let mut old = endpoint(2, 22, 0);
+    let hello = hello_of(&mut old, 0, 0);
+    let key = ClusterKey::from_bytes([7; 32]);
+    let hello = crate::wire::Hello::parse(&hello, &key).unwrap().unwrap();
+    let params = crate::wire::Params {
+        sent_at_ns: 1,
+        ..hello.params
+    };
+    let (_, init) = crate::handshake::Initiator::start(&key, &params);
+    let _ = caller.handle_datagram(0, address(1, 0), &mut init.clone(), 0);
+    let mut called = false;
+    for ms in 0..5000 {
+        caller.handle_timeout(ms * MS);
+        while let Some(batch) = caller.poll_transmit(0) {
+            called |= kind_of(&batch.bytes) == Ok(Kind::Init);
+            caller.transmitted(0);
+        }
+    }
+    assert!(called);
+}
