@@ -127,7 +127,12 @@ impl Endpoint {
         if params.node == self.config.node || !self.has_room(now_ns) {
             return None;
         }
-        let number = self.forgotten(now_ns).unwrap_or(self.peers.len());
+        // A place is taken only when there is no other: whoever had it may come back, and still knows
+        // how far our sequence of units had come.
+        let number = match self.peers.len() {
+            PEERS_MAX => self.forgotten(now_ns)?,
+            free => free,
+        };
         let peer = Peer::new(params.clone(), now_ns);
         if number == self.peers.len() {
             self.peers.push(peer);
@@ -407,8 +412,16 @@ impl Endpoint {
         }
         let is_ours = self.config.node < peer.params.node;
         match &peer.current {
+            // The peer has been answered and is to speak next. It does at once or not at all: the
+            // question may have been an old one, sent again by somebody else.
+            None if peer
+                .next
+                .as_ref()
+                .is_some_and(|(next, _)| now_ns < next.made_at_ns + YIELD_NS) =>
+            {
+                false
+            }
             // The other side's patience is longer, so the two seldom call at once.
-            None if peer.next.is_some() => false,
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
                 is_ours && (peer.wants_session || session.is_old(now_ns) || peer.is_key_worn())

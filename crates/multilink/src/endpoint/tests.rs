@@ -282,3 +282,68 @@ fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
     alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
     assert_eq!(alone.counters().unroutable, 1);
 }
+
+#[test]
+fn endpoint__last_good_link_dies_beside_a_suspect__its_frames_go_to_the_suspect() {
+    let mut pair = Pair::new();
+    let mut sent = 0;
+    pair.cut[0][0] = true;
+    while pair.states(0)[0] != State::Suspect {
+        pair.send(0, sent);
+        sent += 1;
+        pair.run_for(MS / 4);
+    }
+    pair.cut[0] = [false, true];
+    for _ in 0..20 {
+        pair.send(0, sent);
+        sent += 1;
+    }
+    pair.settle();
+    pair.ends[0].handle_carrier(1, false, pair.now_ns);
+    pair.run_for(100 * MS);
+    assert_eq!(pair.delivered[1].len(), sent as usize);
+}
+
+#[test]
+fn endpoint__peer_away_while_another_comes__is_remembered() {
+    let mut pair = Pair::new();
+    for number in 0..100 {
+        pair.send(0, number);
+    }
+    pair.run_for(100 * MS);
+    pair.cut = [[true; 2]; 2];
+    pair.run_for(70_000 * MS);
+    let hello = hello_of(&mut endpoint(3, 33, pair.now_ns), 0, pair.now_ns);
+    let from = address(2, 0);
+    let _ = pair.ends[0].handle_datagram(0, from, &mut hello.clone(), pair.now_ns);
+    pair.cut = [[false; 2]; 2];
+    pair.run_for(10_000 * MS);
+    pair.delivered[1].clear();
+    pair.send(0, 1000);
+    pair.run_for(100 * MS);
+    assert_eq!(pair.delivered[1].len(), 1);
+}
+
+#[test]
+fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
+    let mut caller = endpoint(1, 11, 0);
+    let mut old = endpoint(2, 22, 0);
+    let hello = hello_of(&mut old, 0, 0);
+    let key = ClusterKey::from_bytes([7; 32]);
+    let hello = crate::wire::Hello::parse(&hello, &key).unwrap().unwrap();
+    let params = crate::wire::Params {
+        sent_at_ns: 1,
+        ..hello.params
+    };
+    let (_, init) = crate::handshake::Initiator::start(&key, &params);
+    let _ = caller.handle_datagram(0, address(1, 0), &mut init.clone(), 0);
+    let mut called = false;
+    for ms in 0..5000 {
+        caller.handle_timeout(ms * MS);
+        while let Some(batch) = caller.poll_transmit(0) {
+            called |= kind_of(&batch.bytes) == Ok(Kind::Init);
+            caller.transmitted(0);
+        }
+    }
+    assert!(called);
+}

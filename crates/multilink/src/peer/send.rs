@@ -320,16 +320,21 @@ impl Peer {
     /// What is open on a path that has failed goes to the others. The death of a link is no
     /// congestion: its open units need no budget, and there are at most as many as are retained.
     pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
+        let mut vessels = [Vessel {
+            link: 0,
+            ready_ns: 0.0,
+            rate: 0.0,
+        }; LINKS_MAX];
+        let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
+        let others = vessels[..count].iter().any(|vessel| vessel.link != link);
+        if !others && self.paths[usize::from(link)].liveness.state() == State::Suspect {
+            return; // there is no better place than where they are
+        }
         let units: Vec<UnitRef> = self.paths[usize::from(link)].ledger.take_units().collect();
         let bytes: usize = units
             .iter()
             .filter_map(|unit| Some(self.retained.get(*unit)?.1.unit_bytes))
             .sum();
-        let others = self
-            .paths
-            .iter()
-            .enumerate()
-            .any(|(n, p)| n != usize::from(link) && p.is_usable());
         if others {
             self.repair_budget_bytes +=
                 (bytes + units.len() * (OVERHEAD_BYTES + DATA_HEADER_BYTES)) as f64;
