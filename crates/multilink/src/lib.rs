@@ -1,4 +1,16 @@
-//! The multilink protocol core.
+//! The multilink protocol core: one virtual Ethernet device braided from several links.
+//!
+//! It follows RI2N/DRV (Okamoto et al., 2008), whose own protocol is kept in [`ri2n`], and goes beyond
+//! it. Sans-IO: the time, datagrams, frames and what the kernel says of its queues are arguments.
+//!
+//! ```text
+//! frame ─► flow, stripe ─► retain, ledger ─► session ─► transmit ─► datagrams
+//!             ▲ capacity, liveness   ▲ reports            (one queue a link)
+//! frame ◄─ salvage ◄─ reorder ◄─ arrivals, replay ◄─ session ◄──── datagrams
+//! ```
+//!
+//! Read [`endpoint`] first: it is the device. `peer` is one other node, `path` one link towards it,
+//! [`liveness`] has the states of a path, [`wire`] every layout (`docs/spec/multilink.md`).
 #![forbid(unsafe_code)]
 
 mod arrivals;
