@@ -1,40 +1,57 @@
 //! How fast a link is, measured rather than configured.
 //!
-//! What the receiver reports as arrived, over a while in which this host always had something
-//! waiting for the link, arrived at the link's own rate. Whether something always waited is known
-//! from the kernel: the queue is looked at before every send and in every turn of the loop, and a
-//! look that finds it empty says that the link has rested. A burst into an idle link measures
-//! nothing (28 KB read 57 Mb/s on a 688 Mb/s link elsewhere).
+//! Each look at what the kernel still holds bounds the rate. As long as much is left, the link has
+//! been busy since the last look that found little: it has carried what was given less what is left,
+//! no more and no less. When little is left it has carried all the rest, at the latest by now. Both
+//! bounds are loose by one batch, because the kernel gives a batch of segments back as a whole and a
+//! NIC (or a token bucket) swallows some bytes at once; they close in as the busy period lasts. A
+//! burst into an idle link therefore measures nothing (28 KB read 57 Mb/s on a 688 Mb/s link
+//! elsewhere, and 10 Gb/s on one with a token bucket), and a busy link is known in milliseconds.
 //!
-//! Both errors correct themselves. An estimate that is too high gives the link more than it can
-//! carry, so it is never at rest and is measured. One that is too low leaves it resting while
-//! others queue, and then it is raised.
+//! An estimate that is too low corrects itself as well: the link's queue is the shorter, so it is
+//! given more than its share, and what it carries over a longer time, rests included, is a lower
+//! bound too.
 
-/// Least time a sample spans: reports come every 4 ms, so one more or less is a tenth.
-const SAMPLE_NS: u64 = 40_000_000;
-/// As [`SAMPLE_NS`], for the first sample: a rough rate now beats a claim.
-const FIRST_SAMPLE_NS: u64 = 6_000_000;
-/// Fewest bytes of a sample: sixteen full frames.
-const SAMPLE_BYTES: u64 = 24_000;
-/// Weight of a sample of a busy link.
-const WEIGHT: f64 = 0.25;
-/// What a link that rests while others queue is raised by, a sample.
-const ENCOURAGEMENT: f64 = 1.1;
+/// What the kernel may have sent already of a batch it still counts, and what a link may swallow at
+/// once: one batch.
+const MARGIN_BYTES: f64 = 65_000.0;
+/// A packet is counted for so long after it was sent: until a NIC tells of it.
+const COMPLETION_NS: f64 = 150_000.0;
+/// One packet.
+const PACKET_BYTES: f64 = 1_600.0;
+/// A busy period is long enough when it carried this many margins, or lasted this long.
+const PERIOD_MARGINS: f64 = 20.0;
+const PERIOD_NS: f64 = 0.5e9;
+/// Bounds this close to each other, relative to their mean, measure.
+const TIGHT: f64 = 0.15;
+/// Bounds this close are a first measurement.
+const ROUGH: f64 = 0.6;
+/// Time over which an estimate follows what contradicts it: stalls of a few milliseconds are no
+/// news of the link.
+const FOLLOW_NS: f64 = 20_000_000.0;
+/// No link is slower.
+const RATE_MIN_BPS: f64 = 100_000.0;
 
-/// Least time between two such raises from bursts.
-const RAISE_EVERY_NS: u64 = 10_000_000;
+/// A time over which it is counted what the link was given.
+#[derive(Debug, Clone, Copy, Default)]
+struct Period {
+    began_ns: u64,
+    /// Bytes given since, with what waited then.
+    given: f64,
+}
 
 /// The rate of one link, in bits per second of wire bytes as the sender counts them.
 #[derive(Debug, Clone)]
 pub struct Capacity {
     rate_bps: f64,
-    claimed_bps: f64,
     measured: bool,
-    rested_at_ns: u64,
-    raised_at_ns: u64,
-    arrived_bytes: u64,
-    /// When the running sample began, and what had arrived then.
-    sample: Option<(u64, u64)>,
+    /// In which the link always had something to send.
+    busy: Option<Period>,
+    /// In which it may have rested.
+    span: Period,
+    /// What was carried over the last such time, in bits per second.
+    carried_bps: f64,
+    looked_at_ns: u64,
 }
 
 impl Capacity {
@@ -42,12 +59,11 @@ impl Capacity {
     pub fn claimed(rate_bps: u64) -> Self {
         Self {
             rate_bps: rate_bps as f64,
-            claimed_bps: rate_bps as f64,
             measured: false,
-            rested_at_ns: 0,
-            raised_at_ns: 0,
-            arrived_bytes: 0,
-            sample: None,
+            busy: None,
+            span: Period::default(),
+            carried_bps: 0.0,
+            looked_at_ns: 0,
         }
     }
 
@@ -61,6 +77,11 @@ impl Capacity {
         self.measured
     }
 
+    /// Whether a look is needed to know when the link has nothing left to send.
+    pub fn is_busy(&self) -> bool {
+        self.busy.is_some()
+    }
+
     /// Bytes a nanosecond.
     pub fn bytes_per_ns(&self) -> f64 {
         self.rate_bps / 8e9
@@ -70,62 +91,86 @@ impl Capacity {
     pub fn set(&mut self, rate_bps: u64) {
         self.rate_bps = rate_bps as f64;
         self.measured = true;
-        self.sample = None;
+        self.busy = None;
     }
 
-    /// The queue was found empty.
-    pub fn note_rest(&mut self, now_ns: u64) {
-        self.rested_at_ns = now_ns;
+    /// Bytes on their way to the kernel.
+    pub fn note_given(&mut self, now_ns: u64, bytes: usize) {
+        let busy = self.busy.get_or_insert(Period {
+            began_ns: now_ns,
+            given: 0.0,
+        });
+        busy.given += bytes as f64;
+        self.span.given += bytes as f64;
     }
 
-    /// The queue was found empty sooner than the estimate said: it is too low. This is how bursts,
-    /// which never keep a link busy for a sample, correct an estimate.
-    pub fn note_early(&mut self, now_ns: u64) {
-        if self.measured && now_ns >= self.raised_at_ns + RAISE_EVERY_NS {
-            self.raised_at_ns = now_ns;
-            self.rate_bps = (self.rate_bps * ENCOURAGEMENT).min(self.claimed_bps);
-        }
-    }
-
-    /// Whether something has always waited since `since_ns`.
-    pub fn is_busy_since(&self, since_ns: u64) -> bool {
-        self.rested_at_ns < since_ns
-    }
-
-    /// When the running sample began.
-    pub fn sample_began_ns(&self) -> Option<u64> {
-        self.sample.map(|(began_ns, _)| began_ns)
-    }
-
-    /// The receiver had got `bytes` more by `at_ns` (this side's clock). `others_queue`: another
-    /// link was busy all through the running sample.
-    pub fn note_arrived(&mut self, at_ns: u64, bytes: u64, others_queue: bool) {
-        self.arrived_bytes += bytes;
-        let Some((began_ns, before)) = self.sample else {
-            self.sample = Some((at_ns, self.arrived_bytes));
+    /// A look: the kernel holds `kernel_bytes`, and `queued_bytes` are on their way to it.
+    pub fn look(&mut self, now_ns: u64, kernel_bytes: u64, queued_bytes: usize) {
+        let untold = self.carried_bps / 8e9 * COMPLETION_NS + PACKET_BYTES;
+        let is_busy = kernel_bytes as f64 > untold;
+        let since_ns = now_ns.saturating_sub(self.looked_at_ns);
+        self.looked_at_ns = now_ns;
+        let left = (kernel_bytes + queued_bytes as u64) as f64;
+        self.look_back(now_ns, left);
+        let Some(Period { began_ns, given }) = self.busy else {
             return;
         };
-        let (elapsed_ns, arrived) = (at_ns.saturating_sub(began_ns), self.arrived_bytes - before);
-        let least_ns = if self.measured {
-            SAMPLE_NS
+        let elapsed_ns = now_ns.saturating_sub(began_ns).max(1) as f64;
+        let carried = (given - left).max(0.0);
+        // What is left is known the worse the more it is: buffers are counted, not bytes.
+        let margin = MARGIN_BYTES + left / 8.0;
+        let least_bps = (carried - margin).max(0.0) * 8e9 / elapsed_ns;
+        let most_bps = if is_busy && given > MARGIN_BYTES && elapsed_ns > 2.0 * COMPLETION_NS {
+            (carried + margin) * 8e9 / (elapsed_ns - COMPLETION_NS)
         } else {
-            FIRST_SAMPLE_NS
+            f64::INFINITY
         };
-        if elapsed_ns < least_ns || arrived < SAMPLE_BYTES {
-            // A pause must not be averaged into what comes after it.
-            if elapsed_ns > 4 * SAMPLE_NS && !self.is_busy_since(began_ns) {
-                self.sample = Some((at_ns, self.arrived_bytes));
-            }
-            return;
+        self.follow((since_ns as f64).min(elapsed_ns), least_bps, most_bps);
+        let is_long = carried > PERIOD_MARGINS * margin || elapsed_ns > PERIOD_NS;
+        if !is_busy || is_long {
+            self.busy = (left > 0.0).then_some(Period {
+                began_ns: now_ns,
+                given: left,
+            });
         }
-        self.sample = Some((at_ns, self.arrived_bytes));
-        let rate_bps = arrived as f64 * 8e9 / elapsed_ns as f64;
-        if self.is_busy_since(began_ns) {
-            let weight = if self.measured { WEIGHT } else { 1.0 };
-            self.rate_bps += (rate_bps - self.rate_bps) * weight;
-            self.measured = true;
-        } else if self.measured && others_queue {
-            self.rate_bps = (self.rate_bps * ENCOURAGEMENT).min(self.claimed_bps);
+    }
+
+    /// Moves the estimate to where it contradicts neither bound.
+    fn follow(&mut self, since_ns: f64, least_bps: f64, most_bps: f64) {
+        let mean_bps = (least_bps + most_bps) / 2.0;
+        let spread = if least_bps > 0.0 {
+            (most_bps - least_bps) / mean_bps
+        } else {
+            f64::INFINITY
+        };
+        let goal_bps = if spread < TIGHT {
+            mean_bps
+        } else {
+            self.rate_bps.min(most_bps).max(least_bps)
+        };
+        let is_first = !self.measured && spread < ROUGH;
+        let weight = if is_first {
+            1.0
+        } else {
+            (since_ns / FOLLOW_NS).min(1.0)
+        };
+        self.rate_bps += (goal_bps.max(RATE_MIN_BPS) - self.rate_bps) * weight;
+        self.measured |= is_first;
+    }
+
+    /// Raises the estimate to what was carried over a longer time.
+    fn look_back(&mut self, now_ns: u64, left: f64) {
+        let elapsed_ns = now_ns.saturating_sub(self.span.began_ns) as f64;
+        let carried = (self.span.given - left - MARGIN_BYTES).max(0.0);
+        let is_long = carried > PERIOD_MARGINS * MARGIN_BYTES && elapsed_ns > FOLLOW_NS;
+        if is_long || elapsed_ns > PERIOD_NS {
+            let least_bps = carried * 8e9 / elapsed_ns;
+            self.carried_bps = least_bps;
+            self.rate_bps = self.rate_bps.max(least_bps);
+            self.span = Period {
+                began_ns: now_ns,
+                given: left,
+            };
         }
     }
 }
@@ -135,57 +180,123 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    /// A look every 200 µs.
+    const STEP_NS: u64 = 200_000;
 
-    /// A link that is given `chunk(estimate)` bytes every millisecond, with a report every 4.
-    fn feed(capacity: &mut Capacity, rate_bps: f64, millis: u64, chunk: impl Fn(&Capacity) -> f64) {
-        let (mut unsent, mut arrived) = (0f64, 0f64);
-        for ms in 1..=millis {
-            let left = unsent.min(rate_bps / 8e3);
-            unsent -= left;
-            arrived += left;
-            if unsent <= 0.0 {
-                capacity.note_rest(ms * MS);
+    /// A link that is given `chunk(estimate)` bytes a step. The kernel gives
+    /// batches of 60 KB back as a whole; the first `swallows` bytes of a burst leave at once.
+    struct Line {
+        rate_bps: f64,
+        swallows: f64,
+        waiting: f64,
+        tokens: f64,
+    }
+
+    impl Line {
+        fn new(rate_bps: f64) -> Self {
+            Self {
+                rate_bps,
+                swallows: 30_000.0,
+                waiting: 0.0,
+                tokens: 0.0,
             }
-            unsent += chunk(capacity);
-            if ms % 4 == 0 {
-                capacity.note_arrived(ms * MS, arrived as u64, true);
-                arrived = 0.0;
+        }
+
+        fn run(
+            &mut self,
+            capacity: &mut Capacity,
+            from_ms: u64,
+            to_ms: u64,
+            chunk: impl Fn(u64, &Capacity) -> f64,
+        ) {
+            for now_ns in (from_ms * MS..to_ms * MS).step_by(STEP_NS as usize) {
+                let step = self.rate_bps / 8e9 * STEP_NS as f64;
+                self.tokens = (self.tokens + step).min(self.swallows.max(step));
+                let leaves = self.tokens.min(self.waiting);
+                self.waiting -= leaves;
+                self.tokens -= leaves;
+                let held = (self.waiting / 60_000.0).ceil() * 60_000.0;
+                capacity.look(now_ns, held as u64, 0);
+                let bytes = chunk(now_ns, capacity);
+                if bytes > 0.0 {
+                    self.waiting += bytes;
+                    capacity.note_given(now_ns, bytes as usize);
+                }
             }
         }
     }
 
+    /// Somewhat more than the estimate allows, as a link is given whose queue is the shortest.
+    fn saturate(_: u64, capacity: &Capacity) -> f64 {
+        1.2 * capacity.bytes_per_ns() * STEP_NS as f64
+    }
+
     #[test]
     fn capacity__link_kept_busy__is_measured() {
-        let mut capacity = Capacity::claimed(10_000_000_000);
-        feed(&mut capacity, 1e9, 400, |_| 130_000.0);
-        assert!(capacity.is_measured());
-        assert!(
-            (capacity.rate_bps() / 1e9 - 1.0).abs() < 0.02,
-            "{}",
-            capacity.rate_bps()
-        );
+        for rate_bps in [10e6, 300e6, 1e9, 9e9] {
+            let mut capacity = Capacity::claimed(10_000_000_000);
+            let mut line = Line::new(rate_bps);
+            let step = rate_bps / 8e9 * STEP_NS as f64;
+            line.run(&mut capacity, 0, 3000, |now_ns, _| {
+                // A standing queue of 2 ms, or of some batches.
+                let first = (10.0 * step).max(300_000.0);
+                if now_ns == 0 { first } else { step }
+            });
+            assert!(capacity.is_measured(), "{rate_bps}");
+            let error = capacity.rate_bps() / rate_bps - 1.0;
+            assert!(error.abs() < 0.2, "{rate_bps}: {}", capacity.rate_bps());
+        }
     }
 
     #[test]
     fn capacity__bursts_into_an_idle_link__measure_nothing() {
         let mut capacity = Capacity::claimed(1_000_000_000);
-        feed(&mut capacity, 1e9, 400, |_| 28_000.0);
+        Line::new(1e9).run(&mut capacity, 0, 400, |now_ns, _| {
+            if now_ns % (2 * MS) == 0 {
+                28_000.0
+            } else {
+                0.0
+            }
+        });
         assert!(!capacity.is_measured());
         assert_eq!(capacity.rate_bps(), 1e9);
     }
 
     #[test]
-    fn capacity__estimate_far_too_low__is_raised_while_the_link_rests_and_others_queue() {
+    fn capacity__bursts_that_drain_at_once__do_not_raise_it() {
+        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut line = Line::new(3e8);
+        line.run(&mut capacity, 0, 400, |_, _| 8_000.0); // above 300 Mb/s
+        assert!(capacity.is_measured());
+        line.run(&mut capacity, 1000, 2000, |now_ns, _| {
+            if now_ns % (2 * MS) == 0 {
+                28_000.0
+            } else {
+                0.0
+            }
+        });
+        assert!(capacity.rate_bps() < 4.2e8, "{}", capacity.rate_bps());
+    }
+
+    #[test]
+    fn capacity__estimate_far_too_low__is_raised_while_the_link_rests() {
         let mut capacity = Capacity::claimed(10_000_000_000);
         capacity.set(66_000_000);
-        // Given what it is thought to carry, until it is found to carry no more.
-        feed(&mut capacity, 1e9, 4000, |capacity| {
-            capacity.rate_bps() / 8e3
-        });
+        Line::new(1e9).run(&mut capacity, 0, 4000, saturate);
         assert!(
             (0.9e9..1.3e9).contains(&capacity.rate_bps()),
             "{}",
             capacity.rate_bps()
         );
+    }
+
+    #[test]
+    fn capacity__link_that_becomes_slower__is_found_out_soon() {
+        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut line = Line::new(1e9);
+        line.run(&mut capacity, 0, 500, |_, _| 25_300.0);
+        line.rate_bps = 3e8;
+        line.run(&mut capacity, 500, 700, saturate);
+        assert!(capacity.rate_bps() < 4.5e8, "{}", capacity.rate_bps());
     }
 }

@@ -74,6 +74,17 @@ impl FramePool {
         Frame { bytes, len }
     }
 
+    /// Moves a small frame out of a large buffer, so that what waits takes little memory.
+    pub fn compact(&mut self, frame: Frame) -> Frame {
+        if frame.len > SMALL_BYTES || frame.bytes.len() <= SMALL_BYTES {
+            return frame;
+        }
+        let mut small = self.take(frame.len);
+        small.buffer()[..frame.len].copy_from_slice(frame.as_slice());
+        self.give(frame);
+        small
+    }
+
     /// Takes a frame's buffer back.
     pub fn give(&mut self, frame: Frame) {
         let free = match frame.bytes.len() {

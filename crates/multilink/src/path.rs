@@ -2,12 +2,15 @@
 
 use core::net::SocketAddr;
 
+use crate::bottleneck::Bottleneck;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
 use crate::wire::LINKS_MAX;
 
 /// How long a minimum round trip is believed.
 const RTT_MIN_WINDOW_NS: u64 = 10_000_000_000;
+/// What this host's own queue is known to within.
+const WAIT_KNOWN_NS: u64 = 300_000;
 /// A window over which loss is judged ends after this long and this many packets.
 const LOSS_WINDOW_NS: u64 = 200_000_000;
 const LOSS_WINDOW_PACKETS: u64 = 64;
@@ -31,9 +34,13 @@ impl Rtt {
         };
     }
 
-    /// Takes a sample of the network's part: from when the datagram was expected to leave.
-    pub fn sample_network(&mut self, now_ns: u64, rtt_ns: u64) {
+    /// Takes a sample of the network's part, `wait_ns` of the whole having been expected to pass in
+    /// this host. What was expected to wait long says little of the least round trip.
+    pub fn sample_network(&mut self, now_ns: u64, rtt_ns: u64, wait_ns: u64) {
         self.network_latest_ns = rtt_ns;
+        if wait_ns > WAIT_KNOWN_NS && self.min_ns != 0 {
+            return;
+        }
         let is_stale = now_ns.saturating_sub(self.min_at_ns) > RTT_MIN_WINDOW_NS;
         if self.min_ns == 0 || rtt_ns <= self.min_ns || is_stale {
             self.min_ns = rtt_ns;
@@ -131,6 +138,8 @@ pub struct Path {
     pub liveness: Liveness,
     /// What it loses.
     pub loss: LossMeter,
+    /// What it carries, where that is less than the link.
+    pub bottleneck: Bottleneck,
     /// Whether an event said that it loses packets.
     pub lossy_told: bool,
     /// When the last datagram that the peer reports on was sent.

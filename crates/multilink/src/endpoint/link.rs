@@ -14,11 +14,7 @@ pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 
 /// What may wait on a link whose rate nobody has measured yet: a megabit NIC that claims ten
 /// gigabits must not be given a fifth of a second of data to find that out.
-const BACKLOG_UNMEASURED_BYTES: f64 = 128_000.0;
-
-/// A queue found empty with this much still expected in it drained faster than was thought: two
-/// full frames, so that one that has just left is no news.
-const EARLY_BYTES: f64 = 3_000.0;
+const BACKLOG_UNMEASURED_BYTES: f64 = 256_000.0;
 
 /// How soon to look again at a link of unknown rate that is full.
 const UNMEASURED_LOOK_NS: f64 = 200_000.0;
@@ -80,22 +76,23 @@ impl LocalLink {
         self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;
         self.backlog_at_ns = now_ns;
         self.is_used = true;
+        if !self.config.is_rate_fixed {
+            self.capacity.note_given(now_ns, wire_bytes);
+        }
     }
 
     /// What the kernel says it still holds of ours (wire bytes).
     pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64) {
-        let waiting = kernel_bytes + self.queue.queued_bytes() as u64;
-        if waiting == 0 && self.backlog_bytes(now_ns) > EARLY_BYTES && !self.config.is_rate_fixed {
-            self.capacity.note_early(now_ns);
+        let queued_bytes = self.queue.queued_bytes();
+        if !self.config.is_rate_fixed {
+            self.capacity.look(now_ns, kernel_bytes, queued_bytes);
         }
-        self.backlog_bytes = waiting as f64;
+        self.backlog_bytes = (kernel_bytes + queued_bytes as u64) as f64;
         self.backlog_at_ns = now_ns;
-        if kernel_bytes == 0 {
-            self.capacity.note_rest(now_ns);
-        }
     }
 
-    fn backlog_bytes(&self, now_ns: u64) -> f64 {
+    /// What waits here and in the kernel, in bytes.
+    pub fn backlog_bytes(&self, now_ns: u64) -> f64 {
         let drained =
             now_ns.saturating_sub(self.backlog_at_ns) as f64 * self.capacity.bytes_per_ns();
         (self.backlog_bytes - drained).max(0.0)
@@ -121,6 +118,6 @@ impl LocalLink {
 
     /// Whether a look at the kernel's queue would tell anything.
     pub fn is_worth_a_look(&self) -> bool {
-        self.backlog_bytes > 0.0
+        self.backlog_bytes > 0.0 || self.capacity.is_busy()
     }
 }

@@ -224,6 +224,11 @@ impl Endpoint {
         self.pool.take(len)
     }
 
+    /// A frame that is to wait, in a buffer of its size.
+    pub fn compact(&mut self, frame: Frame) -> Frame {
+        self.pool.compact(frame)
+    }
+
     /// Takes a buffer back.
     pub fn give_buffer(&mut self, frame: Frame) {
         self.pool.give(frame);
@@ -254,11 +259,12 @@ impl Endpoint {
         }
     }
 
-    /// What the links that have been measured can carry together, in bits per second, and the time
-    /// the shortest backlog among them takes; `None` before any was ever kept busy. The shortest,
-    /// because a link that is quicker to arrive rightly queues until a slower one is worth it.
-    pub fn load(&self, now_ns: u64) -> Option<(f64, f64)> {
-        let (mut capacity_bps, mut backlog_ns, mut is_measured) = (0.0, f64::INFINITY, false);
+    /// What the links can carry together, in bits per second (infinite before any was ever kept busy:
+    /// claims are not relied on), and the time that what waits on them takes, with `waiting_bytes`
+    /// that wait elsewhere.
+    pub fn load(&self, now_ns: u64, waiting_bytes: usize) -> (f64, f64) {
+        let (mut capacity_bps, mut backlog_bytes) = (0.0, waiting_bytes as f64);
+        let mut is_measured = false;
         for (number, link) in self.links.iter().enumerate() {
             let Some(link) = link
                 .as_ref()
@@ -267,17 +273,36 @@ impl Endpoint {
                 continue;
             };
             // A link that arrives later than anything is held is not waited for.
-            if self
+            let mut peers = self.peers.iter();
+            if !peers.any(|peer| peer.is_worth_waiting_for(number)) {
+                continue;
+            }
+            let link_bps = link.capacity.rate_bps();
+            let active = self
                 .peers
                 .iter()
-                .any(|peer| peer.is_worth_waiting_for(number))
-            {
-                capacity_bps += link.capacity.rate_bps();
-                backlog_ns = backlog_ns.min(link.backlog_ns(now_ns));
-                is_measured |= link.capacity.is_measured();
-            }
+                .filter(|peer| peer.is_active_on(number, now_ns));
+            let reach_bps: f64 = active
+                .map(|peer| {
+                    peer.paths[number]
+                        .bottleneck
+                        .limit_bps()
+                        .unwrap_or(link_bps)
+                })
+                .sum();
+            capacity_bps += if reach_bps > 0.0 {
+                reach_bps.min(link_bps)
+            } else {
+                link_bps
+            };
+            backlog_bytes += link.backlog_bytes(now_ns);
+            is_measured |= link.capacity.is_measured() || reach_bps > 0.0 && reach_bps < link_bps;
         }
-        is_measured.then_some((capacity_bps, backlog_ns))
+        if is_measured && capacity_bps > 0.0 {
+            (capacity_bps, backlog_bytes * 8e9 / capacity_bps)
+        } else {
+            (f64::INFINITY, 0.0)
+        }
     }
 
     /// A frame from the host.

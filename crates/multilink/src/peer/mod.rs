@@ -18,6 +18,9 @@ use crate::retain::{Retained, UnitRef};
 use crate::session::{LINK_PACKETS_MAX, OVERLAP_NS, Session};
 use crate::wire::{LINKS_MAX, Params, Report};
 
+/// How long a path counts as in use after it was last sent on.
+const ACTIVE_NS: u64 = 100_000_000;
+
 /// The local links by number.
 pub(crate) type Links = [Option<LocalLink>];
 
@@ -267,6 +270,12 @@ impl Peer {
         let quickest_ns = usable.map(|path| path.rtt.min_ns()).min().unwrap_or(0);
         let path = &self.paths[link];
         path.is_usable() && path.rtt.min_ns() <= quickest_ns + HOLD_MAX_NS
+    }
+
+    /// Whether anything that is reported on was sent over `link` lately.
+    pub(crate) fn is_active_on(&self, link: usize, now_ns: u64) -> bool {
+        let path = &self.paths[link];
+        path.is_usable() && now_ns < path.eliciting_at_ns + ACTIVE_NS && path.ledger.len() > 1
     }
 
     /// The least smoothed round trip of the paths in use, in ns: what a repair takes.

@@ -1,8 +1,7 @@
 //! Reports out, and what reports from the peer teach.
 
 use super::deliver::REPORT_MIN_NS;
-use super::{Links, Peer, Shared};
-use crate::endpoint::LocalLink;
+use super::{Peer, Shared};
 use crate::ledger::Lost;
 use crate::path::Path;
 use crate::seq::extend;
@@ -12,29 +11,6 @@ use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MA
 const LOSSY_SHARE: f64 = 0.005;
 /// Queueing delay beyond a path's least round trip at which a loss is congestion: TCP must see it.
 const CONGESTED_NS: u64 = 8_000_000;
-
-/// Tells a link's capacity what has arrived by it. Others queue if one had something waiting all
-/// through the sample, and still has.
-fn note_arrived(links: &mut Links, number: u8, at_ns: u64, bytes: u32) {
-    let Some(Some(own)) = links.get(usize::from(number)) else {
-        return;
-    };
-    let began_ns = own.capacity.sample_began_ns().unwrap_or(at_ns);
-    let others_queue = links.iter().enumerate().any(|(other, link)| {
-        let busy = |link: &LocalLink| {
-            let queues_now = link.is_used && link.backlog_ns(at_ns) > 0.0;
-            queues_now && link.capacity.is_busy_since(began_ns)
-        };
-        other != usize::from(number) && link.as_ref().is_some_and(busy)
-    });
-    if let Some(link) = links[usize::from(number)]
-        .as_mut()
-        .filter(|link| !link.config.is_rate_fixed)
-    {
-        link.capacity
-            .note_arrived(at_ns, u64::from(bytes), others_queue);
-    }
-}
 
 impl Peer {
     /// Sends a report on every path that leads anywhere, if one is due.
@@ -141,7 +117,8 @@ impl Peer {
             path.rtt
                 .sample(now_ns.saturating_sub(sent.at_ns + held_ns).max(1));
             let network_ns = now_ns.saturating_sub(sent.leaves_ns + held_ns).max(1);
-            path.rtt.sample_network(now_ns, network_ns);
+            let wait_ns = sent.leaves_ns.saturating_sub(sent.at_ns);
+            path.rtt.sample_network(now_ns, network_ns, wait_ns);
         }
         let lost: Vec<Lost> = report
             .missing
@@ -181,8 +158,16 @@ impl Peer {
             .for_each(|unit| self.retained.settle(unit, shared.pool));
         repairs.into_iter().for_each(|unit| self.queue_repair(unit));
         self.earn_repairs(delivered_bytes);
-        let arrived_at_ns = now_ns.saturating_sub(u64::from(link.held_us) * 1000);
-        note_arrived(shared.links, link.link, arrived_at_ns, delivered_bytes);
+        if let Some(local) = &shared.links[usize::from(link.link)] {
+            let path = &mut self.paths[usize::from(link.link)];
+            let queue_ns = path
+                .rtt
+                .network_latest_ns()
+                .saturating_sub(path.rtt.min_ns());
+            let link_bps = local.capacity.rate_bps();
+            path.bottleneck
+                .note_report(now_ns, delivered_bytes, queue_ns, link_bps);
+        }
         let liveness = &mut self.paths[usize::from(link.link)].liveness;
         if let Some(change) = progressed.then(|| liveness.handle_ack(now_ns)).flatten() {
             self.apply(link.link, change, shared);

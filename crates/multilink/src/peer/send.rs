@@ -152,11 +152,17 @@ impl Peer {
             }
             let delay_ns = path.rtt.min_ns();
             nearest_ns = nearest_ns.min(delay_ns);
+            let link_bps = link.capacity.rate_bps();
+            let rate_bps = path
+                .bottleneck
+                .limit_bps()
+                .unwrap_or(link_bps)
+                .min(link_bps);
             let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
             vessels[count] = Vessel {
                 link: number as u8,
                 ready_ns: link.backlog_ns(now_ns) + delay_ns as f64,
-                rate: link.capacity.bytes_per_ns() * keeps,
+                rate: rate_bps / 8e9 * keeps,
             };
             count += 1;
         }

@@ -1,6 +1,7 @@
 //! The daemon of one device: a single loop between the TAP, the links' sockets and the core.
 
 pub mod control;
+mod inlet;
 mod interface;
 mod port;
 mod ri2n;
@@ -11,8 +12,8 @@ mod tempo;
 
 use super::config::{DeviceConfig, Offload, Preset};
 use control::{Call, Control, Request, failure};
+use inlet::Inlet;
 use kumi_multilink::endpoint::Endpoint;
-use kumi_multilink::pressure::Intake;
 use kumi_sys::netlink::LinkMonitor;
 use kumi_sys::tap::Tap;
 use kumi_sys::udp::RECEIVE_BYTES_MAX;
@@ -20,7 +21,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use port::Port;
 use shaper::Shaper;
-use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant};
@@ -37,8 +37,8 @@ const FRAMES_PER_TURN: usize = 48;
 /// Bytes gathered before they are sent: small frames share a system call, and the links need not
 /// rest while the next burst is sealed.
 const BYTES_PER_SEND: usize = 30_000;
-/// Receives of one link before the others are served again, for the same reason.
-const RECEIVES_PER_TURN: usize = 2;
+/// Bytes received from one link before the others are served again, for the same reason.
+const RECEIVE_BYTES_PER_TURN: usize = 120_000;
 /// The longest sleep, so that a clock that jumps does no harm.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 /// How long unusual datagrams are gathered before the log says so.
@@ -55,7 +55,7 @@ struct Device {
     monitor: LinkMonitor,
     control: Control,
     shaper: Shaper,
-    intake: Intake,
+    inlet: Inlet,
     tempo: Tempo,
     listeners: Vec<SyncSender<String>>,
     started: Instant,
@@ -98,14 +98,17 @@ impl Device {
             if ready.tap {
                 self.take_frames();
             }
+            self.feed();
             let now_ns = self.now_ns();
             if self.core.poll_timeout(now_ns) <= now_ns {
                 self.core.handle_timeout(now_ns);
                 self.hand_over_frames();
             }
             self.transmit();
-            self.intake.was_empty |= !ready.tap;
-            self.shaper.adjust(now_ns, &self.core, &mut self.intake);
+            self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
+            let waiting_bytes = self.inlet.waiting_bytes();
+            self.shaper
+                .adjust(now_ns, &self.core, waiting_bytes, self.inlet.intake_mut());
             if ready.monitor {
                 self.follow_interfaces(now_ns)?;
             }
@@ -122,17 +125,17 @@ impl Device {
     fn wait(&mut self) -> anyhow::Result<Ready> {
         let began_ns = self.now_ns();
         self.tempo.adapt(began_ns, &self.config.name);
-        let held_back = self.core.frames_wait_until(began_ns);
-        let due_ns = self
-            .core
-            .poll_timeout(began_ns)
-            .min(held_back.unwrap_or(u64::MAX));
+        let mut due_ns = self.core.poll_timeout(began_ns);
+        if !self.inlet.is_empty() && !self.is_blocked() {
+            let room_at_ns = self.core.frames_wait_until(began_ns).unwrap_or(began_ns);
+            due_ns = due_ns.min(room_at_ns);
+        }
         let spin_ns = if self.config.busy_poll {
             u64::MAX
         } else {
             self.tempo.spin_ns(began_ns)
         };
-        let takes_frames = held_back.is_none() && self.ports.iter().all(|port| !port.is_blocked);
+        let takes_frames = self.inlet.has_room();
         let mut now_ns = began_ns;
         loop {
             let awake = now_ns - began_ns < spin_ns;
@@ -198,7 +201,8 @@ impl Device {
     fn receive(&mut self, at: usize) {
         let started = self.started;
         let port = &mut self.ports[at];
-        for _ in 0..RECEIVES_PER_TURN {
+        let mut taken = 0;
+        while taken < RECEIVE_BYTES_PER_TURN {
             let received = match port.socket.receive(&mut self.receive_buffer) {
                 Ok(received) => received,
                 // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
@@ -212,8 +216,11 @@ impl Device {
                     .core
                     .handle_datagram(port.number, received.from, datagram, now_ns);
             }
-            if received.bytes == received.segment_bytes {
-                return; // a lone datagram: poll again rather than ask for what is likely not there
+            taken += received.bytes;
+            // After a lone datagram there is likely nothing: the next poll will say. Under load there
+            // is, and what is left lying makes the round trip longer: acknowledgements come singly.
+            if received.bytes == received.segment_bytes && !self.tempo.is_loaded() {
+                return;
             }
         }
     }
@@ -228,37 +235,44 @@ impl Device {
         }
     }
 
-    /// Takes frames from the host as long as the links have room for them.
+    /// Whether a socket's buffer is full: the kernel says when it no longer is.
+    fn is_blocked(&self) -> bool {
+        self.ports.iter().any(|port| port.is_blocked)
+    }
+
+    /// Takes what the host has for the links, and gives them what they have room for.
     fn take_frames(&mut self) {
-        let (mut taken, mut unsent) = (0, 0);
         for _ in 0..FRAMES_PER_TURN {
-            let now_ns = self.now_ns();
-            if taken > BYTES_PER_TURN || self.core.frames_wait_until(now_ns).is_some() {
+            let is_enough = self.inlet.waiting_bytes() > BYTES_PER_TURN;
+            if is_enough || !self.inlet.has_room() {
                 return;
             }
-            let mut frame = self
-                .core
-                .take_buffer(kumi_multilink::frame::FRAME_BYTES_MAX);
-            match self.tap.read(frame.buffer()) {
-                Ok(bytes) => {
-                    self.intake.bytes += bytes as u64;
-                    frame.set_len(bytes);
-                    self.core.handle_frame(frame, now_ns);
-                    taken += bytes;
-                    unsent += bytes;
-                    if unsent > BYTES_PER_SEND {
-                        self.transmit();
-                        unsent = 0;
-                    }
-                }
-                Err(error) => {
-                    self.core.give_buffer(frame);
-                    self.intake.was_empty = true;
-                    if error.kind() != ErrorKind::WouldBlock {
-                        self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
-                    }
-                    return;
-                }
+            match self.inlet.take(&self.tap, &mut self.core) {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(_) => self.ends = true,
+            }
+        }
+    }
+
+    /// Gives the links what they have room for of what waits.
+    fn feed(&mut self) {
+        let (mut fed, mut unsent) = (0, 0);
+        while fed < BYTES_PER_TURN && !self.is_blocked() {
+            let now_ns = self.now_ns();
+            if self.core.frames_wait_until(now_ns).is_some() {
+                return;
+            }
+            let Some(frame) = self.inlet.next() else {
+                return;
+            };
+            let bytes = frame.as_slice().len();
+            self.core.handle_frame(frame, now_ns);
+            fed += bytes;
+            unsent += bytes;
+            if unsent > BYTES_PER_SEND {
+                self.transmit();
+                unsent = 0;
             }
         }
     }
@@ -316,6 +330,7 @@ impl Device {
         let mut facts = self.facts.clone();
         facts["tap_write_errors"] = self.tap_write_errors.into();
         facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
+        facts["waiting_bytes"] = self.inlet.waiting_bytes().into();
         let seal = self.config.seal.seal().name();
         state::device(&self.config.name, seal, &self.core, &self.ports, &facts)
     }

@@ -88,7 +88,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         monitor,
         control,
         shaper,
-        intake: Default::default(),
+        inlet: Default::default(),
         tempo: Tempo::new(config.uses(Offload::Realtime)),
         listeners: Vec::new(),
         started: Instant::now(),

@@ -59,18 +59,24 @@ impl Shaper {
         is_closed.then_some(self.wanted_bps as u64)
     }
 
-    /// Follows the links. `intake` starts over when it was used.
-    pub fn adjust(&mut self, now_ns: u64, core: &Endpoint, intake: &mut Intake) {
+    /// Follows the links, and the `waiting_bytes` taken from the host that wait for them. `intake`
+    /// starts over when it was used.
+    pub fn adjust(
+        &mut self,
+        now_ns: u64,
+        core: &Endpoint,
+        waiting_bytes: usize,
+        intake: &mut Intake,
+    ) {
         if self.worker.is_none() || !self.pressure.is_due(now_ns) {
             return;
         }
-        let Some((capacity_bps, backlog_ns)) = core.load(now_ns) else {
-            return;
-        };
+        let (capacity_bps, backlog_ns) = core.load(now_ns, waiting_bytes);
         let intake = std::mem::take(intake);
         let rate_bps = self
             .pressure
-            .adjust(now_ns, capacity_bps, backlog_ns, intake);
+            .adjust(now_ns, capacity_bps, backlog_ns, intake)
+            .min(OPEN_BPS);
         if (rate_bps - self.wanted_bps).abs() < DEADBAND * self.wanted_bps {
             return;
         }

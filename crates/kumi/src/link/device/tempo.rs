@@ -12,8 +12,8 @@ use nix::time::{ClockId, clock_gettime};
 
 /// Share of a core spent on work above which the loop takes priority, and below which it gives it
 /// back.
-const LOADED_SHARE: f64 = 0.5;
-const UNLOADED_SHARE: f64 = 0.3;
+const LOADED_SHARE: f64 = 0.25;
+const UNLOADED_SHARE: f64 = 0.15;
 /// How often the share is taken.
 const WINDOW_NS: u64 = 10_000_000;
 /// The loop spins for what is expected within this time: a message's turn over gigabit NICs that
@@ -29,6 +29,7 @@ const REALTIME_PRIORITY: i32 = 1;
 pub struct Tempo {
     may_take_priority: bool,
     has_priority: bool,
+    is_loaded: bool,
     /// Usual pause between things to do, smoothed.
     pause_ns: u64,
     active_at_ns: u64,
@@ -50,12 +51,18 @@ impl Tempo {
         Self {
             may_take_priority,
             has_priority: false,
+            is_loaded: false,
             pause_ns: u64::MAX / 4,
             active_at_ns: 0,
             window_began_ns: 0,
             cpu_began_ns: thread_cpu_ns(),
             spun_ns: 0,
         }
+    }
+
+    /// Whether the loop has much to do.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded
     }
 
     /// How long to look for more before sleeping, from `now_ns`.
@@ -95,11 +102,12 @@ impl Tempo {
         let share = worked_ns as f64 / window_ns as f64;
         (self.window_began_ns, self.cpu_began_ns, self.spun_ns) = (now_ns, cpu_ns, 0);
         let wants = share
-            > if self.has_priority {
+            > if self.is_loaded {
                 UNLOADED_SHARE
             } else {
                 LOADED_SHARE
             };
+        self.is_loaded = wants;
         if !self.may_take_priority || wants == self.has_priority {
             return;
         }
