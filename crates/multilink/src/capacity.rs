@@ -72,6 +72,11 @@ impl Capacity {
         self.rate_bps
     }
 
+    /// What was carried lately, over 20 ms at least, in bits per second.
+    pub fn carried_bps(&self) -> f64 {
+        self.carried_bps
+    }
+
     /// Whether the estimate has been measured at all.
     pub fn is_measured(&self) -> bool {
         self.measured

@@ -7,8 +7,10 @@
 //! while the links rest, the rate follows what is really taken. Without a standing backlog the rate rises above capacity, so a device that is
 //! not the bottleneck never is one.
 
-/// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon.
+/// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon. On slow links,
+/// where a frame takes longer than that, as long as so many frames take.
 const TARGET_NS: f64 = 1_000_000.0;
+const TARGET_FRAMES: f64 = 2.0;
 /// Time between adjustments.
 pub const PERIOD_NS: u64 = 2_000_000;
 /// Proportional gain: a backlog of twice the target slows the inflow by this share. Stable while
@@ -33,6 +35,8 @@ const JUDGE_NS: u64 = 20_000_000;
 pub struct Intake {
     /// Bytes taken from the host.
     pub bytes: u64,
+    /// Frames taken from the host.
+    pub frames: u64,
     /// Whether the device was found empty at least once.
     pub was_empty: bool,
 }
@@ -41,6 +45,8 @@ pub struct Intake {
 #[derive(Debug, Clone)]
 pub struct Pressure {
     trim: f64,
+    /// Bytes of a frame, smoothed.
+    frame_bytes: f64,
     adjusted_at_ns: u64,
     limit_bps: f64,
     judged_at_ns: u64,
@@ -51,6 +57,7 @@ impl Default for Pressure {
     fn default() -> Self {
         Self {
             trim: 1.0,
+            frame_bytes: 0.0,
             adjusted_at_ns: 0,
             limit_bps: f64::INFINITY,
             judged_at_ns: 0,
@@ -75,7 +82,13 @@ impl Pressure {
         intake: Intake,
     ) -> f64 {
         self.adjusted_at_ns = now_ns;
-        let error = ((TARGET_NS - backlog_ns) / TARGET_NS).clamp(-2.0, 1.0);
+        if intake.frames > 0 {
+            let mean_bytes = intake.bytes as f64 / intake.frames as f64;
+            self.frame_bytes += (mean_bytes - self.frame_bytes) / 8.0;
+        }
+        let frames_ns = TARGET_FRAMES * self.frame_bytes * 8e9 / capacity_bps;
+        let target_ns = frames_ns.max(TARGET_NS);
+        let error = ((target_ns - backlog_ns) / target_ns).clamp(-2.0, 1.0);
         // An idle link says nothing about the trim.
         if backlog_ns > 0.0 {
             self.trim = (self.trim + TRIM_GAIN * error).clamp(TRIM_RANGE.0, TRIM_RANGE.1);
@@ -104,6 +117,7 @@ mod tests {
 
     const EMPTY: Intake = Intake {
         bytes: 0,
+        frames: 0,
         was_empty: true,
     };
 
@@ -145,6 +159,7 @@ mod tests {
         let taken = (1.2e9 / 8e9 * PERIOD_NS as f64) as u64;
         let intake = Intake {
             bytes: taken,
+            frames: taken / 65_000 + 1,
             was_empty: false,
         };
         let slow = (1..200)

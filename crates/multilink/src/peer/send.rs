@@ -21,6 +21,13 @@ const REPAIR_BURST_BYTES: f64 = 4_000_000.0;
 /// Differences between the delays of paths that are not believed: coalescing and scheduling make
 /// as much.
 const DELAY_NOISE_NS: u64 = 300_000;
+/// Frames of so few units take the quickest path even while all are full.
+const SMALL_UNITS: usize = 2;
+/// So much shorter is the queue kept meanwhile on a link that arrives later: what arrives early is
+/// held, and that has its limit.
+const LEAN_NS: f64 = 1_500_000.0;
+/// Links that carried this share of what they can are saturated.
+const SATURATED_SHARE: f64 = 0.7;
 /// How much a path's share falls with its loss: at 1 % lost by 4 %.
 const LOSS_AVERSION: f64 = 4.0;
 
@@ -47,6 +54,9 @@ impl Peer {
         let count = self.vessels(now_ns, shared.links, &mut vessels);
         if count == 0 {
             return Err(frame);
+        }
+        if units > SMALL_UNITS {
+            self.level_if_saturated(now_ns, shared.links, &mut vessels[..count]);
         }
         let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
         let mut used = 0;
@@ -175,6 +185,25 @@ impl Peer {
             vessel.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
         }
         count
+    }
+
+    /// While the links have as much to carry as they can, a slower one that rests is lost capacity,
+    /// however late it arrives: what waits decides then, and no longer the delay.
+    fn level_if_saturated(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel]) {
+        let link_of = |vessel: &Vessel| links[usize::from(vessel.link)].as_ref();
+        let known = || vessels.iter().filter_map(link_of);
+        let carried_bps: f64 = known().map(|link| link.capacity.carried_bps()).sum();
+        let rate_bps: f64 = known().map(|link| link.capacity.rate_bps()).sum();
+        if carried_bps < SATURATED_SHARE * rate_bps {
+            return;
+        }
+        for vessel in vessels {
+            if self.is_worth_waiting_for(usize::from(vessel.link)) {
+                let backlog_ns = link_of(vessel).map_or(0.0, |link| link.backlog_ns(now_ns));
+                let later_ns = vessel.ready_ns - backlog_ns;
+                vessel.ready_ns = backlog_ns + later_ns.min(LEAN_NS);
+            }
+        }
     }
 
     /// Seals one unit and queues it on `link`.

@@ -49,6 +49,7 @@ impl Inlet {
         match tap.read(frame.buffer()) {
             Ok(bytes) => {
                 self.intake.bytes += bytes as u64;
+                self.intake.frames += 1;
                 self.waiting_bytes += bytes;
                 frame.set_len(bytes);
                 self.waiting.push_back(core.compact(frame));
