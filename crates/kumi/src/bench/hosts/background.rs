@@ -25,8 +25,7 @@ impl Background {
     ) -> anyhow::Result<Self> {
         let shown = format!("on {host}: {}", argv.join(" "));
         let mut child = hosts
-            .bounded(host, argv, seconds_max)
-            .stdin(Stdio::null())
+            .bounded_tied(host, argv, seconds_max)
             .stdout(Stdio::piped())
             // What it complains of when it is ended on purpose is nobody's news.
             .stderr(Stdio::null())
