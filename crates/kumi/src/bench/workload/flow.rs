@@ -54,8 +54,9 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let grown =
         |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
     let mut figures = figures(context, &arrivals, &acted, f64::from(seconds));
-    if let Some(watched) = watched {
-        figures.extend(watched.finish()?.figures(context, &acted));
+    let changes = watched.map(PathEvents::finish).transpose()?;
+    if let Some(changes) = &changes {
+        figures.extend(changes.figures(context, &acted));
     }
     figures.insert("retransmits".into(), grown("RetransSegs"));
     figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
@@ -67,6 +68,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         "bin_ms": BIN.as_millis() as u64,
         "bytes": arrivals.bins_bytes,
         "events": events,
+        "state_changes": changes.map(|changes| changes.series(arrivals.first_unix_ns)),
     });
     Ok(Measured {
         figures,

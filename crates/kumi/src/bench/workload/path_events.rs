@@ -7,6 +7,7 @@ use crate::bench::hosts::background::Background;
 use crate::bench::sample::Figures;
 use crate::bench::variant::Running;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 /// A fault is detected within this time of it, or not at all.
 const DETECTED_WITHIN_S: f64 = 1.0;
@@ -17,7 +18,7 @@ pub struct PathEvents {
     server: Background,
 }
 
-/// The changes of paths that both devices told of, in the order of time.
+/// The changes of paths that the devices told of, each in the order of time.
 pub struct Changes {
     client: Vec<Change>,
     server: Vec<Change>,
@@ -28,7 +29,10 @@ pub struct Changes {
 struct Change {
     unix_s: f64,
     link: String,
+    from: String,
     to: String,
+    #[serde(default)]
+    reason: String,
 }
 
 impl PathEvents {
@@ -79,6 +83,22 @@ impl Changes {
             }
         }
         figures
+    }
+}
+
+impl Changes {
+    /// All of them, for whoever asks why; times count from `first_unix_ns`.
+    pub fn series(&self, first_unix_ns: u64) -> Value {
+        let told = |host: &str, change: &Change| {
+            json!({
+                "at_s": change.unix_s - first_unix_ns as f64 / 1e9,
+                "host": host, "link": change.link,
+                "from": change.from, "to": change.to, "reason": change.reason,
+            })
+        };
+        let client = self.client.iter().map(|change| told("client", change));
+        let server = self.server.iter().map(|change| told("server", change));
+        client.chain(server).collect()
     }
 }
 
