@@ -1,5 +1,6 @@
 //! The targets.
 
+use crate::choices::Choices;
 use kumi_lab::Topology;
 use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey};
 use kumi_multilink::wire::{
@@ -10,7 +11,14 @@ use kumi_multilink::wire::{
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 2] = [("topology", topology), ("wire", wire)];
+pub const TARGETS: [(&str, Target); 6] = [
+    ("topology", topology),
+    ("wire", wire),
+    ("messages", messages),
+    ("reorder", reorder),
+    ("endpoint", endpoint),
+    ("ri2n", ri2n),
+];
 
 /// The target called `name`.
 pub fn find(name: &str) -> Option<Target> {
@@ -57,5 +65,50 @@ pub fn wire(bytes: &[u8]) {
     let signed = [bytes, &key.hello_mac(bytes)].concat();
     if let Ok(Some(hello)) = Hello::parse(&signed, &key) {
         assert_eq!(Hello::parse(&hello.emit(&key), &key), Ok(Some(hello)));
+    }
+}
+
+/// The same messages as a peer builds them, damaged a little: further in than bytes alone come.
+pub fn messages(bytes: &[u8]) {
+    crate::messages::parse(&mut Choices::new(bytes));
+}
+
+/// The reorder buffer, under any units.
+pub fn reorder(bytes: &[u8]) {
+    crate::reorder::run(&mut Choices::new(bytes));
+}
+
+/// Two endpoints, under any sequence of operations.
+pub fn endpoint(bytes: &[u8]) {
+    crate::endpoint::run(&mut Choices::new(bytes));
+}
+
+/// Two devices of the paper's protocol, under any sequence of operations.
+pub fn ri2n(bytes: &[u8]) {
+    crate::ri2n::run(&mut Choices::new(bytes));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutate::mutate;
+    use fastrand::Rng;
+    use std::time::{Duration, Instant};
+
+    /// How long each target runs here; `make test` has a minute for each besides.
+    const TARGET_TIME: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn targets__a_second_of_seeded_inputs__panic_at_none() {
+        for (name, target) in TARGETS {
+            let (mut rng, end) = (Rng::with_seed(1), Instant::now() + TARGET_TIME);
+            while Instant::now() < end {
+                let mut input = Vec::new();
+                mutate(&mut input, &[], &mut rng);
+                // Shown if it fails; commit it to regressions/ with the mend.
+                println!("{name}: {input:?}");
+                target(&input);
+            }
+        }
     }
 }

@@ -39,6 +39,11 @@ pub fn lacking(need: &str) -> Option<String> {
             "kernel without MPTCP",
         ),
         "mpi" => (runs("mpirun", &["--version"]), "Open MPI is not installed"),
+        // packaging/setup.sh does not bring it: the package would start a service.
+        "sshd" => (
+            Path::new("/usr/sbin/sshd").exists() && runs("ssh", &["-V"]),
+            "openssh-server is not installed",
+        ),
         "iperf3" | "ethtool" | "tc" => (
             runs(need, &["--version"]) || runs(need, &["-V"]),
             "not installed",

@@ -45,8 +45,11 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that misses the target by most.
+/// The value that misses the target by most: one that is not a number, if there is one.
 pub fn worst(values: &[f64], op: Op) -> f64 {
+    if values.iter().any(|value| value.is_nan()) {
+        return f64::NAN;
+    }
     let pick = if op == Op::AtLeast {
         f64::min
     } else {

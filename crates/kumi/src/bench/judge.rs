@@ -41,9 +41,6 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
             }
         })
         .collect();
-    if by_size.iter().any(|value| value.is_nan()) {
-        return f64::NAN;
-    }
     worst(&by_size, target.op)
 }
 
@@ -202,6 +199,16 @@ mod tests {
             &[sample(Variant::Kumi, 0, 3.0)],
         );
         assert_eq!(checks[0].value, 0.75);
+    }
+
+    #[test]
+    fn judge__worst_of_repetitions__is_the_one_without_a_value() {
+        let mut silent = sample(Variant::Kumi, 1, 2.0);
+        silent.figures.clear();
+        let mut plan = plan("worst", "");
+        plan.targets[0].over.clear();
+        let checks = judge(&plan, &[sample(Variant::Kumi, 0, 3.0), silent]);
+        assert!(checks[0].value.is_nan() && !checks[0].pass);
     }
 
     #[test]

@@ -59,6 +59,9 @@ pub struct Args {
     /// Real machines, reached by ssh, instead of the lab; data flows from the first to the second.
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
     hosts: Vec<String>,
+    /// ssh's configuration file for --hosts: users, keys, ports.
+    #[arg(long, value_name = "FILE", requires = "hosts")]
+    ssh_config: Option<PathBuf>,
     /// The NICs that are braided on --hosts, the same on each.
     #[arg(
         long,
@@ -192,6 +195,7 @@ fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
         return Ok(Box::new(hosts::ssh::Ssh::new(
             args.hosts.clone(),
             args.over.clone(),
+            args.ssh_config.clone(),
         )?));
     }
     let path = args

@@ -88,7 +88,8 @@ pub struct Case {
 pub struct Event {
     /// Seconds after the workload's first byte.
     pub at_s: f64,
-    /// Name: the figure `gap_NAME_ms` is the longest silence that begins within a second of it.
+    /// Name: the figure `gap_NAME_ms` is the longest silence that begins within a second of it, and
+    /// `detected_NAME_ms` the time until the sending device has taken the link out of use for good.
     pub name: String,
     /// The end whose link changes, as `h2:eth2`.
     pub link: String,

@@ -16,7 +16,7 @@ use std::path::Path;
 const SCHEMA: u32 = 1;
 
 /// Figures shown in the table, in this order, where a row has them; `-j` has all.
-const COLUMNS: [(&str, &str, f64); 12] = [
+const COLUMNS: [(&str, &str, f64); 14] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
@@ -26,6 +26,8 @@ const COLUMNS: [(&str, &str, f64); 12] = [
     ("lost_ratio", "lost %", 0.01),
     ("cpu_ns_per_byte", "ns/byte", 1.0),
     ("gap_cut_ms", "gap ms", 1.0),
+    ("detected_cut_ms", "detect ms", 1.0),
+    ("state_changes", "changes", 1.0),
     ("gain_ratio", "gain", 1.0),
     ("queue_bytes", "queue KB", 1e3),
     ("rounds", "rounds", 1.0),

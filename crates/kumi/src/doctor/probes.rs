@@ -1,5 +1,7 @@
 //! One probe a feature. A probe changes nothing.
 
+use kumi_sys::tap::{Tap, TapOffloads};
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
 use serde::Serialize;
 use std::fs;
@@ -45,6 +47,7 @@ pub fn all() -> Vec<Finding> {
     use State::{Degraded, Missing};
     let install = "packaging/setup.sh";
     let on_path = |program: &str| found(is_on_path(program), install);
+    let tap = tap_offloads();
     vec![
         vital("tun", "the device and the emulated links", tun()),
         vital(
@@ -69,6 +72,22 @@ pub fn all() -> Vec<Finding> {
             Degraded,
             "fewer system calls a byte",
             udp_segmentation(),
+        ),
+        other(
+            "tap-tso",
+            Degraded,
+            "TCP crosses the device in bursts of 64 KB; without it segment by segment, with finished checksums",
+            tap_offload(
+                tap,
+                |tap| tap.checksum && tap.tcp_segmentation,
+                "use Linux 5.0 or later",
+            ),
+        ),
+        other(
+            "tap-uso",
+            Degraded,
+            "UDP bursts cross the device whole; without it datagram by datagram",
+            tap_offload(tap, |tap| tap.udp_segmentation, "use Linux 6.2 or later"),
         ),
         other(
             "btf",
@@ -104,7 +123,7 @@ pub fn all() -> Vec<Finding> {
         other(
             "ethtool",
             Degraded,
-            "offloads in a result's manifest",
+            "speeds of kumi bench --hosts, offloads in a result's manifest",
             on_path("ethtool"),
         ),
         other(
@@ -226,6 +245,28 @@ fn udp_segmentation() -> Answer {
     found(works, "use Linux 5.0 or later")
 }
 
+/// What a TAP offers here, by one that goes with the thread that made it, in a network namespace of
+/// its own where that is allowed: nobody who follows the machine's interfaces sees it come and go.
+fn tap_offloads() -> Option<TapOffloads> {
+    let probe = || {
+        let _ = unshare(CloneFlags::CLONE_NEWNET);
+        let tap = Tap::open("kumi-probe%d", false).ok()?;
+        tap.set_offloads(TapOffloads::ALL).ok()
+    };
+    std::thread::spawn(probe).join().ok()?
+}
+
+fn tap_offload(
+    tap: Option<TapOffloads>,
+    has: impl Fn(TapOffloads) -> bool,
+    mend: &'static str,
+) -> Answer {
+    match tap {
+        Some(offloads) => found(has(offloads), mend),
+        None => Err("not known without a TAP: mend tun and CAP_NET_ADMIN first"),
+    }
+}
+
 fn mptcp() -> Answer {
     exists(
         "/proc/sys/net/mptcp/enabled",
@@ -245,6 +286,13 @@ fn congestion_control(name: &str) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tap_offloads__probe__leaves_no_device_behind() {
+        tap_offloads();
+        let devices = fs::read_to_string("/proc/net/dev").expect("is readable");
+        assert!(!devices.contains("kumi-probe"), "{devices}");
+    }
 
     #[test]
     fn capabilities__status_of_root__has_net_admin() {

@@ -25,8 +25,7 @@ impl Background {
     ) -> anyhow::Result<Self> {
         let shown = format!("on {host}: {}", argv.join(" "));
         let mut child = hosts
-            .bounded(host, argv, seconds_max)
-            .stdin(Stdio::null())
+            .bounded_tied(host, argv, seconds_max)
             .stdout(Stdio::piped())
             // What it complains of when it is ended on purpose is nobody's news.
             .stderr(Stdio::null())
@@ -54,6 +53,16 @@ impl Background {
         Ok(line.trim_end().to_string())
     }
 
+    /// Ends the process and returns the rest of what it printed.
+    pub fn stop(mut self) -> anyhow::Result<String> {
+        self.terminate();
+        let mut rest = String::new();
+        self.output
+            .read_to_string(&mut rest)
+            .with_context(|| self.shown.clone())?;
+        Ok(rest)
+    }
+
     /// Waits for the process to end by itself and returns the rest of what it printed.
     pub fn finish(mut self) -> anyhow::Result<String> {
         let mut rest = String::new();
@@ -71,14 +80,20 @@ impl Background {
     }
 }
 
-impl Drop for Background {
-    fn drop(&mut self) {
+impl Background {
+    fn terminate(&mut self) {
         // What was started is `timeout`, which passes SIGTERM on to the command; SIGKILL would end it
         // alone, and a stream that goes on sending spoils whatever is measured next.
         if let Ok(None) = self.child.try_wait() {
             let pid = Pid::from_raw(self.child.id() as i32);
             let _ = signal::kill(pid, Signal::SIGTERM);
         }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.terminate();
         let _ = self.child.wait();
     }
 }

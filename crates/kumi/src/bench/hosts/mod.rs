@@ -16,6 +16,8 @@ use std::process::{Command, Stdio};
 /// No single command of a bench takes longer; one that does is stuck, and is ended where it runs.
 pub const COMMAND_SECONDS_MAX: u32 = 120;
 
+const TIMEOUT: [&str; 2] = ["timeout", "--kill-after=1"];
+
 /// A set of hosts joined by parallel links. Data flows from the first host to the second.
 pub trait Hosts {
     /// The hosts' names, in the order of the topology.
@@ -23,6 +25,13 @@ pub trait Hosts {
 
     /// A command that runs `argv` on `host`.
     fn command(&self, host: &str, argv: &[&str]) -> Command;
+
+    /// The same for what runs in the background: it ends on its host when the command here is ended.
+    fn tied_command(&self, host: &str, argv: &[&str]) -> Command {
+        let mut command = self.command(host, argv);
+        command.stdin(Stdio::null());
+        command
+    }
 
     /// How this `kumi` is called on the hosts.
     fn kumi(&self) -> &str;
@@ -84,9 +93,13 @@ impl dyn Hosts + '_ {
     /// A command that `timeout` ends on the host itself: a killed ssh leaves its command running.
     pub fn bounded(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
         let seconds = seconds_max.to_string();
-        let mut whole = vec!["timeout", "--kill-after=1", &seconds];
-        whole.extend_from_slice(argv);
-        self.command(host, &whole)
+        self.command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
+    }
+
+    /// [`Self::bounded`] for what runs in the background.
+    pub fn bounded_tied(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
+        let seconds = seconds_max.to_string();
+        self.tied_command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
     }
 
     /// Puts `content` into a new file on `host` and returns its path. The file is the user's alone:

@@ -1,12 +1,20 @@
 //! Real machines and real NICs, over ssh.
 //!
 //! For a user this is the back end that counts. It needs `kumi` on the machines' PATH, root (or sudo
-//! rights for the ssh user's `kumi`, `ip` and `tc`), and the names of the NICs, the same on all.
+//! rights for the ssh user's `kumi`, `ip` and `tc`), and the names of the NICs, the same on all. ssh asks
+//! nothing: keys and host keys have to be in order before (`ssh HOST true` shows).
 
 use super::Hosts;
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
-use std::process::Command;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+/// Runs its arguments, and ends them when its input ends: a killed ssh closes the input of its command
+/// and leaves it running otherwise, as a load that nobody wants any more.
+const TIED: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
+    { cat <&3; kill $child; } >/dev/null 2>&1 & watch=$!; exec 3<&-; \
+    wait $child; status=$?; kill $watch 2>/dev/null; exit $status";
 
 /// Hosts reached by `ssh NAME`.
 #[derive(Debug)]
@@ -14,15 +22,22 @@ pub struct Ssh {
     names: Vec<String>,
     devices: Vec<String>,
     rates_bps: Vec<f64>,
+    /// ssh's configuration file, where it is not the user's own.
+    config: Option<PathBuf>,
 }
 
 impl Ssh {
     /// Uses `devices` on every host of `names`; asks the first host for their speeds.
-    pub fn new(names: Vec<String>, devices: Vec<String>) -> anyhow::Result<Self> {
+    pub fn new(
+        names: Vec<String>,
+        devices: Vec<String>,
+        config: Option<PathBuf>,
+    ) -> anyhow::Result<Self> {
         let mut this = Self {
             names,
             devices,
             rates_bps: Vec::new(),
+            config,
         };
         let host = this
             .names
@@ -30,20 +45,18 @@ impl Ssh {
             .context("--hosts needs two hosts")?
             .clone();
         for device in this.devices.clone() {
-            let path = format!("/sys/class/net/{device}/speed");
             let text = (&this as &dyn Hosts)
-                .run(&host, &["cat", &path])
+                .run(&host, &["ethtool", &device])
                 .with_context(|| {
                     format!(
-                        "{host}: cannot read the speed of {device}; give the right NICs with --over"
+                        "{host}: cannot ask {device} for its speed; give the right NICs with --over"
                     )
                 })?;
-            let mbps: f64 = text
-                .trim()
-                .parse()
-                .with_context(|| format!("speed of {device}"))?;
-            anyhow::ensure!(mbps > 0.0, "{host}: {device} has no carrier");
-            this.rates_bps.push(mbps * 1e6);
+            anyhow::ensure!(
+                text.contains("Link detected: yes"),
+                "{host}: {device} has no carrier"
+            );
+            this.rates_bps.push(rate_bps(&text));
         }
         Ok(this)
     }
@@ -73,8 +86,17 @@ impl Hosts for Ssh {
 
     fn command(&self, host: &str, argv: &[&str]) -> Command {
         let mut command = Command::new("ssh");
+        if let Some(config) = &self.config {
+            command.arg("-F").arg(config);
+        }
         let remote: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
         command.args(["-o", "BatchMode=yes", host, "--", &remote.join(" ")]);
+        command
+    }
+
+    fn tied_command(&self, host: &str, argv: &[&str]) -> Command {
+        let mut command = self.command(host, &[&["sh", "-c", TIED, "sh"], argv].concat());
+        command.stdin(Stdio::piped());
         command
     }
 
@@ -83,7 +105,11 @@ impl Hosts for Ssh {
     }
 
     fn mpi_agent(&self) -> anyhow::Result<String> {
-        Ok("ssh".into())
+        let Some(config) = &self.config else {
+            return Ok("ssh".into());
+        };
+        let file = config.canonicalize()?;
+        Ok(format!("ssh -F {}", file.display()))
     }
 
     fn devices(&self, _host: &str) -> Vec<String> {
@@ -113,6 +139,14 @@ impl Hosts for Ssh {
     }
 }
 
+/// The speed that `ethtool DEVICE` tells; infinite where it is not known (virtual NICs).
+fn rate_bps(text: &str) -> f64 {
+    text.lines()
+        .find_map(|line| line.trim().strip_prefix("Speed: ")?.strip_suffix("Mb/s"))
+        .and_then(|mbps| mbps.parse::<f64>().ok())
+        .map_or(f64::INFINITY, |mbps| mbps * 1e6)
+}
+
 /// One word for the remote shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
@@ -121,6 +155,30 @@ fn quoted(word: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tied__input_ended__ends_the_command() {
+        let run = |argv: &[&str]| {
+            let mut command = Command::new("sh");
+            command.args(["-c", TIED, "sh"]).args(argv);
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.spawn().expect("there is a shell")
+        };
+        let mut sleeping = run(&["sleep", "60"]);
+        drop(sleeping.stdin.take());
+        assert_eq!(sleeping.wait().expect("ends").code(), Some(128 + 15));
+        let mut failing = run(&["sh", "-c", "exit 3"]);
+        let input = failing.stdin.take();
+        assert_eq!(failing.wait().expect("ends").code(), Some(3));
+        drop(input);
+    }
+
+    #[test]
+    fn rate__speed_of_a_virtual_nic__is_not_known() {
+        let real = "Settings for eth1:\n\tSpeed: 1000Mb/s\n\tLink detected: yes\n";
+        assert_eq!(rate_bps(real), 1e9);
+        assert_eq!(rate_bps("\tSpeed: Unknown!\n"), f64::INFINITY);
+    }
 
     #[test]
     fn quoted__quotes_and_spaces__survive_a_shell() {
@@ -133,6 +191,7 @@ mod tests {
             names: vec!["left".into(), "right".into()],
             devices: vec!["enp1s0".into(), "enp2s0".into()],
             rates_bps: vec![1e9, 1e9],
+            config: None,
         };
         assert_eq!(ssh.place("h2:eth2").expect("is there"), ("right", "enp2s0"));
         assert!(ssh.place("h3:eth1").is_err());

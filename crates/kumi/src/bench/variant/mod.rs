@@ -72,6 +72,11 @@ impl Variant {
         }
     }
 
+    /// Whether it is a device of `kumi link`, which tells of its paths.
+    pub fn is_device(self) -> bool {
+        !matches!(self, Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp)
+    }
+
     /// Depths of the NICs' transmit queues to try, in bytes; the best counts. None: as they are.
     pub fn queue_depths_bytes(self, quick: bool) -> &'static [u64] {
         match (self, quick) {

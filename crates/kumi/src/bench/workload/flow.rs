@@ -1,6 +1,7 @@
 //! One TCP stream, timed at its receiver, while links are cut and healed.
 
 use super::flow_ends::{Arrivals, BIN, unix_ns};
+use super::path_events::PathEvents;
 use super::{Context, Measured};
 use crate::bench::counters::Counters;
 use crate::bench::hosts::background::Background;
@@ -26,6 +27,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let sink = running.wrapped(&[kumi, "workload", "flow-sink", PORT]);
     let mut sink = Background::start(hosts, server, &sink, seconds_max)?;
     sink.line()?;
+    let watched = PathEvents::watch(running, seconds_max)?;
     let before = (
         Counters::read(hosts, client)?,
         Counters::read(hosts, server)?,
@@ -52,6 +54,10 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let grown =
         |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
     let mut figures = figures(context, &arrivals, &acted, f64::from(seconds));
+    let changes = watched.map(PathEvents::finish).transpose()?;
+    if let Some(changes) = &changes {
+        figures.extend(changes.figures(context, &acted));
+    }
     figures.insert("retransmits".into(), grown("RetransSegs"));
     figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
     let events: Vec<_> = acted
@@ -62,6 +68,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         "bin_ms": BIN.as_millis() as u64,
         "bytes": arrivals.bins_bytes,
         "events": events,
+        "state_changes": changes.map(|changes| changes.series(arrivals.first_unix_ns)),
     });
     Ok(Measured {
         figures,

@@ -6,6 +6,7 @@ mod integrity;
 mod integrity_ends;
 pub mod link_bytes;
 pub mod mpi;
+mod path_events;
 pub mod pingpong;
 mod pingpong_ends;
 mod stream;

@@ -23,7 +23,7 @@ use port::Port;
 use shaper::Shaper;
 use std::os::fd::AsFd;
 use std::sync::mpsc::SyncSender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempo::Tempo;
 
 pub use interface::remove as remove_orphan;
@@ -45,6 +45,12 @@ const SLEEP_NS_MAX: u64 = 100_000_000;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// How often routes are given their `rto_min`: routes come when the administrator adds them.
 const ROUTES_EVERY_NS: u64 = 5_000_000_000;
+
+/// Seconds since 1970: by an event's `at_s` alone nobody could tell what else happened then.
+fn unix_s() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
+}
 
 /// A running device.
 struct Device {
@@ -338,7 +344,9 @@ impl Device {
     /// Events to the log and to whoever listens.
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
-            let line = state::event(&event, &self.ports, self.started.elapsed().as_secs_f64());
+            let at_s = self.started.elapsed().as_secs_f64();
+            let mut line = state::event(&event, &self.ports, at_s);
+            line["unix_s"] = unix_s().into();
             let text = line.to_string();
             interface::log(&self.config.name, &text);
             self.listeners.retain(|listener| {

@@ -249,7 +249,9 @@ impl Device {
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             let at_s = self.started.elapsed().as_secs_f64();
-            let text = state::event(&event, &self.nics, at_s).to_string();
+            let mut line = state::event(&event, &self.nics, at_s);
+            line["unix_s"] = super::unix_s().into();
+            let text = line.to_string();
             interface::log(&self.config.name, &text);
             self.listeners.retain(|listener| {
                 let sent = listener.try_send(text.clone());

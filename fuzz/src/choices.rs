@@ -1,0 +1,100 @@
+//! Choices that are read from a fuzzer's bytes.
+//!
+//! A state machine is fuzzed by a sequence of operations. Each choice on the way takes as many bytes
+//! of the input as its range needs, so that a mutated byte is another choice at one place; when the
+//! input is used up, a generator that it seeds goes on. The same bytes always give the same choices.
+
+use fastrand::Rng;
+use std::ops::{Bound, RangeBounds};
+
+/// Where choices come from.
+#[derive(Debug)]
+pub struct Choices<'a> {
+    rest: &'a [u8],
+    beyond: Rng,
+}
+
+/// A method for each integer, named as fastrand's.
+macro_rules! integers {
+    ($($integer:ident),*) => {$(
+        /// Any number of the range.
+        pub fn $integer(&mut self, range: impl RangeBounds<$integer>) -> $integer {
+            let least = match range.start_bound() {
+                Bound::Included(least) => *least,
+                Bound::Excluded(before) => before + 1,
+                Bound::Unbounded => $integer::MIN,
+            };
+            let most = match range.end_bound() {
+                Bound::Included(most) => *most,
+                Bound::Excluded(after) => after - 1,
+                Bound::Unbounded => $integer::MAX,
+            };
+            assert!(least <= most, "an empty range");
+            least + self.up_to((most - least) as u64) as $integer
+        }
+    )*};
+}
+
+impl<'a> Choices<'a> {
+    /// The choices that `input` stands for.
+    pub fn new(input: &'a [u8]) -> Self {
+        // FNV-1a: any function will do that tells inputs apart and never changes.
+        let seed = input.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        Self {
+            rest: input,
+            beyond: Rng::with_seed(seed),
+        }
+    }
+
+    integers!(u8, u16, u32, u64, usize);
+
+    /// Yes or no.
+    pub fn bool(&mut self) -> bool {
+        self.up_to(1) == 1
+    }
+
+    /// One of `from`, which is not empty.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.usize(..from.len())]
+    }
+
+    fn up_to(&mut self, most: u64) -> u64 {
+        let bytes = (u64::BITS - most.leading_zeros()).div_ceil(8) as usize;
+        let Some((head, rest)) = self.rest.split_at_checked(bytes) else {
+            self.rest = &[];
+            return self.beyond.u64(..=most);
+        };
+        self.rest = rest;
+        let read = head
+            .iter()
+            .fold(0, |value, byte| value << 8 | u64::from(*byte));
+        most.checked_add(1).map_or(read, |count| read % count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices__bytes_of_the_input__are_used_before_the_generator() {
+        let mut choices = Choices::new(&[3, 1, 2, 0xff, 1]);
+        assert_eq!(choices.u8(..), 3);
+        assert_eq!(choices.u16(..), 0x102);
+        assert_eq!(choices.usize(10..20), 10 + 255 % 10);
+        assert!(choices.bool());
+        assert!(choices.u32(5..=6) >= 5);
+    }
+
+    #[test]
+    fn choices__same_input__makes_the_same_choices_beyond_its_end() {
+        let beyond = |input: &[u8]| {
+            let mut choices = Choices::new(input);
+            (0..100).map(|_| choices.u64(..)).collect::<Vec<_>>()
+        };
+        assert_eq!(beyond(b"seed"), beyond(b"seed"));
+        assert_ne!(beyond(b"seed"), beyond(b"sead"));
+    }
+}
