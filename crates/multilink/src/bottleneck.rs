@@ -15,6 +15,11 @@ const QUEUED_NS: u64 = 4_000_000;
 const DRAIN_NS: f64 = 100_000_000.0;
 /// The least that is allowed, as a share of what arrives.
 const DRAIN_SHARE_MIN: f64 = 0.7;
+/// Nor less than this share of the most that arrived lately: delay that is not made by a queue, of a
+/// peer that is slow to answer, must not slow the path further and further.
+const BEST_SHARE: f64 = 0.85;
+/// "Lately": this long, and what began before it.
+const BEST_NS: u64 = 1_000_000_000;
 /// Growth a judgement without one.
 const RELEASE: f64 = 1.06;
 
@@ -26,6 +31,29 @@ pub struct Bottleneck {
     bytes: u64,
     reports: u32,
     least_queue_ns: u64,
+    best: Best,
+}
+
+/// The most that arrived in the running and in the last span of [`BEST_NS`].
+#[derive(Debug, Clone, Default)]
+struct Best {
+    began_ns: u64,
+    running_bps: f64,
+    last_bps: f64,
+}
+
+impl Best {
+    fn note(&mut self, now_ns: u64, arrived_bps: f64) -> f64 {
+        if now_ns.saturating_sub(self.began_ns) > BEST_NS {
+            *self = Self {
+                began_ns: now_ns,
+                running_bps: 0.0,
+                last_bps: self.running_bps,
+            };
+        }
+        self.running_bps = self.running_bps.max(arrived_bps);
+        self.running_bps.max(self.last_bps)
+    }
 }
 
 impl Bottleneck {
@@ -39,13 +67,8 @@ impl Bottleneck {
     /// the rate of the NIC itself.
     pub fn note_report(&mut self, now_ns: u64, bytes: u32, queue_ns: u64, link_bps: f64) {
         if self.reports == 0 || now_ns.saturating_sub(self.began_ns) > 10 * JUDGE_NS {
-            *self = Self {
-                limit_bps: self.limit_bps,
-                began_ns: now_ns,
-                bytes: 0,
-                reports: 1,
-                least_queue_ns: queue_ns,
-            };
+            (self.began_ns, self.bytes, self.reports) = (now_ns, 0, 1);
+            self.least_queue_ns = queue_ns;
             return;
         }
         self.bytes += u64::from(bytes);
@@ -56,9 +79,11 @@ impl Bottleneck {
             return;
         }
         let arrived_bps = self.bytes as f64 * 8e9 / elapsed_ns as f64;
+        let best_bps = self.best.note(now_ns, arrived_bps);
         self.limit_bps = if self.least_queue_ns > QUEUED_NS {
             let share = 1.0 - self.least_queue_ns as f64 / DRAIN_NS;
-            Some(arrived_bps * share.max(DRAIN_SHARE_MIN))
+            let drained_bps = arrived_bps * share.max(DRAIN_SHARE_MIN);
+            Some(drained_bps.max(best_bps * BEST_SHARE))
         } else {
             let lifted_bps = self.limit_bps.map(|limit_bps| limit_bps * RELEASE);
             lifted_bps.filter(|limit_bps| *limit_bps < link_bps)
@@ -79,14 +104,14 @@ mod tests {
     fn run(port_bps: f64) -> (f64, f64) {
         let (mut bottleneck, mut queue) = (Bottleneck::default(), 0f64);
         let (mut carried, mut waited) = (0.0, 0.0);
-        for step in 1..=1000u64 {
+        for step in 1..=3000u64 {
             let rate_bps = bottleneck.limit_bps().unwrap_or(1e9).min(1e9);
             queue += rate_bps / 8e9 * (4 * MS) as f64;
             let leaves = queue.min(port_bps / 8e9 * (4 * MS) as f64);
             queue -= leaves;
             let queue_ns = queue / (port_bps / 8e9);
             bottleneck.note_report(step * 4 * MS, leaves as u32, queue_ns as u64, 1e9);
-            if step > 500 {
+            if step > 2500 {
                 carried += leaves;
                 waited += queue_ns;
             }
@@ -101,6 +126,20 @@ mod tests {
             assert!(rate_bps > 0.93 * port_bps, "{port_bps}: {rate_bps}");
             assert!(queue_ns < 15e6, "{port_bps}: {queue_ns} ns");
         }
+    }
+
+    #[test]
+    fn bottleneck__peer_that_answers_late__does_not_slow_the_path_more_and_more() {
+        let mut bottleneck = Bottleneck::default();
+        for step in 1..=5000u64 {
+            let rate_bps = bottleneck.limit_bps().unwrap_or(1e9);
+            let bytes = rate_bps / 8e9 * (4 * MS) as f64;
+            let is_quick = step % 50 > 43; // now and then
+            let queue_ns = if is_quick { 0 } else { 6 * MS };
+            bottleneck.note_report(step * 4 * MS, bytes as u32, queue_ns, 1e9);
+        }
+        let limit_bps = bottleneck.limit_bps().unwrap_or(1e9);
+        assert!(limit_bps > 2e8, "{limit_bps}");
     }
 
     #[test]

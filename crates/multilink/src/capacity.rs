@@ -10,7 +10,8 @@
 //!
 //! An estimate that is too low corrects itself as well: the link's queue is the shorter, so it is
 //! given more than its share, and what it carries over a longer time, rests included, is a lower
-//! bound too.
+//! bound too. One that is far too low (the link had stalled) would keep the link from being given
+//! anything: while it rests, the estimate goes back to what the link was measured at before.
 
 /// What the kernel may have sent already of a batch it still counts, and what a link may swallow at
 /// once: one batch.
@@ -29,6 +30,10 @@ const ROUGH: f64 = 0.6;
 /// Time over which an estimate follows what contradicts it: stalls of a few milliseconds are no
 /// news of the link.
 const FOLLOW_NS: f64 = 20_000_000.0;
+/// Time in which a link that rests is thought to be again what it was.
+const RECOVER_NS: f64 = 500_000_000.0;
+/// Time over which it is learnt what a link is known for.
+const KNOWN_NS: f64 = 500_000_000.0;
 /// No link is slower.
 const RATE_MIN_BPS: f64 = 100_000.0;
 
@@ -45,6 +50,8 @@ struct Period {
 pub struct Capacity {
     rate_bps: f64,
     measured: bool,
+    /// What it was measured at lately, slowly smoothed; at first what it claims.
+    known_bps: f64,
     /// In which the link always had something to send.
     busy: Option<Period>,
     /// In which it may have rested.
@@ -60,6 +67,7 @@ impl Capacity {
         Self {
             rate_bps: rate_bps as f64,
             measured: false,
+            known_bps: rate_bps as f64,
             busy: None,
             span: Period::default(),
             carried_bps: 0.0,
@@ -120,6 +128,10 @@ impl Capacity {
         let Some(Period { began_ns, given }) = self.busy else {
             return;
         };
+        if kernel_bytes == 0 && self.rate_bps < self.known_bps {
+            let weight = (since_ns as f64 / RECOVER_NS).min(1.0);
+            self.rate_bps += (self.known_bps - self.rate_bps) * weight;
+        }
         let elapsed_ns = now_ns.saturating_sub(began_ns).max(1) as f64;
         let carried = (given - left).max(0.0);
         // What is left is known the worse the more it is: buffers are counted, not bytes.
@@ -149,6 +161,7 @@ impl Capacity {
             f64::INFINITY
         };
         let goal_bps = if spread < TIGHT {
+            self.known_bps += (mean_bps - self.known_bps) * (since_ns / KNOWN_NS).min(1.0);
             mean_bps
         } else {
             self.rate_bps.min(most_bps).max(least_bps)
@@ -160,7 +173,10 @@ impl Capacity {
             (since_ns / FOLLOW_NS).min(1.0)
         };
         self.rate_bps += (goal_bps.max(RATE_MIN_BPS) - self.rate_bps) * weight;
-        self.measured |= is_first;
+        if is_first {
+            self.measured = true;
+            self.known_bps = self.rate_bps;
+        }
     }
 
     /// Raises the estimate to what was carried over a longer time.
@@ -293,6 +309,20 @@ mod tests {
             "{}",
             capacity.rate_bps()
         );
+    }
+
+    #[test]
+    fn capacity__estimate_ruined_by_a_stall__recovers_while_the_link_rests() {
+        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut line = Line::new(1e9);
+        line.run(&mut capacity, 0, 1500, |_, _| 25_300.0);
+        line.rate_bps = 1e6;
+        line.run(&mut capacity, 1500, 1700, saturate);
+        assert!(capacity.rate_bps() < 2e8, "{}", capacity.rate_bps());
+        line.rate_bps = 1e9;
+        // Next to nothing, as a link is given that is thought to be slow.
+        line.run(&mut capacity, 1700, 4000, |_, _| 100.0);
+        assert!(capacity.rate_bps() > 7e8, "{}", capacity.rate_bps());
     }
 
     #[test]

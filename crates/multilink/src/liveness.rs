@@ -183,6 +183,8 @@ impl Liveness {
         rtt_ns: u64,
         overtaken: bool,
     ) -> Option<Change> {
+        // A path with a long queue acknowledges late but goes on doing so; a dead one stops.
+        let silent_ns = silent_ns.min(now_ns.saturating_sub(self.acked_at_ns));
         let suspect_after_ns = SUSPECT_NS.max(2 * rtt_ns + SUSPECT_NS / 2);
         let down_after_ns = DOWN_NS.max(4 * rtt_ns + SUSPECT_NS);
         match self.state {
@@ -259,6 +261,16 @@ mod tests {
                 .to,
             State::Down
         );
+    }
+
+    #[test]
+    fn liveness__long_queue_that_moves__is_not_suspected() {
+        let mut liveness = up();
+        for step in 0..100 {
+            liveness.handle_ack(step * 4 * MS);
+            let now_ns = (step * 4 + 3) * MS;
+            assert_eq!(liveness.handle_silence(now_ns, 30 * MS, MS, true), None);
+        }
     }
 
     #[test]

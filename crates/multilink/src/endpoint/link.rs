@@ -84,7 +84,8 @@ impl LocalLink {
     /// What the kernel says it still holds of ours (wire bytes).
     pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64) {
         let queued_bytes = self.queue.queued_bytes();
-        if !self.config.is_rate_fixed {
+        // Without a carrier nothing leaves: that is no measure of how fast it would.
+        if !self.config.is_rate_fixed && self.has_carrier {
             self.capacity.look(now_ns, kernel_bytes, queued_bytes);
         }
         self.backlog_bytes = (kernel_bytes + queued_bytes as u64) as f64;

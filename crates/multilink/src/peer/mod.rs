@@ -7,6 +7,7 @@ mod send;
 
 use std::collections::VecDeque;
 
+use crate::bottleneck::Bottleneck;
 use crate::endpoint::{Event, LocalLink};
 use crate::flow::FLOW_BUCKETS;
 use crate::frame::{Frame, FramePool};
@@ -229,6 +230,7 @@ impl Peer {
         if matches!(change.from, State::Down | State::Quarantined) && change.to == State::Up {
             // What it lost while it was broken says nothing of the path that has healed.
             path.loss = LossMeter::default();
+            path.bottleneck = Bottleneck::default();
         }
         if matches!(change.to, State::Suspect | State::Down | State::Quarantined) {
             self.evacuate(link, shared);
