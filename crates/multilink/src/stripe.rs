@@ -8,6 +8,10 @@
 
 use crate::wire::LINKS_MAX;
 
+/// What one more link costs a frame: a system call here, and a wake-up and another there. A message
+/// that takes no longer than that on one link stays on it.
+const LINK_COST_NS: f64 = 4_000.0;
+
 /// One link, as the split sees it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vessel {
@@ -51,9 +55,10 @@ fn soonest(
     runs: &mut [Run; LINKS_MAX],
 ) -> usize {
     let finish = |vessel: &Vessel| vessel.ready_ns + (units * unit_bytes) as f64 / vessel.rate;
-    let best = vessels
-        .iter()
-        .min_by(|a, b| finish(a).total_cmp(&finish(b)));
+    let soonest_ns = vessels.iter().map(finish).fold(f64::INFINITY, f64::min);
+    // The first of those that are as good: messages that follow each other stay in one place.
+    let good = |vessel: &&Vessel| finish(vessel) <= soonest_ns + LINK_COST_NS;
+    let best = vessels.iter().filter(good).min_by_key(|vessel| vessel.link);
     best.map_or(0, |best| {
         runs[0] = Run {
             link: best.link,
@@ -68,17 +73,19 @@ fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LI
     // The finishing time over the k first-ready links, for the largest k whose last link helps.
     let (mut rate, mut credit, mut used, mut finish) = (0.0, 0.0, 0, f64::INFINITY);
     for vessel in vessels {
-        if vessel.ready_ns >= finish {
+        let cost_ns = used as f64 * LINK_COST_NS;
+        if vessel.ready_ns + cost_ns >= finish {
             break;
         }
         rate += vessel.rate;
-        credit += vessel.ready_ns * vessel.rate;
+        credit += (vessel.ready_ns + cost_ns) * vessel.rate;
         finish = (bytes + credit) / rate;
         used += 1;
     }
     let mut left = units;
-    for (run, vessel) in runs.iter_mut().zip(&vessels[..used]) {
-        let share = (finish - vessel.ready_ns) * vessel.rate / unit_bytes as f64;
+    for (at, (run, vessel)) in runs.iter_mut().zip(&vessels[..used]).enumerate() {
+        let ready_ns = vessel.ready_ns + at as f64 * LINK_COST_NS;
+        let share = (finish - ready_ns).max(0.0) * vessel.rate / unit_bytes as f64;
         run.link = vessel.link;
         run.units = (share as usize).min(left);
         left -= run.units;
@@ -133,6 +140,15 @@ mod tests {
                 Run { link: 1, units: 30 }
             ]
         );
+    }
+
+    #[test]
+    fn split__message_shorter_than_the_cost_of_a_link__stays_on_the_first() {
+        let mut vessels = [vessel(1, 300.0, 10.0 * GIGABIT), vessel(0, 900.0, 10.0 * GIGABIT)];
+        let runs: Vec<Run> = split(&mut vessels, 1, 200).collect();
+        assert_eq!(runs, [Run { link: 0, units: 1 }]);
+        let runs: Vec<Run> = split(&mut vessels, 3, 1400).collect();
+        assert_eq!(runs, [Run { link: 1, units: 3 }]);
     }
 
     #[test]

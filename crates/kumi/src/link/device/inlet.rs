@@ -43,8 +43,9 @@ impl Inlet {
         &mut self.intake
     }
 
-    /// Takes one frame from the host. False if there is none; an error if the device is gone.
-    pub fn take(&mut self, tap: &Tap, core: &mut Endpoint) -> io::Result<bool> {
+    /// Takes one frame from the host and gives its bytes: 0 if there is none; an error if the device
+    /// is gone.
+    pub fn take(&mut self, tap: &Tap, core: &mut Endpoint) -> io::Result<usize> {
         let mut frame = core.take_buffer(FRAME_BYTES_MAX);
         match tap.read(frame.buffer()) {
             Ok(bytes) => {
@@ -53,15 +54,15 @@ impl Inlet {
                 self.waiting_bytes += bytes;
                 frame.set_len(bytes);
                 self.waiting.push_back(core.compact(frame));
-                Ok(true)
+                Ok(bytes)
             }
             Err(error) => {
                 core.give_buffer(frame);
                 self.intake.was_empty = true;
                 match error.kind() {
-                    ErrorKind::WouldBlock => Ok(false),
+                    ErrorKind::WouldBlock => Ok(0),
                     _ if error.raw_os_error() == Some(nix::libc::EBADFD) => Err(error),
-                    _ => Ok(false),
+                    _ => Ok(0),
                 }
             }
         }

@@ -223,6 +223,7 @@ impl Device {
                     .handle_datagram(port.number, received.from, datagram, now_ns);
             }
             taken += received.bytes;
+            self.tempo.note_received(received.bytes);
             // After a lone datagram there is likely nothing: the next poll will say. Under load there
             // is, and what is left lying makes the round trip longer: acknowledgements come singly.
             if received.bytes == received.segment_bytes && !self.tempo.is_loaded() {
@@ -248,15 +249,21 @@ impl Device {
 
     /// Takes what the host has for the links, and gives them what they have room for.
     fn take_frames(&mut self) {
+        let mut taken = 0;
         for _ in 0..FRAMES_PER_TURN {
-            let is_enough = self.inlet.waiting_bytes() > BYTES_PER_TURN;
-            if is_enough || !self.inlet.has_room() {
+            if taken > BYTES_PER_TURN || !self.inlet.has_room() {
                 return;
             }
             match self.inlet.take(&self.tap, &mut self.core) {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(_) => self.ends = true,
+                Ok(0) => return,
+                Ok(bytes) => {
+                    taken += bytes;
+                    self.tempo.note_received(bytes);
+                }
+                Err(_) => {
+                    self.ends = true;
+                    return;
+                }
             }
         }
     }

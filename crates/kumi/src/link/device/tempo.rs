@@ -10,10 +10,15 @@
 use super::interface;
 use nix::time::{ClockId, clock_gettime};
 
-/// Share of a core spent on work above which the loop takes priority, and below which it gives it
-/// back.
-const LOADED_SHARE: f64 = 0.25;
-const UNLOADED_SHARE: f64 = 0.15;
+/// Share of a core spent on bulk above which the loop takes priority: what waits for the scheduler's
+/// next turn then is megabytes.
+const BULK_SHARE: f64 = 0.25;
+/// The same for messages, which are better waited for awake as long as they leave time for it.
+const MESSAGES_SHARE: f64 = 0.5;
+/// The part of either at which the loop gives its priority back.
+const HYSTERESIS: f64 = 0.6;
+/// Bytes received at once, on average, that make bulk.
+const BULK_BYTES: u64 = 8_000;
 /// How often the share is taken.
 const WINDOW_NS: u64 = 10_000_000;
 /// The loop spins for what is expected within this time: a message's turn over gigabit NICs that
@@ -30,12 +35,14 @@ pub struct Tempo {
     may_take_priority: bool,
     has_priority: bool,
     is_loaded: bool,
-    /// Usual pause between things to do, smoothed.
+    /// Longest of the latest pauses between things to do.
     pause_ns: u64,
     active_at_ns: u64,
     window_began_ns: u64,
     cpu_began_ns: u64,
     spun_ns: u64,
+    received: u64,
+    received_bytes: u64,
 }
 
 fn thread_cpu_ns() -> u64 {
@@ -57,6 +64,8 @@ impl Tempo {
             window_began_ns: 0,
             cpu_began_ns: thread_cpu_ns(),
             spun_ns: 0,
+            received: 0,
+            received_bytes: 0,
         }
     }
 
@@ -79,14 +88,22 @@ impl Tempo {
         self.spun_ns += spun_ns;
     }
 
+    /// So much came at once, from the host or from a link.
+    pub fn note_received(&mut self, bytes: usize) {
+        self.received += 1;
+        self.received_bytes += bytes as u64;
+    }
+
     /// There was something to do.
     pub fn note_activity(&mut self, now_ns: u64) {
         let pause_ns = now_ns
             .saturating_sub(self.active_at_ns)
             .min(10 * EXPECTED_NS);
         self.active_at_ns = now_ns;
-        self.pause_ns = self.pause_ns.min(10 * EXPECTED_NS);
-        self.pause_ns = self.pause_ns - self.pause_ns / 8 + pause_ns / 8;
+        // The longest of the latest: a message comes as several events, close together, and what is
+        // worth waiting for is the next message.
+        let faded_ns = self.pause_ns.min(10 * EXPECTED_NS) / 8 * 7;
+        self.pause_ns = pause_ns.max(faded_ns);
     }
 
     /// Takes or gives back priority, as the work of the last window suggests.
@@ -101,12 +118,10 @@ impl Tempo {
             .saturating_sub(self.spun_ns);
         let share = worked_ns as f64 / window_ns as f64;
         (self.window_began_ns, self.cpu_began_ns, self.spun_ns) = (now_ns, cpu_ns, 0);
-        let wants = share
-            > if self.is_loaded {
-                UNLOADED_SHARE
-            } else {
-                LOADED_SHARE
-            };
+        let is_bulk = self.received_bytes > BULK_BYTES * self.received;
+        (self.received, self.received_bytes) = (0, 0);
+        let loaded = if is_bulk { BULK_SHARE } else { MESSAGES_SHARE };
+        let wants = share > loaded * if self.is_loaded { HYSTERESIS } else { 1.0 };
         self.is_loaded = wants;
         if !self.may_take_priority || wants == self.has_priority {
             return;
