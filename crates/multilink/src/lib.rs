@@ -16,9 +16,11 @@
 mod arrivals;
 mod bottleneck;
 mod capacity;
+mod checksum;
 pub mod endpoint;
 mod flow;
 pub mod frame;
+mod gather;
 pub mod handshake;
 mod ledger;
 pub mod liveness;

@@ -5,6 +5,7 @@
 //! that did arrive becomes a shorter burst with its own sequence number, and the receiver's TCP
 //! sees exactly the hole that the loss made. The loss stays visible; it does not grow to 64 KB.
 
+use crate::checksum::{fold, sum16};
 use crate::frame::{Frame, FramePool, VNET_BYTES};
 
 /// virtio_net `gso_type` values (virtio 1.2, §5.1.6), without the ECN bit.
@@ -71,20 +72,6 @@ impl TcpBurst {
                 segment_bytes,
             })
     }
-}
-
-fn sum16(bytes: &[u8]) -> u32 {
-    bytes
-        .chunks(2)
-        .map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)))
-        .sum()
-}
-
-fn fold(mut sum: u32) -> u16 {
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    sum as u16
 }
 
 /// Cuts the stretches `present` (byte ranges of `frame`, ascending, not touching) out of a damaged

@@ -144,7 +144,10 @@ mod tests {
 
     #[test]
     fn split__message_shorter_than_the_cost_of_a_link__stays_on_the_first() {
-        let mut vessels = [vessel(1, 300.0, 10.0 * GIGABIT), vessel(0, 900.0, 10.0 * GIGABIT)];
+        let mut vessels = [
+            vessel(1, 300.0, 10.0 * GIGABIT),
+            vessel(0, 900.0, 10.0 * GIGABIT),
+        ];
         let runs: Vec<Run> = split(&mut vessels, 1, 200).collect();
         assert_eq!(runs, [Run { link: 0, units: 1 }]);
         let runs: Vec<Run> = split(&mut vessels, 3, 1400).collect();

@@ -11,6 +11,7 @@ use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 
 use crate::frame::{Frame, FramePool};
+use crate::gather::gather;
 use crate::liveness::Change;
 use crate::peer::{Peer, Shared};
 use crate::secure::{ClusterKey, Seal};
@@ -40,6 +41,8 @@ pub struct Config {
     pub mac: [u8; 6],
     /// Which of the device's queues this is.
     pub lane: u8,
+    /// Whether the host takes bursts of UDP datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`).
+    pub gathers_udp: bool,
     /// How packets are sealed.
     pub seal: Seal,
     /// The cluster's key.
@@ -519,7 +522,12 @@ impl Endpoint {
 
     /// The next frame for the host; give its buffer back with [`Endpoint::give_buffer`].
     pub fn poll_frame(&mut self) -> Option<Frame> {
-        self.frames.pop_front()
+        let first = self.frames.pop_front()?;
+        Some(if self.config.gathers_udp {
+            gather(first, &mut self.frames, &mut self.pool)
+        } else {
+            first
+        })
     }
 
     /// The next event.

@@ -197,6 +197,7 @@ impl Station {
             name: format!("h{}", setup.host),
             mac: device_mac(setup.host),
             lane: 0,
+            gathers_udp: false,
             seal: setup.seal,
             key: ClusterKey::from_bytes(setup.key),
             static_peers: Vec::new(),

@@ -143,6 +143,11 @@ impl Device {
         };
         let takes_frames = self.inlet.has_room();
         let mut now_ns = began_ns;
+        let space_ns = self.tempo.space_ns(began_ns);
+        if space_ns > 0 && !self.config.busy_poll {
+            std::thread::sleep(Duration::from_nanos(space_ns));
+            now_ns = self.now_ns();
+        }
         loop {
             let awake = now_ns - began_ns < spin_ns;
             let sleep_ns = if awake {

@@ -54,6 +54,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
             mac,
             lane: 0,
+            gathers_udp: offloads.udp_segmentation,
             seal: config.seal.seal(),
             key,
             static_peers: config.static_peers(),

@@ -1,0 +1,252 @@
+//! Datagrams of one UDP flow that come out together, as one segmentation burst for the host.
+//!
+//! A frame at a time, the host's way from the device to the socket is most of what a small datagram
+//! costs. The kernel takes a burst of equal datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2) and
+//! takes it apart again in front of the socket, or not at all if the program asked for `UDP_GRO`.
+
+use crate::checksum::{fold, sum16};
+use crate::frame::{FRAME_BYTES_MAX, Frame, FramePool, VNET_BYTES};
+use std::collections::VecDeque;
+
+/// virtio_net header: the checksum is partial; a burst of UDP datagrams (virtio 1.2, §5.1.6).
+const NEEDS_CSUM: u8 = 1;
+const GSO_UDP_L4: u8 = 5;
+/// Offset of the checksum in a UDP header.
+const UDP_CHECKSUM: usize = 6;
+const UDP_BYTES: usize = 8;
+const IPPROTO_UDP: u8 = 17;
+/// Datagrams in a burst, at most (`UDP_MAX_SEGMENTS` of the kernels that have these bursts).
+const SEGMENTS_MAX: usize = 64;
+/// Bytes of IP, at most.
+const IP_BYTES_MAX: usize = 65_535;
+
+/// Where the headers of a UDP datagram lie, in bytes from the start of the Ethernet frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Datagram {
+    l3: usize,
+    l4: usize,
+    v6: bool,
+    payload_bytes: usize,
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<usize> {
+    let pair = bytes.get(at..at + 2)?;
+    Some(usize::from(u16::from_be_bytes([pair[0], pair[1]])))
+}
+
+impl Datagram {
+    /// Finds the headers, if the frame is a whole UDP datagram that can be part of a burst: its
+    /// checksum is left to whoever needs it, and nothing follows it.
+    fn locate(frame: &[u8]) -> Option<Self> {
+        let (vnet, ethernet) = frame.split_at_checked(VNET_BYTES)?;
+        if vnet[0] != NEEDS_CSUM || vnet[1] != 0 {
+            return None;
+        }
+        let (l3, v6) = match be16(ethernet, 12)? {
+            0x0800 => (14, false),
+            0x86dd => (14, true),
+            _ => return None,
+        };
+        let (l4, end) = if v6 {
+            let is_udp = *ethernet.get(l3 + 6)? == IPPROTO_UDP;
+            let end = l3 + 40 + be16(ethernet, l3 + 4)?;
+            (is_udp.then_some(l3 + 40)?, end)
+        } else {
+            let is_whole = be16(ethernet, l3 + 6)? & 0x3fff == 0;
+            let is_plain = *ethernet.get(l3)? == 0x45 && *ethernet.get(l3 + 9)? == IPPROTO_UDP;
+            let end = l3 + be16(ethernet, l3 + 2)?;
+            ((is_whole && is_plain).then_some(l3 + 20)?, end)
+        };
+        let payload_bytes = end.checked_sub(l4 + UDP_BYTES)?;
+        let is_exact =
+            end == ethernet.len() && be16(ethernet, l4 + 4)? == payload_bytes + UDP_BYTES;
+        let sums_udp = usize::from(u16::from_le_bytes([vnet[6], vnet[7]])) == l4
+            && usize::from(u16::from_le_bytes([vnet[8], vnet[9]])) == UDP_CHECKSUM;
+        (is_exact && sums_udp && payload_bytes > 0).then_some(Self {
+            l3,
+            l4,
+            v6,
+            payload_bytes,
+        })
+    }
+
+    /// Whether `next` is of the same flow, treated alike by every router: nothing but lengths,
+    /// identification and checksums differs.
+    fn is_alike(&self, first: &[u8], next: &[u8]) -> bool {
+        let (a, b) = (&first[VNET_BYTES..], &next[VNET_BYTES..]);
+        let (l3, l4) = (self.l3, self.l4);
+        let same = |range: std::ops::Range<usize>| a[range.clone()] == b[range];
+        let ip = if self.v6 {
+            same(l3..l3 + 4) && same(l3 + 6..l4)
+        } else {
+            same(l3..l3 + 2) && same(l3 + 6..l3 + 10) && same(l3 + 12..l4)
+        };
+        same(0..l3) && ip && same(l4..l4 + 4)
+    }
+}
+
+/// Joins to `first` the frames at the front of `queue` that can go with it. Their buffers go back to
+/// `pool`.
+pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut FramePool) -> Frame {
+    let Some(head) = Datagram::locate(first.as_slice()) else {
+        return first;
+    };
+    let headers = head.l4 + UDP_BYTES - head.l3;
+    let (mut count, mut payload_bytes) = (1, head.payload_bytes);
+    for next in queue.iter().take(SEGMENTS_MAX - 1) {
+        let fits = |datagram: &Datagram| {
+            datagram.payload_bytes <= head.payload_bytes
+                && headers + payload_bytes + datagram.payload_bytes <= IP_BYTES_MAX
+                && (datagram.l4, datagram.v6) == (head.l4, head.v6)
+                && head.is_alike(first.as_slice(), next.as_slice())
+        };
+        let Some(datagram) = Datagram::locate(next.as_slice()).filter(fits) else {
+            break;
+        };
+        payload_bytes += datagram.payload_bytes;
+        count += 1;
+        if datagram.payload_bytes < head.payload_bytes {
+            break; // only the last may be shorter
+        }
+    }
+    if count == 1 {
+        return first;
+    }
+    let mut burst = pool.take(FRAME_BYTES_MAX);
+    let payload_at = VNET_BYTES + head.l4 + UDP_BYTES;
+    let bytes = burst.buffer();
+    bytes[..first.as_slice().len()].copy_from_slice(first.as_slice());
+    let mut end = first.as_slice().len();
+    pool.give(first);
+    for next in queue.drain(..count - 1) {
+        let payload = &next.as_slice()[payload_at..];
+        bytes[end..end + payload.len()].copy_from_slice(payload);
+        end += payload.len();
+        pool.give(next);
+    }
+    bytes[1] = GSO_UDP_L4;
+    bytes[2..4].copy_from_slice(&((head.l4 + UDP_BYTES) as u16).to_le_bytes());
+    bytes[4..6].copy_from_slice(&(head.payload_bytes as u16).to_le_bytes());
+    set_lengths(&mut bytes[VNET_BYTES..end], &head, payload_bytes);
+    burst.set_len(end);
+    burst
+}
+
+/// Writes the lengths of the whole burst, and the checksums that depend on them.
+fn set_lengths(ethernet: &mut [u8], head: &Datagram, payload_bytes: usize) {
+    let (l3, l4) = (head.l3, head.l4);
+    let udp_bytes = (payload_bytes + UDP_BYTES) as u16;
+    let addresses = if head.v6 {
+        ethernet[l3 + 4..l3 + 6].copy_from_slice(&udp_bytes.to_be_bytes());
+        l3 + 8..l3 + 40
+    } else {
+        let total = (l4 - l3) as u16 + udp_bytes;
+        ethernet[l3 + 2..l3 + 4].copy_from_slice(&total.to_be_bytes());
+        ethernet[l3 + 10..l3 + 12].fill(0);
+        let checksum = !fold(sum16(&ethernet[l3..l4]));
+        ethernet[l3 + 10..l3 + 12].copy_from_slice(&checksum.to_be_bytes());
+        l3 + 12..l3 + 20
+    };
+    let pseudo = sum16(&ethernet[addresses]) + u32::from(IPPROTO_UDP) + u32::from(udp_bytes);
+    ethernet[l4 + 4..l4 + 6].copy_from_slice(&udp_bytes.to_be_bytes());
+    ethernet[l4 + 6..l4 + 8].copy_from_slice(&fold(pseudo).to_be_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UDP/IPv4 datagram from `port` with `payload`, as a kernel hands it over.
+    fn datagram(port: u16, payload: &[u8]) -> Frame {
+        let mut bytes = vec![NEEDS_CSUM, 0, 0, 0, 0, 0, 34, 0, 6, 0];
+        bytes.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00]);
+        bytes.extend([0x45, 0]);
+        bytes.extend((28 + payload.len() as u16).to_be_bytes());
+        bytes.extend([7, 7, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2]);
+        bytes.extend(port.to_be_bytes());
+        bytes.extend([0, 53]);
+        bytes.extend((8 + payload.len() as u16).to_be_bytes());
+        bytes.extend([0xab, 0xcd]);
+        bytes.extend(payload);
+        let mut frame = FramePool::default().take(bytes.len());
+        frame.buffer()[..bytes.len()].copy_from_slice(&bytes);
+        frame
+    }
+
+    fn run(frames: Vec<Frame>) -> Vec<Vec<u8>> {
+        let (mut queue, mut pool) = (VecDeque::from(frames), FramePool::default());
+        let mut out = Vec::new();
+        while let Some(first) = queue.pop_front() {
+            out.push(gather(first, &mut queue, &mut pool).as_slice().to_vec());
+        }
+        out
+    }
+
+    #[test]
+    fn gather__equal_datagrams_and_a_shorter_last__are_one_burst() {
+        let payloads: Vec<Vec<u8>> = [100, 100, 100, 40, 100]
+            .iter()
+            .enumerate()
+            .map(|(at, bytes)| vec![at as u8; *bytes])
+            .collect();
+        let out = run(payloads
+            .iter()
+            .map(|payload| datagram(9, payload))
+            .collect());
+        assert_eq!(out.len(), 2);
+        let burst = &out[0];
+        assert_eq!((burst[0], burst[1]), (NEEDS_CSUM, GSO_UDP_L4));
+        assert_eq!(burst[2..6], [42, 0, 100, 0], "header and segment bytes");
+        assert_eq!(burst[VNET_BYTES + 42..], payloads[..4].concat());
+        assert_eq!(be16(burst, VNET_BYTES + 16), Some(28 + 340), "IP length");
+        assert_eq!(be16(burst, VNET_BYTES + 38), Some(8 + 340), "UDP length");
+        assert_eq!(
+            fold(sum16(&burst[VNET_BYTES + 14..VNET_BYTES + 34])),
+            0xffff
+        );
+        assert_eq!(out[1], datagram(9, &payloads[4]).as_slice());
+    }
+
+    #[test]
+    fn gather__what_does_not_belong_together__stays_apart() {
+        let mut other_ttl = datagram(9, &[1; 50]);
+        other_ttl.buffer()[VNET_BYTES + 22] = 63;
+        let mut fragment = datagram(9, &[1; 50]);
+        fragment.buffer()[VNET_BYTES + 20] = 0x20;
+        let mut summed = datagram(9, &[1; 50]);
+        summed.buffer()[0] = 0;
+        let apart = [
+            datagram(9, &[1; 50]),
+            datagram(8, &[1; 50]),
+            datagram(8, &[1; 51]),
+            other_ttl,
+            fragment,
+            summed,
+            datagram(9, &[]),
+        ];
+        let before: Vec<Vec<u8>> = apart.iter().map(|f| f.as_slice().to_vec()).collect();
+        assert_eq!(run(apart.into()), before);
+    }
+
+    #[test]
+    fn gather__long_run__keeps_to_what_ip_can_carry() {
+        let out = run((0..200).map(|_| datagram(9, &[5; 1350])).collect());
+        assert!(
+            out.iter()
+                .all(|burst| burst.len() < VNET_BYTES + 14 + IP_BYTES_MAX)
+        );
+        let payload: usize = out.iter().map(|burst| burst.len() - VNET_BYTES - 42).sum();
+        assert_eq!(payload, 200 * 1350);
+        assert!(out.len() < 8, "{} bursts", out.len());
+    }
+
+    #[test]
+    fn gather__cut_short_anywhere__is_left_alone() {
+        let whole = datagram(9, &[1; 50]).as_slice().to_vec();
+        for length in 0..whole.len() {
+            let mut frame = FramePool::default().take(length);
+            frame.buffer()[..length].copy_from_slice(&whole[..length]);
+            assert_eq!(Datagram::locate(frame.as_slice()), None, "{length}");
+        }
+    }
+}
