@@ -20,7 +20,9 @@ pub mod endpoint;
 mod flow;
 pub mod frame;
 pub mod handshake;
+pub mod lane;
 mod ledger;
+
 pub mod liveness;
 mod path;
 mod peer;

@@ -53,7 +53,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             instance: random_u64()?,
             name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
             mac,
-            lane: 0,
+            lane: kumi_multilink::lane::Lane::ONLY,
             seal: config.seal.seal(),
             key,
             static_peers: config.static_peers(),
