@@ -32,7 +32,8 @@ pub(super) struct Introduction {
     handshake_tokens: f64,
     tokens_at_ns: u64,
     static_at_ns: u64,
-    static_dials: Vec<Option<Dial>>,
+    /// Open calls to configured peers, and to which address.
+    static_dials: Vec<Option<(Dial, SocketAddr)>>,
 }
 
 impl std::fmt::Debug for Dial {
@@ -105,7 +106,7 @@ impl Endpoint {
 
     fn dialled_sessions(&self) -> impl Iterator<Item = u16> + '_ {
         let statics = self.introduction.static_dials.iter().flatten();
-        statics.map(|dial| dial.initiator.session)
+        statics.map(|(dial, _)| dial.initiator.session)
     }
 
     /// Brings `by_session` up to date with a peer's sessions.
@@ -274,14 +275,17 @@ impl Endpoint {
             return Ok(());
         };
         let is_our_call = self.calls(&params);
+        let mut statics = self.introduction.static_dials.iter().flatten();
+        let calls_its_address =
+            statics.any(|(dial, to)| *to == from && now_ns < dial.at_ns + DIAL_NS);
         let peer = &mut self.peers[number];
         let is_replay =
             peer.params.instance == params.instance && params.sent_at_ns <= peer.handshake_seen_ns;
-        let we_called_first = is_our_call
-            && peer
-                .dial
-                .as_ref()
-                .is_some_and(|dial| now_ns < dial.at_ns + DIAL_NS);
+        let calls_it = peer
+            .dial
+            .as_ref()
+            .is_some_and(|dial| now_ns < dial.at_ns + DIAL_NS);
+        let we_called_first = is_our_call && (calls_it || calls_its_address);
         if is_replay || we_called_first {
             return Ok(());
         }
@@ -321,7 +325,7 @@ impl Endpoint {
                     .static_dials
                     .iter_mut()
                     .flatten()
-                    .map(|dial| (None, dial)),
+                    .map(|(dial, _)| (None, dial)),
             )
             .collect();
         let answered = open.iter_mut().find_map(|(number, dial)| {
@@ -340,7 +344,7 @@ impl Endpoint {
             Some(_) => return Ok(()),
             None => {
                 for dial in &mut self.introduction.static_dials {
-                    dial.take_if(|dial| dial.initiator.session == local);
+                    dial.take_if(|(dial, _)| dial.initiator.session == local);
                 }
                 let Some(number) = self.peer_for(&params, now_ns) else {
                     return Ok(());
@@ -471,17 +475,18 @@ impl Endpoint {
             let ways: Vec<(u8, SocketAddr)> = lanes
                 .flat_map(|lane| addresses.iter().map(move |(l, a)| (*l, of_lane(*a, lane))))
                 .collect();
-            let turn = (now_ns / DIAL_NS) as usize % ways.len().max(1);
+            let turn = (now_ns / (2 * DIAL_NS)) as usize % ways.len().max(1);
             let Some(&(link, to)) = ways.get(turn) else {
                 continue;
             };
             let session = self.allocate_session();
             let params = self.params(link, session, now_ns);
             let (initiator, datagram) = Initiator::start(&self.config.key, &params);
-            self.introduction.static_dials[at] = Some(Dial {
+            let dial = Dial {
                 initiator,
                 at_ns: now_ns,
-            });
+            };
+            self.introduction.static_dials[at] = Some((dial, to));
             self.send_plain(link, to, &datagram, now_ns);
         }
     }

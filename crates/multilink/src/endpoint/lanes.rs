@@ -100,7 +100,18 @@ mod tests {
         delivered: Vec<(usize, Vec<u8>)>,
     }
 
-    fn lane_end(node: u8, lane: Lane, instance: u64, now_ns: u64) -> (SocketAddr, Endpoint) {
+    fn address(node: u8) -> SocketAddr {
+        ([10, 0, 0, node], PORT).into()
+    }
+
+    /// With `peer`: behind routers, where hellos do not reach that node.
+    fn lane_end(
+        node: u8,
+        lane: Lane,
+        instance: u64,
+        peer: Option<u8>,
+        now_ns: u64,
+    ) -> (SocketAddr, Endpoint) {
         let config = Config {
             node: node.into(),
             instance,
@@ -109,38 +120,38 @@ mod tests {
             lane,
             seal: Seal::Encrypt,
             key: ClusterKey::from_bytes([7; 32]),
-            static_peers: Vec::new(),
+            static_peers: peer
+                .map(|peer| vec![(0, address(peer))])
+                .into_iter()
+                .collect(),
         };
         let mut end = Endpoint::new(config, now_ns);
         let link = LinkConfig {
             name: "eth0".into(),
             datagram_bytes_max: 1452,
-            hello_to: Some(SocketAddr::from(([224, 0, 0, 1], PORT))),
+            hello_to: peer.is_none().then_some(([224, 0, 0, 1], PORT).into()),
             rate_bps: 1_000_000_000,
             is_rate_fixed: false,
         };
         end.add_link(0, link, now_ns);
-        (of_lane(([10, 0, 0, node], PORT).into(), lane.number), end)
+        (of_lane(address(node), lane.number), end)
     }
 
-    fn host(node: u8, count: u8, now_ns: u64) -> Vec<(SocketAddr, Endpoint)> {
+    fn host(node: u8, count: u8, peer: Option<u8>, now_ns: u64) -> Vec<(SocketAddr, Endpoint)> {
         let lanes = (0..count).map(|number| Lane { number, count });
         lanes
-            .map(|lane| lane_end(node, lane, now_ns + 1, now_ns))
+            .map(|lane| lane_end(node, lane, now_ns + 1, peer, now_ns))
             .collect()
     }
 
     impl Lan {
-        fn new(ours: u8, theirs: u8) -> Self {
+        fn new(ours: Vec<(SocketAddr, Endpoint)>, theirs: Vec<(SocketAddr, Endpoint)>) -> Self {
             let mut lan = Self {
-                ends: host(1, ours, 0)
-                    .into_iter()
-                    .chain(host(2, theirs, 0))
-                    .collect(),
+                ends: ours.into_iter().chain(theirs).collect(),
                 now_ns: 0,
                 delivered: Vec::new(),
             };
-            lan.run_for(3000 * MS);
+            lan.run_for(4000 * MS);
             lan
         }
 
@@ -196,32 +207,44 @@ mod tests {
 
     const GROUP: [u8; 6] = [0xff; 6];
 
+    fn check(mut lan: Lan, (ours, theirs): (u8, u8)) {
+        let (ours, theirs) = (usize::from(ours), usize::from(theirs));
+        for end in (0..ours + theirs).chain(0..ours + theirs) {
+            let other = if end < ours { 2 } else { 1 };
+            for to in [[2, 0, 0, 0, 0, other], GROUP] {
+                let arrived = lan.sent(end, to);
+                let is_right = |at: &usize| (*at < ours) == (other == 1);
+                assert_eq!(arrived.len(), 1, "{ours}/{theirs}: {end} to {to:?}");
+                assert!(arrived.iter().all(is_right), "{ours}/{theirs}: {end}");
+            }
+        }
+    }
+
+    const COUNTS: [(u8, u8); 7] = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 4), (8, 3)];
+
     #[test]
     fn lanes__of_any_two_numbers__every_frame_arrives_once() {
-        for (ours, theirs) in [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 4), (8, 3)] {
-            let mut lan = Lan::new(ours, theirs);
-            let (ours, theirs) = (usize::from(ours), usize::from(theirs));
-            for _ in 0..2 {
-                for end in 0..ours + theirs {
-                    let other = if end < ours { 2 } else { 1 };
-                    for to in [[2, 0, 0, 0, 0, other], GROUP] {
-                        let arrived = lan.sent(end, to);
-                        let is_right = |at: &usize| (*at < ours) == (other == 1);
-                        assert_eq!(arrived.len(), 1, "{ours}/{theirs}: {end} to {to:?}");
-                        assert!(arrived.iter().all(is_right), "{ours}/{theirs}: {end}");
-                    }
-                }
-            }
+        for (ours, theirs) in COUNTS {
+            let lan = Lan::new(host(1, ours, None, 0), host(2, theirs, None, 0));
+            check(lan, (ours, theirs));
+        }
+    }
+
+    #[test]
+    fn lanes__behind_routers__find_their_counterparts_too() {
+        for (ours, theirs) in COUNTS {
+            let lan = Lan::new(host(1, ours, Some(2), 0), host(2, theirs, Some(1), 0));
+            check(lan, (ours, theirs));
         }
     }
 
     #[test]
     fn lanes__host_started_again_with_another_number__is_reached_by_all() {
         for (before, after) in [(2, 1), (1, 2), (4, 2)] {
-            let mut lan = Lan::new(2, before);
+            let mut lan = Lan::new(host(1, 2, None, 0), host(2, before, None, 0));
             lan.ends.truncate(2);
             lan.run_for(500 * MS);
-            lan.ends.extend(host(2, after, lan.now_ns));
+            lan.ends.extend(host(2, after, None, lan.now_ns));
             lan.run_for(4000 * MS);
             for end in 0..2 {
                 for to in [[2, 0, 0, 0, 0, 2], GROUP] {
@@ -234,8 +257,8 @@ mod tests {
 
     #[test]
     fn lanes__another_device_a_port_further__stays_another() {
-        let mut lan = Lan::new(2, 2);
-        let (mut address, stranger) = lane_end(3, Lane::ONLY, 1, lan.now_ns);
+        let mut lan = Lan::new(host(1, 2, None, 0), host(2, 2, None, 0));
+        let (mut address, stranger) = lane_end(3, Lane::ONLY, 1, None, lan.now_ns);
         address.set_port(PORT + 1);
         lan.ends.push((address, stranger));
         lan.run_for(3000 * MS);
