@@ -35,7 +35,7 @@ pub fn run(choices: &mut Choices) {
             instance: choices.u64(..),
             name: format!("h{node}"),
             mac: [2, 0, 0, 0, 0, node as u8],
-            lane: 0,
+            lane: kumi_multilink::lane::Lane::ONLY,
             gathers_udp: true,
             seal: Seal::Encrypt,
             key: ClusterKey::from_bytes([7; 32]),

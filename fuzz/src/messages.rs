@@ -18,7 +18,10 @@ fn params(choices: &mut Choices) -> Params {
         link: choices.u8(..LINKS_MAX as u8),
         seal: Seal::Encrypt,
         unit_bytes_max: choices.u16(512..),
-        lane: choices.u8(..2),
+        lane: kumi_multilink::lane::Lane {
+            number: choices.u8(..2),
+            count: 2,
+        },
         links: choices.u8(..=LINKS_MAX as u8),
         mac: [2, 0, 0, 0, 0, choices.u8(..4)],
         name: "x".repeat(choices.usize(..=64)),

@@ -26,11 +26,18 @@ fn one_switch(hosts: usize) -> String {
 /// A lab with a `kumi0` in every host, all with one key.
 struct Bench {
     cluster: Cluster,
+    /// `--queues` of each host's device.
+    queues: Vec<&'static str>,
     folder: PathBuf,
 }
 
 impl Bench {
     fn new(test: &str, hosts: usize) -> Self {
+        Self::with_queues(test, &vec!["auto"; hosts])
+    }
+
+    fn with_queues(test: &str, queues: &[&'static str]) -> Self {
+        let hosts = queues.len();
         let topology = Topology::parse("test", &one_switch(hosts)).unwrap();
         let name = format!("device-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(&name);
@@ -42,6 +49,7 @@ impl Bench {
         };
         let bench = Self {
             cluster: Cluster::up(&topology, options).unwrap(),
+            queues: queues.to_vec(),
             folder,
         };
         bench.run("h1", &[KUMI, "link", "keygen", &bench.key("cluster")]);
@@ -64,7 +72,9 @@ impl Bench {
     fn up(&self, host: usize, key: &str) {
         let address = format!("10.77.0.{host}/24");
         let key = self.key(key);
+        let queues = self.queues[host - 1];
         let over = ["--over", "eth1,eth2", "--address", &address, "--key", &key];
+        let over = [&over[..], &["--queues", queues]].concat();
         let host = format!("h{host}");
         self.run(&host, &[&[KUMI, "link", "up", "kumi0"][..], &over].concat());
     }
@@ -95,7 +105,9 @@ impl Bench {
             let peers = state["peers"].as_array().unwrap();
             let all_paths_up = |peer: &Value| {
                 let paths = peer["paths"].as_array().unwrap();
-                paths.len() == 2 && paths.iter().all(|path| path["state"] == "up")
+                peer["up"] == true
+                    && paths.len() == 2
+                    && paths.iter().all(|path| path["state"] == "up")
             };
             if peers.iter().filter(|peer| all_paths_up(peer)).count() >= count {
                 return;
@@ -105,23 +117,61 @@ impl Bench {
         }
     }
 
-    /// Sends `bytes` pseudo-random bytes from h1 to h2 by TCP, slowly enough that things can happen
-    /// meanwhile; what arrives is hashed at both ends.
+    /// Sends pseudo-random bytes from h1 to h2 by TCP, slowly enough that things can happen meanwhile;
+    /// what arrives is hashed at both ends.
     fn transfer(&self, mebibytes: usize) -> Transfer {
-        let receive = "import socket,hashlib\ns=socket.create_server(('10.77.0.2',7000))\nc,_=s.accept()\nh=hashlib.sha256()\nwhile True:\n d=c.recv(1<<20)\n if not d: break\n h.update(d)\nprint(h.hexdigest())";
-        let send = format!(
-            "import socket,hashlib,random,time\nr=random.Random(1)\ns=socket.create_connection(('10.77.0.2',7000))\nh=hashlib.sha256()\nfor _ in range({mebibytes}):\n d=r.randbytes(1<<20)\n h.update(d)\n s.sendall(d)\n time.sleep(0.02)\ns.close()\nprint(h.hexdigest())"
+        self.transfer_to(2, 7000, mebibytes)
+    }
+
+    /// As `transfer`, to one of two hosts from the other.
+    fn transfer_to(&self, to: usize, port: u16, mebibytes: usize) -> Transfer {
+        let address = format!("('10.77.0.{to}',{port})");
+        let receive = format!(
+            "import socket,hashlib\ns=socket.create_server({address})\nc,_=s.accept()\nh=hashlib.sha256()\nwhile True:\n d=c.recv(1<<20)\n if not d: break\n h.update(d)\nprint(h.hexdigest())"
         );
-        let start = |host: &str, script: &str| {
-            let mut command = self.command(host, &["/usr/bin/python3", "-c", script]);
-            command.stdout(Stdio::piped()).spawn().unwrap()
-        };
-        let receiver = start("h2", receive);
-        std::thread::sleep(Duration::from_millis(500));
+        let send = format!(
+            "import socket,hashlib,random,time\nr=random.Random(1)\ntime.sleep(0.5)\ns=socket.create_connection({address})\nh=hashlib.sha256()\nfor _ in range({mebibytes}):\n d=r.randbytes(1<<20)\n h.update(d)\n s.sendall(d)\n time.sleep(0.02)\ns.close()\nprint(h.hexdigest())"
+        );
         Transfer {
-            receiver,
-            sender: start("h1", &send),
+            receiver: self.python(to, &receive),
+            sender: self.python(3 - to, &send),
         }
+    }
+
+    fn python(&self, host: usize, script: &str) -> Child {
+        let argv = ["/usr/bin/python3", "-c", script];
+        let mut command = self.command(&format!("h{host}"), &argv);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Datagrams of 16 flows from one of two hosts to the other, and as many broadcasts: each must
+    /// arrive once.
+    fn scatter(&self, from: usize) {
+        let to = 3 - from;
+        let receive = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',7100))\ns.settimeout(3)\nn=[]\ntry:\n while True: n.append(s.recv(2000)[:9])\nexcept TimeoutError: print(len(n),len(set(n)))";
+        let send = format!(
+            "import socket,time\ntime.sleep(0.5)\nfor f in range(16):\n s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\n s.setsockopt(socket.SOL_SOCKET,socket.SO_BROADCAST,1)\n for i in range(20):\n  s.sendto(b'u%04d%04d'%(f,i)+bytes(1000),('10.77.0.{to}',7100))\n  s.sendto(b'b%04d%04d'%(f,i)+bytes(1000),('10.77.0.255',7100))\n  time.sleep(0.001)"
+        );
+        let (receiver, sender) = (self.python(to, receive), self.python(from, &send));
+        assert!(sender.wait_with_output().unwrap().status.success());
+        let output = receiver.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(said.trim(), "640 640", "datagrams, and different ones");
+    }
+
+    /// Bytes that each queue of `host` has sent to its peers.
+    fn sent_by_queues(&self, host: &str) -> Vec<u64> {
+        let state = self.shown(host);
+        let queues = state["queues"].as_array().unwrap().iter();
+        queues
+            .map(|queue| queue["tx_bytes"].as_u64().unwrap())
+            .collect()
+    }
+
+    /// Kills the first host's daemon, at once.
+    fn kill_first(&self, test: &str) {
+        let pattern = format!("link up kumi0.*10.77.0.1/24.*device-.*{test}");
+        self.run("h1", &["pkill", "-9", "-f", &pattern]);
     }
 
     fn path_state(&self, host: &str, link: &str) -> String {
@@ -219,15 +269,7 @@ fn device__daemon_killed_and_started_again__breaks_no_connection() {
     let transfer = bench.transfer(60);
     std::thread::sleep(Duration::from_millis(500));
     let mac = bench.shown("h2")["peers"][0]["mac"].clone();
-    bench.run(
-        "h1",
-        &[
-            "pkill",
-            "-9",
-            "-f",
-            "link up kumi0.*10.77.0.1/24.*device-.*restart",
-        ],
-    );
+    bench.kill_first("restart");
     std::thread::sleep(Duration::from_millis(100));
     bench.up(1, "cluster");
     transfer.finish();
@@ -308,4 +350,68 @@ fn command__mistakes__name_what_is_wrong_and_change_nothing() {
         !links.contains("kumi1"),
         "a refused device was left behind: {links}"
     );
+}
+
+/// What must hold whatever numbers of queues two devices have.
+fn serve_with_queues(test: &str, queues: [&'static str; 2]) {
+    let mut bench = Bench::with_queues(test, &queues);
+    let pause = |ms| std::thread::sleep(Duration::from_millis(ms));
+    bench.run(
+        "h1",
+        &["ping", "-c", "3", "-i", "0.2", "-W", "1", "10.77.0.2"],
+    );
+    let before = [bench.sent_by_queues("h1"), bench.sent_by_queues("h2")];
+    for (host, before) in before.iter().enumerate() {
+        assert_eq!(before.len().to_string(), queues[host]);
+        bench.scatter(host + 1);
+        let after = bench.sent_by_queues(&format!("h{}", host + 1));
+        for (queue, (now, then)) in after.iter().zip(before).enumerate() {
+            assert!(now - then > 50_000, "queue {queue}: {before:?}, {after:?}");
+        }
+    }
+    let transfers: Vec<Transfer> = (0..8)
+        .map(|flow| bench.transfer_to(1 + usize::from(flow % 2), 7000 + flow, 20))
+        .collect();
+    pause(1000);
+    let carrier = |bench: &mut Bench, has: bool| {
+        let change = LinkChange::carrier(has);
+        bench.cluster.set_link("h2:eth2", &change).unwrap();
+    };
+    carrier(&mut bench, false);
+    pause(300);
+    assert_eq!(bench.path_state("h2", "eth2"), "down");
+    carrier(&mut bench, true);
+    pause(300);
+    bench.kill_first(test);
+    pause(100);
+    bench.up(1, "cluster");
+    bench.run("h1", &[KUMI, "link", "del", "kumi0", "eth1"]);
+    bench.run("h1", &[KUMI, "link", "add", "kumi0", "eth1"]);
+    bench.run(
+        "h1",
+        &[KUMI, "link", "set", "kumi0", "eth2", "--rate", "300mbit"],
+    );
+    transfers.into_iter().for_each(Transfer::finish);
+    bench.await_peers("h1", 1);
+    bench.await_peers("h2", 1);
+    bench.scatter(1);
+    bench.run(
+        "h1",
+        &["ping", "-c", "3", "-i", "0.2", "-W", "1", "10.77.0.2"],
+    );
+    bench.run("h1", &[KUMI, "link", "down", "kumi0"]);
+    let links = bench.run("h1", &["ip", "-br", "link"]);
+    assert!(!links.contains("kumi0"), "the device stays: {links}");
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__two_queues_and_two__deliver_every_byte_and_each_broadcast_once() {
+    serve_with_queues("both2", ["2", "2"]);
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__two_queues_and_one__deliver_every_byte_and_each_broadcast_once() {
+    serve_with_queues("two1", ["2", "1"]);
 }

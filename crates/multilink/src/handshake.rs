@@ -153,7 +153,7 @@ mod tests {
             link: 0,
             seal: Seal::Encrypt,
             unit_bytes_max: 1420,
-            lane: 0,
+            lane: crate::lane::Lane::ONLY,
             links: 2,
             mac: [2, 0, 0, 0, 0, node as u8],
             name: "x".repeat(NAME_BYTES_MAX),

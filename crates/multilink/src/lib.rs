@@ -22,7 +22,9 @@ mod flow;
 pub mod frame;
 mod gather;
 pub mod handshake;
+pub mod lane;
 mod ledger;
+
 pub mod liveness;
 mod path;
 mod peer;

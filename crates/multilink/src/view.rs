@@ -1,5 +1,6 @@
 //! What of an endpoint's state is shown: values, not access.
 
+use crate::lane::Lane;
 use crate::liveness::State;
 use crate::path::{Path, PathCounters};
 use crate::peer::Peer;
@@ -61,6 +62,11 @@ impl<'a> PeerView<'a> {
     /// Its identity.
     pub fn node(&self) -> u64 {
         self.peer.params.node
+    }
+
+    /// Which of its device's lanes it is.
+    pub fn lane(&self) -> Lane {
+        self.peer.params.lane
     }
 
     /// Its host name.

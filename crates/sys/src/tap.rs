@@ -60,6 +60,13 @@ impl TapOffloads {
     }
 }
 
+/// Whether the TUN or TAP device `name` was made for several queues; `None` if it is no such device.
+pub fn is_multi_queue(name: &str) -> Option<bool> {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{name}/tun_flags")).ok()?;
+    let flags = u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
+    Some(flags & u32::from(IFF_MULTI_QUEUE) != 0)
+}
+
 /// One queue of a TAP device.
 #[derive(Debug)]
 pub struct Tap {

@@ -8,6 +8,8 @@ use std::path::PathBuf;
 
 /// UDP port of the multilink protocol; lane *n* uses the *n*-th after it.
 pub const PORT: u16 = 24_870;
+/// Queues a device may have: 8 cores of a host, and 8 ports.
+pub const QUEUES_MAX: u8 = 8;
 /// Where the cluster key is looked for.
 pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
 
@@ -78,9 +80,65 @@ pub struct DeviceConfig {
     /// Spins instead of sleeping: half the latency for one busy core.
     #[serde(default)]
     pub busy_poll: bool,
+    /// Queues: as many as the links need and the cores allow, or a number.
+    #[serde(default)]
+    pub queues: Queues,
     /// Kernel features not to be used.
     #[serde(default)]
     pub without: Vec<Offload>,
+}
+
+/// How many queues a device has, each with a thread and sockets of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "QueuesText", into = "QueuesText")]
+pub enum Queues {
+    /// What the links need and half the cores allow.
+    #[default]
+    Auto,
+    /// So many.
+    Exactly(u8),
+}
+
+/// `"auto"` or a number, as a file has it.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum QueuesText {
+    Number(u64),
+    Word(String),
+}
+
+impl std::str::FromStr for Queues {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let number = text.parse().ok().filter(|n| (1..=QUEUES_MAX).contains(n));
+        number.map(Self::Exactly).ok_or_else(|| {
+            format!("queues: `{text}`; want a number from 1 to {QUEUES_MAX}, or auto")
+        })
+    }
+}
+
+impl TryFrom<QueuesText> for Queues {
+    type Error = String;
+
+    fn try_from(text: QueuesText) -> Result<Self, String> {
+        match text {
+            QueuesText::Number(number) => number.to_string().parse(),
+            QueuesText::Word(word) => word.parse(),
+        }
+    }
+}
+
+impl From<Queues> for QueuesText {
+    fn from(queues: Queues) -> Self {
+        match queues {
+            Queues::Auto => Self::Word("auto".into()),
+            Queues::Exactly(number) => Self::Number(number.into()),
+        }
+    }
 }
 
 /// A kernel feature that can be switched off.
@@ -137,6 +195,17 @@ impl DeviceConfig {
             }
             if *link == self.name {
                 return bad(format!("over: `{link}` cannot be under itself"));
+            }
+        }
+        if let Queues::Exactly(queues) = self.queues {
+            if queues > 1 && self.preset == Preset::Ri2n {
+                return bad("queues: the paper's protocol (preset ri2n) has one".to_owned());
+            }
+            if self.port.checked_add(u16::from(queues) - 1).is_none() {
+                return bad(format!(
+                    "port {}: {queues} queues take as many ports from there; there are none after 65535",
+                    self.port
+                ));
             }
         }
         for address in &self.address {
@@ -196,6 +265,7 @@ mod tests {
             port: PORT,
             mtu: None,
             busy_poll: false,
+            queues: Queues::Auto,
             without: Vec::new(),
         }
     }
@@ -208,5 +278,24 @@ mod tests {
         assert!(says(config(&["eth1"], "10.0.0.1")).contains("prefix length"));
         assert!(says(config(&["eth1"], "10.0.0.1/33")).contains("10.0.0.1/33"));
         assert!(says(config(&[], "10.0.0.1/24")).contains("0 interfaces"));
+        let mut last_port = config(&["eth1"], "10.0.0.1/24");
+        (last_port.port, last_port.queues) = (65_535, Queues::Exactly(2));
+        assert!(says(last_port).contains("none after 65535"));
+    }
+
+    #[test]
+    fn config__queues__are_a_number_or_auto() {
+        assert_eq!("auto".parse(), Ok(Queues::Auto));
+        assert_eq!("8".parse(), Ok(Queues::Exactly(8)));
+        for text in ["0", "9", "-1", "many"] {
+            assert!(text.parse::<Queues>().unwrap_err().contains(text));
+        }
+        for (value, queues) in [("4", Queues::Exactly(4)), ("\"auto\"", Queues::Auto)] {
+            let text = format!("name = \"kumi0\"\nover = [\"eth1\"]\nqueues = {value}\n");
+            assert_eq!(
+                toml::from_str::<DeviceConfig>(&text).unwrap().queues,
+                queues
+            );
+        }
     }
 }

@@ -84,6 +84,15 @@ fn full(state: &Value) {
     if state["preset"] == "ri2n" {
         return paper(state);
     }
+    let queues = state["queues"].as_array().map_or(1, Vec::len);
+    let core = rate(number(facts, "core_bps"));
+    println!("  queues {queues} (one core carries about {core})");
+    for queue in items(state, "queues").filter(|_| queues > 1) {
+        println!(
+            "    queue {} tx {} rx {} bytes",
+            queue["number"], queue["tx_bytes"], queue["rx_bytes"]
+        );
+    }
     for link in items(state, "links") {
         println!(
             "  link {:<10} {:<10} {} ({}){}",

@@ -1,6 +1,6 @@
 //! `kumi link up`: checks, starts the daemon, waits until the device is usable.
 
-use super::config::{self, DeviceConfig, Offload, Preset, SealChoice};
+use super::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
 use super::device;
 use super::device::control::{self, Request};
 use super::run_dir::RunDir;
@@ -49,6 +49,10 @@ pub struct Args {
     /// Spins instead of sleeping: lower latency for one busy core.
     #[arg(long)]
     busy_poll: bool,
+    /// Queues of the device, each with a thread and a UDP port: a number, or as many as the links need
+    /// and half the cores allow.
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    queues: Queues,
     /// Kernel features not to use.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Offload>,
@@ -83,6 +87,7 @@ impl Args {
             port: self.port,
             mtu: self.mtu,
             busy_poll: self.busy_poll,
+            queues: self.queues,
             without: self.without.clone(),
         };
         config.check()?;

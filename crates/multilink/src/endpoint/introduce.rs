@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use super::lanes::of_lane;
 use super::{Config, Endpoint, Event, PEERS_MAX, shared};
 use crate::handshake::{Initiator, Refused, Responder};
 use crate::peer::{Dial, Peer, Shared};
@@ -31,7 +32,8 @@ pub(super) struct Introduction {
     handshake_tokens: f64,
     tokens_at_ns: u64,
     static_at_ns: u64,
-    static_dials: Vec<Option<Dial>>,
+    /// Open calls to configured peers, and to which address.
+    static_dials: Vec<Option<(Dial, SocketAddr)>>,
 }
 
 impl std::fmt::Debug for Dial {
@@ -104,7 +106,7 @@ impl Endpoint {
 
     fn dialled_sessions(&self) -> impl Iterator<Item = u16> + '_ {
         let statics = self.introduction.static_dials.iter().flatten();
-        statics.map(|dial| dial.initiator.session)
+        statics.map(|(dial, _)| dial.initiator.session)
     }
 
     /// Brings `by_session` up to date with a peer's sessions.
@@ -120,7 +122,7 @@ impl Endpoint {
     }
 
     fn peer_for(&mut self, params: &Params, now_ns: u64) -> Option<usize> {
-        let key = (params.node, params.lane);
+        let key = (params.node, params.lane.number);
         if let Some(number) = self.by_node.get(&key) {
             return Some(*number);
         }
@@ -138,11 +140,12 @@ impl Endpoint {
             self.peers.push(peer);
         } else {
             let old = std::mem::replace(&mut self.peers[number], peer);
-            self.by_node.remove(&(old.params.node, old.params.lane));
+            self.by_node
+                .remove(&(old.params.node, old.params.lane.number));
             self.by_session.retain(|_, peer| *peer != number);
         }
         self.by_node.insert(key, number);
-        self.stations.insert(params.mac, number, now_ns);
+        self.introduce_station(number, now_ns);
         Some(number)
     }
 
@@ -183,7 +186,8 @@ impl Endpoint {
             self.counters.wrong_key += 1;
             return Ok(());
         };
-        if params.node == self.config.node || !self.agrees_on_seal(&params) {
+        let is_for_us = self.may_talk_to(link, from, &params);
+        if !is_for_us || !self.agrees_on_seal(&params) {
             return Ok(());
         }
         let Some(number) = self.peer_for(&params, now_ns) else {
@@ -263,20 +267,25 @@ impl Endpoint {
             }
             Err(Refused::Malformed) => return Err(Malformed::Field("handshake")),
         };
-        if params.node == self.config.node || !self.agrees_on_seal(&params) {
+        let is_for_us = self.may_talk_to(link, from, &params);
+        if !is_for_us || !self.agrees_on_seal(&params) {
             return Ok(());
         }
         let Some(number) = self.peer_for(&params, now_ns) else {
             return Ok(());
         };
+        let is_our_call = self.calls(&params);
+        let mut statics = self.introduction.static_dials.iter().flatten();
+        let calls_its_address =
+            statics.any(|(dial, to)| *to == from && now_ns < dial.at_ns + DIAL_NS);
         let peer = &mut self.peers[number];
         let is_replay =
             peer.params.instance == params.instance && params.sent_at_ns <= peer.handshake_seen_ns;
-        let we_called_first = self.config.node < params.node
-            && peer
-                .dial
-                .as_ref()
-                .is_some_and(|dial| now_ns < dial.at_ns + DIAL_NS);
+        let calls_it = peer
+            .dial
+            .as_ref()
+            .is_some_and(|dial| now_ns < dial.at_ns + DIAL_NS);
+        let we_called_first = is_our_call && (calls_it || calls_its_address);
         if is_replay || we_called_first {
             return Ok(());
         }
@@ -316,7 +325,7 @@ impl Endpoint {
                     .static_dials
                     .iter_mut()
                     .flatten()
-                    .map(|dial| (None, dial)),
+                    .map(|(dial, _)| (None, dial)),
             )
             .collect();
         let answered = open.iter_mut().find_map(|(number, dial)| {
@@ -327,15 +336,15 @@ impl Endpoint {
             self.counters.wrong_key += 1;
             return Ok(());
         };
-        if !self.agrees_on_seal(&params) {
+        if !self.may_talk_to(link, from, &params) || !self.agrees_on_seal(&params) {
             return Ok(());
         }
         let number = match number {
-            Some(number) if self.peers[number].params.node == params.node => number,
+            Some(number) if self.is_of(number, &params) => number,
             Some(_) => return Ok(()),
             None => {
                 for dial in &mut self.introduction.static_dials {
-                    dial.take_if(|dial| dial.initiator.session == local);
+                    dial.take_if(|(dial, _)| dial.initiator.session == local);
                 }
                 let Some(number) = self.peer_for(&params, now_ns) else {
                     return Ok(());
@@ -350,7 +359,7 @@ impl Endpoint {
         let session = Peer::session(local, &params, &keys, now_ns);
         peer.next = Some((session, params.clone()));
         peer.confirm_next(&mut self.pool);
-        self.stations.insert(params.mac, number, now_ns);
+        self.settle_lanes(number, now_ns);
         let news =
             self.peers[number].paths[usize::from(link)].note_heard(params.link, from, now_ns);
         if news {
@@ -367,16 +376,16 @@ impl Endpoint {
 
     /// A peer reached at one of its configured addresses has the others too.
     fn adopt_static_addresses(&mut self, number: usize, from: SocketAddr, now_ns: u64) {
-        let Some(addresses) = self
-            .config
-            .static_peers
-            .iter()
-            .find(|addresses| addresses.iter().any(|(_, address)| *address == from))
+        let lane = self.peers[number].params.lane.number;
+        let mut known = self.config.static_peers.iter();
+        let Some(addresses) = known
+            .find(|addresses| addresses.iter().any(|(_, a)| of_lane(*a, lane) == from))
             .cloned()
         else {
             return;
         };
         for (link, address) in addresses {
+            let address = of_lane(address, lane);
             if self.links[usize::from(link)].is_some()
                 && self.peers[number].paths[usize::from(link)].note_heard(link, address, now_ns)
             {
@@ -407,10 +416,11 @@ impl Endpoint {
 
     fn wants_dial(&self, number: usize, now_ns: u64) -> bool {
         let peer = &self.peers[number];
-        if now_ns < peer.dial_again_at_ns {
+        let is_gone = peer.params.lane.is_gone() && !peer.wants_session;
+        if is_gone || now_ns < peer.dial_again_at_ns {
             return false;
         }
-        let is_ours = self.config.node < peer.params.node;
+        let is_ours = self.calls(&peer.params);
         match &peer.current {
             // The peer has been answered and is to speak next. It does at once or not at all: the
             // question may have been an old one, sent again by somebody else.
@@ -441,34 +451,42 @@ impl Endpoint {
                 params: self.params(number, 0, now_ns),
             }
             .emit(&self.config.key);
-            self.send_plain(number, to, &hello, now_ns);
+            for lane in self.config.lane.counterparts() {
+                self.send_plain(number, of_lane(to, lane), &hello, now_ns);
+            }
         }
     }
 
     fn dial_statics(&mut self, now_ns: u64) {
         for at in 0..self.config.static_peers.len() {
             let addresses = self.config.static_peers[at].clone();
+            let its = |peer: &Peer, address| of_lane(address, peer.params.lane.number);
             let is_known = self.peers.iter().any(|peer| {
                 peer.current.is_some()
                     && peer
                         .paths
                         .iter()
-                        .any(|p| addresses.iter().any(|(_, a)| p.to == Some(*a)))
+                        .any(|p| addresses.iter().any(|(_, a)| p.to == Some(its(peer, *a))))
             });
             if is_known {
                 continue;
             }
-            let turn = (now_ns / DIAL_NS) as usize % addresses.len().max(1);
-            let Some(&(link, to)) = addresses.get(turn) else {
+            let lanes = self.config.lane.counterparts();
+            let ways: Vec<(u8, SocketAddr)> = lanes
+                .flat_map(|lane| addresses.iter().map(move |(l, a)| (*l, of_lane(*a, lane))))
+                .collect();
+            let turn = (now_ns / (2 * DIAL_NS)) as usize % ways.len().max(1);
+            let Some(&(link, to)) = ways.get(turn) else {
                 continue;
             };
             let session = self.allocate_session();
             let params = self.params(link, session, now_ns);
             let (initiator, datagram) = Initiator::start(&self.config.key, &params);
-            self.introduction.static_dials[at] = Some(Dial {
+            let dial = Dial {
                 initiator,
                 at_ns: now_ns,
-            });
+            };
+            self.introduction.static_dials[at] = Some((dial, to));
             self.send_plain(link, to, &datagram, now_ns);
         }
     }

@@ -4,6 +4,7 @@
 //! asked for datagrams, frames, events and the next time it wants to be called.
 
 mod introduce;
+mod lanes;
 mod link;
 mod stations;
 
@@ -12,6 +13,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::frame::{Frame, FramePool};
 use crate::gather::gather;
+use crate::lane::Lane;
 use crate::liveness::Change;
 use crate::peer::{Peer, Shared};
 use crate::secure::{ClusterKey, Seal};
@@ -40,7 +42,7 @@ pub struct Config {
     /// MAC address of the device.
     pub mac: [u8; 6],
     /// Which of the device's queues this is.
-    pub lane: u8,
+    pub lane: Lane,
     /// Whether the host takes bursts of UDP datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`).
     pub gathers_udp: bool,
     /// How packets are sealed.
@@ -328,7 +330,9 @@ impl Endpoint {
     /// Broadcast, multicast and stations not heard of go to every peer.
     fn flood(&mut self, frame: Frame, now_ns: u64) {
         let mut found_a_way = false;
-        for peer in &mut self.peers {
+        let lane = self.config.lane;
+        let reached = self.peers.iter_mut();
+        for peer in reached.filter(|peer| lane.sends_to(peer.params.lane)) {
             let mut copy = self.pool.take(frame.as_slice().len());
             copy.buffer()[..frame.as_slice().len()].copy_from_slice(frame.as_slice());
             match peer.send_frame(copy, shared!(self, now_ns)) {
@@ -381,11 +385,11 @@ impl Endpoint {
         let Some((number, payload)) = opened else {
             return Ok(());
         };
-        let before = self.frames.len();
+        let (before, home) = (self.frames.len(), self.home_of(number));
         let peer = &mut self.peers[number];
         peer.handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
         for frame in self.frames.iter().skip(before) {
-            self.stations.learn(frame.ethernet(), number, now_ns);
+            self.stations.learn(frame.ethernet(), home, now_ns);
         }
         Ok(())
     }
@@ -457,6 +461,7 @@ impl Endpoint {
         {
             peer.confirm_next(&mut self.pool);
             self.renew_session_index(number);
+            self.settle_lanes(number, now_ns);
         }
         let peer = &mut self.peers[number];
         peer.arrival_session = session;
@@ -485,10 +490,10 @@ impl Endpoint {
     /// handled: a late wake-up must not be taken for a silent peer.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         for number in 0..self.peers.len() {
-            let before = self.frames.len();
+            let (before, home) = (self.frames.len(), self.home_of(number));
             self.peers[number].handle_timeout(shared!(self, now_ns));
             for frame in self.frames.iter().skip(before) {
-                self.stations.learn(frame.ethernet(), number, now_ns);
+                self.stations.learn(frame.ethernet(), home, now_ns);
             }
             if let Some(ended) = self.peers[number].expire_sessions(now_ns) {
                 self.by_session.remove(&ended);

@@ -14,7 +14,7 @@ fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
         instance,
         name: format!("h{node}"),
         mac: [2, 0, 0, 0, 0, node as u8],
-        lane: 0,
+        lane: Lane::ONLY,
         gathers_udp: false,
         seal: Seal::Encrypt,
         key: ClusterKey::from_bytes([7; 32]),

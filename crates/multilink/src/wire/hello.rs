@@ -5,10 +5,11 @@
 //! hello:  | kind=3 ver=1 | reserved (24) | parameters … | HMAC-SHA-256 of all before, 16 bytes |
 //! parameters:
 //! | node (64) | instance (64) | sent at (64) | session (16) | link (8) | seal (8) |
-//! | unit bytes max (16) | lane (8) | links (8) | MAC (48) | name length (8) | name … |
+//! | unit bytes max (16) | lanes − 1 (4) | lane (4) | links (8) | MAC (48) | name length (8) | name … |
 //! ```
 
 use super::{Kind, LINKS_MAX, Malformed, Reader, lead};
+use crate::lane::Lane;
 use crate::secure::{ClusterKey, HELLO_MAC_BYTES, Seal};
 
 /// Bytes of a node's name: a host name's limit.
@@ -32,8 +33,8 @@ pub struct Params {
     pub seal: Seal,
     /// Largest unit payload the sender can take, in bytes, over its smallest link.
     pub unit_bytes_max: u16,
-    /// Which of the device's lanes (queues) this is.
-    pub lane: u8,
+    /// Which of the device's lanes (queues) this is, and how many it has.
+    pub lane: Lane,
     /// How many links the sender has.
     pub links: u8,
     /// MAC address of the sender's device.
@@ -52,7 +53,7 @@ impl Params {
         out.push(self.link);
         out.push(self.seal as u8);
         out.extend_from_slice(&self.unit_bytes_max.to_be_bytes());
-        out.push(self.lane);
+        out.push(self.lane.to_wire());
         out.push(self.links);
         out.extend_from_slice(&self.mac);
         let name = &self.name.as_bytes()[..self.name.len().min(NAME_BYTES_MAX)];
@@ -70,7 +71,7 @@ impl Params {
             link: reader.u8()?,
             seal: Seal::from_wire(reader.u8()?).ok_or(Malformed::Field("seal"))?,
             unit_bytes_max: reader.u16()?,
-            lane: reader.u8()?,
+            lane: Lane::from_wire(reader.u8()?).ok_or(Malformed::Field("lane"))?,
             links: reader.u8()?,
             mac: reader.mac()?,
             name: {
@@ -159,7 +160,7 @@ mod tests {
                 link: 1,
                 seal: Seal::Encrypt,
                 unit_bytes_max: 1420,
-                lane: 0,
+                lane: Lane::ONLY,
                 links: 2,
                 mac: [2, 0, 0, 0, 0, 1],
                 name: "h1".into(),

@@ -17,7 +17,7 @@ fn params(node: u64) -> Params {
         link: 0,
         seal: Seal::Encrypt,
         unit_bytes_max: 1420,
-        lane: 0,
+        lane: kumi_multilink::lane::Lane::ONLY,
         links: 2,
         mac: [2, 0, 0, 0, 9, 9],
         name: "stranger".into(),

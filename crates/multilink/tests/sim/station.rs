@@ -196,7 +196,7 @@ impl Station {
             instance,
             name: format!("h{}", setup.host),
             mac: device_mac(setup.host),
-            lane: 0,
+            lane: kumi_multilink::lane::Lane::ONLY,
             gathers_udp: false,
             seal: setup.seal,
             key: ClusterKey::from_bytes(setup.key),

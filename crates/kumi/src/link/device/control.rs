@@ -1,5 +1,6 @@
 //! The control socket of a device: one JSON request a line, one JSON answer; `events` streams.
 
+use super::join;
 use anyhow::Context;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
@@ -56,7 +57,7 @@ pub struct Call {
     pub answer: SyncSender<String>,
 }
 
-/// The loop's end of the control socket.
+/// A loop's end of the control socket.
 #[derive(Debug)]
 pub struct Control {
     /// Readable when calls wait.
@@ -64,24 +65,17 @@ pub struct Control {
     calls: Receiver<Call>,
 }
 
+/// Where the loops of a device take calls: one place a queue.
+#[derive(Debug, Clone)]
+pub struct Desk {
+    queues: Vec<(Sender<Call>, Arc<EventFd>)>,
+}
+
 impl Control {
-    /// Listens on `path`, in a thread of its own.
+    /// Listens on `path`, in a thread of its own, for a device of one queue.
     pub fn listen(path: &Path) -> anyhow::Result<Self> {
-        let _ = std::fs::remove_file(path);
-        let listener = UnixListener::bind(path).with_context(|| format!("{}", path.display()))?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        let wake = Arc::new(EventFd::from_flags(
-            EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC,
-        )?);
-        let (sender, calls) = channel();
-        let waker = Arc::clone(&wake);
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let (sender, waker) = (sender.clone(), Arc::clone(&waker));
-                std::thread::spawn(move || serve(client, &sender, &waker));
-            }
-        });
-        Ok(Self { wake, calls })
+        let (_, mut controls) = Desk::open(path, 1)?;
+        controls.pop().context("a device has a queue")
     }
 
     /// The next call that waits.
@@ -91,7 +85,105 @@ impl Control {
     }
 }
 
-fn serve(client: UnixStream, calls: &Sender<Call>, wake: &EventFd) {
+impl Desk {
+    /// Listens on `path`, in a thread of its own; gives each queue's end.
+    pub fn open(path: &Path, queues: usize) -> anyhow::Result<(Self, Vec<Control>)> {
+        let _ = std::fs::remove_file(path);
+        let listener = UnixListener::bind(path).with_context(|| format!("{}", path.display()))?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let mut desk = Self { queues: Vec::new() };
+        let mut controls = Vec::new();
+        for _ in 0..queues {
+            let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+            let wake = Arc::new(EventFd::from_flags(flags)?);
+            let (sender, calls) = channel();
+            desk.queues.push((sender, Arc::clone(&wake)));
+            controls.push(Control { wake, calls });
+        }
+        let served = desk.clone();
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let desk = served.clone();
+                std::thread::spawn(move || serve(client, &desk));
+            }
+        });
+        Ok((desk, controls))
+    }
+
+    /// Ends all queues: the device is one.
+    pub fn end(&self) {
+        let (answer, _) = sync_channel(self.queues.len());
+        for queue in 0..self.queues.len() {
+            self.call(queue, Request::Down, &answer);
+        }
+    }
+
+    fn call(&self, queue: usize, request: Request, answer: &SyncSender<String>) -> bool {
+        let (calls, wake) = &self.queues[queue];
+        let answer = answer.clone();
+        calls.send(Call { request, answer }).is_ok() && wake.write(1).is_ok()
+    }
+
+    /// One queue's answer; none if it has ended.
+    fn ask(&self, queue: usize, request: &Request) -> Option<String> {
+        let (answer, answers) = sync_channel(1);
+        self.call(queue, request.clone(), &answer);
+        drop(answer);
+        answers.recv().ok()
+    }
+
+    /// The device's answer.
+    fn answer(&self, request: &Request) -> Option<String> {
+        let queues = 0..self.queues.len();
+        match request {
+            Request::Show => {
+                let texts: Option<Vec<String>> =
+                    queues.map(|queue| self.ask(queue, request)).collect();
+                let states: Vec<serde_json::Value> = texts?
+                    .iter()
+                    .filter_map(|text| serde_json::from_str(text).ok())
+                    .collect();
+                Some(join::states(&states).to_string())
+            }
+            // The others end with it.
+            Request::Down => self.ask(0, request),
+            // Whatever one queue refuses, the others need not be asked; what the first has done and
+            // another cannot is undone.
+            _ => {
+                let first = self.ask(0, request)?;
+                for queue in queues.skip(1) {
+                    if is_failure(&first) {
+                        break;
+                    }
+                    let other = self.ask(queue, request)?;
+                    if is_failure(&other) {
+                        self.undo(request, queue);
+                        return Some(other);
+                    }
+                }
+                Some(first)
+            }
+        }
+    }
+
+    /// A link that one queue could not add is no link of the device.
+    fn undo(&self, request: &Request, queues: usize) {
+        if let Request::Add { link } = request {
+            let link = link.clone();
+            let back = Request::Del { link };
+            for queue in 0..queues {
+                let _ = self.ask(queue, &back);
+            }
+        }
+    }
+}
+
+fn is_failure(answer: &str) -> bool {
+    let answer = serde_json::from_str::<serde_json::Value>(answer);
+    answer.is_ok_and(|answer| !answer["error"].is_null())
+}
+
+fn serve(client: UnixStream, desk: &Desk) {
     let _ = client.set_read_timeout(Some(CLIENT_TIMEOUT));
     let _ = client.set_write_timeout(Some(CLIENT_TIMEOUT));
     let mut line = String::new();
@@ -111,13 +203,19 @@ fn serve(client: UnixStream, calls: &Sender<Call>, wake: &EventFd) {
             return;
         }
     };
-    let streams = request == Request::Events;
-    let (answer, answers) = sync_channel(EVENTS_WAITING_MAX);
-    if calls.send(Call { request, answer }).is_err() || wake.write(1).is_err() {
+    if request != Request::Events {
+        if let Some(text) = desk.answer(&request) {
+            let _ = writeln!(client, "{text}");
+        }
         return;
     }
+    let (answer, answers) = sync_channel(EVENTS_WAITING_MAX);
+    for queue in 0..desk.queues.len() {
+        desk.call(queue, Request::Events, &answer);
+    }
+    drop(answer);
     for text in answers {
-        if writeln!(client, "{text}").is_err() || !streams {
+        if writeln!(client, "{text}").is_err() {
             return;
         }
     }

@@ -1,12 +1,17 @@
-//! The daemon of one device: a single loop between the TAP, the links' sockets and the core.
+//! The daemon of one device: a single loop between the TAP, the links' sockets and the core; where one
+//! core cannot follow the links, a loop for each of several queues.
 
 pub mod control;
 mod inlet;
 mod interface;
+mod join;
+mod load;
 mod port;
+mod queues;
 mod ri2n;
 mod setup;
 mod shaper;
+mod sizing;
 mod state;
 mod tempo;
 
@@ -14,12 +19,14 @@ use super::config::{DeviceConfig, Offload, Preset};
 use control::{Call, Control, Request, failure};
 use inlet::Inlet;
 use kumi_multilink::endpoint::Endpoint;
+use kumi_multilink::lane::Lane;
 use kumi_sys::netlink::LinkMonitor;
 use kumi_sys::tap::Tap;
 use kumi_sys::udp::RECEIVE_BYTES_MAX;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use port::Port;
+use serde_json::json;
 use shaper::Shaper;
 use std::os::fd::AsFd;
 use std::sync::mpsc::SyncSender;
@@ -52,8 +59,9 @@ fn unix_s() -> f64 {
     since.map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// A running device.
+/// A running device, or one queue of it.
 struct Device {
+    lane: Lane,
     config: DeviceConfig,
     core: Endpoint,
     tap: Tap,
@@ -350,7 +358,14 @@ impl Device {
         facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
         facts["waiting_bytes"] = self.inlet.waiting_bytes().into();
         let seal = self.config.seal.seal().name();
-        state::device(&self.config.name, seal, &self.core, &self.ports, &facts)
+        let is_busy = self.shaper.is_busy(self.now_ns());
+        let ports = &self.ports;
+        let mut state = state::device(&self.config.name, seal, &self.core, ports, &facts);
+        state["queue"] = json!({"number": self.lane.number, "busy": is_busy});
+        for link in state["links"].as_array_mut().into_iter().flatten() {
+            link["busy"] = is_busy.into();
+        }
+        state
     }
 
     /// Events to the log and to whoever listens.
@@ -359,6 +374,9 @@ impl Device {
             let at_s = self.started.elapsed().as_secs_f64();
             let mut line = state::event(&event, &self.ports, at_s);
             line["unix_s"] = unix_s().into();
+            if self.lane != Lane::ONLY {
+                line["queue"] = self.lane.number.into();
+            }
             let text = line.to_string();
             interface::log(&self.config.name, &text);
             self.listeners.retain(|listener| {
@@ -372,7 +390,7 @@ impl Device {
 
     /// Now and then: the log's account of unwelcome datagrams, and routes.
     fn keep_house(&mut self, now_ns: u64) {
-        if now_ns >= self.routes_at_ns {
+        if now_ns >= self.routes_at_ns && self.lane.number == 0 {
             self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
             let device = self.config.name.clone();
             std::thread::spawn(move || interface::set_rto_min(&device));

@@ -15,7 +15,7 @@ const UNDERLAY_BYTES: usize = 48;
 /// Least MTU: IPv6's own.
 const MTU_MIN: u32 = 1280;
 /// What is assumed of a NIC that does not say its speed.
-const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
+pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Every how many sends the kernel's book-keeping is compared with ours.
 const CALIBRATE_EVERY: u32 = 16;
 

@@ -1,16 +1,17 @@
 //! Bringing a device up, changing its links, taking it down.
 
-use super::control::Control;
+use super::control::Desk;
 use super::port::{Port, check_interface};
 use super::shaper::Shaper;
 use super::tempo::Tempo;
-use super::{Device, Offload, Preset, interface};
+use super::{Device, Offload, Preset, interface, queues};
 use crate::BadInput;
 use crate::link::config::DeviceConfig;
 use crate::link::key;
 use crate::link::run_dir::RunDir;
 use anyhow::{Context, bail};
 use kumi_multilink::endpoint::{Config, Endpoint};
+use kumi_multilink::lane::Lane;
 use kumi_sys::netlink::{LinkMonitor, interfaces};
 use kumi_sys::tap::{Tap, TapOffloads};
 use std::io::{ErrorKind, Read};
@@ -35,8 +36,9 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let dir = RunDir::of(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
     let existed = all.iter().any(|interface| interface.name == config.name);
-    let tap = open_tap(&config.name)?;
-    let offloads = tap.set_offloads(TapOffloads {
+    let sizing = queues::size(&config, existed)?;
+    let taps = queues::open_taps(&config.name, existed, sizing.queues)?;
+    let offloads = taps[0].set_offloads(TapOffloads {
         checksum: true,
         tcp_segmentation: config.uses(Offload::TapTso),
         udp_segmentation: config.uses(Offload::TapUso),
@@ -47,61 +49,78 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .find(|interface| interface.name == config.name)
         .and_then(|interface| interface.mac)
         .context("the device has no MAC address")?;
-    let mut core = Endpoint::new(
-        Config {
-            node: node_identity(&dir, existed)?,
-            instance: random_u64()?,
-            name: nix::unistd::gethostname()?.to_string_lossy().into_owned(),
-            mac,
-            lane: 0,
-            gathers_udp: offloads.udp_segmentation,
-            seal: config.seal.seal(),
-            key,
-            static_peers: config.static_peers(),
-        },
-        0,
-    );
-    let mut ports = Vec::new();
-    for (number, name) in config.over.iter().enumerate() {
-        ports.push(open_port(number as u8, name, &config, &mut core, 0)?);
+    let (node, instance) = (node_identity(&dir, existed)?, random_u64()?);
+    let host = nix::unistd::gethostname()?.to_string_lossy().into_owned();
+    let mut sides = Vec::new();
+    for lane in queues::lanes(sizing.queues) {
+        let mut core = Endpoint::new(
+            Config {
+                node,
+                instance,
+                name: host.clone(),
+                mac,
+                lane,
+                gathers_udp: offloads.udp_segmentation,
+                seal: config.seal.seal(),
+                key: key.clone(),
+                static_peers: config.static_peers(),
+            },
+            0,
+        );
+        let mut ports = Vec::new();
+        for (number, name) in config.over.iter().enumerate() {
+            ports.push(open_port(number as u8, name, &config, &mut core, lane, 0)?);
+        }
+        sides.push((lane, core, ports));
     }
     let mtu = config
         .mtu
-        .unwrap_or((core.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
+        .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
     interface::set_rto_min(&config.name)?;
-    tap.set_persistent(true)?;
-    let shaper = Shaper::new(&config.name, config.uses(Offload::Shaper));
+    taps[0].set_persistent(true)?;
+    let is_shaped = config.uses(Offload::Shaper);
+    let shapers = Shaper::new(&config.name, is_shaped, taps.len());
     let facts = serde_json::json!({
         "mtu": mtu,
         "tap_tso": offloads.tcp_segmentation,
         "tap_uso": offloads.udp_segmentation,
         "busy_poll": config.busy_poll,
+        "queues": sizing.queues,
+        "core_bps": sizing.core_bps.round(),
     });
     created.keep();
-    let monitor = LinkMonitor::open()?;
-    let control = Control::listen(&dir.socket())?;
+    let (desk, controls) = Desk::open(&dir.socket(), taps.len())?;
     interface::log(&config.name, "up");
-    let mut device = Device {
-        core,
-        tap,
-        ports,
-        monitor,
-        control,
-        shaper,
-        inlet: Default::default(),
-        tempo: Tempo::new(config.uses(Offload::Realtime)),
-        listeners: Vec::new(),
-        started: Instant::now(),
-        receive_buffer: Device::receive_buffer(),
-        facts,
-        tap_write_errors: 0,
-        logged: (Instant::now(), Default::default()),
-        routes_at_ns: 0,
-        ends: false,
-        config,
-    };
-    device.serve()?;
+    if let Some(note) = &sizing.note {
+        interface::log(&config.name, note);
+    }
+    let started = Instant::now();
+    let parts = sides.into_iter().zip(taps).zip(shapers).zip(controls);
+    let mut devices = Vec::new();
+    for ((((lane, core, ports), tap), shaper), control) in parts {
+        devices.push(Device {
+            lane,
+            core,
+            tap,
+            ports,
+            monitor: LinkMonitor::open()?,
+            control,
+            shaper,
+            inlet: Default::default(),
+            tempo: Tempo::new(config.uses(Offload::Realtime)),
+            listeners: Vec::new(),
+            started,
+            receive_buffer: Device::receive_buffer(),
+            facts: facts.clone(),
+            tap_write_errors: 0,
+            logged: (Instant::now(), Default::default()),
+            routes_at_ns: 0,
+            ends: false,
+            config: config.clone(),
+        });
+    }
+    let device = queues::serve(devices, &desk)?;
     device.tap.set_persistent(false)?;
     dir.clear();
     interface::log(&device.config.name, "down");
@@ -145,8 +164,8 @@ impl Drop for Created {
 }
 
 /// Opens the TAP; the error says what mends it.
-pub(crate) fn open_tap(name: &str) -> anyhow::Result<Tap> {
-    Tap::open(name, false).map_err(|error| match error.kind() {
+pub(crate) fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
+    Tap::open(name, multi_queue).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; `modprobe tun`"),
         ErrorKind::PermissionDenied => {
             anyhow::anyhow!("making {name} needs CAP_NET_ADMIN; run as root")
@@ -166,11 +185,13 @@ fn open_port(
     name: &str,
     config: &DeviceConfig,
     core: &mut Endpoint,
+    lane: Lane,
     now_ns: u64,
 ) -> anyhow::Result<Port> {
     let all = interfaces()?;
     let interface = check_interface(name, &all)?;
-    let port = Port::open(number, interface, config.port, config.uses(Offload::UdpGro))?;
+    let udp_port = config.port + u16::from(lane.number);
+    let port = Port::open(number, interface, udp_port, config.uses(Offload::UdpGro))?;
     let link = Port::link_config(interface, config.port, config.peer.is_empty());
     core.add_link(number, link, now_ns);
     if let Some(link) = core.link_mut(number) {
@@ -189,7 +210,14 @@ impl Device {
         let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
             .find(|number| !taken(number))
             .context("the device has as many links as it can have")?;
-        let port = open_port(number, name, &self.config, &mut self.core, now_ns)?;
+        let port = open_port(
+            number,
+            name,
+            &self.config,
+            &mut self.core,
+            self.lane,
+            now_ns,
+        )?;
         self.ports.push(port);
         Ok(())
     }

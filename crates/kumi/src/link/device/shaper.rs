@@ -7,56 +7,86 @@
 //! refill it.
 
 use super::interface;
+use super::load::Load;
 use kumi_multilink::endpoint::Endpoint;
-use kumi_multilink::pressure::{Intake, Pressure};
+use kumi_multilink::pressure::{Intake, PERIOD_NS, Pressure};
 use kumi_sys::qdisc::HtbClass;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Thread;
 
 /// A change smaller than this is not worth a system call.
 const DEADBAND: f64 = 0.01;
 /// What the class may send at once after a rest, in time at its rate.
 const BURST_NS: u64 = 500_000;
-
+/// A queue that kept the links busy within this time measures a share of them, not all.
+const LATELY_NS: u64 = 100_000_000;
 /// A rate no link has: the class lets everything through.
 const OPEN_BPS: f64 = 200e9;
 
-/// Keeps the device's queue at the rate the links really have.
+/// Keeps the device's queue at the rate the links really have. Each of the device's queues has one;
+/// they share the class.
 #[derive(Debug)]
 pub struct Shaper {
+    queue: usize,
+    reported_at_ns: u64,
+    class: Arc<Mutex<Class>>,
+}
+
+/// The class, and what it follows.
+#[derive(Debug)]
+struct Class {
     device: String,
     pressure: Pressure,
+    load: Load,
     wanted_bps: f64,
     worker: Option<(Arc<AtomicU64>, Thread)>,
 }
 
 impl Shaper {
-    /// A shaper for `device`, open until the links have been measured; without `enabled` it does
-    /// nothing. The class is there from the start: putting it in place later would throw away what
-    /// is queued.
-    pub fn new(device: &str, enabled: bool) -> Self {
-        let mut shaper = Self {
+    /// Shapers for the `queues` of `device`, open until the links have been measured; without
+    /// `enabled` they do nothing. The class is there from the start: putting it in place later would
+    /// throw away what is queued.
+    pub fn new(device: &str, enabled: bool, queues: usize) -> Vec<Self> {
+        let mut class = Class {
             device: device.to_owned(),
             pressure: Pressure::default(),
+            load: Load::new(queues),
             wanted_bps: OPEN_BPS,
             worker: None,
         };
         if enabled {
-            match shaper.start() {
-                Ok(worker) => shaper.worker = Some(worker),
+            match class.start() {
+                Ok(worker) => class.worker = Some(worker),
                 Err(error) => {
                     interface::log(device, &format!("no backpressure for TCP: {error:#}"));
                 }
             }
         }
-        shaper
+        let class = Arc::new(Mutex::new(class));
+        let shaper = |queue| Self {
+            queue,
+            reported_at_ns: 0,
+            class: Arc::clone(&class),
+        };
+        (0..queues).map(shaper).collect()
+    }
+
+    fn class(&self) -> MutexGuard<'_, Class> {
+        let class = self.class.lock();
+        class.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The rate in force, if the device is shaped.
     pub fn rate_bps(&self) -> Option<u64> {
-        let is_closed = self.worker.is_some() && self.wanted_bps < OPEN_BPS;
-        is_closed.then_some(self.wanted_bps as u64)
+        let class = self.class();
+        let is_closed = class.worker.is_some() && class.wanted_bps < OPEN_BPS;
+        is_closed.then_some(class.wanted_bps as u64)
+    }
+
+    /// Whether this queue has kept the links busy lately.
+    pub fn is_busy(&self, now_ns: u64) -> bool {
+        self.class().load.was_busy(self.queue, now_ns, LATELY_NS)
     }
 
     /// Follows the links, and the `waiting_bytes` taken from the host that wait for them. `intake`
@@ -68,11 +98,26 @@ impl Shaper {
         waiting_bytes: usize,
         intake: &mut Intake,
     ) {
+        if now_ns < self.reported_at_ns + PERIOD_NS {
+            return;
+        }
+        self.reported_at_ns = now_ns;
+        let load = core.load(now_ns, waiting_bytes);
+        let mut class = self.class();
+        class
+            .load
+            .report(self.queue, now_ns, load, std::mem::take(intake));
+        class.adjust(now_ns);
+    }
+}
+
+impl Class {
+    fn adjust(&mut self, now_ns: u64) {
         if self.worker.is_none() || !self.pressure.is_due(now_ns) {
             return;
         }
-        let (capacity_bps, backlog_ns) = core.load(now_ns, waiting_bytes);
-        let intake = std::mem::take(intake);
+        let (capacity_bps, backlog_ns) = self.load.sum(now_ns);
+        let intake = self.load.take_intake();
         let rate_bps = self
             .pressure
             .adjust(now_ns, capacity_bps, backlog_ns, intake)

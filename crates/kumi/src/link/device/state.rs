@@ -75,6 +75,7 @@ fn peer_state(peer: &PeerView<'_>, ports: &[Port]) -> Value {
         "node": format!("{:016x}", peer.node()),
         "name": peer.name(),
         "mac": mac,
+        "lane": {"number": peer.lane().number, "count": peer.lane().count},
         "up": peer.is_up(),
         "session": peer.has_session(),
         "paths": paths,

@@ -33,7 +33,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let dir = RunDir::of(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
     let existed = all.iter().any(|interface| interface.name == config.name);
-    let tap = open_tap(&config.name)?;
+    let tap = open_tap(&config.name, false)?;
     tap.set_offloads(TapOffloads {
         checksum: false,
         tcp_segmentation: false,

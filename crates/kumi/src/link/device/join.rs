@@ -1,0 +1,237 @@
+//! One state of a device from those of its queues.
+
+use serde_json::{Value, json};
+
+/// States of a path, best first: a path is as good as its worst queue.
+const STATES: [&str; 5] = ["up", "suspect", "new", "quarantined", "down"];
+
+/// Joins the states of all queues, the first queue's first. A device of one queue keeps its own.
+pub fn states(states: &[Value]) -> Value {
+    let Some((first, others)) = states.split_first() else {
+        return Value::Null;
+    };
+    let mut whole = first.clone();
+    if first["queue"].is_null() {
+        return whole; // the paper's protocol has no queues
+    }
+    whole["queues"] = states.iter().map(queue).collect();
+    if let Some(whole) = whole.as_object_mut() {
+        whole.remove("queue");
+    }
+    for other in others {
+        add(&mut whole["counters"], &other["counters"]);
+        for key in ["waiting_bytes", "tap_write_errors"] {
+            add(&mut whole["facts"][key], &other["facts"][key]);
+        }
+    }
+    let links = named(states, "links", "name");
+    whole["links"] = links.iter().map(|links| link(links)).collect();
+    let peers = named(states, "peers", "node");
+    whole["peers"] = peers
+        .iter()
+        .map(|lanes| peer(lanes, states.len()))
+        .collect();
+    whole
+}
+
+/// What a queue did: bytes of all its paths.
+fn queue(state: &Value) -> Value {
+    let mut sums = json!({"tx_bytes": 0, "rx_bytes": 0, "tx_packets": 0, "rx_packets": 0});
+    for path in items(state, "peers").flat_map(|peer| items(peer, "paths")) {
+        for key in ["tx_bytes", "rx_bytes", "tx_packets", "rx_packets"] {
+            add(&mut sums[key], &path[key]);
+        }
+    }
+    sums["number"] = state["queue"]["number"].clone();
+    sums["busy"] = state["queue"]["busy"].clone();
+    sums
+}
+
+/// A link's rate is the sum of what the queues that keep it busy believe, each of its share, and no
+/// less than the largest belief.
+fn link(links: &[&Value]) -> Value {
+    let mut whole = links[0].clone();
+    for other in &links[1..] {
+        add(&mut whole["send_errors"], &other["send_errors"]);
+        for key in ["carrier", "gso", "gro"] {
+            whole[key] = (whole[key] == true && other[key] == true).into();
+        }
+    }
+    let measured: Vec<_> = links
+        .iter()
+        .filter(|link| link["rate_measured"] == true)
+        .collect();
+    if links.len() > 1 && !measured.is_empty() {
+        let rate = |link: &Value| link["rate_bps"].as_f64().unwrap_or(0.0);
+        let largest = measured.iter().map(|link| rate(link)).fold(0.0, f64::max);
+        let busy = measured.iter().filter(|link| link["busy"] == true);
+        let sum: f64 = busy.map(|link| rate(link)).sum();
+        whole["rate_bps"] = largest.max(sum).into();
+        whole["rate_measured"] = true.into();
+    }
+    if let Some(whole) = whole.as_object_mut() {
+        whole.remove("busy");
+    }
+    whole
+}
+
+/// A peer is up when every queue of either side has its counterpart.
+fn peer(lanes: &[&Value], queues: usize) -> Value {
+    let lane = |peer: &Value, key: &str| peer["lane"][key].as_u64().unwrap_or(0);
+    let count = lane(lanes[0], "count").max(1);
+    let present: Vec<&&Value> = lanes
+        .iter()
+        .filter(|peer| lane(peer, "number") < lane(peer, "count"))
+        .collect();
+    let Some((first, others)) = present.split_first() else {
+        return lanes[0].clone();
+    };
+    let mut whole = (**first).clone();
+    for other in others {
+        for key in ["up", "session"] {
+            whole[key] = (whole[key] == true && other[key] == true).into();
+        }
+        for key in ["held", "given_up", "overruns"] {
+            add(&mut whole["reorder"][key], &other["reorder"][key]);
+        }
+        raise(
+            &mut whole["reorder"]["skew_us"],
+            &other["reorder"]["skew_us"],
+        );
+        let buckets = &other["reorder"][HISTOGRAM];
+        if let Some(sums) = whole["reorder"][HISTOGRAM].as_array_mut() {
+            for (at, sum) in sums.iter_mut().enumerate() {
+                add(sum, &buckets[at]);
+            }
+        }
+    }
+    let pairs = (queues as u64).max(count);
+    whole["up"] = (whole["up"] == true && present.len() as u64 == pairs).into();
+    let lanes: Vec<Value> = present.iter().map(|peer| (**peer).clone()).collect();
+    let paths = named(&lanes, "paths", "link");
+    whole["paths"] = paths.iter().map(|paths| path(paths)).collect();
+    if let Some(whole) = whole.as_object_mut() {
+        whole.remove("lane");
+        whole.insert("queues".into(), count.into());
+    }
+    whole
+}
+
+const HISTOGRAM: &str = "hold_histogram_64us_log2";
+
+fn path(lanes: &[&Value]) -> Value {
+    let mut whole = lanes[0].clone();
+    for other in &lanes[1..] {
+        for key in [
+            "tx_packets",
+            "tx_bytes",
+            "rx_packets",
+            "rx_bytes",
+            "lost",
+            "repaired",
+            "duplicate",
+            "late",
+            "state_changes",
+        ] {
+            add(&mut whole[key], &other[key]);
+        }
+        for key in ["rtt_us", "loss", "failures"] {
+            raise(&mut whole[key], &other[key]);
+        }
+        if number(&other["rtt_min_us"]) < number(&whole["rtt_min_us"]) {
+            whole["rtt_min_us"] = other["rtt_min_us"].clone();
+        }
+        let rank = |path: &Value| STATES.iter().position(|state| path["state"] == *state);
+        if rank(other) > rank(&whole) {
+            whole["state"] = other["state"].clone();
+        }
+    }
+    whole
+}
+
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+/// The items under `list` of all states, those of one `name` together, in the order they first come.
+fn named<'a>(states: &'a [Value], list: &str, name: &str) -> Vec<Vec<&'a Value>> {
+    let mut groups: Vec<Vec<&Value>> = Vec::new();
+    for item in states.iter().flat_map(|state| items(state, list)) {
+        match groups.iter_mut().find(|group| group[0][name] == item[name]) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
+        }
+    }
+    groups
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or(0.0)
+}
+
+/// Adds counters, one by one where there are several under names.
+fn add(sum: &mut Value, other: &Value) {
+    if let Some(sums) = sum.as_object_mut() {
+        sums.iter_mut().for_each(|(key, sum)| add(sum, &other[key]));
+    } else if let Some(one) = other.as_u64() {
+        *sum = (sum.as_u64().unwrap_or(0) + one).into();
+    }
+}
+
+fn raise(most: &mut Value, other: &Value) {
+    if number(other) > number(most) {
+        *most = other.clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(number: u64, state: &str, tx_bytes: u64, busy: bool) -> Value {
+        json!({
+            "queue": {"number": number, "busy": busy},
+            "facts": {"waiting_bytes": 5, "mtu": 1400},
+            "counters": {"forged": 1},
+            "links": [{"name": "eth1", "rate_bps": 5e8, "rate_measured": true, "busy": busy,
+                       "carrier": true, "gso": true, "gro": true, "send_errors": 1}],
+            "peers": [{"node": "b", "up": true, "session": true,
+                       "lane": {"number": number, "count": 2},
+                       "reorder": {"held": 2, "given_up": 0, "overruns": 0, "skew_us": number,
+                                   HISTOGRAM: [1, 0]},
+                       "paths": [{"link": "eth1", "state": state, "tx_bytes": tx_bytes,
+                                  "rtt_us": 100, "rtt_min_us": 90 - number}]}],
+        })
+    }
+
+    #[test]
+    fn join__two_queues__add_up_and_the_worst_path_counts() {
+        let whole = states(&[lane(0, "up", 10, true), lane(1, "down", 20, true)]);
+        assert_eq!(whole["counters"]["forged"], 2);
+        assert_eq!(whole["facts"]["waiting_bytes"], 10);
+        assert_eq!(whole["facts"]["mtu"], 1400);
+        assert_eq!(whole["links"][0]["rate_bps"], 1e9);
+        let peer = &whole["peers"][0];
+        assert_eq!((&peer["up"], &peer["queues"]), (&json!(true), &json!(2)));
+        assert_eq!(peer["reorder"]["held"], 4);
+        assert_eq!(peer["reorder"][HISTOGRAM], json!([2, 0]));
+        let path = &peer["paths"][0];
+        assert_eq!(
+            (&path["state"], &path["tx_bytes"]),
+            (&json!("down"), &json!(30))
+        );
+        assert_eq!(path["rtt_min_us"], 89);
+        assert_eq!(whole["queues"][1]["tx_bytes"], 20);
+    }
+
+    #[test]
+    fn join__queue_without_its_counterpart__is_not_up() {
+        let whole = states(&[lane(0, "up", 1, true)]);
+        assert_eq!(whole["peers"][0]["up"], false, "the peer has two queues");
+        let mut early = lane(1, "up", 1, false);
+        early["peers"] = json!([]);
+        let whole = states(&[lane(0, "up", 1, true), early]);
+        assert_eq!(whole["peers"][0]["up"], false);
+        assert_eq!(whole["links"][0]["rate_bps"], 5e8, "an idle queue's is old");
+    }
+}

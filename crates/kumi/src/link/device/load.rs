@@ -1,0 +1,180 @@
+//! What the device's queues report to each other, so that one class holds the host back for all.
+//!
+//! Each queue has a socket of its own on every link and sees only the bytes *it* has unsent. While
+//! several queues keep a link busy, each measures the share that it gets, and the shares add up to the
+//! link. A queue that does not keep the links busy does not measure: its estimate is an old one or the
+//! NIC's claim, and counted with the others it would count the link twice. So it stands for what it
+//! sends. The sum is no less than the largest estimate, which is the links' when one queue has them.
+
+use kumi_multilink::pressure::Intake;
+
+/// A queue whose bytes wait for longer than this keeps the links busy.
+const BUSY_NS: f64 = 250_000.0;
+/// What a queue said is forgotten after this: it sleeps, and nothing of it waits.
+const STALE_NS: u64 = 20_000_000;
+/// The weight of a new reading of what a queue sends.
+const WEIGHT: f64 = 1.0 / 8.0;
+
+/// What one queue said last.
+#[derive(Debug, Clone, Copy)]
+struct Report {
+    at_ns: u64,
+    /// What the queue believes it can send; infinite if it has never kept a link busy.
+    capacity_bps: f64,
+    waiting_ns: f64,
+    sends_bps: f64,
+    /// Since the class was last adjusted.
+    intake: Intake,
+    busy_at_ns: Option<u64>,
+}
+
+/// What all queues said last.
+#[derive(Debug)]
+pub struct Load {
+    queues: Vec<Report>,
+}
+
+impl Load {
+    /// Of `queues` queues that have said nothing.
+    pub fn new(queues: usize) -> Self {
+        let silent = Report {
+            at_ns: 0,
+            capacity_bps: f64::INFINITY,
+            waiting_ns: 0.0,
+            sends_bps: 0.0,
+            intake: Intake::default(),
+            busy_at_ns: None,
+        };
+        Self {
+            queues: vec![silent; queues],
+        }
+    }
+
+    /// A queue's report: what its endpoint's `load` gives, and its intake since its last report.
+    pub fn report(
+        &mut self,
+        queue: usize,
+        now_ns: u64,
+        (capacity_bps, waiting_ns): (f64, f64),
+        intake: Intake,
+    ) {
+        let report = &mut self.queues[queue];
+        let elapsed_ns = now_ns.saturating_sub(report.at_ns).max(1) as f64;
+        let sends_bps = intake.bytes as f64 * 8e9 / elapsed_ns;
+        report.sends_bps += (sends_bps - report.sends_bps) * WEIGHT;
+        (report.at_ns, report.capacity_bps) = (now_ns, capacity_bps);
+        report.waiting_ns = waiting_ns;
+        report.intake.bytes += intake.bytes;
+        report.intake.frames += intake.frames;
+        report.intake.was_empty |= intake.was_empty;
+        if waiting_ns > BUSY_NS {
+            report.busy_at_ns = Some(now_ns);
+        }
+    }
+
+    /// What the links carry for all queues together, and how long what waits takes at that rate.
+    pub fn sum(&self, now_ns: u64) -> (f64, f64) {
+        let (mut total_bps, mut largest_bps, mut waiting_bits) = (0.0, 0f64, 0.0);
+        for report in &self.queues {
+            let is_fresh = now_ns.saturating_sub(report.at_ns) < STALE_NS;
+            let is_measured = report.capacity_bps.is_finite();
+            if is_measured {
+                largest_bps = largest_bps.max(report.capacity_bps);
+            }
+            if !is_fresh {
+                continue;
+            }
+            if is_measured && report.waiting_ns > BUSY_NS {
+                total_bps += report.capacity_bps;
+            } else {
+                total_bps += report.sends_bps.min(report.capacity_bps);
+            }
+            if is_measured {
+                waiting_bits += report.waiting_ns * report.capacity_bps / 1e9;
+            }
+        }
+        if largest_bps == 0.0 {
+            return (f64::INFINITY, 0.0);
+        }
+        // One queue is its own sum, exactly.
+        let capacity_bps = if self.queues.len() == 1 {
+            largest_bps
+        } else {
+            total_bps.max(largest_bps)
+        };
+        (capacity_bps, waiting_bits * 1e9 / capacity_bps)
+    }
+
+    /// What all queues took from the host since this was last asked. The device was empty if every
+    /// queue that took anything was: one that cannot follow holds the host back for all, as one
+    /// class must.
+    pub fn take_intake(&mut self) -> Intake {
+        let mut sum = Intake {
+            was_empty: true,
+            ..Intake::default()
+        };
+        for report in &mut self.queues {
+            let intake = std::mem::take(&mut report.intake);
+            sum.bytes += intake.bytes;
+            sum.frames += intake.frames;
+            sum.was_empty &= intake.was_empty || intake.bytes == 0;
+        }
+        sum
+    }
+
+    /// Whether a queue has kept the links busy within `within_ns`.
+    pub fn was_busy(&self, queue: usize, now_ns: u64, within_ns: u64) -> bool {
+        let busy_at_ns = self.queues[queue].busy_at_ns;
+        busy_at_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < within_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn taken(bytes: u64, was_empty: bool) -> Intake {
+        Intake {
+            bytes,
+            frames: 1,
+            was_empty,
+        }
+    }
+
+    #[test]
+    fn load__queues_that_share_busy_links__add_up_to_the_links() {
+        let mut load = Load::new(2);
+        assert_eq!(load.sum(0), (f64::INFINITY, 0.0));
+        load.report(0, MS, (0.6e9, 1e6), taken(1, true));
+        load.report(1, MS, (0.4e9, 1e6), taken(1, true));
+        let (capacity_bps, waiting_ns) = load.sum(MS);
+        assert!((capacity_bps - 1e9).abs() < 1.0, "{capacity_bps}");
+        assert!((waiting_ns - 1e6).abs() < 1.0, "{waiting_ns}");
+    }
+
+    #[test]
+    fn load__queue_that_sends_little__does_not_count_the_links_again() {
+        let mut load = Load::new(2);
+        for step in 1..200 {
+            load.report(0, step * MS, (1e9, 1e6), taken(125_000, true));
+            load.report(1, step * MS, (1e9, 0.0), taken(1_250, true));
+        }
+        let (capacity_bps, _) = load.sum(199 * MS);
+        assert!((1.0e9..1.02e9).contains(&capacity_bps), "{capacity_bps}");
+        assert!(load.was_busy(0, 199 * MS, MS) && !load.was_busy(1, 199 * MS, MS));
+        let (alone_bps, waiting_ns) = load.sum(400 * MS);
+        assert_eq!((alone_bps, waiting_ns), (1e9, 0.0), "both sleep");
+    }
+
+    #[test]
+    fn load__one_queue_that_cannot_follow__is_not_hidden_by_an_idle_one() {
+        let mut load = Load::new(2);
+        load.report(0, MS, (1e9, 0.0), taken(1, false));
+        load.report(1, MS, (1e9, 0.0), taken(0, true));
+        assert!(!load.take_intake().was_empty);
+        load.report(0, 2 * MS, (1e9, 0.0), taken(1, true));
+        assert!(load.take_intake().was_empty);
+    }
+}

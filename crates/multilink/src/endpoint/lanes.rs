@@ -1,0 +1,268 @@
+//! Which lanes of other devices this endpoint talks to, and where frames for their hosts go.
+
+use core::net::SocketAddr;
+
+use super::Endpoint;
+use crate::peer::Peer;
+use crate::wire::Params;
+
+/// The address of a device's lane: its device's own, and as many ports on.
+pub(super) fn of_lane(mut device: SocketAddr, lane: u8) -> SocketAddr {
+    device.set_port(device.port().wrapping_add(u16::from(lane)));
+    device
+}
+
+impl Endpoint {
+    /// Whether who says so, from `from` on `link`, is a counterpart of this lane. On a LAN the port
+    /// tells a lane of this device's peers from another device whose ports are near.
+    pub(super) fn may_talk_to(&self, link: u8, from: SocketAddr, params: &Params) -> bool {
+        let (ours, theirs) = (self.config.lane, params.lane);
+        if params.node == self.config.node || !ours.talks_to(theirs) {
+            return false;
+        }
+        let local = self.links[usize::from(link)].as_ref();
+        let group = local.and_then(|link| link.config.hello_to);
+        let is_at_its_port =
+            group.is_none_or(|group| of_lane(group, theirs.number).port() == from.port());
+        is_at_its_port || ours.count == 1 && theirs.count == 1
+    }
+
+    /// Whether a known peer is the one that says this.
+    pub(super) fn is_of(&self, number: usize, params: &Params) -> bool {
+        let known = &self.peers[number].params;
+        known.node == params.node && known.lane.number == params.lane.number
+    }
+
+    /// Whether it is on us to call: on the side with fewer lanes, because not all of the other's hear
+    /// our hellos; otherwise on the node with the smaller number.
+    pub(super) fn calls(&self, theirs: &Params) -> bool {
+        (self.config.lane.count, self.config.node) < (theirs.lane.count, theirs.node)
+    }
+
+    fn sends_to(&self, peer: &Peer) -> bool {
+        self.config.lane.sends_to(peer.params.lane)
+    }
+
+    /// The peer to which frames go for what was heard of through peer `number`.
+    pub(super) fn home_of(&self, number: usize) -> usize {
+        let (node, theirs) = (
+            self.peers[number].params.node,
+            self.peers[number].params.lane,
+        );
+        if self.config.lane.sends_to(theirs) {
+            return number;
+        }
+        let home = (node, self.config.lane.number % theirs.count);
+        self.by_node.get(&home).copied().unwrap_or(number)
+    }
+
+    /// A peer's own address, unless a hello, which may be an old one, would take it from a peer that
+    /// works.
+    pub(super) fn introduce_station(&mut self, number: usize, now_ns: u64) {
+        let mac = self.peers[number].params.mac;
+        let served = self.stations.find(&mac);
+        if self.sends_to(&self.peers[number]) && served.is_none_or(|peer| !self.peers[peer].is_up) {
+            self.stations.insert(mac, number, now_ns);
+        }
+    }
+
+    /// A session says how many lanes its device has: those it had more of before are gone.
+    pub(super) fn settle_lanes(&mut self, number: usize, now_ns: u64) {
+        let (node, lane, mac) = {
+            let params = &self.peers[number].params;
+            (params.node, params.lane, params.mac)
+        };
+        for peer in self.peers.iter_mut().filter(|p| p.params.node == node) {
+            peer.params.lane.count = lane.count;
+        }
+        if self.config.lane.sends_to(lane) {
+            self.stations.insert(mac, number, now_ns);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::endpoint::{Config, LinkConfig};
+    use crate::frame::Frame;
+    use crate::lane::Lane;
+    use crate::secure::{ClusterKey, Seal};
+
+    const MS: u64 = 1_000_000;
+    const PORT: u16 = 7000;
+
+    /// Hosts on one LAN, each with some lanes; datagrams arrive at once.
+    struct Lan {
+        ends: Vec<(SocketAddr, Endpoint)>,
+        now_ns: u64,
+        /// Number of the end, and the frame it delivered.
+        delivered: Vec<(usize, Vec<u8>)>,
+    }
+
+    fn address(node: u8) -> SocketAddr {
+        ([10, 0, 0, node], PORT).into()
+    }
+
+    /// With `peer`: behind routers, where hellos do not reach that node.
+    fn lane_end(
+        node: u8,
+        lane: Lane,
+        instance: u64,
+        peer: Option<u8>,
+        now_ns: u64,
+    ) -> (SocketAddr, Endpoint) {
+        let config = Config {
+            node: node.into(),
+            instance,
+            name: format!("h{node}"),
+            mac: [2, 0, 0, 0, 0, node],
+            lane,
+            seal: Seal::Encrypt,
+            key: ClusterKey::from_bytes([7; 32]),
+            static_peers: peer
+                .map(|peer| vec![(0, address(peer))])
+                .into_iter()
+                .collect(),
+        };
+        let mut end = Endpoint::new(config, now_ns);
+        let link = LinkConfig {
+            name: "eth0".into(),
+            datagram_bytes_max: 1452,
+            hello_to: peer.is_none().then_some(([224, 0, 0, 1], PORT).into()),
+            rate_bps: 1_000_000_000,
+            is_rate_fixed: false,
+        };
+        end.add_link(0, link, now_ns);
+        (of_lane(address(node), lane.number), end)
+    }
+
+    fn host(node: u8, count: u8, peer: Option<u8>, now_ns: u64) -> Vec<(SocketAddr, Endpoint)> {
+        let lanes = (0..count).map(|number| Lane { number, count });
+        lanes
+            .map(|lane| lane_end(node, lane, now_ns + 1, peer, now_ns))
+            .collect()
+    }
+
+    impl Lan {
+        fn new(ours: Vec<(SocketAddr, Endpoint)>, theirs: Vec<(SocketAddr, Endpoint)>) -> Self {
+            let mut lan = Self {
+                ends: ours.into_iter().chain(theirs).collect(),
+                now_ns: 0,
+                delivered: Vec::new(),
+            };
+            lan.run_for(4000 * MS);
+            lan
+        }
+
+        fn settle(&mut self) {
+            while let Some((from, to, bytes, segment)) =
+                self.ends.iter_mut().find_map(|(from, end)| {
+                    let batch = end.poll_transmit(0)?;
+                    let datagrams = (*from, batch.destination?, batch.bytes.clone());
+                    let segment = batch.segment_bytes;
+                    end.transmitted(0);
+                    Some((datagrams.0, datagrams.1, datagrams.2, segment))
+                })
+            {
+                for (address, end) in &mut self.ends {
+                    let is_group = to.ip().is_multicast() && address.ip() != from.ip();
+                    if *address == to || is_group && address.port() == to.port() {
+                        for datagram in bytes.clone().chunks_mut(segment) {
+                            let _ = end.handle_datagram(0, from, datagram, self.now_ns);
+                        }
+                    }
+                }
+            }
+            for (number, (_, end)) in self.ends.iter_mut().enumerate() {
+                while let Some(frame) = end.poll_frame() {
+                    self.delivered.push((number, frame.ethernet().to_vec()));
+                }
+            }
+        }
+
+        fn run_for(&mut self, ns: u64) {
+            for _ in 0..ns / MS {
+                self.now_ns += MS;
+                for (_, end) in &mut self.ends {
+                    end.handle_timeout(self.now_ns);
+                }
+                self.settle();
+            }
+        }
+
+        /// Sends one frame by end `number`; gives the hosts' ends that delivered it.
+        fn sent(&mut self, number: usize, to: [u8; 6]) -> Vec<usize> {
+            let from = self.ends[number].1.config.node as u8;
+            let frame = [&to[..], &[2, 0, 0, 0, 0, from, 8, 0], &[0; 80]].concat();
+            let now_ns = self.now_ns;
+            self.ends[number]
+                .1
+                .handle_frame(Frame::from_ethernet(&frame), now_ns);
+            self.run_for(30 * MS);
+            let delivered = std::mem::take(&mut self.delivered);
+            delivered.into_iter().map(|(end, _)| end).collect()
+        }
+    }
+
+    const GROUP: [u8; 6] = [0xff; 6];
+
+    fn check(mut lan: Lan, (ours, theirs): (u8, u8)) {
+        let (ours, theirs) = (usize::from(ours), usize::from(theirs));
+        for end in (0..ours + theirs).chain(0..ours + theirs) {
+            let other = if end < ours { 2 } else { 1 };
+            for to in [[2, 0, 0, 0, 0, other], GROUP] {
+                let arrived = lan.sent(end, to);
+                let is_right = |at: &usize| (*at < ours) == (other == 1);
+                assert_eq!(arrived.len(), 1, "{ours}/{theirs}: {end} to {to:?}");
+                assert!(arrived.iter().all(is_right), "{ours}/{theirs}: {end}");
+            }
+        }
+    }
+
+    const COUNTS: [(u8, u8); 7] = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 4), (8, 3)];
+
+    #[test]
+    fn lanes__of_any_two_numbers__every_frame_arrives_once() {
+        for (ours, theirs) in COUNTS {
+            let lan = Lan::new(host(1, ours, None, 0), host(2, theirs, None, 0));
+            check(lan, (ours, theirs));
+        }
+    }
+
+    #[test]
+    fn lanes__behind_routers__find_their_counterparts_too() {
+        for (ours, theirs) in COUNTS {
+            let lan = Lan::new(host(1, ours, Some(2), 0), host(2, theirs, Some(1), 0));
+            check(lan, (ours, theirs));
+        }
+    }
+
+    #[test]
+    fn lanes__host_started_again_with_another_number__is_reached_by_all() {
+        for (before, after) in [(2, 1), (1, 2), (4, 2)] {
+            let mut lan = Lan::new(host(1, 2, None, 0), host(2, before, None, 0));
+            lan.ends.truncate(2);
+            lan.run_for(500 * MS);
+            lan.ends.extend(host(2, after, None, lan.now_ns));
+            lan.run_for(4000 * MS);
+            for end in 0..2 {
+                for to in [[2, 0, 0, 0, 0, 2], GROUP] {
+                    let arrived = lan.sent(end, to);
+                    assert_eq!(arrived.len(), 1, "{before} to {after}: {end} to {to:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn lanes__another_device_a_port_further__stays_another() {
+        let mut lan = Lan::new(host(1, 2, None, 0), host(2, 2, None, 0));
+        let (mut address, stranger) = lane_end(3, Lane::ONLY, 1, None, lan.now_ns);
+        address.set_port(PORT + 1);
+        lan.ends.push((address, stranger));
+        lan.run_for(3000 * MS);
+        let known = lan.ends[1].1.peers().filter(|peer| peer.node() == 3);
+        assert_eq!(known.count(), 0);
+    }
+}

@@ -1,0 +1,105 @@
+//! A device's lanes: each is a queue with an endpoint of its own, and which of them talk.
+//!
+//! Of two devices with *n* and *m* lanes, lanes talk whose numbers are equal modulo the smaller of the
+//! two: every lane has a counterpart, and on the side with more lanes exactly one. On the side with
+//! fewer a lane has several for one node; it sends to the one of its own number only, so that a
+//! flow keeps its order and a broadcast arrives once. With equal numbers lane *k* talks to lane *k*.
+
+/// Lanes the wire can number.
+pub const LANES_MAX: u8 = 16;
+
+/// One lane of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lane {
+    /// Which, from 0.
+    pub number: u8,
+    /// How many the device has, from 1 to [`LANES_MAX`].
+    pub count: u8,
+}
+
+impl Lane {
+    /// The lane of a device that has one.
+    pub const ONLY: Self = Self {
+        number: 0,
+        count: 1,
+    };
+
+    /// As the wire has it: high four bits count − 1, low four the number. A device with one lane says 0.
+    pub fn to_wire(self) -> u8 {
+        (self.count - 1) << 4 | self.number
+    }
+
+    /// Reads the wire's value.
+    pub fn from_wire(value: u8) -> Option<Self> {
+        let lane = Self {
+            number: value & 15,
+            count: (value >> 4) + 1,
+        };
+        (!lane.is_gone()).then_some(lane)
+    }
+
+    /// Whether this lane and one of another device talk.
+    pub fn talks_to(self, theirs: Self) -> bool {
+        let fewer = self.count.min(theirs.count);
+        self.number % fewer == theirs.number % fewer
+    }
+
+    /// Whether this lane sends frames to `theirs`, of those of that device it talks to.
+    pub fn sends_to(self, theirs: Self) -> bool {
+        theirs.number == self.number % theirs.count
+    }
+
+    /// Whether its device has been started again with fewer.
+    pub fn is_gone(self) -> bool {
+        self.number >= self.count
+    }
+
+    /// The numbers of the lanes that may be this one's counterpart at a device of which it is not known
+    /// how many it has: what is said to all of them reaches it. Those that number more call by themselves.
+    pub fn counterparts(self) -> impl Iterator<Item = u8> {
+        (0..=self.number)
+            .rev()
+            .filter(move |theirs| (1..=self.count).any(|count| self.number % count == *theirs))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(count: u8) -> impl Iterator<Item = Lane> {
+        (0..count).map(move |number| Lane { number, count })
+    }
+
+    #[test]
+    fn lane__of_one__is_zero_on_the_wire() {
+        assert_eq!(Lane::ONLY.to_wire(), 0);
+        assert_eq!(Lane::from_wire(0), Some(Lane::ONLY));
+        assert_eq!(Lane::from_wire(0x11), lanes(2).last());
+        assert_eq!(Lane::from_wire(0x12), None, "lane 2 of 2");
+    }
+
+    #[test]
+    fn lane__devices_of_any_two_numbers__every_lane_sends_to_exactly_one_that_listens() {
+        for (mine, theirs) in (1..=LANES_MAX).flat_map(|n| (1..=LANES_MAX).map(move |m| (n, m))) {
+            for lane in lanes(mine) {
+                let sent: Vec<Lane> = lanes(theirs).filter(|to| lane.sends_to(*to)).collect();
+                assert_eq!(sent.len(), 1, "{lane:?} of {theirs}");
+                assert!(lane.talks_to(sent[0]) && sent[0].talks_to(lane));
+                let talks = lanes(theirs).filter(|to| lane.talks_to(*to)).count();
+                assert!(talks == 1 || mine < theirs, "{lane:?} of {theirs}");
+            }
+        }
+    }
+
+    #[test]
+    fn lane__hellos_of_the_side_with_more__reach_the_counterpart() {
+        for (more, fewer) in (1..=LANES_MAX).flat_map(|n| (1..=n).map(move |m| (n, m))) {
+            for lane in lanes(more) {
+                let partner = lanes(fewer).find(|to| lane.talks_to(*to)).unwrap();
+                assert!(lane.counterparts().any(|number| number == partner.number));
+            }
+        }
+        assert_eq!(Lane::ONLY.counterparts().collect::<Vec<_>>(), [0]);
+    }
+}
