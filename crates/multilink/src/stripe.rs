@@ -183,7 +183,9 @@ mod tests {
             let slowest = runs.iter().map(|run| finish(run.link, run.units)).fold(0.0, f64::max);
             let best = (0..links.len()).map(|link| finish(link as u8, units))
                 .fold(f64::INFINITY, f64::min);
-            prop_assert!(slowest <= best * 1.0001 + 1.0, "{slowest} after {best}");
+            // A message may stay where the last one went.
+            let most = best * 1.0001 + LINK_COST_NS + 1.0;
+            prop_assert!(slowest <= most, "{slowest} after {best}");
         }
     }
 }
