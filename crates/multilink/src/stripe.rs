@@ -32,17 +32,24 @@ pub struct Run {
     pub units: usize,
 }
 
-/// Splits `units` of `unit_bytes` each over `vessels` (sorted by this function). The runs come in
+/// Splits `units` of `unit_bytes` each over `vessels` (sorted by this function), at most `links_max`
+/// of them. The runs come in
 /// the order their links are ready, so that units arrive about in order. Nothing if there are no
 /// vessels.
-pub fn split(vessels: &mut [Vessel], units: usize, unit_bytes: usize) -> impl Iterator<Item = Run> {
+pub fn split(
+    vessels: &mut [Vessel],
+    units: usize,
+    unit_bytes: usize,
+    links_max: usize,
+) -> impl Iterator<Item = Run> {
     debug_assert!(vessels.len() <= LINKS_MAX);
     let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
     vessels.sort_unstable_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
-    let used = if units <= 1 || vessels.len() <= 1 {
+    let used = if units <= 1 || vessels.len().min(links_max) <= 1 {
         soonest(vessels, units, unit_bytes, &mut runs)
     } else {
-        fill(vessels, units, unit_bytes, &mut runs)
+        let used = vessels.len().min(links_max);
+        fill(&vessels[..used], units, unit_bytes, &mut runs)
     };
     runs.into_iter().take(used).filter(|run| run.units > 0)
 }
@@ -122,14 +129,22 @@ mod tests {
     #[test]
     fn split__two_equal_idle_links__is_half_and_half() {
         let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT)];
-        let runs: Vec<Run> = split(&mut vessels, 12, 1500).collect();
+        let runs: Vec<Run> = split(&mut vessels, 12, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 6 }, Run { link: 1, units: 6 }]);
+    }
+
+    #[test]
+    fn split__fewer_links_than_there_are__takes_those_that_are_ready_first() {
+        let mut vessels = [0, 1, 2].map(|link| vessel(link, f64::from(2 - link) * 1e5, GIGABIT));
+        let runs: Vec<Run> = split(&mut vessels, 44, 1500, 2).collect();
+        assert_eq!(runs.iter().map(|run| run.units).sum::<usize>(), 44);
+        assert_eq!(runs.iter().map(|run| run.link).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]
     fn split__unequal_links__follow_their_rates() {
         let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT * 0.3)];
-        let runs: Vec<Run> = split(&mut vessels, 130, 1500).collect();
+        let runs: Vec<Run> = split(&mut vessels, 130, 1500, 8).collect();
         assert_eq!(
             runs,
             [
@@ -148,22 +163,22 @@ mod tests {
             vessel(1, 300.0, 10.0 * GIGABIT),
             vessel(0, 900.0, 10.0 * GIGABIT),
         ];
-        let runs: Vec<Run> = split(&mut vessels, 1, 200).collect();
+        let runs: Vec<Run> = split(&mut vessels, 1, 200, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 1 }]);
-        let runs: Vec<Run> = split(&mut vessels, 3, 1400).collect();
+        let runs: Vec<Run> = split(&mut vessels, 3, 1400, 8).collect();
         assert_eq!(runs, [Run { link: 1, units: 3 }]);
     }
 
     #[test]
     fn split__slow_link_that_would_finish_last__is_left_out() {
         let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 20e6, GIGABIT)];
-        let runs: Vec<Run> = split(&mut vessels, 40, 1500).collect();
+        let runs: Vec<Run> = split(&mut vessels, 40, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 40 }]);
     }
 
     #[test]
     fn split__no_links__is_nothing() {
-        assert_eq!(split(&mut [], 5, 1500).count(), 0);
+        assert_eq!(split(&mut [], 5, 1500, 8).count(), 0);
     }
 
     proptest! {
@@ -174,7 +189,7 @@ mod tests {
         ) {
             let mut vessels: Vec<Vessel> = links.iter().enumerate()
                 .map(|(link, (ready, rate))| vessel(link as u8, *ready, *rate)).collect();
-            let runs: Vec<Run> = split(&mut vessels, units, 1420).collect();
+            let runs: Vec<Run> = split(&mut vessels, units, 1420, 8).collect();
             prop_assert_eq!(runs.iter().map(|run| run.units).sum::<usize>(), units);
             let finish = |link: u8, units: usize| {
                 let (ready, rate) = links[usize::from(link)];

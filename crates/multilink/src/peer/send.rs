@@ -1,6 +1,7 @@
 //! Frames out: cut into equal units, split over the paths, kept until reported on.
 
 use super::{Links, Peer, Shared};
+use crate::capacity::Capacity;
 use crate::endpoint::OVERHEAD_BYTES;
 use crate::flow;
 use crate::frame::{Frame, VNET_BYTES};
@@ -26,6 +27,9 @@ const SMALL_UNITS: usize = 2;
 /// So much shorter is the queue kept meanwhile on a link that arrives later: what arrives early is
 /// held, and that has its limit.
 const LEAN_NS: f64 = 1_500_000.0;
+/// While all are full a frame is cut into runs of at least so many bytes: one for each of eight links
+/// would cost eight system calls, and win nothing.
+const RUN_BYTES: usize = 16_000;
 /// Links that carried this share of what they can are saturated.
 const SATURATED_SHARE: f64 = 0.7;
 /// How much a path's share falls with its loss: at 1 % lost by 4 %.
@@ -55,8 +59,10 @@ impl Peer {
         if count == 0 {
             return Err(frame);
         }
-        if units > SMALL_UNITS {
-            self.level_if_saturated(now_ns, shared.links, &mut vessels[..count]);
+        let mut links_max = LINKS_MAX;
+        if units > SMALL_UNITS && self.is_saturated(shared.links, &vessels[..count]) {
+            self.level(now_ns, shared.links, &mut vessels[..count]);
+            links_max = (cut.bytes / RUN_BYTES).max(1);
         }
         let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
         let mut used = 0;
@@ -64,6 +70,7 @@ impl Peer {
             &mut vessels[..count],
             units,
             cut.unit_bytes + OVERHEAD_BYTES,
+            links_max,
         ) {
             runs[used] = run;
             used += 1;
@@ -187,19 +194,24 @@ impl Peer {
         count
     }
 
-    /// While the links have as much to carry as they can, a slower one that rests is lost capacity,
-    /// however late it arrives: what waits decides then, and no longer the delay.
-    fn level_if_saturated(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel]) {
-        let link_of = |vessel: &Vessel| links[usize::from(vessel.link)].as_ref();
-        let known = || vessels.iter().filter_map(link_of);
-        let carried_bps: f64 = known().map(|link| link.capacity.carried_bps()).sum();
-        let rate_bps: f64 = known().map(|link| link.capacity.rate_bps()).sum();
-        if carried_bps < SATURATED_SHARE * rate_bps {
-            return;
-        }
+    /// Whether the links have about as much to carry as they can.
+    fn is_saturated(&self, links: &Links, vessels: &[Vessel]) -> bool {
+        let known = || {
+            let of = |vessel: &Vessel| links[usize::from(vessel.link)].as_ref();
+            vessels.iter().filter_map(of).map(|link| &link.capacity)
+        };
+        let carried_bps: f64 = known().map(Capacity::carried_bps).sum();
+        let rate_bps: f64 = known().map(Capacity::rate_bps).sum();
+        carried_bps >= SATURATED_SHARE * rate_bps
+    }
+
+    /// A slower link that rests while the others queue is lost capacity, however late it arrives: what
+    /// waits decides then, and no longer the delay.
+    fn level(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel]) {
         for vessel in vessels {
-            if self.is_worth_waiting_for(usize::from(vessel.link)) {
-                let backlog_ns = link_of(vessel).map_or(0.0, |link| link.backlog_ns(now_ns));
+            let link = usize::from(vessel.link);
+            if self.is_worth_waiting_for(link) {
+                let backlog_ns = links[link].as_ref().map_or(0.0, |l| l.backlog_ns(now_ns));
                 let later_ns = vessel.ready_ns - backlog_ns;
                 vessel.ready_ns = backlog_ns + later_ns.min(LEAN_NS);
             }
@@ -341,7 +353,7 @@ impl Peer {
             }; LINKS_MAX];
             let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
             let count = self.prefer_sound(&mut vessels[..count]);
-            let run = split(&mut vessels[..count], 1, bytes as usize).next();
+            let run = split(&mut vessels[..count], 1, bytes as usize, 1).next();
             match run.filter(|_| self.repair_budget_bytes >= bytes) {
                 Some(run) => {
                     self.repair_budget_bytes -= bytes;
