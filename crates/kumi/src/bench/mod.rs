@@ -130,13 +130,13 @@ fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
         (measurements, manifest, outcome)
     };
     let object = report::json(plan, &manifest, &outcome, &measurements);
+    if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
+        report::write(&args.folder, plan, &object, &measurements.samples)?;
+    }
     if args.json {
         println!("{object}");
     } else {
         print!("{}", report::table(plan, &outcome, &measurements));
-    }
-    if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
-        report::write(&args.folder, plan, &object, &measurements.samples)?;
     }
     let ran = outcome.void.is_empty() && measurements.failed.is_empty();
     Ok(ran && outcome.checks.iter().all(|check| check.pass))

@@ -100,8 +100,9 @@ pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
         let _ = writeln!(text, "reproduces: {paper}");
     }
     let mut case = "";
-    for row in &outcome.rows {
-        let of_case = row["case"].as_str().unwrap_or_default();
+    // The lab's own checks have neither cases nor variants, and were printed as they went.
+    for row in outcome.rows.iter().filter(|row| row.contains_key("case")) {
+        let of_case = text_of(row, "case");
         if case != of_case {
             case = of_case;
             let _ = writeln!(text, "\n{case}{}", ceilings_of(row));
@@ -138,13 +139,17 @@ fn ceilings_of(row: &Map<String, Value>) -> String {
     })
 }
 
+fn text_of<'a>(row: &'a Map<String, Value>, key: &str) -> &'a str {
+    row.get(key).and_then(Value::as_str).unwrap_or_default()
+}
+
 fn columns<'a>(
     rows: &'a [Map<String, Value>],
     case: &'a str,
 ) -> impl Iterator<Item = &'static (&'static str, &'static str, f64)> + 'a {
     COLUMNS.iter().filter(move |(name, _, _)| {
         rows.iter()
-            .any(|row| row["case"] == case && row.contains_key(*name))
+            .any(|row| text_of(row, "case") == case && row.contains_key(*name))
     })
 }
 
@@ -160,11 +165,8 @@ fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
     let size = row
         .get("size_bytes")
         .map_or(String::new(), Value::to_string);
-    let mut text = format!(
-        "  {:<16}{size:>10}",
-        row["variant"].as_str().unwrap_or_default()
-    );
-    for (name, _, unit) in columns(rows, row["case"].as_str().unwrap_or_default()) {
+    let mut text = format!("  {:<16}{size:>10}", text_of(row, "variant"));
+    for (name, _, unit) in columns(rows, text_of(row, "case")) {
         match row.get(*name).and_then(Value::as_f64) {
             Some(value) => {
                 let _ = write!(text, "{:>13}", shown(value / unit));
@@ -233,6 +235,24 @@ mod tests {
             (&json!("kumi"), &json!(2.0))
         );
         assert_eq!(rows[0]["samples"], json!(2));
+    }
+
+    #[test]
+    fn table__rows_of_the_lab_itself__are_no_cases() {
+        let text = r#"
+            name = "lab"
+            shows = "something"
+            fidelity = true
+        "#;
+        let plan = Plan::parse("lab.toml", text).expect("is sound");
+        let row = json!({"figure": "rate", "error": 0.001});
+        let outcome = Outcome {
+            rows: vec![row.as_object().expect("is one").clone()],
+            checks: vec![Check::new("rate_error", 0.001, Op::AtMost, 0.01)],
+            void: Vec::new(),
+        };
+        let text = table(&plan, &outcome, &Measurements::default());
+        assert!(text.contains("met    rate_error"), "{text}");
     }
 
     #[test]
