@@ -42,7 +42,8 @@ pub struct Tempo {
     is_loaded: bool,
     is_flooded: bool,
     turn_began_ns: u64,
-    /// Longest of the latest pauses between things to do.
+    /// Usual pause between things to do, smoothed: the longest of the latest would count this loop's
+    /// own sleep.
     pause_ns: u64,
     active_at_ns: u64,
     window_began_ns: u64,
@@ -121,10 +122,8 @@ impl Tempo {
             .saturating_sub(self.active_at_ns)
             .min(10 * EXPECTED_NS);
         self.active_at_ns = now_ns;
-        // The longest of the latest: a message comes as several events, close together, and what is
-        // worth waiting for is the next message.
-        let faded_ns = self.pause_ns.min(10 * EXPECTED_NS) / 8 * 7;
-        self.pause_ns = pause_ns.max(faded_ns);
+        self.pause_ns = self.pause_ns.min(10 * EXPECTED_NS);
+        self.pause_ns = self.pause_ns - self.pause_ns / 8 + pause_ns / 8;
     }
 
     /// Takes or gives back priority, as the work of the last window suggests.
