@@ -26,6 +26,7 @@ command:ip                                iproute2        run: devices, namespac
 command:ethtool                           ethtool         run: offloads
 command:sysctl                            procps          run: congestion control per namespace
 command:nsenter                           util-linux      run: entering a host of the lab
+command:ping                              iputils-ping    tests: whether a device is reached
 command:iperf3                            iperf3          bench: the stream everybody knows
 command:mptcpize                          mptcpize        bench: MPTCP as a rival
 command:mpirun                            openmpi-bin     bench: an unmodified MPI program

@@ -4,12 +4,11 @@
 //! costs. The kernel takes a burst of equal datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2) and
 //! takes it apart again in front of the socket, or not at all if the program asked for `UDP_GRO`.
 
-use crate::checksum::{fold, sum16};
 use crate::frame::{FRAME_BYTES_MAX, Frame, FramePool, VNET_BYTES};
+use crate::headers::{Layers, NEEDS_CSUM, be16};
 use std::collections::VecDeque;
 
-/// virtio_net header: the checksum is partial; a burst of UDP datagrams (virtio 1.2, §5.1.6).
-const NEEDS_CSUM: u8 = 1;
+/// virtio_net `gso_type`: a burst of UDP datagrams (virtio 1.2, §5.1.6).
 const GSO_UDP_L4: u8 = 5;
 /// Offset of the checksum in a UDP header.
 const UDP_CHECKSUM: usize = 6;
@@ -20,18 +19,16 @@ const SEGMENTS_MAX: usize = 64;
 /// Bytes of IP, at most.
 const IP_BYTES_MAX: usize = 65_535;
 
-/// Where the headers of a UDP datagram lie, in bytes from the start of the Ethernet frame.
+/// A whole UDP datagram in an Ethernet frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Datagram {
-    l3: usize,
-    l4: usize,
-    v6: bool,
+    layers: Layers,
     payload_bytes: usize,
 }
 
-fn be16(bytes: &[u8], at: usize) -> Option<usize> {
-    let pair = bytes.get(at..at + 2)?;
-    Some(usize::from(u16::from_be_bytes([pair[0], pair[1]])))
+/// A length field.
+fn length(bytes: &[u8], at: usize) -> Option<usize> {
+    be16(bytes, at).map(usize::from)
 }
 
 impl Datagram {
@@ -49,23 +46,21 @@ impl Datagram {
         };
         let (l4, end) = if v6 {
             let is_udp = *ethernet.get(l3 + 6)? == IPPROTO_UDP;
-            let end = l3 + 40 + be16(ethernet, l3 + 4)?;
+            let end = l3 + 40 + length(ethernet, l3 + 4)?;
             (is_udp.then_some(l3 + 40)?, end)
         } else {
             let is_whole = be16(ethernet, l3 + 6)? & 0x3fff == 0;
             let is_plain = *ethernet.get(l3)? == 0x45 && *ethernet.get(l3 + 9)? == IPPROTO_UDP;
-            let end = l3 + be16(ethernet, l3 + 2)?;
+            let end = l3 + length(ethernet, l3 + 2)?;
             ((is_whole && is_plain).then_some(l3 + 20)?, end)
         };
         let payload_bytes = end.checked_sub(l4 + UDP_BYTES)?;
         let is_exact =
-            end == ethernet.len() && be16(ethernet, l4 + 4)? == payload_bytes + UDP_BYTES;
+            end == ethernet.len() && length(ethernet, l4 + 4)? == payload_bytes + UDP_BYTES;
         let sums_udp = usize::from(u16::from_le_bytes([vnet[6], vnet[7]])) == l4
             && usize::from(u16::from_le_bytes([vnet[8], vnet[9]])) == UDP_CHECKSUM;
         (is_exact && sums_udp && payload_bytes > 0).then_some(Self {
-            l3,
-            l4,
-            v6,
+            layers: Layers { l3, l4, v6 },
             payload_bytes,
         })
     }
@@ -74,9 +69,9 @@ impl Datagram {
     /// identification and checksums differs.
     fn is_alike(&self, first: &[u8], next: &[u8]) -> bool {
         let (a, b) = (&first[VNET_BYTES..], &next[VNET_BYTES..]);
-        let (l3, l4) = (self.l3, self.l4);
+        let Layers { l3, l4, v6 } = self.layers;
         let same = |range: std::ops::Range<usize>| a[range.clone()] == b[range];
-        let ip = if self.v6 {
+        let ip = if v6 {
             same(l3..l3 + 4) && same(l3 + 6..l4)
         } else {
             same(l3..l3 + 2) && same(l3 + 6..l3 + 10) && same(l3 + 12..l4)
@@ -91,13 +86,14 @@ pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut Frame
     let Some(head) = Datagram::locate(first.as_slice()) else {
         return first;
     };
-    let headers = head.l4 + UDP_BYTES - head.l3;
+    let l4 = head.layers.l4;
+    let headers = l4 + UDP_BYTES - head.layers.l3;
     let (mut count, mut payload_bytes) = (1, head.payload_bytes);
     for next in queue.iter().take(SEGMENTS_MAX - 1) {
         let fits = |datagram: &Datagram| {
             datagram.payload_bytes <= head.payload_bytes
                 && headers + payload_bytes + datagram.payload_bytes <= IP_BYTES_MAX
-                && (datagram.l4, datagram.v6) == (head.l4, head.v6)
+                && datagram.layers == head.layers
                 && head.is_alike(first.as_slice(), next.as_slice())
         };
         let Some(datagram) = Datagram::locate(next.as_slice()).filter(fits) else {
@@ -113,7 +109,7 @@ pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut Frame
         return first;
     }
     let mut burst = pool.take(FRAME_BYTES_MAX);
-    let payload_at = VNET_BYTES + head.l4 + UDP_BYTES;
+    let payload_at = VNET_BYTES + l4 + UDP_BYTES;
     let bytes = burst.buffer();
     bytes[..first.as_slice().len()].copy_from_slice(first.as_slice());
     let mut end = first.as_slice().len();
@@ -125,36 +121,21 @@ pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut Frame
         pool.give(next);
     }
     bytes[1] = GSO_UDP_L4;
-    bytes[2..4].copy_from_slice(&((head.l4 + UDP_BYTES) as u16).to_le_bytes());
+    bytes[2..4].copy_from_slice(&((l4 + UDP_BYTES) as u16).to_le_bytes());
     bytes[4..6].copy_from_slice(&(head.payload_bytes as u16).to_le_bytes());
-    set_lengths(&mut bytes[VNET_BYTES..end], &head, payload_bytes);
+    let ethernet = &mut bytes[VNET_BYTES..end];
+    let udp_bytes = (payload_bytes + UDP_BYTES) as u16;
+    let pseudo = head.layers.set_length(ethernet, IPPROTO_UDP, udp_bytes);
+    ethernet[l4 + 4..l4 + 6].copy_from_slice(&udp_bytes.to_be_bytes());
+    ethernet[l4 + UDP_CHECKSUM..l4 + UDP_BYTES].copy_from_slice(&pseudo.to_be_bytes());
     burst.set_len(end);
     burst
-}
-
-/// Writes the lengths of the whole burst, and the checksums that depend on them.
-fn set_lengths(ethernet: &mut [u8], head: &Datagram, payload_bytes: usize) {
-    let (l3, l4) = (head.l3, head.l4);
-    let udp_bytes = (payload_bytes + UDP_BYTES) as u16;
-    let addresses = if head.v6 {
-        ethernet[l3 + 4..l3 + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-        l3 + 8..l3 + 40
-    } else {
-        let total = (l4 - l3) as u16 + udp_bytes;
-        ethernet[l3 + 2..l3 + 4].copy_from_slice(&total.to_be_bytes());
-        ethernet[l3 + 10..l3 + 12].fill(0);
-        let checksum = !fold(sum16(&ethernet[l3..l4]));
-        ethernet[l3 + 10..l3 + 12].copy_from_slice(&checksum.to_be_bytes());
-        l3 + 12..l3 + 20
-    };
-    let pseudo = sum16(&ethernet[addresses]) + u32::from(IPPROTO_UDP) + u32::from(udp_bytes);
-    ethernet[l4 + 4..l4 + 6].copy_from_slice(&udp_bytes.to_be_bytes());
-    ethernet[l4 + 6..l4 + 8].copy_from_slice(&fold(pseudo).to_be_bytes());
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::{fold, sum16};
 
     /// A UDP/IPv4 datagram from `port` with `payload`, as a kernel hands it over.
     fn datagram(port: u16, payload: &[u8]) -> Frame {

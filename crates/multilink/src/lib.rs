@@ -16,12 +16,12 @@
 mod arrivals;
 mod bottleneck;
 mod capacity;
-mod checksum;
 pub mod endpoint;
 mod flow;
 pub mod frame;
 mod gather;
 pub mod handshake;
+mod headers;
 pub mod lane;
 mod ledger;
 

@@ -4,8 +4,8 @@
 //! The links' backlog is an integrator of (inflow − capacity). A proportional controller holds it
 //! at a target; a slow integral absorbs what the capacity estimate and the host's way of counting
 //! bytes get wrong. Where this host itself is the bottleneck, because frames wait in the device
-//! while the links rest, the rate follows what is really taken. Without a standing backlog the rate rises above capacity, so a device that is
-//! not the bottleneck never is one.
+//! while the links rest, the rate follows what is really taken. Without a standing backlog the rate
+//! rises above capacity, so a device that is not the bottleneck never is one.
 
 /// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon. On slow links,
 /// where a frame takes longer than that, as long as so many frames take.

@@ -5,30 +5,25 @@
 //! that did arrive becomes a shorter burst with its own sequence number, and the receiver's TCP
 //! sees exactly the hole that the loss made. The loss stays visible; it does not grow to 64 KB.
 
-use crate::checksum::{fold, sum16};
 use crate::frame::{Frame, FramePool, VNET_BYTES};
+use crate::headers::{Layers, be16};
 
 /// virtio_net `gso_type` values (virtio 1.2, §5.1.6), without the ECN bit.
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 
+const IPPROTO_TCP: u8 = 6;
 const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
 /// Where the headers of a TCP burst lie, in bytes from the start of the Ethernet frame.
 struct TcpBurst {
-    l3: usize,
-    l4: usize,
+    layers: Layers,
     payload: usize,
     end: usize,
-    v6: bool,
     segment_bytes: usize,
-}
-
-fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
 impl TcpBurst {
@@ -49,13 +44,13 @@ impl TcpBurst {
             l3 += 4;
         }
         let (l4, end) = if v6 {
-            if *ethernet.get(l3 + 6)? != 6 {
+            if *ethernet.get(l3 + 6)? != IPPROTO_TCP {
                 return None; // extension headers: leave it to TCP
             }
             (l3 + 40, l3 + 40 + usize::from(be16(ethernet, l3 + 4)?))
         } else {
             let header = usize::from(ethernet.get(l3)? & 0x0f) * 4;
-            if header < 20 || *ethernet.get(l3 + 9)? != 6 {
+            if header < 20 || *ethernet.get(l3 + 9)? != IPPROTO_TCP {
                 return None;
             }
             (l3 + header, l3 + usize::from(be16(ethernet, l3 + 2)?))
@@ -64,11 +59,9 @@ impl TcpBurst {
         let headers_are_there = payload + VNET_BYTES <= have && payload >= l4 + 20;
         (segment_bytes > 0 && headers_are_there && end <= ethernet.len() && payload < end)
             .then_some(Self {
-                l3,
-                l4,
+                layers: Layers { l3, l4, v6 },
                 payload,
                 end,
-                v6,
                 segment_bytes,
             })
     }
@@ -109,21 +102,11 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
         bytes[4..6].fill(0);
     }
     let ethernet = &mut bytes[VNET_BYTES..];
-    let l4_bytes = burst.payload - burst.l4 + to - from;
-    let addresses = if burst.v6 {
-        ethernet[burst.l3 + 4..burst.l3 + 6].copy_from_slice(&(l4_bytes as u16).to_be_bytes());
-        burst.l3 + 8..burst.l3 + 40
-    } else {
-        let total = (burst.l4 - burst.l3 + l4_bytes) as u16;
-        ethernet[burst.l3 + 2..burst.l3 + 4].copy_from_slice(&total.to_be_bytes());
-        ethernet[burst.l3 + 10..burst.l3 + 12].fill(0);
-        let checksum = !fold(sum16(&ethernet[burst.l3..burst.l4]));
-        ethernet[burst.l3 + 10..burst.l3 + 12].copy_from_slice(&checksum.to_be_bytes());
-        burst.l3 + 12..burst.l3 + 20
-    };
-    // The checksum is partial (the kernel completes it): the field holds the pseudo-header's sum.
-    let pseudo = fold(sum16(&ethernet[addresses]) + 6 + l4_bytes as u32);
-    let tcp = &mut ethernet[burst.l4..];
+    let l4 = burst.layers.l4;
+    let l4_bytes = (burst.payload - l4 + to - from) as u16;
+    // The checksum is partial (the kernel completes it).
+    let pseudo = burst.layers.set_length(ethernet, IPPROTO_TCP, l4_bytes);
+    let tcp = &mut ethernet[l4..];
     let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
     let sequence = sequence.wrapping_add((from - burst.payload) as u32);
     tcp[4..8].copy_from_slice(&sequence.to_be_bytes());
@@ -141,6 +124,7 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
 #[allow(clippy::single_range_in_vec_init)] // one run, or one stretch, is what is meant
 mod tests {
     use super::*;
+    use crate::headers::{fold, sum16};
 
     /// A TCP/IPv4 burst of `payload` bytes, byte i of the stream being i mod 251.
     fn burst(payload: usize, gso: u16) -> Vec<u8> {

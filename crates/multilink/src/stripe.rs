@@ -23,6 +23,15 @@ pub struct Vessel {
     pub rate: f64,
 }
 
+impl Vessel {
+    /// Fills a table of vessels before they are known.
+    pub const NONE: Self = Self {
+        link: 0,
+        ready_ns: 0.0,
+        rate: 0.0,
+    };
+}
+
 /// Consecutive units for one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {

@@ -50,11 +50,7 @@ impl Peer {
         };
         let now_ns = shared.now_ns;
         let units = usize::from(cut.last) + 1;
-        let mut vessels = [Vessel {
-            link: 0,
-            ready_ns: 0.0,
-            rate: 0.0,
-        }; LINKS_MAX];
+        let mut vessels = [Vessel::NONE; LINKS_MAX];
         let count = self.vessels(now_ns, shared.links, &mut vessels);
         if count == 0 {
             return Err(frame);
@@ -346,11 +342,7 @@ impl Peer {
                 continue;
             };
             let bytes = (cut.range(unit.index).len() + DATA_HEADER_BYTES + OVERHEAD_BYTES) as f64;
-            let mut vessels = [Vessel {
-                link: 0,
-                ready_ns: 0.0,
-                rate: 0.0,
-            }; LINKS_MAX];
+            let mut vessels = [Vessel::NONE; LINKS_MAX];
             let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
             let count = self.prefer_sound(&mut vessels[..count]);
             let run = split(&mut vessels[..count], 1, bytes as usize, 1).next();
@@ -367,11 +359,7 @@ impl Peer {
     /// What is open on a path that has failed goes to the others. The death of a link is no
     /// congestion: its open units need no budget, and there are at most as many as are retained.
     pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
-        let mut vessels = [Vessel {
-            link: 0,
-            ready_ns: 0.0,
-            rate: 0.0,
-        }; LINKS_MAX];
+        let mut vessels = [Vessel::NONE; LINKS_MAX];
         let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
         let others = vessels[..count].iter().any(|vessel| vessel.link != link);
         if !others && self.paths[usize::from(link)].liveness.state() == State::Suspect {

@@ -8,7 +8,7 @@ use kumi_multilink::frame::{FRAME_BYTES_MAX, Frame};
 use kumi_multilink::pressure::Intake;
 use kumi_sys::tap::Tap;
 use std::collections::VecDeque;
-use std::io::{self, ErrorKind};
+use std::io;
 
 /// Beyond this frames stay in the TAP: 8 ms at a gigabit, or a thousand small frames.
 const WAITING_BYTES_MAX: usize = 1_000_000;
@@ -59,9 +59,8 @@ impl Inlet {
             Err(error) => {
                 core.give_buffer(frame);
                 self.intake.was_empty = true;
-                match error.kind() {
-                    ErrorKind::WouldBlock => Ok(0),
-                    _ if error.raw_os_error() == Some(nix::libc::EBADFD) => Err(error),
+                match error.raw_os_error() {
+                    Some(nix::libc::EBADFD) => Err(error),
                     _ => Ok(0),
                 }
             }

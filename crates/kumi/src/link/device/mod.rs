@@ -137,6 +137,10 @@ impl Device {
 
     /// Waits until something is there or due: awake for what is expected soon, then asleep.
     fn wait(&mut self) -> anyhow::Result<Ready> {
+        let space_ns = self.tempo.space_ns(self.now_ns());
+        if space_ns > 0 && !self.config.busy_poll {
+            std::thread::sleep(Duration::from_nanos(space_ns));
+        }
         let began_ns = self.now_ns();
         self.tempo.adapt(began_ns, &self.config.name);
         let mut due_ns = self.core.poll_timeout(began_ns);
@@ -151,11 +155,6 @@ impl Device {
         };
         let takes_frames = self.inlet.has_room();
         let mut now_ns = began_ns;
-        let space_ns = self.tempo.space_ns(began_ns);
-        if space_ns > 0 && !self.config.busy_poll {
-            std::thread::sleep(Duration::from_nanos(space_ns));
-            now_ns = self.now_ns();
-        }
         loop {
             let awake = now_ns - began_ns < spin_ns;
             let sleep_ns = if awake {
