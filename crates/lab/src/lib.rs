@@ -22,7 +22,9 @@ pub mod emulator;
 pub mod model;
 pub mod sim;
 pub mod topology;
+pub mod wakeful;
 
 pub use cluster::{Cluster, ClusterError, UpOptions};
 pub use sim::{Node, Sim};
 pub use topology::{Direction, Faults, LinkChange, Topology, TopologyError};
+pub use wakeful::Wakeful;

@@ -62,13 +62,14 @@ impl Counters {
     }
 }
 
-/// user, nice, system, irq, softirq of the `cpu` line: not idle, iowait, nor what others stole.
+/// user, system, irq, softirq of the `cpu` line: not idle, iowait, nor what others stole; nor nice
+/// processes, which are those that keep the processors awake.
 fn busy_ticks(cpu: &str) -> u64 {
     let fields: Vec<u64> = cpu
         .split_whitespace()
         .map(|text| text.parse().unwrap_or(0))
         .collect();
-    [0, 1, 2, 5, 6]
+    [0, 2, 5, 6]
         .iter()
         .filter_map(|index| fields.get(*index))
         .sum()
@@ -86,7 +87,7 @@ mod tests {
         let before = Counters::parse(BEFORE);
         let after = Counters::parse(
             "Tcp: RtoMin InSegs RetransSegs\nTcp: 200 30 4\n\
-             TcpExt: TCPOFOQueue TCPTimeouts\nTcpExt: 5 2\ncpu  150 0 90 900 7 1 12 3 0 0\n",
+             TcpExt: TCPOFOQueue TCPTimeouts\nTcpExt: 5 2\ncpu  150 77 90 900 7 1 12 3 0 0\n",
         );
         assert_eq!(after.grown(&before, "RetransSegs"), 3);
         assert_eq!(after.grown(&before, "TCPTimeouts"), 2);

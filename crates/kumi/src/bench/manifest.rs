@@ -24,6 +24,8 @@ pub struct Manifest {
     pub offloads: Vec<String>,
     /// Versions of the programs that are measured with.
     pub programs: BTreeMap<String, String>,
+    /// Whether the processors of a virtual machine were kept from halting.
+    pub kept_awake: bool,
     /// Whether it was a `--quick` run, whose figures prove nothing.
     pub quick: bool,
     /// When it began, in seconds since 1970.
@@ -67,6 +69,7 @@ impl Manifest {
                     first_line(&ask(&[hosts.kumi(), "--version"])),
                 ),
             ]),
+            kept_awake: false,
             quick,
             begun_unix_s: super::workload::unix_s(),
         })

@@ -26,6 +26,7 @@ use crate::lab::fidelity::Depth;
 use anyhow::Context;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
+use kumi_lab::Wakeful;
 use outcome::Outcome;
 use plan::Plan;
 use std::path::{Path, PathBuf};
@@ -101,9 +102,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let wakeful = args.hosts.is_empty().then(Wakeful::on_virtual_machine);
+    let kept_awake = wakeful.as_ref().is_some_and(Wakeful::is_on);
+    if kept_awake {
+        eprintln!("keeping the processors of this virtual machine awake while it measures");
+    }
     let mut all_met = true;
     for plan in &plans {
-        all_met &= run_plan(&args, plan)?;
+        all_met &= run_plan(&args, plan, kept_awake)?;
     }
     Ok(if all_met {
         ExitCode::SUCCESS
@@ -113,12 +119,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Runs one plan; whether it is valid and met all its targets.
-fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
+fn run_plan(args: &Args, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> {
     let pace = Pace {
         quick: args.quick,
         progress: true,
     };
-    let (measurements, manifest, outcome) = if plan.fidelity {
+    let (measurements, mut manifest, outcome) = if plan.fidelity {
         check_lab(args, plan)?
     } else {
         let (measurements, manifest) = measure(args, plan, pace)?;
@@ -129,6 +135,7 @@ fn run_plan(args: &Args, plan: &Plan) -> anyhow::Result<bool> {
         };
         (measurements, manifest, outcome)
     };
+    manifest.kept_awake = kept_awake;
     let object = report::json(plan, &manifest, &outcome, &measurements);
     if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
         report::write(&args.folder, plan, &object, &measurements.samples)?;
