@@ -6,6 +6,8 @@
 //! below it, so that the queue drains, and is lifted step by step once it has. (BBR's model: Cardwell
 //! et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016.)
 
+use crate::best::Best;
+
 /// Least time over which a standing queue is judged.
 const JUDGE_NS: u64 = 20_000_000;
 /// Delay beyond the least round trip that counts as a queue: what coalescing, scheduling and this
@@ -18,8 +20,6 @@ const DRAIN_SHARE_MIN: f64 = 0.7;
 /// Nor less than this share of the most that arrived lately: delay that is not made by a queue, of a
 /// peer that is slow to answer, must not slow the path further and further.
 const BEST_SHARE: f64 = 0.85;
-/// "Lately": this long, and what began before it.
-const BEST_NS: u64 = 1_000_000_000;
 /// Growth a judgement without one.
 const RELEASE: f64 = 1.06;
 
@@ -32,28 +32,6 @@ pub struct Bottleneck {
     reports: u32,
     least_queue_ns: u64,
     best: Best,
-}
-
-/// The most that arrived in the running and in the last span of [`BEST_NS`].
-#[derive(Debug, Clone, Default)]
-struct Best {
-    began_ns: u64,
-    running_bps: f64,
-    last_bps: f64,
-}
-
-impl Best {
-    fn note(&mut self, now_ns: u64, arrived_bps: f64) -> f64 {
-        if now_ns.saturating_sub(self.began_ns) > BEST_NS {
-            *self = Self {
-                began_ns: now_ns,
-                running_bps: 0.0,
-                last_bps: self.running_bps,
-            };
-        }
-        self.running_bps = self.running_bps.max(arrived_bps);
-        self.running_bps.max(self.last_bps)
-    }
 }
 
 impl Bottleneck {

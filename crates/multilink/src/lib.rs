@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod arrivals;
+mod best;
 mod bottleneck;
 mod capacity;
 pub mod endpoint;

@@ -7,6 +7,8 @@
 //! while the links rest, the rate follows what is really taken. Without a standing backlog the rate
 //! rises above capacity, so a device that is not the bottleneck never is one.
 
+use crate::best::Best;
+
 /// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon. On slow links,
 /// where a frame takes longer than that, as long as so many frames take.
 const TARGET_NS: f64 = 1_000_000.0;
@@ -24,6 +26,9 @@ const FACTOR_RANGE: (f64, f64) = (0.5, 1.3);
 
 /// While frames wait in the device, the rate allowed is this share of the rate they are taken at.
 const DRAIN_SHARE: f64 = 0.95;
+/// But not less than this share of what was taken lately: a machine that stood still for a moment has
+/// not become slow. Taken at its word it crept back to full rate for 0.7 s.
+const BEST_SHARE: f64 = 0.7;
 /// Growth of that limit, a judgement, once nothing waits.
 const RELEASE: f64 = 1.15;
 /// Time over which it is judged whether this host is the bottleneck: much longer than a process
@@ -50,6 +55,7 @@ pub struct Pressure {
     adjusted_at_ns: u64,
     limit_bps: f64,
     judged_at_ns: u64,
+    best: Best,
     intake: Intake,
 }
 
@@ -61,6 +67,7 @@ impl Default for Pressure {
             adjusted_at_ns: 0,
             limit_bps: f64::INFINITY,
             judged_at_ns: 0,
+            best: Best::default(),
             intake: Intake::default(),
         }
     }
@@ -100,10 +107,11 @@ impl Pressure {
         let elapsed_ns = now_ns.saturating_sub(self.judged_at_ns);
         if elapsed_ns >= JUDGE_NS {
             let taken_bps = self.intake.bytes as f64 * 8e9 / elapsed_ns as f64;
+            let best_bps = self.best.note(now_ns, taken_bps);
             self.limit_bps = if self.intake.was_empty {
                 self.limit_bps * RELEASE
             } else {
-                taken_bps * DRAIN_SHARE
+                (taken_bps * DRAIN_SHARE).max(best_bps * BEST_SHARE)
             };
             (self.judged_at_ns, self.intake) = (now_ns, Intake::default());
         }
@@ -153,6 +161,27 @@ mod tests {
             );
         }
     }
+
+    #[test]
+    fn pressure__host_stands_still_for_a_moment__is_at_full_rate_again_at_once() {
+        let mut pressure = Pressure::default();
+        let intake = |bps: f64, was_empty| Intake {
+            bytes: (bps / 8e9 * PERIOD_NS as f64) as u64,
+            frames: 1,
+            was_empty,
+        };
+        for step in 1..200 {
+            pressure.adjust(step * PERIOD_NS, 2e9, 1e6, intake(1.9e9, true));
+        }
+        for step in 200..215 {
+            pressure.adjust(step * PERIOD_NS, 2e9, 1e6, intake(4e7, false));
+        }
+        let rate_bps = (215..265)
+            .map(|step| pressure.adjust(step * PERIOD_NS, 2e9, 1e6, intake(1.9e9, true)))
+            .last();
+        assert!(rate_bps.unwrap() > 1.8e9, "100 ms later: {rate_bps:?}");
+    }
+
     #[test]
     fn pressure__frames_wait_while_links_rest__follows_what_is_taken() {
         let mut pressure = Pressure::default();

@@ -2,6 +2,7 @@
 //! core cannot follow the links, a loop for each of several queues.
 
 pub mod control;
+mod gathering;
 mod inlet;
 mod interface;
 mod join;
@@ -104,7 +105,9 @@ impl Device {
                 port.observe(&mut self.core, now_ns);
             }
             for at in 0..self.ports.len() {
-                if ready.ports & 1 << at != 0 {
+                let is_drained = ready.ports & 1 << at == 0;
+                self.ports[at].adapt_gathering(now_ns, is_drained);
+                if !is_drained {
                     self.receive(at);
                     self.hand_over_frames();
                 }
@@ -221,7 +224,7 @@ impl Device {
         let port = &mut self.ports[at];
         let mut taken = 0;
         while taken < RECEIVE_BYTES_PER_TURN {
-            let received = match port.socket.receive(&mut self.receive_buffer) {
+            let received = match port.receive(&mut self.receive_buffer) {
                 Ok(received) => received,
                 // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
                 Err(_) => return,

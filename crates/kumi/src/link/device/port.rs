@@ -1,9 +1,10 @@
 //! A physical interface under the device: its socket, and what the kernel holds for it.
 
+use super::gathering::Gathering;
 use crate::BadInput;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_sys::netlink::Interface;
-use kumi_sys::udp::LinkSocket;
+use kumi_sys::udp::{LinkSocket, Received};
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -32,8 +33,9 @@ pub struct Port {
     pub socket: LinkSocket,
     /// Whether the socket's buffer was full at the last send.
     pub is_blocked: bool,
-    /// Whether `UDP_GRO` is in use.
+    /// Whether `UDP_GRO` may be used.
     pub gathers: bool,
+    gathering: Gathering,
     /// Sends the kernel refused, by what it said, for the log.
     pub refused: u64,
     /// Kernel buffer bytes per wire byte.
@@ -59,7 +61,7 @@ impl Port {
             };
             anyhow::anyhow!("{name}: {error}; {mend}")
         })?;
-        let gathers = gather && socket.set_gathering(true);
+        let gathers = gather && socket.set_gathering(true) && socket.set_gathering(false);
         Ok(Self {
             number,
             name: name.clone(),
@@ -67,6 +69,7 @@ impl Port {
             socket,
             is_blocked: false,
             gathers,
+            gathering: Gathering::default(),
             refused: 0,
             buffer_ratio: 1.3,
             sends: 0,
@@ -82,6 +85,24 @@ impl Port {
             hello_to: multicast.then_some(SocketAddr::V6(hello)),
             rate_bps: kumi_sys::speed::link_speed_bps(&interface.name).unwrap_or(SPEED_UNKNOWN_BPS),
             is_rate_fixed: false,
+        }
+    }
+
+    /// Reads what has come; errors are the kernel's, `WouldBlock` where there is nothing.
+    pub fn receive(&mut self, buffer: &mut [u8]) -> std::io::Result<Received> {
+        let received = self.socket.receive(buffer)?;
+        self.gathering
+            .note(received.bytes.div_ceil(received.segment_bytes.max(1)));
+        Ok(received)
+    }
+
+    /// Has datagrams gathered while they come in numbers. `is_drained`: nothing is left to read.
+    pub fn adapt_gathering(&mut self, now_ns: u64, is_drained: bool) {
+        if !self.gathers {
+            return;
+        }
+        if let Some(on) = self.gathering.decide(now_ns, is_drained) {
+            self.socket.set_gathering(on);
         }
     }
 
