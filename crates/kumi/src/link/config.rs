@@ -155,8 +155,8 @@ pub enum Offload {
     TapUso,
     /// The queue that gives TCP backpressure.
     Shaper,
-    /// Real-time priority of the daemon.
-    Realtime,
+    /// Priority of the daemon over ordinary programs, under load.
+    Priority,
 }
 
 fn key_file() -> PathBuf {

@@ -218,7 +218,8 @@ impl Device {
         Ok(ready)
     }
 
-    /// Takes what has come on a link.
+    /// Takes what has come on a link, until nothing is left: what the kernel does not gather comes
+    /// singly, and turns may be spaced.
     fn receive(&mut self, at: usize) {
         let started = self.started;
         let port = &mut self.ports[at];
@@ -239,11 +240,6 @@ impl Device {
             }
             taken += received.bytes;
             self.tempo.note_received(received.bytes);
-            // After a lone datagram there is likely nothing: the next poll will say. Under load there
-            // is, and what is left lying makes the round trip longer: acknowledgements come singly.
-            if received.bytes == received.segment_bytes && !self.tempo.is_loaded() {
-                return;
-            }
         }
     }
 

@@ -90,7 +90,7 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
                 scope.spawn(move || {
                     let _ends = EndsAll(desk);
                     // What a thread asks of the scheduler it asks for itself.
-                    device.tempo = Tempo::new(device.config.uses(Offload::Realtime));
+                    device.tempo = Tempo::new(device.config.uses(Offload::Priority));
                     device.serve()
                 })
             })

@@ -108,7 +108,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             control,
             shaper,
             inlet: Default::default(),
-            tempo: Tempo::new(config.uses(Offload::Realtime)),
+            tempo: Tempo::new(config.uses(Offload::Priority)),
             listeners: Vec::new(),
             started,
             receive_buffer: Device::receive_buffer(),

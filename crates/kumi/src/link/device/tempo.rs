@@ -1,7 +1,7 @@
-//! When the loop sleeps, when it spins a little, and when it asks for real-time priority.
+//! When the loop sleeps, when it spins a little, and when it asks for priority.
 //!
-//! Under load the loop stands where a NIC's interrupt would, and a frame that waits for the
-//! scheduler's next turn waits milliseconds: the loop takes real-time priority. With little to do,
+//! The loop stands where a NIC's interrupt would, and a frame that waits for the scheduler's next turn
+//! waits milliseconds: the loop asks for short turns, and under load for more of them. With little to do,
 //! what costs is falling asleep and being woken, twice an end for each message: as long as
 //! datagrams follow each other quickly, the loop looks again instead of sleeping, as an ordinary
 //! process, so that it never stands in the way of the program it works for. Nothing is spun for
@@ -31,8 +31,12 @@ const PATIENCE: u64 = 2;
 const FLOOD: u64 = 600;
 /// The space between the beginnings of two turns.
 const SPACE_NS: u64 = 80_000;
-/// The least real-time priority: above ordinary programs, below everything that asked for more.
-const REALTIME_PRIORITY: i32 = 1;
+/// The loop's turns: the shortest the scheduler has, so that it is woken at once. It works through what
+/// has come in less.
+const SLICE_NS: u64 = 100_000;
+/// The loop's weight under load: 86 times an ordinary program's. Not a real-time priority: that
+/// starves the kernel's own packet threads, and what they hold back for milliseconds arrives too late.
+const LOADED_NICE: i32 = -20;
 
 /// The loop's rhythm.
 #[derive(Debug)]
@@ -63,6 +67,8 @@ impl Tempo {
     /// A loop without priority. `may_take_priority`: whether it may ever have it.
     pub fn new(may_take_priority: bool) -> Self {
         kumi_sys::punctual::forgo_timer_slack();
+        // Short turns need no privilege; a kernel that refuses the call has long ones.
+        let _ = kumi_sys::punctual::become_brisk(0, SLICE_NS);
         Self {
             may_take_priority,
             has_priority: false,
@@ -77,11 +83,6 @@ impl Tempo {
             received: 0,
             received_bytes: 0,
         }
-    }
-
-    /// Whether the loop has much to do.
-    pub fn is_loaded(&self) -> bool {
-        self.is_loaded
     }
 
     /// A turn begins: how long to let things gather first.
@@ -149,16 +150,16 @@ impl Tempo {
             return;
         }
         let outcome = if wants {
-            kumi_sys::punctual::become_realtime(REALTIME_PRIORITY)
+            kumi_sys::punctual::become_brisk(LOADED_NICE, SLICE_NS)
         } else {
-            kumi_sys::punctual::become_ordinary()
+            kumi_sys::punctual::become_brisk(0, SLICE_NS)
         };
         match outcome {
             Ok(()) => self.has_priority = wants,
             Err(error) => {
                 self.may_take_priority = false;
                 let what = "expect longer round trips under load; give CAP_SYS_NICE";
-                interface::log(device, &format!("no real-time priority ({error}): {what}"));
+                interface::log(device, &format!("no priority ({error}): {what}"));
             }
         }
     }
