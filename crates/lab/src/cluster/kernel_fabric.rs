@@ -12,7 +12,7 @@ use super::run_dir::RunDir;
 use super::shaper;
 use super::tools;
 use super::wiring::port_name;
-use crate::topology::{End, Link, Rate, Topology};
+use crate::topology::{End, Link, Topology};
 
 /// Frames to the reserved group addresses that a cable passes on and a switch would not: all but
 /// the three the kernel insists on keeping (spanning tree, pause, link aggregation).
@@ -38,13 +38,7 @@ pub fn ports_of(link: &Link, index: usize) -> Vec<(String, usize)> {
 }
 
 /// The `tc` line for the port `device` of `link`; a cable has none, for its queue is the NIC's.
-fn queue_line(
-    topology: &Topology,
-    link: &Link,
-    device: &str,
-    side: usize,
-    rate: Option<Rate>,
-) -> Option<String> {
+fn queue_line(topology: &Topology, link: &Link, device: &str, side: usize) -> Option<String> {
     // The device at side `side` sends towards that side's end, so the queue belongs to the switch
     // at the other end; between switches each end's device sends for its own switch.
     let owner = match (&link.ends[side], &link.ends[1 - side]) {
@@ -52,7 +46,7 @@ fn queue_line(
         _ => return None,
     };
     let queue_bytes = link.port_queue_bytes(&topology.switches[owner]);
-    shaper::port_line(device, rate, link.mtu, queue_bytes)
+    shaper::port_line(device, link, queue_bytes)
 }
 
 /// Builds the bridges and the ports' queues, and brings the links up.
@@ -90,27 +84,22 @@ pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
                 ip.push(format!("link set {port} type bridge_slave learning off"));
             }
             ip.push(format!("link set {port} up"));
-            tc.extend(queue_line(topology, link, &port, side, link.rate));
+            tc.extend(queue_line(topology, link, &port, side));
         }
     }
     tools::batch(fabric, "ip", &ip)?;
     tools::batch(fabric, "tc", &tc)
 }
 
-/// Gives the ports of link `index` a new rate.
+/// Gives the ports of link `index` the rate that the topology now has.
 ///
 /// # Errors
 /// The kernel refuses.
-pub fn set_rate(
-    topology: &Topology,
-    fabric: &Holder,
-    index: usize,
-    rate: Rate,
-) -> Result<(), ClusterError> {
+pub fn set_rate(topology: &Topology, fabric: &Holder, index: usize) -> Result<(), ClusterError> {
     let link = &topology.links[index];
     let lines: Vec<String> = ports_of(link, index)
         .into_iter()
-        .filter_map(|(port, side)| queue_line(topology, link, &port, side, Some(rate)))
+        .filter_map(|(port, side)| queue_line(topology, link, &port, side))
         .collect();
     tools::batch(fabric, "tc", &lines)
 }

@@ -397,11 +397,11 @@ impl Cluster {
     fn set_rate(&mut self, index: usize, rate: Rate) -> Result<(), ClusterError> {
         self.topology.links[index].rate = Some(rate);
         if let Fabric::Kernel = self.carried_by {
-            kernel_fabric::set_rate(&self.topology, &self.fabric, index, rate)?;
+            kernel_fabric::set_rate(&self.topology, &self.fabric, index)?;
         }
         let link = &self.topology.links[index];
         for nic in link.ends.iter().filter_map(End::nic) {
-            let lines = shaper::nic_lines(&nic.device, Some(rate), link.mtu, nic.queue);
+            let lines = shaper::nic_lines(nic, link);
             tools::batch(&self.hosts[nic.host], "tc", &lines)?;
         }
         Ok(())

@@ -6,12 +6,9 @@
 //! time, with or without segmentation offload. Smaller frames are undercounted by 24 bytes each;
 //! the emulator and the simulation have no such error.
 
-use crate::topology::{ETHERNET_HEADER_BYTES, NicQueue, Rate, WIRE_OVERHEAD_BYTES};
-
-/// The bucket's depth in time: long enough that a timer 200 us late loses no rate (on a busy machine 120 us
-/// lost 1.8 %), short enough
-/// that a burst out of an idle bucket (31 KB at 1 Gb/s) stays a small part of any port's queue.
-const BURST_US: u64 = 250;
+use crate::topology::{
+    Delay, ETHERNET_HEADER_BYTES, Link, Nic, NicQueue, Rate, WIRE_OVERHEAD_BYTES,
+};
 
 /// What TBF counts for a full-size frame.
 fn counted_bytes(mtu: u32) -> u64 {
@@ -25,52 +22,55 @@ pub fn tbf_rate_bps(rate: Rate, mtu: u32) -> u64 {
         as u64
 }
 
-/// The bucket's depth in bytes: [`BURST_US`] of the rate, at least two frames.
-fn burst_bytes(rate: Rate, mtu: u32) -> u64 {
-    let of_time = (u128::from(rate.bps()) * u128::from(BURST_US) / 8_000_000) as u64;
+/// The bucket's depth in bytes: `burst` of the rate, at least two frames.
+fn burst_bytes(rate: Rate, mtu: u32, burst: Delay) -> u64 {
+    let of_time = (u128::from(rate.bps()) * u128::from(burst.ns()) / 8_000_000_000) as u64;
     of_time.max(2 * counted_bytes(mtu))
 }
 
-/// `tbf …` for a queue of `queue_bytes` in front of a wire.
-fn tbf(rate: Rate, mtu: u32, queue_bytes: u64) -> String {
+/// `tbf …` for a queue of `queue_bytes` in front of the wire `link`.
+fn tbf(link: &Link, rate: Rate, queue_bytes: u64) -> String {
+    let mtu = link.mtu;
     format!(
         "tbf rate {}bit burst {}b limit {}b",
         tbf_rate_bps(rate, mtu),
-        burst_bytes(rate, mtu),
+        burst_bytes(rate, mtu, link.burst),
         queue_bytes.max(counted_bytes(mtu))
     )
 }
 
-/// `tc` lines that put a NIC's rate and transmit queue on the host's side of `device`, so that TCP
-/// feels them: small-queue back-pressure and local drops, as on a real NIC.
-pub fn nic_lines(device: &str, rate: Option<Rate>, mtu: u32, queue: NicQueue) -> Vec<String> {
-    let Some(rate) = rate else { return Vec::new() };
-    match queue {
+/// `tc` lines that put the rate and transmit queue of `nic`, an end of `link`, on the host's side, so
+/// that TCP feels them: small-queue back-pressure and local drops, as on a real NIC.
+pub fn nic_lines(nic: &Nic, link: &Link) -> Vec<String> {
+    let Some(rate) = link.rate else {
+        return Vec::new();
+    };
+    let device = &nic.device;
+    match nic.queue {
         NicQueue::Bytes(bytes) => {
             vec![format!(
                 "qdisc replace dev {device} root handle 1: {}",
-                tbf(rate, mtu, bytes)
+                tbf(link, rate, bytes)
             )]
         }
         NicQueue::Packets(packets) => vec![
             format!(
                 "qdisc replace dev {device} root handle 1: {}",
-                tbf(rate, mtu, u64::from(packets) * counted_bytes(mtu))
+                tbf(link, rate, u64::from(packets) * counted_bytes(link.mtu))
             ),
             format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo limit {packets}"),
         ],
     }
 }
 
-/// The `tc` line that makes `device`, on the fabric's side, a switch port with `queue_bytes` of
-/// drop-tail queue.
-pub fn port_line(device: &str, rate: Option<Rate>, mtu: u32, queue_bytes: u64) -> Option<String> {
-    rate.map(|rate| {
-        format!(
-            "qdisc replace dev {device} root handle 1: {}",
-            tbf(rate, mtu, queue_bytes)
-        )
-    })
+/// The `tc` line that makes `device`, on the fabric's side of `link`, a switch port with `queue_bytes`
+/// of drop-tail queue.
+pub fn port_line(device: &str, link: &Link, queue_bytes: u64) -> Option<String> {
+    let rate = link.rate?;
+    Some(format!(
+        "qdisc replace dev {device} root handle 1: {}",
+        tbf(link, rate, queue_bytes)
+    ))
 }
 
 #[cfg(test)]
@@ -86,10 +86,12 @@ mod tests {
 
     #[test]
     fn burst__slow_link__holds_two_frames() {
-        assert_eq!(burst_bytes(Rate::from_bps(10_000_000).unwrap(), 1500), 3028);
-        assert_eq!(
-            burst_bytes(Rate::from_bps(1_000_000_000).unwrap(), 1500),
-            31_250
-        );
+        let bytes = |mbps: u64, us: u64| {
+            let rate = Rate::from_bps(mbps * 1_000_000).unwrap();
+            burst_bytes(rate, 1500, Delay::from_ns(us * 1000))
+        };
+        assert_eq!(bytes(10, 250), 3028);
+        assert_eq!(bytes(1000, 250), 31_250);
+        assert_eq!(bytes(1000, 520), 65_000);
     }
 }

@@ -155,7 +155,7 @@ pub fn wire(
                     "route replace fe80::/64 dev {device} proto kernel metric 256 congctl {cc}"
                 ));
             }
-            tc.extend(shaper::nic_lines(device, link.rate, link.mtu, at.nic.queue));
+            tc.extend(shaper::nic_lines(at.nic, link));
             offloads.extend(nic_settings(&at, finished_checksums));
         }
         tools::script(host, &offloads)?;

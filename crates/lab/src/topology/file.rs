@@ -2,7 +2,7 @@
 
 use super::nearest::nearest;
 use super::{
-    Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
+    BURST_DEFAULT, Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
     PORT_QUEUE_DEFAULT, Probability, RX_COALESCE_FRAMES_DEFAULT, Rate, SEGMENTS_MAX, Switch,
     Topology, address, fault,
 };
@@ -76,6 +76,7 @@ struct LinkEntry {
     #[serde(default)]
     delay: Delay,
     port_queue: Option<Bytes>,
+    burst: Option<Delay>,
     mtu: Option<Spanned<u32>>,
     address: Option<Spanned<String>>,
     addresses: Option<Spanned<Vec<Spanned<String>>>>,
@@ -316,6 +317,7 @@ fn check_link(
         rate: link.rate,
         delay: link.delay,
         port_queue: link.port_queue,
+        burst: link.burst.unwrap_or(BURST_DEFAULT),
         mtu,
         faults: Faults {
             loss: link.loss,
