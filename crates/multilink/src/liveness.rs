@@ -186,7 +186,7 @@ impl Liveness {
         // A path with a long queue acknowledges late but goes on doing so; a dead one stops.
         let silent_ns = silent_ns.min(now_ns.saturating_sub(self.acked_at_ns));
         let suspect_after_ns = SUSPECT_NS.max(2 * rtt_ns + SUSPECT_NS / 2);
-        let down_after_ns = DOWN_NS.max(4 * rtt_ns + SUSPECT_NS);
+        let down_after_ns = DOWN_NS.max(2 * rtt_ns + SUSPECT_NS);
         match self.state {
             State::Up if overtaken && silent_ns > suspect_after_ns => {
                 self.change(State::Suspect, Reason::Silent)
