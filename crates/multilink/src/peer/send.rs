@@ -8,7 +8,7 @@ use crate::frame::{Frame, VNET_BYTES};
 use crate::ledger::Sent;
 use crate::liveness::State;
 use crate::retain::{Cut, UnitRef};
-use crate::stripe::{Run, Vessel, split};
+use crate::stripe::{Run, Vessel, links_worth, split};
 use crate::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, LINKS_MAX,
     UNIT_INDEX_MAX, flag,
@@ -27,9 +27,6 @@ const SMALL_UNITS: usize = 2;
 /// So much shorter is the queue kept meanwhile on a link that arrives later: what arrives early is
 /// held, and that has its limit.
 const LEAN_NS: f64 = 1_500_000.0;
-/// While all are full a frame is cut into runs of at least so many bytes: one for each of eight links
-/// would cost eight system calls, and win nothing.
-const RUN_BYTES: usize = 16_000;
 /// Links that carried this share of what they can are saturated.
 const SATURATED_SHARE: f64 = 0.7;
 /// How much a path's share falls with its loss: at 1 % lost by 4 %.
@@ -55,11 +52,13 @@ impl Peer {
         if count == 0 {
             return Err(frame);
         }
-        let mut links_max = LINKS_MAX;
-        if units > SMALL_UNITS && self.is_saturated(shared.links, &vessels[..count]) {
+        let is_saturated =
+            units > SMALL_UNITS && self.is_saturated(shared.links, &vessels[..count]);
+        if is_saturated {
             self.level(now_ns, shared.links, &mut vessels[..count]);
-            links_max = (cut.bytes / RUN_BYTES).max(1);
         }
+        let pause_ns = now_ns.saturating_sub(self.active_at_ns);
+        let links_max = links_worth(cut.bytes, pause_ns, is_saturated);
         let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
         let mut used = 0;
         for run in split(
