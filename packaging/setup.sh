@@ -20,6 +20,8 @@ file:/usr/include/stdio.h                 libc6-dev       build
 file:/usr/include/linux/bpf.h             linux-libc-dev  build: BPF programs
 command:clang                             clang           build: BPF programs
 file:/usr/include/bpf/bpf_helpers.h       libbpf-dev      build: BPF programs
+file:/usr/include/libelf.h                libelf-dev      build: loading BPF programs
+file:/usr/include/zlib.h                  zlib1g-dev      build: loading BPF programs
 command:pkg-config                        pkg-config      build
 command:git                               git             build: the commit in every result
 command:ip                                iproute2        run: devices, namespaces, queues

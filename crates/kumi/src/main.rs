@@ -7,6 +7,7 @@ mod doctor;
 mod lab;
 mod link;
 mod manual;
+mod tcp;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -25,6 +26,8 @@ enum Command {
     Link(link::Args),
     /// Runs the devices of a configuration file, as a service.
     Up(link::service::Args),
+    /// TCP that knows the program's phases: the congestion control `kumi`.
+    Tcp(tcp::Args),
     /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
@@ -54,6 +57,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Link(args) => link::run(args),
         Command::Up(args) => link::service::run(&args),
+        Command::Tcp(args) => tcp::run(args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

@@ -1,0 +1,36 @@
+//! Compiles `bpf/tcp/kumi.bpf.c`. Without clang or libbpf's headers the object is empty, and the
+//! command says that this build has no congestion control.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+fn main() {
+    let folder = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf/tcp");
+    let object = PathBuf::from(env("OUT_DIR")).join("kumi.bpf.o");
+    println!("cargo:rerun-if-changed={}", folder.display());
+    let arch = env("CARGO_CFG_TARGET_ARCH");
+    let kernel_arch = match arch.as_str() {
+        "x86_64" => "x86",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let status = Command::new("clang")
+        .args(["-g", "-O2", "-Wall", "-target", "bpf", "-mcpu=v3"])
+        .arg(format!("-D__TARGET_ARCH_{kernel_arch}"))
+        .arg(format!("-I/usr/include/{arch}-linux-gnu"))
+        .arg("-c")
+        .arg(folder.join("kumi.bpf.c"))
+        .arg("-o")
+        .arg(&object)
+        .status();
+    if !status.is_ok_and(|status| status.success()) {
+        println!("cargo:warning=no clang, or no libbpf-dev: this build has no congestion control");
+        if let Err(error) = std::fs::write(&object, b"") {
+            panic!("{} cannot be written: {error}", object.display());
+        }
+    }
+}
+
+fn env(name: &str) -> String {
+    std::env::var(name).unwrap_or_default()
+}
