@@ -19,22 +19,10 @@ struct sock {
 	__u32 sk_pacing_status;
 } KERNEL;
 
-struct inet_sock {
-	struct sock sk;
-} KERNEL;
-
-struct inet_connection_sock {
-	struct inet_sock icsk_inet;
-	__u32 icsk_rto;
-} KERNEL;
-
 struct tcp_sock {
-	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
 	__u32 srtt_us; /* << 3 */
 	__u32 snd_cwnd;
-	__u32 snd_ssthresh;
-	__u32 packets_out;
 	__u32 lost_out;
 	__u32 sacked_out;
 	__u32 retrans_out;
@@ -59,7 +47,7 @@ enum tcp_ca_event {
 	CA_EVENT_ECN_IS_CE,
 };
 
-enum { SK_PACING_NONE, SK_PACING_NEEDED, SK_PACING_FQ };
+enum { SK_PACING_NONE, SK_PACING_NEEDED };
 enum { TCP_ECN_OK = 1 };
 
 /* Any program may choose it, whatever tcp_allowed_congestion_control says. */

@@ -75,13 +75,12 @@ static __always_inline __u32 best_pps(const struct kumi_tcp_memory *memory)
 	return memory->best_pps > memory->last_pps ? memory->best_pps : memory->last_pps;
 }
 
-/* The window is about to be cut for silence: what it was is remembered, unless it is too old. */
-static __always_inline void remember(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+/* The window is about to be cut for silence; what is remembered may be too old by now. */
+static __always_inline void note_silence(struct kumi_tcp_memory *memory)
 {
 	__u64 idle_ns = bpf_ktime_get_ns() - memory->acked_at_ns;
 
 	memory->is_idle = memory->acked_at_ns && idle_ns < settings.memory_max_ns;
-	memory->cwnd = tp->snd_cwnd;
 }
 
 /*
@@ -111,12 +110,11 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	if (sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	memory->restarted_at_ns = bpf_ktime_get_ns();
-	memory->paced++;
 	if (sum)
 		sum->paced++;
 }
 
-/* A loss soon after a paced restart: no more than what was delivered is believed (RFC 9959, section 4.4). */
+/* A loss soon after a paced restart: no more than what was delivered is believed (RFC 9959). */
 static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
@@ -138,7 +136,7 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 
 	if (memory && settings.paces_restart) {
 		if (event == CA_EVENT_CWND_RESTART)
-			remember(memory, tcp_sk(sk));
+			note_silence(memory);
 		else if (event == CA_EVENT_TX_START)
 			restart(memory, sk);
 	}
@@ -163,8 +161,6 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
 	if (settings.forgives_stall && is_stall(tp)) {
-		if (memory)
-			memory->stalls++;
 		if (sum)
 			sum->stalls++;
 		/* The kernel sets the window to this when the reduction is complete. */

@@ -2,7 +2,7 @@
 //!
 //! A virtual processor that halts is given back to the hypervisor, and on a busy machine it comes back
 //! late: the more a program sleeps and wakes, the more of its time is stolen. Two hosts of 1 Gb/s read
-//! 260 to 850 Mb/s with a third of the time stolen, and 1500 Mb/s with 1 % once every processor had a
+//! 260 to 850 Mb/s with a third to a half of the time stolen, and 1450 to 1590 Mb/s with 1 to 7 % once every processor had a
 //! thread that runs only when nothing else wants to. Clusters are tuned alike: without deep idle
 //! states (`tuned`'s network-latency). A real machine's idle states are left alone.
 

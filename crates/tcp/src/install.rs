@@ -21,13 +21,6 @@ const BPFFS_MAGIC: FsType = FsType(0xcafe_4a11);
 /// What libbpf said last that was a warning: its errors are numbers, the reason is here.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
-/// The congestion control as it is in place.
-#[derive(Debug)]
-pub struct Installed {
-    /// What it counted since.
-    pub totals: Totals,
-}
-
 fn link_pin() -> PathBuf {
     Path::new(PIN_FOLDER).join("link")
 }
@@ -124,6 +117,8 @@ pub fn install(settings: Settings) -> Result<(), TcpError> {
     }
     let mut object = open.load().map_err(refused)?;
     mount_bpffs()?;
+    // What an install that was killed left behind would be in the way.
+    let _ = std::fs::remove_dir_all(PIN_FOLDER);
     std::fs::create_dir_all(PIN_FOLDER).map_err(pinning(&format!("making {PIN_FOLDER}")))?;
     let undo = |error: TcpError| {
         let _ = std::fs::remove_dir_all(PIN_FOLDER);
@@ -144,11 +139,11 @@ pub fn install(settings: Settings) -> Result<(), TcpError> {
         .map_err(undo)
 }
 
-/// What is in place.
+/// What the congestion control counted since it was installed.
 ///
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
-pub fn installed() -> Result<Installed, TcpError> {
+pub fn totals() -> Result<Totals, TcpError> {
     if !link_pin().exists() {
         return Err(TcpError::Absent);
     }
@@ -162,7 +157,7 @@ pub fn installed() -> Result<Installed, TcpError> {
     {
         totals.add(&processor);
     }
-    Ok(Installed { totals })
+    Ok(totals)
 }
 
 /// Takes the congestion control away. Connections that chose it keep it until they end.

@@ -6,9 +6,9 @@
 //! are a congestion control named `kumi`, which an unmodified kernel loads and any program may choose:
 //!
 //! ```text
-//!  kumi tcp up ─► Installed ─┬─ struct_ops `kumi`: CUBIC, a paced restart, stalls forgiven
-//!                            └─ /sys/fs/bpf/kumi/tcp/: the link and the totals, pinned:
-//!                               nobody has to stay
+//!  kumi tcp up ─► install ─┬─ struct_ops `kumi`: CUBIC, a paced restart, stalls forgiven
+//!                          └─ /sys/fs/bpf/kumi/tcp/: the link and the totals, pinned:
+//!                             nobody has to stay
 //! ```
 //!
 //! A connection keeps the congestion control it chose until it ends, whatever happens to the pins.
@@ -19,5 +19,5 @@ mod install;
 mod layout;
 
 pub use error::TcpError;
-pub use install::{Installed, PIN_FOLDER, install, installed, remove};
+pub use install::{PIN_FOLDER, install, remove, totals};
 pub use layout::{Settings, Totals};

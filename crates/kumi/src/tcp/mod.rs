@@ -79,7 +79,7 @@ fn up(args: &UpArgs) -> anyhow::Result<()> {
 }
 
 fn show(args: &ShowArgs) -> anyhow::Result<()> {
-    let totals = kumi_tcp::installed()?.totals;
+    let totals = kumi_tcp::totals()?;
     if args.json {
         let object = json!({
             "schema": SCHEMA,

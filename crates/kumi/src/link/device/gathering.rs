@@ -1,7 +1,7 @@
 //! When the kernel gathers a link's datagrams into bursts (`UDP_GRO`), and when it had better not.
 //!
-//! Gathering saves a system call and a walk through the stack for each datagram but the first: at a
-//! gigabit it is half of the receiver's work. But the kernel cannot know that a datagram is the
+//! Gathering saves a system call and a walk through the stack for each datagram but the first:
+//! 64 KB over two links took 344 us with it and 442 without. But the kernel cannot know that a datagram is the
 //! message's last, and waits for the next one until the NIC's `gro_flush_timeout` has passed, where
 //! that is set: 64 bytes took 127 us instead of 53 behind a NIC that holds back for 50 us. TCP has a
 //! push flag for this; UDP has none. So datagrams are gathered while they come in numbers.

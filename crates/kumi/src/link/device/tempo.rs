@@ -43,7 +43,6 @@ const LOADED_NICE: i32 = -20;
 pub struct Tempo {
     may_take_priority: bool,
     has_priority: bool,
-    is_loaded: bool,
     is_flooded: bool,
     turn_began_ns: u64,
     /// Usual pause between things to do, smoothed: the longest of the latest would count this loop's
@@ -72,7 +71,6 @@ impl Tempo {
         Self {
             may_take_priority,
             has_priority: false,
-            is_loaded: false,
             is_flooded: false,
             turn_began_ns: 0,
             pause_ns: u64::MAX / 4,
@@ -144,8 +142,7 @@ impl Tempo {
         self.is_flooded = per_window > if self.is_flooded { FLOOD / 4 } else { FLOOD };
         (self.received, self.received_bytes) = (0, 0);
         let loaded = if is_bulk { BULK_SHARE } else { MESSAGES_SHARE };
-        let wants = share > loaded * if self.is_loaded { HYSTERESIS } else { 1.0 };
-        self.is_loaded = wants;
+        let wants = share > loaded * if self.has_priority { HYSTERESIS } else { 1.0 };
         if !self.may_take_priority || wants == self.has_priority {
             return;
         }
