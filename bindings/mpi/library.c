@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Finds the MPI library behind the wrappers, and whether it is one that we know. */
+
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "marking.h"
+
+/* MPI_MAX_LIBRARY_VERSION_STRING: 256 in Open MPI, 8192 in MPICH, which does write its whole
+ * configure line. */
+enum { LIBRARY_VERSION_BYTES = 8192 };
+
+/* What of an unknown version goes into the message: its first line, cut at this. */
+enum { SHOWN_VERSION_BYTES = 60 };
+
+void *kumi_mpi_find(const char *symbol, const void *caller)
+{
+    void *at = dlsym(RTLD_NEXT, symbol);
+    if (at == NULL)
+        at = dlsym(RTLD_DEFAULT, symbol);
+    if (at != NULL)
+        return at;
+    /* An interpreter loads its MPI module, and MPI with it, with RTLD_LOCAL: in no list that the
+     * two lookups above search, but among the dependencies of the object that called us. */
+    Dl_info object;
+    if (dladdr(caller, &object) == 0 || object.dli_fname == NULL)
+        return NULL;
+    void *handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
+    if (handle == NULL)
+        return NULL;
+    at = dlsym(handle, symbol);
+    dlclose(handle);
+    return at;
+}
+
+void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller)
+{
+    for (int i = 0; i < 2; i++) {
+        void *real = call->profiling[i] == NULL ? NULL : kumi_mpi_find(call->profiling[i], caller);
+        if (real != NULL)
+            return real;
+    }
+    /* A library without profiling names in Fortran: the next function of the wrapped name. Only
+     * RTLD_NEXT, for any other search could find the wrapper itself. */
+    return dlsym(RTLD_NEXT, call->symbol);
+}
+
+static bool starts_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
+/* The wrappers depend on little: integer arguments, MPI_SUCCESS == 0, MPI_Type_size, and negative
+ * MPI_PROC_NULL. The list is nevertheless closed, for nobody has tried the others. */
+static bool is_known(const char *version)
+{
+    if (starts_with(version, "Open MPI v4.") || starts_with(version, "Open MPI v5."))
+        return true;
+    static const char mpich[] = "MPICH Version:";
+    if (starts_with(version, mpich)) {
+        const char *number = version + sizeof(mpich) - 1;
+        while (isspace((unsigned char)*number))
+            number++;
+        return starts_with(number, "3.") || starts_with(number, "4.");
+    }
+    /* Both derive from MPICH and keep its binary interface. */
+    return starts_with(version, "Intel(R) MPI Library") || starts_with(version, "MVAPICH");
+}
+
+static bool ask_library(const void *caller)
+{
+    static char version[LIBRARY_VERSION_BYTES + 1];
+    int (*get_version)(char *, int *) =
+        (int (*)(char *, int *))kumi_mpi_find("PMPI_Get_library_version", caller);
+    int length = 0;
+    if (get_version == NULL || get_version(version, &length) != 0)
+        snprintf(version, sizeof(version), "without MPI_Get_library_version");
+    if (is_known(version))
+        return true;
+    version[strcspn(version, "\r\n")] = '\0';
+    fprintf(stderr,
+            "kumi: \"%.*s\" is an unknown MPI library (known: Open MPI 4 and 5, MPICH 3 and 4, "
+            "Intel MPI, MVAPICH); phases are not marked\n",
+            SHOWN_VERSION_BYTES, version);
+    return false;
+}
+
+bool kumi_mpi_known_library(const void *caller)
+{
+    /* Two threads that ask at once must not both say it; a lock after the first answer would be
+     * taken in every MPI call. */
+    enum { UNASKED, KNOWN, UNKNOWN };
+    static int answer = UNASKED;
+    static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;
+    int now = __atomic_load_n(&answer, __ATOMIC_ACQUIRE);
+    if (now == UNASKED) {
+        pthread_mutex_lock(&asking);
+        if (answer == UNASKED)
+            __atomic_store_n(&answer, ask_library(caller) ? KNOWN : UNKNOWN, __ATOMIC_RELEASE);
+        now = answer;
+        pthread_mutex_unlock(&asking);
+    }
+    return now == KNOWN;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * What an MPI call means for the phase.
+ *
+ *                       a marked collective begins
+ *      point-to-point ──────────────────────────────► MPI_Alltoall, MPI_Allreduce, ...
+ *            ▲                                              │
+ *            └──────────────────────────────────────────────┘
+ *              one long message, or several calls, point to point
+ *
+ * The end of a collective does not switch back. An iterative program has a barrier, or a small
+ * message, between two all-to-alls, and two switches for it would bring the connections' state in
+ * and out for nothing. A long point-to-point phase is inferred instead, from the first sign of one.
+ *
+ * A nonblocking collective marks its phase from the call until the next MPI_Wait, Waitall, Waitany
+ * or Waitsome returns, the next MPI_Test... reports a completion, or a blocking collective begins.
+ * The completion need not be that of the collective: to know, requests would have to be compared,
+ * and the price of the simple rule is that the phase may end early, never that it is stuck. Point-
+ * to-point calls in between overlap with the collective and are not counted.
+ *
+ * A scope of the program (kumi_phase_begin) goes before all inference: collectives inside of it are
+ * marked while they run, then the phase is the program's again, and nothing is counted.
+ *
+ * The state is the process's, like the page; threads may change it at the same time, and relaxed
+ * atomics suffice, for a miscount by one only moves the switch by one call.
+ */
+
+#include <stddef.h>
+#include <stdio.h>
+
+#include "marking.h"
+
+/* One message of this size is a point-to-point phase by itself: it is several times the initial
+ * window (10 segments, 14 KB) and where Open MPI goes from eager to rendezvous over TCP
+ * (btl_tcp_eager_limit), so the window that the phase has learned decides how long it takes. */
+enum { LONG_MESSAGE_BYTES = 64 * 1024 };
+
+/* So many short calls are one too. A halo exchange in three dimensions is 6 sends and 6 receives;
+ * the handful of messages with which programs agree on a step between two collectives is fewer. */
+enum { POINT_TO_POINT_CALLS = 8 };
+
+/* Calls since the last marked collective. */
+static uint32_t point_to_point_calls;
+/* Whether a nonblocking collective is taken to be under way. */
+static bool nonblocking_open;
+
+/* Wrapped functions that this thread is inside of. MPI libraries call their own public functions:
+ * MPICH's Fortran functions call the C ones, ROMIO calls collectives. Only the outermost counts. */
+static _Thread_local uint32_t wrapped_depth;
+
+static uint32_t phase_of(struct kumi_phase_page *page, struct kumi_mpi_call *call)
+{
+    uint32_t phase = __atomic_load_n(&call->phase, __ATOMIC_RELAXED);
+    if (phase == 0) {
+        phase = kumi_page_index(page, call->phase_name) + 1;
+        __atomic_store_n(&call->phase, phase, __ATOMIC_RELAXED);
+    }
+    return phase - 1;
+}
+
+static void reset_inference(bool nonblocking)
+{
+    __atomic_store_n(&point_to_point_calls, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&nonblocking_open, nonblocking, __ATOMIC_RELAXED);
+}
+
+static void return_to_scope(struct kumi_phase_page *page)
+{
+    uint32_t phase;
+    if (kumi_page_scope(page, &phase))
+        kumi_page_switch(page, phase);
+}
+
+/* Whether point-to-point calls are evidence of anything at present. Also what makes them cheap:
+ * within a point-to-point phase, a call costs this test. */
+static bool inferring(struct kumi_phase_page *page)
+{
+    uint32_t phase;
+    return kumi_page_phase(page) != KUMI_PHASE_POINT_TO_POINT &&
+           !__atomic_load_n(&nonblocking_open, __ATOMIC_RELAXED) && !kumi_page_scope(page, &phase);
+}
+
+static void count_calls(struct kumi_phase_page *page, uint32_t calls)
+{
+    if (!inferring(page))
+        return;
+    if (__atomic_add_fetch(&point_to_point_calls, calls, __ATOMIC_RELAXED) >= POINT_TO_POINT_CALLS)
+        kumi_page_switch(page, KUMI_PHASE_POINT_TO_POINT);
+}
+
+static int64_t integer_argument(const struct kumi_mpi_call *call, const uintptr_t *arguments, int at)
+{
+    switch (call->calling) {
+    case BY_ADDRESS:
+        return *(const int32_t *)arguments[at];
+    case BY_VALUE_LARGE:
+        /* Only the count is wide; ranks stay ints, whose upper half is undefined. */
+        return at == 1 ? (int64_t)arguments[at] : (int32_t)arguments[at];
+    case BY_VALUE:
+        break;
+    }
+    return (int32_t)arguments[at];
+}
+
+/* The bytes of one element, or 0 if that cannot be found out. */
+static int64_t element_bytes(const struct kumi_mpi_call *call, uintptr_t datatype, const void *caller)
+{
+    static void *by_value, *by_address;
+    int bytes = 0;
+    if (call->calling == BY_ADDRESS) {
+        void *at = __atomic_load_n(&by_address, __ATOMIC_RELAXED);
+        if (at == NULL && (at = kumi_mpi_find("pmpi_type_size_", caller)) != NULL)
+            __atomic_store_n(&by_address, at, __ATOMIC_RELAXED);
+        int error = 0;
+        if (at != NULL)
+            ((void (*)(uintptr_t, int *, int *))at)(datatype, &bytes, &error);
+        return error == 0 ? bytes : 0;
+    }
+    void *at = __atomic_load_n(&by_value, __ATOMIC_RELAXED);
+    if (at == NULL && (at = kumi_mpi_find("PMPI_Type_size", caller)) != NULL)
+        __atomic_store_n(&by_value, at, __ATOMIC_RELAXED);
+    if (at == NULL || ((int (*)(uintptr_t, int *))at)(datatype, &bytes) != 0)
+        return 0;
+    return bytes;
+}
+
+static void send_begins(struct kumi_phase_page *page, const struct kumi_mpi_call *call,
+                        const uintptr_t *arguments, const void *caller)
+{
+    if (!inferring(page))
+        return;
+    int64_t count = integer_argument(call, arguments, 1);
+    /* MPI_PROC_NULL, which is negative everywhere: the edge of a grid sends nothing. */
+    if (integer_argument(call, arguments, 3) < 0)
+        return;
+    int64_t bytes = count <= 0 ? 0 : element_bytes(call, arguments[2], caller);
+    /* MPI_UNDEFINED, negative: an element of 2 GB or more. The division cannot overflow. */
+    if (bytes < 0 || (bytes > 0 && count > (LONG_MESSAGE_BYTES - 1) / bytes))
+        kumi_page_switch(page, KUMI_PHASE_POINT_TO_POINT);
+    else if (call->kind == SEND)
+        count_calls(page, 1);
+}
+
+static void call_begins(struct kumi_phase_page *page, struct kumi_mpi_call *call,
+                        const uintptr_t *arguments, const void *caller)
+{
+    switch (call->kind) {
+    case COLLECTIVE:
+    case NONBLOCKING:
+        reset_inference(call->kind == NONBLOCKING);
+        kumi_page_switch(page, phase_of(page, call));
+        break;
+    case SEND:
+    case SEND_INIT:
+        send_begins(page, call, arguments, caller);
+        break;
+    case RECEIVE:
+    case START:
+        count_calls(page, 1);
+        break;
+    case STARTALL: {
+        int64_t requests = integer_argument(call, arguments, 0);
+        if (requests > 0)
+            count_calls(page, (uint32_t)requests);
+        break;
+    }
+    case WAIT:
+    case TEST_AT_1:
+    case TEST_AT_2:
+    case TEST_AT_3:
+        break;
+    }
+}
+
+static bool has_completed(const struct kumi_mpi_call *call, const uintptr_t *arguments)
+{
+    if (call->kind == WAIT)
+        return true;
+    int at = call->kind == TEST_AT_1 ? 1 : call->kind == TEST_AT_2 ? 2 : 3;
+    /* A flag, or for MPI_Testsome a number. That is negative (MPI_UNDEFINED), and the flag true, if
+     * no request was active: the phase then ends early, which the rule allows. */
+    return *(const int32_t *)arguments[at] != 0;
+}
+
+static void call_ends(struct kumi_phase_page *page, const struct kumi_mpi_call *call,
+                      const uintptr_t *arguments)
+{
+    switch (call->kind) {
+    case COLLECTIVE:
+        return_to_scope(page);
+        break;
+    case WAIT:
+    case TEST_AT_1:
+    case TEST_AT_2:
+    case TEST_AT_3:
+        if (__atomic_load_n(&nonblocking_open, __ATOMIC_RELAXED) && has_completed(call, arguments)) {
+            reset_inference(false);
+            return_to_scope(page);
+        }
+        break;
+    case NONBLOCKING:
+    case SEND:
+    case SEND_INIT:
+    case RECEIVE:
+    case START:
+    case STARTALL:
+        break;
+    }
+}
+
+void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, const void *caller)
+{
+    void *real = __atomic_load_n(&call->real, __ATOMIC_RELAXED);
+    if (real == NULL) {
+        real = kumi_mpi_find_real(call, caller);
+        if (real == NULL) {
+            fprintf(stderr, "kumi: %s was called, and no MPI library has it\n", call->symbol);
+            return NULL;
+        }
+        __atomic_store_n(&call->real, real, __ATOMIC_RELAXED);
+    }
+    struct kumi_phase_page *page = kumi_page();
+    if (wrapped_depth++ == 0 && page != NULL && kumi_mpi_known_library(caller))
+        call_begins(page, call, arguments, caller);
+    return real;
+}
+
+void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments)
+{
+    struct kumi_phase_page *page = kumi_page();
+    /* The library was asked when the call was entered, so the address of the caller is of no use
+     * any more. */
+    if (--wrapped_depth == 0 && page != NULL && kumi_mpi_known_library(NULL))
+        call_ends(page, call, arguments);
+}

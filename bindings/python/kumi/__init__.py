@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Tells Kumihimo which communication phase this program is in.
+
+    import kumi
+
+    with kumi.phase("halo exchange"):
+        ...
+
+    @kumi.phase("reduction")
+    def reduce(): ...
+
+Under ``kumi run -- python3 PROGRAM``, the kernel keeps what a TCP connection has learned for each
+phase by itself. Not under ``kumi run``, this does nothing. bindings/c/kumi.h says how scopes nest,
+and what threads and forks do to them; bindings/c/kumi_phase_page.h has the layout of the page.
+
+A switch costs about a microsecond: mark phases, not messages.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import os
+import sys
+import threading
+import time
+
+__all__ = ["phase"]
+
+_ABI = 1
+_PAGE_BYTES = 4096
+_PHASES_MAX = 32
+_NAMES_AT = 64
+_NAME_BYTES = 64
+_OTHER = _PHASES_MAX - 1
+# As in kumi_phase.c: whoever waits longer waits for a thread that no longer exists.
+_LOCK_TURNS_MAX = 10000
+
+# Indices into the page as 4-byte and, for the last, 8-byte words.
+_PHASE, _NAMED, _LOCK, _SCOPE = 1, 2, 3, 6
+_SCOPE_HOLDER = 2
+
+
+class _Page:
+    """The mapped phase page. All writes happen with the GIL or ``self.guard`` held."""
+
+    def __init__(self, fd):
+        self.map = mmap.mmap(fd, _PAGE_BYTES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+        view = memoryview(self.map)
+        self.words = view.cast("I")
+        self.double_words = view.cast("Q")
+        # Reentrant, for a signal handler may open a scope in the middle of another's opening.
+        self.guard = threading.RLock()
+        self.indices = {}
+        self.said_other = False
+        self.own_pid = os.getpid()
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    def _after_fork(self):
+        self.own_pid = os.getpid()
+        self.guard = threading.RLock()
+
+    def is_phase_page(self):
+        """Whether the descriptor is still the one that was inherited, and not reused."""
+        if self.words[0] != _ABI or self.words[_NAMED] > _PHASES_MAX or any(self.words[7:16]):
+            return False
+        first = self.name(0)
+        return first == b"point-to-point" or (first == b"" and self.words[_NAMED] == 0)
+
+    def name(self, index):
+        at = _NAMES_AT + index * _NAME_BYTES
+        return self.map[at : at + _NAME_BYTES].split(b"\0", 1)[0]
+
+    def find(self, name):
+        for index in range(min(self.words[_NAMED], _PHASES_MAX)):
+            if self.name(index) == name:
+                return index
+        return None
+
+    def write_name(self, index, name):
+        at = _NAMES_AT + index * _NAME_BYTES
+        self.map[at : at + _NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
+        self.words[_NAMED] = index + 1
+
+    def lock_names(self):
+        """Python has no compare-exchange. This is good enough for the rare case it serves: no
+        preload library in the process, and a name nobody used before."""
+        for _ in range(_LOCK_TURNS_MAX):
+            if self.words[_LOCK] == 0:
+                self.words[_LOCK] = self.own_pid
+                time.sleep(0)
+                if self.words[_LOCK] == self.own_pid:
+                    return True
+            time.sleep(0)
+        return False
+
+    def insert(self, name):
+        if not self.lock_names():
+            return 0
+        try:
+            if self.words[_NAMED] == 0:
+                self.write_name(0, b"point-to-point")
+            index = self.find(name)
+            if index is not None:
+                return index
+            index = self.words[_NAMED]
+            if index < _OTHER:
+                self.write_name(index, name)
+                return index
+            if index == _OTHER:
+                self.write_name(_OTHER, b"other")
+            if not self.said_other:
+                self.said_other = True
+                shown = name.decode(errors="replace")
+                print(
+                    f'kumi: more than {_OTHER - 1} phases: "{shown}" and all further ones '
+                    'count as one, "other"',
+                    file=sys.stderr,
+                )
+            return _OTHER
+        finally:
+            self.words[_LOCK] = 0
+
+    def index(self, name):
+        """The index of a name, which is added if it is new."""
+        index = self.indices.get(name)
+        if index is not None:
+            return index
+        with self.guard:
+            index = self.find(name)
+            # The preload library of `kumi run` is in this process and inserts atomically.
+            if index is None and _c_phase is not None:
+                at = _c_phase(name)
+                index = at if self.find(name) == at or at == _OTHER else None
+            if index is None:
+                index = self.insert(name)
+            self.indices[name] = index
+            return index
+
+    def enter(self, index):
+        """Opens a scope, and returns the page's ``scope`` before it."""
+        with self.guard:
+            holder = self.double_words[_SCOPE_HOLDER]
+            ours = holder & 0xFFFFFFFF == self.own_pid
+            open_before = holder >> 32 if ours else 0
+            saved = self.words[_SCOPE] if ours else 0
+            self.double_words[_SCOPE_HOLDER] = (open_before + 1) << 32 | self.own_pid
+            self.words[_SCOPE] = index + 1
+            self.words[_PHASE] = index
+            return saved
+
+    def leave(self, saved):
+        with self.guard:
+            holder = self.double_words[_SCOPE_HOLDER]
+            # Another process that shares the page has opened a scope since: the phase is its.
+            if holder & 0xFFFFFFFF != self.own_pid or holder >> 32 == 0:
+                return
+            left = (holder >> 32) - 1
+            self.double_words[_SCOPE_HOLDER] = left << 32 | self.own_pid if left else 0
+            if left == 0:
+                saved = 0
+            elif saved == 0:
+                return  # Another thread has a scope open, which began after ours: it stays.
+            self.words[_SCOPE] = saved
+            self.words[_PHASE] = saved - 1 if saved else 0
+
+
+def _map_page():
+    text = os.environ.get("KUMI_PHASE_FD", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()):
+        print(
+            f'kumi: KUMI_PHASE_FD="{text[:40]}" is not the number of a file descriptor; '
+            "phases are not marked",
+            file=sys.stderr,
+        )
+        return None
+    try:
+        page = _Page(int(text))
+    except (OSError, ValueError, OverflowError):
+        return None
+    return page if page.is_phase_page() else None
+
+
+def _find_c_phase():
+    try:
+        function = ctypes.CDLL(None).kumi_phase
+    except (OSError, AttributeError):
+        return None
+    function.argtypes = [ctypes.c_char_p]
+    function.restype = ctypes.c_int32
+    return function
+
+
+_page = _map_page()
+_c_phase = _find_c_phase() if _page is not None else None
+_scopes = threading.local()
+
+
+class phase(contextlib.ContextDecorator):
+    """A scope in which the program is in the phase ``name``: a context manager and a decorator.
+
+    ``name`` has 1 to 63 bytes in UTF-8; anything else raises ValueError, also when not under
+    ``kumi run``, so that it is found on the first machine.
+    """
+
+    def __init__(self, name):
+        encoded = name.encode()
+        if not 0 < len(encoded) < _NAME_BYTES or b"\0" in encoded:
+            raise ValueError(
+                f"a phase's name has 1 to {_NAME_BYTES - 1} bytes and no NUL, "
+                f"this one has {len(encoded)}"
+            )
+        self._index = 0 if _page is None else _page.index(encoded)
+
+    def __enter__(self):
+        if _page is not None:
+            # One stack a thread and not a field, for a decorated function may call itself.
+            if not hasattr(_scopes, "saved"):
+                _scopes.saved = []
+            _scopes.saved.append(_page.enter(self._index))
+        return self
+
+    def __exit__(self, *_):
+        if _page is not None:
+            _page.leave(_scopes.saved.pop())
+        return False

@@ -1,0 +1,210 @@
+#!/bin/bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Builds libkumi_preload.so and the test programs into a temporary folder and checks what they claim,
+# one line each. The page is a file, so neither the kernel's side nor privilege is needed.
+# Exits 1 if any claim failed. What the machine has no compiler for is skipped by name.
+set -u
+here=$(cd "$(dirname "$0")" && pwd)
+bindings=$(dirname "$here")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export KUMI_TEST_PAGES=$work/pages KUMI_TEST_PRELOAD=$work/libkumi_preload.so
+export PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$bindings/python
+mkdir "$KUMI_TEST_PAGES"
+unset KUMI_PHASE_FD KUMI_SOCKET_OPTIONS KUMI_VERBOSE
+failed=0
+
+# Longer than any of the runs takes, by far: only a hang is cut off.
+limit() { timeout --kill-after=5 60 "$@"; }
+
+claim() { # claim LABEL TEXT COMMAND...: holds if the command succeeds
+    local label=$1 text=$2
+    shift 2
+    if "$@"; then
+        echo "ok     $label: $text"
+    else
+        echo "FAILED $label: $text"
+        failed=1
+    fi
+}
+
+# A program that prints its own claims.
+claims() { # claims LABEL COMMAND...
+    export KUMI_TEST_LABEL=$1
+    shift
+    "$@" >"$work/claims" 2>"$work/stderr"
+    local status=$?
+    grep -E '^(ok|FAILED)' "$work/claims"
+    if [ $status -ne 0 ] || ! grep -q '^ok' "$work/claims" || [ -s "$work/stderr" ]; then
+        echo "FAILED $KUMI_TEST_LABEL: exit status $status, of $*"
+        sed 's/^/       /' "$work/stderr"
+        failed=1
+    fi
+}
+
+# Gives a process a page of its own and the library, as `kumi run` does: a rank is started by
+# mpirun, so this stands between the two. PAGE_ABI and PAGE_BYTES make pages that are none, and
+# PAGE_ZERO one that is zero but for the abi.
+cat >"$work/with_page" <<'PAGE'
+#!/bin/bash
+page=$(mktemp "$KUMI_TEST_PAGES/XXXXXX")
+printf "\\${PAGE_ABI:-1}\0\0\0" >"$page"
+if [ -z "${PAGE_ZERO:-}" ]; then
+    printf '\0\0\0\0\1\0\0\0' >>"$page"
+    truncate -s 64 "$page"
+    printf 'point-to-point' >>"$page"
+fi
+truncate -s "${PAGE_BYTES:-4096}" "$page"
+cp "$page" "$page.before"
+exec 9<>"$page"
+export KUMI_PHASE_FD=9 LD_PRELOAD=$KUMI_TEST_PRELOAD
+exec "$@"
+PAGE
+chmod +x "$work/with_page"
+with_page() { limit "$work/with_page" "$@"; }
+pages_are_untouched() {
+    local page
+    for page in "$KUMI_TEST_PAGES"/??????; do
+        cmp -s "$page" "$page.before" || return 1
+    done
+}
+
+c() { cc -std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here" "$@" || exit 1; }
+c -fPIC -shared -I "$bindings/c" -o "$KUMI_TEST_PRELOAD" "$bindings"/mpi/*.c "$bindings"/socket/*.c
+phase_sources=("$here/expect.c" "$bindings/c/kumi_phase.c")
+
+# --- programs without MPI ---------------------------------------------------------------------
+label="without MPI"
+same_output() { [ "$("$@" 2>&1)" = "$(with_page "$@" 2>&1)" ]; }
+claim "$label" "sh, ls and python3 print the same with the library" eval \
+    'same_output sh -c "echo a; echo b >&2; exit 0" && same_output ls -l /etc &&
+     same_output python3 -c "import socket, json; print(json.dumps(socket.socket().family))"'
+claim "$label" "and write nothing to the page" pages_are_untouched
+exit_status_kept() { with_page sh -c 'exit 7'; [ $? = 7 ]; }
+claim "$label" "the exit status is kept" exit_status_kept
+
+# --- scopes -----------------------------------------------------------------------------------
+c -o "$work/scopes" "$here/scopes.c" "${phase_sources[@]}" -lpthread
+claims "scopes" with_page "$work/scopes" claims
+one_line() { # one_line PATTERN COMMAND...: one line on stderr, which matches; and it succeeds
+    local pattern=$1
+    shift
+    "$@" 2>"$work/stderr" >"$work/stdout" && [ "$(wc -l <"$work/stderr")" = 1 ] &&
+        grep -q -- "$pattern" "$work/stderr"
+}
+silent() { "$@" >"$work/stdout" 2>&1 && [ ! -s "$work/stdout" ]; }
+export KUMI_TEST_LABEL=scopes
+claim "scopes" "a 31st phase is said once" one_line '30 phases.*"phase 30".*"other"' \
+    with_page "$work/scopes" names 40
+claim "scopes" "it is \"other\"" grep -q '^ok' "$work/stdout"
+claim "scopes" "a page that is zero but for its abi is completed" eval \
+    'PAGE_ZERO=1 with_page "$work/scopes" names 40 2>/dev/null >"$work/stdout" && grep -q ^ok "$work/stdout"'
+claim "scopes" "without kumi run nothing happens" silent limit "$work/scopes" quiet
+
+# --- input that is wrong ----------------------------------------------------------------------
+label="bad input"
+rm -f "$KUMI_TEST_PAGES"/*
+claim "$label" "KUMI_PHASE_FD=abc is named once" one_line 'KUMI_PHASE_FD="abc"' \
+    env KUMI_PHASE_FD=abc "$work/scopes" quiet
+claim "$label" "Python names it too" one_line 'KUMI_PHASE_FD="abc"' \
+    env KUMI_PHASE_FD=abc python3 -c 'import kumi'
+claim "$label" "a descriptor that is closed is silent" silent env KUMI_PHASE_FD=77 "$work/scopes" quiet
+claim "$label" "another abi is silent" silent env PAGE_ABI=2 "$work/with_page" "$work/scopes" quiet
+claim "$label" "a file that is too short is silent" silent \
+    env PAGE_BYTES=100 "$work/with_page" "$work/scopes" quiet
+claim "$label" "in Python as well" eval 'silent env PAGE_ABI=2 "$work/with_page" python3 -c "import kumi" &&
+    silent env PAGE_BYTES=100 "$work/with_page" python3 -c "import kumi" &&
+    silent env KUMI_PHASE_FD=77 python3 -c "import kumi"'
+claim "$label" "and none of them is written to" pages_are_untouched
+printf '\1\0\0\0' >"$work/data"
+head -c 8000 /dev/zero | tr '\0' x >>"$work/data"
+cp "$work/data" "$work/data.before"
+data_is_kept() { silent env KUMI_PHASE_FD=9 "$work/scopes" quiet 9<>"$work/data" &&
+    cmp -s "$work/data" "$work/data.before"; }
+claim "$label" "a descriptor used again for a file of data is not written to" data_is_kept
+
+# --- Python -----------------------------------------------------------------------------------
+claims "Python" with_page python3 "$here/scopes.py"
+claims "Python without the library" env KUMI_TEST_PRELOAD= "$work/with_page" python3 "$here/scopes.py"
+claim "Python" "without kumi run nothing happens" silent python3 -c '
+import kumi
+with kumi.phase("x"): pass'
+
+# --- socket options ---------------------------------------------------------------------------
+c -o "$work/sockets" "$here/sockets.c" "$here/expect.c"
+with_options() { limit env LD_PRELOAD="$KUMI_TEST_PRELOAD" KUMI_SOCKET_OPTIONS="$1" "${@:2}"; }
+all_options=rto_min_us=8000,delack_max_us=8000,notsent_lowat=262144,max_pacing_rate=62500000
+claims "socket options" with_options $all_options "$work/sockets" 8000 8000 262144 62500000
+new_socket=(python3 -c 'import socket; socket.socket(); socket.socket()')
+label="bad input"
+claim "$label" "an unknown socket option is named once, with the known ones" one_line \
+    '"rto_min_ms=8".*KUMI_SOCKET_OPTIONS.*rto_min_us, delack_max_us, notsent_lowat, max_pacing_rate' \
+    with_options rto_min_ms=8 "${new_socket[@]}"
+claim "$label" "so is a bad number" eval 'for bad in -1 8ms "" 99999999999; do
+    one_line "\"rto_min_us=$bad\"" with_options "rto_min_us=$bad" "${new_socket[@]}" || exit 1; done'
+claims "socket options, beside a bad one" with_options "x=1,$all_options" \
+    bash -c '"$@" 2>/dev/null' - "$work/sockets" 8000 8000 262144 62500000
+claim "socket options" "what the kernel refuses is silent" silent with_options rto_min_us=0 "${new_socket[@]}"
+claim "socket options" "and with KUMI_VERBOSE said once" one_line 'rto_min_us=0' \
+    env KUMI_VERBOSE=1 LD_PRELOAD="$KUMI_TEST_PRELOAD" KUMI_SOCKET_OPTIONS=rto_min_us=0 "${new_socket[@]}"
+
+# --- an MPI library that nobody knows ---------------------------------------------------------
+c -fPIC -shared -DLIBRARY -o "$work/libmpi.so" "$here/unknown_mpi.c"
+c -o "$work/unknown_mpi" "$here/unknown_mpi.c" "$here/expect.c" -L "$work" -lmpi -Wl,-rpath,"$work"
+export KUMI_TEST_LABEL="unknown MPI"
+claim "unknown MPI" "it is said once, with its first line" one_line \
+    'kumi: "Phantom MPI 0.1" is an unknown MPI library.*phases are not marked' \
+    with_page "$work/unknown_mpi"
+grep -E '^(ok|FAILED)' "$work/stdout"
+claim "unknown MPI" "both claims of the program hold" eval '[ "$(grep -c ^ok "$work/stdout")" = 2 ]'
+
+# --- the MPI libraries ------------------------------------------------------------------------
+mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
+    local name=$1 suffix=$2 module language defines
+    if ! command -v "mpicc.$suffix" "mpirun.$suffix" >"$work/stdout" ||
+        [ "$(wc -l <"$work/stdout")" != 2 ]; then
+        echo "skipped $name: no mpicc.$suffix and mpirun.$suffix"
+        return
+    fi
+    echo '#include <mpi.h>' >"$work/mpi.c"
+    "mpicc.$suffix" -E -P "$work/mpi.c" >"$work/mpi.i"
+    claim "$name" "the argument counts are those of its mpi.h" \
+        silent_python "$here/argument_counts.py" "$bindings/mpi/calls.h" "$work/mpi.i"
+
+    local flags=(-std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here")
+    "mpicc.$suffix" "${flags[@]}" -o "$work/$suffix-c" "$here/mpi_phases.c" "${phase_sources[@]}" || exit 1
+    claims "$name C" run_ranks "$suffix" "$work/$suffix-c"
+
+    "mpicc.$suffix" "${flags[@]}" -DMODULE -rdynamic -fPIC -shared -o "$work/$suffix-module.so" \
+        "$here/mpi_local.c" || exit 1
+    cc "${flags[@]}" -rdynamic -o "$work/local" "$here/mpi_local.c" "$here/expect.c" -ldl || exit 1
+    claims "$name C" run_ranks "$suffix" "$work/local" "$work/$suffix-module.so"
+
+    if ! command -v "mpifort.$suffix" >/dev/null; then
+        echo "skipped $name Fortran: no mpifort.$suffix"
+        return
+    fi
+    for object in expect kumi_phase; do
+        c -c -o "$work/$object.o" "$(ls "$here/$object.c" "$bindings/c/$object.c" 2>/dev/null)"
+    done
+    for module in mpi mpi_f08; do
+        defines=()
+        [ $module = mpi_f08 ] && defines=(-DUSE_F08)
+        (cd "$work" && "mpifort.$suffix" -O2 -Wall "${defines[@]}" -o "$suffix-$module" \
+            "$bindings/fortran/kumi.f90" "$here/mpi_phases.F90" expect.o kumi_phase.o) \
+            >"$work/stdout" 2>&1 || { cat "$work/stdout"; exit 1; }
+        claims "$name Fortran use $module" run_ranks "$suffix" "$work/$suffix-$module"
+    done
+}
+silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }
+run_ranks() { # run_ranks SUFFIX PROGRAM...
+    local suffix=$1
+    shift
+    local options=()
+    [ "$suffix" = openmpi ] && options=(--oversubscribe --allow-run-as-root --mca btl self,vader,tcp)
+    limit "mpirun.$suffix" "${options[@]}" -np 2 "$work/with_page" "$@"
+}
+mpi "Open MPI" openmpi
+mpi "MPICH" mpich
+
+exit $failed
