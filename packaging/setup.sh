@@ -33,6 +33,10 @@ command:iperf3                            iperf3          bench: the stream ever
 command:mptcpize                          mptcpize        bench: MPTCP as a rival
 command:mpirun                            openmpi-bin     bench: an unmodified MPI program
 command:mpicc                             libopenmpi-dev  bench: an unmodified MPI program
+command:mpicc.mpich                       libmpich-dev    tests: the other MPI library
+command:mpirun.mpich                      mpich           tests: the other MPI library
+command:gfortran                          gfortran        tests: MPI from Fortran
+command:setpriv                           util-linux      tests: a program without privileges
 command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures

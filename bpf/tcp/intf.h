@@ -1,36 +1,130 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the TCP programs and user space share. crates/tcp/src/layout.rs has the same layout.
+ * What the TCP programs and user space share. crates/tcp/src/layout.rs has the same layouts, and
+ * bindings/c/kumi_phase_page.h the page that a program shares with them.
  */
 #ifndef KUMI_TCP_INTF_H
 #define KUMI_TCP_INTF_H
 
-/* Each mechanism has its switch. */
-struct kumi_tcp_settings {
-	__u64 memory_max_ns; /* what is older is not believed: routes change (RFC 9959) */
-	__u32 paces_restart; /* 0 or 1 */
-	__u32 forgives_stall; /* 0 or 1 */
+/* Each mechanism has its switch: a bit of settings.mechanisms. */
+enum {
+	KUMI_TCP_PACED_RESTART = 1 << 0,
+	KUMI_TCP_STALL_FORGIVENESS = 1 << 1,
+	KUMI_TCP_SHORT_RTO = 1 << 2,
+	KUMI_TCP_PHASE_MEMORY = 1 << 3,
+	KUMI_TCP_ACK_BAND = 1 << 4,
+	KUMI_TCP_UNSENT_CAP = 1 << 5,
+	KUMI_TCP_FIRST_TARGET = 1 << 6,
+	/* The rung of the ladder: what this kernel lets the programs do. */
+	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
+	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */
 };
-_Static_assert(sizeof(struct kumi_tcp_settings) == 16, "layout.rs has 16 bytes");
 
-/* What a connection remembers of its last busy time. One in each socket's storage. */
-struct kumi_tcp_memory {
-	__u64 acked_at_ns; /* CLOCK_MONOTONIC; 0: never */
-	__u64 span_began_ns; /* of the rates below */
-	__u32 best_pps;    /* highest delivery rate of the running span, packets a second */
-	__u32 last_pps;    /* the same of the span before */
-	__u32 is_idle;     /* 0 or 1: the window was just cut for silence */
-	__u32 is_bounded;  /* 0 or 1: a restart has shown what the path does not carry */
-	__u64 restarted_at_ns; /* the last paced restart; 0: none */
+struct kumi_tcp_settings {
+	__u64 memory_max_ns;    /* what is older is not believed: routes change (RFC 9959) */
+	__u64 first_bytes_ps;   /* rate of a first connection with nothing to remember; 0: slow start */
+	__u32 mechanisms;       /* KUMI_TCP_*, and the rung */
+	__u32 rto_min_us;       /* floor of the retransmission timeout; the kernel takes 2 ticks at least */
+	__u32 delack_max_us;    /* ceiling of a delayed acknowledgement, for what this host receives */
+	__u32 unsent_bytes_max; /* TCP_NOTSENT_LOWAT */
 };
+_Static_assert(sizeof(struct kumi_tcp_settings) == 32, "layout.rs has 32 bytes");
+
+/* Phases a connection tells apart; the last stands for all that are beyond. */
+#define KUMI_PHASES_MAX 32
+
+/* What is known of the path in one phase. */
+struct kumi_tcp_path {
+	__u64 acked_at_ns;   /* the last acknowledgement in this phase, CLOCK_MONOTONIC; 0: never */
+	__u64 span_began_ns; /* of the rates below */
+	__u32 best_pps;      /* highest delivery rate of the running span, packets a second */
+	__u32 last_pps;      /* the same of the span before */
+	__u32 rtt_us;        /* the shortest round trip when the phase was left; 0: not left yet */
+	__u32 ssthresh;      /* packets, when the phase was left */
+	__u32 cwnd;          /* the same */
+	__u32 is_bounded;    /* 0 or 1: a restart has shown what the path does not carry */
+};
+
+/* What a connection remembers. One in each socket's storage. */
+struct kumi_tcp_memory {
+	struct kumi_tcp_path phases[KUMI_PHASES_MAX];
+	__u64 restarted_at_ns; /* the last paced restart; 0: none */
+	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
+	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
+	__u32 train_from;      /* packets delivered until then */
+	__u32 train_pps;       /* rate at which the train's packets arrived; 0: too few yet */
+	__u32 paced_pps;       /* rate at which the train was sent, if it was a paced start; else 0 */
+	__u32 phase;           /* the phase it is in: an index of phases */
+	__u32 rank;            /* whose page tells the phase; 0: nobody's */
+	__u32 is_idle;         /* 0 or 1: the window was just cut for silence */
+	__u32 has_sent;        /* 0 or 1: the first data has been sent */
+	__u32 rto_min_us;      /* the floor in force; doubled when a timeout was wrong */
+	__u32 is_in_loss;      /* 0 or 1: a timeout is being repaired */
+	__u32 stalls;          /* local refusals, forgiven or not */
+	__u32 losses;          /* windows cut for losses in the network */
+	__u32 timeouts;        /* retransmission timeouts */
+	__u32 paced;           /* restarts paced */
+	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
+	__u32 is_capped;       /* 0 or 1: a ceiling stands in for the pacing rate */
+};
+
+/* What a connection leaves for the next one to the same host. */
+struct kumi_tcp_route {
+	__u64 at_ns;
+	__u32 pps;
+	__u32 rtt_us;
+};
+
+/* Whose socket it is. Accepted sockets inherit it from the listener. */
+struct kumi_tcp_owner {
+	__u32 rank; /* index of phase_pages; 0: owned, but nobody tells its phases */
+};
+
+/* The page in which a program says its phase; see bindings/c/kumi_phase_page.h. */
+struct kumi_phase_page {
+	__u32 abi;
+	__u32 phase;
+	__u8 rest[4088];
+};
+_Static_assert(sizeof(struct kumi_phase_page) == 4096, "one page");
 
 /* Totals, one a processor. */
 struct kumi_tcp_totals {
-	__u64 connections; /* that chose this congestion control */
+	__u64 connections; /* that use this congestion control, since it was installed */
 	__u64 paced;       /* restarts paced */
 	__u64 stalls;      /* local refusals not taken for congestion */
 	__u64 losses;      /* windows cut for losses in the network */
+	__u64 timeouts;    /* retransmission timeouts */
+	__u64 spurious;    /* of these, found to have been wrong */
+	__u64 switches;    /* phases entered with something remembered */
+	__u64 acks_first;  /* acknowledgements put before data in the host's queue */
 };
-_Static_assert(sizeof(struct kumi_tcp_totals) == 32, "layout.rs has 32 bytes");
+_Static_assert(sizeof(struct kumi_tcp_totals) == 64, "layout.rs has 64 bytes");
+
+/* One connection, as `kumi tcp show` reads it from the iterator. */
+struct kumi_tcp_connection {
+	__u8 local[16]; /* an IPv4 address stands in the first four bytes */
+	__u8 remote[16];
+	__u32 is_ipv6;
+	__u16 local_port; /* host's byte order */
+	__u16 remote_port;
+	__u32 phase;
+	__u32 rank;
+	__u32 cwnd;       /* packets */
+	__u32 ssthresh;   /* packets; 0x7fffffff: none yet */
+	__u32 in_flight;  /* packets */
+	__u32 rtt_us;     /* smoothed */
+	__u32 rto_us;
+	__u32 mss_bytes;
+	__u32 stalls;
+	__u32 losses;
+	__u32 timeouts;
+	__u32 paced;
+	__u32 rto_min_us;
+	__u64 pacing_bytes_ps;
+	__u64 retransmits;
+	__u8 phase_name[64];
+};
+_Static_assert(sizeof(struct kumi_tcp_connection) == 176, "layout.rs has 176 bytes");
 
 #endif

@@ -10,31 +10,96 @@
 #include <stdbool.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_tracing.h>
 
 #define KERNEL __attribute__((preserve_access_index))
 
+struct net {
+	__u64 net_cookie;
+} KERNEL;
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
+struct in6_addr {
+	union {
+		__u8 u6_addr8[16];
+	} in6_u;
+} KERNEL;
+
+struct sock_common {
+	__be32 skc_daddr;
+	__be32 skc_rcv_saddr;
+	__be16 skc_dport;
+	__u16 skc_num;
+	unsigned short skc_family;
+	unsigned char skc_state;
+	possible_net_t skc_net;
+	struct in6_addr skc_v6_daddr;
+	struct in6_addr skc_v6_rcv_saddr;
+} KERNEL;
+
 struct sock {
+	struct sock_common __sk_common;
 	unsigned long sk_pacing_rate;
 	__u32 sk_pacing_status;
 } KERNEL;
 
+struct tcp_congestion_ops;
+
+struct inet_connection_sock {
+	__u32 icsk_rto;
+	const struct tcp_congestion_ops *icsk_ca_ops;
+} KERNEL;
+
+struct minmax_sample {
+	__u32 v;
+} KERNEL;
+
+struct minmax {
+	struct minmax_sample s[3];
+} KERNEL;
+
 struct tcp_sock {
+	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
 	__u32 srtt_us; /* << 3 */
+	struct minmax rtt_min;
 	__u32 snd_cwnd;
+	__u32 snd_ssthresh;
+	__u32 packets_out;
 	__u32 lost_out;
 	__u32 sacked_out;
 	__u32 retrans_out;
+	__u32 total_retrans;
+	__u32 delivered;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
 	__u8 ecn_flags;
 	__u8 tlp_retrans : 1; /* by BPF_CORE_READ_BITFIELD only: its place differs */
 } KERNEL;
 
+struct task_struct {
+	int tgid;
+	struct task_struct *real_parent;
+} KERNEL;
+
 /* Only handed on; a forward declaration would not match the kernel's type. */
 struct ack_sample {
 	__u32 pkts_acked;
+} KERNEL;
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+} KERNEL;
+
+struct bpf_iter__tcp {
+	struct bpf_iter_meta *meta;
+	struct sock_common *sk_common;
 } KERNEL;
 
 /* include/net/tcp.h; the numbers have not changed since 4.9. */
@@ -47,8 +112,16 @@ enum tcp_ca_event {
 	CA_EVENT_ECN_IS_CE,
 };
 
+enum { TCP_CA_Loss = 4 };
 enum { SK_PACING_NONE, SK_PACING_NEEDED };
 enum { TCP_ECN_OK = 1 };
+enum { TCP_INFINITE_SSTHRESH = 0x7fffffff };
+enum { TCP_LISTEN = 10, TCP_TIME_WAIT = 6, TCP_NEW_SYN_RECV = 12 };
+enum { AF_INET = 2, AF_INET6 = 10 };
+enum { SOCK_STREAM = 1 };
+enum { IPPROTO_TCP = 6, SOL_TCP = 6, SOL_SOCKET = 1 };
+enum { TCP_CONGESTION = 13, TCP_NOTSENT_LOWAT = 25, SO_MAX_PACING_RATE = 47 };
+enum { ENOENT = 2 };
 
 /* Any program may choose it, whatever tcp_allowed_congestion_control says. */
 enum { TCP_CONG_NON_RESTRICTED = 1 };
@@ -77,6 +150,11 @@ extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
+}
+
+static __always_inline __u32 in_flight(const struct tcp_sock *tp)
+{
+	return tp->packets_out - (tp->sacked_out + tp->lost_out) + tp->retrans_out;
 }
 
 #endif

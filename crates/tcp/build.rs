@@ -23,6 +23,10 @@ fn main() {
         .arg("-o")
         .arg(&object)
         .status();
+    let has_headers = std::path::Path::new("/usr/include/bpf/bpf_helpers.h").exists();
+    if has_headers && status.as_ref().is_ok_and(|status| !status.success()) {
+        panic!("bpf/tcp/kumi.bpf.c does not compile: clang says why above");
+    }
     if !status.is_ok_and(|status| status.success()) {
         println!("cargo:warning=no clang, or no libbpf-dev: this build has no congestion control");
         if let Err(error) = std::fs::write(&object, b"") {

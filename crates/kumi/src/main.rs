@@ -7,6 +7,7 @@ mod doctor;
 mod lab;
 mod link;
 mod manual;
+mod run;
 mod tcp;
 
 use clap::{Parser, Subcommand};
@@ -28,6 +29,8 @@ enum Command {
     Up(link::service::Args),
     /// TCP that knows the program's phases: the congestion control `kumi`.
     Tcp(tcp::Args),
+    /// Runs a program, one rank or any, with the TCP of `kumi tcp up`.
+    Run(run::Args),
     /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Up(args) => link::service::run(&args),
         Command::Tcp(args) => tcp::run(args),
+        Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Demo(args) => demo::run(args),

@@ -2,9 +2,11 @@
 //!
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 
+pub mod bpf;
 pub mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod process;
 pub mod punctual;
 pub mod qdisc;
 pub mod raw_ethernet;

@@ -9,26 +9,51 @@ pub enum TcpError {
     )]
     NotCompiled,
     /// The kernel refuses the programs.
-    #[error("the kernel refuses the congestion control: {reason}")]
+    #[error("the kernel refuses the TCP programs: {reason}")]
     Refused {
         /// Its reason, a line.
         reason: String,
     },
     /// Not root.
-    #[error("the congestion control needs CAP_BPF and CAP_NET_ADMIN: run as root")]
+    #[error("the TCP programs need CAP_BPF and CAP_NET_ADMIN: run as root")]
     NotPermitted,
+    /// The kernel does not describe its types.
+    #[error(
+        "the kernel has no BTF at /sys/kernel/btf/vmlinux; the TCP programs need one built with \
+         CONFIG_DEBUG_INFO_BTF=y, as the distributions' are"
+    )]
+    NoBtf,
     /// There already is one.
-    #[error("the congestion control is installed already; `kumi tcp down` removes it")]
+    #[error("the TCP programs are installed already; `kumi tcp down` removes them")]
     Installed,
     /// There is none.
-    #[error("no congestion control of kumi's is installed; `kumi tcp up` installs it")]
+    #[error("the TCP programs are not installed; `kumi tcp up` installs them")]
     Absent,
     /// The file system for pins.
-    #[error("{doing}: {reason}; is a bpf file system at /sys/fs/bpf?")]
+    #[error("{doing}: {reason}; is a writable bpf file system at /sys/fs/bpf?")]
     Pin {
         /// What was tried.
         doing: String,
         /// The kernel's word.
         reason: String,
+    },
+    /// Processes are only in cgroups of the first version.
+    #[error(
+        "process {pid} is in no cgroup of version 2 ({reason}); boot with \
+         systemd.unified_cgroup_hierarchy=1, or mount cgroup2 beside the old hierarchy"
+    )]
+    NoCgroup {
+        /// The process.
+        pid: u32,
+        /// What was missing.
+        reason: String,
+    },
+    /// The table of processes is full.
+    #[error(
+        "{max} processes of `kumi run` are on this host already, which is as many as there may be"
+    )]
+    TooManyRanks {
+        /// How many there may be.
+        max: u32,
     },
 }

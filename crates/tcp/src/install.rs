@@ -1,33 +1,35 @@
-//! Puts the congestion control in place, looks at it, and takes it away.
+//! Puts the programs in place, looks at them, and takes them away.
 
+use crate::connections;
 use crate::error::TcpError;
+use crate::ladder::{Rung, has_struct_ops_link};
 use crate::layout::{Settings, Totals};
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapMut, Object, ObjectBuilder, PrintLevel};
-use nix::mount::{MsFlags, mount};
-use nix::sys::statfs::{FsType, statfs};
-use std::path::{Path, PathBuf};
+use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pins};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::sync::Mutex;
 
 /// The compiled programs; empty where they were not compiled.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kumi.bpf.o"));
 
-/// Where the pins are.
-pub const PIN_FOLDER: &str = "/sys/fs/bpf/kumi/tcp";
-/// Mount point of the file system they are in.
-const BPFFS: &str = "/sys/fs/bpf";
-/// `BPF_FS_MAGIC` of linux/magic.h.
-const BPFFS_MAGIC: FsType = FsType(0xcafe_4a11);
+/// Programs of the congestion control; the others stand without it.
+const CONTROL_PREFIX: &str = "kumi_";
+/// The congestion control as kernels hold it: by a link since 6.4, by its map before.
+const LINKED: &str = "kumi";
+const UNLINKED: &str = "kumi_unlinked";
+/// Programs that are pinned, to be attached where processes are.
+const CGROUP_PROGRAMS: [&str; 4] = [
+    "own_ranks_socket",
+    "own_units_socket",
+    "choose",
+    "put_acks_first",
+];
+/// Iterators: pinned as links, which are opened to be read.
+const ITERATORS: [&str; 2] = ["show", "give_back"];
+/// Maps that are pinned under their names.
+const MAPS: [&str; 3] = ["totals", "ranks", "phase_pages"];
 
 /// What libbpf said last that was a warning: its errors are numbers, the reason is here.
 static SAID: Mutex<String> = Mutex::new(String::new());
-
-fn link_pin() -> PathBuf {
-    Path::new(PIN_FOLDER).join("link")
-}
-
-fn totals_pin() -> PathBuf {
-    Path::new(PIN_FOLDER).join("totals")
-}
 
 fn note_warning(level: PrintLevel, text: String) {
     if level == PrintLevel::Warn {
@@ -38,21 +40,25 @@ fn note_warning(level: PrintLevel, text: String) {
     }
 }
 
-/// The kernel's or libbpf's reason in one line: the last that was said before it gave up.
+/// The kernel's or libbpf's reason in one line: the verifier's last word, if it spoke.
 fn reason(error: &libbpf_rs::Error) -> String {
     let said = SAID
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let mut telling = lines.filter(|line| !line.starts_with("libbpf: failed to load object"));
-    match telling.next_back() {
+    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_telling = |line: &&str| {
+        !line.starts_with("libbpf: ") && !line.starts_with("processed ") && !line.starts_with("-- ")
+            || line.starts_with("libbpf: extern")
+            || line.starts_with("libbpf: struct_ops")
+    };
+    match lines.rfind(is_telling) {
         Some(line) => format!("{line} ({error})"),
         None => error.to_string(),
     }
 }
 
-fn refused(error: libbpf_rs::Error) -> TcpError {
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+pub(crate) fn refused(error: libbpf_rs::Error) -> TcpError {
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root() {
         return TcpError::NotPermitted;
     }
     TcpError::Refused {
@@ -60,94 +66,147 @@ fn refused(error: libbpf_rs::Error) -> TcpError {
     }
 }
 
-fn pinning<E: std::fmt::Display>(doing: &str) -> impl Fn(E) -> TcpError {
-    let doing = doing.to_owned();
-    move |error| TcpError::Pin {
-        doing: doing.clone(),
-        reason: error.to_string(),
-    }
+/// What an installation came to.
+#[derive(Debug)]
+pub struct Installed {
+    /// The rung in use.
+    pub rung: Rung,
+    /// Why the kernel refused the rung above, a line; `None` on the highest.
+    pub refusal: Option<String>,
 }
 
-/// Mounts the file system for pins where nothing has.
-fn mount_bpffs() -> Result<(), TcpError> {
-    let is_there = statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPFFS_MAGIC);
-    if is_there {
-        return Ok(());
-    }
-    mount(
-        Some("bpf"),
-        BPFFS,
-        Some("bpf"),
-        MsFlags::empty(),
-        None::<&str>,
-    )
-    .map_err(pinning(&format!("mounting {BPFFS}")))
-}
-
-/// The map `name`, which the object has.
-fn map<'object>(object: &'object mut Object, name: &str) -> MapMut<'object> {
-    let mut maps = object.maps_mut();
-    maps.find(|map| map.name() == name)
-        .expect("the object has this map")
-}
-
-/// Loads the programs with `settings`, registers the congestion control `kumi`, and pins it, so that it
-/// stays when this process ends.
+/// Loads the programs with `settings` on the highest rung the kernel takes, registers the congestion
+/// control `kumi`, and pins everything, so that it stays when this process ends.
 ///
 /// # Errors
 /// [`TcpError`]; nothing is left in place then.
-pub fn install(settings: Settings) -> Result<(), TcpError> {
+pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     if OBJECT.is_empty() {
         return Err(TcpError::NotCompiled);
     }
-    if link_pin().exists() {
+    if is_installed() {
         return Err(TcpError::Installed);
     }
     libbpf_rs::set_print(Some((PrintLevel::Warn, note_warning)));
+    let is_linked = has_struct_ops_link()?;
+    let mut refusal = None;
+    for rung in Rung::ALL {
+        match load(settings, rung, is_linked) {
+            Ok(mut object) => {
+                make_folders()?;
+                if let Err(error) = put_in_place(&mut object, rung, is_linked) {
+                    let _ = remove_pins();
+                    return Err(error);
+                }
+                return Ok(Installed { rung, refusal });
+            }
+            Err(TcpError::Refused { reason }) => {
+                refusal.get_or_insert(reason);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Err(TcpError::Refused {
+        reason: refusal.unwrap_or_default(),
+    })
+}
+
+fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpError> {
+    SAID.lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+        .clear();
     let mut open = ObjectBuilder::default()
         .open_memory(OBJECT)
         .map_err(refused)?;
+    choose_parts(&mut open, rung, is_linked)?;
+    let mut bytes = settings.to_bytes();
+    let mechanisms = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+    bytes[16..20].copy_from_slice(&(mechanisms | rung.bits()).to_ne_bytes());
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
         }
         if let Some(value) = map.initial_value_mut() {
-            value[..Settings::BYTES].copy_from_slice(&settings.to_bytes());
+            value[..Settings::BYTES].copy_from_slice(&bytes);
         }
     }
-    let mut object = open.load().map_err(refused)?;
-    mount_bpffs()?;
-    // What an install that was killed left behind would be in the way.
-    let _ = std::fs::remove_dir_all(PIN_FOLDER);
-    std::fs::create_dir_all(PIN_FOLDER).map_err(pinning(&format!("making {PIN_FOLDER}")))?;
-    let undo = |error: TcpError| {
-        let _ = std::fs::remove_dir_all(PIN_FOLDER);
-        error
-    };
-    let mut totals = map(&mut object, "totals");
-    totals
-        .pin(totals_pin())
-        .map_err(pinning("pinning the totals"))
-        .map_err(undo)?;
-    let mut operations = map(&mut object, "kumi");
-    let mut link = operations
-        .attach_struct_ops()
-        .map_err(refused)
-        .map_err(undo)?;
-    link.pin(link_pin())
-        .map_err(pinning("pinning the link"))
-        .map_err(undo)
+    open.load().map_err(refused)
 }
 
-/// What the congestion control counted since it was installed.
+/// Leaves out what the rung has not.
+fn choose_parts(open: &mut OpenObject, rung: Rung, is_linked: bool) -> Result<(), TcpError> {
+    for mut map in open.maps_mut() {
+        let is_wanted = match map.name().to_str() {
+            Some(LINKED) => rung.has_control() && is_linked,
+            Some(UNLINKED) => rung.has_control() && !is_linked,
+            _ => continue,
+        };
+        map.set_autocreate(is_wanted).map_err(refused)?;
+    }
+    for mut program in open.progs_mut() {
+        if program.name().to_string_lossy().starts_with(CONTROL_PREFIX) {
+            program.set_autoload(rung.has_control());
+        }
+    }
+    Ok(())
+}
+
+fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), TcpError> {
+    for mut map in object.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        let doing = pinning(&format!("pinning {name}"));
+        if MAPS.contains(&name.as_str()) {
+            map.pin(pin(&name)).map_err(doing)?;
+        } else if name.ends_with(".rodata") {
+            map.pin(pin("settings")).map_err(doing)?;
+        } else if rung.has_control() && name == LINKED && is_linked {
+            let mut link = map.attach_struct_ops().map_err(refused)?;
+            link.pin(pin("link")).map_err(doing)?;
+        } else if rung.has_control() && name == UNLINKED && !is_linked {
+            map.attach_struct_ops().map_err(refused)?.disconnect();
+            map.pin(pin("control")).map_err(doing)?;
+        }
+    }
+    for mut program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        let doing = pinning(&format!("pinning {name}"));
+        if CGROUP_PROGRAMS.contains(&name.as_str()) {
+            program.pin(pin(&name)).map_err(doing)?;
+        } else if ITERATORS.contains(&name.as_str()) {
+            let mut link = program.attach().map_err(refused)?;
+            link.pin(pin(&name)).map_err(doing)?;
+        }
+    }
+    Ok(())
+}
+
+/// The settings the programs were installed with, and the rung they are on.
+///
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
+pub fn installed() -> Result<(Settings, Rung), TcpError> {
+    if !is_installed() {
+        return Err(TcpError::Absent);
+    }
+    let map = MapHandle::from_pinned_path(pin("settings")).map_err(refused)?;
+    let bytes = map
+        .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
+        .map_err(refused)?
+        .unwrap_or_default();
+    let settings = Settings::from_bytes(&bytes).ok_or(TcpError::Absent)?;
+    let bits = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+    Ok((settings, Rung::of_bits(bits)))
+}
+
+/// What the programs counted since they were installed.
 ///
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
 pub fn totals() -> Result<Totals, TcpError> {
-    if !link_pin().exists() {
+    if !is_installed() {
         return Err(TcpError::Absent);
     }
-    let map = MapHandle::from_pinned_path(totals_pin()).map_err(refused)?;
+    let map = MapHandle::from_pinned_path(pin("totals")).map_err(refused)?;
     let mut totals = Totals::default();
     let first = 0_u32.to_ne_bytes();
     for processor in map
@@ -160,16 +219,21 @@ pub fn totals() -> Result<Totals, TcpError> {
     Ok(totals)
 }
 
-/// Takes the congestion control away. Connections that chose it keep it until they end.
+/// Takes the programs away. Live connections go on with the kernel's own congestion control.
 ///
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
 pub fn remove() -> Result<(), TcpError> {
-    if !link_pin().exists() {
+    if !is_installed() {
         return Err(TcpError::Absent);
     }
-    let mut link = Link::open(link_pin()).map_err(refused)?;
-    link.unpin().map_err(pinning("unpinning the link"))?;
-    drop(link);
-    std::fs::remove_dir_all(PIN_FOLDER).map_err(pinning(&format!("removing {PIN_FOLDER}")))
+    // First no new connections, then the ones there are.
+    let _ = std::fs::remove_dir_all(crate::pins::cgroups());
+    if pin("control").exists() {
+        let map = MapHandle::from_pinned_path(pin("control")).map_err(refused)?;
+        map.delete(&0_u32.to_ne_bytes()).map_err(refused)?;
+    }
+    let _ = std::fs::remove_file(pin("link"));
+    connections::give_back()?;
+    remove_pins()
 }

@@ -1,47 +1,167 @@
 //! What the programs and this side share: `bpf/tcp/intf.h`, field by field.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-/// `struct kumi_tcp_settings`: each mechanism's switch.
+/// A mechanism that can be left out: a bit of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Settings {
-    /// What a connection remembers is believed for so long.
-    pub memory_max: Duration,
-    /// A restart after idle time is paced (Matsuda et al., §3.2).
-    pub paces_restart: bool,
+#[repr(u32)]
+pub enum Mechanism {
+    /// After idle time, the rate of before from a timer (Matsuda et al., §3.2).
+    PacedRestart = 1 << 0,
     /// A local queue's refusal does not cut the window (Takano et al., §3.3).
-    pub forgives_stall: bool,
+    StallForgiveness = 1 << 1,
+    /// A short floor of the retransmission timeout, and a short delayed acknowledgement (§3.3).
+    ShortRto = 1 << 2,
+    /// Parameters saved and restored for each phase of the program (§3.1).
+    PhaseMemory = 1 << 3,
+    /// Acknowledgements before data in the host's queue (Takano et al., §4).
+    AckBand = 1 << 4,
+    /// A limit on what is written and not sent (Takano et al., §4.1).
+    UnsentCap = 1 << 5,
+    /// A connection to a known host starts at half of what its route carried (§3.2).
+    FirstTarget = 1 << 6,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
-        Self {
-            memory_max: Duration::from_secs(600),
-            paces_restart: true,
-            forgives_stall: true,
+impl Mechanism {
+    /// Every mechanism, in the order of the papers.
+    pub const ALL: [Self; 7] = [
+        Self::PacedRestart,
+        Self::ShortRto,
+        Self::PhaseMemory,
+        Self::FirstTarget,
+        Self::StallForgiveness,
+        Self::AckBand,
+        Self::UnsentCap,
+    ];
+
+    /// The name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PacedRestart => "paced-restart",
+            Self::StallForgiveness => "stall-forgiveness",
+            Self::ShortRto => "short-rto",
+            Self::PhaseMemory => "phase-memory",
+            Self::AckBand => "ack-band",
+            Self::UnsentCap => "unsent-cap",
+            Self::FirstTarget => "first-target",
         }
     }
 }
 
+/// `struct kumi_tcp_settings`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// What a connection remembers is believed for so long.
+    pub memory_max: Duration,
+    /// Rate at which the first connection to an unknown host starts, in bits a second; 0: slow start.
+    pub first_rate_bps: u64,
+    /// The mechanisms in use.
+    pub mechanisms: Vec<Mechanism>,
+    /// Floor of the retransmission timeout; the kernel takes two of its ticks at least.
+    pub rto_min: Duration,
+    /// Ceiling of a delayed acknowledgement.
+    pub delack_max: Duration,
+    /// What a program may have written and the kernel not sent, in bytes.
+    pub unsent_bytes_max: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let floor = shortest_timer();
+        Self {
+            memory_max: Duration::from_secs(600),
+            first_rate_bps: 0,
+            mechanisms: Mechanism::ALL.to_vec(),
+            rto_min: floor,
+            delack_max: floor,
+            unsent_bytes_max: 1 << 20,
+        }
+    }
+}
+
+/// The shortest timeout the kernel takes for TCP: two ticks of its clock.
+pub fn shortest_timer() -> Duration {
+    2 * tick()
+}
+
+/// The tick of the kernel's clock: the resolution of its coarse clocks.
+pub fn tick() -> Duration {
+    let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
+    nix::time::clock_getres(clock).map_or(Duration::from_millis(10), Duration::from)
+}
+
+fn micros(duration: Duration) -> u32 {
+    u32::try_from(duration.as_micros()).unwrap_or(u32::MAX)
+}
+
 impl Settings {
     /// Bytes of the structure.
-    pub const BYTES: usize = 16;
+    pub const BYTES: usize = 32;
+
+    /// Whether `mechanism` is in use.
+    pub fn has(&self, mechanism: Mechanism) -> bool {
+        self.mechanisms.contains(&mechanism)
+    }
 
     /// As the programs read it.
-    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
+        let mechanisms = self.mechanisms.iter().fold(0, |set, one| set | *one as u32);
         bytes[..8].copy_from_slice(&memory_max_ns.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&u32::from(self.paces_restart).to_ne_bytes());
-        bytes[12..].copy_from_slice(&u32::from(self.forgives_stall).to_ne_bytes());
+        bytes[8..16].copy_from_slice(&(self.first_rate_bps / 8).to_ne_bytes());
+        bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());
+        bytes[20..24].copy_from_slice(&micros(self.rto_min).to_ne_bytes());
+        bytes[24..28].copy_from_slice(&micros(self.delack_max).to_ne_bytes());
+        bytes[28..].copy_from_slice(&self.unsent_bytes_max.to_ne_bytes());
         bytes
+    }
+
+    /// Reads what [`Settings::to_bytes`] wrote; `None` if the size is another.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes = Fields(bytes.get(..Self::BYTES)?);
+        let set = bytes.u32(16);
+        let mut mechanisms = Mechanism::ALL.to_vec();
+        mechanisms.retain(|one| set & *one as u32 != 0);
+        Some(Self {
+            memory_max: Duration::from_nanos(bytes.u64(0)),
+            first_rate_bps: bytes.u64(8) * 8,
+            mechanisms,
+            rto_min: Duration::from_micros(bytes.u32(20).into()),
+            delack_max: Duration::from_micros(bytes.u32(24).into()),
+            unsent_bytes_max: bytes.u32(28),
+        })
+    }
+}
+
+/// Fields of a structure, each at its offset. Panics beyond the end: sizes are checked before.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut field = [0; N];
+        field.copy_from_slice(&self.0[at..at + N]);
+        field
+    }
+
+    fn u16(&self, at: usize) -> u16 {
+        u16::from_ne_bytes(self.array(at))
+    }
+
+    fn u32(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.array(at))
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64::from_ne_bytes(self.array(at))
     }
 }
 
 /// `struct kumi_tcp_totals`, all processors together, since the programs were installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
-    /// Connections that chose the congestion control.
+    /// Connections that used the congestion control.
     pub connections: u64,
     /// Restarts paced.
     pub paced: u64,
@@ -49,27 +169,130 @@ pub struct Totals {
     pub stalls: u64,
     /// Windows cut for losses in the network.
     pub losses: u64,
+    /// Retransmission timeouts.
+    pub timeouts: u64,
+    /// Of these, found to have been wrong.
+    pub spurious: u64,
+    /// Phases entered with something remembered.
+    pub switches: u64,
+    /// Acknowledgements put before data in the host's queue.
+    pub acks_first: u64,
 }
 
 impl Totals {
     /// Bytes of the structure.
-    pub const BYTES: usize = 32;
+    pub const BYTES: usize = 64;
 
     /// Adds what one processor counted; `None` if it has not the structure's size.
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
         if bytes.len() != Self::BYTES {
             return None;
         }
-        let field = |at: usize| {
-            let mut field = [0; 8];
-            field.copy_from_slice(&bytes[8 * at..8 * at + 8]);
-            u64::from_ne_bytes(field)
-        };
-        self.connections += field(0);
-        self.paced += field(1);
-        self.stalls += field(2);
-        self.losses += field(3);
+        let bytes = Fields(bytes);
+        let fields = [
+            &mut self.connections,
+            &mut self.paced,
+            &mut self.stalls,
+            &mut self.losses,
+            &mut self.timeouts,
+            &mut self.spurious,
+            &mut self.switches,
+            &mut self.acks_first,
+        ];
+        for (at, field) in fields.into_iter().enumerate() {
+            *field += bytes.u64(8 * at);
+        }
         Some(())
+    }
+}
+
+/// `struct kumi_tcp_connection`: one live connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Connection {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// Index of the phase it is in.
+    pub phase: u32,
+    /// Name of the phase; empty where no program tells its phases.
+    pub phase_name: String,
+    /// The process of `kumi run` it belongs to, by its place in the table; 0: none.
+    pub rank: u32,
+    /// Congestion window, packets.
+    pub cwnd: u32,
+    /// Slow start threshold, packets; `None`: none yet.
+    pub ssthresh: Option<u32>,
+    /// Packets sent and not acknowledged.
+    pub in_flight: u32,
+    /// Smoothed round trip, microseconds.
+    pub rtt_us: u32,
+    /// Retransmission timeout, microseconds.
+    pub rto_us: u64,
+    /// Floor of that, microseconds; 0: the kernel's own.
+    pub rto_min_us: u32,
+    /// Segment size, bytes.
+    pub mss_bytes: u32,
+    /// Pacing rate, bits a second.
+    pub pacing_bps: u64,
+    /// Refusals by this host's own queue.
+    pub stalls: u32,
+    /// Windows cut for losses in the network.
+    pub losses: u32,
+    /// Retransmission timeouts.
+    pub timeouts: u32,
+    /// Restarts paced.
+    pub paced: u32,
+    /// Segments sent again.
+    pub retransmits: u64,
+}
+
+/// The kernel's "no threshold yet".
+const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
+
+impl Connection {
+    /// Bytes of the structure.
+    pub const BYTES: usize = 176;
+
+    /// Reads one row of the iterator; `None` if the size is another.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        if bytes.len() != Self::BYTES {
+            return None;
+        }
+        let bytes = Fields(bytes);
+        let is_ipv6 = bytes.u32(32) != 0;
+        let address = |at: usize, port: usize| {
+            let ip = if is_ipv6 {
+                IpAddr::from(Ipv6Addr::from(bytes.array::<16>(at))).to_canonical()
+            } else {
+                IpAddr::from(Ipv4Addr::from(bytes.array::<4>(at)))
+            };
+            SocketAddr::new(ip, bytes.u16(port))
+        };
+        let tick_us = u64::try_from(tick().as_micros()).unwrap_or(u64::MAX);
+        let ssthresh = bytes.u32(52);
+        let name = &bytes.0[112..Self::BYTES];
+        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        Some(Self {
+            local: address(0, 36),
+            remote: address(16, 38),
+            phase: bytes.u32(40),
+            rank: bytes.u32(44),
+            cwnd: bytes.u32(48),
+            ssthresh: (ssthresh < TCP_INFINITE_SSTHRESH).then_some(ssthresh),
+            in_flight: bytes.u32(56),
+            rtt_us: bytes.u32(60),
+            rto_us: u64::from(bytes.u32(64)) * tick_us,
+            mss_bytes: bytes.u32(68),
+            stalls: bytes.u32(72),
+            losses: bytes.u32(76),
+            timeouts: bytes.u32(80),
+            paced: bytes.u32(84),
+            rto_min_us: bytes.u32(88),
+            pacing_bps: bytes.u64(96).saturating_mul(8),
+            retransmits: bytes.u64(104),
+            phase_name: String::from_utf8_lossy(name).into_owned(),
+        })
     }
 }
 
@@ -78,28 +301,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings__bytes__are_the_headers_layout() {
+    fn settings__bytes__are_the_headers_layout_and_come_back() {
         let settings = Settings {
             memory_max: Duration::from_nanos(0x0102_0304),
-            paces_restart: true,
-            forgives_stall: false,
+            first_rate_bps: 8_000,
+            mechanisms: vec![Mechanism::PacedRestart, Mechanism::PhaseMemory],
+            rto_min: Duration::from_millis(8),
+            delack_max: Duration::from_millis(4),
+            unsent_bytes_max: 7,
         };
-        let mut expected = [0; 16];
+        let mut expected = [0; 32];
         expected[..8].copy_from_slice(&0x0102_0304_u64.to_ne_bytes());
-        expected[8..12].copy_from_slice(&1_u32.to_ne_bytes());
+        expected[8..16].copy_from_slice(&1000_u64.to_ne_bytes());
+        for (at, word) in [0b1001, 8000, 4000, 7_u32].into_iter().enumerate() {
+            expected[16 + 4 * at..20 + 4 * at].copy_from_slice(&word.to_ne_bytes());
+        }
         assert_eq!(settings.to_bytes(), expected);
+        assert_eq!(Settings::from_bytes(&expected), Some(settings));
+        assert_eq!(Settings::from_bytes(&expected[1..]), None);
     }
 
     #[test]
     fn totals__two_processors__are_added() {
         let mut totals = Totals::default();
-        let one: Vec<u8> = [1_u64, 2, 3, 4]
-            .iter()
-            .flat_map(|n| n.to_ne_bytes())
-            .collect();
+        let one: Vec<u8> = (1_u64..9).flat_map(u64::to_ne_bytes).collect();
         assert_eq!(totals.add(&one), Some(()));
         assert_eq!(totals.add(&one), Some(()));
-        assert_eq!(totals.losses, 8);
+        assert_eq!((totals.losses, totals.acks_first), (8, 16));
         assert_eq!(totals.add(&one[1..]), None);
+    }
+
+    #[test]
+    fn connection__row__is_read_by_the_headers_offsets() {
+        let mut row = [0; Connection::BYTES];
+        row[..4].copy_from_slice(&[10, 0, 0, 1]);
+        row[16..20].copy_from_slice(&[10, 0, 0, 2]);
+        row[36..38].copy_from_slice(&7100_u16.to_ne_bytes());
+        row[52..56].copy_from_slice(&TCP_INFINITE_SSTHRESH.to_ne_bytes());
+        row[96..104].copy_from_slice(&1000_u64.to_ne_bytes());
+        row[112..117].copy_from_slice(b"halo\0");
+        let connection = Connection::from_bytes(&row).expect("the right size");
+        assert_eq!(connection.local.to_string(), "10.0.0.1:7100");
+        assert_eq!(connection.remote.to_string(), "10.0.0.2:0");
+        assert_eq!(connection.ssthresh, None);
+        assert_eq!(connection.pacing_bps, 8000);
+        assert_eq!(connection.phase_name, "halo");
+        assert_eq!(Connection::from_bytes(&row[1..]), None);
     }
 }

@@ -1,23 +1,36 @@
 //! TCP that knows the program's phases: the BPF programs of `bpf/tcp`, loaded and controlled.
 //!
 //! Two papers patched Linux. Matsuda et al. ("TCP Layer Adapted to MPI Library") paced the restart after
-//! a computation phase; Takano et al. ("The Analysis of TCP/IP Communication Behavior on Parallel
-//! Applications") found that a full queue on the sender's own host is taken for congestion. Here both
-//! are a congestion control named `kumi`, which an unmodified kernel loads and any program may choose:
+//! a computation phase, shortened the retransmission timeout and kept parameters per phase; Takano et al.
+//! ("The Analysis of TCP/IP Communication Behavior on Parallel Applications") found that a full queue on
+//! the sender's own host is taken for congestion, and that it holds acknowledgements back. Here all of
+//! it is done by programs that an unmodified kernel loads:
 //!
 //! ```text
-//!  kumi tcp up ─► install ─┬─ struct_ops `kumi`: CUBIC, a paced restart, stalls forgiven
-//!                          └─ /sys/fs/bpf/kumi/tcp/: the link and the totals, pinned:
-//!                             nobody has to stay
+//!  install ─┬─ struct_ops `kumi`   CUBIC, a paced restart, phases, stalls forgiven, short timeouts
+//!           ├─ cgroup programs     pinned; Rank::join attaches them where the process is
+//!           └─ iterators           connections() shows, remove() gives back
+//!
+//!  Rank::join(pid) ─► the process's sockets get `kumi` when they connect or accept;
+//!                     its page says the phase: one store, no call
 //! ```
 //!
-//! A connection keeps the congestion control it chose until it ends, whatever happens to the pins.
+//! Everything is pinned in [`PIN_FOLDER`], so that no process has to stay.
 #![forbid(unsafe_code)]
 
+mod cgroup;
+mod connections;
 mod error;
 mod install;
+mod ladder;
 mod layout;
+mod pins;
+mod ranks;
 
+pub use connections::connections;
 pub use error::TcpError;
-pub use install::{PIN_FOLDER, install, remove, totals};
-pub use layout::{Settings, Totals};
+pub use install::{Installed, install, installed, remove, totals};
+pub use ladder::Rung;
+pub use layout::{Connection, Mechanism, Settings, Totals};
+pub use pins::{PIN_FOLDER, pin};
+pub use ranks::{Rank, adopted, forget_adopted};

@@ -99,6 +99,12 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
+/// Parses a rate, as 950mbit, in bits a second.
+pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
+    let wrong = || "want a rate, as 250mbit".to_owned();
+    parse_rate(text)?.0.ok_or_else(wrong)
+}
+
 /// Runs `kumi link`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Walks through the live connections of one network namespace: to show them, and to give them back. */
+#ifndef KUMI_TCP_CONNECTIONS_H
+#define KUMI_TCP_CONNECTIONS_H
+
+#include "memory.h"
+
+/* The congestion control that connections are given back to: the kernel's own, always there. */
+#define FALLBACK "cubic"
+
+static __always_inline struct tcp_sock *connection(struct bpf_iter__tcp *ctx)
+{
+	struct sock_common *common = ctx->sk_common;
+
+	/* Requests and time-wait sockets are no full sockets: this gives NULL for them. */
+	return common ? bpf_skc_to_tcp_sock(common) : NULL;
+}
+
+SEC("iter/tcp")
+int show(struct bpf_iter__tcp *ctx)
+{
+	struct kumi_tcp_connection row = {};
+	struct sock_common *common = ctx->sk_common;
+	struct kumi_tcp_memory *memory;
+	struct kumi_phase_page *page;
+	struct tcp_sock *tp = connection(ctx);
+	__u32 at;
+
+	if (!tp)
+		return 0;
+	memory = bpf_sk_storage_get(&memories, (void *)tp, 0, 0);
+	if (!memory)
+		return 0;
+	row.is_ipv6 = common->skc_family == AF_INET6;
+	if (row.is_ipv6) {
+		BPF_CORE_READ_INTO(row.local, common, skc_v6_rcv_saddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(row.remote, common, skc_v6_daddr.in6_u.u6_addr8);
+	} else {
+		*(__u32 *)row.local = common->skc_rcv_saddr;
+		*(__u32 *)row.remote = common->skc_daddr;
+	}
+	row.local_port = common->skc_num;
+	row.remote_port = bpf_ntohs(common->skc_dport);
+	row.phase = memory->phase;
+	row.rank = memory->rank;
+	row.cwnd = tp->snd_cwnd;
+	row.ssthresh = tp->snd_ssthresh;
+	row.in_flight = in_flight(tp);
+	row.rtt_us = tp->srtt_us >> 3;
+	row.rto_us = tp->inet_conn.icsk_rto; /* jiffies; user space knows their length */
+	row.mss_bytes = tp->mss_cache;
+	row.stalls = memory->stalls;
+	row.losses = memory->losses;
+	row.timeouts = memory->timeouts;
+	row.paced = memory->paced;
+	row.rto_min_us = memory->rto_min_us;
+	row.pacing_bytes_ps = BPF_CORE_READ((struct sock *)tp, sk_pacing_rate);
+	row.retransmits = tp->total_retrans;
+	page = page_of(memory->rank);
+	at = memory->phase;
+	if (page && at < KUMI_PHASES_MAX)
+		bpf_probe_read_kernel(row.phase_name, sizeof(row.phase_name),
+				      (__u8 *)page + 64 + at * sizeof(row.phase_name));
+	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
+	return 0;
+}
+
+SEC("iter/tcp")
+int give_back(struct bpf_iter__tcp *ctx)
+{
+	struct tcp_sock *tp = connection(ctx);
+	char name[] = FALLBACK;
+
+	if (tp && bpf_sk_storage_get(&memories, (void *)tp, 0, 0))
+		bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	return 0;
+}
+
+#endif

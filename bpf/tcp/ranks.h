@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Whose sockets are kumi's: those that a process of `kumi run`, or a child of one, makes.
+ *
+ * The programs are attached to the cgroup in which the process is, whoever owns it; no process is moved.
+ * A socket is marked where it is made, in the process; what it accepts inherits the mark; when the
+ * connection stands, marked sockets get the congestion control.
+ */
+#ifndef KUMI_TCP_RANKS_H
+#define KUMI_TCP_RANKS_H
+
+#include "memory.h"
+
+/* A rank may start helpers, and they theirs; shells in between count. */
+#define GENERATIONS_MAX 8
+/* An IPv4 or IPv6 header and a TCP header with all its options are no longer than this. */
+#define ACK_BYTES_MAX 120
+/* TC_PRIO_INTERACTIVE of linux/pkt_sched.h: the first band of pfifo_fast, prio and fq. */
+#define FIRST_BAND 6
+
+static __always_inline __u32 rank_of_caller(void)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u32 *rank;
+	__u32 tgid;
+
+	for (int generation = 0; generation < GENERATIONS_MAX && task; generation++) {
+		tgid = BPF_CORE_READ(task, tgid);
+		rank = bpf_map_lookup_elem(&ranks, &tgid);
+		if (rank)
+			return *rank;
+		task = BPF_CORE_READ(task, real_parent);
+	}
+	return 0;
+}
+
+static __always_inline bool is_tcp(const struct bpf_sock *sk)
+{
+	return (sk->family == AF_INET || sk->family == AF_INET6) && sk->type == SOCK_STREAM &&
+	       sk->protocol == IPPROTO_TCP;
+}
+
+static __always_inline void own(struct bpf_sock *sk, __u32 rank)
+{
+	struct kumi_tcp_owner *owner;
+
+	owner = bpf_sk_storage_get(&owners, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (owner)
+		owner->rank = rank;
+}
+
+SEC("cgroup/sock_create")
+int own_ranks_socket(struct bpf_sock *sk)
+{
+	__u32 rank = is_tcp(sk) ? rank_of_caller() : 0;
+
+	if (rank)
+		own(sk, rank);
+	return 1;
+}
+
+/* For a unit of the system's: everything in its cgroup is meant. */
+SEC("cgroup/sock_create")
+int own_units_socket(struct bpf_sock *sk)
+{
+	if (is_tcp(sk))
+		own(sk, 0);
+	return 1;
+}
+
+/*
+ * Short timeouts are set before the first round trip is measured: the kernel begins with a variance as
+ * long as the floor, and takes a dozen round trips to forget it. What is accepted inherits them.
+ */
+SEC("sockops")
+int choose(struct bpf_sock_ops *ctx)
+{
+	char name[] = "kumi";
+	struct bpf_sock *sk = ctx->sk;
+
+	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ctx->op != BPF_SOCK_OPS_TCP_LISTEN_CB &&
+	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
+	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+		return 1;
+	if (!sk || !bpf_sk_storage_get(&owners, sk, 0, 0))
+		return 1;
+	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
+		set_options(ctx);
+	else if (has(KUMI_TCP_HAS_CONTROL))
+		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	return 1;
+}
+
+/* Whether the packet acknowledges and does nothing else. `l4` is where TCP begins. */
+static __always_inline bool is_pure_ack(struct __sk_buff *skb, __u32 l4)
+{
+	__u8 tcp[14];
+
+	if (bpf_skb_load_bytes(skb, l4, tcp, sizeof(tcp)))
+		return false;
+	/* ACK, and none of FIN, SYN, RST; the header is all there is. */
+	return (tcp[13] & 0x17) == 0x10 && l4 + (tcp[12] >> 4) * 4 == skb->len;
+}
+
+/*
+ * Pure acknowledgements go first in the host's queue, where the queue has bands (Takano et al., section
+ * 4: the other way's data held them back for 200 ms).
+ */
+SEC("cgroup_skb/egress")
+int put_acks_first(struct __sk_buff *skb)
+{
+	struct bpf_sock *sk = skb->sk;
+	__u8 ip[10];
+	__u32 l4 = 40;
+
+	if (skb->len > ACK_BYTES_MAX || !sk || bpf_skb_load_bytes(skb, 0, ip, sizeof(ip)))
+		return 1;
+	if (ip[0] >> 4 == 4)
+		l4 = (ip[0] & 15) * 4;
+	if ((ip[0] >> 4 == 4 ? ip[9] : ip[6]) != IPPROTO_TCP)
+		return 1;
+	if (is_pure_ack(skb, l4) && bpf_sk_storage_get(&owners, sk, 0, 0)) {
+		skb->priority = FIRST_BAND;
+		COUNT(acks_first);
+	}
+	return 1;
+}
+
+#endif

@@ -1,0 +1,89 @@
+//! `kumi run -- CMD`: one rank, or any program, with the TCP of `kumi tcp up`.
+//!
+//! The process joins the daemon and becomes CMD: exit status and signals are CMD's own. Without a
+//! daemon it is given what needs no privilege, by a library that is loaded into it.
+
+mod preload;
+
+use crate::tcp::join::{self, Request};
+use anyhow::Context;
+use kumi_tcp::Settings;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+/// Exit statuses of the shell for a command that is not there, or cannot be run.
+const EXIT_NOT_FOUND: u8 = 127;
+const EXIT_NOT_RUNNABLE: u8 = 126;
+
+/// Arguments of `kumi run`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Fails, with exit status 3, unless the daemon takes the program in.
+    #[arg(long)]
+    require: bool,
+    /// Says what the program was given.
+    #[arg(short, long)]
+    verbose: bool,
+    /// Does not mark phases of MPI programs.
+    #[arg(long)]
+    no_phases: bool,
+    /// The command.
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs `kumi run`: comes back only if CMD could not be started.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut command = Command::new(&args.command[0]);
+    command.args(&args.command[1..]);
+    match join::ask(&Request::Join) {
+        Ok((reply, page)) => {
+            let page = page.context("the daemon sent no page")?;
+            let page = kumi_sys::process::keep_on_exec(page)?;
+            command.env("KUMI_PHASE_FD", page.to_string());
+            if !args.no_phases {
+                preload::add(&mut command)?;
+            }
+            if args.verbose {
+                let rung = reply.rung.unwrap_or_default();
+                eprintln!("kumi: joined the daemon, rung {rung}");
+            }
+        }
+        Err(error) => {
+            let why = match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    "no daemon is running (`kumi tcp up`, as root)".to_owned()
+                }
+                _ => error.to_string(),
+            };
+            if args.require {
+                eprintln!("kumi: {why}");
+                return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
+            }
+            eprintln!(
+                "kumi: warning: {why}; only socket options are set: short timeouts, less unsent"
+            );
+            let settings = Settings::default();
+            let options = format!(
+                "rto_min_us={},delack_max_us={},notsent_lowat={}",
+                settings.rto_min.as_micros(),
+                settings.delack_max.as_micros(),
+                settings.unsent_bytes_max
+            );
+            command.env("KUMI_SOCKET_OPTIONS", options);
+            preload::add(&mut command)?;
+        }
+    }
+    if args.verbose {
+        command.env("KUMI_VERBOSE", "1");
+    }
+    let error = command.exec();
+    let name = args.command[0].to_string_lossy();
+    eprintln!("kumi: {name}: {error}");
+    Ok(ExitCode::from(match error.kind() {
+        io::ErrorKind::NotFound => EXIT_NOT_FOUND,
+        _ => EXIT_NOT_RUNNABLE,
+    }))
+}

@@ -1,0 +1,80 @@
+//! The library that `kumi run` loads into the program: it marks the phases of MPI programs and sets
+//! socket options where no daemon does. It is carried in this binary and written out when first needed.
+
+use anyhow::{Context, ensure};
+use std::ffi::OsString;
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The compiled library; empty where there was no C compiler.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libkumi_preload.so"));
+
+/// Adds the library to those that `command` loads first.
+pub fn add(command: &mut Command) -> anyhow::Result<()> {
+    if LIBRARY.is_empty() {
+        eprintln!("kumi: warning: this build has no preload library; phases are not marked");
+        return Ok(());
+    }
+    let mut list = OsString::from(path()?);
+    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+        list.push(":");
+        list.push(others);
+    }
+    command.env("LD_PRELOAD", list);
+    Ok(())
+}
+
+/// Where the library is: one folder a user, which nobody else can write.
+fn path() -> anyhow::Result<PathBuf> {
+    let user = nix::unistd::geteuid();
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
+        Some(folder) if !user.is_root() => Path::new(&folder).join("kumi"),
+        _ if user.is_root() => PathBuf::from("/run/kumi/lib"),
+        _ => std::env::temp_dir().join(format!("kumi-{user}")),
+    };
+    let mut builder = fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o755)
+        .create(&folder)
+        .with_context(|| format!("{}", folder.display()))?;
+    let stat = fs::symlink_metadata(&folder)?;
+    ensure!(
+        stat.is_dir() && stat.uid() == user.as_raw() && stat.mode() & 0o022 == 0,
+        "{} is not a folder that only user {user} can write: remove it, or set XDG_RUNTIME_DIR",
+        folder.display()
+    );
+    // Its length and version name it: an upgrade writes a new one beside the one in use.
+    let name = format!(
+        "libkumi_preload-{}-{:016x}.so",
+        env!("CARGO_PKG_VERSION"),
+        fingerprint()
+    );
+    let path = folder.join(name);
+    if fs::read(&path).is_ok_and(|there| there == LIBRARY) {
+        return Ok(path);
+    }
+    let half = folder.join(format!(".{}.tmp", std::process::id()));
+    let _ = fs::remove_file(&half);
+    let mut options = fs::OpenOptions::new();
+    let mut file = options
+        .write(true)
+        .create_new(true)
+        .mode(0o644)
+        .open(&half)?;
+    file.write_all(LIBRARY)?;
+    drop(file);
+    fs::rename(&half, &path)?; // all or nothing, should several ranks come at once
+    Ok(path)
+}
+
+/// A name for the library's content. It is compared in full before use: no secret hangs on this.
+fn fingerprint() -> u64 {
+    use std::hash::{DefaultHasher, Hasher};
+    let mut hasher = DefaultHasher::new();
+    hasher.write(LIBRARY);
+    hasher.finish()
+}

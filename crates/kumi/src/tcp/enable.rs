@@ -1,0 +1,135 @@
+//! `kumi tcp enable UNIT`: a drop-in that has systemd attach the pinned programs to a service's cgroup
+//! at its every start (`BPFProgram=`, systemd 250). Nothing of the service itself is changed.
+
+use crate::BadInput;
+use anyhow::Context;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Where an administrator's drop-ins live.
+const UNITS: &str = "/etc/systemd/system";
+
+/// Arguments of `kumi tcp enable` and `disable`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The service, as slurmd.service.
+    unit: String,
+    /// Prints the drop-in and changes nothing.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// systemd's name of a hook, and the pinned program for it.
+const PROGRAMS: [(&str, &str); 3] = [
+    ("sock_create", "own_units_socket"),
+    ("sock_ops", "choose"),
+    ("egress", "put_acks_first"),
+];
+
+fn drop_in(unit: &str) -> Result<PathBuf, BadInput> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "-_.@:\\".contains(c))
+    };
+    match unit.rsplit_once('.') {
+        Some((name, "service" | "scope" | "slice")) if is_name(name) => {
+            Ok(PathBuf::from(UNITS).join(format!("{unit}.d/50-kumi-tcp.conf")))
+        }
+        _ => Err(BadInput(format!(
+            "`{unit}` is no unit that has processes; want a name as slurmd.service"
+        ))),
+    }
+}
+
+fn text() -> String {
+    let mut text =
+        String::from("# Made by `kumi tcp enable`; `kumi tcp disable` removes it.\n[Service]\n");
+    for (hook, program) in PROGRAMS {
+        let pin = kumi_tcp::pin(program);
+        text.push_str(&format!("BPFProgram={hook}:{}\n", pin.display()));
+    }
+    text
+}
+
+fn reload() -> anyhow::Result<()> {
+    let status = Command::new("systemctl")
+        .arg("daemon-reload")
+        .status()
+        .context("systemctl daemon-reload: is this host run by systemd?")?;
+    anyhow::ensure!(status.success(), "systemctl daemon-reload: {status}");
+    Ok(())
+}
+
+/// Runs `kumi tcp enable`.
+pub fn enable(args: &Args) -> anyhow::Result<()> {
+    let path = drop_in(&args.unit)?;
+    let text = text();
+    if args.dry_run {
+        print!("# {}\n{text}", path.display());
+        return Ok(());
+    }
+    kumi_tcp::installed()?; // otherwise the unit's next start would find no programs
+    let folder = path.parent().context("a drop-in has a folder")?;
+    std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
+    std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
+    if let Err(error) = reload() {
+        let _ = std::fs::remove_file(&path);
+        let _ = std::fs::remove_dir(folder);
+        return Err(error);
+    }
+    println!(
+        "{}: from its next start on; `systemctl restart {0}` is one",
+        args.unit
+    );
+    Ok(())
+}
+
+/// Runs `kumi tcp disable`.
+pub fn disable(args: &Args) -> anyhow::Result<()> {
+    let path = drop_in(&args.unit)?;
+    if !path.exists() {
+        return Err(BadInput(format!(
+            "{} is not enabled: there is no {}",
+            args.unit,
+            path.display()
+        ))
+        .into());
+    }
+    if args.dry_run {
+        println!("rm {}", path.display());
+        return Ok(());
+    }
+    std::fs::remove_file(&path).with_context(|| format!("{}", path.display()))?;
+    if let Some(folder) = path.parent() {
+        let _ = std::fs::remove_dir(folder);
+    }
+    reload()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit__not_a_service_or_a_path__is_refused_by_name() {
+        assert!(drop_in("slurmd.service").is_ok());
+        for wrong in [
+            "slurmd",
+            "../x.service",
+            "a b.service",
+            "x.timer",
+            ".service",
+        ] {
+            assert!(drop_in(wrong).unwrap_err().0.contains(wrong));
+        }
+    }
+
+    #[test]
+    fn drop_in__names_a_pinned_program_a_hook() {
+        let text = text();
+        assert!(text.contains("BPFProgram=sock_create:/sys/fs/bpf/kumi/tcp/own_units_socket\n"));
+        assert_eq!(text.matches("BPFProgram=").count(), 3);
+    }
+}

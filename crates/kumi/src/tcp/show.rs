@@ -1,0 +1,141 @@
+//! `kumi tcp show`: the live connections, a line each, and what was done so far.
+
+use kumi_tcp::{Connection, Mechanism, Totals};
+use serde_json::{Value, json};
+
+/// The number of the format; it grows when a key changes its meaning.
+const SCHEMA: u32 = 2;
+
+/// Arguments of `kumi tcp show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One JSON object.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `kumi tcp show`.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let (settings, rung) = kumi_tcp::installed()?;
+    let totals = kumi_tcp::totals()?;
+    let connections = kumi_tcp::connections()?;
+    if args.json {
+        let mechanisms: Vec<&str> = settings.mechanisms.iter().map(|one| one.name()).collect();
+        let object = json!({
+            "schema": SCHEMA,
+            "congestion_control": "kumi",
+            "rung": rung.name(),
+            "mechanisms": mechanisms,
+            "totals": totals_json(&totals),
+            "connections": connections.iter().map(connection_json).collect::<Vec<_>>(),
+        });
+        println!("{object}");
+        return Ok(());
+    }
+    let without = Mechanism::ALL.into_iter().filter(|one| !settings.has(*one));
+    let without: Vec<&str> = without.map(Mechanism::name).collect();
+    print!("kumi: rung {}", rung.name());
+    if !without.is_empty() {
+        print!(", without {}", without.join(", "));
+    }
+    println!("; {} connections so far", totals.connections);
+    for (name, value) in figures(&totals) {
+        println!("  {name:<34}{value}");
+    }
+    if !connections.is_empty() {
+        print_table(&connections);
+    }
+    Ok(())
+}
+
+/// Every total with its name: the one list both formats come from.
+fn figures(totals: &Totals) -> [(&'static str, u64); 7] {
+    [
+        ("restarts paced", totals.paced),
+        ("local stalls forgiven", totals.stalls),
+        ("windows cut for losses", totals.losses),
+        ("retransmission timeouts", totals.timeouts),
+        ("of these, wrong", totals.spurious),
+        ("phases entered with a memory", totals.switches),
+        ("acknowledgements put first", totals.acks_first),
+    ]
+}
+
+fn totals_json(totals: &Totals) -> Value {
+    json!({
+        "connections": totals.connections,
+        "paced_restarts": totals.paced,
+        "forgiven_stalls": totals.stalls,
+        "losses": totals.losses,
+        "timeouts": totals.timeouts,
+        "spurious_timeouts": totals.spurious,
+        "phase_switches": totals.switches,
+        "acks_first": totals.acks_first,
+    })
+}
+
+fn connection_json(one: &Connection) -> Value {
+    json!({
+        "local": one.local.to_string(),
+        "remote": one.remote.to_string(),
+        "phase": one.phase,
+        "phase_name": one.phase_name,
+        "rank": one.rank,
+        "cwnd": one.cwnd,
+        "ssthresh": one.ssthresh,
+        "in_flight": one.in_flight,
+        "mss_bytes": one.mss_bytes,
+        "pacing_bps": one.pacing_bps,
+        "rtt_us": one.rtt_us,
+        "rto_us": one.rto_us,
+        "rto_min_us": one.rto_min_us,
+        "stalls": one.stalls,
+        "losses": one.losses,
+        "timeouts": one.timeouts,
+        "paced_restarts": one.paced,
+        "retransmits": one.retransmits,
+    })
+}
+
+fn print_table(connections: &[Connection]) {
+    println!(
+        "{:<22} {:<22} {:<16} {:>6} {:>8} {:>6} {:>9} {:>8} {:>8} {:>6} {:>6} {:>6}",
+        "local",
+        "remote",
+        "phase",
+        "cwnd",
+        "ssthresh",
+        "flight",
+        "rate Mb/s",
+        "rtt ms",
+        "rto ms",
+        "stalls",
+        "losses",
+        "RTOs"
+    );
+    for one in connections {
+        let phase = if one.phase_name.is_empty() {
+            "-"
+        } else {
+            &one.phase_name
+        };
+        let ssthresh = one
+            .ssthresh
+            .map_or_else(|| "-".to_owned(), |packets| packets.to_string());
+        println!(
+            "{:<22} {:<22} {:<16} {:>6} {:>8} {:>6} {:>9.1} {:>8.2} {:>8.0} {:>6} {:>6} {:>6}",
+            one.local.to_string(),
+            one.remote.to_string(),
+            phase,
+            one.cwnd,
+            ssthresh,
+            one.in_flight,
+            one.pacing_bps as f64 / 1e6,
+            f64::from(one.rtt_us) / 1e3,
+            one.rto_us as f64 / 1e3,
+            one.stalls,
+            one.losses,
+            one.timeouts
+        );
+    }
+}

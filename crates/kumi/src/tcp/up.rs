@@ -1,0 +1,110 @@
+//! `kumi tcp up`: installs the programs and starts the daemon that serves `kumi run`.
+
+use super::daemon;
+use anyhow::{Context, bail};
+use kumi_tcp::{Mechanism, Settings};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take to load the programs.
+const START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Exit status where `--require` is not met.
+pub const EXIT_RUNG: u8 = 3;
+
+/// Arguments of `kumi tcp up`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Mechanisms to leave out.
+    #[arg(long, value_name = "MECHANISM", value_delimiter = ',', value_parser = mechanism())]
+    without: Vec<String>,
+    /// Seconds for which a connection believes what it remembers of the path.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
+    memory: u64,
+    /// Rate at which a connection to an unknown host starts, as 250mbit; half of the bottleneck is
+    /// right. Without it slow start, and half of what was measured once the host is known.
+    #[arg(long, value_name = "RATE", value_parser = crate::link::parse_fixed_rate)]
+    first_rate: Option<u64>,
+    /// Floor of the retransmission timeout, in milliseconds; the kernel's shortest if not given.
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=200))]
+    rto_min: Option<u64>,
+    /// What a program may have written and the kernel not sent, in bytes.
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(4096..))]
+    unsent_max: u32,
+    /// Fails, with exit status 3, unless the kernel takes every part.
+    #[arg(long)]
+    require: bool,
+    /// Stays in the foreground.
+    #[arg(long)]
+    foreground: bool,
+}
+
+fn mechanism() -> clap::builder::PossibleValuesParser {
+    Mechanism::ALL.map(Mechanism::name).into()
+}
+
+impl Args {
+    fn settings(&self) -> Settings {
+        let mut settings = Settings {
+            memory_max: Duration::from_secs(self.memory),
+            first_rate_bps: self.first_rate.unwrap_or(0),
+            unsent_bytes_max: self.unsent_max,
+            ..Settings::default()
+        };
+        if let Some(ms) = self.rto_min {
+            // Below the kernel's shortest it would refuse, connection by connection, unheard.
+            settings.rto_min = settings.rto_min.max(Duration::from_millis(ms));
+        }
+        settings
+            .mechanisms
+            .retain(|one| !self.without.iter().any(|name| name == one.name()));
+        settings
+    }
+}
+
+/// Runs `kumi tcp up`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.foreground {
+        return daemon::run(&args.settings(), args.require);
+    }
+    if daemon::is_running() {
+        return Err(kumi_tcp::TcpError::Installed.into());
+    }
+    let path = daemon::log();
+    let folder = path.parent().context("the log has a folder")?;
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&path, ""))
+        .with_context(|| format!("{}; run as root", path.display()))?;
+    let log = std::fs::File::options().append(true).open(&path)?;
+    let mut daemon = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0)
+        .spawn()?;
+    let started = Instant::now();
+    let said = || std::fs::read_to_string(&path).unwrap_or_default();
+    loop {
+        if let Some(status) = daemon.try_wait()? {
+            let said = said();
+            let said = said.trim();
+            let said = said.strip_prefix("kumi: ").unwrap_or(said);
+            if status.code() == Some(EXIT_RUNG.into()) {
+                eprintln!("kumi: {said}");
+                return Ok(ExitCode::from(EXIT_RUNG));
+            }
+            bail!("{said}");
+        }
+        if daemon::is_running() {
+            print!("{}", said());
+            return Ok(ExitCode::SUCCESS);
+        }
+        if started.elapsed() > START_TIMEOUT {
+            bail!("the daemon does not answer; see {}", path.display());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

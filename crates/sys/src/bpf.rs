@@ -1,0 +1,116 @@
+//! The few bpf(2) commands that libbpf offers only for programs of a loaded object: here they are done
+//! with a program that another process loaded and pinned.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+// Commands of linux/bpf.h.
+const BPF_OBJ_PIN: libc::c_long = 6;
+const BPF_OBJ_GET: libc::c_long = 7;
+const BPF_LINK_CREATE: libc::c_long = 28;
+
+/// Where a program is attached in a cgroup: `enum bpf_attach_type` of linux/bpf.h.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum CgroupHook {
+    /// `BPF_CGROUP_INET_EGRESS`: a packet leaves.
+    Egress = 1,
+    /// `BPF_CGROUP_INET_SOCK_CREATE`: a socket is made.
+    SockCreate = 2,
+    /// `BPF_CGROUP_SOCK_OPS`: a connection stands.
+    SockOps = 3,
+}
+
+/// Head of `union bpf_attr` for `BPF_OBJ_PIN` and `BPF_OBJ_GET`.
+#[repr(C)]
+struct ObjectAttr {
+    pathname: u64,
+    bpf_fd: u32,
+    file_flags: u32,
+}
+
+/// Head of `union bpf_attr` for `BPF_LINK_CREATE`.
+#[repr(C)]
+struct LinkAttr {
+    prog_fd: u32,
+    target_fd: u32,
+    attach_type: u32,
+    flags: u32,
+}
+
+fn bpf<A>(command: libc::c_long, attr: &A) -> io::Result<libc::c_long> {
+    // SAFETY: `attr` is a repr(C) head of `union bpf_attr` for this command, readable for the size
+    // passed; the kernel takes what is missing as zero and only reads.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_ref(attr),
+            size_of::<A>(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(result)
+}
+
+fn owned(descriptor: libc::c_long) -> OwnedFd {
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it. A descriptor
+    // fits a C int.
+    unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) }
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    Ok(CString::new(path.as_os_str().as_bytes())?)
+}
+
+/// Opens what is pinned at `path`.
+///
+/// # Errors
+/// The kernel's: nothing is pinned there, or it is not ours to use.
+pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
+    let path = c_path(path)?;
+    let attr = ObjectAttr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: 0,
+        file_flags: 0,
+    };
+    bpf(BPF_OBJ_GET, &attr).map(owned)
+}
+
+/// Pins `object` at `path`, which lives on a bpf file system.
+///
+/// # Errors
+/// The kernel's.
+pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
+    let path = c_path(path)?;
+    let attr = ObjectAttr {
+        pathname: path.as_ptr() as u64,
+        bpf_fd: object.as_raw_fd() as u32,
+        file_flags: 0,
+    };
+    bpf(BPF_OBJ_PIN, &attr).map(drop)
+}
+
+/// Attaches `program` to a cgroup, beside what others have attached there, until the link is closed and
+/// not pinned (Linux 5.7).
+///
+/// # Errors
+/// The kernel's: no permission, or a program of another kind.
+pub fn attach_to_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+    hook: CgroupHook,
+) -> io::Result<OwnedFd> {
+    let attr = LinkAttr {
+        prog_fd: program.as_raw_fd() as u32,
+        target_fd: cgroup.as_raw_fd() as u32,
+        attach_type: hook as u32,
+        flags: 0,
+    };
+    bpf(BPF_LINK_CREATE, &attr).map(owned)
+}

@@ -1,0 +1,69 @@
+//! Live connections, by the iterators of `bpf/tcp/connections.h`: in one network namespace, or in all.
+
+use crate::error::TcpError;
+use crate::install::refused;
+use crate::layout::Connection;
+use crate::pins::{is_installed, pin, pinning};
+use kumi_sys::netns::Namespaces;
+use libbpf_rs::{Iter, Link};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+
+/// Reads an iterator to its end, in the caller's network namespace.
+fn walk(name: &str) -> Result<Vec<u8>, TcpError> {
+    let link = Link::open(pin(name)).map_err(refused)?;
+    let mut rows = Vec::new();
+    Iter::new(&link)
+        .map_err(refused)?
+        .read_to_end(&mut rows)
+        .map_err(pinning("walking through the connections"))?;
+    Ok(rows)
+}
+
+/// The connections of the caller's network namespace that use the congestion control.
+///
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
+pub fn connections() -> Result<Vec<Connection>, TcpError> {
+    if !is_installed() {
+        return Err(TcpError::Absent);
+    }
+    let rows = walk("show")?;
+    let rows = rows.chunks_exact(Connection::BYTES);
+    Ok(rows.filter_map(Connection::from_bytes).collect())
+}
+
+/// A process in each network namespace of this machine that has one, by the namespace's inode.
+fn namespaces() -> BTreeMap<u64, u32> {
+    let mut found = BTreeMap::new();
+    let Ok(entries) = std::fs::read_dir("/proc") else {
+        return found;
+    };
+    for entry in entries.flatten() {
+        let pid = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let inode = std::fs::metadata(entry.path().join("ns/net")).map(|stat| stat.ino());
+        if let (Some(pid), Ok(inode)) = (pid, inode) {
+            found.entry(inode).or_insert(pid);
+        }
+    }
+    found
+}
+
+/// Gives every live connection of this machine back to the kernel's own congestion control.
+pub(crate) fn give_back() -> Result<(), TcpError> {
+    for pid in namespaces().into_values() {
+        // A thread of its own: a thread does not come back from a namespace.
+        let walked = std::thread::spawn(move || {
+            match Namespaces::of(pid).and_then(|spaces| spaces.enter_net_on_thread()) {
+                Ok(()) => walk("give_back").map(drop),
+                Err(_) => Ok(()), // the process has ended, and perhaps its namespace
+            }
+        });
+        walked.join().unwrap_or(Ok(()))?;
+    }
+    Ok(())
+}
