@@ -64,6 +64,7 @@ struct kumi_tcp_memory {
 	__u32 losses;          /* windows cut for losses in the network */
 	__u32 timeouts;        /* retransmission timeouts */
 	__u32 paced;           /* restarts paced */
+	__u32 round_rtt_us;    /* the shortest round trip of the running round; 0: none yet */
 	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
 	__u32 is_capped;       /* 0 or 1: a ceiling stands in for the pacing rate */
 };
@@ -73,6 +74,8 @@ struct kumi_tcp_route {
 	__u64 at_ns;
 	__u32 pps;
 	__u32 rtt_us;
+	__u32 is_bounded; /* 0 or 1: that is all the path carries, not just what was asked of it */
+	__u32 reserved;
 };
 
 /* Whose socket it is. Accepted sockets inherit it from the listener. */

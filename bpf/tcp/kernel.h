@@ -86,9 +86,9 @@ struct task_struct {
 	struct task_struct *real_parent;
 } KERNEL;
 
-/* Only handed on; a forward declaration would not match the kernel's type. */
 struct ack_sample {
 	__u32 pkts_acked;
+	__s32 rtt_us; /* negative: none */
 } KERNEL;
 
 struct seq_file;

@@ -14,6 +14,7 @@
  */
 #include "memory.h"
 #include "restart.h"
+#include "modest.h"
 #include "phase.h"
 #include "ranks.h"
 #include "connections.h"
@@ -105,7 +106,9 @@ void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 		if (has(KUMI_TCP_PHASE_MEMORY))
 			follow_phase(memory, sk);
 	}
-	if (!memory || !fill(memory, tcp_sk(sk), acked))
+	if (memory && is_local(tcp_sk(sk)))
+		modest(memory, tcp_sk(sk), acked);
+	else if (!memory || !fill(memory, tcp_sk(sk), acked))
 		cubictcp_cong_avoid(sk, ack, acked);
 }
 
@@ -133,6 +136,7 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	if (memory) {
 		learn(memory, sk);
 		follow_train(memory, tcp_sk(sk));
+		note_rtt(memory, sample);
 	}
 	cubictcp_acked(sk, sample);
 }

@@ -40,14 +40,20 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	const struct kumi_tcp_path *path = path_of(memory);
-	__u64 rtt_us = tp->srtt_us >> 3;
+	__u64 rtt_us = tp->rtt_min.s[0].v;
 	__u32 steady, cwnd;
 	__u64 pps;
 
 	memory->is_idle = 0;
 	if (!path->rtt_us || !is_fresh(path->acked_at_ns) ||
-	    !is_same_path(path->rtt_us, tp->rtt_min.s[0].v))
+	    !is_same_path(path->rtt_us, rtt_us))
 		return;
+	if (rtt_us < LOCAL_RTT_US) { /* windows are small, and many share the port: as it was left */
+		tp->snd_ssthresh = path->ssthresh;
+		tp->snd_cwnd = path->cwnd;
+		COUNT(switches);
+		return;
+	}
 	pps = best_pps(path);
 	cwnd = pps * rtt_us / 1000000;
 	/* What CUBIC held, where that is more: it includes what stood in queues to keep the link busy. */

@@ -26,6 +26,8 @@
 #define QUEUE_PART 16
 /* Packets of a train, at least, that tell a rate. */
 #define TRAIN_MIN 16
+/* Round trips shorter than this are a cluster's own: slow start costs nothing there, and a full port much. */
+#define LOCAL_RTT_US 2000
 /* No window below what the kernel begins with. */
 #define INITIAL_CWND 10
 
@@ -70,6 +72,7 @@ static __always_inline void share(struct kumi_tcp_memory *memory, const struct s
 	route.at_ns = now_ns;
 	route.pps = best_pps(path_of(memory));
 	route.rtt_us = tp->rtt_min.s[0].v;
+	route.is_bounded = path_of(memory)->is_bounded;
 	route_key(&key, sk);
 	bpf_map_update_elem(&routes, &key, &route, BPF_ANY);
 }
@@ -210,12 +213,10 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	/* Short bursts never show all of a path: twice as much each time, as slow start, until one is lost. */
 	pps = path->is_bounded ? pps + pps / PROBE_PART : pps * 2;
 	cwnd = pps * rtt_us / 1000000;
-	if (!rtt_us || cwnd <= tp->snd_cwnd)
+	if (rtt_us < LOCAL_RTT_US || cwnd <= tp->snd_cwnd)
 		return;
 	if (path->is_bounded) /* more is not there: no slow start beyond */
 		tp->snd_ssthresh = cwnd;
-	path_of(memory)->best_pps = pps;
-	path_of(memory)->is_bounded = 1; /* what more there is, `fill` finds */
 	pace(memory, sk, pps, cwnd);
 }
 
@@ -230,21 +231,26 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	struct kumi_tcp_route *route;
 	__u64 rtt_us = tp->srtt_us >> 3;
 	struct route_key key = {};
+	bool is_bounded = true;
 	__u64 pps = 0;
 	__u32 cwnd;
 
 	route_key(&key, sk);
 	route = bpf_map_lookup_elem(&routes, &key);
-	if (route && is_fresh(route->at_ns) && is_same_path(route->rtt_us, rtt_us))
+	if (route && is_fresh(route->at_ns) && is_same_path(route->rtt_us, rtt_us)) {
 		pps = route->pps / 2;
-	else if (tp->mss_cache)
+		is_bounded = route->is_bounded;
+	} else if (tp->mss_cache) {
 		pps = settings.first_bytes_ps / tp->mss_cache;
+	}
 	cwnd = pps * rtt_us / 1000000;
-	if (!rtt_us || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
+	if (rtt_us < LOCAL_RTT_US || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
 		return;
-	tp->snd_ssthresh = cwnd;
 	path_of(memory)->best_pps = pps;
-	path_of(memory)->is_bounded = 1; /* what more there is, `fill` finds */
+	if (is_bounded) { /* what more there is, `fill` finds */
+		path_of(memory)->is_bounded = 1;
+		tp->snd_ssthresh = cwnd;
+	}
 	pace(memory, sk, pps, cwnd);
 }
 

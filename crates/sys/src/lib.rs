@@ -12,4 +12,5 @@ pub mod qdisc;
 pub mod raw_ethernet;
 pub mod speed;
 pub mod tap;
+pub mod tcp;
 pub mod udp;

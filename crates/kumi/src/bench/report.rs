@@ -16,10 +16,20 @@ use std::path::Path;
 const SCHEMA: u32 = 1;
 
 /// Figures shown in the table, in this order, where a row has them; `-j` has all.
-const COLUMNS: [(&str, &str, f64); 14] = [
+const COLUMNS: [(&str, &str, f64); 24] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
+    ("burst_median_us", "burst ms", 1e3),
+    ("burst_p99_us", "p99 ms", 1e3),
+    ("burst_ideal_us", "ideal ms", 1e3),
+    ("retransmits_after_pauses", "re. paused", 1.0),
+    ("median_us", "median ms", 1e3),
+    ("max_us", "worst ms", 1e3),
+    ("efficiency_ratio", "of ideal", 1.0),
+    ("communication_s", "comm. s", 1.0),
+    ("total_s", "total s", 1.0),
+    ("neighbour_bps", "neighbour Mb/s", 1e6),
     ("retransmits", "retrans", 1.0),
     ("tcp_timeouts", "timeouts", 1.0),
     ("out_of_order_ratio", "ooo %", 0.01),

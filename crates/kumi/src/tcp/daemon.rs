@@ -19,6 +19,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Longest request.
@@ -208,7 +209,11 @@ fn request(client: &UnixStream) -> anyhow::Result<Request> {
     Ok(serde_json::from_str(&line)?)
 }
 
+/// Ranks of one job come together, and a place in the table is taken in two steps.
+static JOINING: Mutex<()> = Mutex::new(());
+
 fn join(pid: i32) -> anyhow::Result<(Rank, OwnedFd)> {
+    let _turn = JOINING.lock().unwrap_or_else(PoisonError::into_inner);
     // Not positive: a process of another PID namespace that this one does not see.
     let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0);
     let pid = pid.context("the process is not visible from the daemon's PID namespace")?;

@@ -228,6 +228,40 @@ impl Topology {
             .collect()
     }
 
+    /// The links of a shortest way from host `from` to host `to`, in its order.
+    pub fn path(&self, from: usize, to: usize) -> Option<Vec<&Link>> {
+        let node = |end: &End| match end {
+            End::Nic(nic) => nic.host,
+            End::Port(switch) => self.hosts.len() + switch,
+        };
+        let mut reached: Vec<Option<Vec<&Link>>> =
+            vec![None; self.hosts.len() + self.switches.len()];
+        reached[from] = Some(Vec::new());
+        let mut queue = std::collections::VecDeque::from([from]);
+        while let Some(here) = queue.pop_front() {
+            if here == to {
+                break;
+            }
+            // A host does not forward.
+            if here != from && here < self.hosts.len() {
+                continue;
+            }
+            let way = reached[here].clone().unwrap_or_default();
+            for link in &self.links {
+                let ends = [node(&link.ends[0]), node(&link.ends[1])];
+                for (near, far) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+                    if near == here && reached[far].is_none() {
+                        let mut longer = way.clone();
+                        longer.push(link);
+                        reached[far] = Some(longer);
+                        queue.push_back(far);
+                    }
+                }
+            }
+        }
+        reached[to].take()
+    }
+
     /// Index of the host called `name`.
     pub fn host(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)

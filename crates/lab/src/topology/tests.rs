@@ -107,3 +107,18 @@ fn topologies__of_the_bench__are_all_sound() {
     }
     assert!(seen >= 8, "only {seen} topologies");
 }
+
+#[test]
+fn path__between_hosts_of_two_switches__has_the_trunk_in_the_middle() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/topologies");
+    let topology = Topology::read(&dir.join("gridmpi.toml")).unwrap();
+    let near: Vec<_> = topology.path(0, 1).unwrap();
+    assert_eq!(near.len(), 2, "by the switch both are on");
+    let far: Vec<u64> = topology
+        .path(0, 15)
+        .unwrap()
+        .iter()
+        .map(|link| link.rate.unwrap().bps() / 1_000_000)
+        .collect();
+    assert_eq!(far, [1000, 500, 1000]);
+}

@@ -1,6 +1,7 @@
 //! The lab's hosts: namespaces on this machine, joined as a topology file says.
 
-use super::Hosts;
+use super::{Hosts, PathFacts};
+use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::Context;
 use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
@@ -72,6 +73,64 @@ impl Hosts for Lab {
             .expect("plans name hosts by `names`");
         command.args(&argv[1..]).env("KUMI_LAB", cluster.name());
         command
+    }
+
+    fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()> {
+        let output = Command::new(argv[0]).args(&argv[1..]).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(
+            output.status.success(),
+            "{}: {}",
+            argv.join(" "),
+            said.trim()
+        );
+        Ok(())
+    }
+
+    fn path(&self) -> anyhow::Result<PathFacts> {
+        let cluster = self.cluster.borrow();
+        let links = cluster
+            .topology()
+            .path(0, 1)
+            .context("the first two hosts are not joined")?;
+        let rates = links.iter().filter_map(|link| link.rate);
+        let slowest = rates
+            .map(|rate| rate.bps() as f64)
+            .fold(f64::INFINITY, f64::min);
+        let delay_ns: u64 = links.iter().map(|link| link.delay.ns()).sum();
+        Ok(PathFacts {
+            bottleneck_bps: slowest,
+            round_trip_s: 2.0 * delay_ns as f64 / 1e9,
+        })
+    }
+
+    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64> {
+        let cluster = self.cluster.borrow();
+        let topology = cluster.topology();
+        // Both ways carry the same: what crosses a link counts half each way.
+        let mut crossings = vec![0.0; topology.links.len()];
+        for from in 0..topology.hosts.len() {
+            for to in (0..topology.hosts.len()).filter(|to| *to != from) {
+                let path = topology
+                    .path(from, to)
+                    .context("two hosts are not joined")?;
+                for link in path {
+                    let at = topology
+                        .links
+                        .iter()
+                        .position(|one| std::ptr::eq(one, link));
+                    crossings[at.context("a link of the topology")?] += 0.5;
+                }
+            }
+        }
+        let times = crossings
+            .iter()
+            .zip(&topology.links)
+            .filter_map(|(crossings, link)| {
+                let rate = link.rate?;
+                Some(crossings * 8.0 / (rate.bps() as f64 * PLAIN_TCP))
+            });
+        Ok(times.fold(0.0, f64::max))
     }
 
     fn kumi(&self) -> &str {

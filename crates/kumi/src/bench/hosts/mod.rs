@@ -18,6 +18,15 @@ pub const COMMAND_SECONDS_MAX: u32 = 120;
 
 const TIMEOUT: [&str; 2] = ["timeout", "--kill-after=1"];
 
+/// What a path can do, by its topology or, between real machines, as measured at rest.
+#[derive(Debug, Clone, Copy)]
+pub struct PathFacts {
+    /// Rate of the slowest link, in bits a second on the wire; infinite where nothing limits it.
+    pub bottleneck_bps: f64,
+    /// Round trip of an empty path, in seconds.
+    pub round_trip_s: f64,
+}
+
 /// A set of hosts joined by parallel links. Data flows from the first host to the second.
 pub trait Hosts {
     /// The hosts' names, in the order of the topology.
@@ -32,6 +41,16 @@ pub trait Hosts {
         command.stdin(Stdio::null());
         command
     }
+
+    /// Runs `argv` once on each machine that hosts are on: the hosts of a lab share one.
+    fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()>;
+
+    /// The path from the first host to the second.
+    fn path(&self) -> anyhow::Result<PathFacts>;
+
+    /// Seconds that an all-to-all takes at least for each byte that every host sends every other: the
+    /// busiest link's.
+    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64>;
 
     /// How this `kumi` is called on the hosts.
     fn kumi(&self) -> &str;

@@ -4,7 +4,8 @@
 //! rights for the ssh user's `kumi`, `ip` and `tc`), and the names of the NICs, the same on all. ssh asks
 //! nothing: keys and host keys have to be in order before (`ssh HOST true` shows).
 
-use super::Hosts;
+use super::{Hosts, PathFacts};
+use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
 use std::path::PathBuf;
@@ -98,6 +99,39 @@ impl Hosts for Ssh {
         let mut command = self.command(host, &[&["sh", "-c", TIED, "sh"], argv].concat());
         command.stdin(Stdio::piped());
         command
+    }
+
+    fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()> {
+        for host in &self.names {
+            (self as &dyn Hosts).run(host, argv)?;
+        }
+        Ok(())
+    }
+
+    /// The rate is the first NIC's; the round trip the shortest of ten pings.
+    fn path(&self) -> anyhow::Result<PathFacts> {
+        let hosts = self as &dyn Hosts;
+        let device = self.devices.first().context("no NIC is named")?;
+        let address = hosts.address(&self.names[1], device)?;
+        let ping = ["ping", "-q", "-c", "10", "-i", "0.2", &address];
+        let text = hosts.run(&self.names[0], &ping)?;
+        let shortest = text
+            .rsplit_once("= ")
+            .and_then(|(_, numbers)| numbers.split('/').next());
+        let ms: f64 = shortest
+            .and_then(|number| number.parse().ok())
+            .with_context(|| format!("ping said {text}"))?;
+        Ok(PathFacts {
+            bottleneck_bps: self.rates_bps.first().copied().unwrap_or(f64::INFINITY),
+            round_trip_s: ms / 1e3,
+        })
+    }
+
+    /// As if the switch between them had no limit.
+    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64> {
+        let rate_bps = self.rates_bps.first().copied().unwrap_or(f64::INFINITY);
+        let others = self.names.len().saturating_sub(1) as f64;
+        Ok(others * 8.0 / (rate_bps * PLAIN_TCP))
     }
 
     fn kumi(&self) -> &str {

@@ -8,12 +8,9 @@ use super::Running;
 
 /// Makes new sockets of every host use `name`.
 pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
-    if running
+    let by_default = running
         .set_sysctl("net.ipv4.tcp_congestion_control", name)
-        .is_ok()
-    {
-        return Ok(());
-    }
+        .is_ok();
     for host in running.hosts.names().to_vec() {
         let mut devices = running.hosts.devices(&host);
         if !devices.contains(&running.device) {
@@ -23,8 +20,12 @@ pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
             let routes = running
                 .hosts
                 .run(&host, &["ip", "-4", "route", "show", "dev", &device])?;
-            for route in routes.lines().filter(|route| !route.contains("congctl")) {
-                name_in_route(running, &host, &device, route, name)?;
+            let named = format!("congctl {name}");
+            for route in routes.lines().filter(|route| !route.contains(&named)) {
+                // A route's own choice goes before the default.
+                if !by_default || route.contains("congctl") {
+                    name_in_route(running, &host, &device, route, name)?;
+                }
             }
         }
     }
@@ -47,7 +48,11 @@ fn name_in_route(
     let mut back = vec!["ip", "route", "change"];
     back.extend(words);
     back.extend(["dev", device]);
-    let named = [&back[..], &["congctl", name]].concat();
+    let mut named = back.clone();
+    if let Some(at) = named.iter().position(|word| *word == "congctl") {
+        named.drain(at..at + 2);
+    }
+    named.extend(["congctl", name]);
     // A device of the variant takes its routes along when it goes: nothing to undo there.
     if device == running.device && !running.hosts.devices(host).iter().any(|own| own == device) {
         running.hosts.run(host, &named)?;

@@ -8,6 +8,7 @@ pub mod kumi;
 mod mptcp;
 mod queue_depth;
 mod round_robin;
+mod tcp;
 
 use super::hosts::Hosts;
 use super::workload::mpi;
@@ -41,11 +42,31 @@ pub enum Variant {
     KumiOneLink,
     /// The device, polling instead of sleeping.
     KumiBusyPoll,
+    /// One link, the kernel's default.
+    Cubic,
+    /// The same without slow start after idle time (`tcp_slow_start_after_idle=0`).
+    CubicIdle0,
+    /// The same with a floor of 5 ms under the retransmission timeout.
+    CubicRto5,
+    /// One link, BBR.
+    Bbr,
+    /// One link, `kumi tcp` with every mechanism.
+    KumiTcp,
+    /// Of these the short timeout only: column RTO of the paper's table 2.
+    KumiTcpRto,
+    /// Of these the paced start only: column PCE.
+    KumiTcpPce,
+    /// All but what is kept per phase: column RTO+PCE.
+    KumiTcpNoPhases,
+    /// All but the forgiveness of local stalls.
+    KumiTcpNoStall,
+    /// All but the acknowledgements' band.
+    KumiTcpNoBand,
 }
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 19] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -55,6 +76,16 @@ impl Variant {
         Self::KumiPlain,
         Self::KumiOneLink,
         Self::KumiBusyPoll,
+        Self::Cubic,
+        Self::CubicIdle0,
+        Self::CubicRto5,
+        Self::Bbr,
+        Self::KumiTcp,
+        Self::KumiTcpRto,
+        Self::KumiTcpPce,
+        Self::KumiTcpNoPhases,
+        Self::KumiTcpNoStall,
+        Self::KumiTcpNoBand,
     ];
 
     /// The name in plans and tables.
@@ -69,12 +100,23 @@ impl Variant {
             Self::KumiPlain => "kumi-plain",
             Self::KumiOneLink => "kumi-one-link",
             Self::KumiBusyPoll => "kumi-busy-poll",
+            Self::Cubic => "cubic",
+            Self::CubicIdle0 => "cubic-idle0",
+            Self::CubicRto5 => "cubic-rto5",
+            Self::Bbr => "bbr",
+            Self::KumiTcp => "kumi-tcp",
+            Self::KumiTcpRto => "kumi-tcp-rto",
+            Self::KumiTcpPce => "kumi-tcp-pce",
+            Self::KumiTcpNoPhases => "kumi-tcp-no-phases",
+            Self::KumiTcpNoStall => "kumi-tcp-no-stall",
+            Self::KumiTcpNoBand => "kumi-tcp-no-band",
         }
     }
 
     /// Whether it is a device of `kumi link`, which tells of its paths.
     pub fn is_device(self) -> bool {
-        !matches!(self, Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp)
+        let is_links = matches!(self, Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp);
+        !is_links && !tcp::is_one(self)
     }
 
     /// Depths of the NICs' transmit queues to try, in bytes; the best counts. None: as they are.
@@ -121,6 +163,7 @@ pub struct Running<'a> {
     pub framing: Option<f64>,
     undo: Vec<(String, Vec<String>)>,
     files: Vec<(String, String)>,
+    leaves_programs: bool,
 }
 
 impl<'a> Running<'a> {
@@ -138,6 +181,7 @@ impl<'a> Running<'a> {
             framing: None,
             undo: Vec::new(),
             files: Vec::new(),
+            leaves_programs: false,
         };
         // Otherwise a run inherits ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
@@ -146,6 +190,10 @@ impl<'a> Running<'a> {
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
+            variant if tcp::is_one(variant) => {
+                tcp::start(&mut running)?;
+                return Ok(running);
+            }
             _ => kumi::start(&mut running)?,
         }
         congestion::pin(&mut running, CONGESTION_CONTROL)?;
@@ -169,6 +217,11 @@ impl<'a> Running<'a> {
             .map(String::as_str)
             .chain(argv.iter().copied())
             .collect()
+    }
+
+    /// Whether the prefix belongs before each rank of a parallel program, not before its launcher.
+    pub fn wraps_ranks(&self) -> bool {
+        self.leaves_programs
     }
 
     /// Resident memory of the receiving host's daemon, where the variant has one.
@@ -240,6 +293,9 @@ impl Drop for Running<'_> {
             if let Err(error) = self.hosts.run(host, &refs(argv)) {
                 eprintln!("kumi: undoing {}: {error:#}", self.variant);
             }
+        }
+        if self.leaves_programs {
+            tcp::end(self);
         }
         mpi::clean(self);
         for (host, path) in &self.files {

@@ -7,6 +7,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Width of a bin of [`Arrivals::bins_bytes`]. The paper's figure 15 has 100 ms.
@@ -27,6 +28,9 @@ pub struct SourceArgs {
     port: u16,
     /// How long to send.
     seconds: f64,
+    /// Congestion control to ask for, whatever the host's default is.
+    #[arg(long)]
+    congestion_control: Option<String>,
 }
 
 /// Arguments of the receiving end.
@@ -51,6 +55,11 @@ pub struct Arrivals {
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    if let Some(name) = &args.congestion_control {
+        // Once connected: a route's own choice would override it before.
+        kumi_sys::tcp::set_congestion_control(stream.as_fd(), name)
+            .with_context(|| format!("choosing congestion control `{name}`"))?;
+    }
     let chunk = vec![0x5a_u8; 128 * 1024];
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
     while Instant::now() < end {

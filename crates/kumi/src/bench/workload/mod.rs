@@ -1,11 +1,15 @@
 //! What the hosts do while they are measured.
 
+mod burst;
+mod burst_ends;
 pub mod flow;
 pub mod flow_ends;
 mod integrity;
 mod integrity_ends;
 pub mod link_bytes;
 pub mod mpi;
+mod mpi_programs;
+mod neighbours;
 mod path_events;
 pub mod pingpong;
 mod pingpong_ends;
@@ -57,6 +61,32 @@ pub enum Workload {
         /// Whether an iperf3 stream fills the links meanwhile.
         #[serde(default)]
         under_load: bool,
+    },
+    /// So many bytes, an answer, a pause: what a restart costs, a row a size.
+    Burst {
+        /// Bytes of a burst.
+        sizes_bytes: Vec<u64>,
+        /// Pauses, one before each burst of a size.
+        pauses_ms: Vec<u64>,
+    },
+    /// A program of `bench/workloads/`, a rank on every host.
+    Mpi {
+        /// Which.
+        program: mpi_programs::MpiProgram,
+        /// Its arguments.
+        args: Vec<String>,
+        /// Its arguments with `--quick`, if not the same.
+        #[serde(default)]
+        quick_args: Vec<String>,
+    },
+    /// A long flow of the variant beside long flows of the kernel's.
+    Neighbours {
+        /// How long.
+        seconds: u32,
+        /// How many of the kernel's.
+        neighbours: u32,
+        /// Their congestion control.
+        congestion_control: String,
     },
 }
 
@@ -130,6 +160,29 @@ impl Workload {
                     Carrier::Mpi => mpi::measure(context, sizes_bytes),
                 }
             }
+            Self::Burst {
+                sizes_bytes,
+                pauses_ms,
+            } => burst::measure(context, sizes_bytes, pauses_ms),
+            Self::Mpi {
+                program,
+                args,
+                quick_args,
+            } => {
+                let is_short = context.quick && !quick_args.is_empty();
+                let args = if is_short { quick_args } else { args };
+                mpi_programs::measure(context, *program, args)
+            }
+            Self::Neighbours {
+                seconds,
+                neighbours,
+                congestion_control,
+            } => {
+                let seconds = shortened(*seconds, context.quick).max(4);
+                let measured =
+                    neighbours::measure(context, seconds, *neighbours, congestion_control)?;
+                Ok(vec![measured])
+            }
         }
     }
 }
@@ -160,6 +213,10 @@ enum End {
     IntegritySink(integrity_ends::SinkArgs),
     /// Sends what only looks like the device's datagrams.
     Forge(integrity_ends::ForgeArgs),
+    /// Sends bursts after pauses.
+    BurstSource(burst_ends::SourceArgs),
+    /// Answers bursts.
+    BurstSink(burst_ends::SinkArgs),
     /// Sends messages and times their return.
     Ping(pingpong_ends::PingArgs),
     /// Returns messages.
@@ -175,6 +232,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         End::IntegritySource(args) => integrity_ends::source(&args),
         End::IntegritySink(args) => integrity_ends::sink(&args),
         End::Forge(args) => integrity_ends::forge(&args),
+        End::BurstSource(args) => burst_ends::source(&args),
+        End::BurstSink(args) => burst_ends::sink(&args),
         End::Ping(args) => pingpong_ends::ping(&args),
         End::Pong(args) => pingpong_ends::pong(&args),
     }?;

@@ -1,0 +1,149 @@
+//! The papers' MPI programs, a rank on every host, beneath an unmodified MPI library.
+
+use super::mpi::{Program, mpirun_on};
+use super::{Context, Measured};
+use crate::bench::counters::Counters;
+use crate::bench::sample::Figures;
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde_json::Value;
+
+const ALLTOALL: Program = Program {
+    name: "mpi_alltoall",
+    source: include_str!("../../../../../bench/workloads/mpi_alltoall.c"),
+};
+
+const PHASES: Program = Program {
+    name: "mpi_phases",
+    source: include_str!("../../../../../bench/workloads/mpi_phases.c"),
+};
+
+const NPB: Program = Program {
+    name: "mpi_npb",
+    source: concat!(
+        include_str!("../../../../../bench/workloads/npb_patterns.h"),
+        include_str!("../../../../../bench/workloads/mpi_npb.c")
+    ),
+};
+
+/// Which program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MpiProgram {
+    /// Every rank to every other, in one of the papers' schedules.
+    Alltoall,
+    /// A collective and a long message by turns (Matsuda et al., fig. 4).
+    Phases,
+    /// A pattern of the NAS Parallel Benchmarks, its computing slept.
+    Npb,
+}
+
+impl MpiProgram {
+    fn program(self) -> &'static Program {
+        match self {
+            Self::Alltoall => &ALLTOALL,
+            Self::Phases => &PHASES,
+            Self::Npb => &NPB,
+        }
+    }
+}
+
+/// Runs the program with `args` on all hosts and takes its JSON lines for figures: every number of a
+/// line, the median over lines without a size.
+pub fn measure(
+    context: &Context<'_>,
+    program: MpiProgram,
+    args: &[String],
+) -> anyhow::Result<Vec<Measured>> {
+    let running = context.running;
+    let hosts = running.hosts;
+    let argv = mpirun_on(running, program.program(), hosts.names(), args)?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let before = counters(context)?;
+    let text = hosts.run(running.client(), &argv)?;
+    let after = counters(context)?;
+    let mut measured = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let line: Value = serde_json::from_str(line).context("a line of the program")?;
+        let mut one = figures(&line);
+        if program == MpiProgram::Alltoall {
+            add_ideal(&mut one, hosts.all_to_all_s_per_byte()?);
+        }
+        measured.push(one);
+    }
+    anyhow::ensure!(
+        !measured.is_empty(),
+        "the program printed no figures: {text}"
+    );
+    for (name, counter) in [
+        ("retransmits", "RetransSegs"),
+        ("tcp_timeouts", "TCPTimeouts"),
+    ] {
+        let grown = after
+            .iter()
+            .zip(&before)
+            .map(|(after, before)| after.grown(before, counter));
+        let grown = grown.sum::<u64>() as f64;
+        for one in &mut measured {
+            one.figures.insert(name.into(), grown);
+        }
+    }
+    Ok(measured)
+}
+
+/// How much of what the busiest link could do was done.
+fn add_ideal(measured: &mut Measured, s_per_byte: f64) {
+    let median_us = measured.figures.get("median_us").copied();
+    if let (Some(size), Some(median_us)) = (measured.size_bytes, median_us) {
+        let ideal_us = size as f64 * s_per_byte * 1e6;
+        measured.figures.insert("ideal_us".into(), ideal_us);
+        let efficiency = ideal_us / median_us;
+        measured
+            .figures
+            .insert("efficiency_ratio".into(), efficiency);
+    }
+}
+
+fn counters(context: &Context<'_>) -> anyhow::Result<Vec<Counters>> {
+    let hosts = context.running.hosts;
+    hosts
+        .names()
+        .iter()
+        .map(|host| Counters::read(hosts, host))
+        .collect()
+}
+
+fn figures(line: &Value) -> Measured {
+    let numbers = line.as_object().into_iter().flatten();
+    let mut figures: Figures = numbers
+        .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
+        .collect();
+    let size = figures.remove("size_bytes");
+    // Each rank sends to every other: the paper's bandwidth counts the message to itself too (§2.2.3).
+    if let (Some(size), Some(ranks), Some(us)) =
+        (size, figures.get("ranks"), figures.get("median_us"))
+    {
+        figures.insert("goodput_bps".into(), size * ranks * 8.0 / us * 1e6);
+    }
+    Measured {
+        size_bytes: size.map(|size| size as u64),
+        figures,
+        series: line.get("bytes_per_ms").cloned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn figures__line_with_a_size__has_the_papers_bandwidth() {
+        let line =
+            json!({"program": "alltoall", "size_bytes": 32768, "ranks": 16, "median_us": 5000.0});
+        let measured = figures(&line);
+        assert_eq!(measured.size_bytes, Some(32768));
+        assert_eq!(measured.figures["goodput_bps"], 32768.0 * 16.0 * 8.0 / 5e-3);
+        assert!(!measured.figures.contains_key("program"));
+    }
+}
