@@ -1,13 +1,19 @@
-//! Compiles `bpf/tcp/kumi.bpf.c`. Without clang or libbpf's headers the object is empty, and the
+//! Compiles `bpf/tcp/kumi.bpf.c` and `bpf/trace/trace.bpf.c`. Without clang or libbpf's headers the object is empty, and the
 //! command says that this build has no congestion control.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
-    let folder = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf/tcp");
-    let object = PathBuf::from(env("OUT_DIR")).join("kumi.bpf.o");
-    println!("cargo:rerun-if-changed={}", folder.display());
+    let bpf = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf");
+    for (folder, name) in [("tcp", "kumi.bpf"), ("trace", "trace.bpf")] {
+        println!("cargo:rerun-if-changed={}", bpf.join(folder).display());
+        compile(&bpf.join(folder).join(format!("{name}.c")), name);
+    }
+}
+
+fn compile(source: &Path, name: &str) {
+    let object = PathBuf::from(env("OUT_DIR")).join(format!("{name}.o"));
     let arch = env("CARGO_CFG_TARGET_ARCH");
     let kernel_arch = match arch.as_str() {
         "x86_64" => "x86",
@@ -19,13 +25,16 @@ fn main() {
         .arg(format!("-D__TARGET_ARCH_{kernel_arch}"))
         .arg(format!("-I/usr/include/{arch}-linux-gnu"))
         .arg("-c")
-        .arg(folder.join("kumi.bpf.c"))
+        .arg(source)
         .arg("-o")
         .arg(&object)
         .status();
-    let has_headers = std::path::Path::new("/usr/include/bpf/bpf_helpers.h").exists();
+    let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists();
     if has_headers && status.as_ref().is_ok_and(|status| !status.success()) {
-        panic!("bpf/tcp/kumi.bpf.c does not compile: clang says why above");
+        panic!(
+            "{} does not compile: clang says why above",
+            source.display()
+        );
     }
     if !status.is_ok_and(|status| status.success()) {
         println!("cargo:warning=no clang, or no libbpf-dev: this build has no congestion control");

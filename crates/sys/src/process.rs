@@ -1,7 +1,7 @@
 //! Watching a process that is not our child, and descriptors that pass between processes.
 
 use std::io;
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
 /// A descriptor that becomes readable when process `pid` ends (Linux 5.3).
 ///
@@ -32,4 +32,41 @@ pub fn keep_on_exec(descriptor: OwnedFd) -> io::Result<RawFd> {
     // dup() does not copy the close-on-exec flag.
     let kept = nix::unistd::dup(&descriptor)?;
     Ok(kept.into_raw_fd())
+}
+
+/// The cookies of the sockets that process `pid` has open; none of what may not be looked at.
+pub fn socket_cookies(pid: u32) -> Vec<u64> {
+    let (Ok(process), Ok(entries)) = (pidfd(pid), std::fs::read_dir(format!("/proc/{pid}/fd")))
+    else {
+        return Vec::new();
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers
+        .filter_map(|number: RawFd| {
+            // SAFETY: pidfd_getfd takes three integers and touches no memory of ours.
+            let copy =
+                unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
+            let copy = received(RawFd::try_from(copy).ok().filter(|copy| *copy >= 0)?);
+            cookie(copy.as_fd())
+        })
+        .collect()
+}
+
+/// `SO_COOKIE` of a socket; none of anything else.
+fn cookie(socket: BorrowedFd<'_>) -> Option<u64> {
+    let mut cookie = 0_u64;
+    let mut length = size_of::<u64>() as libc::socklen_t;
+    // SAFETY: `cookie` is writable for the `length` bytes that the kernel writes.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_COOKIE,
+            std::ptr::from_mut(&mut cookie).cast(),
+            &mut length,
+        )
+    };
+    (result == 0).then_some(cookie)
 }

@@ -16,7 +16,7 @@ const PROGRAMS: [(&str, CgroupHook); 3] = [
 ];
 
 /// The folder of the cgroup of version 2 in which process `pid` is.
-fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
+pub(crate) fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     let missing = |reason: &str| TcpError::NoCgroup {
         pid,
         reason: reason.to_owned(),

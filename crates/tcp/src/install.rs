@@ -81,13 +81,9 @@ pub struct Installed {
 /// # Errors
 /// [`TcpError`]; nothing is left in place then.
 pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
-    if OBJECT.is_empty() {
-        return Err(TcpError::NotCompiled);
-    }
     if is_installed() {
         return Err(TcpError::Installed);
     }
-    libbpf_rs::set_print(Some((PrintLevel::Warn, note_warning)));
     let is_linked = has_struct_ops_link()?;
     let mut refusal = None;
     for rung in Rung::ALL {
@@ -112,23 +108,47 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
 }
 
 fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpError> {
+    let mut bytes = settings.to_bytes();
+    let mechanisms = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+    bytes[16..20].copy_from_slice(&(mechanisms | rung.bits()).to_ne_bytes());
+    let mut open = open_object(OBJECT, &bytes)?;
+    choose_parts(&mut open, rung, is_linked)?;
+    open.load().map_err(refused)
+}
+
+/// Opens compiled programs, with `constants` at the beginning of what they read only.
+fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError> {
+    if compiled.is_empty() {
+        return Err(TcpError::NotCompiled);
+    }
+    libbpf_rs::set_print(Some((PrintLevel::Warn, note_warning)));
     SAID.lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
         .clear();
     let mut open = ObjectBuilder::default()
-        .open_memory(OBJECT)
+        .open_memory(compiled)
         .map_err(refused)?;
-    choose_parts(&mut open, rung, is_linked)?;
-    let mut bytes = settings.to_bytes();
-    let mechanisms = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
-    bytes[16..20].copy_from_slice(&(mechanisms | rung.bits()).to_ne_bytes());
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
         }
         if let Some(value) = map.initial_value_mut() {
-            value[..Settings::BYTES].copy_from_slice(&bytes);
+            value[..constants.len()].copy_from_slice(constants);
         }
+    }
+    Ok(open)
+}
+
+/// Loads compiled programs: of these, those that `is_wanted` names.
+pub(crate) fn load_object(
+    compiled: &[u8],
+    constants: &[u8],
+    is_wanted: &dyn Fn(&str) -> bool,
+) -> Result<Object, TcpError> {
+    let mut open = open_object(compiled, constants)?;
+    for mut program in open.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        program.set_autoload(is_wanted(&name));
     }
     open.load().map_err(refused)
 }

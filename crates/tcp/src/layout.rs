@@ -1,6 +1,7 @@
 //! What the programs and this side share: `bpf/tcp/intf.h`, field by field.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use crate::fields::Fields;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// A mechanism that can be left out: a bit of the settings.
@@ -135,29 +136,6 @@ impl Settings {
     }
 }
 
-/// Fields of a structure, each at its offset. Panics beyond the end: sizes are checked before.
-struct Fields<'a>(&'a [u8]);
-
-impl Fields<'_> {
-    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
-        let mut field = [0; N];
-        field.copy_from_slice(&self.0[at..at + N]);
-        field
-    }
-
-    fn u16(&self, at: usize) -> u16 {
-        u16::from_ne_bytes(self.array(at))
-    }
-
-    fn u32(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.array(at))
-    }
-
-    fn u64(&self, at: usize) -> u64 {
-        u64::from_ne_bytes(self.array(at))
-    }
-}
-
 /// `struct kumi_tcp_totals`, all processors together, since the programs were installed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
@@ -261,21 +239,13 @@ impl Connection {
         }
         let bytes = Fields(bytes);
         let is_ipv6 = bytes.u32(32) != 0;
-        let address = |at: usize, port: usize| {
-            let ip = if is_ipv6 {
-                IpAddr::from(Ipv6Addr::from(bytes.array::<16>(at))).to_canonical()
-            } else {
-                IpAddr::from(Ipv4Addr::from(bytes.array::<4>(at)))
-            };
-            SocketAddr::new(ip, bytes.u16(port))
-        };
         let tick_us = u64::try_from(tick().as_micros()).unwrap_or(u64::MAX);
         let ssthresh = bytes.u32(52);
         let name = &bytes.0[112..Self::BYTES];
         let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
         Some(Self {
-            local: address(0, 36),
-            remote: address(16, 38),
+            local: bytes.address(0, 36, is_ipv6),
+            remote: bytes.address(16, 38, is_ipv6),
             phase: bytes.u32(40),
             rank: bytes.u32(44),
             cwnd: bytes.u32(48),

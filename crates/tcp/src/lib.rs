@@ -21,11 +21,14 @@
 mod cgroup;
 mod connections;
 mod error;
+pub mod explain;
+mod fields;
 mod install;
 mod ladder;
 mod layout;
 mod pins;
 mod ranks;
+pub mod trace;
 
 pub use connections::connections;
 pub use error::TcpError;

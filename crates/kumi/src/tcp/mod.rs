@@ -2,9 +2,12 @@
 
 mod daemon;
 mod enable;
+mod explain;
 pub mod join;
 mod show;
+mod trace;
 mod up;
+mod watch;
 
 pub use up::EXIT_RUNG;
 
@@ -26,6 +29,10 @@ enum Verb {
     Down,
     /// Shows the connections of this network namespace, and what was done so far.
     Show(show::Args),
+    /// Says why a program's connections were slow, and what mends it; works without `up`.
+    Explain(explain::Args),
+    /// Prints what happens to connections, one JSON object an event; works without `up`.
+    Trace(trace::Args),
     /// Gives a systemd service's connections the congestion control, from its next start.
     Enable(enable::Args),
     /// Undoes `enable`.
@@ -38,6 +45,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Up(args) => return up::run(&args),
         Verb::Down => daemon::down()?,
         Verb::Show(args) => show::run(&args)?,
+        Verb::Explain(args) => return explain::run(&args),
+        Verb::Trace(args) => return trace::run(&args),
         Verb::Enable(args) => enable::enable(&args)?,
         Verb::Disable(args) => enable::disable(&args)?,
     }

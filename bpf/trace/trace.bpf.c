@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
+/*
+ * What happens to the connections of watched processes, event by event: the time series that Web100 gave
+ * Takano et al. (section 3.2), from the kernel's own tracepoints. Nothing is changed.
+ *
+ * A socket is watched if a watched process, or a child of one, made it; if its cookie is; or if it is in
+ * the watched cgroup.
+ */
+#include "../tcp/kernel.h"
+#include "intf.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
+
+/* Id of the watched cgroup; 0: none. */
+const volatile __u64 cgroup_watched = 0;
+
+/* Room for a tenth of a second of a busy host's acknowledgements. */
+#define RING_BYTES (16 << 20)
+#define PROCESSES_MAX 1024
+#define COOKIES_MAX 16384
+#define SOCKETS_MAX 65536
+#define GENERATIONS_MAX 16
+/* Acknowledgements that follow data by less were not held back. */
+#define HELD_MIN_NS 1000000
+
+struct sk_buff {
+	struct sock *sk;
+	unsigned int len;
+	unsigned char *data;
+} KERNEL;
+
+struct kernfs_node {
+	__u64 id;
+} KERNEL;
+
+struct cgroup {
+	struct kernfs_node *kn;
+} KERNEL;
+
+struct sock_cgroup_data {
+	struct cgroup *cgroup;
+} KERNEL;
+
+struct sock___traced {
+	struct sock_cgroup_data sk_cgrp_data;
+} KERNEL;
+
+struct inet_connection_sock___traced {
+	__u8 icsk_pending;
+	__u8 icsk_ca_state : 5;
+	__u8 icsk_retransmits;
+} KERNEL;
+
+struct tcp_sock___traced {
+	__u32 snd_una, snd_nxt, write_seq, snd_wnd, rcv_wnd;
+	__u8 chrono_type : 2;
+} KERNEL;
+
+/* enum skb_drop_reason, found by name. */
+enum skb_drop_reason { SKB_DROP_REASON_QDISC_DROP = 1 };
+
+enum { ICSK_TIME_LOSS_PROBE = 5 };
+
+struct watched {
+	__u64 cookie;
+	__u64 data_at_ns; /* data came and is not acknowledged yet; 0: none */
+};
+
+/* A mark that a watched process made the socket; what it accepts inherits it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, __u32);
+} marks SEC(".maps");
+
+/* Watched sockets by address: a packet's socket may be compared and read, but not handed to helpers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, SOCKETS_MAX);
+	__type(key, __u64);
+	__type(value, struct watched);
+} sockets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, PROCESSES_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} processes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, COOKIES_MAX);
+	__type(key, __u64);
+	__type(value, __u32);
+} cookies SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, RING_BYTES);
+} events SEC(".maps");
+
+__u32 events_lost = 0;
+
+SEC("cgroup/sock_create")
+int watch_socket(struct bpf_sock *sk)
+{
+	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
+	__u32 tgid;
+
+	if (sk->type != SOCK_STREAM || (sk->family != AF_INET && sk->family != AF_INET6))
+		return 1;
+	for (int generation = 0; generation < GENERATIONS_MAX && task; generation++) {
+		tgid = BPF_CORE_READ(task, tgid);
+		if (bpf_map_lookup_elem(&processes, &tgid)) {
+			bpf_sk_storage_get(&marks, sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+			return 1;
+		}
+		task = BPF_CORE_READ(task, real_parent);
+	}
+	return 1;
+}
+
+static __always_inline struct watched *at(const struct sock *sk)
+{
+	__u64 address = (__u64)sk;
+
+	return bpf_map_lookup_elem(&sockets, &address);
+}
+
+/* The socket's record; NULL where nobody watches it. */
+static __always_inline struct watched *find(struct sock *sk)
+{
+	struct sock___traced *traced = (void *)sk;
+	struct watched *record = at(sk);
+	__u64 address = (__u64)sk;
+	struct watched fresh = {};
+
+	if (record)
+		return record;
+	fresh.cookie = bpf_get_socket_cookie(sk);
+	if (!bpf_sk_storage_get(&marks, sk, 0, 0) && !bpf_map_lookup_elem(&cookies, &fresh.cookie) &&
+	    (!cgroup_watched ||
+	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != cgroup_watched))
+		return NULL;
+	bpf_map_update_elem(&sockets, &address, &fresh, BPF_ANY);
+	return at(sk);
+}
+
+static __always_inline void fill(struct kumi_trace_event *event, const struct sock *sk)
+{
+	struct inet_connection_sock___traced *icsk = (void *)sk;
+	struct tcp_sock___traced *traced = (void *)sk;
+	struct tcp_sock *tp = (void *)sk;
+
+	event->at_ns = bpf_ktime_get_ns();
+	event->pacing_bytes_ps = BPF_CORE_READ(sk, sk_pacing_rate);
+	event->snd_una = BPF_CORE_READ(traced, snd_una);
+	event->snd_nxt = BPF_CORE_READ(traced, snd_nxt);
+	event->write_seq = BPF_CORE_READ(traced, write_seq);
+	event->snd_wnd = BPF_CORE_READ(traced, snd_wnd);
+	event->rcv_wnd = BPF_CORE_READ(traced, rcv_wnd);
+	event->cwnd = BPF_CORE_READ(tp, snd_cwnd);
+	event->ssthresh = BPF_CORE_READ(tp, snd_ssthresh);
+	event->in_flight = BPF_CORE_READ(tp, packets_out) - BPF_CORE_READ(tp, sacked_out) -
+			   BPF_CORE_READ(tp, lost_out) + BPF_CORE_READ(tp, retrans_out);
+	event->srtt_us = BPF_CORE_READ(tp, srtt_us) >> 3;
+	event->rtt_min_us = BPF_CORE_READ(tp, rtt_min.s[0].v);
+	event->rto_ticks = BPF_CORE_READ(tp, inet_conn.icsk_rto);
+	event->mss_bytes = BPF_CORE_READ(tp, mss_cache);
+	event->ca_state = BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state);
+	event->limit = BPF_CORE_READ_BITFIELD_PROBED(traced, chrono_type);
+	event->is_ipv6 = BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6;
+	event->reserved = 0;
+	event->local_port = BPF_CORE_READ(sk, __sk_common.skc_num);
+	event->remote_port = bpf_ntohs(BPF_CORE_READ(sk, __sk_common.skc_dport));
+	__builtin_memset(event->local, 0, 32);
+	if (event->is_ipv6) {
+		BPF_CORE_READ_INTO(event->local, sk, __sk_common.skc_v6_rcv_saddr.in6_u.u6_addr8);
+		BPF_CORE_READ_INTO(event->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+	} else {
+		*(__u32 *)event->local = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
+		*(__u32 *)event->remote = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+	}
+	event->lost = events_lost;
+}
+
+static __always_inline void report(const struct watched *record, const struct sock *sk, __u32 kind,
+				   __u32 detail, __u32 ack)
+{
+	struct kumi_trace_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		__sync_fetch_and_add(&events_lost, 1);
+		return;
+	}
+	event->cookie = record->cookie;
+	event->kind = kind;
+	event->detail = detail;
+	event->ack = ack;
+	fill(event, sk);
+	bpf_ringbuf_submit(event, 0);
+}
+
+/* A segment has arrived for a connection that stands; it has not been looked at yet. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
+{
+	struct watched *record = find(sk);
+	__u32 payload, ack = 0;
+	__u8 offset = 0;
+	unsigned char *tcp;
+
+	if (!record)
+		return 0;
+	tcp = BPF_CORE_READ(skb, data);
+	bpf_probe_read_kernel(&ack, sizeof(ack), tcp + 8);
+	bpf_probe_read_kernel(&offset, sizeof(offset), tcp + 12);
+	payload = BPF_CORE_READ(skb, len) - (offset >> 4) * 4;
+	if (payload && !record->data_at_ns)
+		record->data_at_ns = bpf_ktime_get_ns();
+	report(record, sk, KUMI_TRACE_ACK, payload, bpf_ntohl(ack));
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(on_retransmit, struct sock *sk)
+{
+	struct inet_connection_sock___traced *icsk = (void *)sk;
+	struct watched *record = find(sk);
+	__u32 why = KUMI_TRACE_FAST;
+
+	if (!record)
+		return 0;
+	if (BPF_CORE_READ(icsk, icsk_pending) == ICSK_TIME_LOSS_PROBE)
+		why = KUMI_TRACE_PROBE;
+	else if (BPF_CORE_READ_BITFIELD_PROBED(icsk, icsk_ca_state) == TCP_CA_Loss ||
+		 BPF_CORE_READ(icsk, icsk_retransmits))
+		why = KUMI_TRACE_TIMEOUT;
+	report(record, sk, KUMI_TRACE_RETRANSMIT, why, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_cong_state_set")
+int BPF_PROG(on_state, struct sock *sk, __u8 state)
+{
+	struct watched *record = find(sk);
+
+	if (record)
+		report(record, sk, KUMI_TRACE_STATE, state, 0);
+	return 0;
+}
+
+/* Linux 6.16; before, a transfer begins with its first acknowledgement. */
+SEC("tp_btf/tcp_sendmsg_locked")
+int BPF_PROG(on_write, struct sock *sk)
+{
+	struct tcp_sock *tp = (void *)sk;
+	struct watched *record;
+
+	if (BPF_CORE_READ(tp, packets_out))
+		return 0;
+	record = find(sk);
+	if (record)
+		report(record, sk, KUMI_TRACE_WRITE, 0, 0);
+	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int BPF_PROG(on_drop, struct sk_buff *skb, void *location, enum skb_drop_reason reason)
+{
+	struct watched *record;
+	struct sock *sk;
+
+	if (reason != bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_QDISC_DROP))
+		return 0;
+	sk = skb->sk;
+	record = sk ? at(sk) : NULL;
+	if (record)
+		report(record, sk, KUMI_TRACE_LOCAL_DROP, 0, 0);
+	return 0;
+}
+
+/* A packet is handed to a device: if it acknowledges what came a while ago, it was held back. */
+SEC("tp_btf/net_dev_queue")
+int BPF_PROG(on_send, struct sk_buff *skb)
+{
+	const struct sock *sk = skb->sk;
+	struct watched *record = sk ? at(sk) : NULL;
+	__u64 held_ns;
+
+	if (!record || !record->data_at_ns)
+		return 0;
+	held_ns = bpf_ktime_get_ns() - record->data_at_ns;
+	record->data_at_ns = 0;
+	if (held_ns >= HELD_MIN_NS)
+		report(record, sk, KUMI_TRACE_HELD_ACK, held_ns / 1000, 0);
+	return 0;
+}
+
+SEC("tp_btf/tcp_destroy_sock")
+int BPF_PROG(on_close, struct sock *sk)
+{
+	__u64 address = (__u64)sk;
+	struct watched *record = at(sk);
+
+	if (!record)
+		return 0;
+	report(record, sk, KUMI_TRACE_CLOSE, 0, 0);
+	bpf_map_delete_elem(&sockets, &address); /* the address will be another socket's */
+	return 0;
+}

@@ -1,0 +1,140 @@
+//! `kumi tcp explain`: why a program's connections were slow, and what mends it.
+
+use super::watch;
+use kumi_tcp::explain::{Analysis, Explained, Report};
+use serde_json::{Value, json};
+use std::process::ExitCode;
+
+/// The number of the format; it grows when a key changes its meaning.
+const SCHEMA: u32 = 1;
+/// Losses below this share of the time observed are not worth a line.
+const SHARE_MIN: f64 = 0.001;
+
+/// Arguments of `kumi tcp explain`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One JSON object.
+    #[arg(short, long)]
+    json: bool,
+    /// Connections to name, those that lost most.
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+    #[command(flatten)]
+    watch: watch::Args,
+}
+
+/// Runs `kumi tcp explain`. The report goes to standard error, where it cannot be taken for what the
+/// command prints; as JSON to standard output.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut analysis = Analysis::default();
+    let code = watch::run(&args.watch, |event| analysis.note(&event))?;
+    let report = analysis.finish();
+    if args.json {
+        println!("{}", json(&report));
+    } else {
+        eprint!("{}", text(&report, args.top));
+    }
+    Ok(code)
+}
+
+fn json(report: &Report) -> Value {
+    let losses = report.losses.iter().map(|loss| {
+        json!({
+            "cause": loss.cause.key(),
+            "lost_s": loss.lost_s,
+            "summed_s": loss.summed_s,
+            "count": loss.count,
+            "mend": loss.cause.mend(),
+        })
+    });
+    let connections = report.connections.iter().map(|one| {
+        let losses = one.losses.iter();
+        json!({
+            "local": one.local.to_string(),
+            "remote": one.remote.to_string(),
+            "transfers": one.transfers,
+            "slow": one.slow,
+            "bytes": one.bytes,
+            "busy_s": one.busy_s,
+            "losses": losses.map(|(cause, s)| json!({"cause": cause.key(), "lost_s": s})).collect::<Vec<_>>(),
+        })
+    });
+    json!({
+        "schema": SCHEMA,
+        "observed_s": report.observed_s,
+        "busy_s": report.busy_s,
+        "lost_s": report.lost_s,
+        "losses": losses.collect::<Vec<_>>(),
+        "connections": connections.collect::<Vec<_>>(),
+        "events_lost": report.events_lost,
+        "connections_left": report.connections_left,
+    })
+}
+
+fn text(report: &Report, top: usize) -> String {
+    let mut text = String::new();
+    let mut say = |line: String| {
+        text.push_str(&line);
+        text.push('\n');
+    };
+    if report.connections.is_empty() {
+        say("kumi: no TCP connection of it sent anything that was answered".to_owned());
+        return text;
+    }
+    let share = |s: f64| 100.0 * s / report.observed_s.max(1e-9);
+    say(format!(
+        "observed {:.2} s: {:.2} s in transfers, of which {:.2} s ({:.0} % of the run) need not have been",
+        report.observed_s,
+        report.busy_s,
+        report.lost_s,
+        share(report.lost_s)
+    ));
+    let worth = report
+        .losses
+        .iter()
+        .filter(|loss| loss.lost_s > SHARE_MIN * report.observed_s);
+    for loss in worth {
+        say(format!(
+            "  {:<24} {:>8.3} s {:>4.0} %  {} times",
+            loss.cause.name(),
+            loss.lost_s,
+            share(loss.lost_s),
+            loss.count
+        ));
+        say(format!("    mend: {}", loss.cause.mend()));
+    }
+    let slow = report.connections.iter().filter(|one| one.slow > 0);
+    for one in slow.take(top) {
+        say(line(one));
+    }
+    if report.events_lost > 0 {
+        let lost = report.events_lost;
+        say(format!(
+            "  {lost} events found no room: the figures are too small by what they hid"
+        ));
+    }
+    if report.connections_left > 0 {
+        let left = report.connections_left;
+        say(format!(
+            "  {left} events were of connections beyond the limit, and not looked at"
+        ));
+    }
+    text
+}
+
+fn line(one: &Explained) -> String {
+    let losses: Vec<String> = one
+        .losses
+        .iter()
+        .take(3)
+        .map(|(cause, s)| format!("{} {s:.3} s", cause.name()))
+        .collect();
+    format!(
+        "  {} → {}: {} of {} transfers slow; {}",
+        one.local,
+        one.remote,
+        one.slow,
+        one.transfers,
+        losses.join(", ")
+    )
+}

@@ -1,0 +1,92 @@
+//! `kumi tcp trace`: what happens to connections, one JSON object an event.
+
+use super::watch;
+use anyhow::Context;
+use kumi_tcp::trace::{Event, Kind, Limit, Retransmit};
+use serde_json::{Value, json};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Arguments of `kumi tcp trace`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The file to write to, instead of the standard output.
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    watch: watch::Args,
+}
+
+/// Runs `kumi tcp trace`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    let mut out: Box<dyn Write> = match &args.output {
+        Some(path) => {
+            let file =
+                std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
+            Box::new(std::io::BufWriter::new(file))
+        }
+        None => Box::new(std::io::LineWriter::new(std::io::stdout())),
+    };
+    let mut lost = 0;
+    let mut failed = None;
+    let code = watch::run(&args.watch, |event| {
+        lost = event.lost;
+        if let Err(error) = writeln!(out, "{}", line(&event)) {
+            failed.get_or_insert(error);
+        }
+    })?;
+    out.flush()?;
+    if lost > 0 {
+        eprintln!("kumi: warning: {lost} events found no room and are missing");
+    }
+    match failed {
+        Some(error) => Err(error).context("writing the trace"),
+        None => Ok(code),
+    }
+}
+
+fn line(event: &Event) -> Value {
+    let mut line = json!({
+        "at_ns": event.at_ns,
+        "event": event.kind.name(),
+        "local": event.local.to_string(),
+        "remote": event.remote.to_string(),
+        "cwnd": event.cwnd,
+        "ssthresh": event.ssthresh,
+        "in_flight": event.in_flight,
+        "unacked_bytes": event.snd_nxt.wrapping_sub(event.snd_una),
+        "unsent_bytes": event.write_seq.wrapping_sub(event.snd_nxt),
+        "advertised_bytes": event.snd_wnd,
+        "announced_bytes": event.rcv_wnd,
+        "pacing_bps": event.pacing_bps,
+        "srtt_us": event.srtt_us,
+        "rtt_min_us": event.rtt_min_us,
+        "rto_us": event.rto_us,
+        "state": event.state.name(),
+        "limit": match event.limit {
+            Limit::Nobody => "nobody",
+            Limit::Network => "network",
+            Limit::FarWindow => "far-window",
+            Limit::SendBuffer => "send-buffer",
+        },
+    });
+    let more = match event.kind {
+        Kind::Segment { ack, payload_bytes } => {
+            let acked = ack.wrapping_sub(event.snd_una);
+            json!({"acked_bytes": acked, "payload_bytes": payload_bytes})
+        }
+        Kind::Retransmit(why) => json!({"why": match why {
+            Retransmit::Fast => "fast",
+            Retransmit::Timeout => "timeout",
+            Retransmit::Probe => "probe",
+        }}),
+        Kind::State(state) => json!({"to": state.name()}),
+        Kind::HeldAck { held_us } => json!({"held_us": held_us}),
+        _ => json!({}),
+    };
+    if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
+        line.extend(more);
+    }
+    line
+}

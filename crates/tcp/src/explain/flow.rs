@@ -1,0 +1,298 @@
+//! One connection's transfers, cut where something arrived, each piece with why it may have been slow.
+//!
+//! A transfer is the time from the first byte written while nothing was under way to the
+//! acknowledgement of the last. What a piece lost is known at the end only: when the path's rate is.
+
+use super::cause::Cause;
+use crate::trace::{Event, Kind, Limit, Retransmit, State};
+use std::net::SocketAddr;
+
+/// A silence is longer than this many round trips.
+const SILENCE_ROUND_TRIPS: f64 = 1.3;
+/// Shorter pieces are no silences, whatever the round trip: the scheduler makes them.
+const SILENCE_MIN_NS: u64 = 1_500_000;
+/// Longest time for which the kernel holds an acknowledgement back (`TCP_DELACK_MAX`), and a bit.
+const HELD_MAX_NS: u64 = 220_000_000;
+/// The kernel's "no threshold yet".
+const NO_THRESHOLD: u32 = 0x7fff_ffff;
+/// Pieces of one connection that are kept; later ones are joined to the last.
+pub const PIECES_MAX: usize = 1 << 18;
+
+/// From one arrival to the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Piece {
+    /// When it began.
+    pub from_ns: u64,
+    /// When it ended.
+    pub to_ns: u64,
+    /// Bytes acknowledged at its end.
+    pub bytes: u64,
+    /// Why it is slow, if it is; none: as fast as what is sent comes back.
+    pub cause: Option<Cause>,
+    /// How much of it the first answer takes in any case.
+    pub latency_ns: u64,
+}
+
+/// A transfer: its pieces, as a range of the flow's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Transfer {
+    /// Its pieces.
+    pub pieces: std::ops::Range<usize>,
+    /// The shortest round trip known when it ended.
+    pub rtt_min_ns: u64,
+}
+
+/// Why the window is smaller than it was, until it is as large again.
+#[derive(Debug, Clone, Copy)]
+struct Reduced {
+    cause: Cause,
+    until_cwnd: u32,
+}
+
+/// A running transfer.
+#[derive(Debug, Clone, Copy)]
+struct Running {
+    first_piece: usize,
+    last_arrival_ns: u64,
+}
+
+/// A connection under observation.
+#[derive(Debug)]
+pub struct Flow {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// All pieces so far.
+    pub pieces: Vec<Piece>,
+    /// Complete transfers.
+    pub transfers: Vec<Transfer>,
+    /// Timeouts, probes and refusals.
+    pub timeouts: u64,
+    /// Tail loss probes.
+    pub probes: u64,
+    /// Refusals by this host's queues.
+    pub local_drops: u64,
+    running: Option<Running>,
+    reduced: Option<Reduced>,
+    ended: Option<(u64, u32)>,
+    repair: Option<Cause>,
+    refused_at_ns: u64,
+    held: Option<(u64, u64)>,
+}
+
+impl Flow {
+    /// A connection of which nothing is known.
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local,
+            remote,
+            pieces: Vec::new(),
+            transfers: Vec::new(),
+            timeouts: 0,
+            probes: 0,
+            local_drops: 0,
+            running: None,
+            reduced: None,
+            ended: None,
+            repair: None,
+            refused_at_ns: 0,
+            held: None,
+        }
+    }
+
+    /// The far end, which is watched too, held an acknowledgement back until `at_ns`.
+    pub fn note_held(&mut self, at_ns: u64, held_ns: u64) {
+        self.held = Some((at_ns.saturating_sub(held_ns), at_ns));
+    }
+
+    /// Takes one event.
+    pub fn note(&mut self, event: &Event) {
+        match event.kind {
+            Kind::Write => self.begin(event, event.at_ns),
+            Kind::Segment { ack, .. } => self.arrived(event, ack),
+            Kind::Retransmit(why) => self.resent(why),
+            Kind::LocalDrop => {
+                self.local_drops += 1;
+                self.refused_at_ns = event.at_ns;
+            }
+            Kind::State(state) => self.changed(event, state),
+            Kind::HeldAck { .. } => {}
+            Kind::Close => self.end(event, event.at_ns),
+        }
+    }
+
+    fn begin(&mut self, event: &Event, at_ns: u64) {
+        if self.running.is_some() {
+            return;
+        }
+        self.running = Some(Running {
+            first_piece: self.pieces.len(),
+            last_arrival_ns: at_ns,
+        });
+        match self.ended {
+            Some((ended_ns, cwnd)) if at_ns.saturating_sub(ended_ns) > event.rto_us * 1000 => {
+                self.reduced = Some(Reduced {
+                    cause: Cause::IdleCollapse,
+                    until_cwnd: cwnd,
+                });
+            }
+            Some(_) => {}
+            None => {
+                self.reduced = Some(Reduced {
+                    cause: Cause::SlowStart,
+                    until_cwnd: NO_THRESHOLD,
+                });
+            }
+        }
+        self.repair = None;
+    }
+
+    fn resent(&mut self, why: Retransmit) {
+        let cause = match why {
+            Retransmit::Fast => return,
+            Retransmit::Timeout => {
+                self.timeouts += 1;
+                Cause::Timeout
+            }
+            Retransmit::Probe => {
+                self.probes += 1;
+                Cause::TailLossProbe
+            }
+        };
+        // A timeout after a probe: the probe did not help, and the timeout is what it waited for.
+        self.repair = Some(self.repair.map_or(cause, |before| before.min(cause)));
+    }
+
+    fn changed(&mut self, event: &Event, state: State) {
+        let cause = match state {
+            State::Open | State::Disorder => return,
+            State::Reduced
+                if event.at_ns.saturating_sub(self.refused_at_ns)
+                    < 1000 * u64::from(event.srtt_us) =>
+            {
+                Cause::SendStall
+            }
+            State::Reduced if self.repair == Some(Cause::TailLossProbe) => Cause::TailLossProbe,
+            // Cut without a loss, and no router marks here: a refusal that left no trace.
+            State::Reduced => Cause::SendStall,
+            State::Recovery => Cause::Congestion,
+            State::Loss => Cause::Timeout,
+        };
+        self.reduced = Some(Reduced {
+            cause,
+            until_cwnd: event.cwnd,
+        });
+    }
+
+    fn arrived(&mut self, event: &Event, ack: u32) {
+        let acked = ack.wrapping_sub(event.snd_una);
+        let outstanding = event.write_seq.wrapping_sub(event.snd_una);
+        let acked = if acked <= outstanding { acked } else { 0 };
+        if self.running.is_none() {
+            if outstanding == 0 {
+                return; // a receiver
+            }
+            let rtt_ns = u64::from(event.srtt_us) * 1000;
+            self.begin(event, event.at_ns.saturating_sub(rtt_ns));
+        }
+        let Some(running) = self.running else { return };
+        let is_first = self.pieces.len() == running.first_piece;
+        let rtt_ns = u64::from(event.rtt_min_us) * 1000;
+        let piece = Piece {
+            from_ns: running.last_arrival_ns,
+            to_ns: event.at_ns.max(running.last_arrival_ns),
+            bytes: acked.into(),
+            cause: self.cause(event, running.last_arrival_ns, outstanding),
+            latency_ns: if is_first { rtt_ns } else { 0 },
+        };
+        self.push(piece);
+        self.repair = None;
+        self.running = Some(Running {
+            last_arrival_ns: piece.to_ns,
+            ..running
+        });
+        if self
+            .reduced
+            .is_some_and(|reduced| event.cwnd >= reduced.until_cwnd)
+            || (event.ssthresh != NO_THRESHOLD
+                && self
+                    .reduced
+                    .is_some_and(|reduced| reduced.cause == Cause::SlowStart)
+                && event.cwnd >= event.ssthresh)
+        {
+            self.reduced = None;
+        }
+        if acked == outstanding {
+            self.end(event, event.at_ns);
+        }
+    }
+
+    fn push(&mut self, piece: Piece) {
+        let is_full = self.pieces.len() >= PIECES_MAX;
+        match self.pieces.last_mut() {
+            Some(last) if is_full => {
+                last.to_ns = piece.to_ns;
+                last.bytes += piece.bytes;
+            }
+            _ => self.pieces.push(piece),
+        }
+    }
+
+    /// Why the piece that ends with `event` may have been slow.
+    fn cause(&self, event: &Event, from_ns: u64, outstanding: u32) -> Option<Cause> {
+        let took_ns = event.at_ns.saturating_sub(from_ns);
+        let rtt_ns = u64::from(event.srtt_us.max(event.rtt_min_us)) * 1000;
+        let is_silent = took_ns > SILENCE_MIN_NS.max((SILENCE_ROUND_TRIPS * rtt_ns as f64) as u64);
+        if self.repair.is_some() {
+            return self.repair;
+        }
+        if is_silent || took_ns > SILENCE_MIN_NS {
+            let is_held = self.held.is_some_and(|(began, ended)| {
+                ended > from_ns
+                    && began < event.at_ns
+                    && 2 * (ended - began) > took_ns.saturating_sub(rtt_ns)
+            });
+            if is_held {
+                return Some(Cause::DelayedAck);
+            }
+        }
+        if is_silent {
+            let few = outstanding <= 2 * event.mss_bytes;
+            return Some(match event.limit {
+                Limit::FarWindow => Cause::ReceiverWindow,
+                _ if few && took_ns < rtt_ns + HELD_MAX_NS => Cause::DelayedAck,
+                Limit::SendBuffer => Cause::SenderBuffer,
+                _ => Cause::Path,
+            });
+        }
+        match event.limit {
+            Limit::FarWindow => return Some(Cause::ReceiverWindow),
+            Limit::SendBuffer => return Some(Cause::SenderBuffer),
+            _ => {}
+        }
+        let is_all_sent = event.write_seq == event.snd_nxt;
+        if is_all_sent && event.in_flight < event.cwnd {
+            return None; // the last answers are under way; or the program is slow, which pauses tell
+        }
+        self.reduced.map(|reduced| reduced.cause)
+    }
+
+    fn end(&mut self, event: &Event, at_ns: u64) {
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        self.ended = Some((at_ns, event.cwnd));
+        if self.pieces.len() > running.first_piece {
+            self.transfers.push(Transfer {
+                pieces: running.first_piece..self.pieces.len(),
+                rtt_min_ns: u64::from(event.rtt_min_us) * 1000,
+            });
+        }
+    }
+
+    /// Whether it ever sent something that was answered.
+    pub fn is_sender(&self) -> bool {
+        !self.transfers.is_empty()
+    }
+}

@@ -1,0 +1,260 @@
+//! Why a program's connections were slow: the analysis of Takano et al. (section 3), for any program.
+//!
+//! Every transfer that took longer than 1.3 times what its path allows is looked at piece by piece; what
+//! a piece lost goes to one cause. Time is counted once: as the union over connections.
+//!
+//! Pure: events in, a report out; no clock, no socket.
+
+mod cause;
+mod flow;
+mod union;
+
+pub use cause::Cause;
+
+use crate::trace::{Event, Kind};
+use flow::{Flow, Piece, Transfer};
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use union::Union;
+
+/// A transfer is slow if it took more than this much of what the path allows.
+const SLOW_RATIO: f64 = 1.3;
+/// A path's rate is the highest over as long as this, and over as many bytes: what is shorter is a clump.
+const RATE_WINDOW_NS: u64 = 3_000_000;
+const RATE_WINDOW_BYTES: u64 = 32 * 1448;
+/// Connections that are looked at; later ones are counted only.
+const FLOWS_MAX: usize = 65_536;
+
+/// What was lost to one cause.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Loss {
+    /// The cause.
+    pub cause: Cause,
+    /// Time in which at least one connection was held up by it, and none by a cause before it.
+    pub lost_s: f64,
+    /// The same summed over connections.
+    pub summed_s: f64,
+    /// How often.
+    pub count: u64,
+}
+
+/// One connection that sent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// This end.
+    pub local: SocketAddr,
+    /// The other.
+    pub remote: SocketAddr,
+    /// Transfers, and of these slow ones.
+    pub transfers: u64,
+    /// Of these, slow ones.
+    pub slow: u64,
+    /// Bytes acknowledged.
+    pub bytes: u64,
+    /// Time in transfers.
+    pub busy_s: f64,
+    /// What was lost, the most first.
+    pub losses: Vec<(Cause, f64)>,
+}
+
+/// What the analysis came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// From the first event to the end.
+    pub observed_s: f64,
+    /// Time in which at least one connection was in a transfer.
+    pub busy_s: f64,
+    /// Time lost in all, once.
+    pub lost_s: f64,
+    /// By cause, the most first.
+    pub losses: Vec<Loss>,
+    /// By connection, the one that lost most first.
+    pub connections: Vec<Explained>,
+    /// Events that were not seen.
+    pub events_lost: u64,
+    /// Connections beyond the limit, which were not looked at.
+    pub connections_left: u64,
+}
+
+/// The analysis while events come.
+#[derive(Debug, Default)]
+pub struct Analysis {
+    flows: HashMap<u64, Flow>,
+    by_ends: HashMap<(SocketAddr, SocketAddr), u64>,
+    done: Vec<Flow>,
+    began_ns: Option<u64>,
+    ended_ns: u64,
+    events_lost: u64,
+    left: u64,
+}
+
+impl Analysis {
+    /// Takes one event.
+    pub fn note(&mut self, event: &Event) {
+        self.began_ns.get_or_insert(event.at_ns);
+        self.ended_ns = self.ended_ns.max(event.at_ns);
+        self.events_lost = event.lost.into();
+        if let Kind::HeldAck { held_us } = event.kind {
+            let far = self.by_ends.get(&(event.remote, event.local)).copied();
+            if let Some(flow) = far.and_then(|cookie| self.flows.get_mut(&cookie)) {
+                flow.note_held(event.at_ns, u64::from(held_us) * 1000);
+            }
+            return;
+        }
+        if !self.flows.contains_key(&event.cookie) {
+            if self.flows.len() + self.done.len() >= FLOWS_MAX {
+                self.left += 1;
+                return;
+            }
+            let flow = Flow::new(event.local, event.remote);
+            self.flows.insert(event.cookie, flow);
+            self.by_ends
+                .insert((event.local, event.remote), event.cookie);
+        }
+        if let Some(flow) = self.flows.get_mut(&event.cookie) {
+            flow.note(event);
+        }
+        if event.kind == Kind::Close {
+            self.by_ends.remove(&(event.local, event.remote));
+            let closed = self.flows.remove(&event.cookie);
+            self.done.extend(closed.filter(Flow::is_sender));
+        }
+    }
+
+    /// The report.
+    pub fn finish(mut self) -> Report {
+        self.done
+            .extend(self.flows.into_values().filter(Flow::is_sender));
+        let rates = path_rates(&self.done);
+        let mut busy = Union::default();
+        let mut lost: BTreeMap<Cause, (Union, f64, u64)> = BTreeMap::new();
+        let mut connections = Vec::new();
+        for flow in &self.done {
+            let rate = rates
+                .get(&flow.remote.ip())
+                .copied()
+                .unwrap_or(f64::INFINITY);
+            let mut explained = Explained {
+                local: flow.local,
+                remote: flow.remote,
+                transfers: flow.transfers.len() as u64,
+                slow: 0,
+                bytes: flow.pieces.iter().map(|piece| piece.bytes).sum(),
+                busy_s: 0.0,
+                losses: Vec::new(),
+            };
+            let mut by_cause: BTreeMap<Cause, f64> = BTreeMap::new();
+            for transfer in &flow.transfers {
+                let pieces = &flow.pieces[transfer.pieces.clone()];
+                let (from_ns, to_ns) = (pieces[0].from_ns, pieces[pieces.len() - 1].to_ns);
+                busy.add(from_ns, to_ns);
+                explained.busy_s += (to_ns - from_ns) as f64 / 1e9;
+                if !is_slow(transfer, pieces, rate) {
+                    continue;
+                }
+                explained.slow += 1;
+                let mut before = None;
+                for (cause, piece, lost_ns) in losses(pieces, rate) {
+                    let entry = lost.entry(cause).or_default();
+                    entry.0.add(piece.to_ns - lost_ns, piece.to_ns);
+                    entry.1 += lost_ns as f64 / 1e9;
+                    // A stretch of pieces with one cause is one occurrence.
+                    entry.2 += u64::from(before != Some(cause));
+                    before = Some(cause);
+                    *by_cause.entry(cause).or_default() += lost_ns as f64 / 1e9;
+                }
+            }
+            explained.losses = by_cause.into_iter().collect();
+            explained.losses.sort_by(|a, b| b.1.total_cmp(&a.1));
+            connections.push(explained);
+        }
+        let total = |one: &Explained| one.losses.iter().map(|loss| loss.1).sum::<f64>();
+        connections.sort_by(|a, b| total(b).total_cmp(&total(a)));
+        let mut all = Union::default();
+        let mut losses = Vec::new();
+        for (cause, (spans, summed_s, count)) in lost {
+            let before_ns = all.length_ns();
+            all.merge(&spans);
+            losses.push(Loss {
+                cause,
+                lost_s: (all.length_ns() - before_ns) as f64 / 1e9,
+                summed_s,
+                count,
+            });
+        }
+        losses.sort_by(|a, b| b.lost_s.total_cmp(&a.lost_s));
+        let began_ns = self.began_ns.unwrap_or(self.ended_ns);
+        Report {
+            observed_s: (self.ended_ns - began_ns) as f64 / 1e9,
+            busy_s: busy.length_ns() as f64 / 1e9,
+            lost_s: all.length_ns() as f64 / 1e9,
+            losses,
+            connections,
+            events_lost: self.events_lost,
+            connections_left: self.left,
+        }
+    }
+}
+
+/// The highest rate that was seen to each far host, in bytes a nanosecond.
+fn path_rates(flows: &[Flow]) -> HashMap<IpAddr, f64> {
+    let mut rates: HashMap<IpAddr, f64> = HashMap::new();
+    for flow in flows {
+        let rate = rates.entry(flow.remote.ip()).or_default();
+        for transfer in &flow.transfers {
+            *rate = rate.max(highest_rate(&flow.pieces[transfer.pieces.clone()]));
+        }
+    }
+    rates.retain(|_, rate| *rate > 0.0);
+    rates
+}
+
+/// The highest rate over any window of a transfer, in bytes a nanosecond; 0 where none is long enough.
+fn highest_rate(pieces: &[Piece]) -> f64 {
+    let mut highest = 0.0_f64;
+    let (mut from, mut bytes) = (0, 0);
+    for to in 1..pieces.len() {
+        bytes += pieces[to].bytes;
+        // A window begins after an arrival: the bytes of its first piece were sent before it.
+        loop {
+            let next = bytes - pieces[from + 1].bytes;
+            let shorter_ns = pieces[to].to_ns - pieces[from + 1].to_ns;
+            if from + 1 >= to || shorter_ns < RATE_WINDOW_NS || next < RATE_WINDOW_BYTES {
+                break;
+            }
+            bytes = next;
+            from += 1;
+        }
+        let span_ns = pieces[to].to_ns - pieces[from].to_ns;
+        if span_ns >= RATE_WINDOW_NS && bytes >= RATE_WINDOW_BYTES {
+            highest = highest.max(bytes as f64 / span_ns as f64);
+        }
+    }
+    highest
+}
+
+fn is_slow(transfer: &Transfer, pieces: &[Piece], rate: f64) -> bool {
+    let took_ns = pieces[pieces.len() - 1].to_ns - pieces[0].from_ns;
+    let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    let ideal_ns = transfer.rtt_min_ns as f64 + bytes as f64 / rate;
+    took_ns as f64 > SLOW_RATIO * ideal_ns
+}
+
+/// What each piece with a cause lost. Pieces that were quicker than the path's mean make up for others of
+/// the same stretch: acknowledgements come in clumps.
+fn losses(pieces: &[Piece], rate: f64) -> Vec<(Cause, Piece, u64)> {
+    let mut found: Vec<(Cause, Piece, u64)> = Vec::new();
+    let mut credit_ns = 0.0;
+    for piece in pieces {
+        let took_ns = (piece.to_ns - piece.from_ns).saturating_sub(piece.latency_ns) as f64;
+        let excess_ns = took_ns - piece.bytes as f64 / rate - credit_ns;
+        credit_ns = (-excess_ns).max(0.0);
+        if let (Some(cause), true) = (piece.cause, excess_ns > 0.0) {
+            found.push((cause, *piece, excess_ns as u64));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

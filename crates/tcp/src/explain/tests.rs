@@ -1,0 +1,244 @@
+use super::*;
+use crate::trace::{Limit, Retransmit, State};
+
+const MS: u64 = 1_000_000;
+const MSS: u32 = 1448;
+
+/// A connection of 20 ms round trip and 60 packets a millisecond, whose events are made by hand.
+struct Stage {
+    now_ns: u64,
+    una: u32,
+    nxt: u32,
+    cwnd: u32,
+    analysis: Analysis,
+    limit: Limit,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self {
+            now_ns: 1_000 * MS,
+            una: 1,
+            nxt: 1,
+            cwnd: 1000,
+            analysis: Analysis::default(),
+            limit: Limit::Network,
+        }
+    }
+
+    fn event(&self, kind: Kind) -> Event {
+        Event {
+            at_ns: self.now_ns,
+            cookie: 7,
+            kind,
+            local: "10.0.0.1:1000".parse().unwrap(),
+            remote: "10.0.0.2:2000".parse().unwrap(),
+            snd_una: self.una,
+            snd_nxt: self.nxt,
+            write_seq: self.nxt,
+            cwnd: self.cwnd,
+            ssthresh: 500,
+            in_flight: self.nxt.wrapping_sub(self.una).div_ceil(MSS),
+            snd_wnd: 1 << 24,
+            rcv_wnd: 1 << 24,
+            srtt_us: 20_000,
+            rtt_min_us: 20_000,
+            rto_us: 220_000,
+            mss_bytes: MSS,
+            pacing_bps: 0,
+            state: State::Open,
+            limit: self.limit,
+            lost: 0,
+        }
+    }
+
+    fn note(&mut self, kind: Kind) {
+        let event = self.event(kind);
+        self.analysis.note(&event);
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now_ns += ms * MS;
+    }
+
+    /// The program writes `packets`, and all are sent.
+    fn write(&mut self, packets: u32) {
+        self.note(Kind::Write);
+        self.nxt = self.nxt.wrapping_add(packets * MSS);
+    }
+
+    fn ack(&mut self, packets: u32) {
+        let ack = self.una.wrapping_add(packets * MSS);
+        self.note(Kind::Segment {
+            ack,
+            payload_bytes: 0,
+        });
+        self.una = ack;
+    }
+
+    /// A transfer at the path's rate: a round trip, then 60 packets a millisecond.
+    fn fast(&mut self, ms: u32) {
+        self.write(60 * ms);
+        self.wait(20);
+        for _ in 0..ms {
+            self.ack(60);
+            self.wait(1);
+        }
+    }
+
+    fn lost(self, cause: Cause) -> (f64, f64) {
+        let report = self.analysis.finish();
+        let of = report.losses.iter().find(|loss| loss.cause == cause);
+        (of.map_or(0.0, |loss| loss.lost_s), report.lost_s)
+    }
+}
+
+#[test]
+fn transfer__at_the_paths_rate__lost_nothing() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.fast(50);
+    let report = stage.analysis.finish();
+    assert_eq!(
+        (report.connections[0].transfers, report.connections[0].slow),
+        (2, 0)
+    );
+    assert_eq!(report.lost_s, 0.0);
+}
+
+#[test]
+fn timeout__of_the_last_packets__is_charged_its_wait() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(60);
+    stage.wait(20);
+    stage.ack(50);
+    stage.wait(220);
+    stage.note(Kind::Retransmit(Retransmit::Timeout));
+    stage.wait(20);
+    stage.ack(10);
+    let (timeout_s, lost_s) = stage.lost(Cause::Timeout);
+    assert!(
+        (timeout_s - 0.24).abs() < 0.002 && lost_s - timeout_s < 0.002,
+        "{timeout_s} of {lost_s}"
+    );
+}
+
+#[test]
+fn probe__that_was_followed_by_a_timeout__is_a_timeout() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(10);
+    stage.wait(60);
+    stage.note(Kind::Retransmit(Retransmit::Probe));
+    stage.wait(200);
+    stage.note(Kind::Retransmit(Retransmit::Timeout));
+    stage.wait(20);
+    stage.ack(10);
+    assert!(stage.lost(Cause::Timeout).0 > 0.25);
+}
+
+#[test]
+fn single_packet__answered_40_ms_late__is_a_delayed_acknowledgement() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(1);
+    stage.wait(60);
+    stage.ack(1);
+    let (held_s, lost_s) = stage.lost(Cause::DelayedAck);
+    assert!(
+        (held_s - 0.04).abs() < 0.002 && held_s == lost_s,
+        "{held_s} of {lost_s}"
+    );
+}
+
+#[test]
+fn window__full_at_the_far_end__is_the_receivers() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(120);
+    stage.wait(20);
+    stage.limit = Limit::FarWindow;
+    stage.ack(60);
+    stage.wait(100);
+    stage.ack(60);
+    assert!(stage.lost(Cause::ReceiverWindow).0 > 0.09);
+}
+
+#[test]
+fn small_window__after_idle_time__is_an_idle_collapse() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(1000);
+    stage.cwnd = 10;
+    stage.write(600);
+    for _ in 0..6 {
+        stage.wait(20);
+        stage.ack(100);
+    }
+    let (collapse_s, lost_s) = stage.lost(Cause::IdleCollapse);
+    assert!(
+        collapse_s > 0.08 && lost_s - collapse_s < 0.005,
+        "{collapse_s} of {lost_s}"
+    );
+}
+
+#[test]
+fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(600);
+    stage.wait(20);
+    stage.ack(100);
+    stage.note(Kind::LocalDrop);
+    stage.note(Kind::State(State::Reduced));
+    stage.cwnd = 100;
+    for _ in 0..5 {
+        stage.wait(20);
+        stage.ack(100);
+    }
+    assert!(stage.lost(Cause::SendStall).0 > 0.08);
+}
+
+#[test]
+fn events__of_any_kind_in_any_order__never_panic() {
+    let mut seed = 1_u64;
+    let mut random = move |below: u64| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (seed >> 33) % below
+    };
+    let mut analysis = Analysis::default();
+    for _ in 0..20_000 {
+        let mut stage = Stage::new();
+        stage.now_ns = random(1 << 40);
+        stage.una = random(1 << 32) as u32;
+        stage.nxt = random(1 << 32) as u32;
+        stage.cwnd = random(1 << 32) as u32;
+        let kind = match random(7) {
+            0 => Kind::Segment {
+                ack: random(1 << 32) as u32,
+                payload_bytes: 0,
+            },
+            1 => Kind::Retransmit(Retransmit::Timeout),
+            2 => Kind::State(State::Loss),
+            3 => Kind::Write,
+            4 => Kind::LocalDrop,
+            5 => Kind::HeldAck {
+                held_us: random(1 << 32) as u32,
+            },
+            _ => Kind::Close,
+        };
+        let mut event = stage.event(kind);
+        event.cookie = random(5);
+        event.srtt_us = random(1 << 20) as u32;
+        analysis.note(&event);
+    }
+    let report = analysis.finish();
+    assert!(report.lost_s >= 0.0);
+}

@@ -1,0 +1,140 @@
+//! Events of watched connections, from the kernel's own tracepoints (`bpf/trace`). Nothing is changed.
+
+mod event;
+
+pub use event::{Event, Kind, Limit, Retransmit, State};
+
+use crate::cgroup;
+use crate::error::TcpError;
+use crate::install::{load_object, refused};
+use crate::pins::pinning;
+use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// The compiled programs; empty where they were not compiled.
+static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+
+/// The program that is attached to a cgroup; the others are attached to tracepoints.
+const CGROUP_PROGRAM: &str = "watch_socket";
+/// A tracepoint that kernels before 6.16 have not; without it transfers begin with their first answer.
+const OPTIONAL_PROGRAM: &str = "on_write";
+
+/// Whose connections are watched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Watch {
+    /// Those that a process and its children make from now on, and those it has.
+    Process(u32),
+    /// Those of every process in a cgroup of version 2, by its folder.
+    Cgroup(PathBuf),
+}
+
+/// A running trace. Dropping it ends it.
+pub struct Trace {
+    waiting: Rc<RefCell<VecDeque<Event>>>,
+    ring: RingBuffer<'static>,
+    _links: Vec<Link>,
+    _object: Object,
+}
+
+impl Trace {
+    /// Loads the programs and attaches them.
+    ///
+    /// # Errors
+    /// [`TcpError`]; nothing stays attached then.
+    pub fn start(watch: &Watch) -> Result<Self, TcpError> {
+        let group = match watch {
+            Watch::Cgroup(folder) => {
+                let doing = pinning(&format!("looking at {}", folder.display()));
+                std::fs::metadata(folder).map_err(doing)?.ino()
+            }
+            Watch::Process(_) => 0,
+        };
+        let object = match load_object(OBJECT, &group.to_ne_bytes(), &|_| true) {
+            Err(TcpError::Refused { .. }) => load_object(OBJECT, &group.to_ne_bytes(), &|name| {
+                name != OPTIONAL_PROGRAM
+            })?,
+            loaded => loaded?,
+        };
+        let mut links = Vec::new();
+        if let Watch::Process(pid) = watch {
+            watch_process(&object, *pid)?;
+        }
+        for program in object.progs_mut() {
+            let name = program.name().to_string_lossy().into_owned();
+            if name == CGROUP_PROGRAM {
+                if let Watch::Process(pid) = watch {
+                    let folder = cgroup::folder_of(*pid)?;
+                    let doing = pinning(&format!("attaching to {}", folder.display()));
+                    let folder = File::open(&folder).map_err(doing)?;
+                    let link = program.attach_cgroup(folder.as_raw_fd());
+                    links.push(link.map_err(refused)?);
+                }
+            } else if name != OPTIONAL_PROGRAM {
+                links.push(program.attach().map_err(refused)?);
+            } else if let Ok(link) = program.attach() {
+                links.push(link);
+            }
+        }
+        let waiting = Rc::new(RefCell::new(VecDeque::new()));
+        let into = Rc::clone(&waiting);
+        let mut builder = RingBufferBuilder::new();
+        let map = object.maps().find(|map| map.name() == "events");
+        let map = map.expect("the object has this map");
+        builder
+            .add(&map, move |bytes| {
+                into.borrow_mut().extend(Event::from_bytes(bytes));
+                0
+            })
+            .map_err(refused)?;
+        let ring = builder.build().map_err(refused)?;
+        Ok(Self {
+            waiting,
+            ring,
+            _links: links,
+            _object: object,
+        })
+    }
+
+    /// Waits for events, at most so long, and hands them on in their order.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn poll(&mut self, timeout: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
+        match self.ring.poll(timeout) {
+            Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
+                return Err(refused(error));
+            }
+            _ => {}
+        }
+        while let Some(event) = self.waiting.borrow_mut().pop_front() {
+            each(event);
+        }
+        Ok(())
+    }
+}
+
+/// Watches process `pid`: the sockets its tree makes, and those it has.
+fn watch_process(object: &Object, pid: u32) -> Result<(), TcpError> {
+    let map = |name: &str| {
+        let map = object.maps().find(|map| map.name() == name);
+        map.expect("the object has this map")
+    };
+    let one = 1_u32.to_ne_bytes();
+    map("processes")
+        .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
+        .map_err(refused)?;
+    let cookies = map("cookies");
+    for cookie in kumi_sys::process::socket_cookies(pid) {
+        cookies
+            .update(&cookie.to_ne_bytes(), &one, MapFlags::ANY)
+            .map_err(refused)?;
+    }
+    Ok(())
+}
