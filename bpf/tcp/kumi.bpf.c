@@ -3,6 +3,7 @@
  * The congestion control `kumi`: CUBIC, but for the moments that parallel programs have and streams
  * have not.
  *
+ *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
  *   restart.h  after idle time, at the start, and at a change of phase: paced, at a known rate
  *   phase.h    what is known is kept apart for each phase of the program
  *   here       a refusal by this host's own queue is not congestion; timeouts are short, and honest
@@ -101,12 +102,11 @@ void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 
 	if (memory) {
 		uncap(memory, sk);
-		if (tcp_sk(sk)->snd_cwnd < tcp_sk(sk)->snd_ssthresh && sk->sk_pacing_status == SK_PACING_NONE)
-			sk->sk_pacing_status = SK_PACING_NEEDED;
+		space_out(sk);
 		if (has(KUMI_TCP_PHASE_MEMORY))
 			follow_phase(memory, sk);
 	}
-	if (memory && is_local(tcp_sk(sk)))
+	if (memory && is_modest(memory, tcp_sk(sk)))
 		modest(memory, tcp_sk(sk), acked);
 	else if (!memory || !fill(memory, tcp_sk(sk), acked))
 		cubictcp_cong_avoid(sk, ack, acked);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Within a cluster: a window that leaves room in a shallow switch for everybody else's.
+ * In a collective within a cluster: a window that leaves room in a shallow switch for everybody else's.
  *
  * Where a round trip is short, a full queue wins nothing and costs all: in an all-to-all many flows meet
  * in one port, and what overflows it waits for a timeout of many round trips. As TCP Vegas does, each flow
@@ -17,11 +17,13 @@
 /* The kernel's fast recovery wants so many. */
 #define CWND_MIN 2
 
-static __always_inline bool is_local(const struct tcp_sock *tp)
+/*
+ * Whether to be modest: in a phase that the program has named, on a short path, when packets were lost
+ * there. Where none is, round trips tell of busy processors as often as of queues.
+ */
+static __always_inline bool is_modest(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	__u32 rtt_us = tp->rtt_min.s[0].v;
-
-	return rtt_us < LOCAL_RTT_US;
+	return memory->phase && path_of(memory)->is_bounded && tp->rtt_min.s[0].v < LOCAL_RTT_US;
 }
 
 /* The shortest round trip of a round: what delayed acknowledgements add is not the queue's. */

@@ -175,6 +175,20 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory)
 	memory->train_at_ns = 0;
 }
 
+/*
+ * Slow start sends in clumps of twice what was acknowledged, and a shallow buffer overflows before the path
+ * is full. Spaced out they fit. Within a cluster the timers would cost more than the clumps.
+ */
+static __always_inline void space_out(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	if (has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING) &&
+	    tp->rtt_min.s[0].v >= LOCAL_RTT_US && tp->snd_cwnd < tp->snd_ssthresh &&
+	    sk->sk_pacing_status == SK_PACING_NONE)
+		sk->sk_pacing_status = SK_PACING_NEEDED;
+}
+
 /* Sets the window to `cwnd`, and has it sent at `pps`. */
 static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk, __u64 pps, __u32 cwnd)
 {

@@ -24,6 +24,9 @@ pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
 
 /// The target's value: the worst over message sizes of the statistic over repetitions.
 fn value(target: &Target, samples: &[Sample]) -> f64 {
+    if !target.mean_with.is_empty() {
+        return geometric_mean(target, samples);
+    }
     let sizes: BTreeSet<Option<u64>> = samples
         .iter()
         .filter(|sample| sample.case == target.case && sample.variant == target.variant)
@@ -42,6 +45,23 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
         })
         .collect();
     worst(&by_size, target.op)
+}
+
+/// The geometric mean over cases of the repetitions' median.
+fn geometric_mean(target: &Target, samples: &[Sample]) -> f64 {
+    let cases: Vec<&String> = std::iter::once(&target.case)
+        .chain(&target.mean_with)
+        .collect();
+    let logarithms = cases.iter().map(|case| {
+        let one = Target {
+            case: (*case).clone(),
+            mean_with: Vec::new(),
+            statistic: Statistic::Median,
+            ..target.clone()
+        };
+        value(&one, samples).ln()
+    });
+    (logarithms.sum::<f64>() / cases.len() as f64).exp()
 }
 
 fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
@@ -209,6 +229,27 @@ mod tests {
         plan.targets[0].over.clear();
         let checks = judge(&plan, &[sample(Variant::Kumi, 0, 3.0), silent]);
         assert!(checks[0].value.is_nan() && !checks[0].pass);
+    }
+
+    #[test]
+    fn judge__several_cases__give_their_geometric_mean() {
+        let mut plan = plan("median", "\"single\"");
+        plan.targets[0].mean_with = vec!["other".into()];
+        let mut samples = vec![
+            sample(Variant::Single, 0, 1.0),
+            sample(Variant::Kumi, 0, 2.0),
+        ];
+        let other = |variant, goodput_bps| Sample {
+            case: "other".into(),
+            ..sample(variant, 0, goodput_bps)
+        };
+        samples.extend([other(Variant::Single, 1.0), other(Variant::Kumi, 8.0)]);
+        let value = judge(&plan, &samples)[0].value;
+        assert!((value - 4.0).abs() < 1e-9, "{value}");
+        assert!(
+            judge(&plan, &samples[..2])[0].value.is_nan(),
+            "a case is missing"
+        );
     }
 
     #[test]

@@ -169,6 +169,9 @@ pub struct Target {
     /// Message sizes up to here, in bytes.
     #[serde(default)]
     pub to_bytes: Option<u64>,
+    /// Cases whose medians, with this case's, are taken as one value: their geometric mean.
+    #[serde(default)]
+    pub mean_with: Vec<String>,
     /// Over the repetitions.
     #[serde(default)]
     pub statistic: Statistic,
@@ -296,6 +299,9 @@ impl Plan {
                 })
         };
         let case = case_named(&target.case)?;
+        for other in &target.mean_with {
+            case_named(other)?;
+        }
         if !self.variants_of(case).contains(&target.variant) {
             let variant = target.variant;
             return Err(format!(

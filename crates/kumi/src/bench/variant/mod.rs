@@ -164,6 +164,8 @@ pub struct Running<'a> {
     undo: Vec<(String, Vec<String>)>,
     files: Vec<(String, String)>,
     leaves_programs: bool,
+    /// What its TCP connections use.
+    pub congestion_control: &'static str,
 }
 
 impl<'a> Running<'a> {
@@ -182,6 +184,7 @@ impl<'a> Running<'a> {
             undo: Vec::new(),
             files: Vec::new(),
             leaves_programs: false,
+            congestion_control: CONGESTION_CONTROL,
         };
         // Otherwise a run inherits ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;

@@ -64,6 +64,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         running.set_sysctl(key, value)?;
     }
     congestion::pin(running, recipe.congestion_control)?;
+    running.congestion_control = recipe.congestion_control;
     if let Some(without) = recipe.without {
         let kumi = running.hosts.kumi().to_owned();
         let mut up = vec![kumi.as_str(), "tcp", "up"];
@@ -75,6 +76,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
             .run_on_machines(&up)
             .context("`kumi tcp down` first, if it is in use")?;
         running.leaves_programs = true;
+        running.congestion_control = "kumi";
         running.prefix = [kumi.as_str(), "run", "--require", "--"]
             .map(String::from)
             .to_vec();

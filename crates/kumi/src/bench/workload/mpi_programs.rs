@@ -3,10 +3,12 @@
 use super::mpi::{Program, mpirun_on};
 use super::{Context, Measured};
 use crate::bench::counters::Counters;
+use crate::bench::interval::median;
 use crate::bench::sample::Figures;
 use anyhow::Context as _;
 use serde::Deserialize;
 use serde_json::Value;
+use std::collections::BTreeSet;
 
 const ALLTOALL: Program = Program {
     name: "mpi_alltoall",
@@ -71,6 +73,7 @@ pub fn measure(
         }
         measured.push(one);
     }
+    let mut measured = joined(measured);
     anyhow::ensure!(
         !measured.is_empty(),
         "the program printed no figures: {text}"
@@ -89,6 +92,34 @@ pub fn measure(
         }
     }
     Ok(measured)
+}
+
+/// Lines without a size are repetitions of one thing: the median of each figure.
+fn joined(lines: Vec<Measured>) -> Vec<Measured> {
+    if lines.iter().any(|line| line.size_bytes.is_some()) {
+        return lines;
+    }
+    let names: BTreeSet<String> = lines
+        .iter()
+        .flat_map(|line| line.figures.keys().cloned())
+        .collect();
+    let medians = names.into_iter().map(|name| {
+        let values: Vec<f64> = lines
+            .iter()
+            .filter_map(|line| line.figures.get(&name).copied())
+            .collect();
+        (name, median(&values))
+    });
+    let one = Measured {
+        figures: medians.collect(),
+        series: lines.iter().find_map(|line| line.series.clone()),
+        size_bytes: None,
+    };
+    if lines.is_empty() {
+        Vec::new()
+    } else {
+        vec![one]
+    }
 }
 
 /// How much of what the busiest link could do was done.
@@ -125,6 +156,10 @@ fn figures(line: &Value) -> Measured {
     {
         figures.insert("goodput_bps".into(), size * ranks * 8.0 / us * 1e6);
     }
+    let first = figures.get("goodput_first_2rtt_bps").copied();
+    if let (Some(first), Some(steady)) = (first, figures.get("goodput_steady_bps")) {
+        figures.insert("first_2rtt_vs_steady_ratio".into(), first / steady);
+    }
     Measured {
         size_bytes: size.map(|size| size as u64),
         figures,
@@ -136,6 +171,16 @@ fn figures(line: &Value) -> Measured {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn lines__repetitions_of_one_thing__are_joined_by_their_medians() {
+        let lines = [1.0, 9.0, 2.0]
+            .map(|s| figures(&json!({"total_s": s})))
+            .to_vec();
+        let joined = joined(lines);
+        assert_eq!((joined.len(), joined[0].figures["total_s"]), (1, 2.0));
+        assert!(super::joined(Vec::new()).is_empty());
+    }
 
     #[test]
     fn figures__line_with_a_size__has_the_papers_bandwidth() {

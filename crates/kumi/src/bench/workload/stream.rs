@@ -5,7 +5,7 @@ use crate::bench::ceiling::ceilings;
 use crate::bench::counters::Counters;
 use crate::bench::hosts::background::Background;
 use crate::bench::sample::Figures;
-use crate::bench::variant::{CONGESTION_CONTROL, Variant};
+use crate::bench::variant::Variant;
 use anyhow::Context as _;
 use serde_json::Value;
 
@@ -45,7 +45,7 @@ impl Stream {
             Counters::read(hosts, server)?,
         );
 
-        let mut figures = goodput(&report)?;
+        let mut figures = goodput(&report, running.congestion_control)?;
         let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + 1);
         let grown =
             |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
@@ -89,7 +89,9 @@ impl Stream {
         match &rate {
             // The length fits an inner MTU of 1400: nothing may be fragmented.
             Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
-            None => argv.extend(["-C", CONGESTION_CONTROL]),
+            // `kumi run` chooses by itself, when the connection stands.
+            None if running.wraps_ranks() => {}
+            None => argv.extend(["-C", running.congestion_control]),
         }
         let text = running
             .hosts
@@ -151,18 +153,13 @@ fn listen(context: &Context<'_>, port: &str, seconds_max: u32) -> anyhow::Result
 }
 
 /// Goodput at the receiver.
-fn goodput(report: &Value) -> anyhow::Result<Figures> {
+fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
     if let Some(error) = report["error"].as_str() {
         anyhow::bail!("iperf3: {error}");
     }
     let end = &report["end"];
-    let used = end["sender_tcp_congestion"]
-        .as_str()
-        .unwrap_or(CONGESTION_CONTROL);
-    anyhow::ensure!(
-        used == CONGESTION_CONTROL,
-        "the stream used {used}, not {CONGESTION_CONTROL}"
-    );
+    let used = end["sender_tcp_congestion"].as_str().unwrap_or(wanted);
+    anyhow::ensure!(used == wanted, "the stream used {used}, not {wanted}");
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let udp = end["sum"]["lost_percent"].as_f64();
     let mut figures = Figures::new();
@@ -188,13 +185,16 @@ mod tests {
     #[test]
     fn goodput__tcp_report__is_what_was_received() {
         let report = json!({"end": {"sum_received": {"bits_per_second": 9.5e8}}});
-        assert_eq!(goodput(&report).expect("is there")["goodput_bps"], 9.5e8);
+        assert_eq!(
+            goodput(&report, "cubic").expect("is there")["goodput_bps"],
+            9.5e8
+        );
     }
 
     #[test]
     fn goodput__udp_report__leaves_out_what_was_lost() {
         let report = json!({"end": {"sum": {"bits_per_second": 1e9, "lost_percent": 25.0}}});
-        let figures = goodput(&report).expect("is there");
+        let figures = goodput(&report, "cubic").expect("is there");
         assert_eq!(
             (figures["goodput_bps"], figures["lost_ratio"]),
             (7.5e8, 0.25)
@@ -203,6 +203,6 @@ mod tests {
 
     #[test]
     fn goodput__error_report__is_an_error() {
-        assert!(goodput(&json!({"error": "unable to connect"})).is_err());
+        assert!(goodput(&json!({"error": "unable to connect"}), "cubic").is_err());
     }
 }
