@@ -5,13 +5,16 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test build bench figures setup clean
+.PHONY: demo test test-kernel build bench figures setup clean
 
 demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (under 3 minutes).
 	./target/release/kumi demo
 
 test: setup ## Every test; what this machine cannot run is skipped by name.
 	cargo xtask test
+
+test-kernel: build ## The TCP programs on the distribution's own kernel, in QEMU.
+	tests/kernel/run.sh
 
 build: setup ## The `kumi` binary, at target/release/kumi.
 	cargo build --release --locked --package kumi

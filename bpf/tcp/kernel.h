@@ -66,6 +66,7 @@ struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
 	__u32 srtt_us; /* << 3 */
+	__u64 tcp_mstamp; /* microseconds: when the packet in hand came */
 	struct minmax rtt_min;
 	__u32 snd_cwnd;
 	__u32 snd_ssthresh;

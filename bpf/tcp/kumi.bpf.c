@@ -133,10 +133,12 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
 	/* Here, not where the window grows: what is delivered while a loss is repaired tells most. */
-	if (memory) {
+	if (memory && is_local(tcp_sk(sk))) {
+		path_of(memory)->acked_at_ns = ack_ns(tcp_sk(sk));
+		note_rtt(memory, sample);
+	} else if (memory) {
 		learn(memory, sk);
 		follow_train(memory, tcp_sk(sk));
-		note_rtt(memory, sample);
 	}
 	cubictcp_acked(sk, sample);
 }

@@ -23,7 +23,7 @@
  */
 static __always_inline bool is_modest(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	return memory->phase && path_of(memory)->is_bounded && tp->rtt_min.s[0].v < LOCAL_RTT_US;
+	return memory->phase && path_of(memory)->is_bounded && is_local(tp);
 }
 
 /* The shortest round trip of a round: what delayed acknowledgements add is not the queue's. */

@@ -36,6 +36,18 @@ static __always_inline __u32 best_pps(const struct kumi_tcp_path *path)
 	return path->best_pps > path->last_pps ? path->best_pps : path->last_pps;
 }
 
+/* When the acknowledgement in hand came: the kernel has asked the clock already. */
+static __always_inline __u64 ack_ns(const struct tcp_sock *tp)
+{
+	return tp->tcp_mstamp * 1000;
+}
+
+/* Whether the path is so short that nothing about it need be remembered. */
+static __always_inline bool is_local(const struct tcp_sock *tp)
+{
+	return tp->rtt_min.s[0].v < LOCAL_RTT_US;
+}
+
 static __always_inline bool is_fresh(__u64 at_ns)
 {
 	return at_ns && bpf_ktime_get_ns() - at_ns < settings.memory_max_ns;
@@ -82,7 +94,7 @@ static __always_inline void learn(struct kumi_tcp_memory *memory, const struct s
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	struct kumi_tcp_path *path = path_of(memory);
-	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 now_ns = ack_ns(tp);
 	__u64 interval_us = tp->rate_interval_us;
 	__u32 pps;
 
@@ -136,7 +148,7 @@ static __always_inline void uncap(struct kumi_tcp_memory *memory, struct sock *s
  */
 static __always_inline void follow_train(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	__u64 now_ns = bpf_ktime_get_ns();
+	__u64 now_ns = ack_ns(tp);
 	__u64 took_ns = now_ns - memory->train_at_ns;
 	__u32 packets = tp->delivered - memory->train_from;
 
@@ -184,7 +196,7 @@ static __always_inline void space_out(struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 
 	if (has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING) &&
-	    tp->rtt_min.s[0].v >= LOCAL_RTT_US && tp->snd_cwnd < tp->snd_ssthresh &&
+	    !is_local(tp) && tp->snd_cwnd < tp->snd_ssthresh &&
 	    sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 }

@@ -370,3 +370,46 @@ fn phase__said_by_a_store__is_the_connections_and_its_parameters_come_back() {
             >= 3
     );
 }
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn explain__bursts_after_silence_under_cubic__names_the_idle_collapse_and_keeps_the_exit_status() {
+    let cluster = wan("explain");
+    let mut sink = cluster.command("h2", KUMI).unwrap();
+    let mut sink = sink
+        .args(["workload", "burst-sink", "7102"])
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let source = format!(
+        "{KUMI} workload burst-source 10.1.0.2 7102 --warm-up-ms 0 \
+         --pauses-ms 700,700,700,700,700,700 65536 >/dev/null; exit 5"
+    );
+    let mut explain = cluster.command("h1", KUMI).unwrap();
+    let explain = explain.args(["tcp", "explain", "-j", "--", "sh", "-c", &source]);
+    let explained = explain.output().unwrap();
+    sink.kill().unwrap();
+    sink.wait().unwrap();
+    assert_eq!(explained.status.code(), Some(5));
+    let report: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    assert_eq!(report["losses"][0]["cause"], "idle_collapse", "{report}");
+    assert_eq!(report["connections"][0]["slow"], 7, "{report}");
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn trace__of_nothing__says_what_could_be_looked_at() {
+    let nothing = kumi(&["tcp", "trace"]);
+    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
+    assert_eq!(nothing.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("--pid") && said.contains("--cgroup"),
+        "{said}"
+    );
+    let gone = kumi(&["tcp", "explain", "--pid", "4194304"]);
+    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    assert!(
+        said.contains("4194304") && gone.status.code() == Some(2),
+        "{said}"
+    );
+}

@@ -16,7 +16,10 @@ const PROGRAMS: [(&str, CgroupHook); 3] = [
 ];
 
 /// The folder of the cgroup of version 2 in which process `pid` is.
-pub(crate) fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
+///
+/// # Errors
+/// [`TcpError::NoCgroup`], which says what is missing.
+pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     let missing = |reason: &str| TcpError::NoCgroup {
         pid,
         reason: reason.to_owned(),

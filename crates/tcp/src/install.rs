@@ -2,7 +2,7 @@
 
 use crate::connections;
 use crate::error::TcpError;
-use crate::ladder::{Rung, has_struct_ops_link};
+use crate::ladder::{Rung, has_moved_callback, has_struct_ops_link};
 use crate::layout::{Settings, Totals};
 use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pins};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -107,7 +107,29 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     })
 }
 
+/// The highest rung that this kernel takes. The programs are loaded, and let go.
+///
+/// # Errors
+/// [`TcpError`]: not even the lowest.
+pub fn probe() -> Result<Rung, TcpError> {
+    let is_linked = has_struct_ops_link()?;
+    let mut refusal = TcpError::NotCompiled;
+    for rung in Rung::ALL {
+        match load(&Settings::default(), rung, is_linked) {
+            Ok(_) => return Ok(rung),
+            Err(error @ TcpError::Refused { .. }) => refusal = error,
+            Err(error) => return Err(error),
+        }
+    }
+    Err(refusal)
+}
+
 fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpError> {
+    if rung.has_control() && has_moved_callback()? {
+        return Err(TcpError::Refused {
+            reason: "the callback for a first packet has moved (Linux 7.1)".to_owned(),
+        });
+    }
     let mut bytes = settings.to_bytes();
     let mechanisms = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
     bytes[16..20].copy_from_slice(&(mechanisms | rung.bits()).to_ne_bytes());

@@ -67,6 +67,21 @@ impl Rung {
     }
 }
 
+/// Whether first packets are announced by a callback of their own (Linux 7.1), which the congestion control
+/// does not have yet: it would load, and never pace a restart.
+pub(crate) fn has_moved_callback() -> Result<bool, TcpError> {
+    let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;
+    let operations = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops");
+    Ok(operations.is_some_and(|operations| {
+        let mut members = operations.iter();
+        members.any(|member| {
+            member
+                .name
+                .is_some_and(|name| name == "cwnd_event_tx_start")
+        })
+    }))
+}
+
 /// Whether the kernel holds a congestion control by a link (Linux 6.4), or by its map.
 pub(crate) fn has_struct_ops_link() -> Result<bool, TcpError> {
     let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;

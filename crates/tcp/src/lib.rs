@@ -30,9 +30,10 @@ mod pins;
 mod ranks;
 pub mod trace;
 
+pub use cgroup::folder_of as cgroup_folder;
 pub use connections::connections;
 pub use error::TcpError;
-pub use install::{Installed, install, installed, remove, totals};
+pub use install::{Installed, install, installed, probe, remove, totals};
 pub use ladder::Rung;
 pub use layout::{Connection, Mechanism, Settings, Totals};
 pub use pins::{PIN_FOLDER, pin};

@@ -16,7 +16,7 @@ use std::path::Path;
 const SCHEMA: u32 = 1;
 
 /// Figures shown in the table, in this order, where a row has them; `-j` has all.
-const COLUMNS: [(&str, &str, f64); 25] = [
+const COLUMNS: [(&str, &str, f64); 27] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
@@ -28,6 +28,8 @@ const COLUMNS: [(&str, &str, f64); 25] = [
     ("max_us", "worst ms", 1e3),
     ("efficiency_ratio", "of ideal", 1.0),
     ("goodput_first_2rtt_bps", "2 RTT Mb/s", 1e6),
+    ("lost_s", "lost s", 1.0),
+    ("right_cause_ratio", "rightly", 1.0),
     ("communication_s", "comm. s", 1.0),
     ("total_s", "total s", 1.0),
     ("neighbour_bps", "neighbour Mb/s", 1e6),

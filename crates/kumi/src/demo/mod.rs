@@ -1,11 +1,13 @@
 //! `kumi demo`: the main job in a minute.
 //!
 //! An unmodified iperf3 and an unmodified Open MPI program run over two links of the lab, one link is
-//! cut and healed while they run, and they go on. Prints a table and writes a page with the curves.
+//! cut and healed while they run, and they go on. Then an MPI program crosses a WAN, with and without
+//! `kumi tcp`. Prints a table and writes a page with the curves.
 
 mod chart;
 mod page;
 mod run;
+mod wan;
 
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::{Running, Variant};
@@ -31,6 +33,9 @@ pub struct Args {
         default_value = "bench/topologies/two-links.toml"
     )]
     topology: PathBuf,
+    /// Two hosts with a WAN between them.
+    #[arg(long, value_name = "FILE", default_value = "bench/topologies/wan.toml")]
+    wan: PathBuf,
 }
 
 /// The link that is cut.
@@ -49,13 +54,15 @@ pub struct Story {
     pub stream: Timeline,
     /// The MPI program, cut and healed.
     pub mpi: Timeline,
+    /// The MPI program across the WAN.
+    pub crossings: Vec<wan::Crossing>,
 }
 
 /// Runs `kumi demo`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let step = |number: u32, what: &str| {
-        eprintln!("[{number}/5] {what} ({} s)", started.elapsed().as_secs());
+        eprintln!("[{number}/6] {what} ({} s)", started.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let lab = Lab::up(&args.topology)?;
@@ -80,14 +87,24 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let mpi = run::mpi(&running, 12, &acts)?;
 
-    step(5, "writing the report");
     let rates_bps = crate::bench::hosts::Hosts::rates_bps(&lab);
+    drop(running);
+    drop(lab);
+
+    step(
+        5,
+        "an Open MPI program across a WAN of 500 Mb/s and 20 ms, with CUBIC and with kumi tcp",
+    );
+    let crossings = wan::cross(&args.wan)?;
+
+    step(6, "writing the report");
     let story = Story {
         variant: name,
         rates_bps,
         single_bps,
         stream,
         mpi,
+        crossings,
     };
     std::fs::write(&args.report, page::page(&story))
         .with_context(|| format!("writing {}", args.report.display()))?;

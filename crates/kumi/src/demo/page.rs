@@ -81,6 +81,17 @@ fn rows(story: &Story) -> Vec<[String; 3]> {
             String::new(),
         ]);
     }
+    let slowest = story
+        .crossings
+        .first()
+        .map_or(f64::NAN, |one| one.goodput_bps);
+    for one in &story.crossings {
+        rows.push([
+            format!("4 MB across a WAN, after a collective, {}", one.name),
+            mbps(one.goodput_bps),
+            format!("({:.1} × CUBIC)", one.goodput_bps / slowest),
+        ]);
+    }
     rows
 }
 
@@ -130,6 +141,14 @@ pub fn page(story: &Story) -> String {
             links(timeline)
         );
     }
+    if !story.crossings.is_empty() {
+        let _ = writeln!(
+            html,
+            "<h2>4 MB across a WAN of 500 Mb/s and 20 ms, after a collective</h2>\n<p>Goodput at the \
+             receiving rank in Mb/s.</p>\n{}",
+            crossings(story)
+        );
+    }
     let _ = writeln!(
         html,
         "<p>Dotted lines: what plain TCP could carry at most (1448 of 1538 bytes of every frame). A \
@@ -159,6 +178,15 @@ fn goodput(story: &Story, timeline: &Timeline) -> String {
     chart.svg()
 }
 
+fn crossings(story: &Story) -> String {
+    let classes = ["link1", "total"];
+    let mut chart = Chart::default();
+    for (one, class) in story.crossings.iter().zip(classes) {
+        chart = chart.curve(one.name, class, one.series.clone());
+    }
+    chart.svg()
+}
+
 fn links(timeline: &Timeline) -> String {
     let count = timeline.links.first().map_or(0, |(_, bps)| bps.len());
     let end = timeline.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
@@ -184,6 +212,7 @@ fn rate(bps: f64) -> String {
 mod tests {
     use super::*;
     use crate::bench::variant::Variant;
+    use crate::demo::wan::Crossing;
 
     fn story() -> Story {
         let goodput = (1..=120).map(|bin| (f64::from(bin) * 0.1, 1.8e9)).collect();
@@ -204,6 +233,13 @@ mod tests {
             single_bps: 9e8,
             stream: timeline.clone(),
             mpi: timeline,
+            crossings: ["CUBIC", "kumi tcp"]
+                .map(|name| Crossing {
+                    name,
+                    goodput_bps: 1e8,
+                    series: vec![(0.005, 1e8), (0.01, 2e8)],
+                })
+                .to_vec(),
         }
     }
 
@@ -213,7 +249,7 @@ mod tests {
         for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "the page refers to {outside}");
         }
-        assert_eq!(html.matches("<svg").count(), 4);
+        assert_eq!(html.matches("<svg").count(), 5);
         assert!(html.contains(">cut<") && html.contains(">healed<"));
     }
 

@@ -100,13 +100,14 @@ pub fn all() -> Vec<Finding> {
         ),
         other(
             "cgroup2",
-            Missing,
-            "per-program TCP settings",
-            exists(
-                "/sys/fs/cgroup/cgroup.controllers",
-                "mount -t cgroup2 none /sys/fs/cgroup",
+            Degraded,
+            "kumi run; without it sockets get options only",
+            found(
+                kumi_tcp::cgroup_folder(std::process::id()).is_ok(),
+                "boot with systemd.unified_cgroup_hierarchy=1",
             ),
         ),
+        tcp(),
         other("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
         other(
             "cubic",
@@ -152,6 +153,37 @@ pub fn all() -> Vec<Finding> {
         ),
         other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
     ]
+}
+
+/// What `kumi tcp up` would have here; the programs are loaded and let go.
+fn tcp() -> Finding {
+    let (state, why, mend) = match kumi_tcp::probe() {
+        Ok(rung) if rung.lost().is_none() => (State::Ok, format!("rung {}", rung.name()), None),
+        Ok(rung) => {
+            let lost = rung.lost().unwrap_or_default();
+            let why = format!("rung {}: {lost}", rung.name());
+            (
+                State::Degraded,
+                why,
+                Some("docs/kernels.md: a newer kernel"),
+            )
+        }
+        Err(error) => {
+            let why = format!("{error}; `kumi run` then sets socket options only");
+            (
+                State::Degraded,
+                why,
+                Some("run it as root, on a kernel of docs/kernels.md"),
+            )
+        }
+    };
+    Finding {
+        feature: "tcp",
+        state,
+        why: format!("kumi tcp and kumi run: {why}"),
+        mend: mend.map(String::from),
+        vital: false,
+    }
 }
 
 fn vital(feature: &'static str, why: &str, answer: Answer) -> Finding {

@@ -19,6 +19,7 @@ const AFTERMATH: Duration = Duration::from_millis(300);
 
 /// What to look at.
 #[derive(Debug, clap::Args)]
+#[group(id = "watched")] // it stands in others' arguments, whose group has the structure's name too
 pub struct Args {
     /// The connections a running process has and makes, and those of its children.
     #[arg(long, conflicts_with_all = ["cgroup", "command"])]

@@ -11,8 +11,9 @@ use std::net::SocketAddr;
 const SILENCE_ROUND_TRIPS: f64 = 1.3;
 /// Shorter pieces are no silences, whatever the round trip: the scheduler makes them.
 const SILENCE_MIN_NS: u64 = 1_500_000;
-/// Longest time for which the kernel holds an acknowledgement back (`TCP_DELACK_MAX`), and a bit.
-const HELD_MAX_NS: u64 = 220_000_000;
+/// How long Linux holds an acknowledgement back (`TCP_DELACK_MIN`, 40 ms), and a bit: where the far end is
+/// not watched, a longer silence is rather its timeout.
+const HELD_MAX_NS: u64 = 60_000_000;
 /// The kernel's "no threshold yet".
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// Pieces of one connection that are kept; later ones are joined to the last.
@@ -73,10 +74,13 @@ pub struct Flow {
     pub probes: u64,
     /// Refusals by this host's queues.
     pub local_drops: u64,
+    rtt_min_ns: u64,
     running: Option<Running>,
     reduced: Option<Reduced>,
     ended: Option<(u64, u32)>,
     repair: Option<Cause>,
+    /// The buffer that held the running transfer up before.
+    limited: Option<Cause>,
     refused_at_ns: u64,
     held: Option<(u64, u64)>,
 }
@@ -92,10 +96,12 @@ impl Flow {
             timeouts: 0,
             probes: 0,
             local_drops: 0,
+            rtt_min_ns: 0,
             running: None,
             reduced: None,
             ended: None,
             repair: None,
+            limited: None,
             refused_at_ns: 0,
             held: None,
         }
@@ -108,6 +114,7 @@ impl Flow {
 
     /// Takes one event.
     pub fn note(&mut self, event: &Event) {
+        self.rtt_min_ns = u64::from(event.rtt_min_us) * 1000;
         match event.kind {
             Kind::Write => self.begin(event, event.at_ns),
             Kind::Segment { ack, .. } => self.arrived(event, ack),
@@ -146,6 +153,7 @@ impl Flow {
             }
         }
         self.repair = None;
+        self.limited = None;
     }
 
     fn resent(&mut self, why: Retransmit) {
@@ -207,6 +215,9 @@ impl Flow {
             latency_ns: if is_first { rtt_ns } else { 0 },
         };
         self.push(piece);
+        if let Some(by @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = piece.cause {
+            self.limited = Some(by);
+        }
         self.repair = None;
         self.running = Some(Running {
             last_arrival_ns: piece.to_ns,
@@ -247,7 +258,9 @@ impl Flow {
         if self.repair.is_some() {
             return self.repair;
         }
-        if is_silent || took_ns > SILENCE_MIN_NS {
+        let few = outstanding <= 2 * event.mss_bytes;
+        // Held for the last of many, it held nobody up.
+        if few && (is_silent || took_ns > SILENCE_MIN_NS) {
             let is_held = self.held.is_some_and(|(began, ended)| {
                 ended > from_ns
                     && began < event.at_ns
@@ -258,7 +271,6 @@ impl Flow {
             }
         }
         if is_silent {
-            let few = outstanding <= 2 * event.mss_bytes;
             return Some(match event.limit {
                 Limit::FarWindow => Cause::ReceiverWindow,
                 _ if few && took_ns < rtt_ns + HELD_MAX_NS => Cause::DelayedAck,
@@ -271,22 +283,29 @@ impl Flow {
             Limit::SendBuffer => return Some(Cause::SenderBuffer),
             _ => {}
         }
-        let is_all_sent = event.write_seq == event.snd_nxt;
-        if is_all_sent && event.in_flight < event.cwnd {
-            return None; // the last answers are under way; or the program is slow, which pauses tell
+        // A window that is not full holds nobody up: the program does, or, by turns, a buffer.
+        if event.in_flight < event.cwnd / 4 * 3 {
+            return self.limited;
         }
         self.reduced.map(|reduced| reduced.cause)
     }
 
     fn end(&mut self, event: &Event, at_ns: u64) {
+        if self.running.is_some() {
+            self.ended = Some((at_ns, event.cwnd));
+            self.complete();
+        }
+    }
+
+    /// Ends the running transfer, if there is one, with what has come of it.
+    pub fn complete(&mut self) {
         let Some(running) = self.running.take() else {
             return;
         };
-        self.ended = Some((at_ns, event.cwnd));
         if self.pieces.len() > running.first_piece {
             self.transfers.push(Transfer {
                 pieces: running.first_piece..self.pieces.len(),
-                rtt_min_ns: u64::from(event.rtt_min_us) * 1000,
+                rtt_min_ns: self.rtt_min_ns,
             });
         }
     }

@@ -22,6 +22,9 @@ const SLOW_RATIO: f64 = 1.3;
 /// A path's rate is the highest over as long as this, and over as many bytes: what is shorter is a clump.
 const RATE_WINDOW_NS: u64 = 3_000_000;
 const RATE_WINDOW_BYTES: u64 = 32 * 1448;
+/// A train that tells a rate has as many bytes, and lasts as long: shorter ones are made by timers.
+const TRAIN_BYTES: u64 = 8 * 1448;
+const TRAIN_NS: u64 = 200_000;
 /// Connections that are looked at; later ones are counted only.
 const FLOWS_MAX: usize = 65_536;
 
@@ -123,8 +126,10 @@ impl Analysis {
 
     /// The report.
     pub fn finish(mut self) -> Report {
-        self.done
-            .extend(self.flows.into_values().filter(Flow::is_sender));
+        for mut flow in self.flows.into_values() {
+            flow.complete();
+            self.done.extend(Some(flow).filter(Flow::is_sender));
+        }
         let rates = path_rates(&self.done);
         let mut busy = Union::default();
         let mut lost: BTreeMap<Cause, (Union, f64, u64)> = BTreeMap::new();
@@ -202,7 +207,10 @@ fn path_rates(flows: &[Flow]) -> HashMap<IpAddr, f64> {
     for flow in flows {
         let rate = rates.entry(flow.remote.ip()).or_default();
         for transfer in &flow.transfers {
-            *rate = rate.max(highest_rate(&flow.pieces[transfer.pieces.clone()]));
+            let pieces = &flow.pieces[transfer.pieces.clone()];
+            *rate = rate
+                .max(highest_rate(pieces))
+                .max(train_rate(pieces, transfer.rtt_min_ns));
         }
     }
     rates.retain(|_, rate| *rate > 0.0);
@@ -227,6 +235,26 @@ fn highest_rate(pieces: &[Piece]) -> f64 {
         }
         let span_ns = pieces[to].to_ns - pieces[from].to_ns;
         if span_ns >= RATE_WINDOW_NS && bytes >= RATE_WINDOW_BYTES {
+            highest = highest.max(bytes as f64 / span_ns as f64);
+        }
+    }
+    highest
+}
+
+/// The highest rate at which a train came, in bytes a nanosecond: what is sent together arrives as far
+/// apart as the bottleneck makes it, so that short transfers show a rate they never reach. A train ends
+/// where nothing came for a quarter of a round trip.
+fn train_rate(pieces: &[Piece], rtt_min_ns: u64) -> f64 {
+    let mut highest = 0.0_f64;
+    let (mut began_ns, mut bytes) = (0, 0);
+    for (at, piece) in pieces.iter().enumerate() {
+        if at == 0 || piece.to_ns - piece.from_ns > rtt_min_ns / 4 {
+            (began_ns, bytes) = (piece.to_ns, 0);
+            continue;
+        }
+        bytes += piece.bytes;
+        let span_ns = piece.to_ns - began_ns;
+        if bytes >= TRAIN_BYTES && span_ns >= TRAIN_NS {
             highest = highest.max(bytes as f64 / span_ns as f64);
         }
     }

@@ -207,6 +207,20 @@ fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
 }
 
 #[test]
+fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(120);
+    stage.wait(20);
+    stage.limit = Limit::FarWindow;
+    stage.ack(60);
+    stage.wait(100);
+    stage.ack(30);
+    assert!(stage.lost(Cause::ReceiverWindow).0 > 0.09);
+}
+
+#[test]
 fn events__of_any_kind_in_any_order__never_panic() {
     let mut seed = 1_u64;
     let mut random = move |below: u64| {

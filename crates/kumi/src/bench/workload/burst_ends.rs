@@ -9,9 +9,6 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Before the bursts that count, as many without pause as this takes, so that the path is known.
-const WARM_UP: Duration = Duration::from_millis(1500);
-
 /// Arguments of the sending end.
 #[derive(Debug, clap::Args)]
 pub struct SourceArgs {
@@ -22,6 +19,12 @@ pub struct SourceArgs {
     /// Pauses before bursts, in milliseconds: one a burst, in this order.
     #[arg(long, value_delimiter = ',', required = true)]
     pauses_ms: Vec<u64>,
+    /// Before the bursts that count, as many without pause as this takes, so that the path is known.
+    #[arg(long, value_name = "MS", default_value_t = 1500)]
+    warm_up_ms: u64,
+    /// Writes each burst in two halves, and lets Nagle's algorithm be.
+    #[arg(long)]
+    in_two_writes: bool,
     /// Bytes of a burst; each size has a connection of its own.
     #[arg(required = true, value_parser = clap::value_parser!(u64).range(1..))]
     sizes_bytes: Vec<u64>,
@@ -54,19 +57,26 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     for size in &args.sizes_bytes {
         let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
-        stream.set_nodelay(true)?;
+        stream.set_nodelay(!args.in_two_writes)?;
         stream.write_all(&size.to_be_bytes())?;
         let message = vec![0x5a_u8; *size as usize];
-        let first_us = burst(&mut stream, &message)?;
+        let middle = if args.in_two_writes {
+            message.len() / 2
+        } else {
+            0
+        };
+        let mut burst = || timed(&mut stream, message.split_at(middle));
+        let first_us = burst()?;
         let began = Instant::now();
-        while began.elapsed() < WARM_UP {
-            burst(&mut stream, &message)?;
+        while began.elapsed() < Duration::from_millis(args.warm_up_ms) {
+            burst()?;
         }
         let warm = kumi_sys::tcp::retransmits(stream.as_fd())?;
+        let mut burst = || timed(&mut stream, message.split_at(middle));
         let mut took_us = Vec::new();
         for pause_ms in &args.pauses_ms {
             std::thread::sleep(Duration::from_millis(*pause_ms));
-            took_us.push(burst(&mut stream, &message)?);
+            took_us.push(burst()?);
         }
         let retransmits = kumi_sys::tcp::retransmits(stream.as_fd())?;
         let bursts = Bursts {
@@ -81,9 +91,13 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn burst(stream: &mut TcpStream, message: &[u8]) -> anyhow::Result<f64> {
+/// One burst, in two parts, of which the first may be empty.
+fn timed(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
     let began = Instant::now();
-    stream.write_all(message)?;
+    if !parts.0.is_empty() {
+        stream.write_all(parts.0)?;
+    }
+    stream.write_all(parts.1)?;
     stream.read_exact(&mut [0])?;
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }

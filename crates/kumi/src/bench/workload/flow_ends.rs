@@ -4,6 +4,7 @@
 //! fail-over within 20 ms is invisible in them.
 
 use anyhow::Context;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -31,6 +32,9 @@ pub struct SourceArgs {
     /// Congestion control to ask for, whatever the host's default is.
     #[arg(long)]
     congestion_control: Option<String>,
+    /// A fixed send buffer, instead of one that grows.
+    #[arg(long, value_name = "BYTES")]
+    send_buffer_bytes: Option<usize>,
 }
 
 /// Arguments of the receiving end.
@@ -38,6 +42,9 @@ pub struct SourceArgs {
 pub struct SinkArgs {
     /// Port to listen on.
     port: u16,
+    /// A fixed receive buffer, instead of one that grows.
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer_bytes: Option<usize>,
 }
 
 /// When a stream's bytes arrived; times count from the first byte.
@@ -55,6 +62,9 @@ pub struct Arrivals {
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    if let Some(bytes) = args.send_buffer_bytes {
+        setsockopt(&stream, sockopt::SndBuf, &bytes)?;
+    }
     if let Some(name) = &args.congestion_control {
         // Once connected: a route's own choice would override it before.
         kumi_sys::tcp::set_congestion_control(stream.as_fd(), name)
@@ -71,6 +81,9 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
 /// Receives one stream to its end and prints its [`Arrivals`].
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
+    if let Some(bytes) = args.receive_buffer_bytes {
+        setsockopt(&listener, sockopt::RcvBuf, &bytes)?;
+    }
     println!("listening");
     let (mut stream, _) = listener.accept()?;
     let mut buffer = vec![0_u8; 1024 * 1024];

@@ -2,13 +2,14 @@
 
 mod burst;
 mod burst_ends;
+mod explained;
 pub mod flow;
 pub mod flow_ends;
 mod integrity;
 mod integrity_ends;
 pub mod link_bytes;
 pub mod mpi;
-mod mpi_programs;
+pub mod mpi_programs;
 mod neighbours;
 mod path_events;
 pub mod pingpong;
@@ -79,6 +80,14 @@ pub enum Workload {
         #[serde(default)]
         quick_args: Vec<String>,
     },
+    /// A program that is slow for one known cause, under `kumi tcp explain`.
+    Explained {
+        /// The cause.
+        ailment: explained::Ailment,
+        /// How long it runs, where it is no number of messages.
+        #[serde(default = "four")]
+        seconds: u32,
+    },
     /// A long flow of the variant beside long flows of the kernel's.
     Neighbours {
         /// How long.
@@ -92,6 +101,10 @@ pub enum Workload {
 
 fn one() -> u32 {
     1
+}
+
+fn four() -> u32 {
+    4
 }
 
 /// What carries the messages of a ping-pong.
@@ -172,6 +185,9 @@ impl Workload {
                 let is_short = context.quick && !quick_args.is_empty();
                 let args = if is_short { quick_args } else { args };
                 mpi_programs::measure(context, *program, args)
+            }
+            Self::Explained { ailment, seconds } => {
+                Ok(vec![explained::measure(context, *ailment, *seconds)?])
             }
             Self::Neighbours {
                 seconds,

@@ -1,0 +1,159 @@
+//! A program that is slow for one known cause, and what `kumi tcp explain` says of it.
+
+use super::{Context, Measured};
+use crate::bench::hosts::background::Background;
+use crate::bench::sample::Figures;
+use anyhow::Context as _;
+use serde::Deserialize;
+use serde_json::Value;
+use std::time::Duration;
+
+const PORT: &str = "5701";
+
+/// How the program is made slow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ailment {
+    /// Bursts after pauses longer than the retransmission timeout.
+    IdleCollapse,
+    /// A receive buffer that holds a part of what the path does.
+    ReceiverWindow,
+    /// A send buffer that does.
+    SenderBuffer,
+    /// Two small writes, then a wait for the answer: the second waits for the first's acknowledgement.
+    DelayedAck,
+    /// A queue of the sender's host that refuses packets.
+    SendStall,
+    /// Messages of a packet over a link that loses some.
+    Timeout,
+}
+
+impl Ailment {
+    /// The causes that are right, as `kumi tcp explain -j` names them.
+    fn causes(self) -> &'static [&'static str] {
+        match self {
+            Self::IdleCollapse => &["idle_collapse"],
+            Self::ReceiverWindow => &["receiver_window"],
+            Self::SenderBuffer => &["senders_buffer"],
+            Self::DelayedAck => &["delayed_acknowledgement"],
+            Self::SendStall => &["send_stall"],
+            // Which of the two timers is the shorter is the kernel's affair.
+            Self::Timeout => &["retransmission_timeout", "tail_loss_probe"],
+        }
+    }
+
+    /// The program's two ends.
+    fn ends<'a>(self, kumi: &'a str, address: &'a str, seconds: &'a str) -> [Vec<&'a str>; 2] {
+        let flow_sink = vec![kumi, "workload", "flow-sink", PORT];
+        let flow_source = vec![kumi, "workload", "flow-source", address, PORT, seconds];
+        let burst_sink = vec![kumi, "workload", "burst-sink", PORT];
+        let burst = |more: &[&'a str]| {
+            let mut source = vec![kumi, "workload", "burst-source", address, PORT];
+            source.extend_from_slice(more);
+            source
+        };
+        // Twenty, beside which the first burst's slow start, rightly named, is little.
+        let pauses =
+            "700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700";
+        let many =
+            "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1";
+        match self {
+            Self::IdleCollapse => [
+                burst_sink,
+                burst(&["--warm-up-ms", "0", "--pauses-ms", pauses, "65536"]),
+            ],
+            Self::DelayedAck => [
+                burst_sink,
+                burst(&[
+                    "--warm-up-ms",
+                    "0",
+                    "--in-two-writes",
+                    "--pauses-ms",
+                    many,
+                    "200",
+                ]),
+            ],
+            Self::Timeout => [
+                burst_sink,
+                burst(&["--warm-up-ms", "2000", "--pauses-ms", many, "1000"]),
+            ],
+            Self::ReceiverWindow => [
+                [&flow_sink[..], &["--receive-buffer-bytes", "131072"]].concat(),
+                flow_source,
+            ],
+            Self::SenderBuffer => [
+                flow_sink,
+                [&flow_source[..], &["--send-buffer-bytes", "131072"]].concat(),
+            ],
+            Self::SendStall => [flow_sink, flow_source],
+        }
+    }
+}
+
+/// How long `kumi tcp explain` may take to load its programs.
+const LOADING: Duration = Duration::from_secs(1);
+
+/// Runs the program while `kumi tcp explain` looks at both its ends.
+pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow::Result<Measured> {
+    let running = context.running;
+    let hosts = running.hosts;
+    let kumi = hosts.kumi();
+    let length = seconds.to_string();
+    let [sink, source] = ailment.ends(kumi, &running.server_address, &length);
+    let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
+    // In a lab all that the bench starts is in the bench's own cgroup, on either host.
+    let group = kumi_tcp::cgroup_folder(std::process::id())?;
+    let group = group.to_str().context("the cgroup's path is no UTF-8")?;
+    let explain = [kumi, "tcp", "explain", "-j", "--cgroup", group];
+    let explain = Background::start(hosts, running.client(), &explain, seconds_max)?;
+    std::thread::sleep(LOADING);
+    let sink = running.wrapped(&sink);
+    let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
+    sink.line()?;
+    hosts.run(running.client(), &running.wrapped(&source))?;
+    let report = explain.stop()?;
+    anyhow::ensure!(!report.is_empty(), "kumi tcp explain printed no report");
+    Ok(Measured {
+        figures: figures(&serde_json::from_str(&report)?, ailment),
+        ..Measured::default()
+    })
+}
+
+fn figures(report: &Value, ailment: Ailment) -> Figures {
+    let losses = report["losses"].as_array().into_iter().flatten();
+    let of_right_cause = losses.filter(|loss| {
+        let cause = loss["cause"].as_str().unwrap_or_default();
+        ailment.causes().contains(&cause)
+    });
+    let right_s: f64 = of_right_cause
+        .filter_map(|loss| loss["lost_s"].as_f64())
+        .sum();
+    let lost_s = report["lost_s"].as_f64().unwrap_or(f64::NAN);
+    Figures::from([
+        ("lost_s".into(), lost_s),
+        ("right_cause_ratio".into(), right_s / lost_s),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn figures__report__gives_the_share_of_the_right_cause() {
+        let report = json!({"lost_s": 2.0, "losses": [
+            {"cause": "retransmission_timeout", "lost_s": 1.0},
+            {"cause": "tail_loss_probe", "lost_s": 0.5},
+            {"cause": "slow_start", "lost_s": 0.5},
+        ]});
+        assert_eq!(
+            figures(&report, Ailment::Timeout)["right_cause_ratio"],
+            0.75
+        );
+        assert_eq!(
+            figures(&report, Ailment::DelayedAck)["right_cause_ratio"],
+            0.0
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! The demo's second half: an unmodified MPI program across a WAN, with and without `kumi tcp`.
+
+use crate::bench::hosts::lab::Lab;
+use crate::bench::variant::{Running, Variant};
+use crate::bench::workload::Context;
+use crate::bench::workload::mpi_programs::{self, MpiProgram};
+use std::path::Path;
+
+/// By turns an all-to-all and 4 MB from one site to the other, whose arrivals are drawn the third time.
+const ARGS: [&str; 14] = [
+    "--repeat",
+    "5",
+    "--rounds",
+    "20",
+    "--size",
+    "4096",
+    "--transfer",
+    "4000000",
+    "--chunk",
+    "16384",
+    "--rtt-us",
+    "20000",
+    "--series",
+    "2",
+];
+
+/// What one congestion control made of it.
+#[derive(Debug, Clone, Default)]
+pub struct Crossing {
+    /// Its name.
+    pub name: &'static str,
+    /// Goodput of the 4 MB, the median of five, in bit/s.
+    pub goodput_bps: f64,
+    /// Goodput over time, `(s, bit/s)`, of one of them.
+    pub series: Vec<(f64, f64)>,
+}
+
+/// Runs the program with CUBIC and with `kumi tcp`.
+pub fn cross(topology: &Path) -> anyhow::Result<Vec<Crossing>> {
+    let lab = Lab::up(topology)?;
+    let args = ARGS.map(String::from);
+    [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]
+        .into_iter()
+        .map(|(name, variant)| {
+            let running = Running::start(&lab, variant)?;
+            let context = Context {
+                running: &running,
+                events: &[],
+                windows: &[],
+                quick: false,
+            };
+            let measured = mpi_programs::measure(&context, MpiProgram::Phases, &args)?;
+            let one = measured.into_iter().next().unwrap_or_default();
+            let bytes_per_ms = one.series.as_ref().and_then(|series| series.as_array());
+            let bytes = bytes_per_ms
+                .into_iter()
+                .flatten()
+                .filter_map(|bytes| bytes.as_f64());
+            Ok(Crossing {
+                name,
+                goodput_bps: one.figures.get("goodput_bps").copied().unwrap_or(0.0),
+                series: smoothed(&bytes.collect::<Vec<_>>()),
+            })
+        })
+        .collect()
+}
+
+/// Milliseconds that make a point of the curve.
+const POINT_MS: usize = 5;
+
+fn smoothed(bytes_per_ms: &[f64]) -> Vec<(f64, f64)> {
+    let points = bytes_per_ms.chunks(POINT_MS).enumerate();
+    let point = |(at, chunk): (usize, &[f64])| {
+        let ms = (at * POINT_MS + chunk.len()) as f64;
+        let bps = chunk.iter().sum::<f64>() * 8e3 / chunk.len() as f64;
+        (ms / 1e3, bps)
+    };
+    points.map(point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smoothed__bytes_a_millisecond__are_bits_a_second() {
+        let points = smoothed(&[1000.0; 7]);
+        assert_eq!(points, [(0.005, 8e6), (0.007, 8e6)]);
+    }
+}
