@@ -283,8 +283,10 @@ impl Flow {
             Limit::SendBuffer => return Some(Cause::SenderBuffer),
             _ => {}
         }
-        // A window that is not full holds nobody up: the program does, or, by turns, a buffer.
-        if event.in_flight < event.cwnd / 4 * 3 {
+        // A window that is not full, or for which nothing waits, holds nobody up: the program does, or, by
+        // turns, a buffer.
+        let unsent = event.write_seq.wrapping_sub(event.snd_nxt);
+        if unsent < event.mss_bytes || event.in_flight < event.cwnd / 4 * 3 {
             return self.limited;
         }
         self.reduced.map(|reduced| reduced.cause)

@@ -12,6 +12,8 @@ struct Stage {
     cwnd: u32,
     analysis: Analysis,
     limit: Limit,
+    /// What waits for the window, bytes.
+    unsent: u32,
 }
 
 impl Stage {
@@ -23,6 +25,7 @@ impl Stage {
             cwnd: 1000,
             analysis: Analysis::default(),
             limit: Limit::Network,
+            unsent: 0,
         }
     }
 
@@ -35,7 +38,7 @@ impl Stage {
             remote: "10.0.0.2:2000".parse().unwrap(),
             snd_una: self.una,
             snd_nxt: self.nxt,
-            write_seq: self.nxt,
+            write_seq: self.nxt.wrapping_add(self.unsent),
             cwnd: self.cwnd,
             ssthresh: 500,
             in_flight: self.nxt.wrapping_sub(self.una).div_ceil(MSS),
@@ -177,6 +180,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
     stage.wait(1000);
     stage.cwnd = 10;
     stage.write(600);
+    stage.unsent = 10 * MSS;
     for _ in 0..6 {
         stage.wait(20);
         stage.ack(100);
@@ -199,6 +203,7 @@ fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
     stage.note(Kind::LocalDrop);
     stage.note(Kind::State(State::Reduced));
     stage.cwnd = 100;
+    stage.unsent = 10 * MSS;
     for _ in 0..5 {
         stage.wait(20);
         stage.ack(100);
@@ -218,6 +223,28 @@ fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
     stage.wait(100);
     stage.ack(30);
     assert!(stage.lost(Cause::ReceiverWindow).0 > 0.09);
+}
+
+#[test]
+fn window__with_nothing_waiting_for_it__is_not_the_slow_one() {
+    let mut stage = Stage::new();
+    stage.fast(50);
+    stage.wait(5);
+    stage.write(120);
+    stage.wait(20);
+    stage.limit = Limit::SendBuffer;
+    stage.ack(20);
+    stage.limit = Limit::Network;
+    stage.cwnd = 30;
+    for _ in 0..5 {
+        stage.wait(20);
+        stage.ack(20);
+    }
+    let (buffer_s, lost_s) = stage.lost(Cause::SenderBuffer);
+    assert!(
+        buffer_s > 0.08 && buffer_s == lost_s,
+        "{buffer_s} of {lost_s}"
+    );
 }
 
 #[test]
