@@ -14,6 +14,7 @@ test: setup ## Every test; what this machine cannot run is skipped by name.
 	cargo xtask test
 
 test-kernel: build ## The TCP programs on the distribution's own kernel, in QEMU.
+	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
 
 build: setup ## The `kumi` binary, at target/release/kumi.

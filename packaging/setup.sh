@@ -4,6 +4,7 @@
 # nothing is missing.
 #
 #   packaging/setup.sh          install what is missing
+#   packaging/setup.sh --kernel-test   and what `make test-kernel` needs besides
 #   packaging/setup.sh --list   print what is missing, one package a line, and change nothing
 set -euo pipefail
 here=$(dirname "$0")
@@ -40,6 +41,12 @@ command:setpriv                           util-linux      tests: a program witho
 command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures
+LIST
+    [ "${1:-}" = --kernel-test ] || return 0
+    cat <<'LIST'
+command:qemu-system-x86_64                qemu-system-x86 test-kernel: boots a distribution's kernel
+command:cpio                              cpio            test-kernel: its first file system
+command:dpkg-deb                          dpkg            test-kernel: unpacks the kernel
 LIST
 }
 
@@ -97,7 +104,7 @@ package_here() { # package_here PACKAGE
 absent=()
 while read -r what package _; do
     present "$what" || absent+=("$package")
-done < <(needs)
+done < <(needs "$@")
 rust_is_new_enough || absent+=(RUST)
 [ ${#absent[@]} -gt 0 ] || exit 0
 

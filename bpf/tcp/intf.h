@@ -60,7 +60,7 @@ struct kumi_tcp_memory {
 	__u32 has_sent;        /* 0 or 1: the first data has been sent */
 	__u32 rto_min_us;      /* the floor in force; doubled when a timeout was wrong */
 	__u32 is_in_loss;      /* 0 or 1: a timeout is being repaired */
-	__u32 stalls;          /* local refusals, forgiven or not */
+	__u32 stalls;          /* local refusals that were forgiven */
 	__u32 losses;          /* windows cut for losses in the network */
 	__u32 timeouts;        /* retransmission timeouts */
 	__u32 paced;           /* restarts paced */

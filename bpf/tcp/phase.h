@@ -48,7 +48,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 	if (!path->rtt_us || !is_fresh(path->acked_at_ns) ||
 	    !is_same_path(path->rtt_us, rtt_us))
 		return;
-	if (rtt_us < LOCAL_RTT_US) { /* windows are small, and many share the port: as it was left */
+	if (is_local(tp)) { /* windows are small, and many share the port: as it was left */
 		tp->snd_ssthresh = path->ssthresh;
 		tp->snd_cwnd = path->cwnd;
 		COUNT(switches);

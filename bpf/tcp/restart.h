@@ -239,7 +239,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	/* Short bursts never show all of a path: twice as much each time, as slow start, until one is lost. */
 	pps = path->is_bounded ? pps + pps / PROBE_PART : pps * 2;
 	cwnd = pps * rtt_us / 1000000;
-	if (rtt_us < LOCAL_RTT_US || cwnd <= tp->snd_cwnd)
+	if (is_local(tp) || cwnd <= tp->snd_cwnd)
 		return;
 	if (path->is_bounded) /* more is not there: no slow start beyond */
 		tp->snd_ssthresh = cwnd;
@@ -280,6 +280,15 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	pace(memory, sk, pps, cwnd);
 }
 
+/* Whether the last paced start is no more than so many round trips ago. */
+static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *memory,
+						const struct tcp_sock *tp, __u32 round_trips)
+{
+	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
+
+	return memory->restarted_at_ns && since_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
+}
+
 /*
  * For a while after a paced start at the limit the window follows the queue, not CUBIC: where none stands
  * before the bottleneck an eighth more a round trip, where one does no more. CUBIC would go on to a loss.
@@ -287,12 +296,10 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
  */
 static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 acked)
 {
-	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
 	__u32 srtt_us = tp->srtt_us >> 3;
 	__u32 rtt_us = tp->rtt_min.s[0].v;
 
-	if (!memory->restarted_at_ns || !path_of(memory)->is_bounded ||
-	    since_ns > FILL_ROUND_TRIPS * (__u64)srtt_us * 1000)
+	if (!path_of(memory)->is_bounded || !is_soon_after_start(memory, tp, FILL_ROUND_TRIPS))
 		return false;
 	if (srtt_us - rtt_us > rtt_us / QUEUE_PART || in_flight(tp) < tp->snd_cwnd / 4 * 3)
 		return true;
@@ -309,12 +316,9 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
  */
 static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
 	struct kumi_tcp_path *path = path_of(memory);
-	__u64 rtt_us = tp->srtt_us >> 3;
 
-	if (path->is_bounded && memory->restarted_at_ns &&
-	    since_ns < SAFE_ROUND_TRIPS * rtt_us * 1000) {
+	if (path->is_bounded && is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS)) {
 		path->best_pps = best_pps(path) * 7ULL / 8;
 		path->last_pps = 0;
 	}
@@ -329,12 +333,11 @@ static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct
 static __always_inline __u32 kept(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 				  __u32 cubic)
 {
-	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
 	__u64 carried = (__u64)memory->train_pps * tp->rtt_min.s[0].v / 1000000;
 
 	carried -= carried / QUEUE_PART;
-	if (!memory->restarted_at_ns || !memory->train_pps || carried > tp->snd_cwnd ||
-	    since_ns > FILL_ROUND_TRIPS * (__u64)(tp->srtt_us >> 3) * 1000)
+	if (!memory->train_pps || carried > tp->snd_cwnd ||
+	    !is_soon_after_start(memory, tp, FILL_ROUND_TRIPS))
 		return cubic;
 	return carried > cubic ? carried : cubic;
 }

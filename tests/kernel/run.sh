@@ -10,7 +10,7 @@ work=target/kernel-test
 kumi=$PWD/target/release/kumi
 [ -x "$kumi" ] || { echo "no $kumi: make build" >&2; exit 2; }
 for tool in qemu-system-x86_64 cpio apt-get dpkg-deb; do
-    command -v $tool >/dev/null || { echo "needs $tool: apt-get install qemu-system-x86 cpio" >&2; exit 2; }
+    command -v $tool >/dev/null || { echo "needs $tool: packaging/setup.sh --kernel-test" >&2; exit 2; }
 done
 mkdir -p "$work"
 

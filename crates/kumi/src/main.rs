@@ -1,6 +1,7 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
 #![forbid(unsafe_code)]
 
+mod background;
 mod bench;
 mod demo;
 mod doctor;

@@ -130,10 +130,7 @@ fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpE
             reason: "the callback for a first packet has moved (Linux 7.1)".to_owned(),
         });
     }
-    let mut bytes = settings.to_bytes();
-    let mechanisms = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
-    bytes[16..20].copy_from_slice(&(mechanisms | rung.bits()).to_ne_bytes());
-    let mut open = open_object(OBJECT, &bytes)?;
+    let mut open = open_object(OBJECT, &settings.to_bytes(rung))?;
     choose_parts(&mut open, rung, is_linked)?;
     open.load().map_err(refused)
 }
@@ -235,9 +232,7 @@ pub fn installed() -> Result<(Settings, Rung), TcpError> {
         .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
         .map_err(refused)?
         .unwrap_or_default();
-    let settings = Settings::from_bytes(&bytes).ok_or(TcpError::Absent)?;
-    let bits = u32::from_ne_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
-    Ok((settings, Rung::of_bits(bits)))
+    Settings::from_bytes(&bytes).ok_or(TcpError::Absent)
 }
 
 /// What the programs counted since they were installed.

@@ -1,6 +1,7 @@
 //! What the programs and this side share: `bpf/tcp/intf.h`, field by field.
 
 use crate::fields::Fields;
+use crate::ladder::Rung;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -105,11 +106,22 @@ impl Settings {
         self.mechanisms.contains(&mechanism)
     }
 
-    /// As the programs read it.
-    pub fn to_bytes(&self) -> [u8; Self::BYTES] {
+    /// Names of the mechanisms that are left out.
+    pub fn left_out(&self) -> Vec<&'static str> {
+        let all = Mechanism::ALL.into_iter();
+        all.filter(|one| !self.has(*one))
+            .map(Mechanism::name)
+            .collect()
+    }
+
+    /// As the programs read it, on `rung`.
+    pub fn to_bytes(&self, rung: Rung) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
-        let mechanisms = self.mechanisms.iter().fold(0, |set, one| set | *one as u32);
+        let mechanisms = self
+            .mechanisms
+            .iter()
+            .fold(rung.bits(), |set, one| set | *one as u32);
         bytes[..8].copy_from_slice(&memory_max_ns.to_ne_bytes());
         bytes[8..16].copy_from_slice(&(self.first_rate_bps / 8).to_ne_bytes());
         bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());
@@ -120,19 +132,20 @@ impl Settings {
     }
 
     /// Reads what [`Settings::to_bytes`] wrote; `None` if the size is another.
-    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Rung)> {
         let bytes = Fields(bytes.get(..Self::BYTES)?);
         let set = bytes.u32(16);
         let mut mechanisms = Mechanism::ALL.to_vec();
         mechanisms.retain(|one| set & *one as u32 != 0);
-        Some(Self {
+        let settings = Self {
             memory_max: Duration::from_nanos(bytes.u64(0)),
             first_rate_bps: bytes.u64(8) * 8,
             mechanisms,
             rto_min: Duration::from_micros(bytes.u32(20).into()),
             delack_max: Duration::from_micros(bytes.u32(24).into()),
             unsent_bytes_max: bytes.u32(28),
-        })
+        };
+        Some((settings, Rung::of_bits(set)))
     }
 }
 
@@ -283,11 +296,15 @@ mod tests {
         let mut expected = [0; 32];
         expected[..8].copy_from_slice(&0x0102_0304_u64.to_ne_bytes());
         expected[8..16].copy_from_slice(&1000_u64.to_ne_bytes());
-        for (at, word) in [0b1001, 8000, 4000, 7_u32].into_iter().enumerate() {
+        for (at, word) in [1 << 30 | 0b1001, 8000, 4000, 7_u32]
+            .into_iter()
+            .enumerate()
+        {
             expected[16 + 4 * at..20 + 4 * at].copy_from_slice(&word.to_ne_bytes());
         }
-        assert_eq!(settings.to_bytes(), expected);
-        assert_eq!(Settings::from_bytes(&expected), Some(settings));
+        let rung = Rung::CappedPacing;
+        assert_eq!(settings.to_bytes(rung), expected);
+        assert_eq!(Settings::from_bytes(&expected), Some((settings, rung)));
         assert_eq!(Settings::from_bytes(&expected[1..]), None);
     }
 

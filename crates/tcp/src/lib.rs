@@ -37,4 +37,4 @@ pub use install::{Installed, install, installed, probe, remove, totals};
 pub use ladder::Rung;
 pub use layout::{Connection, Mechanism, Settings, Totals};
 pub use pins::{PIN_FOLDER, pin};
-pub use ranks::{Rank, adopted, forget_adopted};
+pub use ranks::{Place, Rank, adopted};

@@ -17,11 +17,33 @@ const PAGE_ABI: u32 = 1;
 const FIRST_PHASE: &[u8] = b"point-to-point";
 const NAMES_AT: usize = 64;
 
-/// A process whose sockets are kumi's for as long as this lives in the table.
+/// A process's place in the table: its sockets are kumi's until it leaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Place {
+    pid: u32,
+    number: u32,
+}
+
+impl Place {
+    /// Lets the process go: it has ended.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn leave(self) -> Result<(), TcpError> {
+        let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
+        let pages = MapHandle::from_pinned_path(pin("phase_pages")).map_err(refused)?;
+        // What is not there need not be removed.
+        let _ = ranks.delete(&self.pid.to_ne_bytes());
+        let _ = pages.delete(&self.number.to_ne_bytes());
+        Ok(())
+    }
+}
+
+/// A process that was taken in.
 #[derive(Debug)]
 pub struct Rank {
-    pid: u32,
-    place: u32,
+    /// Its place in the table.
+    pub place: Place,
     page: MapHandle,
 }
 
@@ -35,40 +57,25 @@ impl Rank {
             return Err(TcpError::Absent);
         }
         let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
-        let place = free_place(&ranks)?;
+        let number = free_number(&ranks)?;
         let page = new_page()?;
         let pages = MapHandle::from_pinned_path(pin("phase_pages")).map_err(refused)?;
         let descriptor = descriptor_bytes(page.as_fd());
         pages
-            .update(&place.to_ne_bytes(), &descriptor, MapFlags::ANY)
+            .update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY)
             .map_err(refused)?;
         cgroup::attach(pid)?;
         ranks
-            .update(&pid.to_ne_bytes(), &place.to_ne_bytes(), MapFlags::ANY)
+            .update(&pid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
             .map_err(refused)?;
-        Ok(Self { pid, place, page })
+        let place = Place { pid, number };
+        Ok(Self { place, page })
     }
 
     /// The page, to be handed to the process.
     pub fn page(&self) -> BorrowedFd<'_> {
         self.page.as_fd()
     }
-
-    /// Lets the process go: it has ended.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
-    pub fn leave(self) -> Result<(), TcpError> {
-        forget(self.pid, self.place)
-    }
-}
-
-fn forget(pid: u32, place: u32) -> Result<(), TcpError> {
-    let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
-    let pages = MapHandle::from_pinned_path(pin("phase_pages")).map_err(refused)?;
-    let _ = ranks.delete(&pid.to_ne_bytes());
-    let _ = pages.delete(&place.to_ne_bytes());
-    Ok(())
 }
 
 /// The processes in the table, each with a descriptor that tells its end; who has ended is forgotten.
@@ -76,48 +83,37 @@ fn forget(pid: u32, place: u32) -> Result<(), TcpError> {
 ///
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
-pub fn adopted() -> Result<Vec<(u32, OwnedFd)>, TcpError> {
+pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
     let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
     let mut alive = Vec::new();
-    for (pid, place) in entries(&ranks)? {
-        match kumi_sys::process::pidfd(pid) {
-            Ok(descriptor) => alive.push((pid, descriptor)),
-            Err(_) => forget(pid, place)?,
+    for place in places(&ranks)? {
+        match kumi_sys::process::pidfd(place.pid) {
+            Ok(descriptor) => alive.push((place, descriptor)),
+            Err(_) => place.leave()?,
         }
     }
     Ok(alive)
-}
-
-/// Forgets process `pid`, which has ended.
-///
-/// # Errors
-/// The kernel's refusal.
-pub fn forget_adopted(pid: u32) -> Result<(), TcpError> {
-    let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
-    match entries(&ranks)?.into_iter().find(|entry| entry.0 == pid) {
-        Some((pid, place)) => forget(pid, place),
-        None => Ok(()),
-    }
 }
 
 fn word(bytes: &[u8]) -> u32 {
     bytes.try_into().map_or(0, u32::from_ne_bytes)
 }
 
-fn entries(ranks: &MapHandle) -> Result<Vec<(u32, u32)>, TcpError> {
-    let mut entries = Vec::new();
+fn places(ranks: &MapHandle) -> Result<Vec<Place>, TcpError> {
+    let mut places = Vec::new();
     for key in ranks.keys() {
-        if let Some(place) = ranks.lookup(&key, MapFlags::ANY).map_err(refused)? {
-            entries.push((word(&key), word(&place)));
+        if let Some(value) = ranks.lookup(&key, MapFlags::ANY).map_err(refused)? {
+            let (pid, number) = (word(&key), word(&value));
+            places.push(Place { pid, number });
         }
     }
-    Ok(entries)
+    Ok(places)
 }
 
-fn free_place(ranks: &MapHandle) -> Result<u32, TcpError> {
-    let taken: Vec<u32> = entries(ranks)?.into_iter().map(|entry| entry.1).collect();
+fn free_number(ranks: &MapHandle) -> Result<u32, TcpError> {
+    let taken: Vec<u32> = places(ranks)?.iter().map(|place| place.number).collect();
     (1..RANKS_MAX)
-        .find(|place| !taken.contains(place))
+        .find(|number| !taken.contains(number))
         .ok_or(TcpError::TooManyRanks { max: RANKS_MAX - 1 })
 }
 

@@ -4,11 +4,11 @@ use super::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
 use super::device;
 use super::device::control::{self, Request};
 use super::run_dir::RunDir;
-use anyhow::{Context, bail};
+use crate::background;
+use anyhow::bail;
 use std::net::IpAddr;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long the daemon may take to set the device up.
@@ -131,25 +131,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
-    let log =
-        std::fs::File::create(dir.log()).with_context(|| format!("{}", dir.log().display()))?;
-    let mut daemon = Command::new(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
-        .arg("--foreground")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0)
-        .spawn()?;
+    let mut daemon = background::start(&dir.log())?;
     let started = Instant::now();
     loop {
-        if let Some(status) = daemon.try_wait()? {
-            let said = std::fs::read_to_string(dir.log()).unwrap_or_default();
-            let said = said
-                .trim()
-                .strip_prefix("kumi: ")
-                .unwrap_or(said.trim())
-                .to_owned();
+        if let Some((status, said)) = daemon.ended()? {
             if status.code() == Some(i32::from(crate::EXIT_BAD_INPUT)) {
                 return Err(crate::BadInput(said).into());
             }

@@ -47,7 +47,7 @@ fn path() -> anyhow::Result<PathBuf> {
         "{} is not a folder that only user {user} can write: remove it, or set XDG_RUNTIME_DIR",
         folder.display()
     );
-    // Its length and version name it: an upgrade writes a new one beside the one in use.
+    // Its version and content name it: an upgrade writes a new one beside the one in use.
     let name = format!(
         "libkumi_preload-{}-{:016x}.so",
         env!("CARGO_PKG_VERSION"),

@@ -8,7 +8,7 @@ use super::join::{Reply, Request, SOCKET};
 use super::up::EXIT_RUNG;
 use crate::BadInput;
 use anyhow::Context;
-use kumi_tcp::{Mechanism, Rank, Rung, Settings, TcpError};
+use kumi_tcp::{Rank, Rung, Settings, TcpError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::sockopt::PeerCredentials;
@@ -99,11 +99,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
 }
 
 fn announce(settings: &Settings, rung: Rung) {
-    let without: Vec<&str> = Mechanism::ALL
-        .into_iter()
-        .filter(|one| !settings.has(*one))
-        .map(Mechanism::name)
-        .collect();
+    let without = settings.left_out();
     print!(
         "congestion control `kumi` is in place, rung {}",
         rung.name()
@@ -192,7 +188,7 @@ fn serve(client: &UnixStream) {
                 if answer(&reply, Some(&rank)).is_ok() {
                     wait(&ended);
                 }
-                if let Err(error) = rank.leave() {
+                if let Err(error) = rank.place.leave() {
                     eprintln!("kumi: process {}: {error}", peer.pid());
                 }
             }
@@ -229,10 +225,10 @@ fn wait(ended: &OwnedFd) {
 
 /// Sees to the processes that a daemon before had taken in.
 fn watch_adopted() -> anyhow::Result<()> {
-    for (pid, ended) in kumi_tcp::adopted()? {
+    for (place, ended) in kumi_tcp::adopted()? {
         std::thread::spawn(move || {
             wait(&ended);
-            let _ = kumi_tcp::forget_adopted(pid);
+            let _ = place.leave();
         });
     }
     Ok(())

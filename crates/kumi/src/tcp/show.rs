@@ -1,6 +1,6 @@
 //! `kumi tcp show`: the live connections, a line each, and what was done so far.
 
-use kumi_tcp::{Connection, Mechanism, Totals};
+use kumi_tcp::{Connection, Totals};
 use serde_json::{Value, json};
 
 /// The number of the format; it grows when a key changes its meaning.
@@ -32,8 +32,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         println!("{object}");
         return Ok(());
     }
-    let without = Mechanism::ALL.into_iter().filter(|one| !settings.has(*one));
-    let without: Vec<&str> = without.map(Mechanism::name).collect();
+    let without = settings.left_out();
     print!("kumi: rung {}", rung.name());
     if !without.is_empty() {
         print!(", without {}", without.join(", "));

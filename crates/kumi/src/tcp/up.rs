@@ -1,10 +1,10 @@
 //! `kumi tcp up`: installs the programs and starts the daemon that serves `kumi run`.
 
 use super::daemon;
+use crate::background;
 use anyhow::{Context, bail};
 use kumi_tcp::{Mechanism, Settings};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long the daemon may take to load the programs.
@@ -74,24 +74,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let path = daemon::log();
     let folder = path.parent().context("the log has a folder")?;
     std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&path, ""))
-        .with_context(|| format!("{}; run as root", path.display()))?;
-    let log = std::fs::File::options().append(true).open(&path)?;
-    let mut daemon = Command::new(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
-        .arg("--foreground")
-        .stdin(Stdio::null())
-        .stdout(log.try_clone()?)
-        .stderr(log)
-        .process_group(0)
-        .spawn()?;
+        .with_context(|| format!("{}; run as root", folder.display()))?;
+    let mut starting = background::start(&path)?;
     let started = Instant::now();
-    let said = || std::fs::read_to_string(&path).unwrap_or_default();
     loop {
-        if let Some(status) = daemon.try_wait()? {
-            let said = said();
-            let said = said.trim();
-            let said = said.strip_prefix("kumi: ").unwrap_or(said);
+        if let Some((status, said)) = starting.ended()? {
             if status.code() == Some(EXIT_RUNG.into()) {
                 eprintln!("kumi: {said}");
                 return Ok(ExitCode::from(EXIT_RUNG));
@@ -99,7 +86,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!("{said}");
         }
         if daemon::is_running() {
-            print!("{}", said());
+            print!("{}", starting.said());
             return Ok(ExitCode::SUCCESS);
         }
         if started.elapsed() > START_TIMEOUT {

@@ -17,7 +17,7 @@ const HELD_MAX_NS: u64 = 60_000_000;
 /// The kernel's "no threshold yet".
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// Pieces of one connection that are kept; later ones are joined to the last.
-pub const PIECES_MAX: usize = 1 << 18;
+const PIECES_MAX: usize = 1 << 18;
 
 /// From one arrival to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -50,6 +50,14 @@ struct Reduced {
     until_cwnd: u32,
 }
 
+impl Reduced {
+    /// Whether the window is as large again, or, of a new connection, as large as it will be.
+    fn is_over(self, event: &Event) -> bool {
+        let has_left_slow_start = event.ssthresh != NO_THRESHOLD && event.cwnd >= event.ssthresh;
+        event.cwnd >= self.until_cwnd || (self.cause == Cause::SlowStart && has_left_slow_start)
+    }
+}
+
 /// A running transfer.
 #[derive(Debug, Clone, Copy)]
 struct Running {
@@ -68,12 +76,6 @@ pub struct Flow {
     pub pieces: Vec<Piece>,
     /// Complete transfers.
     pub transfers: Vec<Transfer>,
-    /// Timeouts, probes and refusals.
-    pub timeouts: u64,
-    /// Tail loss probes.
-    pub probes: u64,
-    /// Refusals by this host's queues.
-    pub local_drops: u64,
     rtt_min_ns: u64,
     running: Option<Running>,
     reduced: Option<Reduced>,
@@ -93,9 +95,6 @@ impl Flow {
             remote,
             pieces: Vec::new(),
             transfers: Vec::new(),
-            timeouts: 0,
-            probes: 0,
-            local_drops: 0,
             rtt_min_ns: 0,
             running: None,
             reduced: None,
@@ -119,10 +118,7 @@ impl Flow {
             Kind::Write => self.begin(event, event.at_ns),
             Kind::Segment { ack, .. } => self.arrived(event, ack),
             Kind::Retransmit(why) => self.resent(why),
-            Kind::LocalDrop => {
-                self.local_drops += 1;
-                self.refused_at_ns = event.at_ns;
-            }
+            Kind::LocalDrop => self.refused_at_ns = event.at_ns,
             Kind::State(state) => self.changed(event, state),
             Kind::HeldAck { .. } => {}
             Kind::Close => self.end(event, event.at_ns),
@@ -159,14 +155,8 @@ impl Flow {
     fn resent(&mut self, why: Retransmit) {
         let cause = match why {
             Retransmit::Fast => return,
-            Retransmit::Timeout => {
-                self.timeouts += 1;
-                Cause::Timeout
-            }
-            Retransmit::Probe => {
-                self.probes += 1;
-                Cause::TailLossProbe
-            }
+            Retransmit::Timeout => Cause::Timeout,
+            Retransmit::Probe => Cause::TailLossProbe,
         };
         // A timeout after a probe: the probe did not help, and the timeout is what it waited for.
         self.repair = Some(self.repair.map_or(cause, |before| before.min(cause)));
@@ -223,17 +213,7 @@ impl Flow {
             last_arrival_ns: piece.to_ns,
             ..running
         });
-        if self
-            .reduced
-            .is_some_and(|reduced| event.cwnd >= reduced.until_cwnd)
-            || (event.ssthresh != NO_THRESHOLD
-                && self
-                    .reduced
-                    .is_some_and(|reduced| reduced.cause == Cause::SlowStart)
-                && event.cwnd >= event.ssthresh)
-        {
-            self.reduced = None;
-        }
+        self.reduced = self.reduced.filter(|reduced| !reduced.is_over(event));
         if acked == outstanding {
             self.end(event, event.at_ns);
         }

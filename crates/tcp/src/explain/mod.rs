@@ -48,7 +48,7 @@ pub struct Explained {
     pub local: SocketAddr,
     /// The other.
     pub remote: SocketAddr,
-    /// Transfers, and of these slow ones.
+    /// Transfers.
     pub transfers: u64,
     /// Of these, slow ones.
     pub slow: u64,

@@ -89,6 +89,15 @@ impl Stage {
         }
     }
 
+    /// The path's rate is known, and a transfer of `packets` has begun 5 ms later.
+    fn begun(packets: u32) -> Self {
+        let mut stage = Self::new();
+        stage.fast(50);
+        stage.wait(5);
+        stage.write(packets);
+        stage
+    }
+
     fn lost(self, cause: Cause) -> (f64, f64) {
         let report = self.analysis.finish();
         let of = report.losses.iter().find(|loss| loss.cause == cause);
@@ -112,10 +121,7 @@ fn transfer__at_the_paths_rate__lost_nothing() {
 
 #[test]
 fn timeout__of_the_last_packets__is_charged_its_wait() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(60);
+    let mut stage = Stage::begun(60);
     stage.wait(20);
     stage.ack(50);
     stage.wait(220);
@@ -131,10 +137,7 @@ fn timeout__of_the_last_packets__is_charged_its_wait() {
 
 #[test]
 fn probe__that_was_followed_by_a_timeout__is_a_timeout() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(10);
+    let mut stage = Stage::begun(10);
     stage.wait(60);
     stage.note(Kind::Retransmit(Retransmit::Probe));
     stage.wait(200);
@@ -146,10 +149,7 @@ fn probe__that_was_followed_by_a_timeout__is_a_timeout() {
 
 #[test]
 fn single_packet__answered_40_ms_late__is_a_delayed_acknowledgement() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(1);
+    let mut stage = Stage::begun(1);
     stage.wait(60);
     stage.ack(1);
     let (held_s, lost_s) = stage.lost(Cause::DelayedAck);
@@ -161,10 +161,7 @@ fn single_packet__answered_40_ms_late__is_a_delayed_acknowledgement() {
 
 #[test]
 fn window__full_at_the_far_end__is_the_receivers() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(120);
+    let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
     stage.ack(60);
@@ -194,10 +191,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
 
 #[test]
 fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(600);
+    let mut stage = Stage::begun(600);
     stage.wait(20);
     stage.ack(100);
     stage.note(Kind::LocalDrop);
@@ -213,10 +207,7 @@ fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
 
 #[test]
 fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(120);
+    let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
     stage.ack(60);
@@ -227,10 +218,7 @@ fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
 
 #[test]
 fn window__with_nothing_waiting_for_it__is_not_the_slow_one() {
-    let mut stage = Stage::new();
-    stage.fast(50);
-    stage.wait(5);
-    stage.write(120);
+    let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::SendBuffer;
     stage.ack(20);

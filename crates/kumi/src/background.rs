@@ -1,0 +1,49 @@
+//! Starting this command again as its own daemon: `kumi link up` and `kumi tcp up` without `--foreground`.
+
+use anyhow::Context;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+/// The daemon, while it is waited for.
+pub struct Starting {
+    child: Child,
+    log: PathBuf,
+}
+
+/// Starts the same command line with `--foreground`, out of reach of the terminal's Ctrl-C, its words
+/// going to `log`.
+pub fn start(log: &Path) -> anyhow::Result<Starting> {
+    let file = File::create(log).with_context(|| format!("{}; run as root", log.display()))?;
+    let child = Command::new(std::env::current_exe()?)
+        .args(std::env::args_os().skip(1))
+        .arg("--foreground")
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file)
+        .process_group(0)
+        .spawn()?;
+    Ok(Starting {
+        child,
+        log: log.to_owned(),
+    })
+}
+
+impl Starting {
+    /// How it ended, with its last words, if it has.
+    pub fn ended(&mut self) -> anyhow::Result<Option<(ExitStatus, String)>> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(None);
+        };
+        let said = self.said();
+        let said = said.trim();
+        let said = said.strip_prefix("kumi: ").unwrap_or(said);
+        Ok(Some((status, said.to_owned())))
+    }
+
+    /// What it has said.
+    pub fn said(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
