@@ -3,7 +3,7 @@
 //! A [`Sim`] owns one [`Node`] a host and moves frames between them through [`crate::model`].
 //! Time jumps from event to event, so a simulated minute costs what its frames cost.
 
-use crate::model::{Bin, Event, Frame, HostSide, LineCounters, Model};
+use crate::model::{Bin, Delivery, Event, Frame, HostSide, LineCounters, Model};
 use crate::topology::{LinkChange, Topology};
 use std::collections::BTreeMap;
 
@@ -223,7 +223,7 @@ impl<N: Node> Sim<N> {
                 self.nodes[host].handle_carrier(self.now_ns, nic, up);
                 moved = true;
             }
-            while let Some((nic, frame)) = self.model.poll_transmit() {
+            while let Some(Delivery { nic, frame, .. }) = self.model.poll_transmit() {
                 let (host, nic) = self.nic_places[nic];
                 self.nodes[host].handle_frame(self.now_ns, nic, frame.bytes());
                 moved = true;

@@ -17,6 +17,10 @@ const SLOT_BYTES: usize = 2048;
 /// Slots of a ring: 8 ms of full frames at 1 Gb/s, many times any tolerable lateness.
 const SLOTS: usize = 1024;
 
+/// Frames on their way to a host count against the sender until the host has looked at them. The kernel
+/// allows 200 KB, which is 90 frames; a slow moment of the host must not lose any.
+const SEND_BUFFER_BYTES: libc::c_int = 32 << 20;
+
 /// Bytes of a block of the ring; a multiple of the page size and of [`SLOT_BYTES`].
 const BLOCK_BYTES: usize = 65_536;
 
@@ -66,6 +70,26 @@ fn set_option<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Resu
     }
 }
 
+/// As much as may be had: without CAP_NET_ADMIN in the first user namespace, what the sysctl allows.
+fn set_send_buffer(fd: BorrowedFd<'_>) {
+    let bytes = SEND_BUFFER_BYTES;
+    for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
+        // SAFETY: the value is a live integer, and its size is what is passed.
+        let status = unsafe {
+            libc::setsockopt(
+                fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                option,
+                (&raw const bytes).cast(),
+                size_of_val(&bytes) as libc::socklen_t,
+            )
+        };
+        if status == 0 {
+            return;
+        }
+    }
+}
+
 impl PacketSocket {
     /// Opens a socket on `interface`, in the calling thread's network namespace, for frames up to
     /// `mtu` bytes of payload.
@@ -92,6 +116,7 @@ impl PacketSocket {
         set_option(fd.as_fd(), libc::PACKET_QDISC_BYPASS, &1_i32)?;
         const PACKET_IGNORE_OUTGOING: libc::c_int = 23;
         set_option(fd.as_fd(), PACKET_IGNORE_OUTGOING, &1_i32)?;
+        set_send_buffer(fd.as_fd());
         let slot_bytes = (mtu as usize + 256).next_power_of_two().max(SLOT_BYTES);
         let request = libc::tpacket_req {
             tp_block_size: BLOCK_BYTES as u32,
@@ -238,6 +263,23 @@ impl PacketSocket {
             }
         }
         refused
+    }
+
+    /// Frames that found the ring full since this was last asked.
+    pub fn overruns(&self) -> u64 {
+        let mut stats = [0_u32; 2]; // struct tpacket_stats: packets, drops
+        let mut length = size_of_val(&stats) as libc::socklen_t;
+        // SAFETY: `stats` is writable for `length` bytes, which is what the kernel is told.
+        let status = unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_PACKET,
+                libc::PACKET_STATISTICS,
+                stats.as_mut_ptr().cast(),
+                &mut length,
+            )
+        };
+        if status == 0 { u64::from(stats[1]) } else { 0 }
     }
 
     /// Takes a pending error off the socket, such as that its interface went down; until then

@@ -95,7 +95,7 @@ pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
     } else {
         if let Some(late) = validity.lateness {
             println!(
-                "emulator lateness: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us over {} events",
+                "emulator lateness: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us over {} frames",
                 late.p50_us, late.p99_us, late.p999_us, late.max_us, late.events
             );
         }

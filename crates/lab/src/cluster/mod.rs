@@ -32,7 +32,7 @@ pub use roster::{HostEntry, Roster, SCHEMA};
 pub use run_dir::living;
 pub use validity::Validity;
 
-use crate::emulator::{Emulator, Report};
+use crate::emulator::{Emulator, Processors, Report};
 use crate::topology::address::{self, NicAddress};
 use crate::topology::{End, FabricChoice, LinkChange, Rate, Topology};
 use holder::Holder;
@@ -203,6 +203,27 @@ impl Cluster {
             }
         }
         self.carried_by = Fabric::Emulator(Arc::new(emulator));
+        self.receive_beside_the_emulator()
+    }
+
+    /// Has the hosts do what they do with a frame on other processors than the emulator's, where there
+    /// are others and the user may say so.
+    fn receive_beside_the_emulator(&self) -> Result<(), ClusterError> {
+        let Some(processors) = Processors::divided() else {
+            return Ok(());
+        };
+        let mask = processors.receivers_mask();
+        for (index, host) in self.hosts.iter().enumerate() {
+            let lines: Vec<String> = self
+                .topology
+                .nics_of(index)
+                .map(|at| {
+                    let queue = format!("/sys/class/net/{}/queues/rx-0", at.nic.device);
+                    format!("( echo {mask} > {queue}/rps_cpus ) 2>/dev/null || :")
+                })
+                .collect();
+            tools::script(host, &lines)?;
+        }
         Ok(())
     }
 

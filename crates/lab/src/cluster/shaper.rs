@@ -58,7 +58,12 @@ pub fn nic_lines(nic: &Nic, link: &Link) -> Vec<String> {
                 "qdisc replace dev {device} root handle 1: {}",
                 tbf(link, rate, u64::from(packets) * counted_bytes(link.mtu))
             ),
-            format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo limit {packets}"),
+            if nic.bands {
+                // As long as the device's `txqueuelen` says when it is made.
+                format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo_fast")
+            } else {
+                format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo limit {packets}")
+            },
         ],
     }
 }

@@ -8,7 +8,7 @@ use super::holder::Holder;
 use super::shaper;
 use super::tools;
 use crate::topology::address::NicAddress;
-use crate::topology::{Delay, NicAt, Topology};
+use crate::topology::{Delay, NicAt, NicQueue, Topology};
 use std::net::Ipv4Addr;
 
 /// Interface index of the first NIC. The two ends of a veth must not have the same index, as they
@@ -116,8 +116,13 @@ pub fn wire(
     let mut links = Vec::new();
     for (at, address) in topology.nics().zip(plan) {
         let mtu = topology.links[at.link].mtu;
+        // From the beginning: a queue beneath another keeps the length it was made with.
+        let length = match at.nic.queue {
+            NicQueue::Packets(packets) if at.nic.bands => format!(" txqueuelen {packets}"),
+            _ => String::new(),
+        };
         links.push(format!(
-            "link add name {} index {} mtu {mtu} type veth peer name {} index {} mtu {mtu} address {} netns {}",
+            "link add name {} index {} mtu {mtu} type veth peer name {} index {} mtu {mtu}{length} address {} netns {}",
             port_name(at.link, at.side),
             PORT_INDEX_BASE + 2 * at.link + at.side,
             at.nic.device,

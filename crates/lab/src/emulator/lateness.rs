@@ -64,16 +64,16 @@ impl Histogram {
     }
 }
 
-/// How late the emulator's events were, in microseconds.
+/// How late the emulator gave frames to hosts, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
-    /// Events counted.
+    /// Frames counted.
     pub events: u64,
     /// Median.
     pub p50_us: f64,
-    /// 99th percentile.
+    /// 99th percentile: what the validity rule is about.
     pub p99_us: f64,
-    /// 99.9th percentile: what the validity rule is about.
+    /// 99.9th percentile.
     pub p999_us: f64,
     /// The latest.
     pub max_us: f64,

@@ -11,9 +11,11 @@
 //! for 50 ms of every second.
 
 mod lateness;
+mod processors;
 mod pump;
 
 pub use lateness::Lateness;
+pub use processors::Processors;
 
 use crate::model::Bin;
 use crate::topology::{LinkChange, Topology};
@@ -42,14 +44,16 @@ enum Order {
 /// How the emulator is doing.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Report {
-    /// Lateness of events since the last report.
+    /// How late frames were given to hosts, since the last report.
     pub lateness: Lateness,
     /// Frames received from hosts, since the start.
     pub frames_in: u64,
     /// Frames given to hosts, since the start.
     pub frames_out: u64,
-    /// Frames the kernel would not take, since the start.
+    /// Frames the kernel would not take, since the last report.
     pub refused: u64,
+    /// Frames that hosts sent and that found no room on the way here, since the last report.
+    pub overruns: u64,
     /// Processor time of the thread, since the start, in nanoseconds.
     pub cpu_ns: u64,
     /// Whether the thread runs under SCHED_FIFO.

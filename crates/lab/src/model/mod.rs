@@ -39,6 +39,17 @@ pub enum HostSide {
     Kernel,
 }
 
+/// A frame for a host.
+#[derive(Debug)]
+pub struct Delivery {
+    /// When it arrives there, in nanoseconds.
+    pub at_ns: u64,
+    /// The NIC at which it does.
+    pub nic: usize,
+    /// The frame.
+    pub frame: Frame,
+}
+
 /// What a host may notice besides frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
@@ -103,7 +114,7 @@ pub struct Model {
     nic_lines: Vec<usize>,
     entries: BinaryHeap<Entry>,
     order: u64,
-    delivered: VecDeque<(usize, Frame)>,
+    delivered: VecDeque<Delivery>,
     events: VecDeque<Event>,
     meter: Option<Meter>,
 }
@@ -200,8 +211,8 @@ impl Model {
         self.entries.peek().map(|entry| entry.at_ns)
     }
 
-    /// A frame for a host: the NIC it arrives at, and the frame.
-    pub fn poll_transmit(&mut self) -> Option<(usize, Frame)> {
+    /// A frame for a host.
+    pub fn poll_transmit(&mut self) -> Option<Delivery> {
         self.delivered.pop_front()
     }
 
@@ -432,7 +443,11 @@ impl Model {
 
     fn interrupt(&mut self, now_ns: u64, nic: usize) {
         for frame in self.receivers[nic].drain(now_ns) {
-            self.delivered.push_back((nic, frame));
+            self.delivered.push_back(Delivery {
+                at_ns: now_ns,
+                nic,
+                frame,
+            });
         }
     }
 

@@ -39,8 +39,13 @@ fn drain(model: &mut Model) -> Vec<(u64, usize, Frame)> {
     let mut out = Vec::new();
     let mut now_ns = 0;
     loop {
-        while let Some((nic, frame)) = model.poll_transmit() {
-            out.push((now_ns, nic, frame));
+        while let Some(Delivery { at_ns, nic, frame }) = model.poll_transmit() {
+            // What was offered before had its own time.
+            assert!(
+                now_ns == 0 || at_ns == now_ns,
+                "what is due is delivered then"
+            );
+            out.push((at_ns, nic, frame));
         }
         let Some(at_ns) = model.poll_timeout() else {
             return out;

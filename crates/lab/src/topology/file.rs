@@ -81,6 +81,7 @@ struct LinkEntry {
     address: Option<Spanned<String>>,
     addresses: Option<Spanned<Vec<Spanned<String>>>>,
     nic_queue: Option<NicQueue>,
+    nic_bands: Option<Spanned<bool>>,
     rx_coalesce: Option<Delay>,
     rx_coalesce_frames: Option<std::num::NonZeroU32>,
     gro: Option<bool>,
@@ -276,13 +277,23 @@ fn check_link(
         (None, None) => Vec::new(),
     }
     .into_iter();
+    let queue = link.nic_queue.unwrap_or_default();
+    let bands = link
+        .nic_bands
+        .as_ref()
+        .is_some_and(|bands| *bands.get_ref());
+    if let (Some(bands), NicQueue::Bytes(_)) = (&link.nic_bands, queue) {
+        let problem = "bands are counted in packets; write `nic_queue` as a number".to_owned();
+        return Err(source.wrong(bands.span(), "nic_bands", problem));
+    }
     let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
         match check_end(source, topology, text)? {
             (Place::Host(host), device) => Ok(End::Nic(Nic {
                 host,
                 device,
                 address: addresses.next(),
-                queue: link.nic_queue.unwrap_or_default(),
+                queue,
+                bands,
                 rx_coalesce: link.rx_coalesce.unwrap_or_default(),
                 rx_coalesce_frames: link
                     .rx_coalesce_frames

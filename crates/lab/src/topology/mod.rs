@@ -86,6 +86,9 @@ pub struct Nic {
     pub address: Option<(Ipv4Addr, u8)>,
     /// Transmit queue.
     pub queue: NicQueue,
+    /// Three bands of the queue's packets each, the first served first, as `pfifo_fast` has and most NICs
+    /// of Linux by default. Kernel only: the simulation has one.
+    pub bands: bool,
     /// How long a received frame may wait for the interrupt that delivers it; zero is at once.
     pub rx_coalesce: Delay,
     /// How many received frames bring the interrupt forward. Model and simulation only: the
