@@ -24,26 +24,81 @@ pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     Ok(())
 }
 
-/// Segments that a connection has sent again since it began (`tcpi_total_retrans`).
+/// How a connection stands, from `TCP_INFO`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Standing {
+    /// Segments sent again since it began (`tcpi_total_retrans`).
+    pub retransmits: u32,
+    /// Segments sent and not acknowledged (`tcpi_unacked`).
+    pub unacked: u32,
+    /// Bytes acknowledged since it began (`tcpi_bytes_acked`).
+    pub acked_bytes: u64,
+    /// Smoothed round trip, in microseconds (`tcpi_rtt`).
+    pub round_trip_us: u32,
+}
+
+/// Bytes of `struct tcp_info` up to `tcpi_bytes_acked`; its places are the kernel's ABI, and it only grows.
+const INFO_BYTES: usize = 128;
+
+/// Asks how a connection stands.
 ///
 /// # Errors
 /// It is no TCP socket.
-pub fn retransmits(socket: BorrowedFd<'_>) -> io::Result<u32> {
-    // SAFETY: `tcp_info` is a structure of integers: zeroes are a value of it.
-    let mut info: libc::tcp_info = unsafe { std::mem::zeroed() };
-    let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
+pub fn standing(socket: BorrowedFd<'_>) -> io::Result<Standing> {
+    let mut info = [0_u8; INFO_BYTES];
+    let mut length = INFO_BYTES as libc::socklen_t;
     // SAFETY: `info` is writable for `length` bytes, of which the kernel writes no more than it knows.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::IPPROTO_TCP,
             libc::TCP_INFO,
-            std::ptr::from_mut(&mut info).cast(),
+            info.as_mut_ptr().cast(),
             &mut length,
         )
     };
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(info.tcpi_total_retrans)
+    let u32_at = |place| u32::from_ne_bytes(bytes_at(&info, place));
+    Ok(Standing {
+        unacked: u32_at(24),
+        round_trip_us: u32_at(68),
+        retransmits: u32_at(100),
+        acked_bytes: u64::from_ne_bytes(bytes_at(&info, 120)),
+    })
+}
+
+fn bytes_at<const N: usize>(info: &[u8; INFO_BYTES], place: usize) -> [u8; N] {
+    let mut bytes = [0; N];
+    bytes.copy_from_slice(&info[place..place + N]);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::AsFd;
+
+    #[test]
+    fn standing__answered_message__has_been_acknowledged() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it has one");
+        let mut near = TcpStream::connect(address).expect("it listens");
+        let (mut far, _) = listener.accept().expect("somebody comes");
+        near.write_all(&[1; 1000]).expect("there is room");
+        far.read_exact(&mut [0; 1000]).expect("they were sent");
+        far.write_all(b"x").expect("there is room");
+        near.read_exact(&mut [0]).expect("it was sent");
+        let standing = standing(near.as_fd()).expect("it is TCP");
+        // The kernel counts the SYN too.
+        assert!(
+            (1000..=1001).contains(&standing.acked_bytes),
+            "{standing:?}"
+        );
+        assert_eq!((standing.unacked, standing.retransmits), (0, 0));
+        assert!(standing.round_trip_us > 0);
+    }
 }

@@ -27,6 +27,13 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
     if !target.mean_with.is_empty() {
         return geometric_mean(target, samples);
     }
+    let summed;
+    let samples = if target.sum {
+        summed = sums(target, samples);
+        &summed
+    } else {
+        samples
+    };
     let sizes: BTreeSet<Option<u64>> = samples
         .iter()
         .filter(|sample| sample.case == target.case && sample.variant == target.variant)
@@ -45,6 +52,39 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
         })
         .collect();
     worst(&by_size, target.op)
+}
+
+/// The figure of each case, variant and repetition, added up over the sizes that are judged.
+fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
+    let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
+    let names: BTreeSet<&String> = [&target.figure, over_figure].into();
+    let mut sums: Vec<Sample> = Vec::new();
+    for sample in samples
+        .iter()
+        .filter(|sample| is_judged(target, sample.size_bytes))
+    {
+        let same = |sum: &&mut Sample| {
+            (&sum.case, sum.variant, sum.repetition)
+                == (&sample.case, sample.variant, sample.repetition)
+        };
+        let figures = names
+            .iter()
+            .filter_map(|name| Some(((*name).clone(), *sample.figures.get(*name)?)));
+        match sums.iter_mut().find(same) {
+            Some(sum) => {
+                for (name, figure) in figures {
+                    *sum.figures.entry(name).or_default() += figure;
+                }
+            }
+            None => sums.push(Sample {
+                size_bytes: None,
+                figures: figures.collect(),
+                series: None,
+                ..sample.clone()
+            }),
+        }
+    }
+    sums
 }
 
 /// The geometric mean over cases of the repetitions' median.
@@ -94,9 +134,37 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
                         .find_map(|rival| rival.figures.get(over_figure).copied()),
                 })
                 .collect();
-            figure / best(&rivals, over_figure)
+            let against = best(&rivals, over_figure);
+            if target.gains.is_empty() {
+                figure / against
+            } else {
+                gain(&target.figure, figure, against)
+                    / sum_of_gains(target, samples, sample, against)
+            }
         })
         .collect()
+}
+
+/// How many times as good as `against` a figure is.
+fn gain(name: &str, figure: f64, against: f64) -> f64 {
+    if is_rate(name) {
+        figure / against
+    } else {
+        against / figure
+    }
+}
+
+/// How many times as good as `against` it would be, if what the target's `gains` gain added up.
+fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, against: f64) -> f64 {
+    let gains = target.gains.iter().map(|variant| {
+        matching(samples, &target.case, variant.name(), sample.size_bytes)
+            .filter(|other| other.repetition == sample.repetition)
+            .find_map(|other| other.figures.get(&target.figure).copied())
+            .map_or(f64::NAN, |figure| {
+                gain(&target.figure, figure, against) - 1.0
+            })
+    });
+    1.0 + gains.sum::<f64>()
 }
 
 /// What the target takes off a figure: the same figure of another variant in the same repetition.
@@ -121,9 +189,14 @@ fn matching<'a>(
     })
 }
 
+/// Whether more is better.
+fn is_rate(figure: &str) -> bool {
+    figure.ends_with("_bps")
+}
+
 /// The rival's best: the fastest rate, the shortest time.
 fn best(rivals: &[f64], figure: &str) -> f64 {
-    let op = if figure.ends_with("_bps") {
+    let op = if is_rate(figure) {
         Op::AtMost
     } else {
         Op::AtLeast
@@ -185,6 +258,37 @@ mod tests {
         ];
         let checks = judge(&plan("bound", "\"single\""), &samples);
         assert_eq!((checks[0].value, checks[0].pass), (2.0, true));
+    }
+
+    #[test]
+    fn judge__gains__are_added_up() {
+        let mut plan = plan("median", "\"single\"");
+        plan.targets[0].gains = vec![Variant::Mptcp, Variant::Rr];
+        let samples = [
+            sample(Variant::Single, 0, 1.0),
+            sample(Variant::Mptcp, 0, 1.9),
+            sample(Variant::Rr, 0, 1.3),
+            sample(Variant::Kumi, 0, 1.1),
+        ];
+        // 2.2 were to be had.
+        assert!((judge(&plan, &samples)[0].value - 0.5).abs() < 1e-9);
+    }
+
+    #[test]
+    fn judge__sum__adds_sizes_before_it_compares() {
+        let mut plan = plan("median", "\"single\"");
+        plan.targets[0].sum = true;
+        let of_size = |variant, size, count| Sample {
+            size_bytes: Some(size),
+            ..sample(variant, 0, count)
+        };
+        let samples = [
+            of_size(Variant::Single, 1, 0.0),
+            of_size(Variant::Single, 2, 10.0),
+            of_size(Variant::Kumi, 1, 2.0),
+            of_size(Variant::Kumi, 2, 3.0),
+        ];
+        assert_eq!(judge(&plan, &samples)[0].value, 0.5);
     }
 
     #[test]

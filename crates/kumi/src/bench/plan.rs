@@ -172,6 +172,13 @@ pub struct Target {
     /// Cases whose medians, with this case's, are taken as one value: their geometric mean.
     #[serde(default)]
     pub mean_with: Vec<String>,
+    /// Variants whose gains are added up: the value is the figure's gain over `over` against the sum of
+    /// theirs, both as times what `over` does (1.9 and 1.3 alone are 2.2 together).
+    #[serde(default)]
+    pub gains: Vec<Variant>,
+    /// Whether message sizes are added up before anything is compared: for counts, which may be 0.
+    #[serde(default)]
+    pub sum: bool,
     /// Over the repetitions.
     #[serde(default)]
     pub statistic: Statistic,
@@ -309,13 +316,16 @@ impl Plan {
                 case.name
             ));
         }
-        if let Some(minus) = target
-            .minus
-            .filter(|minus| !self.variants_of(case).contains(minus))
-        {
+        let mut besides = target.minus.iter().chain(&target.gains);
+        if let Some(other) = besides.find(|other| !self.variants_of(case).contains(other)) {
+            let case = &case.name;
             return Err(format!(
-                "target `{name}`: case `{}` does not run `{minus}`",
-                case.name
+                "target `{name}`: case `{case}` does not run `{other}`"
+            ));
+        }
+        if !target.gains.is_empty() && target.over.is_empty() {
+            return Err(format!(
+                "target `{name}`: `gains` needs `over`, which they are gains over"
             ));
         }
         let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;

@@ -62,11 +62,13 @@ pub enum Variant {
     KumiTcpNoStall,
     /// All but the acknowledgements' band.
     KumiTcpNoBand,
+    /// `kumi tcp` with every mechanism over the multilink device.
+    KumiLinkTcp,
 }
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -86,6 +88,7 @@ impl Variant {
         Self::KumiTcpNoPhases,
         Self::KumiTcpNoStall,
         Self::KumiTcpNoBand,
+        Self::KumiLinkTcp,
     ];
 
     /// The name in plans and tables.
@@ -110,13 +113,14 @@ impl Variant {
             Self::KumiTcpNoPhases => "kumi-tcp-no-phases",
             Self::KumiTcpNoStall => "kumi-tcp-no-stall",
             Self::KumiTcpNoBand => "kumi-tcp-no-band",
+            Self::KumiLinkTcp => "kumi-link-tcp",
         }
     }
 
     /// Whether it is a device of `kumi link`, which tells of its paths.
     pub fn is_device(self) -> bool {
         let is_links = matches!(self, Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp);
-        !is_links && !tcp::is_one(self)
+        !is_links && (self == Self::KumiLinkTcp || !tcp::is_one(self))
     }
 
     /// Depths of the NICs' transmit queues to try, in bytes; the best counts. None: as they are.
@@ -194,6 +198,11 @@ impl<'a> Running<'a> {
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
             variant if tcp::is_one(variant) => {
+                tcp::start(&mut running)?;
+                return Ok(running);
+            }
+            Variant::KumiLinkTcp => {
+                kumi::start(&mut running)?;
                 tcp::start(&mut running)?;
                 return Ok(running);
             }

@@ -1,4 +1,4 @@
-//! The TCP of one link: the kernel's congestion controls as an administrator would set them, and kumi's
+//! The TCP of a link: the kernel's congestion controls as an administrator would set them, and kumi's
 //! with its mechanisms one by one (the columns of Matsuda et al., table 2).
 
 use super::{Running, Variant, congestion};
@@ -40,7 +40,7 @@ fn recipe(variant: Variant) -> Option<Recipe> {
             congestion_control: "bbr",
             ..KERNEL
         }),
-        Variant::KumiTcp => kumi(""),
+        Variant::KumiTcp | Variant::KumiLinkTcp => kumi(""),
         Variant::KumiTcpRto => {
             kumi("paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap")
         }

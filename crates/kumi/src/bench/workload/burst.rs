@@ -48,6 +48,9 @@ pub fn measure(
         let mut one = figures(&serde_json::from_str(&text)?, path);
         let timeouts = after.grown(&before, "TCPTimeouts");
         one.figures.insert("tcp_timeouts".into(), timeouts as f64);
+        let spurious = after.grown(&before, "TCPSpuriousRTOs");
+        let name = "tcp_spurious_timeouts".into();
+        one.figures.insert(name, spurious as f64);
         measured.push(one);
     }
     Ok(measured)

@@ -71,14 +71,14 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         while began.elapsed() < Duration::from_millis(args.warm_up_ms) {
             burst()?;
         }
-        let warm = kumi_sys::tcp::retransmits(stream.as_fd())?;
+        let warm = kumi_sys::tcp::standing(stream.as_fd())?.retransmits;
         let mut burst = || timed(&mut stream, message.split_at(middle));
         let mut took_us = Vec::new();
         for pause_ms in &args.pauses_ms {
             std::thread::sleep(Duration::from_millis(*pause_ms));
             took_us.push(burst()?);
         }
-        let retransmits = kumi_sys::tcp::retransmits(stream.as_fd())?;
+        let retransmits = kumi_sys::tcp::standing(stream.as_fd())?.retransmits;
         let bursts = Bursts {
             size_bytes: *size,
             took_us,

@@ -22,7 +22,7 @@ pub enum Ailment {
     SenderBuffer,
     /// Two small writes, then a wait for the answer: the second waits for the first's acknowledgement.
     DelayedAck,
-    /// A queue of the sender's host that refuses packets.
+    /// A queue of the sender's host that bursts of somebody else's datagrams fill: it refuses TCP's packets.
     SendStall,
     /// Messages of a packet over a link that loses some.
     Timeout,
@@ -83,7 +83,7 @@ impl Ailment {
             ],
             Self::SenderBuffer => [
                 flow_sink,
-                [&flow_source[..], &["--send-buffer-bytes", "131072"]].concat(),
+                [&flow_source[..], &["--send-buffer-bytes", "65536"]].concat(),
             ],
             Self::SendStall => [flow_sink, flow_source],
         }
@@ -110,13 +110,24 @@ pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow:
     let sink = running.wrapped(&sink);
     let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
     sink.line()?;
+    let bursts = (ailment == Ailment::SendStall)
+        .then(|| burst(context, seconds))
+        .transpose()?;
     hosts.run(running.client(), &running.wrapped(&source))?;
+    drop(bursts);
     let report = explain.stop()?;
     anyhow::ensure!(!report.is_empty(), "kumi tcp explain printed no report");
     Ok(Measured {
         figures: figures(&serde_json::from_str(&report)?, ailment),
         ..Measured::default()
     })
+}
+
+/// Datagrams of a burst: nearly what the topology's queue holds.
+const BURST_DATAGRAMS: u32 = 18;
+
+fn burst(context: &Context<'_>, seconds: u32) -> anyhow::Result<Background> {
+    super::pattern::bursts(context, BURST_DATAGRAMS, f64::from(seconds))
 }
 
 fn figures(report: &Value, ailment: Ailment) -> Figures {

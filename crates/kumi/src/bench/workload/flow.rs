@@ -1,6 +1,6 @@
 //! One TCP stream, timed at its receiver, while links are cut and healed.
 
-use super::flow_ends::{Arrivals, BIN, unix_ns};
+use super::flow_ends::{Arrivals, BIN, Resent, unix_ns};
 use super::path_events::PathEvents;
 use super::{Context, Measured};
 use crate::bench::counters::Counters;
@@ -16,6 +16,12 @@ const PORT: &str = "5301";
 
 /// The silence an event causes begins within this time of it.
 const GAP_WITHIN_MS: f64 = 1000.0;
+
+/// After an event, TCP may take so many round trips to find its window.
+const SETTLED_ROUND_TRIPS: u64 = 3;
+
+/// What it sends again after those, until this time after the event, is `late_retransmits_NAME`.
+const LATE_NS: u64 = 1_500_000_000;
 
 /// Runs the stream and the events.
 pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> {
@@ -40,10 +46,12 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         &running.server_address,
         PORT,
         &length,
+        "--notes-retransmits",
     ];
     let source = Background::start(hosts, client, &running.wrapped(&source), seconds_max)?;
     let acted = act(context)?;
-    source.finish().context("the stream's sender")?;
+    let resent = source.finish().context("the stream's sender")?;
+    let resent: Resent = serde_json::from_str(&resent)?;
     let arrivals = sink.finish().context("the stream's receiver")?;
     let arrivals: Arrivals = serde_json::from_str(&arrivals)?;
     let after = (
@@ -54,12 +62,18 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let grown =
         |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
     let mut figures = figures(context, &arrivals, &acted, f64::from(seconds));
+    for (name, unix_ns) in &acted {
+        let settled_ns = unix_ns + SETTLED_ROUND_TRIPS * resent.round_trip_max_ns;
+        let late = resent.between(settled_ns, unix_ns + LATE_NS);
+        figures.insert(format!("late_retransmits_{name}"), late.into());
+    }
     let changes = watched.map(PathEvents::finish).transpose()?;
     if let Some(changes) = &changes {
         figures.extend(changes.figures(context, &acted));
     }
     figures.insert("retransmits".into(), grown("RetransSegs"));
     figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
+    figures.insert("tcp_spurious_timeouts".into(), grown("TCPSpuriousRTOs"));
     let events: Vec<_> = acted
         .iter()
         .map(|(name, unix_ns)| json!({"name": name, "at_s": since_first_s(&arrivals, *unix_ns)}))

@@ -35,6 +35,9 @@ pub struct SourceArgs {
     /// A fixed send buffer, instead of one that grows.
     #[arg(long, value_name = "BYTES")]
     send_buffer_bytes: Option<usize>,
+    /// Notes what is sent again, and prints it as JSON at the end.
+    #[arg(long)]
+    notes_retransmits: bool,
 }
 
 /// Arguments of the receiving end.
@@ -58,6 +61,37 @@ pub struct Arrivals {
     pub gaps_ms: Vec<(f64, f64)>,
 }
 
+/// What a sender has sent again, by the time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resent {
+    /// When it was, in nanoseconds since 1970, and how many segments had been sent again by then.
+    pub by_unix_ns: Vec<(u64, u32)>,
+    /// The longest smoothed round trip, in nanoseconds.
+    pub round_trip_max_ns: u64,
+}
+
+/// How often a sender looks at what it has sent again.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Resent {
+    fn note(&mut self, stream: &TcpStream) -> anyhow::Result<()> {
+        let standing = kumi_sys::tcp::standing(stream.as_fd())?;
+        self.by_unix_ns.push((unix_ns(), standing.retransmits));
+        let round_trip_ns = u64::from(standing.round_trip_us) * 1000;
+        self.round_trip_max_ns = self.round_trip_max_ns.max(round_trip_ns);
+        Ok(())
+    }
+
+    /// Segments sent again between two moments.
+    pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> u32 {
+        let by = |unix_ns| {
+            let before = self.by_unix_ns.iter().rev().find(|(at, _)| *at <= unix_ns);
+            before.map_or(0, |(_, count)| *count)
+        };
+        by(to_unix_ns) - by(from_unix_ns)
+    }
+}
+
 /// Sends as fast as TCP takes it.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
@@ -72,8 +106,17 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     }
     let chunk = vec![0x5a_u8; 128 * 1024];
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
+    let mut resent = Resent::default();
+    let mut look_at = Instant::now();
     while Instant::now() < end {
         stream.write_all(&chunk)?;
+        if args.notes_retransmits && Instant::now() >= look_at {
+            resent.note(&stream)?;
+            look_at = Instant::now() + LOOK;
+        }
+    }
+    if args.notes_retransmits {
+        println!("{}", serde_json::to_string(&resent)?);
     }
     Ok(())
 }
@@ -108,7 +151,8 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
 }
 
 impl Arrivals {
-    fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
+    /// Takes down `bytes` that came `at`, after others had come at `last`.
+    pub fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
         let bin = (at.as_nanos() / BIN.as_nanos()) as usize;
         if self.bins_bytes.len() <= bin {
             self.bins_bytes.resize(bin + 1, 0);
@@ -160,6 +204,16 @@ mod tests {
         assert_eq!(arrivals.gap_max_ms(500.0, 600.0), 899.0);
         assert_eq!(arrivals.gap_max_ms(910.0, 920.0), 50.0);
         assert_eq!(arrivals.gap_max_ms(1000.0, 2000.0), 0.0);
+    }
+
+    #[test]
+    fn resent__between_two_moments__is_what_came_in_between() {
+        let resent = Resent {
+            by_unix_ns: vec![(10, 1), (20, 4), (30, 9)],
+            round_trip_max_ns: 0,
+        };
+        assert_eq!((resent.between(0, 10), resent.between(10, 25)), (1, 3));
+        assert_eq!(resent.between(20, 99), 5);
     }
 
     #[test]

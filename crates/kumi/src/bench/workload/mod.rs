@@ -2,6 +2,7 @@
 
 mod burst;
 mod burst_ends;
+mod datagram_bursts_end;
 mod explained;
 pub mod flow;
 pub mod flow_ends;
@@ -12,6 +13,8 @@ pub mod mpi;
 pub mod mpi_programs;
 mod neighbours;
 mod path_events;
+mod pattern;
+mod pattern_ends;
 pub mod pingpong;
 mod pingpong_ends;
 mod stream;
@@ -87,6 +90,24 @@ pub enum Workload {
         /// How long it runs, where it is no number of messages.
         #[serde(default = "four")]
         seconds: u32,
+    },
+    /// A pattern of connections between two hosts, size by size.
+    Pattern {
+        /// Which.
+        pattern: pattern_ends::Pattern,
+        /// What makes an end send its next message.
+        exchange: pattern_ends::Exchange,
+        /// Bytes of a message.
+        sizes_bytes: Vec<u64>,
+        /// How long each, after a second that is not measured.
+        seconds: u32,
+        /// How many times the pattern, side by side; streaming only.
+        #[serde(default = "one")]
+        flows: u32,
+        /// Datagrams that the sending host puts into the same queue at once, ten times a second: a queue
+        /// that TCP alone keeps short overflows.
+        #[serde(default)]
+        burst_datagrams: Option<u32>,
     },
     /// A long flow of the variant beside long flows of the kernel's.
     Neighbours {
@@ -189,6 +210,23 @@ impl Workload {
             Self::Explained { ailment, seconds } => {
                 Ok(vec![explained::measure(context, *ailment, *seconds)?])
             }
+            Self::Pattern {
+                pattern,
+                exchange,
+                sizes_bytes,
+                seconds,
+                flows,
+                burst_datagrams,
+            } => {
+                let way = pattern::Way {
+                    pattern: *pattern,
+                    exchange: *exchange,
+                    flows: *flows,
+                    burst_datagrams: *burst_datagrams,
+                };
+                let seconds = shortened(*seconds, context.quick);
+                pattern::measure(context, way, sizes_bytes, seconds)
+            }
             Self::Neighbours {
                 seconds,
                 neighbours,
@@ -233,6 +271,12 @@ enum End {
     BurstSource(burst_ends::SourceArgs),
     /// Answers bursts.
     BurstSink(burst_ends::SinkArgs),
+    /// Sends and receives in a pattern.
+    PatternSource(pattern_ends::SourceArgs),
+    /// The other end of a pattern.
+    PatternSink(pattern_ends::SinkArgs),
+    /// Sends bursts of datagrams that nobody receives.
+    DatagramBursts(datagram_bursts_end::Args),
     /// Sends messages and times their return.
     Ping(pingpong_ends::PingArgs),
     /// Returns messages.
@@ -250,6 +294,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         End::Forge(args) => integrity_ends::forge(&args),
         End::BurstSource(args) => burst_ends::source(&args),
         End::BurstSink(args) => burst_ends::sink(&args),
+        End::PatternSource(args) => pattern_ends::source(&args),
+        End::PatternSink(args) => pattern_ends::sink(&args),
+        End::DatagramBursts(args) => datagram_bursts_end::run(&args),
         End::Ping(args) => pingpong_ends::ping(&args),
         End::Pong(args) => pingpong_ends::pong(&args),
     }?;
