@@ -49,6 +49,7 @@ struct kumi_tcp_path {
 struct kumi_tcp_memory {
 	struct kumi_tcp_path phases[KUMI_PHASES_MAX];
 	__u64 restarted_at_ns; /* the last paced restart; 0: none */
+	__u64 began_at_ns;     /* the last time that data was sent while none was under way */
 	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
 	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
 	__u32 train_from;      /* packets delivered until then */
@@ -66,6 +67,7 @@ struct kumi_tcp_memory {
 	__u32 paced;           /* restarts paced */
 	__u32 round_rtt_us;    /* the shortest round trip of the running round; 0: none yet */
 	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
+	__u32 is_guess;        /* 0 or 1: the last paced start's rate was not this connection's own */
 	__u32 is_capped;       /* 0 or 1: a ceiling stands in for the pacing rate */
 };
 

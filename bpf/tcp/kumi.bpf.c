@@ -55,8 +55,10 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 			begin(memory, sk);
 		memory->has_sent = 1;
+		memory->began_at_ns = bpf_ktime_get_ns();
 		if (has(KUMI_TCP_PACED_RESTART))
 			restart(memory, sk);
+		space_out(memory, sk);
 	}
 	cubictcp_cwnd_event(sk, event);
 }
@@ -92,6 +94,7 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	memory->losses++;
 	cwnd = kept(memory, tp, cwnd);
 	retreat(memory, tp);
+	note_crowd(memory, tp);
 	return cwnd;
 }
 
@@ -102,7 +105,7 @@ void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 
 	if (memory) {
 		uncap(memory, sk);
-		space_out(sk);
+		space_out(memory, sk);
 		if (has(KUMI_TCP_PHASE_MEMORY))
 			follow_phase(memory, sk);
 	}

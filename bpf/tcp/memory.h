@@ -64,6 +64,18 @@ struct {
 	__array(values, struct phase_page_map);
 } phase_pages SEC(".maps");
 
+/* When a connection of a rank last lost something within a cluster, by phase; CLOCK_MONOTONIC, 0: never. */
+struct crowd {
+	__u64 lost_at_ns[KUMI_PHASES_MAX];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RANKS_MAX);
+	__type(key, __u32);
+	__type(value, struct crowd);
+} crowds SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

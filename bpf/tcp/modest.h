@@ -17,13 +17,36 @@
 /* The kernel's fast recovery wants so many. */
 #define CWND_MIN 2
 
+/* So long a rank takes the ports of a phase for crowded after it has lost something there. */
+#define CROWDED_NS 10000000000ULL
+
+/* Where this connection's rank puts down what it loses; NULL: nobody tells its phases. */
+static __always_inline __u64 *lost_at(const struct kumi_tcp_memory *memory)
+{
+	__u32 rank = memory->rank;
+	struct crowd *crowd = rank ? bpf_map_lookup_elem(&crowds, &rank) : NULL;
+
+	return crowd ? &crowd->lost_at_ns[memory->phase % KUMI_PHASES_MAX] : NULL;
+}
+
+/* What one connection of a rank loses, in a phase that the program has named, the others could have. */
+static __always_inline void note_crowd(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	__u64 *at_ns = memory->phase && is_local(tp) ? lost_at(memory) : NULL;
+
+	if (at_ns)
+		*at_ns = bpf_ktime_get_ns();
+}
+
 /*
  * Whether to be modest: in a phase that the program has named, on a short path, when packets were lost
  * there. Where none is, round trips tell of busy processors as often as of queues.
  */
-static __always_inline bool is_modest(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+static __always_inline bool is_modest(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	return memory->phase && path_of(memory)->is_bounded && is_local(tp);
+	__u64 *at_ns = memory->phase && is_local(tp) ? lost_at(memory) : NULL;
+
+	return at_ns && *at_ns && ack_ns(tp) < *at_ns + CROWDED_NS;
 }
 
 /* The shortest round trip of a round: what delayed acknowledgements add is not the queue's. */

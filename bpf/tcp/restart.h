@@ -15,6 +15,8 @@
 #define SAFE_ROUND_TRIPS 3
 /* So many after a paced start at the path's limit, CUBIC decides again. */
 #define FILL_ROUND_TRIPS 32
+/* After so many round trips acknowledgements come as far apart as the path's packets. */
+#define CLOCKED_ROUND_TRIPS 2
 /* A route is put down for later connections so often. */
 #define SHARE_EVERY_NS 1000000000ULL
 /*
@@ -22,8 +24,16 @@
  * tenth of the path) is deep, as the kernel sends in clumps that need the rest.
  */
 #define PROBE_PART 32
+/*
+ * The window's growth while a paced start is being filled, as a part of it a round trip: of a rate that was
+ * measured little, as a step must fit a shallow buffer; of one that was guessed more.
+ */
+#define MEASURED_GROWTH_PART 32
+#define GUESSED_GROWTH_PART 8
 /* No queue stands where the round trip is longer by less than this part: clumps and timers take that. */
 #define QUEUE_PART 16
+/* The same while a window grows: what stands in the queue then must leave room for a clump. */
+#define FULL_PART 32
 /* Packets of a train, at least, that tell a rate. */
 #define TRAIN_MIN 16
 /* Round trips shorter than this are a cluster's own: slow start costs nothing there, and a full port much. */
@@ -179,7 +189,7 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory)
 	if (memory->paced_pps && pps) {
 		if (pps > path->best_pps)
 			path->best_pps = pps;
-		if (pps < memory->paced_pps / 4 * 3)
+		if (pps < memory->paced_pps / 8 * 7)
 			path->is_bounded = 1;
 	}
 	memory->paced_pps = 0;
@@ -187,18 +197,39 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory)
 	memory->train_at_ns = 0;
 }
 
+/* Whether that was, and no more than so many round trips ago. */
+static __always_inline bool is_recent(__u64 at_ns, const struct tcp_sock *tp, __u32 round_trips)
+{
+	return at_ns &&
+	       bpf_ktime_get_ns() - at_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
+}
+
+/* Whether the last paced start is no more than so many round trips ago. */
+static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *memory,
+						const struct tcp_sock *tp, __u32 round_trips)
+{
+	return is_recent(memory->restarted_at_ns, tp, round_trips);
+}
+
 /*
- * Slow start sends in clumps of twice what was acknowledged, and a shallow buffer overflows before the path
- * is full. Spaced out they fit. Within a cluster the timers would cost more than the clumps.
+ * With nothing under way, a whole window is sent at once, and slow start sends in clumps of twice what was
+ * acknowledged: a shallow buffer overflows before the path is full. Spaced out they fit. Within a cluster
+ * the timers would cost more than the clumps; so they do where acknowledgements clock what is sent.
  */
-static __always_inline void space_out(struct sock *sk)
+static __always_inline void space_out(const struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
+	bool is_clumped = tp->snd_cwnd < tp->snd_ssthresh ||
+			  is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
+			  is_soon_after_start(memory, tp, FILL_ROUND_TRIPS);
 
-	if (has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING) &&
-	    !is_local(tp) && tp->snd_cwnd < tp->snd_ssthresh &&
-	    sk->sk_pacing_status == SK_PACING_NONE)
+	if (!has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING) || is_local(tp))
+		return;
+	if (is_clumped && sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
+	/* A program that has set a ceiling of its own (SO_MAX_PACING_RATE) keeps it. */
+	if (!is_clumped && sk->sk_pacing_status == SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL)
+		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
 /* Sets the window to `cwnd`, and has it sent at `pps`. */
@@ -236,8 +267,12 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	if (!memory->is_idle)
 		return;
 	memory->is_idle = 0;
-	/* Short bursts never show all of a path: twice as much each time, as slow start, until one is lost. */
-	pps = path->is_bounded ? pps + pps / PROBE_PART : pps * 2;
+	memory->is_guess = 0;
+	/*
+	 * Short bursts never show all of a path: half as much again each time, until one comes slower than it
+	 * was sent. Twice as much would overflow a shallow buffer before that shows.
+	 */
+	pps = path->is_bounded ? pps + pps / PROBE_PART : pps + pps / 2;
 	cwnd = pps * rtt_us / 1000000;
 	if (is_local(tp) || cwnd <= tp->snd_cwnd)
 		return;
@@ -273,6 +308,7 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	if (rtt_us < LOCAL_RTT_US || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
 		return;
 	path_of(memory)->best_pps = pps;
+	memory->is_guess = 1;
 	if (is_bounded) { /* what more there is, `fill` finds */
 		path_of(memory)->is_bounded = 1;
 		tp->snd_ssthresh = cwnd;
@@ -280,32 +316,25 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	pace(memory, sk, pps, cwnd);
 }
 
-/* Whether the last paced start is no more than so many round trips ago. */
-static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *memory,
-						const struct tcp_sock *tp, __u32 round_trips)
-{
-	__u64 since_ns = bpf_ktime_get_ns() - memory->restarted_at_ns;
-
-	return memory->restarted_at_ns && since_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
-}
-
 /*
  * For a while after a paced start at the limit the window follows the queue, not CUBIC: where none stands
- * before the bottleneck an eighth more a round trip, where one does no more. CUBIC would go on to a loss.
+ * before the bottleneck a part more each round trip, where one does no more. CUBIC would go on to a loss.
  * False when that while is over.
  */
 static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 acked)
 {
 	__u32 srtt_us = tp->srtt_us >> 3;
 	__u32 rtt_us = tp->rtt_min.s[0].v;
+	__u32 part;
 
 	if (!path_of(memory)->is_bounded || !is_soon_after_start(memory, tp, FILL_ROUND_TRIPS))
 		return false;
-	if (srtt_us - rtt_us > rtt_us / QUEUE_PART || in_flight(tp) < tp->snd_cwnd / 4 * 3)
+	if (srtt_us - rtt_us > rtt_us / FULL_PART || in_flight(tp) < tp->snd_cwnd / 4 * 3)
 		return true;
+	part = memory->is_guess ? GUESSED_GROWTH_PART : MEASURED_GROWTH_PART;
 	memory->credit += acked;
-	tp->snd_cwnd += memory->credit / 8;
-	memory->credit %= 8;
+	tp->snd_cwnd += memory->credit / part;
+	memory->credit %= part;
 	return true;
 }
 
@@ -323,6 +352,7 @@ static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct
 		path->last_pps = 0;
 	}
 	path->is_bounded = 1;
+	memory->is_guess = 0;
 }
 
 /*
