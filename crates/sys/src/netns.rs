@@ -3,7 +3,7 @@
 //! `ip netns exec` would mount a fresh `/sys` and hide bpffs and cgroup2; here the namespaces of a
 //! holder process are entered as they are, between `fork` and `exec`.
 
-use nix::sched::{CloneFlags, setns};
+use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -74,6 +74,24 @@ impl Namespaces {
     pub fn enter_net_on_thread(&self) -> io::Result<()> {
         Ok(setns(self.spaces[0].1.as_fd(), CloneFlags::CLONE_NEWNET)?)
     }
+}
+
+/// Makes `command`'s program, and all that it starts, leave the processor with this number to others,
+/// where it may use one besides.
+pub fn avoid_processor_on_exec(command: &mut Command, processor: usize) {
+    let avoid = move || {
+        let this = nix::unistd::Pid::from_raw(0);
+        let mut usable = sched_getaffinity(this)?;
+        usable.unset(processor)?;
+        let is_any_left = (0..CpuSet::count()).any(|cpu| usable.is_set(cpu).unwrap_or(false));
+        if is_any_left {
+            sched_setaffinity(this, &usable)?;
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec the closure makes two system calls on a value of its own; it
+    // allocates nothing and takes no lock.
+    unsafe { command.pre_exec(avoid) };
 }
 
 /// Makes `command`'s program lead a session of its own, out of reach of the terminal's Ctrl-C.

@@ -54,6 +54,8 @@ fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Co
         .env("OMPI_MCA_plm_rsh_agent", agent)
         // Ranks outnumber cores: one that spins would keep the others from running at all.
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
+        // And each host believes the machine its own: their ranks would all bind to one processor.
+        .env("OMPI_MCA_hwloc_base_binding_policy", "none")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     Ok(command)

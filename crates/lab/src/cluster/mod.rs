@@ -36,6 +36,7 @@ use crate::emulator::{Emulator, Processors, Report};
 use crate::topology::address::{self, NicAddress};
 use crate::topology::{End, FabricChoice, LinkChange, Rate, Topology};
 use holder::Holder;
+use kumi_sys::netns::avoid_processor_on_exec;
 use link_state::LinkState;
 use run_dir::RunDir;
 use std::path::Path;
@@ -81,6 +82,7 @@ pub struct Cluster {
     topology: Topology,
     plan: Vec<NicAddress>,
     carried_by: Fabric,
+    processors: Option<Processors>,
     states: Vec<LinkState>,
     seed: u64,
     watch: Watch,
@@ -127,6 +129,7 @@ impl Cluster {
             topology,
             plan,
             carried_by: Fabric::Kernel,
+            processors: Processors::divided(),
             seed: options.seed,
             watch: Watch::start(),
             hosts,
@@ -195,6 +198,7 @@ impl Cluster {
             self.fabric.namespaces(),
             &self.ports(),
             self.seed,
+            self.processors.clone(),
         )
         .map_err(ClusterError::io("starting the emulator"))?;
         for (index, state) in self.states.iter().enumerate() {
@@ -209,7 +213,7 @@ impl Cluster {
     /// Has the hosts do what they do with a frame on other processors than the emulator's, where there
     /// are others and the user may say so.
     fn receive_beside_the_emulator(&self) -> Result<(), ClusterError> {
-        let Some(processors) = Processors::divided() else {
+        let Some(processors) = &self.processors else {
             return Ok(());
         };
         let mask = processors.receivers_mask();
@@ -293,6 +297,7 @@ impl Cluster {
             pid: std::process::id(),
             fabric: self.carried_by.name().to_owned(),
             fabric_pid: self.fabric.pid(),
+            fabric_processor: self.fabric_processor(),
             hosts: self
                 .hosts
                 .iter()
@@ -312,7 +317,19 @@ impl Cluster {
     /// # Errors
     /// Names the hosts there are.
     pub fn command(&self, host: &str, program: &str) -> Result<Command, ClusterError> {
-        Ok(self.hosts[self.host_index(host)?].command(program))
+        let mut command = self.hosts[self.host_index(host)?].command(program);
+        if let Some(processor) = self.fabric_processor() {
+            avoid_processor_on_exec(&mut command, processor);
+        }
+        Ok(command)
+    }
+
+    /// The processor that hosts leave to the fabric: the emulator's, if there is one.
+    fn fabric_processor(&self) -> Option<usize> {
+        match self.carried_by {
+            Fabric::Kernel => None,
+            Fabric::Emulator(_) => self.processors.as_ref().map(Processors::emulator),
+        }
     }
 
     fn host_index(&self, host: &str) -> Result<usize, ClusterError> {

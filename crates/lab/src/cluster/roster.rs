@@ -4,7 +4,7 @@ use super::error::ClusterError;
 use super::run_dir;
 use crate::topology::address::NicAddress;
 use crate::topology::nearest;
-use kumi_sys::netns::Namespaces;
+use kumi_sys::netns::{Namespaces, avoid_processor_on_exec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,6 +34,9 @@ pub struct Roster {
     pub fabric: String,
     /// Process that holds the fabric's namespace.
     pub fabric_pid: u32,
+    /// The processor that programs in hosts leave to the fabric, if it needs one.
+    #[serde(default)]
+    pub fabric_processor: Option<usize>,
     /// Its hosts.
     pub hosts: Vec<HostEntry>,
     /// Their NICs.
@@ -112,6 +115,9 @@ impl Roster {
             Namespaces::of(pid).map_err(ClusterError::io(format!("entering host {host}")))?;
         let mut command = Command::new(program);
         namespaces.enter_on_exec(&mut command);
+        if let Some(processor) = self.fabric_processor {
+            avoid_processor_on_exec(&mut command, processor);
+        }
         Ok(command)
     }
 }

@@ -79,6 +79,7 @@ impl Emulator {
         fabric: &Namespaces,
         ports: &[String],
         seed: u64,
+        processors: Option<Processors>,
     ) -> io::Result<Self> {
         let bell = Arc::new(EventFd::from_flags(
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
@@ -92,7 +93,7 @@ impl Emulator {
             .spawn(move || {
                 let pump = fabric
                     .enter_net_on_thread()
-                    .and_then(|()| Pump::new(&topology, &ports, seed));
+                    .and_then(|()| Pump::new(&topology, &ports, seed, processors.as_ref()));
                 match pump {
                     Ok(pump) => {
                         // `start` waits for this; it cannot have gone away.

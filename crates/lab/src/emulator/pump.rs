@@ -107,13 +107,18 @@ impl Pump {
     ///
     /// # Errors
     /// A port cannot be opened.
-    pub fn new(topology: &Topology, ports: &[String], seed: u64) -> io::Result<Self> {
+    pub fn new(
+        topology: &Topology,
+        ports: &[String],
+        seed: u64,
+        processors: Option<&Processors>,
+    ) -> io::Result<Self> {
         let mut sockets = Vec::new();
         for (port, at) in ports.iter().zip(topology.nics()) {
             sockets.push(PacketSocket::open(port, topology.links[at.link].mtu)?);
         }
         punctual::forgo_timer_slack();
-        if let Some(processors) = Processors::divided() {
+        if let Some(processors) = processors {
             processors.pin();
         }
         let is_realtime = punctual::become_realtime(PRIORITY).is_ok();
