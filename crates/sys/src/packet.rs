@@ -38,6 +38,15 @@ pub struct Received<'a> {
     pub realtime_ns: u64,
 }
 
+/// What became of frames that were to be sent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Sent {
+    /// So many, from the first on, are done with.
+    pub done: usize,
+    /// Of these the kernel refused so many.
+    pub refused: usize,
+}
+
 /// A socket bound to one interface, with its receive ring.
 #[derive(Debug)]
 pub struct PacketSocket {
@@ -221,10 +230,10 @@ impl PacketSocket {
         frames_max
     }
 
-    /// Sends `frames`, in order; returns how many the kernel refused (an interface that is down, a
-    /// frame beyond the MTU, a full receiver).
-    pub fn send<'a>(&self, frames: impl IntoIterator<Item = &'a [u8]>) -> usize {
-        let mut refused = 0;
+    /// Sends `frames`, in order, until the receiver has no room; what the kernel refuses for another
+    /// reason (an interface that is down, a frame beyond the MTU) is passed over.
+    pub fn send<'a>(&self, frames: impl IntoIterator<Item = &'a [u8]>) -> Sent {
+        let mut all = Sent::default();
         let mut frames = frames.into_iter().peekable();
         while frames.peek().is_some() {
             // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
@@ -255,14 +264,20 @@ impl PacketSocket {
                 };
                 if sent > 0 {
                     done += sent as usize;
-                } else {
-                    // The first of the rest is refused; the others have their own chance.
-                    refused += 1;
-                    done += 1;
+                    all.done += sent as usize;
+                    continue;
                 }
+                let error = io::Error::last_os_error().raw_os_error();
+                if matches!(error, Some(libc::ENOBUFS | libc::EAGAIN)) {
+                    return all;
+                }
+                // The first of the rest is refused; the others have their own chance.
+                done += 1;
+                all.done += 1;
+                all.refused += 1;
             }
         }
-        refused
+        all
     }
 
     /// Frames that found the ring full since this was last asked.

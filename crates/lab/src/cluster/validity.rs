@@ -34,7 +34,7 @@ pub struct Validity {
     pub void: Vec<String>,
     /// The emulator's lateness, if there is an emulator.
     pub lateness: Option<Lateness>,
-    /// Frames the kernel would not take from the emulator.
+    /// Frames the kernel would not take from the emulator, since it started.
     pub refused_frames: u64,
     /// Share of processor time that the hypervisor took.
     pub steal: f64,
@@ -115,12 +115,10 @@ impl Watch {
         if let Some(report) = &report {
             void.extend(late_for_queues(topology, report.lateness.p99_us));
         }
-        if let Some(lost) = report.map(|report| report.overruns + report.refused) {
-            if lost > 0 {
-                void.push(format!(
-                    "{lost} frames were lost between the emulator and the hosts, which is not the network's doing; none may be believed"
-                ));
-            }
+        if let Some(lost @ 1..) = report.map(|report| report.overruns) {
+            void.push(format!(
+                "{lost} frames were lost between the emulator and the hosts, which is not the network's doing; none may be believed"
+            ));
         }
         if steal > STEAL_MAX {
             void.push(format!(

@@ -50,9 +50,9 @@ pub struct Report {
     pub frames_in: u64,
     /// Frames given to hosts, since the start.
     pub frames_out: u64,
-    /// Frames the kernel would not take, since the last report.
+    /// Frames the kernel would not take, since the start: an interface was down.
     pub refused: u64,
-    /// Frames that hosts sent and that found no room on the way here, since the last report.
+    /// Frames that found no room on the way here, or to a host, since the last report.
     pub overruns: u64,
     /// Processor time of the thread, since the start, in nanoseconds.
     pub cpu_ns: u64,

@@ -33,6 +33,9 @@ const BUSY_FRAMES: usize = 20;
 /// See [`BUSY_FRAMES`].
 const BUSY_NS: u64 = 1_000_000;
 
+/// Frames that wait for a host to have room again; it has stopped looking when there are more.
+const WAITING_MAX: usize = 4096;
+
 /// Longest sleep, in nanoseconds: a bound on what a lost wake-up could cost.
 const SLEEP_NS_MAX: u64 = 50_000_000;
 
@@ -43,8 +46,10 @@ pub struct Pump {
     /// Frames of this round, with the time the kernel had them.
     incoming: Vec<(u64, usize, Frame)>,
     /// Frames to send, for each NIC.
-    outgoing: Vec<Vec<Frame>>,
+    outgoing: Vec<Vec<Delivery>>,
     load: Load,
+    /// A host had no room for some of its frames yet.
+    is_waiting: bool,
     lateness: Histogram,
     report: Report,
 }
@@ -124,10 +129,14 @@ impl Pump {
         let is_realtime = punctual::become_realtime(PRIORITY).is_ok();
         Ok(Self {
             model: Model::new(topology, HostSide::Kernel, seed),
-            outgoing: vec![Vec::with_capacity(SEND_BATCH_MAX); sockets.len()],
+            outgoing: sockets
+                .iter()
+                .map(|_| Vec::with_capacity(SEND_BATCH_MAX))
+                .collect(),
             sockets,
             incoming: Vec::with_capacity(RECEIVE_BATCH),
             load: Load::default(),
+            is_waiting: false,
             lateness: Histogram::default(),
             report: Report {
                 is_realtime,
@@ -150,7 +159,7 @@ impl Pump {
             let sent = self.send();
             self.load
                 .note(clock_ns(ClockId::CLOCK_MONOTONIC), received + sent);
-            let slept = if self.load.is_busy {
+            let slept = if self.load.is_busy || self.is_waiting {
                 rest()
             } else if received + sent == 0 {
                 self.sleep(bell)
@@ -176,9 +185,10 @@ impl Pump {
                 self.report.cpu_ns = clock_ns(ClockId::CLOCK_THREAD_CPUTIME_ID);
                 self.report.lateness = Lateness::from(&self.lateness);
                 self.lateness = Histogram::default();
-                self.report.overruns = self.sockets.iter().map(PacketSocket::overruns).sum();
+                self.report.overruns +=
+                    self.sockets.iter().map(PacketSocket::overruns).sum::<u64>();
                 let _ = reply.send(self.report);
-                self.report.refused = 0;
+                self.report.overruns = 0;
             }
             Order::Stop => {}
         }
@@ -217,23 +227,30 @@ impl Pump {
     fn send(&mut self) -> usize {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         let mut count = 0;
-        while let Some(Delivery { at_ns, nic, frame }) = self.model.poll_transmit() {
-            self.lateness.record(now_ns.saturating_sub(at_ns));
-            self.outgoing[nic].push(frame);
+        while let Some(delivery) = self.model.poll_transmit() {
+            self.outgoing[delivery.nic].push(delivery);
             count += 1;
         }
         while self.model.poll_event().is_some() {
             // The hosts see their carrier themselves: the fabric's end of the veth goes down.
         }
-        if count > 0 {
-            for (socket, frames) in self.sockets.iter().zip(&mut self.outgoing) {
-                if !frames.is_empty() {
-                    self.report.refused += socket.send(frames.iter().map(Frame::bytes)) as u64;
-                    frames.clear();
-                }
+        self.is_waiting = false;
+        for (socket, frames) in self.sockets.iter().zip(&mut self.outgoing) {
+            if frames.is_empty() {
+                continue;
             }
-            self.report.frames_out += count as u64;
+            let sent = socket.send(frames.iter().map(|delivery| delivery.frame.bytes()));
+            for Delivery { at_ns, .. } in frames.drain(..sent.done) {
+                self.lateness.record(now_ns.saturating_sub(at_ns));
+            }
+            self.report.refused += sent.refused as u64;
+            if frames.len() > WAITING_MAX {
+                self.report.overruns += frames.len() as u64;
+                frames.clear();
+            }
+            self.is_waiting |= !frames.is_empty();
         }
+        self.report.frames_out += count as u64;
         count
     }
 
