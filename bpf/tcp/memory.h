@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs keep: the settings, each connection's memory, routes, whose socket it is, totals. */
+/* What the programs keep: the settings, each connection's memory, routes, totals. */
 #ifndef KUMI_TCP_MEMORY_H
 #define KUMI_TCP_MEMORY_H
 
 #include "kernel.h"
 #include "intf.h"
+#include "pages.h"
 
 /* Filled in before the programs are loaded: the only constant, so that it is where the loader writes. */
 const volatile struct kumi_tcp_settings settings = {};
 
 /* Hosts to which a route is remembered; the least used is forgotten. */
 #define ROUTES_MAX 4096
-/* Processes of `kumi run` on this host at one time. */
-#define RANKS_MAX 1024
 
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
@@ -20,13 +19,6 @@ struct {
 	__type(key, int);
 	__type(value, struct kumi_tcp_memory);
 } memories SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
-	__type(key, int);
-	__type(value, struct kumi_tcp_owner);
-} owners SEC(".maps");
 
 /* A route: the network namespace and the far host, an IPv4 address as IPv6 maps it. */
 struct route_key {
@@ -48,21 +40,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } ranks SEC(".maps");
-
-struct phase_page_map {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__uint(key_size, sizeof(__u32));
-	__uint(value_size, sizeof(struct kumi_phase_page)); /* by size: clang leaves the type out of BTF */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
-	__uint(max_entries, RANKS_MAX);
-	__type(key, __u32);
-	__array(values, struct phase_page_map);
-} phase_pages SEC(".maps");
 
 /* When a connection of a rank last lost something within a cluster, by phase; CLOCK_MONOTONIC, 0: never. */
 struct crowd {
@@ -119,18 +96,6 @@ static __always_inline bool has(__u32 mechanism)
 static __always_inline struct kumi_tcp_path *path_of(struct kumi_tcp_memory *memory)
 {
 	return &memory->phases[memory->phase % KUMI_PHASES_MAX];
-}
-
-/* The page of `rank`; NULL where nobody tells phases. */
-static __always_inline struct kumi_phase_page *page_of(__u32 rank)
-{
-	__u32 first = 0;
-	void *map;
-
-	if (!rank)
-		return NULL;
-	map = bpf_map_lookup_elem(&phase_pages, &rank);
-	return map ? bpf_map_lookup_elem(map, &first) : NULL;
 }
 
 #endif

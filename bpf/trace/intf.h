@@ -46,8 +46,10 @@ struct kumi_trace_event {
 	__u16 remote_port;
 	__u8 local[16];
 	__u8 remote[16];
-	__u32 lost; /* events that found no room since the last that did */
+	__u32 lost;  /* events that found no room since the last that did */
+	__u32 rank;  /* whose page tells the phase, of those that `kumi run` started; 0: nobody's */
+	__u32 phase; /* the phase its program was in; means nothing where nobody tells */
 };
-_Static_assert(sizeof(struct kumi_trace_event) == 128, "event.rs has 128 bytes");
+_Static_assert(sizeof(struct kumi_trace_event) == 136, "event.rs has 136 bytes");
 
 #endif

@@ -7,6 +7,7 @@
  * the watched cgroup.
  */
 #include "../tcp/kernel.h"
+#include "../tcp/pages.h"
 #include "intf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
@@ -64,6 +65,8 @@ enum { ICSK_TIME_LOSS_PROBE = 5 };
 struct watched {
 	__u64 cookie;
 	__u64 data_at_ns; /* data came and is not acknowledged yet; 0: none */
+	__u32 rank;       /* whose page tells its phase; 0: nobody's */
+	__u32 reserved;
 };
 
 /* A mark that a watched process made the socket; what it accepts inherits it. */
@@ -135,6 +138,7 @@ static __always_inline struct watched *find(struct sock *sk)
 	struct sock___traced *traced = (void *)sk;
 	struct watched *record = at(sk);
 	__u64 address = (__u64)sk;
+	struct kumi_tcp_owner *owner;
 	struct watched fresh = {};
 
 	if (record)
@@ -144,6 +148,8 @@ static __always_inline struct watched *find(struct sock *sk)
 	    (!cgroup_watched ||
 	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != cgroup_watched))
 		return NULL;
+	owner = bpf_sk_storage_get(&owners, sk, 0, 0);
+	fresh.rank = owner ? owner->rank : 0;
 	bpf_map_update_elem(&sockets, &address, &fresh, BPF_ANY);
 	return at(sk);
 }
@@ -190,6 +196,7 @@ static __always_inline void report(const struct watched *record, const struct so
 				   __u32 detail, __u32 ack)
 {
 	struct kumi_trace_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	const struct kumi_phase_page *page;
 
 	if (!event) {
 		__sync_fetch_and_add(&events_lost, 1);
@@ -199,6 +206,9 @@ static __always_inline void report(const struct watched *record, const struct so
 	event->kind = kind;
 	event->detail = detail;
 	event->ack = ack;
+	event->rank = record->rank;
+	page = page_of(event->rank);
+	event->phase = page ? page->phase : 0;
 	fill(event, sk);
 	bpf_ringbuf_submit(event, 0);
 }

@@ -396,6 +396,40 @@ fn explain__bursts_after_silence_under_cubic__names_the_idle_collapse_and_keeps_
     assert_eq!(report["connections"][0]["slow"], 7, "{report}");
 }
 
+/// Sends 4 MB over a new connection, in a phase of its own.
+const IN_A_PHASE: &str = "import socket,sys
+sys.path.insert(0,sys.argv[1])
+import kumi
+s=socket.create_connection(('h2',7103));n=4<<20
+s.sendall(n.to_bytes(8,'big'))
+with kumi.phase('halo'):
+    s.sendall(b'x'*n);s.recv(1)";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn explain__program_that_tells_its_phases__says_in_which_it_lost() {
+    let _control = Control::up();
+    let cluster = wan("explain-phases");
+    let mut sink = cluster.command("h2", KUMI).unwrap();
+    let mut sink = sink
+        .args(["workload", "burst-sink", "7103"])
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let bindings = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bindings/python");
+    let script = IN_A_PHASE.replace("sys.argv[1]", &format!("{bindings:?}"));
+    let mut explain = cluster.command("h1", KUMI).unwrap();
+    let explain = explain.args(["tcp", "explain", "-j", "--", KUMI, "run", "--require", "--"]);
+    let explained = explain.args(["python3", "-c", &script]).output().unwrap();
+    sink.kill().unwrap();
+    sink.wait().unwrap();
+    let said = String::from_utf8_lossy(&explained.stderr).into_owned();
+    assert_eq!(explained.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    let lost_most = &report["losses"][0];
+    assert_eq!(lost_most["phases"][0]["phase"], "halo", "{report}");
+}
+
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn trace__of_nothing__says_what_could_be_looked_at() {

@@ -26,7 +26,7 @@ const CGROUP_PROGRAMS: [&str; 4] = [
 /// Iterators: pinned as links, which are opened to be read.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
-const MAPS: [&str; 3] = ["totals", "ranks", "phase_pages"];
+const MAPS: [&str; 4] = ["totals", "ranks", "owners", "phase_pages"];
 
 /// What libbpf said last that was a warning: its errors are numbers, the reason is here.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -158,13 +158,21 @@ fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError
     Ok(open)
 }
 
-/// Loads compiled programs: of these, those that `is_wanted` names.
+/// Loads compiled programs: of these, those that `is_wanted` names. The maps `shared` are those of the
+/// installed programs, where there are any.
 pub(crate) fn load_object(
     compiled: &[u8],
     constants: &[u8],
+    shared: &[&str],
     is_wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Object, TcpError> {
     let mut open = open_object(compiled, constants)?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if shared.contains(&name.as_str()) && pin(&name).exists() {
+            map.reuse_pinned_map(pin(&name)).map_err(refused)?;
+        }
+    }
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(is_wanted(&name));

@@ -7,7 +7,7 @@ use crate::pins::{is_installed, pin};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Processes at one time: `RANKS_MAX` of `bpf/tcp/memory.h`. Place 0 stands for nobody.
+/// Processes at one time: `RANKS_MAX` of `bpf/tcp/pages.h`. Place 0 stands for nobody.
 const RANKS_MAX: u32 = 1024;
 /// Bytes of the page: `struct kumi_phase_page`.
 const PAGE_BYTES: u32 = 4096;
@@ -15,7 +15,7 @@ const PAGE_BYTES: u32 = 4096;
 const PAGE_ABI: u32 = 1;
 /// Name of phase 0, and where names begin in the page.
 const FIRST_PHASE: &[u8] = b"point-to-point";
-const NAMES_AT: usize = 64;
+pub(crate) const NAMES_AT: usize = 64;
 
 /// A process's place in the table: its sockets are kumi's until it leaves.
 #[derive(Debug, Clone, Copy)]

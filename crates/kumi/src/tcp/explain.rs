@@ -1,7 +1,7 @@
 //! `kumi tcp explain`: why a program's connections were slow, and what mends it.
 
 use super::watch;
-use kumi_tcp::explain::{Analysis, Explained, Report};
+use kumi_tcp::explain::{Analysis, Explained, InPhase, Report};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -45,6 +45,11 @@ fn json(report: &Report) -> Value {
             "summed_s": loss.summed_s,
             "count": loss.count,
             "mend": loss.cause.mend(),
+            "phases": loss.phases.iter().map(|phase| json!({
+                "phase": &*phase.name,
+                "summed_s": phase.summed_s,
+                "count": phase.count,
+            })).collect::<Vec<_>>(),
         })
     });
     let connections = report.connections.iter().map(|one| {
@@ -101,6 +106,9 @@ fn text(report: &Report, top: usize) -> String {
             share(loss.lost_s),
             loss.count
         ));
+        if !loss.phases.is_empty() {
+            say(format!("    {}", phases(&loss.phases)));
+        }
         say(format!("    mend: {}", loss.cause.mend()));
     }
     let slow = report.connections.iter().filter(|one| one.slow > 0);
@@ -120,6 +128,23 @@ fn text(report: &Report, top: usize) -> String {
         ));
     }
     text
+}
+
+/// Phases to name for a cause.
+const PHASES_NAMED: usize = 4;
+
+fn phases(phases: &[InPhase]) -> String {
+    let named = phases.iter().take(PHASES_NAMED);
+    let named: Vec<String> = named
+        .map(|phase| format!("{} in {}", phase.count, phase.name))
+        .collect();
+    let others: u64 = phases.iter().skip(PHASES_NAMED).map(|p| p.count).sum();
+    let rest = if others > 0 {
+        format!(", {others} in others")
+    } else {
+        String::new()
+    };
+    format!("{}{rest}", named.join(", "))
 }
 
 fn line(one: &Explained) -> String {

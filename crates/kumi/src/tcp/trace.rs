@@ -64,6 +64,7 @@ fn line(event: &Event) -> Value {
         "rtt_min_us": event.rtt_min_us,
         "rto_us": event.rto_us,
         "state": event.state.name(),
+        "phase": event.phase_name.as_deref(),
         "limit": match event.limit {
             Limit::Nobody => "nobody",
             Limit::Network => "network",

@@ -32,6 +32,8 @@ pub struct Piece {
     pub cause: Option<Cause>,
     /// How much of it the first answer takes in any case.
     pub latency_ns: u64,
+    /// The phase in which it ended, by its number in the analysis; none: nobody tells.
+    pub phase: Option<u16>,
 }
 
 /// A transfer: its pieces, as a range of the flow's.
@@ -76,6 +78,8 @@ pub struct Flow {
     pub pieces: Vec<Piece>,
     /// Complete transfers.
     pub transfers: Vec<Transfer>,
+    /// The phase of the event to come.
+    pub phase: Option<u16>,
     rtt_min_ns: u64,
     running: Option<Running>,
     reduced: Option<Reduced>,
@@ -95,6 +99,7 @@ impl Flow {
             remote,
             pieces: Vec::new(),
             transfers: Vec::new(),
+            phase: None,
             rtt_min_ns: 0,
             running: None,
             reduced: None,
@@ -203,6 +208,7 @@ impl Flow {
             bytes: acked.into(),
             cause: self.cause(event, running.last_arrival_ns, outstanding),
             latency_ns: if is_first { rtt_ns } else { 0 },
+            phase: self.phase,
         };
         self.push(piece);
         if let Some(by @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = piece.cause {

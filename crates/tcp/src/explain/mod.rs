@@ -15,6 +15,7 @@ use crate::trace::{Event, Kind};
 use flow::{Flow, Piece, Transfer};
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use union::Union;
 
 /// A transfer is slow if it took more than this much of what the path allows.
@@ -27,15 +28,30 @@ const TRAIN_BYTES: u64 = 8 * 1448;
 const TRAIN_NS: u64 = 200_000;
 /// Connections that are looked at; later ones are counted only.
 const FLOWS_MAX: usize = 65_536;
+/// Phases that are told apart, of all programs together.
+const PHASES_MAX: usize = 1024;
 
 /// What was lost to one cause.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Loss {
     /// The cause.
     pub cause: Cause,
     /// Time in which at least one connection was held up by it, and none by a cause before it.
     pub lost_s: f64,
     /// The same summed over connections.
+    pub summed_s: f64,
+    /// How often.
+    pub count: u64,
+    /// In which phases of the programs, the one that lost most first; empty where nobody tells them.
+    pub phases: Vec<InPhase>,
+}
+
+/// The part of a loss that fell into one phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InPhase {
+    /// The phase's name.
+    pub name: Arc<str>,
+    /// Time lost, summed over connections.
     pub summed_s: f64,
     /// How often.
     pub count: u64,
@@ -89,6 +105,7 @@ pub struct Analysis {
     ended_ns: u64,
     events_lost: u64,
     left: u64,
+    phases: Vec<Arc<str>>,
 }
 
 impl Analysis {
@@ -114,7 +131,9 @@ impl Analysis {
             self.by_ends
                 .insert((event.local, event.remote), event.cookie);
         }
+        let phase = event.phase_name.as_ref().and_then(|name| self.number(name));
         if let Some(flow) = self.flows.get_mut(&event.cookie) {
+            flow.phase = phase;
             flow.note(event);
         }
         if event.kind == Kind::Close {
@@ -122,6 +141,19 @@ impl Analysis {
             let closed = self.flows.remove(&event.cookie);
             self.done.extend(closed.filter(Flow::is_sender));
         }
+    }
+
+    /// The number of a phase, which it gets when it is first met; none when there are too many.
+    fn number(&mut self, name: &Arc<str>) -> Option<u16> {
+        let known = self.phases.iter().position(|known| known == name);
+        let number = known.unwrap_or(self.phases.len());
+        if number >= PHASES_MAX {
+            return None;
+        }
+        if known.is_none() {
+            self.phases.push(Arc::clone(name));
+        }
+        u16::try_from(number).ok()
     }
 
     /// The report.
@@ -133,6 +165,7 @@ impl Analysis {
         let rates = path_rates(&self.done);
         let mut busy = Union::default();
         let mut lost: BTreeMap<Cause, (Union, f64, u64)> = BTreeMap::new();
+        let mut in_phases: BTreeMap<(Cause, u16), (f64, u64)> = BTreeMap::new();
         let mut connections = Vec::new();
         for flow in &self.done {
             let rate = rates
@@ -164,8 +197,14 @@ impl Analysis {
                     entry.0.add(piece.to_ns - lost_ns, piece.to_ns);
                     entry.1 += lost_ns as f64 / 1e9;
                     // A stretch of pieces with one cause is one occurrence.
-                    entry.2 += u64::from(before != Some(cause));
+                    let is_new = before != Some(cause);
+                    entry.2 += u64::from(is_new);
                     before = Some(cause);
+                    if let Some(phase) = piece.phase {
+                        let entry = in_phases.entry((cause, phase)).or_default();
+                        entry.0 += lost_ns as f64 / 1e9;
+                        entry.1 += u64::from(is_new);
+                    }
                     *by_cause.entry(cause).or_default() += lost_ns as f64 / 1e9;
                 }
             }
@@ -185,6 +224,7 @@ impl Analysis {
                 lost_s: (all.length_ns() - before_ns) as f64 / 1e9,
                 summed_s,
                 count,
+                phases: phases_of(cause, &in_phases, &self.phases),
             });
         }
         losses.sort_by(|a, b| b.lost_s.total_cmp(&a.lost_s));
@@ -199,6 +239,24 @@ impl Analysis {
             connections_left: self.left,
         }
     }
+}
+
+/// The phases of one cause, the one that lost most first.
+fn phases_of(
+    cause: Cause,
+    in_phases: &BTreeMap<(Cause, u16), (f64, u64)>,
+    names: &[Arc<str>],
+) -> Vec<InPhase> {
+    let of_cause = in_phases.range((cause, 0)..=(cause, u16::MAX));
+    let mut phases: Vec<InPhase> = of_cause
+        .map(|((_, phase), (summed_s, count))| InPhase {
+            name: Arc::clone(&names[usize::from(*phase)]),
+            summed_s: *summed_s,
+            count: *count,
+        })
+        .collect();
+    phases.sort_by(|a, b| b.summed_s.total_cmp(&a.summed_s));
+    phases
 }
 
 /// The highest rate that was seen to each far host, in bytes a nanosecond.

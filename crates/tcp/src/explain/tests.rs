@@ -1,5 +1,6 @@
 use super::*;
 use crate::trace::{Limit, Retransmit, State};
+use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
 const MSS: u32 = 1448;
@@ -14,6 +15,8 @@ struct Stage {
     limit: Limit,
     /// What waits for the window, bytes.
     unsent: u32,
+    /// The phase the program is in.
+    phase: Option<Arc<str>>,
 }
 
 impl Stage {
@@ -26,6 +29,7 @@ impl Stage {
             analysis: Analysis::default(),
             limit: Limit::Network,
             unsent: 0,
+            phase: None,
         }
     }
 
@@ -52,6 +56,9 @@ impl Stage {
             state: State::Open,
             limit: self.limit,
             lost: 0,
+            rank: 0,
+            phase: 0,
+            phase_name: self.phase.clone(),
         }
     }
 
@@ -133,6 +140,24 @@ fn timeout__of_the_last_packets__is_charged_its_wait() {
         (timeout_s - 0.24).abs() < 0.002 && lost_s - timeout_s < 0.002,
         "{timeout_s} of {lost_s}"
     );
+}
+
+#[test]
+fn losses__of_a_program_that_tells_its_phases__are_told_by_phase() {
+    let mut stage = Stage::begun(60);
+    stage.wait(20);
+    stage.ack(50);
+    stage.wait(220);
+    stage.phase = Some("MPI_Alltoall".into());
+    stage.note(Kind::Retransmit(Retransmit::Timeout));
+    stage.wait(20);
+    stage.ack(10);
+    let report = stage.analysis.finish();
+    let phases = &report.losses[0].phases;
+    assert_eq!(report.losses[0].cause, Cause::Timeout);
+    assert_eq!(phases.len(), 1, "{phases:?}");
+    assert_eq!((&*phases[0].name, phases[0].count), ("MPI_Alltoall", 1));
+    assert!((phases[0].summed_s - 0.24).abs() < 0.002, "{phases:?}");
 }
 
 #[test]

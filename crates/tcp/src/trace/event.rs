@@ -3,6 +3,7 @@
 use crate::fields::Fields;
 use crate::layout::tick;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,11 +154,17 @@ pub struct Event {
     pub limit: Limit,
     /// Events of all connections that found no room until now.
     pub lost: u32,
+    /// The process that tells its phase, by its place in the table of `kumi run`; 0: none.
+    pub rank: u32,
+    /// The number of its phase.
+    pub phase: u32,
+    /// The phase's name, where there is somebody who tells it.
+    pub phase_name: Option<Arc<str>>,
 }
 
 impl Event {
     /// Bytes of the structure.
-    pub const BYTES: usize = 128;
+    pub const BYTES: usize = 136;
 
     /// Reads one; `None` if it has not the structure's size, or is of a kind nobody knows.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -209,6 +216,9 @@ impl Event {
             local: fields.address(92, 88, is_ipv6),
             remote: fields.address(108, 90, is_ipv6),
             lost: fields.u32(124),
+            rank: fields.u32(128),
+            phase: fields.u32(132),
+            phase_name: None,
         })
     }
 }
@@ -226,12 +236,13 @@ mod tests {
         bytes[85] = 2;
         bytes[88..90].copy_from_slice(&80_u16.to_ne_bytes());
         bytes[92..96].copy_from_slice(&[10, 0, 0, 1]);
-        bytes[124..].copy_from_slice(&3_u32.to_ne_bytes());
+        bytes[124..128].copy_from_slice(&3_u32.to_ne_bytes());
+        bytes[132..].copy_from_slice(&5_u32.to_ne_bytes());
         let event = Event::from_bytes(&bytes).expect("the right size");
         assert_eq!(event.kind, Kind::Retransmit(Retransmit::Timeout));
         assert_eq!((event.cwnd, event.limit), (10, Limit::FarWindow));
         assert_eq!(event.local.to_string(), "10.0.0.1:80");
-        assert_eq!(event.lost, 3);
+        assert_eq!((event.lost, event.rank, event.phase), (3, 0, 5));
         assert_eq!(Event::from_bytes(&bytes[1..]), None);
         bytes[24] = 99;
         assert_eq!(Event::from_bytes(&bytes), None);

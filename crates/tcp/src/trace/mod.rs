@@ -1,6 +1,7 @@
 //! Events of watched connections, from the kernel's own tracepoints (`bpf/trace`). Nothing is changed.
 
 mod event;
+mod phases;
 
 pub use event::{Event, Kind, Limit, Retransmit, State};
 
@@ -8,7 +9,8 @@ use crate::cgroup;
 use crate::error::TcpError;
 use crate::install::{load_object, refused};
 use crate::pins::pinning;
-use libbpf_rs::{Link, MapCore, MapFlags, Object, RingBuffer, RingBufferBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
+use phases::Names;
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::File;
@@ -35,10 +37,15 @@ pub enum Watch {
     Cgroup(PathBuf),
 }
 
+/// Maps of the installed programs that tell a socket's process, and its phase.
+const SHARED_MAPS: [&str; 2] = ["owners", PAGES];
+const PAGES: &str = "phase_pages";
+
 /// A running trace. Dropping it ends it.
 pub struct Trace {
     waiting: Rc<RefCell<VecDeque<Event>>>,
     ring: RingBuffer<'static>,
+    names: Names,
     _links: Vec<Link>,
     _object: Object,
 }
@@ -56,10 +63,11 @@ impl Trace {
             }
             Watch::Process(_) => 0,
         };
-        let object = match load_object(OBJECT, &group.to_ne_bytes(), &|_| true) {
-            Err(TcpError::Refused { .. }) => load_object(OBJECT, &group.to_ne_bytes(), &|name| {
-                name != OPTIONAL_PROGRAM
-            })?,
+        let load = |is_wanted: &dyn Fn(&str) -> bool| {
+            load_object(OBJECT, &group.to_ne_bytes(), &SHARED_MAPS, is_wanted)
+        };
+        let object = match load(&|_| true) {
+            Err(TcpError::Refused { .. }) => load(&|name| name != OPTIONAL_PROGRAM)?,
             loaded => loaded?,
         };
         let mut links = Vec::new();
@@ -94,9 +102,12 @@ impl Trace {
             })
             .map_err(refused)?;
         let ring = builder.build().map_err(refused)?;
+        let pages = object.maps().find(|map| map.name() == PAGES);
+        let pages = pages.expect("the object has this map");
         Ok(Self {
             waiting,
             ring,
+            names: Names::of(MapHandle::try_from(&pages).map_err(refused)?),
             _links: links,
             _object: object,
         })
@@ -113,7 +124,11 @@ impl Trace {
             }
             _ => {}
         }
-        while let Some(event) = self.waiting.borrow_mut().pop_front() {
+        while let Some(mut event) = self.waiting.borrow_mut().pop_front() {
+            event.phase_name = self.names.name(event.cookie, event.rank, event.phase);
+            if event.kind == Kind::Close {
+                self.names.forget(event.cookie);
+            }
             each(event);
         }
         Ok(())

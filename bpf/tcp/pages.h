@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Whose socket it is, and the page in which that process says its phase. */
+#ifndef KUMI_TCP_PAGES_H
+#define KUMI_TCP_PAGES_H
+
+#include "kernel.h"
+#include "intf.h"
+
+/* Processes of `kumi run` on this host at one time. */
+#define RANKS_MAX 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
+	__type(key, int);
+	__type(value, struct kumi_tcp_owner);
+} owners SEC(".maps");
+
+struct phase_page_map {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__uint(key_size, sizeof(__u32));
+	__uint(value_size, sizeof(struct kumi_phase_page)); /* by size: clang leaves the type out of BTF */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, RANKS_MAX);
+	__type(key, __u32);
+	__array(values, struct phase_page_map);
+} phase_pages SEC(".maps");
+
+/* The page of `rank`; NULL where nobody tells phases. */
+static __always_inline struct kumi_phase_page *page_of(__u32 rank)
+{
+	__u32 first = 0;
+	void *map;
+
+	if (!rank)
+		return NULL;
+	map = bpf_map_lookup_elem(&phase_pages, &rank);
+	return map ? bpf_map_lookup_elem(map, &first) : NULL;
+}
+
+#endif

@@ -1,0 +1,85 @@
+//! Names of the phases that processes of `kumi run` are in.
+
+use crate::ranks::NAMES_AT;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes of a name in the page, its NUL with it (`KUMI_PHASE_NAME_BYTES`).
+const NAME_BYTES: usize = 64;
+/// Phases a page has room for (`KUMI_PHASES_MAX`).
+const PHASES_MAX: usize = 32;
+
+/// The names, each looked up once for a connection: its process may be gone before its last event is read.
+#[derive(Debug)]
+pub struct Names {
+    pages: MapHandle,
+    known: HashMap<(u64, u32), Option<Arc<str>>>,
+}
+
+impl Names {
+    /// Of the pages in this map of maps.
+    pub fn of(pages: MapHandle) -> Self {
+        Self {
+            pages,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The name of phase `phase` of process `rank`, as connection `cookie` met it.
+    pub fn name(&mut self, cookie: u64, rank: u32, phase: u32) -> Option<Arc<str>> {
+        if rank == 0 {
+            return None;
+        }
+        if let Some(known) = self.known.get(&(cookie, phase)) {
+            return known.clone();
+        }
+        let name = self.look_up(rank, phase);
+        self.known.insert((cookie, phase), name.clone());
+        name
+    }
+
+    /// Forgets a connection: it is closed.
+    pub fn forget(&mut self, cookie: u64) {
+        self.known.retain(|(known, _), _| *known != cookie);
+    }
+
+    fn look_up(&self, rank: u32, phase: u32) -> Option<Arc<str>> {
+        let id = self
+            .pages
+            .lookup(&rank.to_ne_bytes(), MapFlags::ANY)
+            .ok()??;
+        let id = u32::from_ne_bytes(id.try_into().ok()?);
+        let page = MapHandle::from_map_id(id).ok()?;
+        let page = page.lookup(&0_u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+        name_in(&page, phase)
+    }
+}
+
+/// The name of a phase in a page's bytes, if it has one.
+fn name_in(page: &[u8], phase: u32) -> Option<Arc<str>> {
+    let phase = (phase as usize).min(PHASES_MAX - 1);
+    let at = NAMES_AT + phase * NAME_BYTES;
+    let name = page
+        .get(at..at + NAME_BYTES)?
+        .split(|byte| *byte == 0)
+        .next()?;
+    let name = String::from_utf8_lossy(name);
+    (!name.is_empty()).then(|| name.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn name_in__page__ends_at_its_nul() {
+        let mut page = vec![0; 4096];
+        page[NAMES_AT + NAME_BYTES..][..12].copy_from_slice(b"MPI_Alltoall");
+        assert_eq!(name_in(&page, 1).as_deref(), Some("MPI_Alltoall"));
+        assert_eq!(name_in(&page, 2), None);
+        // A number that the page has no room for, and a page that is none.
+        assert_eq!(name_in(&page, u32::MAX), None);
+        assert_eq!(name_in(&page[..100], 1), None);
+    }
+}
