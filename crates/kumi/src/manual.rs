@@ -23,6 +23,7 @@ pub struct ManArgs {
 
 /// Prints a shell's completions.
 pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     clap_complete::generate(
         args.shell,
         &mut C::command(),
@@ -34,6 +35,7 @@ pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<
 
 /// Writes the manual pages.
 pub fn man<C: CommandFactory>(args: &ManArgs) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let command = C::command();
     match &args.folder {
         Some(folder) => {

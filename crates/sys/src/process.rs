@@ -3,6 +3,18 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 
+/// Ends the process when its output is read no more, as `head` has it, instead of failing at a write. For
+/// commands that print and do nothing else: Rust ignores the signal, and sockets and children with it.
+pub fn end_with_reader() {
+    // SAFETY: the default action is no handler: nothing of ours runs in it.
+    let _ = unsafe {
+        nix::sys::signal::signal(
+            nix::sys::signal::Signal::SIGPIPE,
+            nix::sys::signal::SigHandler::SigDfl,
+        )
+    };
+}
+
 /// A descriptor that becomes readable when process `pid` ends (Linux 5.3).
 ///
 /// # Errors

@@ -18,6 +18,7 @@ pub struct Args {
 
 /// Runs `kumi doctor`. Fails if something is missing without which no command works.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let findings = probes::all();
     if args.json {
         println!(

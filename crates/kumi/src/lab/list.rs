@@ -22,6 +22,7 @@ pub struct DownArgs {
 
 /// Runs `kumi lab ls`.
 pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let names = cluster::living().map_err(worded)?;
     // One that goes down between the two looks is left out.
     let rosters: Vec<Roster> = names

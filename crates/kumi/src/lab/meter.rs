@@ -85,6 +85,7 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs `kumi lab validity`; fails if the run is void.
 pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
     let value = Client::connect(&roster)?
         .ask(&Request::Validity)?

@@ -133,6 +133,7 @@ const DEVICE: &[Metric] = &[
 
 /// Prints the metrics of all devices of this namespace.
 pub fn run() -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let mut states = Vec::new();
     for name in run_dir::devices()? {
         states.extend(control::ask(&RunDir::of(&name)?.socket(), &Request::Show).ok());

@@ -20,6 +20,7 @@ pub struct Args {
 
 /// Runs `kumi link show`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
     let names = match &args.device {
         Some(name) => vec![name.clone()],
         None => run_dir::devices()?,

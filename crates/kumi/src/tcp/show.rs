@@ -16,6 +16,7 @@ pub struct Args {
 
 /// Runs `kumi tcp show`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
+    kumi_sys::process::end_with_reader();
     let (settings, rung) = kumi_tcp::installed()?;
     let totals = kumi_tcp::totals()?;
     let connections = kumi_tcp::connections()?;
