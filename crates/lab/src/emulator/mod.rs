@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Frames enter the model with the time the kernel had them, and events carry the time they were
-//! due: being late delays a frame once and never adds up. The thread sleeps to the next deadline
-//! under SCHED_FIFO where it may; it never spins, for the kernel stops a spinning real-time thread
-//! for 50 ms of every second.
+//! due: being late delays a frame once and never adds up. The thread sleeps to the next deadline, or while it
+//! is busy for a fixed rest, under SCHED_FIFO where it may; it never spins, for the kernel stops a spinning
+//! real-time thread for 50 ms of every second. It has a processor of its own where there are two (ADR 016).
 
 mod lateness;
 mod processors;

@@ -33,8 +33,12 @@ const BUSY_FRAMES: usize = 20;
 /// See [`BUSY_FRAMES`].
 const BUSY_NS: u64 = 1_000_000;
 
-/// Frames that wait for a host to have room again; it has stopped looking when there are more.
+/// Frames that wait for a host to have room again: four times what its ring towards here holds.
 const WAITING_MAX: usize = 4096;
+
+/// A host that has had no room for so long has its interface down, or takes no frames of this size: the
+/// kernel's error is the same. What waits is refused then.
+const WAITING_NS_MAX: u64 = 100_000_000;
 
 /// Longest sleep, in nanoseconds: a bound on what a lost wake-up could cost.
 const SLEEP_NS_MAX: u64 = 50_000_000;
@@ -244,7 +248,14 @@ impl Pump {
                 self.lateness.record(now_ns.saturating_sub(at_ns));
             }
             self.report.refused += sent.refused as u64;
-            if frames.len() > WAITING_MAX {
+            if sent.refused > 0 {
+                socket.clear_error();
+            }
+            let oldest_ns = frames.first().map_or(now_ns, |delivery| delivery.at_ns);
+            if now_ns.saturating_sub(oldest_ns) > WAITING_NS_MAX {
+                self.report.refused += frames.len() as u64;
+                frames.clear();
+            } else if frames.len() > WAITING_MAX {
                 self.report.overruns += frames.len() as u64;
                 frames.clear();
             }

@@ -282,9 +282,19 @@ fn check_link(
         .nic_bands
         .as_ref()
         .is_some_and(|bands| *bands.get_ref());
-    if let (Some(bands), NicQueue::Bytes(_)) = (&link.nic_bands, queue) {
-        let problem = "bands are counted in packets; write `nic_queue` as a number".to_owned();
-        return Err(source.wrong(bands.span(), "nic_bands", problem));
+    if let Some(asked) = link.nic_bands.as_ref().filter(|_| bands) {
+        let lacking = match (queue, link.rate) {
+            (NicQueue::Bytes(_), _) => {
+                "bands are counted in packets; write `nic_queue` as a number"
+            }
+            (_, None) => {
+                "a queue needs a wire that is slower than the host; give the link a `rate`"
+            }
+            _ => "",
+        };
+        if !lacking.is_empty() {
+            return Err(source.wrong(asked.span(), "nic_bands", lacking.to_owned()));
+        }
     }
     let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
         match check_end(source, topology, text)? {

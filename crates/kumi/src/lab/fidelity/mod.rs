@@ -245,7 +245,7 @@ impl Run {
             self.row(
                 json!({"figure": "delay", "delay_ms": delay_ms, "error_p1_us": errors[0],
                 "error_p50_us": errors[1], "error_p99_us": errors[2],
-                "lateness_p999_us": validity.lateness.map(|l| l.p999_us)}),
+                "lateness_p99_us": validity.lateness.map(|l| l.p99_us)}),
             );
         }
         self.check("delay_error_p99_us", worst, Op::AtMost, 150.0);
