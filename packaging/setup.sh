@@ -37,6 +37,7 @@ command:mpicc                             libopenmpi-dev  bench: an unmodified M
 command:mpicc.mpich                       libmpich-dev    tests: the other MPI library
 command:mpirun.mpich                      mpich           tests: the other MPI library
 command:gfortran                          gfortran        tests: MPI from Fortran
+command:hpcc                              hpcc            tests: an MPI application nobody made for this
 command:setpriv                           util-linux      tests: a program without privileges
 command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
 command:bpftool                           bpftool         diagnosis of BPF programs

@@ -3,10 +3,12 @@
 #ifndef KUMI_TCP_CONNECTIONS_H
 #define KUMI_TCP_CONNECTIONS_H
 
-#include "memory.h"
+#include "restart.h"
 
-/* The congestion control that connections are given back to: the kernel's own, always there. */
+/* Where a connection had no other, or it is gone: the kernel's own, always there. */
 #define FALLBACK "cubic"
+/* How long the kernel lets every connection hold back acknowledgements (TCP_DELACK_MAX). */
+#define DELACK_MAX_KERNEL_US 200000
 
 static __always_inline struct tcp_sock *connection(struct bpf_iter__tcp *ctx)
 {
@@ -65,14 +67,35 @@ int show(struct bpf_iter__tcp *ctx)
 	return 0;
 }
 
+static __always_inline bool is_own(const char *name)
+{
+	return name[0] == 'k' && name[1] == 'u' && name[2] == 'm' && name[3] == 'i' && !name[4];
+}
+
+/* The congestion control that the connection had, and what every connection begins with. */
 SEC("iter/tcp")
 int give_back(struct bpf_iter__tcp *ctx)
 {
+	int rto_us = RTO_MIN_KERNEL_US, delack_us = DELACK_MAX_KERNEL_US, unsent = 0;
 	struct tcp_sock *tp = connection(ctx);
+	struct kumi_tcp_owner *owner;
 	char name[] = FALLBACK;
+	bool is_back = false;
 
-	if (tp && bpf_sk_storage_get(&memories, (void *)tp, 0, 0))
+	if (!tp || !bpf_sk_storage_get(&memories, (void *)tp, 0, 0))
+		return 0;
+	owner = bpf_sk_storage_get(&owners, (void *)tp, 0, 0);
+	if (owner && owner->before[0] && !is_own(owner->before))
+		is_back = !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, owner->before,
+					  sizeof(owner->before));
+	if (!is_back)
 		bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	if (has(KUMI_TCP_SHORT_RTO)) {
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(rto_us));
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(delack_us));
+	}
+	if (has(KUMI_TCP_UNSENT_CAP))
+		bpf_setsockopt(tp, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
 	return 0;
 }
 

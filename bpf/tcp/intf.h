@@ -58,6 +58,7 @@ struct kumi_tcp_memory {
 	__u32 phase;           /* the phase it is in: an index of phases */
 	__u32 rank;            /* whose page tells the phase; 0: nobody's */
 	__u32 is_idle;         /* 0 or 1: the window was just cut for silence */
+	__u32 cwnd_before;     /* the window before it was; 0: it was not */
 	__u32 has_sent;        /* 0 or 1: the first data has been sent */
 	__u32 rto_min_us;      /* the floor in force; doubled when a timeout was wrong */
 	__u32 is_in_loss;      /* 0 or 1: a timeout is being repaired */
@@ -82,7 +83,8 @@ struct kumi_tcp_route {
 
 /* Whose socket it is. Accepted sockets inherit it from the listener. */
 struct kumi_tcp_owner {
-	__u32 rank; /* index of phase_pages; 0: owned, but nobody tells its phases */
+	__u32 rank;      /* index of phase_pages; 0: owned, but nobody tells its phases */
+	char before[16]; /* the congestion control it had; empty: it has none of ours yet */
 };
 
 /* The page in which a program says its phase; see bindings/c/kumi_phase_page.h. */

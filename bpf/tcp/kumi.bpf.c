@@ -22,9 +22,6 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* A floor that was found wrong is doubled up to the kernel's own. */
-#define RTO_MIN_KERNEL_US 200000
-
 SEC("struct_ops")
 void BPF_PROG(kumi_init, struct sock *sk)
 {
@@ -46,9 +43,11 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
-	if (memory && event == CA_EVENT_CWND_RESTART && has(KUMI_TCP_PACED_RESTART))
-		note_silence(memory);
+	if (memory && event == CA_EVENT_CWND_RESTART)
+		note_silence(memory, tcp_sk(sk));
 	if (memory && event == CA_EVENT_TX_START) {
+		if (memory->cwnd_before)
+			forgive_silence(memory, tcp_sk(sk));
 		judge_train(memory);
 		if (has(KUMI_TCP_PHASE_MEMORY))
 			follow_phase(memory, sk);
@@ -148,7 +147,8 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 
 /*
  * What was taken for a loss was none. If that was a timeout, the floor is too low for this path (the
- * far end may delay its acknowledgements longer than it is told here): twice as much from now on.
+ * far end may delay its acknowledgements longer than it is told here): twice as much from now on, up to
+ * the kernel's own.
  */
 SEC("struct_ops")
 __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
@@ -176,7 +176,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	.pkts_acked = (void *)kumi_pkts_acked,                           \
 	.undo_cwnd = (void *)kumi_undo_cwnd,                             \
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
-	.name = "kumi"
+	.name = OWN_CONTROL
 
 /* One of the two is loaded: the kernel holds the first by a link (6.4), the second by its map. */
 SEC(".struct_ops.link")

@@ -65,7 +65,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 	tp->snd_ssthresh = path->ssthresh;
 	COUNT(switches);
 	if (cwnd > tp->snd_cwnd)
-		pace(memory, sk, pps, cwnd);
+		pace(memory, sk, pps, cwnd, false);
 	else
 		tp->snd_cwnd = cwnd;
 }

@@ -75,19 +75,23 @@ int own_units_socket(struct bpf_sock *sk)
 SEC("sockops")
 int choose(struct bpf_sock_ops *ctx)
 {
-	char name[] = "kumi";
+	char name[] = OWN_CONTROL;
 	struct bpf_sock *sk = ctx->sk;
+	struct kumi_tcp_owner *owner;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ctx->op != BPF_SOCK_OPS_TCP_LISTEN_CB &&
 	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
 	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
-	if (!sk || !bpf_sk_storage_get(&owners, sk, 0, 0))
+	owner = sk ? bpf_sk_storage_get(&owners, sk, 0, 0) : NULL;
+	if (!owner)
 		return 1;
-	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB)
+	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB) {
 		set_options(ctx);
-	else if (has(KUMI_TCP_HAS_CONTROL))
+	} else if (has(KUMI_TCP_HAS_CONTROL)) {
+		bpf_getsockopt(ctx, SOL_TCP, TCP_CONGESTION, owner->before, sizeof(owner->before));
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+	}
 	return 1;
 }
 

@@ -34,6 +34,8 @@
 #define QUEUE_PART 16
 /* The same while a window grows: what stands in the queue then must leave room for a clump. */
 #define FULL_PART 32
+/* The kernel's own floor under the retransmission timeout, in microseconds (TCP_RTO_MIN). */
+#define RTO_MIN_KERNEL_US 200000
 /* Packets of a train, at least, that tell a rate. */
 #define TRAIN_MIN 16
 /* Round trips shorter than this are a cluster's own: slow start costs nothing there, and a full port much. */
@@ -219,12 +221,14 @@ static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *me
 static __always_inline void space_out(const struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
-	bool is_clumped = tp->snd_cwnd < tp->snd_ssthresh ||
-			  is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
-			  is_soon_after_start(memory, tp, FILL_ROUND_TRIPS);
+	bool is_clumped;
 
-	if (!has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING) || is_local(tp))
+	if (!has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING))
 		return;
+	is_clumped = !is_local(tp) &&
+		     (tp->snd_cwnd < tp->snd_ssthresh ||
+		      is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
+		      is_soon_after_start(memory, tp, FILL_ROUND_TRIPS));
 	if (is_clumped && sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	/* A program that has set a ceiling of its own (SO_MAX_PACING_RATE) keeps it. */
@@ -232,8 +236,9 @@ static __always_inline void space_out(const struct kumi_tcp_memory *memory, stru
 		sk->sk_pacing_status = SK_PACING_NONE;
 }
 
-/* Sets the window to `cwnd`, and has it sent at `pps`. */
-static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk, __u64 pps, __u32 cwnd)
+/* Sets the window to `cwnd`, and has it sent at `pps`, which was measured or guessed. */
+static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk, __u64 pps, __u32 cwnd,
+				 bool is_guess)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
@@ -241,14 +246,36 @@ static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk
 	set_pacing(memory, sk, pps * tp->mss_cache);
 	memory->restarted_at_ns = bpf_ktime_get_ns();
 	memory->paced_pps = pps;
+	memory->is_guess = is_guess;
 	memory->paced++;
 	COUNT(paced);
 }
 
 /* The window is about to be cut for silence; what is remembered may be too old by now. */
-static __always_inline void note_silence(struct kumi_tcp_memory *memory)
+static __always_inline void note_silence(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
-	memory->is_idle = is_fresh(path_of(memory)->acked_at_ns);
+	memory->cwnd_before = tp->snd_cwnd;
+	if (has(KUMI_TCP_PACED_RESTART))
+		memory->is_idle = is_fresh(path_of(memory)->acked_at_ns);
+}
+
+/*
+ * The kernel halves the window for every retransmission timeout of silence. Short timeouts are for what is
+ * lost: a silence that the kernel's own floor would have forgiven is forgiven, or programs that send little
+ * and often never get beyond slow start (LU and MG of Matsuda et al., section 4.5).
+ */
+static __always_inline void forgive_silence(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
+{
+	__u64 silent_ns = bpf_ktime_get_ns() - path_of(memory)->acked_at_ns;
+	__u64 floor_us = RTO_MIN_KERNEL_US + (tp->srtt_us >> 3);
+	__u32 cwnd = memory->cwnd_before;
+
+	memory->cwnd_before = 0;
+	if (!has(KUMI_TCP_SHORT_RTO) || is_local(tp) || silent_ns >= floor_us * 1000)
+		return;
+	memory->is_idle = 0; /* nor is it asked for more than the window that was enough */
+	if (cwnd > tp->snd_cwnd)
+		tp->snd_cwnd = cwnd;
 }
 
 /*
@@ -267,7 +294,6 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	if (!memory->is_idle)
 		return;
 	memory->is_idle = 0;
-	memory->is_guess = 0;
 	/*
 	 * Short bursts never show all of a path: half as much again each time, until one comes slower than it
 	 * was sent. Twice as much would overflow a shallow buffer before that shows.
@@ -278,7 +304,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 		return;
 	if (path->is_bounded) /* more is not there: no slow start beyond */
 		tp->snd_ssthresh = cwnd;
-	pace(memory, sk, pps, cwnd);
+	pace(memory, sk, pps, cwnd, false);
 }
 
 /*
@@ -308,12 +334,11 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	if (rtt_us < LOCAL_RTT_US || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
 		return;
 	path_of(memory)->best_pps = pps;
-	memory->is_guess = 1;
 	if (is_bounded) { /* what more there is, `fill` finds */
 		path_of(memory)->is_bounded = 1;
 		tp->snd_ssthresh = cwnd;
 	}
-	pace(memory, sk, pps, cwnd);
+	pace(memory, sk, pps, cwnd, true);
 }
 
 /*

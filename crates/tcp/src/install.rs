@@ -26,7 +26,7 @@ const CGROUP_PROGRAMS: [&str; 4] = [
 /// Iterators: pinned as links, which are opened to be read.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
-const MAPS: [&str; 4] = ["totals", "ranks", "owners", "phase_pages"];
+const MAPS: [&str; 5] = ["totals", "ranks", "owners", "phase_pages", "crowds"];
 
 /// What libbpf said last that was a warning: its errors are numbers, the reason is here.
 static SAID: Mutex<String> = Mutex::new(String::new());

@@ -64,6 +64,7 @@ impl Rank {
         pages
             .update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY)
             .map_err(refused)?;
+        forget_losses(number)?;
         cgroup::attach(pid)?;
         ranks
             .update(&pid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
@@ -115,6 +116,17 @@ fn free_number(ranks: &MapHandle) -> Result<u32, TcpError> {
     (1..RANKS_MAX)
         .find(|number| !taken.contains(number))
         .ok_or(TcpError::TooManyRanks { max: RANKS_MAX - 1 })
+}
+
+/// Bytes of `struct crowd` of `bpf/tcp/memory.h`: a time for each of 32 phases.
+const CROWD_BYTES: usize = 32 * 8;
+
+/// What the process that had the place before lost is nothing to the next.
+fn forget_losses(number: u32) -> Result<(), TcpError> {
+    let crowds = MapHandle::from_pinned_path(pin("crowds")).map_err(refused)?;
+    crowds
+        .update(&number.to_ne_bytes(), &[0; CROWD_BYTES], MapFlags::ANY)
+        .map_err(refused)
 }
 
 /// A descriptor as the kernel takes it in a map of maps.

@@ -39,6 +39,7 @@ pub fn lacking(need: &str) -> Option<String> {
             "kernel without MPTCP",
         ),
         "mpi" => (runs("mpirun", &["--version"]), "Open MPI is not installed"),
+        "hpcc" => (Path::new("/usr/bin/hpcc").exists(), "hpcc is not installed"),
         // packaging/setup.sh does not bring it: the package would start a service.
         "sshd" => (
             Path::new("/usr/sbin/sshd").exists() && runs("ssh", &["-V"]),

@@ -136,7 +136,14 @@ const PHASES_NAMED: usize = 4;
 fn phases(phases: &[InPhase]) -> String {
     let named = phases.iter().take(PHASES_NAMED);
     let named: Vec<String> = named
-        .map(|phase| format!("{} in {}", phase.count, phase.name))
+        .map(|phase| {
+            let InPhase {
+                count,
+                name,
+                summed_s,
+            } = phase;
+            format!("{count} in {name} ({summed_s:.3} s)")
+        })
         .collect();
     let others: u64 = phases.iter().skip(PHASES_NAMED).map(|p| p.count).sum();
     let rest = if others > 0 {

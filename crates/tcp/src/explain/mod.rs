@@ -42,7 +42,8 @@ pub struct Loss {
     pub summed_s: f64,
     /// How often.
     pub count: u64,
-    /// In which phases of the programs, the one that lost most first; empty where nobody tells them.
+    /// In which phases of the programs, the one that lost most first; empty but for processes of `kumi run`. An
+    /// occurrence that goes on into another phase counts in both.
     pub phases: Vec<InPhase>,
 }
 
@@ -197,13 +198,14 @@ impl Analysis {
                     entry.0.add(piece.to_ns - lost_ns, piece.to_ns);
                     entry.1 += lost_ns as f64 / 1e9;
                     // A stretch of pieces with one cause is one occurrence.
-                    let is_new = before != Some(cause);
+                    let is_new = before.map(|(before, _)| before) != Some(cause);
+                    let is_new_there = before != Some((cause, piece.phase));
                     entry.2 += u64::from(is_new);
-                    before = Some(cause);
+                    before = Some((cause, piece.phase));
                     if let Some(phase) = piece.phase {
                         let entry = in_phases.entry((cause, phase)).or_default();
                         entry.0 += lost_ns as f64 / 1e9;
-                        entry.1 += u64::from(is_new);
+                        entry.1 += u64::from(is_new_there);
                     }
                     *by_cause.entry(cause).or_default() += lost_ns as f64 / 1e9;
                 }

@@ -161,6 +161,28 @@ fn losses__of_a_program_that_tells_its_phases__are_told_by_phase() {
 }
 
 #[test]
+fn loss__that_goes_on_into_another_phase__counts_in_both() {
+    let mut stage = Stage::begun(600);
+    stage.limit = Limit::FarWindow;
+    stage.wait(20);
+    for name in ["MPI_Alltoall", "point-to-point"] {
+        stage.phase = Some(name.into());
+        for _ in 0..3 {
+            stage.ack(100);
+            stage.wait(30);
+        }
+    }
+    let report = stage.analysis.finish();
+    let window = report.losses.iter();
+    let window = window
+        .clone()
+        .find(|loss| loss.cause == Cause::ReceiverWindow);
+    let phases = &window.expect("the window held it up").phases;
+    assert_eq!(phases.len(), 2, "{phases:?}");
+    assert!(phases.iter().all(|phase| phase.count == 1), "{phases:?}");
+}
+
+#[test]
 fn probe__that_was_followed_by_a_timeout__is_a_timeout() {
     let mut stage = Stage::begun(10);
     stage.wait(60);

@@ -8,13 +8,17 @@ use std::sync::Arc;
 /// Bytes of a name in the page, its NUL with it (`KUMI_PHASE_NAME_BYTES`).
 const NAME_BYTES: usize = 64;
 /// Phases a page has room for (`KUMI_PHASES_MAX`).
-const PHASES_MAX: usize = 32;
+const PHASES_MAX: u32 = 32;
+
+/// Connections whose names are kept; beyond, all are looked up again.
+const CONNECTIONS_MAX: usize = 65_536;
 
 /// The names, each looked up once for a connection: its process may be gone before its last event is read.
 #[derive(Debug)]
 pub struct Names {
     pages: MapHandle,
-    known: HashMap<(u64, u32), Option<Arc<str>>>,
+    /// By connection, then by phase; none where the phase has no name.
+    known: HashMap<u64, HashMap<u32, Option<Arc<str>>>>,
 }
 
 impl Names {
@@ -31,17 +35,23 @@ impl Names {
         if rank == 0 {
             return None;
         }
-        if let Some(known) = self.known.get(&(cookie, phase)) {
+        // The number is the program's own, and may be nonsense.
+        let phase = phase.min(PHASES_MAX - 1);
+        if let Some(known) = self.known.get(&cookie).and_then(|of| of.get(&phase)) {
             return known.clone();
         }
+        if self.known.len() >= CONNECTIONS_MAX {
+            self.known.clear();
+        }
         let name = self.look_up(rank, phase);
-        self.known.insert((cookie, phase), name.clone());
+        let of_connection = self.known.entry(cookie).or_default();
+        of_connection.insert(phase, name.clone());
         name
     }
 
     /// Forgets a connection: it is closed.
     pub fn forget(&mut self, cookie: u64) {
-        self.known.retain(|(known, _), _| *known != cookie);
+        self.known.remove(&cookie);
     }
 
     fn look_up(&self, rank: u32, phase: u32) -> Option<Arc<str>> {
@@ -58,8 +68,7 @@ impl Names {
 
 /// The name of a phase in a page's bytes, if it has one.
 fn name_in(page: &[u8], phase: u32) -> Option<Arc<str>> {
-    let phase = (phase as usize).min(PHASES_MAX - 1);
-    let at = NAMES_AT + phase * NAME_BYTES;
+    let at = NAMES_AT + phase as usize * NAME_BYTES;
     let name = page
         .get(at..at + NAME_BYTES)?
         .split(|byte| *byte == 0)
@@ -79,7 +88,7 @@ mod tests {
         assert_eq!(name_in(&page, 1).as_deref(), Some("MPI_Alltoall"));
         assert_eq!(name_in(&page, 2), None);
         // A number that the page has no room for, and a page that is none.
-        assert_eq!(name_in(&page, u32::MAX), None);
+        assert_eq!(name_in(&page, 64), None);
         assert_eq!(name_in(&page[..100], 1), None);
     }
 }

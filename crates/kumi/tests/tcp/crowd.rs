@@ -1,0 +1,66 @@
+//! Hundreds of connections, and a program that says nonsense of its phase.
+
+use super::{Control, KUMI, Program, wan};
+use kumi_lab::Cluster;
+use serde_json::Value;
+use std::time::Duration;
+
+/// Echoes on every connection at once.
+const ECHO_ALL: &str = "import socket,threading
+s=socket.create_server(('0.0.0.0',7105),backlog=512)
+def echo(c):
+    while d:=c.recv(65536): c.sendall(d)
+while True:
+    c,_=s.accept()
+    threading.Thread(target=echo,args=(c,),daemon=True).start()";
+
+const MANY: &str = "import socket,sys
+all=[socket.create_connection(('h2',7105)) for _ in range(300)]
+for s in all: s.sendall(b'x')
+for s in all: s.recv(1)
+print('done',flush=True)
+sys.stdin.read()";
+
+/// Stores numbers of phases that are not there.
+const NONSENSE: &str = "import mmap,os,socket,struct,sys
+page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
+s=socket.create_connection(('h2',7105))
+for phase in (31,32,4096,0xffffffff,7):
+    page[4:8]=struct.pack('=I',phase)
+    s.sendall(b'x'*1000);n=0
+    while n<1000: n+=len(s.recv(1000))
+print('done',flush=True)
+sys.stdin.read()";
+
+fn shown_on_h1(cluster: &Cluster) -> Vec<Value> {
+    let mut show = cluster.command("h1", KUMI).unwrap();
+    let show = show.args(["tcp", "show", "-j"]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
+    shown["connections"].as_array().unwrap().clone()
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn show__hundreds_of_connections__has_a_line_for_each() {
+    let _control = Control::up();
+    let cluster = wan("many");
+    let _server = Program::start(&cluster, "h2", ECHO_ALL);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = Program::start(&cluster, "h1", MANY);
+    assert_eq!(client.line(), "done");
+    assert_eq!(shown_on_h1(&cluster).len(), 300);
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn phase__number_that_is_none__is_kept_in_its_place_and_harms_nobody() {
+    let _control = Control::up();
+    let cluster = wan("nonsense");
+    let _server = Program::start(&cluster, "h2", ECHO_ALL);
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = Program::start(&cluster, "h1", NONSENSE);
+    assert_eq!(client.line(), "done");
+    let shown = shown_on_h1(&cluster);
+    assert_eq!(shown.len(), 1, "{shown:?}");
+    assert_eq!(shown[0]["phase"], 7, "{shown:?}");
+}
