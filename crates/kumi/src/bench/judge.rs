@@ -67,9 +67,10 @@ fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
             (&sum.case, sum.variant, sum.repetition)
                 == (&sample.case, sample.variant, sample.repetition)
         };
-        let figures = names
-            .iter()
-            .filter_map(|name| Some(((*name).clone(), *sample.figures.get(*name)?)));
+        let figures = names.iter().map(|name| {
+            let figure = sample.figures.get(*name).copied();
+            ((*name).clone(), figure.unwrap_or(f64::NAN))
+        });
         match sums.iter_mut().find(same) {
             Some(sum) => {
                 for (name, figure) in figures {

@@ -89,7 +89,8 @@ pub struct Event {
     /// Seconds after the workload's first byte.
     pub at_s: f64,
     /// Name: the figure `gap_NAME_ms` is the longest silence that begins within a second of it, and
-    /// `detected_NAME_ms` the time until the sending device has taken the link out of use for good.
+    /// `detected_NAME_ms` the time until the sending device has taken the link out of use for good, and
+    /// `late_retransmits_NAME` what a flow sends again from the third round trip to 1.5 s after it.
     pub name: String,
     /// The end whose link changes, as `h2:eth2`.
     pub link: String,
@@ -285,6 +286,12 @@ impl Plan {
                 ));
             }
         }
+        if let Some(case) = self.cases.iter().find(|case| !case.workload.is_sound()) {
+            return Err(format!(
+                "case `{}`: `flows` are side by side in `streaming` only; leave it out",
+                case.name
+            ));
+        }
         self.targets
             .iter()
             .try_for_each(|target| self.check_target(target))
@@ -321,6 +328,12 @@ impl Plan {
             let case = &case.name;
             return Err(format!(
                 "target `{name}`: case `{case}` does not run `{other}`"
+            ));
+        }
+        if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
+            let figure = &target.figure;
+            return Err(format!(
+                "target `{name}`: `gains` adds up rates (`_bps`) and times, not `{figure}`"
             ));
         }
         if !target.gains.is_empty() && target.over.is_empty() {
@@ -392,6 +405,22 @@ mod tests {
         let plan = Plan::parse("p.toml", PLAN).expect("is sound");
         assert_eq!(plan.repetitions, 3);
         assert_eq!(plan.targets[0].statistic, Statistic::Bound);
+    }
+
+    #[test]
+    fn plan__flows_of_a_pattern_that_waits__are_refused() {
+        let workload = "{ kind = \"pattern\", pattern = \"one-way\", exchange = \"request-response\", sizes_bytes = [1], seconds = 1, flows = 2 }";
+        let text = PLAN.replace("{ kind = \"stream\", seconds = 5 }", workload);
+        assert!(problem(&text).contains("`flows`"));
+    }
+
+    #[test]
+    fn plan__gains_of_a_ratio__are_refused() {
+        let text = PLAN.replace(
+            "figure = \"goodput_bps\"",
+            "figure = \"jain_ratio\"\ngains = [\"single\"]",
+        );
+        assert!(problem(&text).contains("jain_ratio"));
     }
 
     #[test]

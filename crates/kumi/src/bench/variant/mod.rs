@@ -198,11 +198,9 @@ impl<'a> Running<'a> {
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
             variant if tcp::is_one(variant) => {
-                tcp::start(&mut running)?;
-                return Ok(running);
-            }
-            Variant::KumiLinkTcp => {
-                kumi::start(&mut running)?;
+                if variant.is_device() {
+                    kumi::start(&mut running)?;
+                }
                 tcp::start(&mut running)?;
                 return Ok(running);
             }
@@ -319,6 +317,12 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn device__of_a_variant__is_there_for_the_braided_ones_only() {
+        assert!(Variant::KumiLinkTcp.is_device() && Variant::Kumi.is_device());
+        assert!(!Variant::KumiTcp.is_device() && !Variant::Cubic.is_device());
+    }
 
     #[test]
     fn variant__name__is_the_same_in_plans_and_tables() {

@@ -3,6 +3,7 @@
 //! What the GridMPI paper's figures 2 and 5 were drawn with: a program that computes and then sends.
 
 use anyhow::Context;
+use nix::sys::socket::{setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -35,6 +36,9 @@ pub struct SourceArgs {
 pub struct SinkArgs {
     /// Port to listen on.
     port: u16,
+    /// A fixed receive buffer, instead of one that grows.
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer_bytes: Option<usize>,
 }
 
 /// What the bursts of one size took.
@@ -105,6 +109,9 @@ fn timed(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
 /// Takes connections one after the other, and answers each burst with a byte.
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
+    if let Some(bytes) = args.receive_buffer_bytes {
+        setsockopt(&listener, sockopt::RcvBuf, &bytes)?;
+    }
     println!("listening");
     let mut buffer = vec![0_u8; 1 << 20];
     for stream in listener.incoming() {

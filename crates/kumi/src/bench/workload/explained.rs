@@ -26,6 +26,10 @@ pub enum Ailment {
     SendStall,
     /// Messages of a packet over a link that loses some.
     Timeout,
+    /// Two at once: small writes that wait for each other, over a link that loses some.
+    DelayedAckAndTimeout,
+    /// Two at once: bursts after pauses, into a small receive buffer.
+    IdleCollapseAndReceiverWindow,
 }
 
 impl Ailment {
@@ -39,6 +43,12 @@ impl Ailment {
             Self::SendStall => &["send_stall"],
             // Which of the two timers is the shorter is the kernel's affair.
             Self::Timeout => &["retransmission_timeout", "tail_loss_probe"],
+            Self::DelayedAckAndTimeout => &[
+                "delayed_acknowledgement",
+                "retransmission_timeout",
+                "tail_loss_probe",
+            ],
+            Self::IdleCollapseAndReceiverWindow => &["idle_collapse", "receiver_window"],
         }
     }
 
@@ -62,7 +72,7 @@ impl Ailment {
                 burst_sink,
                 burst(&["--warm-up-ms", "0", "--pauses-ms", pauses, "65536"]),
             ],
-            Self::DelayedAck => [
+            Self::DelayedAck | Self::DelayedAckAndTimeout => [
                 burst_sink,
                 burst(&[
                     "--warm-up-ms",
@@ -72,6 +82,10 @@ impl Ailment {
                     many,
                     "200",
                 ]),
+            ],
+            Self::IdleCollapseAndReceiverWindow => [
+                [&burst_sink[..], &["--receive-buffer-bytes", "131072"]].concat(),
+                burst(&["--warm-up-ms", "0", "--pauses-ms", pauses, "1048576"]),
             ],
             Self::Timeout => [
                 burst_sink,
@@ -136,13 +150,19 @@ fn figures(report: &Value, ailment: Ailment) -> Figures {
         let cause = loss["cause"].as_str().unwrap_or_default();
         ailment.causes().contains(&cause)
     });
-    let right_s: f64 = of_right_cause
+    let right: Vec<f64> = of_right_cause
         .filter_map(|loss| loss["lost_s"].as_f64())
-        .sum();
+        .collect();
+    let right_s: f64 = right.iter().sum();
     let lost_s = report["lost_s"].as_f64().unwrap_or(f64::NAN);
     Figures::from([
         ("lost_s".into(), lost_s),
         ("right_cause_ratio".into(), right_s / lost_s),
+        // Where two kinds are mixed, that neither is taken for the other.
+        (
+            "largest_cause_ratio".into(),
+            right.iter().fold(0.0_f64, |a, b| a.max(*b)) / lost_s,
+        ),
     ])
 }
 

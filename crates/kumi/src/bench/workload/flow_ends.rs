@@ -88,7 +88,7 @@ impl Resent {
             let before = self.by_unix_ns.iter().rev().find(|(at, _)| *at <= unix_ns);
             before.map_or(0, |(_, count)| *count)
         };
-        by(to_unix_ns) - by(from_unix_ns)
+        by(to_unix_ns).saturating_sub(by(from_unix_ns))
     }
 }
 
@@ -213,7 +213,7 @@ mod tests {
             round_trip_max_ns: 0,
         };
         assert_eq!((resent.between(0, 10), resent.between(10, 25)), (1, 3));
-        assert_eq!(resent.between(20, 99), 5);
+        assert_eq!((resent.between(20, 99), resent.between(30, 10)), (5, 0));
     }
 
     #[test]

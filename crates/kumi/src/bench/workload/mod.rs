@@ -163,6 +163,18 @@ pub struct Measured {
 }
 
 impl Workload {
+    /// Whether its keys go together.
+    pub fn is_sound(&self) -> bool {
+        !matches!(
+            self,
+            Self::Pattern {
+                exchange: pattern_ends::Exchange::RequestResponse,
+                flows: 2..,
+                ..
+            }
+        )
+    }
+
     /// Runs the workload.
     pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Vec<Measured>> {
         match self {

@@ -304,7 +304,7 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
         let mut message = task.message();
         loop {
             let began = Instant::now();
-            let mut is_last = began >= until;
+            let mut is_last = end == End::Source && began >= until;
             if sender.is_some() {
                 order.send(is_last)?;
             }
@@ -351,13 +351,22 @@ mod tests {
             near.push(TcpStream::connect(address).expect("it listens"));
             far.push(listener.accept().expect("somebody comes").0);
         }
-        let run = |streams: &[TcpStream], end| match task.exchange {
-            Exchange::Streaming => stream_messages(&task, streams, end),
-            Exchange::RequestResponse => exchange(&task, streams, end),
+        let run = |task: &Task, streams: &[TcpStream], end| match task.exchange {
+            Exchange::Streaming => stream_messages(task, streams, end),
+            Exchange::RequestResponse => exchange(task, streams, end),
+        };
+        // The source alone says when it ends, whatever the sink's clock.
+        let hasty = Task {
+            seconds: 0.01,
+            ..task
+        };
+        let of_sink = match task.exchange {
+            Exchange::Streaming => task,
+            Exchange::RequestResponse => hasty,
         };
         thread::scope(|scope| {
-            let sink = scope.spawn(|| run(&far, End::Sink));
-            let source = run(&near, End::Source).expect("the source ends well");
+            let sink = scope.spawn(|| run(&of_sink, &far, End::Sink));
+            let source = run(&task, &near, End::Source).expect("the source ends well");
             let sink = sink.join().expect("no panic").expect("the sink ends well");
             (source, sink)
         })
