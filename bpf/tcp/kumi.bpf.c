@@ -57,18 +57,20 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		memory->began_at_ns = bpf_ktime_get_ns();
 		if (has(KUMI_TCP_PACED_RESTART))
 			restart(memory, sk);
-		space_out(memory, sk);
+		space_out_first(memory, sk);
 	}
 	cubictcp_cwnd_event(sk, event);
 }
 
 /*
  * Whether the window is to be cut because a queue of this host refused a packet: nothing is lost,
- * missing or sent again, no router marked, and no tail loss probe has just repaired a loss.
+ * missing or sent again, no router marked, and no tail loss probe has just repaired a loss. Within a
+ * cluster a cut is made good in no time, and it is what leaves others that share the queue their part
+ * (Takano et al., section 4.2): there it stands.
  */
 static __always_inline bool is_stall(const struct tcp_sock *tp)
 {
-	return !tp->lost_out && !tp->sacked_out && !tp->retrans_out &&
+	return !is_local(tp) && !tp->lost_out && !tp->sacked_out && !tp->retrans_out &&
 	       !(tp->ecn_flags & TCP_ECN_OK) && !BPF_CORE_READ_BITFIELD(tp, tlp_retrans);
 }
 

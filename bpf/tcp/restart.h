@@ -15,6 +15,8 @@
 #define SAFE_ROUND_TRIPS 3
 /* So many after a paced start at the path's limit, CUBIC decides again. */
 #define FILL_ROUND_TRIPS 32
+/* A shallow buffer holds so many packets at once; spaced out, a short message would only be late. */
+#define CLUMP_MAX 32
 /* After so many round trips acknowledgements come as far apart as the path's packets. */
 #define CLOCKED_ROUND_TRIPS 2
 /* A route is put down for later connections so often. */
@@ -225,7 +227,7 @@ static __always_inline void space_out(const struct kumi_tcp_memory *memory, stru
 
 	if (!has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING))
 		return;
-	is_clumped = !is_local(tp) &&
+	is_clumped = !is_local(tp) && tp->snd_cwnd > CLUMP_MAX &&
 		     (tp->snd_cwnd < tp->snd_ssthresh ||
 		      is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
 		      is_soon_after_start(memory, tp, FILL_ROUND_TRIPS));
@@ -234,6 +236,21 @@ static __always_inline void space_out(const struct kumi_tcp_memory *memory, stru
 	/* A program that has set a ceiling of its own (SO_MAX_PACING_RATE) keeps it. */
 	if (!is_clumped && sk->sk_pacing_status == SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL)
 		sk->sk_pacing_status = SK_PACING_NONE;
+}
+
+/*
+ * The first packet has been sent while none was under way. The kernel spaces the others out by the window
+ * and the round trip, which are less than what the path carries where messages are short.
+ */
+static __always_inline void space_out_first(const struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	const struct kumi_tcp_path *path = &memory->phases[memory->phase % KUMI_PHASES_MAX];
+	__u64 bytes_ps = (__u64)best_pps(path) * tcp_sk(sk)->mss_cache;
+
+	space_out(memory, sk);
+	if (sk->sk_pacing_status != SK_PACING_NONE && bytes_ps > sk->sk_pacing_rate &&
+	    has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING) && !is_local(tcp_sk(sk)))
+		sk->sk_pacing_rate = bytes_ps;
 }
 
 /* Sets the window to `cwnd`, and has it sent at `pps`, which was measured or guessed. */
