@@ -15,8 +15,8 @@
 #define SAFE_ROUND_TRIPS 3
 /* So many after a paced start at the path's limit, CUBIC decides again. */
 #define FILL_ROUND_TRIPS 32
-/* A shallow buffer holds so many packets at once; spaced out, a short message would only be late. */
-#define CLUMP_MAX 32
+/* So many packets may go at once, as the kernel lets every connection begin. */
+#define CLUMP_MAX 10
 /* After so many round trips acknowledgements come as far apart as the path's packets. */
 #define CLOCKED_ROUND_TRIPS 2
 /* A route is put down for later connections so often. */
