@@ -91,7 +91,8 @@ fn window_and_pacing__after_silence__are_the_paths_and_after_a_loss_no_less_than
         match (state["to"].as_str(), lost_at) {
             (Some("recovery"), None) => lost_at = Some(number(state, "cwnd")),
             (Some("open"), Some(before)) => {
-                let left = number(state, "cwnd") / before;
+                // The window becomes the threshold when the repair is complete, which is just about to be said.
+                let left = number(state, "ssthresh") / before;
                 assert!(
                     (0.33..=1.0).contains(&left),
                     "{left} of the window: {state}"
