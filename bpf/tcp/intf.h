@@ -30,6 +30,9 @@ struct kumi_tcp_settings {
 };
 _Static_assert(sizeof(struct kumi_tcp_settings) == 32, "layout.rs has 32 bytes");
 
+/* The congestion control's name. */
+#define OWN_CONTROL "kumi"
+
 /* Phases a connection tells apart; the last stands for all that are beyond. */
 #define KUMI_PHASES_MAX 32
 

@@ -6,8 +6,6 @@
 #include "kernel.h"
 #include "intf.h"
 
-/* The congestion control's name. */
-#define OWN_CONTROL "kumi"
 /* Processes of `kumi run` on this host at one time. */
 #define RANKS_MAX 1024
 
