@@ -38,7 +38,7 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
         .iter()
         .filter(|sample| sample.case == target.case && sample.variant == target.variant)
         .map(|sample| sample.size_bytes)
-        .filter(|size| is_judged(target, *size))
+        .filter(|size| is_judged(target, *size) && is_weakness(target, samples, *size))
         .collect();
     let by_size: Vec<f64> = sizes
         .into_iter()
@@ -108,6 +108,19 @@ fn geometric_mean(target: &Target, samples: &[Sample]) -> f64 {
 fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
     let Some(size) = size_bytes else { return true };
     target.from_bytes.is_none_or(|from| size >= from) && target.to_bytes.is_none_or(|to| size <= to)
+}
+
+/// Whether every rival does badly enough at a size for the target to count there.
+fn is_weakness(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> bool {
+    let Some(below) = target.over_below else {
+        return true;
+    };
+    target.over.iter().all(|over| {
+        let efficiencies: Vec<f64> = matching(samples, &target.case, over, size_bytes)
+            .filter_map(|sample| sample.figures.get("efficiency_ratio").copied())
+            .collect();
+        median(&efficiencies) < below
+    })
 }
 
 /// One value a repetition: the figure, divided by its rival of the same repetition.
@@ -247,6 +260,26 @@ mod tests {
             ]),
             series: None,
         }
+    }
+
+    #[test]
+    fn judge__sizes_where_a_rival_does_well__do_not_count() {
+        let mut plan = plan("median", "\"single\"");
+        plan.targets[0].over_below = Some(0.65);
+        let sized = |variant, size_bytes, goodput_bps, efficiency| {
+            let mut sample = sample(variant, 0, goodput_bps);
+            sample.size_bytes = Some(size_bytes);
+            let name = "efficiency_ratio".into();
+            sample.figures.insert(name, efficiency);
+            sample
+        };
+        let samples = [
+            sized(Variant::Single, 2048, 1.0, 0.3),
+            sized(Variant::Kumi, 2048, 2.0, 0.6),
+            sized(Variant::Single, 32768, 2.0, 0.7),
+            sized(Variant::Kumi, 32768, 2.0, 0.7),
+        ];
+        assert_eq!(judge(&plan, &samples)[0].value, 2.0);
     }
 
     #[test]

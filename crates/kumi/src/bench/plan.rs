@@ -170,6 +170,10 @@ pub struct Target {
     /// Message sizes up to here, in bytes.
     #[serde(default)]
     pub to_bytes: Option<u64>,
+    /// Only message sizes count at which no variant of `over` has this `efficiency_ratio`, by the median of
+    /// the repetitions: where a rival does well there is little to win.
+    #[serde(default)]
+    pub over_below: Option<f64>,
     /// Cases whose medians, with this case's, are taken as one value: their geometric mean.
     #[serde(default)]
     pub mean_with: Vec<String>,
