@@ -7,8 +7,8 @@
  *
  * Ranks 0 .. N/2-1 are one site, the rest the other. R times: C rounds of an all-to-all of S bytes a
  * pair in which only the messages between the sites are sent, all at once, each round a phase named
- * MPI_Alltoall; then, outside any phase, B bytes from rank 0 to rank N/2 in messages of K bytes, all
- * posted at once on both ends.
+ * MPI_Alltoall; then, when all have done that, outside any phase, B bytes from rank 0 to rank N/2 in
+ * messages of K bytes, all posted at once on both ends.
  *
  * The receiver's clock starts when the first byte could have arrived: one round trip, U, after it
  * told the sender to begin. Rank 0 prints one JSON object a repetition; that of repetition I (from
@@ -245,6 +245,8 @@ static void repeat(int repetition)
 
 	for (int round = 0; round < int_of(ROUNDS); round++)
 		collective_s += exchange_across();
+	/* A sender that is still in the collective when the receiver's clock starts is not TCP's doing. */
+	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		send_transfer(repetition);
 	else if (rank == far)
