@@ -3,7 +3,7 @@
 #ifndef KUMI_TCP_CONNECTIONS_H
 #define KUMI_TCP_CONNECTIONS_H
 
-#include "restart.h"
+#include "path.h"
 
 /* Where a connection had no other, or it is gone: the kernel's own, always there. */
 #define FALLBACK "cubic"

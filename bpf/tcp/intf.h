@@ -45,14 +45,15 @@ struct kumi_tcp_path {
 	__u32 rtt_us;        /* the shortest round trip when the phase was left; 0: not left yet */
 	__u32 ssthresh;      /* packets, when the phase was left */
 	__u32 cwnd;          /* the same */
-	__u32 is_bounded;    /* 0 or 1: a restart has shown what the path does not carry */
+	__u32 is_bounded;    /* 0 or 1: a train or a loss has shown what the path does not carry */
 };
 
 /* What a connection remembers. One in each socket's storage. */
 struct kumi_tcp_memory {
 	struct kumi_tcp_path phases[KUMI_PHASES_MAX];
-	__u64 restarted_at_ns; /* the last paced restart; 0: none */
+	__u64 restarted_at_ns; /* the last paced start, or end of slow start by guess; 0: none */
 	__u64 began_at_ns;     /* the last time that data was sent while none was under way */
+	__u64 lost_at_ns;      /* the last time that the window was cut for a loss; 0: never */
 	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
 	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
 	__u32 train_from;      /* packets delivered until then */
@@ -64,15 +65,21 @@ struct kumi_tcp_memory {
 	__u32 cwnd_before;     /* the window before it was; 0: it was not */
 	__u32 has_sent;        /* 0 or 1: the first data has been sent */
 	__u32 rto_min_us;      /* the floor in force; doubled when a timeout was wrong */
-	__u32 is_in_loss;      /* 0 or 1: a timeout is being repaired */
 	__u32 stalls;          /* local refusals that were forgiven */
 	__u32 losses;          /* windows cut for losses in the network */
 	__u32 timeouts;        /* retransmission timeouts */
 	__u32 paced;           /* restarts paced */
 	__u32 round_rtt_us;    /* the shortest round trip of the running round; 0: none yet */
 	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
-	__u32 is_guess;        /* 0 or 1: the last paced start's rate was not this connection's own */
+	__u32 is_guess;        /* 0 or 1: that one's rate was a guess, or another's */
 	__u32 is_capped;       /* 0 or 1: a ceiling stands in for the pacing rate */
+	__u32 is_clump;        /* 0 or 1: the train was sent at once, not spaced out */
+	__u32 rate_delivered;  /* the kernel's sample of the delivery rate that was seen last: packets, */
+	__u32 rate_interval_us; /* in so long */
+	__u32 ca_state;        /* the kernel's state: TCP_CA_* */
+	__u32 burst_before_pps; /* rate of the train before that was not paced; 0: none */
+	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
+	__u32 has_room;        /* 0 or 1: the last start, as far as it was filled, met no queue */
 };
 
 /* What a connection leaves for the next one to the same host. */

@@ -63,13 +63,20 @@ struct minmax {
 	struct minmax_sample s[3];
 } KERNEL;
 
+struct tcp_rack {
+	__u32 rtt_us; /* of the packet that was delivered last */
+} KERNEL;
+
 struct tcp_sock {
 	struct inet_connection_sock inet_conn;
 	__u32 mss_cache;
 	__u32 srtt_us; /* << 3 */
 	__u64 tcp_mstamp; /* microseconds: when the packet in hand came */
+	__u64 tcp_wstamp_ns; /* when the next packet may go, where packets are paced */
 	struct minmax rtt_min;
+	struct tcp_rack rack;
 	__u32 snd_cwnd;
+	__u32 snd_cwnd_stamp; /* jiffies: the window was last used, or set */
 	__u32 snd_ssthresh;
 	__u32 packets_out;
 	__u32 lost_out;
@@ -114,7 +121,7 @@ enum tcp_ca_event {
 	CA_EVENT_ECN_IS_CE,
 };
 
-enum { TCP_CA_Loss = 4 };
+enum { TCP_CA_CWR = 2, TCP_CA_Loss = 4 };
 enum { SK_PACING_NONE, SK_PACING_NEEDED };
 enum { TCP_ECN_OK = 1 };
 enum { TCP_INFINITE_SSTHRESH = 0x7fffffff };

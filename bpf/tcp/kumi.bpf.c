@@ -4,7 +4,10 @@
  * have not.
  *
  *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
- *   restart.h  after idle time, at the start, and at a change of phase: paced, at a known rate
+ *   rate.h     what the path carries
+ *   pace.h     packets apart, where they would clump
+ *   restart.h  after idle time, and at the start: paced, at that rate
+ *   fill.h     from there until CUBIC decides again
  *   phase.h    what is known is kept apart for each phase of the program
  *   here       a refusal by this host's own queue is not congestion; timeouts are short, and honest
  *
@@ -13,17 +16,17 @@
  *   ranks.h        whose sockets use it, and acknowledgements before data
  *   connections.h  shows connections, and gives them back
  */
-#include "memory.h"
-#include "restart.h"
 #include "modest.h"
+#include "restart.h"
+#include "fill.h"
 #include "phase.h"
 #include "ranks.h"
 #include "connections.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-SEC("struct_ops")
-void BPF_PROG(kumi_init, struct sock *sk)
+/* A connection has come to this control. NULL where there is no memory for it: it is CUBIC's then. */
+static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 {
 	struct kumi_tcp_owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 	struct kumi_tcp_memory *memory;
@@ -33,9 +36,18 @@ void BPF_PROG(kumi_init, struct sock *sk)
 		memory->rank = owner->rank;
 	COUNT(connections);
 	cubictcp_init(sk);
+	if (memory)
+		memory->ca_state = 0;
 	if (memory && has(KUMI_TCP_SHORT_RTO))
 		memory->rto_min_us = settings.rto_min_us;
 	set_options(sk);
+	return memory;
+}
+
+SEC("struct_ops")
+void BPF_PROG(kumi_init, struct sock *sk)
+{
+	welcome(sk);
 }
 
 SEC("struct_ops")
@@ -43,14 +55,18 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
+	/* The kernel does not call `init` in every context: of some hundred connections one came without. */
+	if (!memory && event == CA_EVENT_TX_START)
+		memory = welcome(sk);
 	if (memory && event == CA_EVENT_CWND_RESTART)
 		note_silence(memory, tcp_sk(sk));
 	if (memory && event == CA_EVENT_TX_START) {
 		if (memory->cwnd_before)
 			forgive_silence(memory, tcp_sk(sk));
-		judge_train(memory);
+		judge_train(memory, tcp_sk(sk));
 		if (has(KUMI_TCP_PHASE_MEMORY))
 			follow_phase(memory, sk);
+		memory->cwnd_before = 0;
 		if (has(KUMI_TCP_FIRST_TARGET) && !memory->has_sent)
 			begin(memory, sk);
 		memory->has_sent = 1;
@@ -93,7 +109,12 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	if (!memory)
 		return cwnd;
 	memory->losses++;
-	cwnd = kept(memory, tp, cwnd);
+	memory->lost_at_ns = bpf_ktime_get_ns();
+	space_out(memory, sk);
+	if (tp->snd_cwnd < tp->snd_ssthresh)
+		cwnd = kept_of_slow_start(memory, tp, cwnd);
+	else
+		cwnd = kept(memory, tp, cwnd);
 	retreat(memory, tp);
 	note_crowd(memory, tp);
 	return cwnd;
@@ -103,17 +124,30 @@ SEC("struct_ops")
 void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (memory) {
-		uncap(memory, sk);
-		space_out(memory, sk);
-		if (has(KUMI_TCP_PHASE_MEMORY))
-			follow_phase(memory, sk);
-	}
-	if (memory && is_modest(memory, tcp_sk(sk)))
-		modest(memory, tcp_sk(sk), acked);
-	else if (!memory || !fill(memory, tcp_sk(sk), acked))
+	if (!memory) {
 		cubictcp_cong_avoid(sk, ack, acked);
+		return;
+	}
+	uncap(memory, sk);
+	space_out(memory, sk);
+	if (has(KUMI_TCP_PHASE_MEMORY))
+		follow_phase(memory, sk);
+	if (is_local(tp)) {
+		path_of(memory)->acked_at_ns = ack_ns(tp);
+		if (modest(memory, tp, acked))
+			return;
+	} else {
+		bound_slow_start(memory, tp);
+		if (fill(memory, tp, acked))
+			return;
+		/* CUBIC's clock ran on while its window stood: it would leap to where that would be by now. */
+		if (memory->has_filled)
+			cubictcp_recalc_ssthresh(sk);
+		memory->has_filled = 0;
+	}
+	cubictcp_cong_avoid(sk, ack, acked);
 }
 
 SEC("struct_ops")
@@ -122,11 +156,12 @@ void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
 	if (memory) {
-		if (state == TCP_CA_Loss && !memory->is_in_loss) {
+		if (state == TCP_CA_Loss && memory->ca_state != TCP_CA_Loss) {
 			memory->timeouts++;
+			memory->restarted_at_ns = 0; /* that start is over */
 			COUNT(timeouts);
 		}
-		memory->is_in_loss = state == TCP_CA_Loss;
+		memory->ca_state = state;
 	}
 	cubictcp_state(sk, state);
 }
@@ -134,13 +169,14 @@ void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
 SEC("struct_ops")
 void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
-	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+	struct kumi_tcp_memory *memory;
 
-	/* Here, not where the window grows: what is delivered while a loss is repaired tells most. */
-	if (memory && is_local(tcp_sk(sk))) {
-		path_of(memory)->acked_at_ns = ack_ns(tcp_sk(sk));
-		note_rtt(memory, sample);
-	} else if (memory) {
+	/*
+	 * Here, not where the window grows: what is delivered while a loss is repaired tells most. Within a
+	 * cluster nothing is learnt, and time is short.
+	 */
+	memory = is_local(tcp_sk(sk)) ? NULL : bpf_sk_storage_get(&memories, sk, 0, 0);
+	if (memory) {
 		learn(memory, sk);
 		follow_train(memory, tcp_sk(sk));
 	}
@@ -158,7 +194,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	int us;
 
-	if (memory && memory->is_in_loss && memory->rto_min_us) {
+	if (memory && memory->ca_state == TCP_CA_Loss && memory->rto_min_us) {
 		us = memory->rto_min_us * 2;
 		if (us > RTO_MIN_KERNEL_US)
 			us = RTO_MIN_KERNEL_US;

@@ -41,9 +41,11 @@ struct {
 	__type(value, __u32);
 } ranks SEC(".maps");
 
-/* When a connection of a rank last lost something within a cluster, by phase; CLOCK_MONOTONIC, 0: never. */
+/* What the connections of a rank have met within a cluster, by phase. Times by CLOCK_MONOTONIC, 0: never. */
 struct crowd {
-	__u64 lost_at_ns[KUMI_PHASES_MAX];
+	__u64 lost_at_ns[KUMI_PHASES_MAX]; /* something was lost */
+	__u64 room_at_ns[KUMI_PHASES_MAX]; /* the room below was changed */
+	__u32 room[KUMI_PHASES_MAX];       /* packets that each connection may have in queues */
 };
 
 struct {

@@ -9,7 +9,7 @@
 #ifndef KUMI_TCP_PHASE_H
 #define KUMI_TCP_PHASE_H
 
-#include "restart.h"
+#include "fill.h"
 
 static __always_inline __u32 phase_now(const struct kumi_tcp_memory *memory)
 {
@@ -28,15 +28,34 @@ static __always_inline void leave(struct kumi_tcp_memory *memory, const struct t
 	struct kumi_tcp_path *path = path_of(memory);
 
 	path->ssthresh = tp->snd_ssthresh;
-	path->cwnd = tp->snd_cwnd;
+	/* Not what was left of it after the silence in which the program computed. */
+	path->cwnd = memory->cwnd_before > tp->snd_cwnd ? memory->cwnd_before : tp->snd_cwnd;
 	path->rtt_us = tp->rtt_min.s[0].v;
 }
 
 /*
- * Takes up what the phase being entered knew. Where it knew nothing, or the path is another by now, the
+ * A phase that knows nothing begins as a connection does: what another lost is no threshold for it. Slow
+ * start goes half as far as the other phase was fast, `pps`, if that is far.
+ */
+static __always_inline void enter_first(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 pps)
+{
+	__u64 half = (__u64)pps * tp->rtt_min.s[0].v / 2000000;
+
+	if (is_local(tp) || !has(KUMI_TCP_PACED_RESTART))
+		return;
+	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
+	memory->restarted_at_ns = bpf_ktime_get_ns(); /* what the other's last packets lose, `fill` makes good */
+	if (tp->snd_cwnd > FIRST_TRAIN_MAX)
+		set_window(tp, FIRST_TRAIN_MAX);
+	if (half >= GUESS_MIN)
+		guess(memory, tp, half);
+}
+
+/*
+ * Takes up what the phase being entered knew. Where that is old, or the path is another by now, the
  * connection goes on as it was.
  */
-static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *sk)
+static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *sk, __u32 other_pps)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	const struct kumi_tcp_path *path = path_of(memory);
@@ -45,41 +64,74 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 	__u64 pps;
 
 	memory->is_idle = 0;
-	if (!path->rtt_us || !is_fresh(path->acked_at_ns) ||
+	if (!path->acked_at_ns) {
+		enter_first(memory, tp, other_pps);
+		return;
+	}
+	if (!is_fresh(path->acked_at_ns) ||
 	    !is_same_path(path->rtt_us, rtt_us))
 		return;
 	if (is_local(tp)) { /* windows are small, and many share the port: as it was left */
 		tp->snd_ssthresh = path->ssthresh;
-		tp->snd_cwnd = path->cwnd;
+		set_window(tp, path->cwnd);
 		COUNT(switches);
 		return;
 	}
 	pps = best_pps(path);
 	cwnd = pps * rtt_us / 1000000;
-	/* What CUBIC held, where that is more: it includes what stood in queues to keep the link busy. */
+	/* What CUBIC held, where that is more: it includes what stood in queues, and of that a little. */
 	steady = path->ssthresh < path->cwnd ? path->ssthresh : path->cwnd;
 	if (cwnd < steady)
-		cwnd = steady;
-	if (!pps || cwnd < 2)
-		return;
+		cwnd = pps && steady > cwnd + cwnd / PROBE_PART ? cwnd + cwnd / PROBE_PART : steady;
+	/* What it was left with, where that is a little less: the highest rate of all was a moment's. */
+	if (path->cwnd < cwnd && path->cwnd > cwnd / 3 * 2)
+		cwnd = path->cwnd;
 	tp->snd_ssthresh = path->ssthresh;
 	COUNT(switches);
-	if (cwnd > tp->snd_cwnd)
+	if (!pps || cwnd < 2) /* it sent too little to show a rate: the window is as good as any */
+		return;
+	/* The last packets of the other phase, this rank's or another's, may still be under way: `fill` goes on. */
+	cwnd -= cwnd / PROBE_PART;
+	/* A window less than the rate calls for is sent more slowly, too, or the buffer overflows within it. */
+	if (pps > cwnd * 1000000ULL / rtt_us)
+		pps = cwnd * 1000000ULL / rtt_us;
+	if (cwnd > tp->snd_cwnd || !in_flight(tp))
 		pace(memory, sk, pps, cwnd, false);
 	else
-		tp->snd_cwnd = cwnd;
+		set_window(tp, cwnd);
+	if (in_flight(tp))
+		memory->paced_pps = 0; /* the next acknowledgement has the kernel set the rate */
 }
 
-/* Whether the phase has changed; if so, the parameters have too. */
+/* What the last phase's start and its trains told is nothing to the next. */
+static __always_inline void forget_start(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	new_sample_pps(memory, tp);
+	memory->restarted_at_ns = 0;
+	memory->is_guess = 0;
+	memory->paced_pps = 0;
+	memory->burst_before_pps = 0;
+	memory->train_pps = 0;
+	/* What is under way is no train: the next one begins when the path is empty again. */
+	memory->train_at_ns = in_flight(tp) ? 1 : 0;
+}
+
+/*
+ * Notices that the phase has changed; then the parameters have too. Not while a loss is repaired: how much the
+ * kernel sends then it reckons from the threshold.
+ */
 static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct sock *sk)
 {
 	__u32 phase = phase_now(memory);
+	__u32 pps;
 
-	if (phase == memory->phase)
+	if (phase == memory->phase || memory->ca_state >= TCP_CA_CWR)
 		return;
 	leave(memory, tcp_sk(sk));
+	pps = best_pps(path_of(memory));
 	memory->phase = phase;
-	enter(memory, sk);
+	forget_start(memory, tcp_sk(sk));
+	enter(memory, sk, pps);
 }
 
 #endif

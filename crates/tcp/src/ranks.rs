@@ -118,14 +118,12 @@ fn free_number(ranks: &MapHandle) -> Result<u32, TcpError> {
         .ok_or(TcpError::TooManyRanks { max: RANKS_MAX - 1 })
 }
 
-/// Bytes of `struct crowd` of `bpf/tcp/memory.h`: a time for each of 32 phases.
-const CROWD_BYTES: usize = 32 * 8;
-
 /// What the process that had the place before lost is nothing to the next.
 fn forget_losses(number: u32) -> Result<(), TcpError> {
     let crowds = MapHandle::from_pinned_path(pin("crowds")).map_err(refused)?;
+    let nothing = vec![0; crowds.value_size() as usize];
     crowds
-        .update(&number.to_ne_bytes(), &[0; CROWD_BYTES], MapFlags::ANY)
+        .update(&number.to_ne_bytes(), &nothing, MapFlags::ANY)
         .map_err(refused)
 }
 

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * What a path carries, in packets a second: from the kernel's samples of the delivery rate, from how far apart
+ * the acknowledgements of a short burst come, and from the connections to the same host before (ADR 014).
+ */
+#ifndef KUMI_TCP_RATE_H
+#define KUMI_TCP_RATE_H
+
+#include "path.h"
+/* A loss within so many round trips of a paced start is laid at its door (RFC 9959). */
+#define SAFE_ROUND_TRIPS 3
+/* A route is put down for later connections so often. */
+#define SHARE_EVERY_NS 1000000000ULL
+/* Packets of a train, at least, that tell a rate. */
+#define TRAIN_MIN 16
+/* The same of slow start's first trains: a guess is enough, and a receiver may acknowledge many at once. */
+#define FIRST_TRAIN_MIN 8
+
+static __always_inline void route_key(struct route_key *key, const struct sock *sk)
+{
+	__u32 ipv4;
+
+	key->net_cookie = BPF_CORE_READ(sk, __sk_common.skc_net.net, net_cookie);
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_INET6) {
+		BPF_CORE_READ_INTO(key->remote, sk, __sk_common.skc_v6_daddr.in6_u.u6_addr8);
+		return;
+	}
+	ipv4 = BPF_CORE_READ(sk, __sk_common.skc_daddr);
+	__builtin_memset(key->remote, 0, 10);
+	key->remote[10] = key->remote[11] = 0xff;
+	__builtin_memcpy(key->remote + 12, &ipv4, 4);
+}
+
+/*
+ * Puts the path down for connections to come. One that has sent little knows little of it: less than is known
+ * counts only from one that has lost something.
+ */
+static __always_inline void share(struct kumi_tcp_memory *memory, const struct sock *sk, __u64 now_ns)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct kumi_tcp_route route = {}, *known;
+	struct route_key key = {};
+
+	route.at_ns = now_ns;
+	route.pps = best_pps(path_of(memory));
+	route.rtt_us = tp->rtt_min.s[0].v;
+	route.is_bounded = path_of(memory)->is_bounded;
+	if (!route.pps)
+		return;
+	memory->shared_at_ns = now_ns;
+	route_key(&key, sk);
+	known = bpf_map_lookup_elem(&routes, &key);
+	if (!known || !is_fresh(known->at_ns) || !is_same_path(known->rtt_us, route.rtt_us) ||
+	    route.pps >= known->pps || memory->losses)
+		bpf_map_update_elem(&routes, &key, &route, BPF_ANY);
+}
+
+/*
+ * The kernel's sample of the delivery rate, packets a second; 0 if it has been seen. It stays where the
+ * program is slow, until there is a higher one: what it told of another phase, or before a loss, is no news.
+ */
+static __always_inline __u32 new_sample_pps(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	__u32 delivered = tp->rate_delivered, interval_us = tp->rate_interval_us;
+
+	if (!interval_us ||
+	    (delivered == memory->rate_delivered && interval_us == memory->rate_interval_us))
+		return 0;
+	memory->rate_delivered = delivered;
+	memory->rate_interval_us = interval_us;
+	return (__u64)delivered * 1000000 / interval_us;
+}
+
+/* The highest delivery rate of late: what the path has shown it can carry. */
+static __always_inline void learn(struct kumi_tcp_memory *memory, const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 pps = new_sample_pps(memory, tp);
+	__u64 now_ns = ack_ns(tp);
+
+	path->acked_at_ns = now_ns;
+	if (now_ns - path->span_began_ns > settings.memory_max_ns) {
+		path->last_pps = path->best_pps;
+		path->best_pps = 0;
+		path->span_began_ns = now_ns;
+	}
+	/* What is acknowledged right after a start that lost was sent at the rate that was too much. */
+	if (pps > path->best_pps && !(is_recent(memory->lost_at_ns, tp, 2) &&
+				      is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS + 2)))
+		path->best_pps = pps;
+	if (has(KUMI_TCP_FIRST_TARGET) && now_ns - memory->shared_at_ns > SHARE_EVERY_NS)
+		share(memory, sk, now_ns);
+}
+
+/*
+ * A train is what is sent after the path was empty, within a round trip. Its packets come to the far end
+ * as far apart as the bottleneck makes them, and so do their acknowledgements: a short burst shows the
+ * rate of a path that it does not fill. One that begins slow start is short, and what follows it belongs
+ * to the next round trip.
+ */
+static __always_inline void follow_train(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	bool is_first = tp->snd_cwnd < tp->snd_ssthresh && memory->is_clump;
+	__u64 span_ns = (__u64)(tp->srtt_us >> 3) * 1000 / (is_first ? 2 : 1);
+	__u64 now_ns = ack_ns(tp);
+	__u64 took_ns = now_ns - memory->train_at_ns;
+	__u32 packets = tp->delivered - memory->train_from;
+
+	if (!memory->train_at_ns) {
+		if (tp->delivered == memory->train_from)
+			return; /* the far end's data came, no acknowledgement */
+		memory->train_at_ns = now_ns;
+		memory->train_from = tp->delivered;
+		memory->train_pps = 0;
+	} else if (packets >= (is_first ? FIRST_TRAIN_MIN : TRAIN_MIN) && took_ns && took_ns < span_ns) {
+		memory->train_pps = packets * 1000000000ULL / took_ns;
+	}
+}
+
+/*
+ * The train has arrived. If it was sent faster than it came, the path has shown its limit, and nothing
+ * had to be lost for that.
+ */
+static __always_inline void judge_train(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 pps = memory->train_pps, best = best_pps(path);
+	__u32 borne_out;
+
+	/* Acknowledgements that were held back and came together show too much; the rate sent does not. */
+	if (memory->paced_pps && pps > memory->paced_pps)
+		pps = memory->paced_pps;
+	/*
+	 * A burst that was not paced left at the NIC's rate: it shows the bottleneck's, if not the NIC's, and if
+	 * the next bears it out.
+	 */
+	if (!memory->paced_pps && pps) {
+		borne_out = pps < memory->burst_before_pps ? pps : memory->burst_before_pps;
+		memory->burst_before_pps = pps;
+		if (borne_out > best)
+			path->best_pps = best && borne_out > 2 * best ? 2 * best : borne_out;
+	}
+	if (memory->paced_pps && pps) {
+		if (pps > path->best_pps)
+			path->best_pps = pps;
+		if (pps < memory->paced_pps / 8 * 7)
+			path->is_bounded = 1;
+	}
+	memory->paced_pps = 0;
+	memory->train_pps = 0;
+	memory->train_at_ns = 0;
+	memory->train_from = tp->delivered;
+}
+
+/* Whether how fast the path is has been seen: by a train, or by what overflowed. */
+static __always_inline bool is_known(struct kumi_tcp_memory *memory)
+{
+	return memory->train_pps || path_of(memory)->is_bounded;
+}
+
+#endif
