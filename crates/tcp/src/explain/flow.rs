@@ -53,8 +53,12 @@ struct Reduced {
 }
 
 impl Reduced {
-    /// Whether the window is as large again, or, of a new connection, as large as it will be.
+    /// Whether the window is as large again, or, of a new connection, as large as it will be. Not while the
+    /// kernel is still cutting it, packet by packet.
     fn is_over(self, event: &Event) -> bool {
+        if !matches!(event.state, State::Open | State::Disorder) {
+            return false;
+        }
         let has_left_slow_start = event.ssthresh != NO_THRESHOLD && event.cwnd >= event.ssthresh;
         event.cwnd >= self.until_cwnd || (self.cause == Cause::SlowStart && has_left_slow_start)
     }
@@ -182,9 +186,12 @@ impl Flow {
             State::Recovery => Cause::Congestion,
             State::Loss => Cause::Timeout,
         };
+        // One cut after another: the window was as large as before the first.
+        let before = self.reduced.map(|reduced| reduced.until_cwnd);
+        let until_cwnd = before.filter(|cwnd| *cwnd != NO_THRESHOLD).unwrap_or(0);
         self.reduced = Some(Reduced {
             cause,
-            until_cwnd: event.cwnd,
+            until_cwnd: event.cwnd.max(until_cwnd),
         });
     }
 

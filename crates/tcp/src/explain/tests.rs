@@ -13,6 +13,7 @@ struct Stage {
     cwnd: u32,
     analysis: Analysis,
     limit: Limit,
+    state: State,
     /// What waits for the window, bytes.
     unsent: u32,
     /// The phase the program is in.
@@ -28,6 +29,7 @@ impl Stage {
             cwnd: 1000,
             analysis: Analysis::default(),
             limit: Limit::Network,
+            state: State::Open,
             unsent: 0,
             phase: None,
         }
@@ -53,7 +55,7 @@ impl Stage {
             rto_us: 220_000,
             mss_bytes: MSS,
             pacing_bps: 0,
-            state: State::Open,
+            state: self.state,
             limit: self.limit,
             lost: 0,
             rank: 0,
@@ -250,6 +252,37 @@ fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
         stage.ack(100);
     }
     assert!(stage.lost(Cause::SendStall).0 > 0.08);
+}
+
+#[test]
+fn refusals__one_after_another__are_charged_until_the_window_is_as_before_the_first() {
+    let mut stage = Stage::begun(600);
+    stage.unsent = 10 * MSS;
+    for cwnd in [200, 100] {
+        stage.note(Kind::LocalDrop);
+        stage.note(Kind::State(State::Reduced));
+        stage.state = State::Reduced;
+        stage.ack(1); // the kernel cuts it packet by packet
+        stage.state = State::Open;
+        stage.cwnd = cwnd;
+    }
+    // As large again as before the second, not as before the first.
+    stage.cwnd = 200;
+    for _ in 0..3 {
+        stage.wait(20);
+        stage.ack(200);
+    }
+    assert!(stage.lost(Cause::SendStall).0 > 0.02);
+}
+
+#[test]
+fn trains__one_ten_times_as_fast__is_not_the_paths_rate() {
+    let mut trains = vec![1.0; 9];
+    trains.push(10.0);
+    assert_eq!(borne_out(trains), 1.0);
+    assert_eq!(borne_out(vec![1.0, 2.0]), 1.0);
+    assert_eq!(borne_out(vec![2.0]), 2.0);
+    assert_eq!(borne_out(Vec::new()), 0.0);
 }
 
 #[test]

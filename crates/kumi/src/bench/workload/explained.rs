@@ -99,13 +99,37 @@ impl Ailment {
                 flow_sink,
                 [&flow_source[..], &["--send-buffer-bytes", "65536"]].concat(),
             ],
-            Self::SendStall => [flow_sink, flow_source],
+            // A window little wider than the path: what stood in the network's queue would make a cut good.
+            Self::SendStall => [
+                [&flow_sink[..], &["--receive-buffer-bytes", "524288"]].concat(),
+                flow_source,
+            ],
         }
     }
 }
 
 /// How long `kumi tcp explain` may take to load its programs.
 const LOADING: Duration = Duration::from_secs(1);
+
+/// Starts `kumi tcp explain` on both ends.
+pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
+    let running = context.running;
+    // In a lab all that the bench starts is in the bench's own cgroup, on either host.
+    let group = kumi_tcp::cgroup_folder(std::process::id())?;
+    let group = group.to_str().context("the cgroup's path is no UTF-8")?;
+    let explain = [
+        running.hosts.kumi(),
+        "tcp",
+        "explain",
+        "-j",
+        "--cgroup",
+        group,
+    ];
+    let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
+    let explain = Background::start(running.hosts, running.client(), &explain, seconds_max)?;
+    std::thread::sleep(LOADING);
+    Ok(explain)
+}
 
 /// Runs the program while `kumi tcp explain` looks at both its ends.
 pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow::Result<Measured> {
@@ -115,12 +139,7 @@ pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow:
     let length = seconds.to_string();
     let [sink, source] = ailment.ends(kumi, &running.server_address, &length);
     let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
-    // In a lab all that the bench starts is in the bench's own cgroup, on either host.
-    let group = kumi_tcp::cgroup_folder(std::process::id())?;
-    let group = group.to_str().context("the cgroup's path is no UTF-8")?;
-    let explain = [kumi, "tcp", "explain", "-j", "--cgroup", group];
-    let explain = Background::start(hosts, running.client(), &explain, seconds_max)?;
-    std::thread::sleep(LOADING);
+    let explain = watch(context)?;
     let sink = running.wrapped(&sink);
     let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
     sink.line()?;
@@ -137,8 +156,8 @@ pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow:
     })
 }
 
-/// Datagrams of a burst: nearly what the topology's queue holds.
-const BURST_DATAGRAMS: u32 = 18;
+/// Datagrams of a burst: more than the topology's queue holds, which is full for a millisecond then.
+const BURST_DATAGRAMS: u32 = 24;
 
 fn burst(context: &Context<'_>, seconds: u32) -> anyhow::Result<Background> {
     super::pattern::bursts(context, BURST_DATAGRAMS, f64::from(seconds))

@@ -41,6 +41,9 @@ pub enum Workload {
         /// UDP at this share of the ceiling, instead of TCP.
         #[serde(default)]
         udp_share: Option<f64>,
+        /// Whether `kumi tcp explain` looks at both ends meanwhile.
+        #[serde(default)]
+        explained: bool,
     },
     /// One TCP stream whose every arrival is timed: for silences and for curves.
     Flow {
@@ -182,7 +185,9 @@ impl Workload {
                 seconds,
                 streams,
                 udp_share,
+                explained,
             } => {
+                let _explain = explained.then(|| explained::watch(context)).transpose()?;
                 let stream = stream::Stream {
                     seconds: shortened(*seconds, context.quick),
                     streams: *streams,
