@@ -11,6 +11,7 @@ use std::path::Path;
 const BPF_OBJ_PIN: libc::c_long = 6;
 const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_LINK_CREATE: libc::c_long = 28;
+const BPF_LINK_UPDATE: libc::c_long = 29;
 
 /// Where a program is attached in a cgroup: `enum bpf_attach_type` of linux/bpf.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,14 @@ struct LinkAttr {
     prog_fd: u32,
     target_fd: u32,
     attach_type: u32,
+    flags: u32,
+}
+
+/// Head of `union bpf_attr` for `BPF_LINK_UPDATE`.
+#[repr(C)]
+struct UpdateAttr {
+    link_fd: u32,
+    new_fd: u32,
     flags: u32,
 }
 
@@ -94,6 +103,19 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
         file_flags: 0,
     };
     bpf(BPF_OBJ_PIN, &attr).map(drop)
+}
+
+/// Puts `new` in the place of what `link` holds: a program, or, of a struct_ops link (Linux 6.4), a map.
+///
+/// # Errors
+/// The kernel's: `new` is of another kind, or of another name.
+pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>) -> io::Result<()> {
+    let attr = UpdateAttr {
+        link_fd: link.as_raw_fd() as u32,
+        new_fd: new.as_raw_fd() as u32,
+        flags: 0,
+    };
+    bpf(BPF_LINK_UPDATE, &attr).map(drop)
 }
 
 /// Attaches `program` to a cgroup, beside what others have attached there, until the link is closed and

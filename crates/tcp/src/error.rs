@@ -26,6 +26,15 @@ pub enum TcpError {
     /// There already is one.
     #[error("the TCP programs are installed already; `kumi tcp down` removes them")]
     Installed,
+    /// The installed programs cannot give way to these under traffic.
+    #[error(
+        "the installed TCP programs cannot be replaced under traffic: {reason}; `kumi tcp down`, then \
+         `kumi tcp up`"
+    )]
+    NotReplaceable {
+        /// What is in the way.
+        reason: String,
+    },
     /// There is none.
     #[error("the TCP programs are not installed; `kumi tcp up` installs them")]
     Absent,

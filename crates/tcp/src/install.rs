@@ -26,7 +26,23 @@ const CGROUP_PROGRAMS: [&str; 4] = [
 /// Iterators: pinned as links, which are opened to be read.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
-const MAPS: [&str; 5] = ["totals", "ranks", "owners", "phase_pages", "crowds"];
+pub(crate) const MAPS: [&str; 7] = [
+    "totals",
+    "ranks",
+    "owners",
+    "phase_pages",
+    "crowds",
+    "memories",
+    "routes",
+];
+
+pub(crate) fn is_pinned_program(name: &str) -> bool {
+    CGROUP_PROGRAMS.contains(&name)
+}
+
+pub(crate) fn is_iterator(name: &str) -> bool {
+    ITERATORS.contains(&name)
+}
 
 /// What libbpf said last that was a warning: its errors are numbers, the reason is here.
 static SAID: Mutex<String> = Mutex::new(String::new());
@@ -87,7 +103,7 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     let is_linked = has_struct_ops_link()?;
     let mut refusal = None;
     for rung in Rung::ALL {
-        match load(settings, rung, is_linked) {
+        match load(settings, rung, is_linked, &[]) {
             Ok(mut object) => {
                 make_folders()?;
                 if let Err(error) = put_in_place(&mut object, rung, is_linked) {
@@ -115,7 +131,7 @@ pub fn probe() -> Result<Rung, TcpError> {
     let is_linked = has_struct_ops_link()?;
     let mut refusal = TcpError::NotCompiled;
     for rung in Rung::ALL {
-        match load(&Settings::default(), rung, is_linked) {
+        match load(&Settings::default(), rung, is_linked, &[]) {
             Ok(_) => return Ok(rung),
             Err(error @ TcpError::Refused { .. }) => refusal = error,
             Err(error) => return Err(error),
@@ -124,7 +140,13 @@ pub fn probe() -> Result<Rung, TcpError> {
     Err(refusal)
 }
 
-fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpError> {
+/// Loads the programs; the maps `shared` are those of the installed ones.
+pub(crate) fn load(
+    settings: &Settings,
+    rung: Rung,
+    is_linked: bool,
+    shared: &[&str],
+) -> Result<Object, TcpError> {
     if rung.has_control() && has_moved_callback()? {
         return Err(TcpError::Refused {
             reason: "the callback for a first packet has moved (Linux 7.1)".to_owned(),
@@ -132,6 +154,7 @@ fn load(settings: &Settings, rung: Rung, is_linked: bool) -> Result<Object, TcpE
     }
     let mut open = open_object(OBJECT, &settings.to_bytes(rung))?;
     choose_parts(&mut open, rung, is_linked)?;
+    reuse(&mut open, shared)?;
     open.load().map_err(refused)
 }
 
@@ -167,17 +190,35 @@ pub(crate) fn load_object(
     is_wanted: &dyn Fn(&str) -> bool,
 ) -> Result<Object, TcpError> {
     let mut open = open_object(compiled, constants)?;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if shared.contains(&name.as_str()) && pin(&name).exists() {
-            map.reuse_pinned_map(pin(&name)).map_err(refused)?;
-        }
-    }
+    reuse(&mut open, shared)?;
     for mut program in open.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(is_wanted(&name));
     }
     open.load().map_err(refused)
+}
+
+/// Takes the maps of these names from the installed programs, where there are any.
+fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if !shared.contains(&name.as_str()) || !pin(&name).exists() {
+            continue;
+        }
+        // libbpf takes the sizes of what it is given: programs with another layout would read nonsense.
+        let there = MapHandle::from_pinned_path(pin(&name)).map_err(refused)?;
+        if there.value_size() != map.value_size() {
+            return Err(TcpError::NotReplaceable {
+                reason: format!(
+                    "its map {name} has {} bytes a value, this build's {}",
+                    there.value_size(),
+                    map.value_size()
+                ),
+            });
+        }
+        map.reuse_pinned_map(pin(&name)).map_err(refused)?;
+    }
+    Ok(())
 }
 
 /// Leaves out what the rung has not.
@@ -281,4 +322,27 @@ pub fn remove() -> Result<(), TcpError> {
     let _ = std::fs::remove_file(pin("link"));
     connections::give_back()?;
     remove_pins()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[ignore = "needs root, bpf"]
+    fn load__programs_of_another_licence__are_refused_with_the_kernels_reason() {
+        const LICENCE: &[u8] = b"Dual BSD/GPL\0";
+        let at = OBJECT
+            .windows(LICENCE.len())
+            .position(|bytes| bytes == LICENCE)
+            .expect("the object says its licence");
+        let mut compiled = OBJECT.to_vec();
+        compiled[at..at + LICENCE.len()].copy_from_slice(b"Proprietary\0\0");
+        let constants = Settings::default().to_bytes(Rung::Full);
+        let mut open =
+            open_object(&compiled, &constants).expect("opens: the kernel is who refuses");
+        choose_parts(&mut open, Rung::Full, true).expect("has the parts");
+        let refused = open.load().map_err(refused).expect_err("is not GPL");
+        assert!(refused.to_string().contains("GPL"), "{refused}");
+    }
 }

@@ -28,6 +28,7 @@ mod ladder;
 mod layout;
 mod pins;
 mod ranks;
+mod replace;
 pub mod trace;
 
 pub use cgroup::folder_of as cgroup_folder;
@@ -38,3 +39,4 @@ pub use ladder::Rung;
 pub use layout::{Connection, Mechanism, Settings, Totals};
 pub use pins::{PIN_FOLDER, pin};
 pub use ranks::{Place, Rank, adopted};
+pub use replace::replace;

@@ -40,20 +40,33 @@ pub fn is_running() -> bool {
 /// Ends the daemon, and with it the programs; without a daemon, the programs it left.
 pub fn down() -> anyhow::Result<()> {
     if super::join::ask(&Request::Down).is_ok() {
-        for _ in 0..1000 {
-            if !Path::new(SOCKET).exists() {
-                return Ok(());
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        anyhow::bail!(
-            "the daemon was told to end and has not; see {}",
-            log().display()
-        );
+        return wait_for_end();
     }
     kumi_tcp::remove().context("kumi tcp down")?;
     let _ = std::fs::remove_file(SOCKET);
     Ok(())
+}
+
+/// Ends the daemon, if there is one, and leaves the programs to another.
+pub fn hand_over() -> anyhow::Result<()> {
+    if !is_running() {
+        return Ok(());
+    }
+    super::join::ask(&Request::HandOver).context("the running daemon")?;
+    wait_for_end()
+}
+
+fn wait_for_end() -> anyhow::Result<()> {
+    for _ in 0..1000 {
+        if !Path::new(SOCKET).exists() {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    anyhow::bail!(
+        "the daemon was told to end and has not; see {}",
+        log().display()
+    );
 }
 
 /// Runs the daemon until it is told to end.
@@ -170,12 +183,17 @@ fn serve(client: &UnixStream) {
         return;
     };
     match request(client) {
-        Ok(Request::Down) if peer.uid() != 0 => {
+        Ok(Request::Down | Request::HandOver) if peer.uid() != 0 => {
             refuse("only root may end the daemon".to_owned());
         }
         Ok(Request::Down) => {
             let _ = answer(&Reply::default(), None);
             end();
+        }
+        Ok(Request::HandOver) => {
+            let _ = answer(&Reply::default(), None);
+            let _ = std::fs::remove_file(SOCKET);
+            std::process::exit(0);
         }
         Ok(Request::Join) => match join(peer.pid()) {
             Ok((rank, ended)) => {

@@ -22,8 +22,10 @@ const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 pub enum Request {
     /// Takes the calling process in.
     Join,
-    /// Ends the daemon.
+    /// Ends the daemon, and with it the programs.
     Down,
+    /// Ends the daemon; another takes over the programs.
+    HandOver,
 }
 
 /// What the daemon answers.

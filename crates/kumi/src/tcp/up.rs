@@ -35,6 +35,10 @@ pub struct Args {
     /// Fails, with exit status 3, unless the kernel takes every part.
     #[arg(long)]
     require: bool,
+    /// Replaces what is installed by this build, under traffic: live connections keep the old programs
+    /// until they close, new ones get these.
+    #[arg(long)]
+    replace: bool,
     /// Stays in the foreground.
     #[arg(long)]
     foreground: bool,
@@ -65,6 +69,11 @@ impl Args {
 
 /// Runs `kumi tcp up`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    // What runs in the background was started by this very command, which has replaced by then.
+    if args.replace && (!args.foreground || daemon::is_running()) {
+        kumi_tcp::replace(&args.settings())?;
+        daemon::hand_over()?;
+    }
     if args.foreground {
         return daemon::run(&args.settings(), args.require);
     }

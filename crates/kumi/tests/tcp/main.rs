@@ -2,6 +2,7 @@
 
 mod application;
 mod crowd;
+mod installation;
 mod trajectory;
 
 use kumi_lab::{Cluster, Topology, UpOptions};
