@@ -70,6 +70,7 @@ pub fn measure(
         let mut one = figures(&line);
         if program == MpiProgram::Alltoall {
             add_ideal(&mut one, hosts.all_to_all_s_per_byte()?);
+            add_excess(&mut one);
         }
         measured.push(one);
     }
@@ -132,6 +133,15 @@ fn add_ideal(measured: &mut Measured, s_per_byte: f64) {
         measured
             .figures
             .insert("efficiency_ratio".into(), efficiency);
+    }
+}
+
+/// How much longer the longest round took than the median one: a silence of one flow holds up all.
+fn add_excess(measured: &mut Measured) {
+    let figure = |name: &str| measured.figures.get(name).copied();
+    if let (Some(longest_us), Some(median_us)) = (figure("max_us"), figure("median_us")) {
+        let excess_ms = (longest_us - median_us) / 1e3;
+        measured.figures.insert("excess_max_ms".into(), excess_ms);
     }
 }
 
