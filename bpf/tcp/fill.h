@@ -7,17 +7,20 @@
 #define KUMI_TCP_FILL_H
 
 #include "restart.h"
+
 /*
  * The window's growth while a paced start is being filled, as a part of it a round trip: of a rate that was
  * guessed an eighth; of one that was measured little at first, as a step must fit a shallow buffer, and
- * twice that each time so many round trips have passed without a queue: the measurement is wrong then. Little
- * also where the path is more than half full, or has lost something.
+ * twice that each time so many round trips have passed without a queue: the measurement is wrong then. Less
+ * where the path is half full, little where it is full or has lost something.
  */
 #define GROWTH_PART_MIN 8
 #define GROWTH_PART_MAX 32
 #define GROWTH_DOUBLES_EVERY 4
 /* A queue stands where the round trip is longer by this part, and a clump, than the shortest. */
 #define FULL_PART 64
+/* A queue that has stood for less than this and overflows is a moment's. */
+#define HICCUP_ROUND_TRIPS 2
 
 /*
  * For a while after a paced start at the limit the window follows the queue, not CUBIC: where none stands
@@ -43,13 +46,17 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 		path_of(memory)->is_bounded = 1; /* a queue stands: that is all it carries */
 		memory->is_guess = 0;
 	}
-	memory->has_room = (__s32)longer_us <= CLUMP_US;
-	if (!memory->has_room)
+	if ((__s32)longer_us > CLUMP_US / 5 * 6) { /* the kernel paces a fifth faster than the window */
+		if (!memory->queued_at_ns)
+			memory->queued_at_ns = ack_ns(tp);
 		return true;
-	if (has_lost || (__s32)longer_us > CLUMP_US / 2 ||
+	}
+	memory->queued_at_ns = 0;
+	if (has_lost || (__s32)longer_us > CLUMP_US ||
 	    (is_measured && is_soon_after_start(memory, tp, GROWTH_DOUBLES_EVERY)))
 		part = GROWTH_PART_MAX;
-	else if (is_measured && is_soon_after_start(memory, tp, 2 * GROWTH_DOUBLES_EVERY))
+	else if ((__s32)longer_us > CLUMP_US / 2 ||
+		 (is_measured && is_soon_after_start(memory, tp, 2 * GROWTH_DOUBLES_EVERY)))
 		part = GROWTH_PART_MAX / 2;
 	memory->credit += acked;
 	tp->snd_cwnd += memory->credit / part;
@@ -75,7 +82,19 @@ static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct
 	if (memory->is_guess)
 		memory->restarted_at_ns = 0;
 	memory->is_guess = 0;
-	memory->has_room = 0;
+	memory->queued_at_ns = bpf_ktime_get_ns();
+}
+
+/*
+ * Whether a loss that has just come tells of a moment, not of the path: no queue stood two round trips ago,
+ * and a queue that a window or a rate too large makes grows more slowly. A sender that was held up for some
+ * milliseconds sends at twice its pace until it has made that good.
+ */
+static __always_inline bool is_hiccup(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	return !is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS) &&
+	       !is_recent(memory->lost_at_ns, tp, REPAIR_ROUND_TRIPS) &&
+	       (!memory->queued_at_ns || is_recent(memory->queued_at_ns, tp, HICCUP_ROUND_TRIPS));
 }
 
 /*
@@ -92,6 +111,8 @@ static __always_inline __u32 kept(const struct kumi_tcp_memory *memory, const st
 		return cubic;
 	if (!in_flight(tp)) /* a timeout */
 		return cubic;
+	if (is_hiccup(memory, tp))
+		return tp->snd_cwnd - tp->snd_cwnd / GROWTH_PART_MAX;
 	if (carried > tp->snd_cwnd / 8 * 7)
 		carried = tp->snd_cwnd / 8 * 7;
 	return carried > cubic ? carried : cubic;

@@ -54,6 +54,7 @@ struct kumi_tcp_memory {
 	__u64 restarted_at_ns; /* the last paced start, or end of slow start by guess; 0: none */
 	__u64 began_at_ns;     /* the last time that data was sent while none was under way */
 	__u64 lost_at_ns;      /* the last time that the window was cut for a loss; 0: never */
+	__u64 queued_at_ns;    /* since when a queue stands that was filled, or overflowed; 0: none does */
 	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
 	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
 	__u32 train_from;      /* packets delivered until then */
@@ -79,7 +80,6 @@ struct kumi_tcp_memory {
 	__u32 ca_state;        /* the kernel's state: TCP_CA_* */
 	__u32 burst_before_pps; /* rate of the train before that was not paced; 0: none */
 	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
-	__u32 has_room;        /* 0 or 1: the last start, as far as it was filled, met no queue */
 };
 
 /* What a connection leaves for the next one to the same host. */

@@ -108,13 +108,13 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	cwnd = cubictcp_recalc_ssthresh(sk);
 	if (!memory)
 		return cwnd;
-	memory->losses++;
-	memory->lost_at_ns = bpf_ktime_get_ns();
-	space_out(memory, sk);
 	if (tp->snd_cwnd < tp->snd_ssthresh)
 		cwnd = kept_of_slow_start(memory, tp, cwnd);
 	else
 		cwnd = kept(memory, tp, cwnd);
+	memory->losses++;
+	memory->lost_at_ns = bpf_ktime_get_ns();
+	space_out(memory, sk);
 	retreat(memory, tp);
 	note_crowd(memory, tp);
 	return cwnd;

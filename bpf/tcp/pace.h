@@ -8,6 +8,7 @@
 
 #include "path.h"
 #include "rate.h"
+
 /* So many packets may go at once, as the kernel lets every connection begin. */
 #define CLUMP_MAX 10
 /* So many while nothing is known of the path: a train that shows the bottleneck's rate. */

@@ -7,6 +7,7 @@
 #define KUMI_TCP_PATH_H
 
 #include "memory.h"
+
 /* Round trips shorter than this are a cluster's own: slow start costs nothing there, and a full port much. */
 #define LOCAL_RTT_US 2000
 /* The kernel's own floor under the retransmission timeout, in microseconds (TCP_RTO_MIN). */

@@ -7,6 +7,7 @@
 #define KUMI_TCP_RATE_H
 
 #include "path.h"
+
 /* A loss within so many round trips of a paced start is laid at its door (RFC 9959). */
 #define SAFE_ROUND_TRIPS 3
 /* A route is put down for later connections so often. */

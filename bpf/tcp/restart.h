@@ -8,6 +8,7 @@
 #define KUMI_TCP_RESTART_H
 
 #include "pace.h"
+
 /* What is guessed for slow start's end is at least this: less, and the program may have written slowly. */
 #define GUESS_MIN 80
 /*
@@ -68,7 +69,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	if (!path->is_bounded)
 		pps += pps / 2;
 	else
-		pps += pps / (memory->has_room ? PROBE_PART / 2 : PROBE_PART);
+		pps += pps / (!memory->queued_at_ns ? PROBE_PART / 2 : PROBE_PART);
 	cwnd = pps * (rtt_us + CLUMP_US / 4) / 1000000;
 	if (is_local(tp) || cwnd <= tp->snd_cwnd)
 		return;
