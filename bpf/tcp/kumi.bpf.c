@@ -183,6 +183,20 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	cubictcp_acked(sk, sample);
 }
 
+/* The one callback between an acknowledgement, with which the kernel sets the pace, and what it lets be sent. */
+SEC("struct_ops")
+__u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
+{
+	struct kumi_tcp_memory *memory;
+
+	if (is_local(tcp_sk(sk)) || !has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING))
+		return CLUMP_MIN;
+	memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+	if (memory)
+		hold_pace(memory, sk);
+	return CLUMP_MIN;
+}
+
 /*
  * What was taken for a loss was none. If that was a timeout, the floor is too low for this path (the
  * far end may delay its acknowledgements longer than it is told here): twice as much from now on, up to
@@ -212,6 +226,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	.set_state = (void *)kumi_set_state,                             \
 	.cwnd_event = (void *)kumi_cwnd_event,                           \
 	.pkts_acked = (void *)kumi_pkts_acked,                           \
+	.min_tso_segs = (void *)kumi_min_tso_segs,                       \
 	.undo_cwnd = (void *)kumi_undo_cwnd,                             \
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
 	.name = OWN_CONTROL

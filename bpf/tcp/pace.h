@@ -19,6 +19,10 @@
 #define REPAIR_ROUND_TRIPS 8
 /* So many after a paced start at the path's limit, CUBIC decides again. */
 #define FILL_ROUND_TRIPS 32
+/* What is being filled is sent so much faster than the path is known to carry: that finds more, if there is. */
+#define HELD_PART 32
+/* Packets that a pacing timer sends at least, as the kernel has it (tcp_min_tso_segs). */
+#define CLUMP_MIN 2
 
 /*
  * Has the window sent at `bytes_ps` until the first acknowledgement. Where the rate may not be written
@@ -105,6 +109,24 @@ static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk
 	memory->is_guess = is_guess;
 	memory->paced++;
 	COUNT(paced);
+}
+
+/*
+ * The kernel is about to send; since the last acknowledgement it paces a fifth faster than the window calls for.
+ * While a start is being filled no faster than the path is known to carry, and a little: a sender that was held
+ * up has room in its window, and would send all of that into the bottleneck's queue. At the path's own rate
+ * it sends it when the gap that it left comes back as one of acknowledgements.
+ */
+static __always_inline void hold_pace(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	const struct kumi_tcp_path *path = path_of(memory);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	__u64 bytes_ps = (__u64)best_pps(path) * tp->mss_cache;
+
+	bytes_ps += bytes_ps / HELD_PART;
+	if (path->is_bounded && !memory->is_guess && bytes_ps && bytes_ps < sk->sk_pacing_rate &&
+	    is_soon_after_start(memory, tp, FILL_ROUND_TRIPS))
+		sk->sk_pacing_rate = bytes_ps;
 }
 
 #endif
