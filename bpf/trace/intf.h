@@ -19,6 +19,12 @@ enum kumi_trace_retransmit {
 	KUMI_TRACE_PROBE = 2, /* tail loss probe */
 };
 
+struct kumi_trace_settings {
+	__u64 cgroup;       /* id of the watched cgroup; 0: none */
+	__u32 only_senders; /* 0 or 1: segments that come to an end with nothing under way are not told */
+	__u32 reserved;
+};
+
 struct kumi_trace_event {
 	__u64 at_ns; /* CLOCK_MONOTONIC */
 	__u64 cookie;

@@ -12,8 +12,8 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Id of the watched cgroup; 0: none. */
-const volatile __u64 cgroup_watched = 0;
+/* Filled in before the programs are loaded: the only constant, so that it is where the loader writes. */
+const volatile struct kumi_trace_settings settings = {};
 
 /* Room for a tenth of a second of a busy host's acknowledgements. */
 #define RING_BYTES (16 << 20)
@@ -145,8 +145,8 @@ static __always_inline struct watched *find(struct sock *sk)
 		return record;
 	fresh.cookie = bpf_get_socket_cookie(sk);
 	if (!bpf_sk_storage_get(&marks, sk, 0, 0) && !bpf_map_lookup_elem(&cookies, &fresh.cookie) &&
-	    (!cgroup_watched ||
-	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != cgroup_watched))
+	    (!settings.cgroup ||
+	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != settings.cgroup))
 		return NULL;
 	owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 	fresh.rank = owner ? owner->rank : 0;
@@ -210,7 +210,16 @@ static __always_inline void report(const struct watched *record, const struct so
 	page = page_of(event->rank);
 	event->phase = page ? page->phase : 0;
 	fill(event, sk);
-	bpf_ringbuf_submit(event, 0);
+	/* Whoever reads looks by itself: woken for each, it would take the processor from whom it looks at. */
+	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
+}
+
+/* Whether something that this end wrote is not acknowledged yet. */
+static __always_inline bool has_sent(const struct sock *sk)
+{
+	const struct tcp_sock___traced *traced = (void *)sk;
+
+	return BPF_CORE_READ(traced, snd_una) != BPF_CORE_READ(traced, write_seq);
 }
 
 /* A segment has arrived for a connection that stands; it has not been looked at yet. */
@@ -230,6 +239,8 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	payload = BPF_CORE_READ(skb, len) - (offset >> 4) * 4;
 	if (payload && !record->data_at_ns)
 		record->data_at_ns = bpf_ktime_get_ns();
+	if (settings.only_senders && !has_sent(sk))
+		return 0;
 	report(record, sk, KUMI_TRACE_ACK, payload, bpf_ntohl(ack));
 	return 0;
 }

@@ -2,6 +2,7 @@
 
 use super::watch;
 use kumi_tcp::explain::{Analysis, Explained, InPhase, Report};
+use kumi_tcp::trace::Detail;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -27,7 +28,7 @@ pub struct Args {
 /// command prints; as JSON to standard output.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut analysis = Analysis::default();
-    let code = watch::run(&args.watch, |event| analysis.note(&event))?;
+    let code = watch::run(&args.watch, Detail::Senders, |event| analysis.note(&event))?;
     let report = analysis.finish();
     if args.json {
         println!("{}", json(&report));

@@ -2,7 +2,7 @@
 
 use super::watch;
 use anyhow::Context;
-use kumi_tcp::trace::{Event, Kind, Limit, Retransmit};
+use kumi_tcp::trace::{Detail, Event, Kind, Limit, Retransmit};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let mut lost = 0;
     let mut failed = None;
-    let code = watch::run(&args.watch, |event| {
+    let code = watch::run(&args.watch, Detail::Every, |event| {
         lost = event.lost;
         if let Err(error) = writeln!(out, "{}", line(&event)) {
             failed.get_or_insert(error);

@@ -2,7 +2,7 @@
 
 use crate::BadInput;
 use anyhow::Context;
-use kumi_tcp::trace::{Event, Trace, Watch};
+use kumi_tcp::trace::{Detail, Event, Trace, Watch};
 use nix::sys::signal::{SigSet, Signal};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often is looked whether the end has come.
-const TURN: Duration = Duration::from_millis(50);
+/// How often is looked for events, and whether the end has come. Of 16 MB of events none is lost in it: that
+/// would be ten million a second.
+const TURN: Duration = Duration::from_millis(10);
 /// After the command's end: acknowledgements and timeouts of what it sent last.
 const AFTERMATH: Duration = Duration::from_millis(300);
 
@@ -36,7 +37,7 @@ pub struct Args {
 }
 
 /// Looks at the connections until the end, and hands on every event. The exit status is the command's.
-pub fn run(args: &Args, mut each: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
+pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
     let watch = match (&args.pid, &args.cgroup, args.command.is_empty()) {
         (Some(pid), _, _) => {
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
@@ -52,7 +53,7 @@ pub fn run(args: &Args, mut each: impl FnMut(Event)) -> anyhow::Result<ExitCode>
             return Err(BadInput(want.to_owned()).into());
         }
     };
-    let mut trace = Trace::start(&watch)?;
+    let mut trace = Trace::start(&watch, detail)?;
     let is_over = end_on_signals()?;
     let mut child = start(&args.command)?;
     let deadline = args

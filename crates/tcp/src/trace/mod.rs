@@ -37,6 +37,15 @@ pub enum Watch {
     Cgroup(PathBuf),
 }
 
+/// Which segments are told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Detail {
+    /// All.
+    Every,
+    /// Those that come to an end which has sent something: what tells why a sender is slow.
+    Senders,
+}
+
 /// Maps of the installed programs that tell a socket's process, and its phase.
 const SHARED_MAPS: [&str; 2] = ["owners", PAGES];
 const PAGES: &str = "phase_pages";
@@ -55,16 +64,19 @@ impl Trace {
     ///
     /// # Errors
     /// [`TcpError`]; nothing stays attached then.
-    pub fn start(watch: &Watch) -> Result<Self, TcpError> {
-        let group = match watch {
+    pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
+        let group: u64 = match watch {
             Watch::Cgroup(folder) => {
                 let doing = pinning(&format!("looking at {}", folder.display()));
                 std::fs::metadata(folder).map_err(doing)?.ino()
             }
             Watch::Process(_) => 0,
         };
+        // `struct kumi_trace_settings` of `bpf/trace/intf.h`.
+        let only_senders = u32::from(detail == Detail::Senders);
+        let settings = [&group.to_ne_bytes()[..], &only_senders.to_ne_bytes()].concat();
         let load = |is_wanted: &dyn Fn(&str) -> bool| {
-            load_object(OBJECT, &group.to_ne_bytes(), &SHARED_MAPS, is_wanted)
+            load_object(OBJECT, &settings, &SHARED_MAPS, is_wanted)
         };
         let object = match load(&|_| true) {
             Err(TcpError::Refused { .. }) => load(&|name| name != OPTIONAL_PROGRAM)?,
@@ -113,17 +125,13 @@ impl Trace {
         })
     }
 
-    /// Waits for events, at most so long, and hands them on in their order.
+    /// Waits so long, and hands on the events that came meanwhile, in their order.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll(&mut self, timeout: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
-        match self.ring.poll(timeout) {
-            Err(error) if error.kind() != libbpf_rs::ErrorKind::Interrupted => {
-                return Err(refused(error));
-            }
-            _ => {}
-        }
+    pub fn poll(&mut self, time: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
+        std::thread::sleep(time);
+        self.ring.consume().map_err(refused)?;
         while let Some(mut event) = self.waiting.borrow_mut().pop_front() {
             event.phase_name = self.names.name(event.cookie, event.rank, event.phase);
             if event.kind == Kind::Close {
