@@ -1,18 +1,21 @@
 //! The targets.
 
 use crate::choices::Choices;
+use kumi_coll::{check, gather};
 use kumi_lab::Topology;
 use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey};
 use kumi_multilink::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, DATA_HEADER_BYTES, DataHeader, Hello, Report, kind_of,
 };
+use kumi_topo::{Network, Rate, slurm};
 
 /// A function that must not panic.
 pub type Target = fn(&[u8]);
 
 /// All targets, by name.
-pub const TARGETS: [(&str, Target); 6] = [
+pub const TARGETS: [(&str, Target); 7] = [
     ("topology", topology),
+    ("network", network),
     ("wire", wire),
     ("messages", messages),
     ("reorder", reorder),
@@ -40,6 +43,34 @@ pub fn topology(bytes: &[u8]) {
                     topology.nic(&name).is_some(),
                     "{name} is named and not there"
                 );
+            }
+        }
+        Err(error) => assert!(error.to_string().starts_with("fuzz.toml:"), "{error}"),
+    }
+}
+
+/// Most hosts of a network that a gather is planned on here.
+const PLANNED_HOSTS_MAX: usize = 64;
+
+/// The network file and Slurm's: what is read can be written and planned on, and what is refused says where.
+pub fn network(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else {
+        return;
+    };
+    let gigabit = Rate::from_bps(1_000_000_000).expect("is not zero");
+    if let Err(error) = slurm::read("fuzz.conf", text, gigabit) {
+        assert!(error.to_string().starts_with("fuzz.conf:"), "{error}");
+    }
+    match Network::parse("fuzz.toml", text) {
+        Ok(network) => {
+            let written = network.to_toml().expect("names and numbers can be written");
+            assert_eq!(
+                Network::parse("again", &written).as_ref().ok(),
+                Some(&network)
+            );
+            if network.hosts.len() <= PLANNED_HOSTS_MAX {
+                let plan = gather(&network, 0, 1 << 20).expect("there is a first host");
+                assert_eq!(check(&network, &plan), Ok(()));
             }
         }
         Err(error) => assert!(error.to_string().starts_with("fuzz.toml:"), "{error}"),

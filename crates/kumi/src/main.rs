@@ -10,6 +10,7 @@ mod link;
 mod manual;
 mod run;
 mod tcp;
+mod topo;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
     Up(link::service::Args),
     /// TCP that knows the program's phases: the congestion control `kumi`.
     Tcp(tcp::Args),
+    /// The network: its tree of switches, and what would be sent over it in which order.
+    Topo(topo::Args),
     /// Runs a program, one rank or any, with the TCP of `kumi tcp up`.
     Run(run::Args),
     /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Command::Link(args) => link::run(args),
         Command::Up(args) => link::service::run(&args),
         Command::Tcp(args) => tcp::run(args),
+        Command::Topo(args) => topo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
         Command::Bench(args) => bench::run(args),

@@ -1,6 +1,6 @@
 //! What can be wrong with a link, and how a running link is changed.
 
-use super::quantity::{Delay, Probability, Rate};
+use super::{Delay, Probability, Rate};
 use serde::{Deserialize, Serialize};
 
 /// Gilbert–Elliott burst loss: a link that is good or bad, changing state frame by frame.

@@ -1,43 +1,16 @@
-//! The topology file: its keys, and the words about what is wrong with one.
+//! The topology file of a lab: its keys, and the words about what is wrong with one.
 
-use super::nearest::nearest;
 use super::{
     BURST_DEFAULT, Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
     PORT_QUEUE_DEFAULT, Probability, RX_COALESCE_FRAMES_DEFAULT, Rate, SEGMENTS_MAX, Switch,
-    Topology, address, fault,
+    Topology, TopologyError, address, fault,
 };
+use kumi_topo::nearest;
+use kumi_topo::source::Source;
 use serde::Deserialize;
 use std::collections::HashSet;
 use std::net::Ipv4Addr;
-use std::ops::Range;
 use toml::Spanned;
-
-/// Why a topology file was refused. Nothing was changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TopologyError {
-    /// The file could not be read.
-    #[error(
-        "{file}: cannot be read: {source}; give the path of a topology file, such as bench/topologies/two-links.toml"
-    )]
-    Unreadable {
-        /// Its path.
-        file: String,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// A key or a value is wrong.
-    #[error("{file}:{line}: {key}: {problem}")]
-    Wrong {
-        /// The file's path.
-        file: String,
-        /// Line, from 1.
-        line: usize,
-        /// The key on that line.
-        key: String,
-        /// The value, and what would be right.
-        problem: String,
-    },
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -101,86 +74,19 @@ struct LinkEntry {
     jitter: Delay,
 }
 
-/// The file while it is being checked: turns a span into a line for the error.
-struct Source<'a> {
-    file: &'a str,
-    text: &'a str,
-}
-
-impl Source<'_> {
-    fn wrong(&self, span: Range<usize>, key: &str, problem: String) -> TopologyError {
-        let line = self.text[..span.start.min(self.text.len())]
-            .matches('\n')
-            .count()
-            + 1;
-        TopologyError::Wrong {
-            file: self.file.to_owned(),
-            line,
-            key: key.to_owned(),
-            problem,
-        }
-    }
-
-    /// Words a parser's error: the key comes from the line it points at, and an unknown key gets
-    /// the nearest known one.
-    fn syntax(&self, error: &toml::de::Error) -> TopologyError {
-        let span = error.span().unwrap_or(0..0);
-        let start = self.text[..span.start.min(self.text.len())]
-            .rfind('\n')
-            .map_or(0, |at| at + 1);
-        let line = self.text[start..].lines().next().unwrap_or("");
-        let key = line.split('=').next().unwrap_or("").trim();
-        let message = error.message().trim();
-        let quoted: Vec<&str> = message.split('`').skip(1).step_by(2).collect();
-        let problem = match quoted.split_first() {
-            Some((wrong, known)) if message.starts_with("unknown ") => {
-                let known = known.iter().copied();
-                let hint = nearest(wrong, known.clone())
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-                let all: Vec<&str> = known.collect();
-                format!(
-                    "`{wrong}` is not known here{hint} (known: {})",
-                    all.join(", ")
-                )
-            }
-            _ => message.replace('\n', " "),
-        };
-        self.wrong(span, if key.is_empty() { "file" } else { key }, problem)
-    }
-
-    /// A name that serves as a host name, a device name and a file name.
-    fn name(
-        &self,
-        key: &str,
-        name: &Spanned<String>,
-        chars_max: usize,
-    ) -> Result<String, TopologyError> {
-        let text = name.get_ref();
-        let sound = !text.is_empty()
-            && text.len() <= chars_max
-            && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text
-                .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
-        if sound {
-            return Ok(text.clone());
-        }
-        Err(self.wrong(
-            name.span(),
-            key,
-            format!("`{text}` is not a name; use 1 to {chars_max} letters, digits, `-`, `_` or `.`, a letter or digit first"),
-        ))
-    }
-
-    fn address(&self, address: &Spanned<String>) -> Result<(Ipv4Addr, u8), TopologyError> {
-        let text = address.get_ref();
-        text.split_once('/')
-            .and_then(|(ip, len)| Some((ip.parse().ok()?, len.parse().ok().filter(|l| *l <= 32)?)))
-            .ok_or_else(|| {
-                let problem = format!("`{text}` is not an IPv4 address with its prefix length; write it as `10.1.0.1/24`");
-                self.wrong(address.span(), "address", problem)
-            })
-    }
+fn address(
+    source: &Source<'_>,
+    address: &Spanned<String>,
+) -> Result<(Ipv4Addr, u8), TopologyError> {
+    let text = address.get_ref();
+    text.split_once('/')
+        .and_then(|(ip, len)| Some((ip.parse().ok()?, len.parse().ok().filter(|l| *l <= 32)?)))
+        .ok_or_else(|| {
+            let problem = format!(
+                "`{text}` is not an IPv4 address with its prefix length; write it as `10.1.0.1/24`"
+            );
+            source.wrong(address.span(), "address", problem)
+        })
 }
 
 /// Reads and checks a whole file.
@@ -268,11 +174,11 @@ fn check_link(
             let problem = "both `address` and `addresses`; write one of them".to_owned();
             return Err(source.wrong(both.span(), "addresses", problem));
         }
-        (Some(one), None) => vec![source.address(one)?],
+        (Some(one), None) => vec![address(source, one)?],
         (None, Some(many)) => many
             .get_ref()
             .iter()
-            .map(|one| source.address(one))
+            .map(|one| address(source, one))
             .collect::<Result<_, _>>()?,
         (None, None) => Vec::new(),
     }

@@ -7,13 +7,11 @@
 pub mod address;
 pub mod fault;
 mod file;
-mod nearest;
-pub mod quantity;
 
 pub use fault::{BurstLoss, Direction, Faults, LinkChange};
-pub use file::TopologyError;
-pub use nearest::nearest;
-pub use quantity::{Bytes, Delay, NicQueue, Probability, QuantityError, Rate};
+pub use kumi_topo::nearest;
+pub use kumi_topo::quantity::{Bytes, Delay, NicQueue, Probability, QuantityError, Rate};
+pub use kumi_topo::source::FileError as TopologyError;
 
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;

@@ -1,0 +1,219 @@
+//! Gather as the paper does it (Yoshitomi and Taura, section 4.4).
+//!
+//! The hosts are taken in the order of a walk that passes no link twice in one direction, and each is given
+//! somebody to send to: the last of a chain, through which its data follow as a pipeline, or anybody else,
+//! who grants it its turn when all before has come. Which, the reckoning says: whatever brings its last
+//! byte to the root soonest, by equation (4).
+
+use crate::plan::{Blocks, Operation, Plan, Transfer};
+use kumi_topo::{Network, Paths};
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The root is none of the hosts.
+    #[error("root {root} is no host; there are {hosts}, from 0")]
+    Root {
+        /// What was asked for.
+        root: usize,
+        /// How many hosts there are.
+        hosts: usize,
+    },
+}
+
+/// What is known of a host that has been given its place.
+#[derive(Debug, Clone, Copy, Default)]
+struct Placed {
+    /// To whom it sends; of the root itself, nobody.
+    to: Option<usize>,
+    /// M/B on its own way, in seconds.
+    sending_s: f64,
+    /// When its own block has come to the one it sends to: T(X,Xp).
+    at_receiver_s: f64,
+    /// When it has come to the root: T(X,R).
+    at_root_s: f64,
+    /// When all has come to it that others send: T(Xb,X) of the last of them. None sends yet: it is the end of
+    /// a chain.
+    fed_s: Option<f64>,
+    /// The last transfer that comes to it.
+    last_fed: Option<usize>,
+}
+
+/// Plans a gather of `block_bytes` a host to `root`.
+///
+/// # Errors
+/// The root is no host.
+pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, PlanError> {
+    let hosts = network.hosts.len();
+    if root >= hosts {
+        return Err(PlanError::Root { root, hosts });
+    }
+    let paths = Paths::new(network);
+    let order = paths.tour(network, root);
+    let mut placed = vec![Placed::default(); hosts];
+    let mut transfers: Vec<Transfer> = Vec::with_capacity(hosts - 1);
+    for (place, host) in order.iter().copied().enumerate().skip(1) {
+        let (to, arrival) = soonest(&paths, block_bytes, host, order[place - 1], &placed);
+        placed[host] = arrival;
+        let after = placed[to].last_fed.replace(transfers.len());
+        transfers.push(Transfer {
+            from: host,
+            to,
+            blocks: Blocks::one(place),
+            after,
+        });
+        feed(&mut placed, host);
+    }
+    let place_of = {
+        let mut places = vec![0; hosts];
+        for (place, host) in order.iter().enumerate() {
+            places[*host] = place;
+        }
+        places
+    };
+    // A host stands behind the one it sends to: backwards, what it carries is complete when it is met.
+    for at in (0..transfers.len()).rev() {
+        if let Some(relay) = place_of[transfers[at].to].checked_sub(1) {
+            transfers[relay].blocks = transfers[relay].blocks.union(&transfers[at].blocks);
+        }
+    }
+    let ends = placed.iter().map(|host| host.at_root_s);
+    Ok(Plan {
+        operation: Operation::Gather { root },
+        predicted_s: ends.fold(0.0, f64::max),
+        order,
+        transfers,
+    })
+}
+
+/// Whom a host had best send to, and what comes of it: the one before it in the walk, or one of those through
+/// which that one's block goes. The paper asks everybody who is placed; but two chains that end elsewhere may
+/// both be under way on a link that they share.
+fn soonest(
+    paths: &Paths,
+    bytes: u64,
+    host: usize,
+    before: usize,
+    placed: &[Placed],
+) -> (usize, Placed) {
+    let own_s = paths.at_least_s(host, bytes);
+    let granted_s = own_s + paths.at_least_s(host, 0);
+    let mut best = (before, arrival(paths, bytes, host, before, placed[before]));
+    let mut through = placed[before];
+    while let Some(to) = through.to {
+        through = placed[to];
+        // Later than the best whatever lies between: most of a long chain is.
+        let at_least_s = through.at_root_s + through.fed_s.map_or(own_s, |fed_s| fed_s + granted_s);
+        if at_least_s >= best.1.at_root_s {
+            continue;
+        }
+        let arrival = arrival(paths, bytes, host, to, through);
+        if arrival.at_root_s < best.1.at_root_s {
+            best = (to, arrival);
+        }
+    }
+    best
+}
+
+/// Equation (4).
+fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) -> Placed {
+    let sending_s = bytes as f64 / paths.bytes_per_s(host, to);
+    let latency_s = paths.latency_s(host, to);
+    let (at_receiver_s, step_s) = match receiver.fed_s {
+        // In the middle of the tree: after the last that comes there, by a grant.
+        Some(fed_s) => {
+            let at_receiver_s = fed_s + 2.0 * latency_s + sending_s;
+            (at_receiver_s, at_receiver_s)
+        }
+        // At the end of a chain: behind its end's own block.
+        None => {
+            let at_receiver_s = latency_s + sending_s;
+            (at_receiver_s, at_receiver_s.max(receiver.sending_s))
+        }
+    };
+    Placed {
+        to: Some(to),
+        sending_s,
+        at_receiver_s,
+        at_root_s: receiver.at_root_s + step_s,
+        ..Placed::default()
+    }
+}
+
+/// A host's block passes everybody between it and the root, and what is granted there comes after it. It
+/// is as far behind the block of the one through which it comes as it is at the root.
+fn feed(placed: &mut [Placed], host: usize) {
+    let at_root_s = placed[host].at_root_s;
+    let mut through = placed[host];
+    while let Some(to) = through.to {
+        let comes_s = through.at_receiver_s + at_root_s - through.at_root_s;
+        let receiver = &mut placed[to];
+        receiver.fed_s = Some(receiver.fed_s.unwrap_or(0.0).max(comes_s));
+        through = *receiver;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check;
+
+    /// `hosts` on one switch, 1 Gb/s, with this latency to the switch.
+    fn star(hosts: usize, latency: &str) -> Network {
+        let mut text = "name = \"star\"\nswitch = [{ name = \"s\" }]\n".to_owned();
+        for host in 0..hosts {
+            text.push_str(&format!("[[host]]\nname = \"n{host}\"\n"));
+        }
+        for host in 0..hosts {
+            text.push_str(&format!(
+                "[[link]]\nbetween = [\"n{host}\", \"s\"]\nrate = \"1Gbit\"\nlatency = \"{latency}\"\n"
+            ));
+        }
+        Network::parse("star", &text).unwrap()
+    }
+
+    #[test]
+    fn gather__large_blocks_on_one_switch__are_one_chain() {
+        let network = star(5, "10us");
+        let plan = gather(&network, 0, 1 << 20).unwrap();
+        assert!(
+            plan.transfers
+                .iter()
+                .all(|transfer| transfer.after.is_none())
+        );
+        let lengths: Vec<usize> = plan.transfers.iter().map(|one| one.blocks.len()).collect();
+        assert_eq!(lengths, [4, 3, 2, 1]);
+        // Equation (2), four times over: the root receives without a pause but for one latency a host.
+        let block_s = (1 << 20) as f64 / 125e6;
+        assert!((plan.predicted_s - 4.0 * (block_s + 20e-6)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn gather__relay_over_a_slow_link__is_passed_by_with_a_grant() {
+        // c reaches the root by itself at 1 Gb/s, and b only at 10 Mb/s.
+        let text = r#"
+            name = "slow"
+            host = [{ name = "a" }, { name = "b" }, { name = "c" }]
+            switch = [{ name = "s" }]
+            link = [
+                { between = ["a", "s"], rate = "1Gbit", latency = "10us" },
+                { between = ["b", "s"], rates = ["1Gbit", "10Mbit"], latency = "10us" },
+                { between = ["c", "s"], rate = "1Gbit", latency = "10us" },
+            ]
+        "#;
+        let network = Network::parse("slow", text).unwrap();
+        let plan = gather(&network, 0, 1 << 20).unwrap();
+        assert_eq!((plan.transfers[1].from, plan.transfers[1].to), (2, 0));
+        assert_eq!(plan.transfers[1].after, Some(0));
+        // Equation (3).
+        let block_s = (1 << 20) as f64 / 125e6;
+        assert!((plan.predicted_s - (2.0 * block_s + 20e-6 + 40e-6)).abs() < 1e-9);
+        check(&network, &plan).unwrap();
+    }
+
+    #[test]
+    fn gather__to_a_host_that_is_none__is_refused() {
+        let refused = gather(&star(2, "0"), 2, 1).unwrap_err().to_string();
+        assert_eq!(refused, "root 2 is no host; there are 2, from 0");
+    }
+}

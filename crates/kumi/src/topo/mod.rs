@@ -1,0 +1,49 @@
+//! `kumi topo`: the network as a tree of switches, and plans on it.
+
+mod plan;
+mod show;
+mod slurm;
+
+use crate::BadInput;
+use clap::Subcommand;
+use kumi_topo::Network;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Where a machine's network is written down.
+const FILE: &str = "/etc/kumi/network.toml";
+
+/// Arguments of `kumi topo`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Draws a network.
+    Show(show::Args),
+    /// Prints who would send what to whom, and after what, so that no two messages meet on a link.
+    Plan(plan::Args),
+    /// Prints the network file of Slurm's topology.conf.
+    Import(slurm::ImportArgs),
+    /// Prints a network as Slurm's topology.conf.
+    Export(slurm::ExportArgs),
+}
+
+/// Runs `kumi topo`.
+pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    kumi_sys::process::end_with_reader();
+    match &args.verb {
+        Verb::Show(args) => show::run(args)?,
+        Verb::Plan(args) => plan::run(args)?,
+        Verb::Import(args) => slurm::import(args)?,
+        Verb::Export(args) => slurm::export(args)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read(file: &Path) -> Result<Network, BadInput> {
+    Network::read(file).map_err(|error| BadInput(error.to_string()))
+}

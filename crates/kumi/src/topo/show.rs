@@ -1,0 +1,48 @@
+//! `kumi topo show`.
+
+use kumi_topo::draw;
+use serde_json::json;
+use std::path::PathBuf;
+
+/// Version of what `-j` prints.
+const SCHEMA: u32 = 1;
+
+/// Arguments of `kumi topo show`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The network file.
+    #[arg(default_value = super::FILE)]
+    file: PathBuf,
+    /// One JSON object.
+    #[arg(short, long)]
+    json: bool,
+}
+
+/// Runs `kumi topo show`.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let network = super::read(&args.file)?;
+    if !args.json {
+        print!("{}", draw::tree(&network));
+        return Ok(());
+    }
+    let hosts = network.hosts.iter().map(|host| {
+        json!({"name": host.name, "both_ways_bps": host.both_ways.map(kumi_topo::Rate::bps)})
+    });
+    let links = network.links.iter().map(|link| {
+        json!({
+            "between": link.ends.map(|end| network.name_of(end)),
+            "rates_bps": link.rates.map(kumi_topo::Rate::bps),
+            "latency_ns": link.latency.ns(),
+        })
+    });
+    let switches = network.switches.iter().map(|switch| switch.name.as_str());
+    let object = json!({
+        "schema": SCHEMA,
+        "name": network.name,
+        "hosts": hosts.collect::<Vec<_>>(),
+        "switches": switches.collect::<Vec<_>>(),
+        "links": links.collect::<Vec<_>>(),
+    });
+    println!("{object}");
+    Ok(())
+}

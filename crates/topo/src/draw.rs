@@ -1,0 +1,109 @@
+//! A network drawn as text: the tree, each link with what it carries.
+
+use crate::network::{End, Network};
+
+/// Draws the tree from its first switch, or from its first host where there is none. Hosts of a switch
+/// that are alike stand on one line.
+pub fn tree(network: &Network) -> String {
+    let neighbours = network.neighbours();
+    let root = network.hosts.len() % neighbours.len().max(1);
+    let mut text = format!("{}\n", network.name_of(network.end(root)));
+    below(network, &neighbours, root, None, "", &mut text);
+    text
+}
+
+fn below(
+    network: &Network,
+    neighbours: &[Vec<(usize, usize)>],
+    node: usize,
+    from: Option<usize>,
+    margin: &str,
+    text: &mut String,
+) {
+    let mut hosts: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut switches = Vec::new();
+    for (next, link) in neighbours[node].iter().copied() {
+        if Some(next) == from {
+            continue;
+        }
+        let carries = carries(network, link, node);
+        match network.end(next) {
+            End::Switch(_) => switches.push((next, carries)),
+            End::Host(host) => {
+                let name = network.hosts[host].name.as_str();
+                let carries = match network.hosts[host].both_ways {
+                    Some(rate) => format!("{carries}, {rate} both ways at once"),
+                    None => carries,
+                };
+                match hosts.iter_mut().find(|(same, _)| *same == carries) {
+                    Some((_, names)) => names.push(name),
+                    None => hosts.push((carries, vec![name])),
+                }
+            }
+        }
+    }
+    let lines = hosts.len() + switches.len();
+    let branch = |line: usize| {
+        if line + 1 == lines {
+            "└─ "
+        } else {
+            "├─ "
+        }
+    };
+    for (line, (carries, names)) in hosts.iter().enumerate() {
+        let names = names.join(" ");
+        text.push_str(&format!("{margin}{}{names}  ({carries})\n", branch(line)));
+    }
+    for (at, (next, carries)) in switches.into_iter().enumerate() {
+        let line = hosts.len() + at;
+        let name = network.name_of(network.end(next));
+        text.push_str(&format!("{margin}{}{name}  ({carries})\n", branch(line)));
+        let margin = format!("{margin}{}", if line + 1 == lines { "   " } else { "│  " });
+        below(network, neighbours, next, Some(node), &margin, text);
+    }
+}
+
+/// What a link carries, seen from `node`.
+fn carries(network: &Network, link: usize, node: usize) -> String {
+    let link = &network.links[link];
+    let is_first = network.node(link.ends[0]) == node;
+    let [there, back] = link.rates;
+    let (down, up) = if is_first {
+        (there, back)
+    } else {
+        (back, there)
+    };
+    let rates = if down == up {
+        down.to_string()
+    } else {
+        format!("{down} down, {up} up")
+    };
+    match link.latency.ns() {
+        0 => rates,
+        _ => format!("{rates}, {}", link.latency),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tree__of_two_switches__names_hosts_that_are_alike_together() {
+        let text = r#"
+            name = "two"
+            host = [{ name = "a" }, { name = "b" }, { name = "c" }]
+            switch = [{ name = "s" }, { name = "t" }]
+            link = [
+                { between = ["a", "s"], rate = "1Gbit", latency = "10us" },
+                { between = ["b", "s"], rate = "1Gbit", latency = "10us" },
+                { between = ["s", "t"], rates = ["100Mbit", "200Mbit"], latency = "1ms" },
+                { between = ["t", "c"], rate = "1Gbit" },
+            ]
+        "#;
+        let drawn = tree(&Network::parse("two.toml", text).unwrap());
+        let expected = "s\n├─ a b  (1Gbit, 10us)\n└─ t  (100Mbit down, 200Mbit up, 1ms)\n   \
+                        └─ c  (1Gbit)\n";
+        assert_eq!(drawn, expected);
+    }
+}

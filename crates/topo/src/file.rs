@@ -1,0 +1,341 @@
+//! The network file: its keys, and the words about what is wrong with one.
+
+use crate::nearest::nearest;
+use crate::network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};
+use crate::quantity::{Delay, Rate};
+use crate::source::{FileError, Source};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::path::Path;
+use toml::Spanned;
+
+/// Longest name of a host, as host names are.
+const NAME_CHARS_MAX: usize = 64;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    name: Spanned<String>,
+    #[serde(default)]
+    host: Vec<HostEntry>,
+    #[serde(default)]
+    switch: Vec<SwitchEntry>,
+    #[serde(default)]
+    link: Vec<LinkEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HostEntry {
+    name: Spanned<String>,
+    both_ways: Option<Rate>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SwitchEntry {
+    name: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LinkEntry {
+    between: Spanned<Vec<Spanned<String>>>,
+    rate: Option<Rate>,
+    rates: Option<Spanned<Vec<Rate>>>,
+    #[serde(default)]
+    latency: Delay,
+}
+
+/// The same as it is written.
+#[derive(Serialize)]
+struct Written<'a> {
+    name: &'a str,
+    switch: Vec<WrittenSwitch<'a>>,
+    host: Vec<WrittenHost<'a>>,
+    link: Vec<WrittenLink<'a>>,
+}
+
+#[derive(Serialize)]
+struct WrittenSwitch<'a> {
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct WrittenHost<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    both_ways: Option<Rate>,
+}
+
+#[derive(Serialize)]
+struct WrittenLink<'a> {
+    between: [&'a str; 2],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<Rate>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rates: Option<[Rate; 2]>,
+    latency: Delay,
+}
+
+impl Network {
+    /// Reads a network file.
+    ///
+    /// # Errors
+    /// Names the file, the line, the key, the value and what would be right.
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        let file = path.display().to_string();
+        let text = std::fs::read_to_string(path).map_err(|source| FileError::Unreadable {
+            file: file.clone(),
+            source,
+        })?;
+        Self::parse(&file, &text)
+    }
+
+    /// Reads a network from `text`; `file` is for the error messages.
+    ///
+    /// # Errors
+    /// As [`Network::read`].
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        let source = Source { file, text };
+        let entry: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
+        let name = source.name("name", &entry.name, NAME_CHARS_MAX)?;
+        let mut ends = HashMap::new();
+        let mut take = |name: &Spanned<String>, end: End| {
+            let checked = source.name("name", name, NAME_CHARS_MAX)?;
+            if ends.insert(checked.clone(), end).is_none() {
+                return Ok(checked);
+            }
+            let problem =
+                format!("`{checked}` is already the name of a host or switch; give each its own");
+            Err(source.wrong(name.span(), "name", problem))
+        };
+        let mut hosts = Vec::new();
+        for host in &entry.host {
+            hosts.push(Host {
+                name: take(&host.name, End::Host(hosts.len()))?,
+                both_ways: host.both_ways,
+            });
+        }
+        let mut switches = Vec::new();
+        for switch in &entry.switch {
+            switches.push(Switch {
+                name: take(&switch.name, End::Switch(switches.len()))?,
+            });
+        }
+        for (key, count, max) in [
+            ("host", hosts.len(), HOSTS_MAX),
+            ("switch", switches.len(), SWITCHES_MAX),
+        ] {
+            if count > max || (key == "host" && count == 0) {
+                let problem = format!("{count} [[{key}]] entries; there may be 1 to {max}");
+                return Err(source.wrong(0..0, key, problem));
+            }
+        }
+        let links = entry
+            .link
+            .iter()
+            .map(|link| check_link(&source, &ends, link));
+        let links = links.collect::<Result<Vec<Link>, FileError>>()?;
+        let network = Self {
+            name,
+            hosts,
+            switches,
+            links,
+        };
+        check_tree(&source, &network, &entry)?;
+        Ok(network)
+    }
+
+    /// The file that reads back as this network.
+    ///
+    /// # Errors
+    /// None that is known: every name and number can be written.
+    pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
+        let links = self.links.iter().map(|link| {
+            let [there, back] = link.rates;
+            WrittenLink {
+                between: link.ends.map(|end| self.name_of(end)),
+                rate: (there == back).then_some(there),
+                rates: (there != back).then_some(link.rates),
+                latency: link.latency,
+            }
+        });
+        toml::to_string(&Written {
+            name: &self.name,
+            switch: self
+                .switches
+                .iter()
+                .map(|switch| WrittenSwitch { name: &switch.name })
+                .collect(),
+            host: self
+                .hosts
+                .iter()
+                .map(|host| WrittenHost {
+                    name: &host.name,
+                    both_ways: host.both_ways,
+                })
+                .collect(),
+            link: links.collect(),
+        })
+    }
+}
+
+fn check_link(
+    source: &Source<'_>,
+    ends: &HashMap<String, End>,
+    link: &LinkEntry,
+) -> Result<Link, FileError> {
+    let wrong = |problem: String| source.wrong(link.between.span(), "between", problem);
+    let [a, b] = link.between.get_ref().as_slice() else {
+        let count = link.between.get_ref().len();
+        let problem = format!("{count} ends; a link has two, such as [\"n1\", \"s1\"]");
+        return Err(wrong(problem));
+    };
+    let find = |name: &Spanned<String>| {
+        let text = name.get_ref();
+        ends.get(text).copied().ok_or_else(|| {
+            let near = nearest(text, ends.keys().map(String::as_str));
+            let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let problem = format!("no host or switch `{text}`{hint}");
+            source.wrong(name.span(), "between", problem)
+        })
+    };
+    let ends = [find(a)?, find(b)?];
+    let rates = match (link.rate, &link.rates) {
+        (Some(rate), None) => [rate, rate],
+        (None, Some(rates)) => <[Rate; 2]>::try_from(rates.get_ref().as_slice()).map_err(|_| {
+            let problem = format!(
+                "{} rates; write two, from the first end to the second and back",
+                rates.get_ref().len()
+            );
+            source.wrong(rates.span(), "rates", problem)
+        })?,
+        (Some(_), Some(both)) => {
+            let problem = "both `rate` and `rates`; write one of them".to_owned();
+            return Err(source.wrong(both.span(), "rates", problem));
+        }
+        (None, None) => {
+            let problem = "a link without a `rate`; write what it carries, such as `1Gbit`";
+            return Err(wrong(problem.to_owned()));
+        }
+    };
+    Ok(Link {
+        ends,
+        rates,
+        latency: link.latency,
+    })
+}
+
+/// One tree, of which every host is a leaf.
+fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<(), FileError> {
+    let nodes = network.hosts.len() + network.switches.len();
+    let mut groups = Groups((0..nodes).collect());
+    let mut is_linked = vec![false; network.hosts.len()];
+    for (link, written) in network.links.iter().zip(&entry.link) {
+        let wrong = |problem: String| source.wrong(written.between.span(), "between", problem);
+        let [a, b] = link.ends.map(|end| network.name_of(end));
+        for end in link.ends {
+            let End::Host(host) = end else { continue };
+            if std::mem::replace(&mut is_linked[host], true) {
+                let problem = format!(
+                    "`{}` has a link already; a host has one (NICs that are braided are one)",
+                    network.name_of(end)
+                );
+                return Err(wrong(problem));
+            }
+        }
+        let [x, y] = link.ends.map(|end| groups.of(network.node(end)));
+        if x == y {
+            let problem =
+                format!("joining `{a}` and `{b}` closes a loop; a network here is a tree");
+            return Err(wrong(problem));
+        }
+        groups.0[x] = y;
+    }
+    let first = groups.of(0);
+    if let Some(alone) = (0..nodes).find(|node| groups.of(*node) != first) {
+        let problem = format!(
+            "no link leads from `{}` to `{}`; join them",
+            network.hosts[0].name,
+            network.name_of(network.end(alone))
+        );
+        return Err(source.wrong(0..0, "link", problem));
+    }
+    Ok(())
+}
+
+/// Which nodes are joined: each points towards the one that stands for its group.
+struct Groups(Vec<usize>);
+
+impl Groups {
+    fn of(&mut self, node: usize) -> usize {
+        let mut node = node;
+        while self.0[node] != node {
+            self.0[node] = self.0[self.0[node]];
+            node = self.0[node];
+        }
+        node
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAR: &str = r#"
+        name = "star"
+        host = [{ name = "a" }, { name = "b", both_ways = "1500Mbit" }, { name = "c" }]
+        switch = [{ name = "s" }]
+        link = [
+            { between = ["a", "s"], rate = "1Gbit", latency = "10us" },
+            { between = ["b", "s"], rates = ["1Gbit", "900Mbit"] },
+            { between = ["s", "c"], rate = "1Gbit" },
+        ]
+    "#;
+
+    fn problem(text: &str) -> String {
+        Network::parse("n.toml", text).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn network__written_and_read_back__is_the_same() {
+        let network = Network::parse("star.toml", STAR).unwrap();
+        let text = network.to_toml().unwrap();
+        assert_eq!(Network::parse("again", &text).unwrap(), network, "{text}");
+    }
+
+    #[test]
+    fn network__that_contradicts_itself__is_refused_by_line_and_name() {
+        let same = STAR.replace("name = \"c\"", "name = \"a\"");
+        assert!(problem(&same).starts_with("n.toml:3: name: `a` is already"));
+        let strange = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"d\"]");
+        assert!(problem(&strange).contains("no host or switch `d`"));
+        let twice = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"a\"]");
+        assert!(problem(&twice).contains("`a` has a link already"));
+        let alone = STAR.replace("{ between = [\"s\", \"c\"], rate = \"1Gbit\" },", "");
+        assert!(problem(&alone).contains("no link leads from `a` to `c`"));
+        let slow = STAR.replace("[\"s\", \"c\"], rate = \"1Gbit\"", "[\"s\", \"c\"]");
+        assert!(problem(&slow).contains("a link without a `rate`"));
+        let odd = STAR.replace("\"900Mbit\"]", "\"900Mbit\", \"1Gbit\"]");
+        assert!(problem(&odd).contains("3 rates; write two"));
+        let key = STAR.replace("latency", "latancy");
+        assert!(problem(&key).contains("did you mean `latency`?"));
+    }
+
+    #[test]
+    fn network__of_switches_in_a_ring__is_refused() {
+        let ring = r#"
+            name = "ring"
+            host = [{ name = "a" }]
+            switch = [{ name = "s" }, { name = "t" }, { name = "u" }]
+            link = [
+                { between = ["a", "s"], rate = "1Gbit" },
+                { between = ["s", "t"], rate = "1Gbit" },
+                { between = ["t", "u"], rate = "1Gbit" },
+                { between = ["u", "s"], rate = "1Gbit" },
+            ]
+        "#;
+        assert!(problem(ring).contains("joining `u` and `s` closes a loop"));
+    }
+}

@@ -1,0 +1,23 @@
+//! The network that is really there: hosts, switches, and what each link carries each way.
+//!
+//! A [`Network`] is a tree: hosts are its leaves, switches what is between, as Yoshitomi and Taura (section
+//! 4.1) assume and as Ethernet's spanning tree makes of any wiring. It comes from a file
+//! ([`Network::read`]) or from what others keep ([`slurm`]). [`Paths`] answers what planners ask:
+//! which directed links lie between two hosts, how fast the slowest is, and how far they are apart.
+
+#![forbid(unsafe_code)]
+
+pub mod draw;
+mod file;
+mod nearest;
+mod network;
+mod paths;
+pub mod quantity;
+pub mod slurm;
+pub mod source;
+
+pub use nearest::nearest;
+pub use network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};
+pub use paths::{DirectedLink, Paths};
+pub use quantity::{Delay, Rate};
+pub use source::FileError;
