@@ -15,6 +15,7 @@ enum {
 	KUMI_TCP_ACK_BAND = 1 << 4,
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
+	KUMI_TCP_WRITES_STAMP = 1 << 29,   /* snd_cwnd_stamp may be written (Linux 6.10) */
 	/* The rung of the ladder: what this kernel lets the programs do. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */

@@ -25,7 +25,7 @@
 #define CLUMP_MIN 2
 
 /*
- * Has the window sent at `bytes_ps` until the first acknowledgement. Where the rate may not be written
+ * Has what follows sent at `bytes_ps`, until an acknowledgement has the kernel set the rate anew. Where the rate may not be written
  * (before 6.0), the ceiling of the rate stands in for it: `uncap` lifts it again.
  */
 static __always_inline void set_pacing(struct kumi_tcp_memory *memory, struct sock *sk, __u64 bytes_ps)

@@ -75,7 +75,8 @@ static __always_inline __u64 filling(const struct tcp_sock *tp, __u32 pps)
 static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
 {
 	tp->snd_cwnd = cwnd;
-	tp->snd_cwnd_stamp = bpf_jiffies64();
+	if (has(KUMI_TCP_WRITES_STAMP))
+		tp->snd_cwnd_stamp = bpf_jiffies64();
 }
 
 #endif

@@ -2,7 +2,7 @@
 
 use crate::connections;
 use crate::error::TcpError;
-use crate::ladder::{Rung, has_moved_callback, has_struct_ops_link};
+use crate::ladder::{Rung, WRITES_STAMP, has_moved_callback, has_struct_ops_link};
 use crate::layout::{Settings, Totals};
 use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pins};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
@@ -152,10 +152,16 @@ pub(crate) fn load(
             reason: "the callback for a first packet has moved (Linux 7.1)".to_owned(),
         });
     }
-    let mut open = open_object(OBJECT, &settings.to_bytes(rung))?;
-    choose_parts(&mut open, rung, is_linked)?;
-    reuse(&mut open, shared)?;
-    open.load().map_err(refused)
+    let load_with = |more: u32| {
+        let mut open = open_object(OBJECT, &settings.to_bytes_with(rung, more))?;
+        choose_parts(&mut open, rung, is_linked)?;
+        reuse(&mut open, shared)?;
+        open.load().map_err(refused)
+    };
+    match load_with(WRITES_STAMP) {
+        Err(TcpError::Refused { .. }) => load_with(0),
+        loaded => loaded,
+    }
 }
 
 /// Opens compiled programs, with `constants` at the beginning of what they read only.

@@ -17,6 +17,8 @@ pub enum Rung {
 /// Bits of `settings.mechanisms` that say the rung: `bpf/tcp/intf.h`.
 const HAS_CONTROL: u32 = 1 << 30;
 const WRITES_PACING: u32 = 1 << 31;
+/// Not a rung: a kernel without it (before 6.10) may halve a window that was just set, and nothing else is lost.
+pub(crate) const WRITES_STAMP: u32 = 1 << 29;
 
 impl Rung {
     /// All, the highest first.

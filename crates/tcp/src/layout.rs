@@ -116,12 +116,17 @@ impl Settings {
 
     /// As the programs read it, on `rung`.
     pub fn to_bytes(&self, rung: Rung) -> [u8; Self::BYTES] {
+        self.to_bytes_with(rung, 0)
+    }
+
+    /// The same with `more` bits of what this kernel lets the programs do.
+    pub(crate) fn to_bytes_with(&self, rung: Rung, more: u32) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
         let mechanisms = self
             .mechanisms
             .iter()
-            .fold(rung.bits(), |set, one| set | *one as u32);
+            .fold(rung.bits() | more, |set, one| set | *one as u32);
         bytes[..8].copy_from_slice(&memory_max_ns.to_ne_bytes());
         bytes[8..16].copy_from_slice(&(self.first_rate_bps / 8).to_ne_bytes());
         bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());

@@ -3,7 +3,7 @@
 use crate::nearest::nearest;
 use crate::network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};
 use crate::quantity::{Delay, Rate};
-use crate::source::{FileError, Source};
+use crate::source::{self, FileError, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::path::Path;
@@ -84,11 +84,7 @@ impl Network {
     /// # Errors
     /// Names the file, the line, the key, the value and what would be right.
     pub fn read(path: &Path) -> Result<Self, FileError> {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| FileError::Unreadable {
-            file: file.clone(),
-            source,
-        })?;
+        let (file, text) = source::read(path)?;
         Self::parse(&file, &text)
     }
 

@@ -2,8 +2,8 @@
 
 use crate::quantity::{Delay, Rate};
 
-/// Most hosts of a network: planning for as many is what is promised.
-pub const HOSTS_MAX: usize = 65_536;
+/// Most hosts of a network. A check's proof takes a bit for each pair, twice: 64 MB of as many.
+pub const HOSTS_MAX: usize = 16_384;
 
 /// Most switches of a network: of 16 ports each they join all those hosts.
 pub const SWITCHES_MAX: usize = 4096;

@@ -1,11 +1,11 @@
 //! Slurm's `topology.conf` (its tree plugin), read and written.
 
-use crate::network::{End, Host, Link, Network, Switch};
+use crate::network::{End, HOSTS_MAX, Host, Link, Network, Switch};
 use crate::quantity::{Delay, Rate};
 use std::collections::HashMap;
 
 /// Most names that a list such as `n[1-16]` may stand for.
-const NAMES_MAX: usize = 65_536;
+const NAMES_MAX: usize = HOSTS_MAX;
 
 /// Why a `topology.conf` was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -215,7 +215,7 @@ mod tests {
         assert!(problem("Nodes=n1").starts_with("t:1: a line begins with SwitchName"));
         assert!(problem("SwitchName=s Nodes=n[1-").contains("lacks its `]`"));
         assert!(problem("SwitchName=s Nodes=n[3-1]").contains("no range"));
-        assert!(problem("SwitchName=s Nodes=n[1-99999999]").contains("more than 65536"));
+        assert!(problem("SwitchName=s Nodes=n[1-99999999]").contains("more than 16384"));
         assert!(problem("SwitchName=s Node=n1").contains("known: Nodes"));
         assert!(problem("SwitchName=s Nodes=a\nSwitchName=t Nodes=b").contains("no link leads"));
         assert!(

@@ -2,6 +2,7 @@
 
 use crate::nearest::nearest;
 use std::ops::Range;
+use std::path::Path;
 use toml::Spanned;
 
 /// Why a file was refused. Nothing was changed.
@@ -29,6 +30,18 @@ pub enum FileError {
         /// The value, and what would be right.
         problem: String,
     },
+}
+
+/// A file's path, as messages have it, and what is in it.
+///
+/// # Errors
+/// [`FileError::Unreadable`].
+pub fn read(path: &Path) -> Result<(String, String), FileError> {
+    let file = path.display().to_string();
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok((file, text)),
+        Err(source) => Err(FileError::Unreadable { file, source }),
+    }
 }
 
 /// The file while it is being checked: turns a span into a line for the error.

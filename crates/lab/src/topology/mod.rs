@@ -13,6 +13,8 @@ pub use kumi_topo::nearest;
 pub use kumi_topo::quantity::{Bytes, Delay, NicQueue, Probability, QuantityError, Rate};
 pub use kumi_topo::source::FileError as TopologyError;
 
+use kumi_topo::source;
+
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -184,11 +186,7 @@ impl Topology {
     /// # Errors
     /// Names the file, the line, the key, the value and what would be right.
     pub fn read(path: &Path) -> Result<Self, TopologyError> {
-        let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| TopologyError::Unreadable {
-            file: file.clone(),
-            source,
-        })?;
+        let (file, text) = source::read(path)?;
         Self::parse(&file, &text)
     }
 
