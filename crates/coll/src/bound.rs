@@ -1,32 +1,101 @@
 //! What no plan can be quicker than.
 
-use crate::plan::Operation;
-use kumi_topo::{Network, Paths};
+use crate::plan::{Operation, Plan};
+use kumi_topo::{DirectedLink, Network, Paths};
 
-/// The shortest time an operation can take with blocks of so many bytes, in seconds: of every link, what has
-/// to pass it at what it carries. Latencies come on top.
-pub fn bound_s(network: &Network, operation: Operation, block_bytes: u64) -> f64 {
+/// The shortest time that what a plan does can take, in seconds: of every link, what has to pass it at what it
+/// carries. Latencies come on top.
+pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
-    let Operation::Gather { root } = operation;
-    let mut blocks = vec![0_u64; paths.directed_links()];
-    for host in 0..paths.hosts() {
-        for link in paths.links(host, root) {
-            blocks[link.0 as usize] += 1;
-        }
+    if paths.hosts() < 2 {
+        return 0.0;
     }
-    let times = blocks.iter().enumerate().map(|(link, blocks)| {
-        let link = kumi_topo::DirectedLink(link as u32);
-        (blocks * block_bytes) as f64 / paths.link_bytes_per_s(link)
+    let links = (0..paths.directed_links()).map(|link| DirectedLink(link as u32));
+    let hosts_before = paths.sum_before(&vec![1.0; paths.hosts()]);
+    let times = links.zip(must_pass(&paths, plan)).map(|(link, bytes)| {
+        match hosts_before[link.0 as usize] as usize {
+            // It parts no hosts from others: it leads to a switch without any.
+            before if before == 0 || before == paths.hosts() => 0.0,
+            _ => bytes / paths.link_bytes_per_s(link),
+        }
     });
-    times.fold(0.0, f64::max)
+    let hosts_s = match plan.operation {
+        // Every part is sent to be combined by all hosts but one, and its sum to all but one.
+        Operation::AllReduce => {
+            let hosts = 0..paths.hosts();
+            let sending: f64 = hosts
+                .filter_map(|host| paths.sending_bytes_per_s(host))
+                .sum();
+            2.0 * sum(plan) * (paths.hosts() - 1) as f64 / sending
+        }
+        _ => 0.0,
+    };
+    times.fold(hosts_s, f64::max)
+}
+
+fn sum(plan: &Plan) -> f64 {
+    plan.block_bytes.iter().sum::<u64>() as f64
+}
+
+/// Bytes that have to pass each directed link, whatever the plan.
+fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
+    let hosts = paths.hosts();
+    if plan.operation == Operation::AllToAll {
+        let mut bytes = vec![0.0; paths.directed_links()];
+        for (block, of_block) in plan.block_bytes.iter().enumerate() {
+            for link in paths.links(block / hosts, block % hosts) {
+                bytes[link.0 as usize] += *of_block as f64;
+            }
+        }
+        return bytes;
+    }
+    let all = sum(plan);
+    let blocks_before = || {
+        let of_host = plan
+            .places()
+            .into_iter()
+            .map(|place| plan.block_bytes[place] as f64);
+        paths.sum_before(&of_host.collect::<Vec<_>>())
+    };
+    // 1 where the root is before the link, 0 where it is behind.
+    let root_before = |root: usize| {
+        let mut weights = vec![0.0; hosts];
+        weights[root] = 1.0;
+        paths.sum_before(&weights)
+    };
+    let zip = |a: Vec<f64>, b: Vec<f64>, join: fn(f64, f64) -> f64| {
+        a.into_iter().zip(b).map(|(a, b)| join(a, b)).collect()
+    };
+    match plan.operation {
+        Operation::AllToAll => Vec::new(),
+        Operation::Gather { root } => zip(blocks_before(), root_before(root), |bytes, is| {
+            bytes * (1.0 - is)
+        }),
+        Operation::Scatter { root } => {
+            let behind = blocks_before().into_iter().map(|bytes| all - bytes);
+            zip(behind.collect(), root_before(root), |bytes, is| bytes * is)
+        }
+        Operation::Broadcast { root } => root_before(root).into_iter().map(|is| all * is).collect(),
+        Operation::Reduce { root } => {
+            let before = root_before(root).into_iter();
+            before.map(|is| all * (1.0 - is)).collect()
+        }
+        Operation::AllGather => blocks_before(),
+        Operation::ReduceScatter => {
+            let before = blocks_before().into_iter();
+            before.map(|bytes| all - bytes).collect()
+        }
+        Operation::AllReduce => vec![all; paths.directed_links()],
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{all_gather, all_reduce, all_to_all, broadcast, gather, reduce_scatter, scatter};
 
     #[test]
-    fn bound__of_a_gather__is_the_busiest_links() {
+    fn bound__is_the_busiest_links() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }]
@@ -39,9 +108,17 @@ mod tests {
             ]
         "#;
         let network = Network::parse("two", text).unwrap();
-        let bound = |root| bound_s(&network, Operation::Gather { root }, 1_250_000);
+        let block = 1_250_000;
+        let bound = |plan: Plan| (bound_s(&network, &plan) * 1e4).round() / 1e4;
         // Two blocks from t to s at 100 Mb/s; from s to t one at 1 Gb/s, and two into b.
-        assert!((bound(0) - 0.2).abs() < 1e-9);
-        assert!((bound(1) - 0.02).abs() < 1e-9);
+        assert_eq!(bound(gather(&network, 0, block).unwrap()), 0.2);
+        assert_eq!(bound(gather(&network, 1, block).unwrap()), 0.02);
+        assert_eq!(bound(scatter(&network, 1, &[block; 3]).unwrap()), 0.1);
+        assert_eq!(bound(all_to_all(&network, vec![block; 9]).unwrap()), 0.2);
+        assert_eq!(bound(all_gather(&network, &[block; 3]).unwrap()), 0.2);
+        assert_eq!(bound(reduce_scatter(&network, &[block; 3]).unwrap()), 0.1);
+        // The vector has three blocks, and its sum must come to a.
+        assert_eq!(bound(all_reduce(&network, &[block; 3]).unwrap()), 0.3);
+        assert_eq!(bound(broadcast(&network, 0, vec![block; 3]).unwrap()), 0.03);
     }
 }

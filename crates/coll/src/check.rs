@@ -1,9 +1,13 @@
 //! The proof that a plan is right.
 //!
-//! Nothing here knows a rate or a time. Two transfers are *ordered* if one has come whole before the other
+//! Nothing here knows a time. Two transfers are *ordered* if one is over before the other
 //! begins, by what the plan says alone: the one waits for the other, or for something that cannot be
-//! complete before the other is. Messages cannot meet on a directed link if all that pass it are ordered.
+//! complete before the other is. A directed link's capacity is dealt out to those that pass it, every part to one
+//! behind another, all ordered: what is under way at once can never ask for more than the link carries.
 
+mod blocks;
+
+use crate::lanes::Lanes;
 use crate::plan::{Operation, Plan, Transfer};
 use kumi_topo::{DirectedLink, Network, Paths};
 
@@ -25,35 +29,43 @@ pub enum CheckError {
     /// The order is not every host once.
     #[error("the plan's order does not have every host of the network once")]
     Order,
-    /// A host sends what it never has.
-    #[error("transfer {transfer} sends the block of {host}, which its sender never has")]
+    /// A host sends what it does not have yet.
+    #[error("transfer {transfer} sends block {block}, which its sender does not have by then")]
     Absent {
         /// The transfer.
         transfer: usize,
-        /// Whose block.
-        host: String,
+        /// The block's number.
+        block: usize,
     },
     /// A host gets a block a second time.
-    #[error("transfer {transfer} brings the block of {host} a second time")]
+    #[error("transfer {transfer} brings block {block} where it, or a part of its sum, already is")]
     Twice {
         /// The transfer.
         transfer: usize,
-        /// Whose block.
-        host: String,
+        /// The block's number.
+        block: usize,
     },
-    /// Transfers that wait for each other.
-    #[error("transfer {transfer} waits for itself, through what feeds it or what it comes after")]
-    Circle {
-        /// One of them.
-        transfer: usize,
-    },
-    /// A grant by somebody who cannot know.
-    #[error("transfer {transfer} waits for {after}, which does not come to its receiver")]
-    Grant {
+    /// A transfer that waits for one behind it in the list, or for itself.
+    #[error("transfer {transfer} waits for {after}, which does not stand before it")]
+    Late {
         /// The transfer that waits.
         transfer: usize,
         /// The one it waits for.
         after: usize,
+    },
+    /// Another number of blocks than the operation has.
+    #[error("the plan has {given} blocks; the operation has {blocks}")]
+    Sizes {
+        /// Blocks of the plan.
+        given: usize,
+        /// Blocks there should be.
+        blocks: usize,
+    },
+    /// A transfer that combines in an operation that does not.
+    #[error("transfer {transfer} combines blocks, which the operation does not")]
+    Combines {
+        /// The transfer.
+        transfer: usize,
     },
     /// The operation is not done in the end.
     #[error("in the end {host} lacks {blocks} blocks")]
@@ -77,118 +89,67 @@ pub enum CheckError {
     },
 }
 
-/// Proves that a plan does its operation, and that no two of its messages meet on a directed link.
+/// Proves that a plan does its operation, and that its messages fit on every directed link at every time.
 ///
 /// # Errors
 /// The first thing that is wrong.
 pub fn check(network: &Network, plan: &Plan) -> Result<(), CheckError> {
-    let feeds = check_blocks(network, plan)?;
-    let ordered = Ordered::new(&plan.transfers, &feeds)?;
-    check_links(network, plan, &ordered)
+    check_shape(network, plan)?;
+    let feeds = blocks::feeds(network, plan)?;
+    let mut ordered = Ordered::new(&plan.transfers, &feeds);
+    check_links(network, plan, &mut ordered)
 }
 
-/// Every block is where it is sent from, comes once, and ends where the operation wants it. Returns what feeds
-/// each transfer: those that bring its sender what it relays.
-fn check_blocks(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
+fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     let hosts = network.hosts.len();
-    let mut place_of = vec![None; hosts];
-    for (place, host) in plan.order.iter().enumerate() {
-        match place_of.get_mut(*host) {
-            Some(free @ None) => *free = Some(place),
+    let mut is_placed = vec![false; hosts];
+    for host in &plan.order {
+        match is_placed.get_mut(*host) {
+            Some(free @ false) => *free = true,
             _ => return Err(CheckError::Order),
         }
     }
     if plan.order.len() != hosts {
         return Err(CheckError::Order);
     }
-    check_indices(hosts, plan)?;
-    let name = |place: usize| network.hosts[plan.order[place]].name.clone();
-    // By whom each block comes to each host: only of the host at hand, or memory grows with the square.
-    let mut arriving: Vec<Vec<usize>> = vec![Vec::new(); hosts];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        arriving[transfer.to].push(at);
+    let given = plan.block_bytes.len();
+    let blocks = match plan.operation {
+        Operation::AllToAll => hosts * hosts,
+        Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => given,
+        _ => hosts,
+    };
+    if given != blocks {
+        return Err(CheckError::Sizes { given, blocks });
     }
-    let mut leaving: Vec<Vec<usize>> = vec![Vec::new(); hosts];
     for (at, transfer) in plan.transfers.iter().enumerate() {
-        leaving[transfer.from].push(at);
-    }
-    let mut feeds = vec![Vec::new(); plan.transfers.len()];
-    let mut comes_by: Vec<Option<usize>> = vec![None; hosts];
-    for host in 0..hosts {
-        comes_by.fill(None);
-        let own = place_of[host].ok_or(CheckError::Order)?;
-        for at in arriving[host].iter().copied() {
-            for place in plan.transfers[at].blocks.places() {
-                if place == own || comes_by[place].replace(at).is_some() {
-                    let host = name(place);
-                    return Err(CheckError::Twice { transfer: at, host });
-                }
-            }
-        }
-        for at in leaving[host].iter().copied() {
-            for place in plan.transfers[at].blocks.places() {
-                match comes_by[place] {
-                    Some(by) if feeds[at].last() != Some(&by) => feeds[at].push(by),
-                    Some(_) => {}
-                    None if place == own => {}
-                    None => {
-                        let host = name(place);
-                        return Err(CheckError::Absent { transfer: at, host });
-                    }
-                }
-            }
-            feeds[at].sort_unstable();
-            feeds[at].dedup();
-        }
-        let Operation::Gather { root } = plan.operation;
-        let lacks = comes_by.iter().filter(|by| by.is_none()).count() - 1;
-        if host == root && lacks > 0 {
-            return Err(CheckError::Undone {
-                host: name(own),
-                blocks: lacks,
-            });
-        }
-    }
-    Ok(feeds)
-}
-
-fn check_indices(hosts: usize, plan: &Plan) -> Result<(), CheckError> {
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        let last_place = transfer.blocks.places().last().unwrap_or(0);
         let named = [
             ("host", transfer.from, hosts),
             ("host", transfer.to, hosts),
-            ("block", last_place, hosts),
-            (
-                "transfer",
-                transfer.after.unwrap_or(0),
-                plan.transfers.len(),
-            ),
+            ("block", transfer.blocks.last().unwrap_or(0), blocks.max(1)),
         ];
-        for (what, index, count) in named {
-            if index >= count {
-                return Err(CheckError::Index {
-                    transfer: at,
-                    what,
-                    index,
-                    count,
-                });
-            }
+        if let Some((what, index, count)) = named.into_iter().find(|(_, at, of)| at >= of) {
+            return Err(CheckError::Index {
+                transfer: at,
+                what,
+                index,
+                count,
+            });
         }
-        if let Some(after) = transfer.after {
-            if plan.transfers[after].to != transfer.to {
-                return Err(CheckError::Grant {
-                    transfer: at,
-                    after,
-                });
-            }
+        if let Some(after) = transfer.after.iter().copied().find(|after| *after >= at) {
+            return Err(CheckError::Late {
+                transfer: at,
+                after,
+            });
+        }
+        if transfer.combines && !plan.operation.combines() {
+            return Err(CheckError::Combines { transfer: at });
         }
     }
     Ok(())
 }
 
-/// A set of transfers, a bit each.
-#[derive(Clone)]
+/// A set of transfers or of hosts, a bit each.
+#[derive(Clone, Default)]
 struct Set(Vec<u64>);
 
 impl Set {
@@ -209,93 +170,114 @@ impl Set {
     fn has(&self, transfer: usize) -> bool {
         self.0[transfer / 64] & (1 << (transfer % 64)) != 0
     }
-}
 
-/// For each transfer, those that have come whole when it begins.
-struct Ordered(Vec<Set>);
-
-impl Ordered {
-    fn new(transfers: &[Transfer], feeds: &[Vec<usize>]) -> Result<Self, CheckError> {
-        let empty = Set::new(transfers.len());
-        let mut before = vec![empty.clone(); transfers.len()];
-        // Complete when this one is: itself, what feeds it, and what came before it began.
-        let mut with = vec![empty; transfers.len()];
-        for at in by_what_they_need(transfers, feeds)? {
-            if let Some(after) = transfers[at].after {
-                before[at] = with[after].clone();
-            }
-            let mut complete = before[at].clone();
-            complete.add(at);
-            for fed_by in &feeds[at] {
-                complete.add_all(&with[*fed_by]);
-            }
-            with[at] = complete;
-        }
-        Ok(Self(before))
+    fn meets(&self, other: &Self) -> bool {
+        self.0
+            .iter()
+            .zip(&other.0)
+            .any(|(ours, theirs)| ours & theirs != 0)
     }
 
-    fn are(&self, a: usize, b: usize) -> bool {
-        self.0[a].has(b) || self.0[b].has(a)
+    fn len(&self) -> usize {
+        self.0.iter().map(|bits| bits.count_ones() as usize).sum()
     }
 }
 
-/// The transfers, each behind those that it needs: what it waits for, and what feeds it.
-fn by_what_they_need(
-    transfers: &[Transfer],
-    feeds: &[Vec<usize>],
-) -> Result<Vec<usize>, CheckError> {
-    let needs = |at: usize| feeds[at].iter().copied().chain(transfers[at].after);
-    let mut missing: Vec<usize> = (0..transfers.len()).map(|at| needs(at).count()).collect();
-    let mut needed_by: Vec<Vec<usize>> = vec![Vec::new(); transfers.len()];
-    for at in 0..transfers.len() {
-        for needed in needs(at) {
-            needed_by[needed].push(at);
+/// Most transfers of which the whole order is worked out, two bits for each pair: 64 MB. Of more, each must wait
+/// by itself for those that it follows on a link, as it does in an all-to-all.
+const ORDERED_MAX: usize = 16_384;
+
+/// Which transfers are over when another begins.
+struct Ordered<'a> {
+    transfers: &'a [Transfer],
+    feeds: &'a [Vec<usize>],
+    /// For each transfer, those that have come whole when it begins: worked out when first asked for.
+    before: Vec<Set>,
+}
+
+impl<'a> Ordered<'a> {
+    fn new(transfers: &'a [Transfer], feeds: &'a [Vec<usize>]) -> Self {
+        Self {
+            transfers,
+            feeds,
+            before: Vec::new(),
         }
     }
-    let mut order: Vec<usize> = (0..transfers.len())
-        .filter(|at| missing[*at] == 0)
-        .collect();
-    let mut next = 0;
-    while let Some(at) = order.get(next).copied() {
-        next += 1;
-        for waiting in &needed_by[at] {
-            missing[*waiting] -= 1;
-            if missing[*waiting] == 0 {
-                order.push(*waiting);
-            }
+
+    /// Whether `first` has passed the links that it shares with `second` before that begins.
+    fn are(&mut self, first: usize, second: usize) -> bool {
+        if self.transfers[second].after.contains(&first) {
+            return true;
         }
-    }
-    match missing.iter().position(|missing| *missing > 0) {
-        Some(transfer) => Err(CheckError::Circle { transfer }),
-        None => Ok(order),
+        if self.before.is_empty() && self.transfers.len() <= ORDERED_MAX {
+            self.before = before(self.transfers, self.feeds);
+        }
+        self.before
+            .get(second)
+            .is_some_and(|before| before.has(first))
     }
 }
 
-fn check_links(network: &Network, plan: &Plan, ordered: &Ordered) -> Result<(), CheckError> {
-    let paths = Paths::new(network);
-    let mut passing: Vec<Vec<usize>> = vec![Vec::new(); paths.directed_links()];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        for link in paths.links(transfer.from, transfer.to) {
-            passing[link.0 as usize].push(at);
-        }
-    }
-    for (link, passing) in passing.iter().enumerate() {
-        for (at, first) in passing.iter().copied().enumerate() {
-            let meets = passing[at + 1..]
-                .iter()
-                .find(|other| !ordered.are(first, **other));
-            let Some(second) = meets.copied() else {
-                continue;
-            };
-            let link = DirectedLink(link as u32);
-            let ends = network.links[link.link()].ends;
-            let [from, to] = [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]));
-            return Err(CheckError::Collision {
-                first,
-                second,
-                from: from.to_owned(),
-                to: to.to_owned(),
+fn before(transfers: &[Transfer], feeds: &[Vec<usize>]) -> Vec<Set> {
+    let empty = Set::new(transfers.len());
+    let mut before = vec![empty.clone(); transfers.len()];
+    // Complete when this one is: itself, what feeds it, and what came before it began.
+    let mut with = vec![empty; transfers.len()];
+    for (at, transfer) in transfers.iter().enumerate() {
+        let mut begins = std::mem::take(&mut before[at]);
+        for after in transfer.after.iter().copied() {
+            // Sent is not yet come.
+            let is_sent = transfers[after].from == transfer.from;
+            begins.add_all(if is_sent {
+                &before[after]
+            } else {
+                &with[after]
             });
+        }
+        let mut complete = begins.clone();
+        complete.add(at);
+        for fed_by in &feeds[at] {
+            complete.add_all(&with[*fed_by]);
+        }
+        before[at] = begins;
+        with[at] = complete;
+    }
+    before
+}
+
+/// Deals out every link to those that pass it, each behind transfers that are over by then.
+fn check_links(
+    network: &Network,
+    plan: &Plan,
+    ordered: &mut Ordered<'_>,
+) -> Result<(), CheckError> {
+    let paths = Paths::new(network);
+    let capacity = |link: usize| paths.link_bytes_per_s(DirectedLink(link as u32));
+    let mut lanes: Vec<Lanes> = (0..paths.directed_links())
+        .map(|link| Lanes::new(capacity(link)))
+        .collect();
+    let mut passed: Vec<Vec<usize>> = vec![Vec::new(); paths.directed_links()];
+    for (at, transfer) in plan.transfers.iter().enumerate() {
+        let links = paths.links(transfer.from, transfer.to);
+        let rates = links.iter().map(|link| paths.link_bytes_per_s(*link));
+        let rate = rates.fold(f64::INFINITY, f64::min);
+        for link in links {
+            let passed = &mut passed[link.0 as usize];
+            let lanes = &mut lanes[link.0 as usize];
+            let is_given = lanes.take(at, rate, |last| transfer.after.contains(&last))
+                || lanes.take(at, rate, |last| ordered.are(last, at));
+            if !is_given {
+                let met = passed.iter().find(|first| !ordered.are(**first, at));
+                let ends = network.links[link.link()].ends;
+                let [from, to] = [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]));
+                return Err(CheckError::Collision {
+                    first: met.copied().unwrap_or(at),
+                    second: at,
+                    from: from.to_owned(),
+                    to: to.to_owned(),
+                });
+            }
+            passed.push(at);
         }
     }
     Ok(())

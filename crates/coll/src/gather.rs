@@ -5,21 +5,9 @@
 //! who grants it its turn when all before has come. Which, the reckoning says: whatever brings its last
 //! byte to the root soonest, by equation (4).
 
-use crate::plan::{Blocks, Operation, Plan, Transfer};
+use crate::exchange::check_root;
+use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer, places};
 use kumi_topo::{Network, Paths};
-
-/// Why there is no plan.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum PlanError {
-    /// The root is none of the hosts.
-    #[error("root {root} is no host; there are {hosts}, from 0")]
-    Root {
-        /// What was asked for.
-        root: usize,
-        /// How many hosts there are.
-        hosts: usize,
-    },
-}
 
 /// What is known of a host that has been given its place.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,9 +33,7 @@ struct Placed {
 /// The root is no host.
 pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
-    if root >= hosts {
-        return Err(PlanError::Root { root, hosts });
-    }
+    check_root(hosts, root)?;
     let paths = Paths::new(network);
     let order = paths.tour(network, root);
     let mut placed = vec![Placed::default(); hosts];
@@ -55,22 +41,21 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     for (place, host) in order.iter().copied().enumerate().skip(1) {
         let (to, arrival) = soonest(&paths, block_bytes, host, order[place - 1], &placed);
         placed[host] = arrival;
-        let after = placed[to].last_fed.replace(transfers.len());
+        let after = placed[to]
+            .last_fed
+            .replace(transfers.len())
+            .into_iter()
+            .collect();
         transfers.push(Transfer {
             from: host,
             to,
             blocks: Blocks::one(place),
+            combines: false,
             after,
         });
         feed(&mut placed, host);
     }
-    let place_of = {
-        let mut places = vec![0; hosts];
-        for (place, host) in order.iter().enumerate() {
-            places[*host] = place;
-        }
-        places
-    };
+    let place_of = places(&order);
     // A host stands behind the one it sends to: backwards, what it carries is complete when it is met.
     for at in (0..transfers.len()).rev() {
         if let Some(relay) = place_of[transfers[at].to].checked_sub(1) {
@@ -81,9 +66,46 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     Ok(Plan {
         operation: Operation::Gather { root },
         predicted_s: ends.fold(0.0, f64::max),
+        block_bytes: vec![block_bytes; hosts],
+        transfers: in_order(&order, &placed, transfers),
         order,
-        transfers,
     })
+}
+
+/// The transfers, each behind those that it needs: the one it waits for, and those that feed its sender. The
+/// transfer of the host at a place stands one before that in `transfers`.
+fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec<Transfer> {
+    // The last that feeds a host waits for the others that do.
+    let mut index: Vec<Option<usize>> = vec![None; transfers.len()];
+    let mut sorted = Vec::with_capacity(transfers.len());
+    let mut needed: Vec<usize> = Vec::new();
+    for last in 0..transfers.len() {
+        needed.push(last);
+        while let Some(at) = needed.last().copied() {
+            let transfer = &transfers[at];
+            let fed_by = placed[transfer.from].last_fed;
+            let mut needs = fed_by.into_iter().chain(transfer.after.iter().copied());
+            if index[at].is_some() {
+                needed.pop();
+            } else if let Some(missing) = needs.find(|needed| index[*needed].is_none()) {
+                needed.push(missing);
+            } else {
+                needed.pop();
+                index[at] = Some(sorted.len());
+                let after = transfer
+                    .after
+                    .iter()
+                    .filter_map(|after| index[*after])
+                    .collect();
+                sorted.push(Transfer {
+                    after,
+                    ..transfer.clone()
+                });
+            }
+        }
+    }
+    assert_eq!(sorted.len() + 1, order.len());
+    sorted
 }
 
 /// Whom a host had best send to, and what comes of it: the one before it in the walk, or one of those through
@@ -179,10 +201,10 @@ mod tests {
         assert!(
             plan.transfers
                 .iter()
-                .all(|transfer| transfer.after.is_none())
+                .all(|transfer| transfer.after.is_empty())
         );
         let lengths: Vec<usize> = plan.transfers.iter().map(|one| one.blocks.len()).collect();
-        assert_eq!(lengths, [4, 3, 2, 1]);
+        assert_eq!(lengths, [1, 2, 3, 4]);
         // Equation (2), four times over: the root receives without a pause but for one latency a host.
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - 4.0 * (block_s + 20e-6)).abs() < 1e-9);
@@ -204,7 +226,7 @@ mod tests {
         let network = Network::parse("slow", text).unwrap();
         let plan = gather(&network, 0, 1 << 20).unwrap();
         assert_eq!((plan.transfers[1].from, plan.transfers[1].to), (2, 0));
-        assert_eq!(plan.transfers[1].after, Some(0));
+        assert_eq!(plan.transfers[1].after, [0]);
         // Equation (3).
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - (2.0 * block_s + 20e-6 + 40e-6)).abs() < 1e-9);

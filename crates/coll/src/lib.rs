@@ -1,23 +1,34 @@
 //! Collectives that no two messages collide in (Yoshitomi and Taura).
 //!
 //! A planner is a pure function: a network, an operation and its sizes to a [`Plan`], who sends which blocks to
-//! whom, and after what. [`check()`] proves of any plan that it computes the operation, and that no
-//! two of its messages ever meet on a directed link: neither needs a clock, so neither depends on one.
+//! whom, and after what. [`check()`] proves of any plan that it computes the operation, and that
+//! its messages never ask more of a directed link than it carries: neither needs a clock, so neither depends on one.
 //!
 //! ```text
 //!   Network ──► planner ──► Plan ──► check: computes it, nothing collides
 //!                            │
-//!                            └─────► executors, and predictions
+//!                            └─────► Program of one host ──► Engine ──► MPI, TCP
 //! ```
 
 #![forbid(unsafe_code)]
 
 mod bound;
+mod busiest;
+mod chain;
 mod check;
+mod exchange;
 mod gather;
+mod lanes;
 mod plan;
+mod ring;
+mod schedule;
+mod uniform;
 
 pub use bound::bound_s;
+pub use chain::{broadcast, reduce};
 pub use check::{CheckError, check};
-pub use gather::{PlanError, gather};
-pub use plan::{Blocks, Operation, Plan, Transfer};
+pub use exchange::{all_to_all, gather_by_turns, scatter};
+pub use gather::gather;
+pub use plan::{Blocks, Operation, Plan, PlanError, Transfer};
+pub use ring::{all_gather, all_reduce, reduce_scatter};
+pub use uniform::{PART_BYTES, cut, share, uniform};

@@ -8,17 +8,66 @@ pub enum Operation {
         /// Index of the host.
         root: usize,
     },
+    /// Every host comes to have its block, of those that the root has.
+    Scatter {
+        /// Index of the host.
+        root: usize,
+    },
+    /// Every host comes to have the root's blocks: parts of one vector.
+    Broadcast {
+        /// Index of the host.
+        root: usize,
+    },
+    /// The root comes to have each block combined of every host's: parts of one vector.
+    Reduce {
+        /// Index of the host.
+        root: usize,
+    },
+    /// Every host comes to have every host's block.
+    AllGather,
+    /// Every host comes to have its block, combined of every host's.
+    ReduceScatter,
+    /// Every host comes to have each block, combined of every host's: parts of one vector.
+    AllReduce,
+    /// Every host comes to have the block that each of the others has for it: block `from × hosts + to`, by index.
+    AllToAll,
 }
 
-/// A set of blocks, one a host, by the host's place in [`Plan::order`]: ascending runs that do not touch. What
-/// a chain of hosts carries is one run, however the hosts are numbered.
+impl Operation {
+    /// The host that the operation is about, where it is about one.
+    pub fn root(self) -> Option<usize> {
+        match self {
+            Self::Gather { root }
+            | Self::Scatter { root }
+            | Self::Broadcast { root }
+            | Self::Reduce { root } => Some(root),
+            Self::AllGather | Self::ReduceScatter | Self::AllReduce | Self::AllToAll => None,
+        }
+    }
+
+    /// Whether blocks are combined where they meet.
+    pub fn combines(self) -> bool {
+        matches!(
+            self,
+            Self::Reduce { .. } | Self::ReduceScatter | Self::AllReduce
+        )
+    }
+}
+
+/// A set of blocks, by number: ascending runs that do not touch. What a chain of hosts carries is one run,
+/// however the hosts are numbered, for a block's number is a place in [`Plan::order`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blocks(Vec<(u32, u32)>);
 
 impl Blocks {
-    /// The block at one place.
-    pub fn one(place: usize) -> Self {
-        Self(vec![(place as u32, place as u32 + 1)])
+    /// One block.
+    pub fn one(block: usize) -> Self {
+        Self::run(block, 1)
+    }
+
+    /// So many from one on.
+    pub fn run(first: usize, count: usize) -> Self {
+        Self(vec![(first as u32, (first + count) as u32)])
     }
 
     /// These and those.
@@ -49,10 +98,15 @@ impl Blocks {
         }
     }
 
-    /// The places, ascending.
-    pub fn places(&self) -> impl Iterator<Item = usize> + '_ {
+    /// Their numbers, ascending.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         let runs = self.0.iter();
         runs.flat_map(|(from, to)| (*from as usize)..(*to as usize))
+    }
+
+    /// The greatest number.
+    pub fn last(&self) -> Option<usize> {
+        self.0.last().map(|(_, to)| *to as usize - 1)
     }
 
     /// How many there are.
@@ -66,18 +120,21 @@ impl Blocks {
     }
 }
 
-/// One host sends blocks to another: its own first, and those that it relays as they come.
+/// One host sends blocks to another, in ascending order; those that it relays, as they come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
     /// Who sends.
     pub from: usize,
     /// Who receives.
     pub to: usize,
-    /// Whose blocks.
+    /// Which blocks.
     pub blocks: Blocks,
-    /// The transfer, by its index, that must have come to `to` whole before this one begins; `to` tells `from`
-    /// by a message of one byte (the paper's synchronisation, section 4.2.1). None: it begins at once.
-    pub after: Option<usize>,
+    /// The receiver combines them with what it has, instead of putting them in their place.
+    pub combines: bool,
+    /// Transfers, by index, that this one's begin waits for: those of the same sender until they are sent, all
+    /// others until they have come whole. If that is to another host than the sender, it tells the sender by a
+    /// message of its own (the paper's synchronisation, section 4.2.1).
+    pub after: Vec<usize>,
 }
 
 /// Transfers that together do an operation.
@@ -85,12 +142,57 @@ pub struct Transfer {
 pub struct Plan {
     /// What it does.
     pub operation: Operation,
-    /// The hosts that take part, in the planner's order: a block is named by its host's place here.
+    /// The hosts that take part, in the planner's order: a block that is one host's is named by its place here.
     pub order: Vec<usize>,
-    /// Transfers. One that another waits for, or is fed by, stands before it or after it.
+    /// Bytes of each block, by number.
+    pub block_bytes: Vec<u64>,
+    /// Transfers, each behind all that it waits for and all that bring its sender what it sends.
     pub transfers: Vec<Transfer>,
     /// How long it takes by the planner's own reckoning, in seconds.
     pub predicted_s: f64,
+}
+
+impl Plan {
+    /// Bytes that a transfer carries.
+    pub fn bytes_of(&self, transfer: &Transfer) -> u64 {
+        let blocks = transfer.blocks.numbers();
+        blocks.map(|block| self.block_bytes[block]).sum()
+    }
+
+    /// The place of each host in [`Plan::order`].
+    pub fn places(&self) -> Vec<usize> {
+        places(&self.order)
+    }
+}
+
+/// The inverse of an order.
+pub(crate) fn places(order: &[usize]) -> Vec<usize> {
+    let mut places = vec![0; order.len()];
+    for (place, host) in order.iter().enumerate() {
+        places[*host] = place;
+    }
+    places
+}
+
+/// Why there is no plan.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The root is none of the hosts.
+    #[error("root {root} is no host; there are {hosts}, from 0")]
+    Root {
+        /// What was asked for.
+        root: usize,
+        /// How many hosts there are.
+        hosts: usize,
+    },
+    /// Sizes were given for another number of blocks.
+    #[error("{given} sizes were given, and the operation has {blocks} blocks")]
+    Sizes {
+        /// Sizes there are.
+        given: usize,
+        /// Sizes there should be.
+        blocks: usize,
+    },
 }
 
 #[cfg(test)]
@@ -103,7 +205,7 @@ mod tests {
         let blocks = places
             .iter()
             .fold(Blocks::default(), |sum, one| sum.union(one));
-        assert_eq!(blocks.places().collect::<Vec<_>>(), [1, 2, 3, 7]);
+        assert_eq!(blocks.numbers().collect::<Vec<_>>(), [1, 2, 3, 7]);
         assert_eq!((blocks.len(), blocks.0.len()), (4, 2));
         assert!(Blocks::default().is_empty());
     }

@@ -55,6 +55,41 @@ fn plan__gather__is_proved_and_names_who_sends_to_whom() {
 }
 
 #[test]
+fn plan__every_operation__is_proved() {
+    let operations = [
+        "gather",
+        "scatter",
+        "broadcast",
+        "reduce",
+        "all-gather",
+        "reduce-scatter",
+        "all-reduce",
+        "all-to-all",
+    ];
+    for operation in operations {
+        let text = out(&topo(&[
+            "plan",
+            NETWORK,
+            "--operation",
+            operation,
+            "--check",
+        ]));
+        assert!(text.starts_with(operation), "{text}");
+        assert!(text.contains("checked: it does the operation"), "{text}");
+    }
+    let papers = topo(&[
+        "plan",
+        NETWORK,
+        "--operation",
+        "reduce",
+        "--algorithm",
+        "paper",
+    ]);
+    assert_eq!(papers.status.code(), Some(2));
+    assert!(said(&papers).contains("the paper has no plan for reduce"));
+}
+
+#[test]
 fn plan__what_the_network_has_not__is_named_and_exits_with_2() {
     let strange = topo(&["plan", NETWORK, "--root", "n22"]);
     assert_eq!(strange.status.code(), Some(2));

@@ -126,6 +126,31 @@ impl Paths {
         bytes as f64 / self.link_bytes_per_s(place.up) + self.latency_s[place.up.link()]
     }
 
+    /// Bytes a second that a host's own link takes from it; none of a host without a link of its own.
+    pub fn sending_bytes_per_s(&self, host: usize) -> Option<f64> {
+        let place = self.places[host];
+        (place.depth > 0).then(|| self.link_bytes_per_s(place.up))
+    }
+
+    /// For each directed link, what the weights of the hosts before it add up to.
+    pub fn sum_before(&self, weights: &[f64]) -> Vec<f64> {
+        let all: f64 = weights.iter().sum();
+        let mut below = vec![0.0; self.places.len()];
+        below[..weights.len()].copy_from_slice(weights);
+        let mut before = vec![0.0; self.bytes_per_s.len()];
+        let mut nodes: Vec<usize> = (0..self.places.len()).collect();
+        nodes.sort_by_key(|node| std::cmp::Reverse(self.places[*node].depth));
+        for node in nodes {
+            let place = self.places[node];
+            if place.depth > 0 {
+                below[place.parent as usize] += below[node];
+                before[place.up.0 as usize] = below[node];
+                before[place.down.0 as usize] = all - below[node];
+            }
+        }
+        before
+    }
+
     fn walk(&self, from: usize, to: usize, mut see: impl FnMut(DirectedLink)) {
         let (mut low, mut high) = (from, to);
         while low != high {

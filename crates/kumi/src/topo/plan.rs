@@ -2,7 +2,7 @@
 
 use crate::BadInput;
 use clap::ValueEnum;
-use kumi_coll::{Operation, Plan, Transfer, bound_s, check, gather};
+use kumi_coll::{Operation, Plan, Transfer, bound_s, check, gather, uniform};
 use kumi_topo::{Network, quantity::Bytes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -15,13 +15,50 @@ const SCHEMA: u32 = 1;
 enum Asked {
     /// The root comes to have every host's block.
     Gather,
+    /// Every host comes to have its block of those that the root has.
+    Scatter,
+    /// Every host comes to have the root's vector.
+    Broadcast,
+    /// The root comes to have the vectors of all, combined.
+    Reduce,
+    /// Every host comes to have every host's block.
+    AllGather,
+    /// Every host comes to have its block, combined of every host's.
+    ReduceScatter,
+    /// Every host comes to have the vectors of all, combined.
+    AllReduce,
+    /// Every host comes to have the block that each of the others has for it.
+    AllToAll,
+}
+
+impl Asked {
+    fn operation(self, root: usize) -> Operation {
+        match self {
+            Self::Gather => Operation::Gather { root },
+            Self::Scatter => Operation::Scatter { root },
+            Self::Broadcast => Operation::Broadcast { root },
+            Self::Reduce => Operation::Reduce { root },
+            Self::AllGather => Operation::AllGather,
+            Self::ReduceScatter => Operation::ReduceScatter,
+            Self::AllReduce => Operation::AllReduce,
+            Self::AllToAll => Operation::AllToAll,
+        }
+    }
+
+    /// The operation's name, as it is given.
+    fn name(self) -> String {
+        let value = self.to_possible_value();
+        value.map_or(String::new(), |value| value.get_name().to_owned())
+    }
 }
 
 /// How it is planned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Algorithm {
-    /// As Yoshitomi and Taura do it: chains, and turns where a relay would be slow.
+    /// A gather as Yoshitomi and Taura do it: chains, and turns where a relay would be slow.
     Paper,
+    /// As the bound asks: a gather by turns, straight to the root.
+    Best,
 }
 
 /// Arguments of `kumi topo plan`.
@@ -34,12 +71,12 @@ pub struct Args {
     #[arg(long, value_enum, default_value_t = Asked::Gather)]
     operation: Asked,
     /// How it is planned.
-    #[arg(long, value_enum, default_value_t = Algorithm::Paper)]
+    #[arg(long, value_enum, default_value_t = Algorithm::Best)]
     algorithm: Algorithm,
-    /// Name of the host that receives; the first of the file if not given.
+    /// Name of the host that has or gets all, where one does; the first of the file if not given.
     #[arg(long, value_name = "HOST")]
     root: Option<String>,
-    /// Bytes of each host's block, as 1MiB.
+    /// Bytes of each block, or of the vector that is combined or broadcast, as 1MiB.
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     bytes: Bytes,
     /// Proves that the plan does the operation, and that no two messages meet on a link.
@@ -56,29 +93,43 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let root = root(&network, args.root.as_deref())?;
     let plan = match (args.operation, args.algorithm) {
         (Asked::Gather, Algorithm::Paper) => gather(&network, root, args.bytes.get())?,
+        (asked, Algorithm::Paper) => {
+            let name = asked.name();
+            return Err(BadInput(format!(
+                "the paper has no plan for {name}; --algorithm paper is for gather"
+            ))
+            .into());
+        }
+        (asked, Algorithm::Best) => uniform(&network, asked.operation(root), args.bytes.get())?,
     };
     if args.check {
         check(&network, &plan)?;
     }
-    let bound_s = bound_s(&network, plan.operation, args.bytes.get());
+    let bound_s = bound_s(&network, &plan);
     if args.json {
         println!("{}", object(&network, &plan, args, bound_s));
         return Ok(());
     }
-    let Operation::Gather { root } = plan.operation;
+    let root = plan.operation.root();
     println!(
-        "gather to {} of {} a host, {} hosts: {:.3} ms by the plan's reckoning; the links alone take {:.3} ms",
-        network.hosts[root].name,
+        "{}{} of {}, {} hosts: {:.3} ms by the plan's reckoning; the links alone take {:.3} ms",
+        args.operation.name(),
+        root.map_or(String::new(), |root| format!(
+            ", root {}",
+            network.hosts[root].name
+        )),
         args.bytes,
         network.hosts.len(),
         plan.predicted_s * 1e3,
         bound_s * 1e3,
     );
     for transfer in &plan.transfers {
-        let after = transfer.after.map(|after| &plan.transfers[after]);
-        let after = after.map_or(String::new(), |after| {
-            format!(", after {}", names(&network, after))
-        });
+        let after = transfer.after.iter().map(|after| &plan.transfers[*after]);
+        let after: Vec<String> = after.map(|after| names(&network, after)).collect();
+        let after = match after.is_empty() {
+            true => String::new(),
+            false => format!(", after {}", after.join(", ")),
+        };
         let blocks = transfer.blocks.len();
         let plural = if blocks == 1 { "" } else { "s" };
         println!(
@@ -108,22 +159,23 @@ fn names(network: &Network, transfer: &Transfer) -> String {
 }
 
 fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
-    let Operation::Gather { root } = plan.operation;
     let transfers = plan.transfers.iter().map(|transfer| {
-        let places = transfer.blocks.places();
-        let of = places.map(|place| network.hosts[plan.order[place]].name.as_str());
         json!({
             "from": network.hosts[transfer.from].name,
             "to": network.hosts[transfer.to].name,
-            "blocks_of": of.collect::<Vec<_>>(),
+            "blocks": transfer.blocks.numbers().collect::<Vec<_>>(),
+            "bytes": plan.bytes_of(transfer),
+            "combines": transfer.combines,
             "after": transfer.after,
         })
     });
+    let name = |host: &usize| network.hosts[*host].name.as_str();
     json!({
         "schema": SCHEMA,
-        "operation": "gather",
-        "root": network.hosts[root].name,
-        "block_bytes": args.bytes.get(),
+        "operation": args.operation.name(),
+        "root": plan.operation.root().as_ref().map(name),
+        "order": plan.order.iter().map(name).collect::<Vec<_>>(),
+        "bytes": args.bytes.get(),
         "predicted_s": plan.predicted_s,
         "bound_s": bound_s,
         "transfers": transfers.collect::<Vec<_>>(),

@@ -1,0 +1,143 @@
+//! In which order blocks begin that no simple rule has an order for.
+
+use crate::lanes::ENOUGH;
+use kumi_topo::{DirectedLink, Paths};
+
+/// Every pair of hosts, in the order in which their blocks begin if whoever can sends, of the blocks whose links
+/// have room, the one on whose links most work is left. `block_bytes` of `from × hosts + to`; equals go in
+/// the order of the ring that `order` is.
+pub(crate) fn busiest_first(
+    paths: &Paths,
+    order: &[usize],
+    block_bytes: &[u64],
+) -> Vec<(usize, usize)> {
+    let hosts = order.len();
+    let mut work = Work::new(paths, hosts, block_bytes);
+    let mut waiting: Vec<Vec<usize>> = (0..hosts)
+        .map(|place| (1..hosts).map(move |step| order[(place + step) % hosts]))
+        .map(Iterator::collect)
+        .collect();
+    let mut begun = Vec::with_capacity(hosts * hosts);
+    loop {
+        // Those with most still to send choose first.
+        let mut senders: Vec<usize> = (0..hosts).filter(|at| !waiting[*at].is_empty()).collect();
+        if senders.is_empty() {
+            return begun;
+        }
+        senders.sort_by(|a, b| {
+            let [a, b] = [a, b].map(|place| work.left_to_send_s(order[*place], waiting[*place][0]));
+            b.total_cmp(&a)
+        });
+        for place in senders {
+            let from = order[place];
+            while let Some(at) = work.busiest(from, &waiting[place]) {
+                let to = waiting[place].remove(at);
+                work.begin(from, to);
+                begun.push((from, to));
+            }
+        }
+        work.end_next();
+    }
+}
+
+/// What the links still have to carry, and how much of each is free.
+struct Work {
+    hosts: usize,
+    now_s: f64,
+    /// Of each pair of hosts, the directed links between them and the slowest of these in bytes a second.
+    links: Vec<Vec<usize>>,
+    pair_bytes_per_s: Vec<f64>,
+    bytes: Vec<f64>,
+    link_bytes_per_s: Vec<f64>,
+    left_s: Vec<f64>,
+    free_bytes_per_s: Vec<f64>,
+    /// Pairs whose blocks are under way, and when each ends.
+    under_way: Vec<(f64, usize)>,
+}
+
+impl Work {
+    fn new(paths: &Paths, hosts: usize, block_bytes: &[u64]) -> Self {
+        let between = |pair: usize| paths.links(pair / hosts, pair % hosts);
+        let numbers = |links: Vec<DirectedLink>| links.iter().map(|link| link.0 as usize).collect();
+        let links: Vec<Vec<usize>> = (0..hosts * hosts).map(|at| numbers(between(at))).collect();
+        let all = 0..paths.directed_links() as u32;
+        let link_bytes_per_s: Vec<f64> = all
+            .map(|link| paths.link_bytes_per_s(DirectedLink(link)))
+            .collect();
+        let mut left_s = vec![0.0; link_bytes_per_s.len()];
+        for (links, bytes) in links.iter().zip(block_bytes) {
+            for link in links {
+                left_s[*link] += *bytes as f64 / link_bytes_per_s[*link];
+            }
+        }
+        let slowest = |links: &Vec<usize>| {
+            let rates = links.iter().map(|link| link_bytes_per_s[*link]);
+            rates.fold(f64::INFINITY, f64::min)
+        };
+        Self {
+            hosts,
+            now_s: 0.0,
+            pair_bytes_per_s: links.iter().map(slowest).collect(),
+            links,
+            bytes: block_bytes.iter().map(|bytes| *bytes as f64).collect(),
+            free_bytes_per_s: link_bytes_per_s.clone(),
+            link_bytes_per_s,
+            left_s,
+            under_way: Vec::new(),
+        }
+    }
+
+    /// What a host has still to send, on its own link, which leads to whomever.
+    fn left_to_send_s(&self, from: usize, to: usize) -> f64 {
+        let first = self.links[from * self.hosts + to].first();
+        first.map_or(0.0, |link| self.left_s[*link])
+    }
+
+    /// The index, in `receivers`, of the first with the most work left on a link behind the sender's own.
+    fn busiest(&self, from: usize, receivers: &[usize]) -> Option<usize> {
+        let mut best: Option<(f64, usize)> = None;
+        for (at, to) in receivers.iter().enumerate() {
+            let pair = from * self.hosts + to;
+            let least = self.pair_bytes_per_s[pair] * ENOUGH;
+            let links = &self.links[pair];
+            if links
+                .iter()
+                .any(|link| self.free_bytes_per_s[*link] < least)
+            {
+                continue;
+            }
+            let behind = links.iter().skip(1).map(|link| self.left_s[*link]);
+            let most_s = behind.fold(0.0, f64::max);
+            if best.is_none_or(|(best_s, _)| most_s > best_s * (1.0 + 1e-9)) {
+                best = Some((most_s, at));
+            }
+        }
+        best.map(|(_, at)| at)
+    }
+
+    fn begin(&mut self, from: usize, to: usize) {
+        let pair = from * self.hosts + to;
+        let rate = self.pair_bytes_per_s[pair];
+        for link in &self.links[pair] {
+            self.free_bytes_per_s[*link] -= rate;
+            self.left_s[*link] -= self.bytes[pair] / self.link_bytes_per_s[*link];
+        }
+        self.under_way
+            .push((self.now_s + self.bytes[pair] / rate, pair));
+    }
+
+    /// Goes on to where the next blocks end, which makes room.
+    fn end_next(&mut self) {
+        let ends = self.under_way.iter().map(|(end_s, _)| *end_s);
+        let next_s = ends.fold(f64::INFINITY, f64::min);
+        let (links, free) = (&self.links, &mut self.free_bytes_per_s);
+        self.under_way.retain(|(end_s, pair)| {
+            let is_over = *end_s <= next_s;
+            for link in links[*pair].iter().filter(|_| is_over) {
+                free[*link] += self.pair_bytes_per_s[*pair];
+            }
+            !is_over
+        });
+        self.now_s = next_s;
+    }
+}

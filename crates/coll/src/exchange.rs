@@ -1,0 +1,147 @@
+//! Blocks that go from who has them straight to who wants them: all-to-all, scatter, and gather by turns.
+//!
+//! In an all-to-all of like blocks the hosts stand in a ring, in the order of a walk that passes no link twice in one
+//! direction, and in step *p* each sends to the one *p* places on. A link that parts *n* hosts from the other
+//! *N*−*n* is passed in that step by min(*p*, *N*−*p*, *n*, *N*−*n*) blocks, most of all where *n*(*N*−*n*) is
+//! greatest: one behind another, step by step, they keep that link busy from the beginning to the end, and no
+//! schedule can do with less (Faraj and Yuan's bound, without their phases). With several such links, with
+//! some fatter than others, or with blocks of unlike sizes, it is better to send next where most is still to come
+//! (`busiest.rs`): both are reckoned, and the quicker is taken.
+
+use crate::busiest::busiest_first;
+use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
+use crate::schedule::Schedule;
+use kumi_topo::{Network, Paths};
+
+/// Most hosts for whom the order is tried in which the busiest links go first: to find it takes as many steps as
+/// the third power of them.
+const SORTED_HOSTS_MAX: usize = 128;
+
+/// Plans that each host sends each other one its block. Block `from × hosts + to` has `block_bytes` of that number;
+/// those of a host to itself count nothing.
+///
+/// # Errors
+/// As many sizes as the square of the hosts there must be.
+pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
+    let hosts = network.hosts.len();
+    if block_bytes.len() != hosts * hosts {
+        return Err(PlanError::Sizes {
+            given: block_bytes.len(),
+            blocks: hosts * hosts,
+        });
+    }
+    let paths = Paths::new(network);
+    let order = paths.tour(network, 0);
+    let ring = (1..hosts).flat_map(|step| {
+        let order = &order;
+        (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
+    });
+    let in_ring = one_after_another(&paths, &block_bytes, ring);
+    let (transfers, predicted_s) = if hosts > SORTED_HOSTS_MAX {
+        in_ring
+    } else {
+        let busiest = busiest_first(&paths, &order, &block_bytes);
+        let sorted = one_after_another(&paths, &block_bytes, busiest.into_iter());
+        // The ring is the more regular: of equals it is taken.
+        if sorted.1 < in_ring.1 * 0.99 {
+            sorted
+        } else {
+            in_ring
+        }
+    };
+    Ok(Plan {
+        operation: Operation::AllToAll,
+        order,
+        block_bytes,
+        transfers,
+        predicted_s,
+    })
+}
+
+/// Transfers of the blocks of these pairs, in this order, and when the last has come.
+fn one_after_another(
+    paths: &Paths,
+    block_bytes: &[u64],
+    pairs: impl Iterator<Item = (usize, usize)>,
+) -> (Vec<Transfer>, f64) {
+    let mut schedule = Schedule::new(paths);
+    for (from, to) in pairs {
+        let block = from * paths.hosts() + to;
+        schedule.add(
+            (from, to),
+            Blocks::one(block),
+            block_bytes[block],
+            false,
+            &[],
+        );
+    }
+    schedule.finish()
+}
+
+/// Plans that every host comes to have its block of those at `root`; `block_bytes` by host.
+///
+/// # Errors
+/// The root is no host, or there is not one size for each.
+pub fn scatter(network: &Network, root: usize, block_bytes: &[u64]) -> Result<Plan, PlanError> {
+    by_turns(network, root, block_bytes, Operation::Scatter { root })
+}
+
+/// Plans that every host sends its block straight to `root`, whose turn it is; `block_bytes` by host. No host need
+/// know the size of another's block.
+///
+/// # Errors
+/// The root is no host, or there is not one size for each.
+pub fn gather_by_turns(
+    network: &Network,
+    root: usize,
+    block_bytes: &[u64],
+) -> Result<Plan, PlanError> {
+    by_turns(network, root, block_bytes, Operation::Gather { root })
+}
+
+fn by_turns(
+    network: &Network,
+    root: usize,
+    block_bytes: &[u64],
+    operation: Operation,
+) -> Result<Plan, PlanError> {
+    let hosts = network.hosts.len();
+    check_root(hosts, root)?;
+    check_sizes(hosts, block_bytes)?;
+    let paths = Paths::new(network);
+    let order = paths.tour(network, root);
+    let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
+    let mut schedule = Schedule::new(&paths);
+    for (place, host) in order.iter().copied().enumerate().skip(1) {
+        let ends = match operation {
+            Operation::Scatter { .. } => (root, host),
+            _ => (host, root),
+        };
+        schedule.add(ends, Blocks::one(place), block_bytes[place], false, &[]);
+    }
+    let (transfers, predicted_s) = schedule.finish();
+    Ok(Plan {
+        operation,
+        order,
+        block_bytes,
+        transfers,
+        predicted_s,
+    })
+}
+
+pub(crate) fn check_root(hosts: usize, root: usize) -> Result<(), PlanError> {
+    if root >= hosts {
+        return Err(PlanError::Root { root, hosts });
+    }
+    Ok(())
+}
+
+pub(crate) fn check_sizes(hosts: usize, block_bytes: &[u64]) -> Result<(), PlanError> {
+    if block_bytes.len() != hosts {
+        return Err(PlanError::Sizes {
+            given: block_bytes.len(),
+            blocks: hosts,
+        });
+    }
+    Ok(())
+}
