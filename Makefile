@@ -17,8 +17,8 @@ test-kernel: build ## The TCP programs on the distribution's own kernel, in QEMU
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
 
-build: setup ## The `kumi` binary, at target/release/kumi.
-	cargo build --release --locked --package kumi
+build: setup ## The `kumi` binary and libkumi.so, in target/release.
+	cargo build --release --locked --package kumi --package kumi-library
 
 bench: build ## Every bench plan, its results into bench/results/ (about half an hour, quiet machine).
 	./target/release/kumi bench --all

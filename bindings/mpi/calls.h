@@ -34,6 +34,7 @@
     X(Neighbor_alltoall, neighbor_alltoall, 7, COLLECTIVE)                                         \
     X(Neighbor_alltoallv, neighbor_alltoallv, 9, COLLECTIVE)                                       \
     X(Neighbor_alltoallw, neighbor_alltoallw, 9, COLLECTIVE)                                       \
+    X(Bcast, bcast, 5, UNMARKED_COLLECTIVE)                                                        \
     /* Their nonblocking variants. */                                                              \
     X(Ialltoall, ialltoall, 8, NONBLOCKING)                                                        \
     X(Ialltoallv, ialltoallv, 10, NONBLOCKING)                                                     \

@@ -27,6 +27,8 @@
 
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "marking.h"
 
@@ -164,6 +166,7 @@ static void call_begins(struct kumi_phase_page *page, struct kumi_mpi_call *call
             count_calls(page, (uint32_t)requests);
         break;
     }
+    case UNMARKED_COLLECTIVE:
     case WAIT:
     case TEST_AT_1:
     case TEST_AT_2:
@@ -198,6 +201,7 @@ static void call_ends(struct kumi_phase_page *page, const struct kumi_mpi_call *
             return_to_scope(page);
         }
         break;
+    case UNMARKED_COLLECTIVE:
     case NONBLOCKING:
     case SEND:
     case SEND_INIT:
@@ -206,6 +210,20 @@ static void call_ends(struct kumi_phase_page *page, const struct kumi_mpi_call *
     case STARTALL:
         break;
     }
+}
+
+/* The page in which phases are marked; NULL if there is none, or `kumi run --no-phases` keeps it for the program. */
+static struct kumi_phase_page *marked_page(void)
+{
+    enum { UNASKED, MARKED, LEFT };
+    static int answer = UNASKED;
+    int now = __atomic_load_n(&answer, __ATOMIC_RELAXED);
+    if (now == UNASKED) {
+        const char *phases = getenv("KUMI_PHASES");
+        now = phases != NULL && strcmp(phases, "off") == 0 ? LEFT : MARKED;
+        __atomic_store_n(&answer, now, __ATOMIC_RELAXED);
+    }
+    return now == MARKED ? kumi_page() : NULL;
 }
 
 void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, const void *caller)
@@ -219,7 +237,7 @@ void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, con
         }
         __atomic_store_n(&call->real, real, __ATOMIC_RELAXED);
     }
-    struct kumi_phase_page *page = kumi_page();
+    struct kumi_phase_page *page = marked_page();
     if (wrapped_depth++ == 0 && page != NULL && kumi_mpi_known_library(caller))
         call_begins(page, call, arguments, caller);
     return real;
@@ -227,7 +245,7 @@ void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, con
 
 void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments)
 {
-    struct kumi_phase_page *page = kumi_page();
+    struct kumi_phase_page *page = marked_page();
     /* The library was asked when the call was entered, so the address of the caller is of no use
      * any more. */
     if (--wrapped_depth == 0 && page != NULL && kumi_mpi_known_library(NULL))

@@ -13,6 +13,7 @@
 
 enum kumi_mpi_kind {
     COLLECTIVE,
+    UNMARKED_COLLECTIVE,
     NONBLOCKING,
     SEND,
     SEND_INIT,
@@ -42,6 +43,8 @@ struct kumi_mpi_call {
     void *real;
     /* 1 + index of phase_name in the page; 0 until looked up. */
     uint32_t phase;
+    /* What a collective is replaced with (collectives.c); NULL until looked up. */
+    const struct replaced *replaced;
 };
 
 /* Returned when there is nothing to forward to. MPI_ERR_OTHER in Open MPI, MPI_ERR_INTERN in MPICH,

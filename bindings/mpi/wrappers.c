@@ -25,6 +25,7 @@
  */
 
 #include "calls.h"
+#include "collectives.h"
 #include "marking.h"
 
 #if !defined(__x86_64__) && !defined(__aarch64__)
@@ -76,7 +77,10 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
             &call, arguments, __builtin_return_address(0));                                        \
         if (real == NULL)                                                                          \
             return KUMI_MPI_NOTHING_TO_CALL;                                                       \
-        int result = real(ARGUMENTS_##count);                                                      \
+        int result;                                                                                \
+        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
+            !kumi_collective(&call, arguments, __builtin_return_address(0), &result))              \
+            result = real(ARGUMENTS_##count);                                                      \
         kumi_mpi_leave(&call, arguments);                                                          \
         return result;                                                                             \
     }

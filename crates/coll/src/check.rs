@@ -284,4 +284,4 @@ fn check_links(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

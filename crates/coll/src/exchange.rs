@@ -67,6 +67,9 @@ fn one_after_another(
     let mut schedule = Schedule::new(paths);
     for (from, to) in pairs {
         let block = from * paths.hosts() + to;
+        if block_bytes[block] == 0 {
+            continue;
+        }
         schedule.add(
             (from, to),
             Blocks::one(block),
@@ -113,6 +116,9 @@ fn by_turns(
     let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
     let mut schedule = Schedule::new(&paths);
     for (place, host) in order.iter().copied().enumerate().skip(1) {
+        if block_bytes[place] == 0 {
+            continue;
+        }
         let ends = match operation {
             Operation::Scatter { .. } => (root, host),
             _ => (host, root),

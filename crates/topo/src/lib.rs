@@ -13,6 +13,7 @@ mod nearest;
 mod network;
 mod paths;
 pub mod quantity;
+mod ranks;
 pub mod slurm;
 pub mod source;
 

@@ -75,6 +75,7 @@ fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, Ch
         let mut lacks = wanted(plan, host, place);
         let lacks = lacks
             .by_ref()
+            .filter(|block| plan.block_bytes[*block] > 0)
             .filter(|block| owner(plan, *block) != host && came_by[*block].is_none())
             .count();
         if lacks > 0 {

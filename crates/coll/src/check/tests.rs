@@ -8,7 +8,7 @@ use kumi_topo::{Delay, End, Host, Link, Rate, Switch};
 use proptest::prelude::*;
 
 /// A tree: each switch hangs from an earlier one, each host from any; by numbers that a test draws.
-fn tree(switches: &[usize], hosts: &[(usize, u64, u64)]) -> Network {
+pub(crate) fn tree(switches: &[usize], hosts: &[(usize, u64, u64)]) -> Network {
     let mut links = Vec::new();
     let mut join = |end: End, to: usize, mbps: u64, latency_us: u64| {
         links.push(Link {
@@ -212,7 +212,7 @@ fn check__nonsense__is_refused_without_a_panic() {
 }
 
 /// Every operation's plan, for blocks of these bytes; of an all-to-all `sizes` has all.
-fn all_plans(network: &Network, root: usize, sizes: &[u64]) -> Vec<Plan> {
+pub(crate) fn all_plans(network: &Network, root: usize, sizes: &[u64]) -> Vec<Plan> {
     let hosts = network.hosts.len();
     let by_host: Vec<u64> = (0..hosts).map(|host| sizes[host % sizes.len()]).collect();
     let by_pair = (0..hosts * hosts).map(|pair| sizes[pair * 7 % sizes.len()]);

@@ -3,6 +3,7 @@
 //! The process joins the daemon and becomes CMD: exit status and signals are CMD's own. Without a
 //! daemon it is given what needs no privilege, by a library that is loaded into it.
 
+mod coll;
 mod preload;
 
 use crate::tcp::join::{self, Request};
@@ -11,6 +12,7 @@ use kumi_tcp::Settings;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Exit statuses of the shell for a command that is not there, or cannot be run.
@@ -29,6 +31,13 @@ pub struct Args {
     /// Does not mark phases of MPI programs.
     #[arg(long)]
     no_phases: bool,
+    /// MPI collectives that are done by a plan: `all`, `off`, or a list such as gather,alltoall. All if there is a
+    /// network file, none if not.
+    #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
+    coll: Option<String>,
+    /// The network file (`kumi topo`) that collectives are planned on; without one, as if on one switch.
+    #[arg(long, value_name = "FILE", env = "KUMI_TOPOLOGY")]
+    topology: Option<PathBuf>,
     /// The command.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
@@ -38,12 +47,16 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
+    let plans = coll::add(&mut command, args.coll.as_deref(), args.topology.as_deref())?;
     match join::ask(&Request::Join) {
         Ok((reply, page)) => {
             let page = page.context("the daemon sent no page")?;
             let page = kumi_sys::process::keep_on_exec(page)?;
             command.env("KUMI_PHASE_FD", page.to_string());
-            if !args.no_phases {
+            if args.no_phases {
+                command.env("KUMI_PHASES", "off");
+            }
+            if !args.no_phases || plans {
                 preload::add(&mut command)?;
             }
             if args.verbose {

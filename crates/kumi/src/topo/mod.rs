@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Where a machine's network is written down.
-const FILE: &str = "/etc/kumi/network.toml";
+pub const FILE: &str = "/etc/kumi/network.toml";
 
 /// Arguments of `kumi topo`.
 #[derive(Debug, clap::Args)]
@@ -44,6 +44,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn read(file: &Path) -> Result<Network, BadInput> {
+pub fn read(file: &Path) -> Result<Network, BadInput> {
     Network::read(file).map_err(|error| BadInput(error.to_string()))
 }

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Planned collectives (libkumi.so): what one rank sends and receives, piece by piece, so that no two messages
+ * meet in a switch. The library plans and keeps count; the caller moves the bytes, by whatever it has.
+ *
+ *     ranks = kumi_coll_ranks_new(file, hosts, count, error, sizeof error);
+ *     work = kumi_coll_work_new(ranks, rank, &asked, error, sizeof error);
+ *     while (!kumi_coll_work_is_over(work)) {
+ *         while ((at = kumi_coll_work_begin(work, &step)) >= 0)
+ *             ... begin it; pieces between two ranks keep their order, and so do words ...
+ *         ... wait for any that was begun, and for each ...
+ *             kumi_coll_work_over(work, at);
+ *     }
+ *
+ * A function that can fail returns NULL and writes why, at most `error_bytes` with the zero. Different works may be
+ * used by different threads at once.
+ */
+#ifndef KUMI_COLL_H
+#define KUMI_COLL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum kumi_coll_operation {
+    KUMI_COLL_GATHER,
+    KUMI_COLL_SCATTER,
+    KUMI_COLL_BROADCAST,
+    KUMI_COLL_REDUCE,
+    KUMI_COLL_ALL_GATHER,
+    KUMI_COLL_REDUCE_SCATTER,
+    KUMI_COLL_ALL_REDUCE,
+    KUMI_COLL_ALL_TO_ALL,
+};
+
+enum kumi_coll_action {
+    /* A piece is sent. */
+    KUMI_COLL_SEND,
+    /* A piece is received in its place. */
+    KUMI_COLL_RECEIVE,
+    /* A piece is received and combined with what is in its place. */
+    KUMI_COLL_COMBINE,
+    /* A message without content is sent: the peer may go on. */
+    KUMI_COLL_TELL,
+    /* One is received. */
+    KUMI_COLL_HEAR,
+};
+
+/* A collective: the same on all ranks. */
+struct kumi_coll_asked {
+    /* enum kumi_coll_operation */
+    int32_t operation;
+    /* The rank that has or gets all, where one does; else 0. */
+    int32_t root;
+    /* Bytes of each rank's block; of block from * ranks + to in an all-to-all; of the whole vector, one number, in
+     * a broadcast, reduce or all-reduce. */
+    const uint64_t *bytes;
+    size_t blocks;
+    /* Bytes of an element, within which nothing is cut: 1 if nothing is combined. */
+    uint64_t element_bytes;
+};
+
+struct kumi_coll_step {
+    /* enum kumi_coll_action */
+    int32_t action;
+    /* A rank. */
+    int32_t peer;
+    /* Whose block; from * ranks + to in an all-to-all, 0 of a vector. */
+    uint64_t block;
+    /* Where in it, and how much. */
+    uint64_t offset;
+    uint64_t bytes;
+};
+
+struct kumi_coll_ranks;
+struct kumi_coll_work;
+
+/* The network of `count` ranks on hosts of these names: of the topology file, or of one switch if `file` is NULL. */
+struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const *hosts, int count,
+                                            char *error, size_t error_bytes);
+
+/* No work of the ranks may be left. */
+void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
+
+/* The part of `rank`. A plan is kept: the next one like it costs next to nothing. */
+struct kumi_coll_work *kumi_coll_work_new(const struct kumi_coll_ranks *ranks, int rank,
+                                          const struct kumi_coll_asked *asked, char *error,
+                                          size_t error_bytes);
+
+/* The next step to begin now, by its number, or -1. */
+int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step *step);
+
+/* A step is over: a send's memory may be written again, a piece is in its place. */
+void kumi_coll_work_over(struct kumi_coll_work *work, int64_t step);
+
+int kumi_coll_work_is_over(const struct kumi_coll_work *work);
+
+/* How long the whole takes by the planner's reckoning. */
+double kumi_coll_work_predicted_s(const struct kumi_coll_work *work);
+
+/* The blocks that this rank holds for others on their way; good as long as the work is. */
+size_t kumi_coll_work_relayed(const struct kumi_coll_work *work, const uint64_t **blocks);
+
+void kumi_coll_work_free(struct kumi_coll_work *work);
+
+#endif

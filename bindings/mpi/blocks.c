@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Where a collective's blocks are in memory. */
+
+#include <limits.h>
+#include <stdlib.h>
+
+#include "blocks.h"
+
+uint64_t kumi_element_bytes(const struct kumi_abi *abi, kumi_handle type, bool *is_plain)
+{
+    int bytes = 0, integers, addresses, types, combiner = -1;
+    intptr_t lower = 0, extent = 0;
+    if (abi->Type_size(type, &bytes) != 0 || bytes < 0 ||
+        abi->Type_get_extent(type, &lower, &extent) != 0 ||
+        abi->Type_get_envelope(type, &integers, &addresses, &types, &combiner) != 0)
+        return 0;
+    /* A named type with a hole, such as MPI_DOUBLE_INT, is not one run. A derived one without holes may be in another
+     * order than memory. */
+    *is_plain = combiner == abi->combiner_named && lower == 0 && extent == bytes;
+    return (uint64_t)bytes;
+}
+
+static int count_of(const struct kumi_buffer *buffer, int block)
+{
+    return buffer->counts == NULL ? buffer->count : buffer->counts[block];
+}
+
+static char *address_of(const struct kumi_buffer *buffer, int block, intptr_t extent)
+{
+    intptr_t place = buffer->places == NULL ? (intptr_t)block * buffer->count : buffer->places[block];
+    return buffer->at + place * extent;
+}
+
+/* Packs or unpacks a block in parts, for the library's positions are ints. */
+static bool pack(const struct kumi_blocks *blocks, const struct kumi_communicator *of,
+                 const struct kumi_buffer *buffer, int block, intptr_t extent, bool is_read)
+{
+    int count = count_of(buffer, block);
+    if (count == 0 || blocks->bytes[block] == 0)
+        return true;
+    uint64_t element_bytes = blocks->bytes[block] / (uint64_t)count;
+    int part_max = (int)(INT_MAX / element_bytes > 0 ? INT_MAX / element_bytes : 1);
+    char *packed = blocks->at[block];
+    char *at = address_of(buffer, block, extent);
+    for (int done = 0; done < count;) {
+        int part = count - done < part_max ? count - done : part_max;
+        int bytes = (int)((uint64_t)part * element_bytes), position = 0;
+        int error = is_read ? of->abi->Pack(at, part, buffer->type, packed, bytes, &position, of->inside)
+                            : of->abi->Unpack(packed, bytes, &position, at, part, buffer->type,
+                                              of->inside);
+        if (error != 0 || position != bytes)
+            return false;
+        done += part;
+        at += part * extent;
+        packed += bytes;
+    }
+    return true;
+}
+
+bool kumi_blocks_open(struct kumi_blocks *blocks, const struct kumi_communicator *of,
+                      const struct kumi_buffer *buffer, bool is_read)
+{
+    bool is_plain = false;
+    uint64_t element_bytes = kumi_element_bytes(of->abi, buffer->type, &is_plain);
+    intptr_t lower = 0, extent = 0;
+    *blocks = (struct kumi_blocks){.count = buffer->blocks};
+    blocks->at = calloc((size_t)buffer->blocks, sizeof(*blocks->at));
+    blocks->bytes = calloc((size_t)buffer->blocks, sizeof(*blocks->bytes));
+    if (blocks->at == NULL || blocks->bytes == NULL ||
+        of->abi->Type_get_extent(buffer->type, &lower, &extent) != 0)
+        return false;
+    uint64_t all = 0;
+    for (int i = 0; i < buffer->blocks; i++) {
+        int count = count_of(buffer, i);
+        if (count < 0)
+            return false;
+        blocks->bytes[i] = (uint64_t)count * element_bytes;
+        blocks->at[i] = address_of(buffer, i, extent);
+        all += blocks->bytes[i];
+    }
+    if (is_plain)
+        return true;
+    blocks->packed = malloc(all + 1);
+    if (blocks->packed == NULL)
+        return false;
+    char *next = blocks->packed;
+    for (int i = 0; i < buffer->blocks; i++) {
+        blocks->at[i] = next;
+        next += blocks->bytes[i];
+        if (is_read && !pack(blocks, of, buffer, i, extent, true))
+            return false;
+    }
+    return true;
+}
+
+bool kumi_blocks_write_back(struct kumi_blocks *blocks, const struct kumi_communicator *of,
+                            const struct kumi_buffer *buffer)
+{
+    intptr_t lower = 0, extent = 0;
+    if (blocks->packed == NULL)
+        return true;
+    if (of->abi->Type_get_extent(buffer->type, &lower, &extent) != 0)
+        return false;
+    for (int i = 0; i < buffer->blocks; i++)
+        if (!pack(blocks, of, buffer, i, extent, false))
+            return false;
+    return true;
+}
+
+void kumi_blocks_close(struct kumi_blocks *blocks)
+{
+    free(blocks->at);
+    free(blocks->bytes);
+    free(blocks->packed);
+    *blocks = (struct kumi_blocks){0};
+}

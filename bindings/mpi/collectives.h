@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Collectives that are done by a plan instead of by the MPI library. */
+#ifndef KUMI_MPI_COLLECTIVES_H
+#define KUMI_MPI_COLLECTIVES_H
+
+#include "marking.h"
+
+/*
+ * Does the call, with its arguments as the C function has them, if KUMI_COLL asks for it and a plan is thought the
+ * better way. True if it was done: `result` is what the function returns.
+ */
+KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments,
+                                 const void *caller, int *result);
+
+#endif

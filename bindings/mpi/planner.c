@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY and KUMI_TOPOLOGY, which `kumi run` sets. */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner.h"
+
+static bool load(struct kumi_planner *planner)
+{
+    const char *file = getenv("KUMI_COLL_LIBRARY");
+    void *library = dlopen(file == NULL ? "libkumi.so" : file, RTLD_NOW | RTLD_LOCAL);
+    if (library == NULL) {
+        fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", dlerror());
+        return false;
+    }
+    const char *missing = NULL;
+#define FIND(name)                                                                                 \
+    planner->name = (__typeof__(planner->name))dlsym(library, "kumi_coll_" #name);                  \
+    if (planner->name == NULL)                                                                     \
+        missing = "kumi_coll_" #name;
+    FIND(ranks_new)
+    FIND(ranks_free)
+    FIND(work_new)
+    FIND(work_begin)
+    FIND(work_over)
+    FIND(work_is_over)
+    FIND(work_relayed)
+    FIND(work_free)
+#undef FIND
+    if (missing != NULL)
+        fprintf(stderr, "kumi: collectives are left to the MPI library: libkumi.so has no %s\n",
+                missing);
+    return missing == NULL;
+}
+
+const struct kumi_planner *kumi_planner(void)
+{
+    static struct kumi_planner planner;
+    static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+    static bool is_asked, is_loaded;
+    pthread_mutex_lock(&loading);
+    if (!is_asked) {
+        is_asked = true;
+        is_loaded = load(&planner);
+    }
+    pthread_mutex_unlock(&loading);
+    return is_loaded ? &planner : NULL;
+}
+
+const char *kumi_topology_file(void)
+{
+    const char *file = getenv("KUMI_TOPOLOGY");
+    return file == NULL || *file == '\0' ? NULL : file;
+}
+
+bool kumi_coll_asked_for(const char *name)
+{
+    const char *list = getenv("KUMI_COLL");
+    if (list == NULL || *list == '\0' || strcmp(list, "off") == 0)
+        return false;
+    if (strcmp(list, "all") == 0)
+        return true;
+    size_t bytes = strlen(name);
+    for (const char *item = list; *item != '\0'; item += strspn(item, ",")) {
+        size_t item_bytes = strcspn(item, ",");
+        if (item_bytes == bytes && strncmp(item, name, bytes) == 0)
+            return true;
+        item += item_bytes;
+    }
+    return false;
+}

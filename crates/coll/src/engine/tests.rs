@@ -1,0 +1,171 @@
+use super::*;
+use crate::check::tests::{all_plans, tree};
+use crate::plan::{Operation, Plan};
+use crate::program::{Action, Grain};
+use proptest::prelude::*;
+use std::collections::HashMap;
+
+/// One host: its program, and what is in its blocks. An element is a byte, and combining is adding.
+struct Host {
+    engine: Engine,
+    blocks: HashMap<usize, Vec<u8>>,
+}
+
+/// What a host contributes to a block: any bytes that tell it from another's.
+fn content(host: usize, block: usize, bytes: u64) -> Vec<u8> {
+    (0..bytes)
+        .map(|at| (host as u64 * 31 + block as u64 * 7 + at % 251) as u8)
+        .collect()
+}
+
+fn owns(plan: &Plan, host: usize, block: usize) -> bool {
+    match plan.operation {
+        Operation::Scatter { root } | Operation::Broadcast { root } => root == host,
+        Operation::AllToAll => block / plan.order.len() == host,
+        Operation::Gather { .. } | Operation::AllGather => plan.order[block] == host,
+        _ => true,
+    }
+}
+
+/// What a host is to have of a block in the end, if anything.
+fn expected(plan: &Plan, host: usize, block: usize) -> Option<Vec<u8>> {
+    let hosts = plan.order.len();
+    let bytes = plan.block_bytes[block];
+    let sum = || {
+        (0..hosts).fold(vec![0_u8; bytes as usize], |sum, from| {
+            let add = content(from, block, bytes).into_iter();
+            sum.into_iter()
+                .zip(add)
+                .map(|(a, b)| a.wrapping_add(b))
+                .collect()
+        })
+    };
+    match plan.operation {
+        Operation::Gather { root } => {
+            (root == host).then(|| content(plan.order[block], block, bytes))
+        }
+        Operation::AllGather => Some(content(plan.order[block], block, bytes)),
+        Operation::Scatter { root } => {
+            (plan.order[block] == host).then(|| content(root, block, bytes))
+        }
+        Operation::Broadcast { root } => Some(content(root, block, bytes)),
+        Operation::Reduce { root } => (root == host).then(sum),
+        Operation::ReduceScatter => (plan.order[block] == host).then(sum),
+        Operation::AllReduce => Some(sum()),
+        Operation::AllToAll => {
+            (block % hosts == host).then(|| content(block / hosts, block, bytes))
+        }
+    }
+}
+
+/// Runs all programs of a plan, with messages that take as long as `choices` say, and looks at what came of it.
+fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
+    let hosts = plan.order.len();
+    let program = |host| Arc::new(Program::new(plan, host, grain));
+    let programs: Vec<Arc<Program>> = (0..hosts).map(program).collect();
+    let mut all: Vec<Host> = programs
+        .iter()
+        .enumerate()
+        .map(|(host, program)| Host {
+            engine: Engine::new(Arc::clone(program)),
+            blocks: (0..plan.block_bytes.len())
+                .filter(|block| owns(plan, host, *block))
+                .map(|block| (block, content(host, block, plan.block_bytes[block])))
+                .collect(),
+        })
+        .collect();
+    // Messages sent, and receives begun, by sender, receiver and whether they are words.
+    type Key = (usize, usize, bool);
+    let mut sent: HashMap<Key, VecDeque<(usize, Vec<u8>)>> = HashMap::new();
+    let mut awaited: HashMap<Key, VecDeque<usize>> = HashMap::new();
+    let mut choices = choices.iter().cycle();
+    loop {
+        for host in 0..hosts {
+            while let Some(at) = all[host].engine.begin() {
+                let step = &programs[host].steps[at];
+                let span = step.offset as usize..(step.offset + step.bytes) as usize;
+                let is_word = matches!(step.action, Action::Tell | Action::Hear);
+                match step.action {
+                    Action::Send => {
+                        let piece = all[host].blocks[&step.block][span].to_vec();
+                        sent.entry((host, step.peer, false))
+                            .or_default()
+                            .push_back((at, piece));
+                    }
+                    Action::Tell => {
+                        sent.entry((host, step.peer, true))
+                            .or_default()
+                            .push_back((at, Vec::new()));
+                    }
+                    _ => awaited
+                        .entry((step.peer, host, is_word))
+                        .or_default()
+                        .push_back(at),
+                }
+            }
+        }
+        let mut meeting: Vec<Key> = awaited
+            .iter()
+            .filter(|(key, steps)| {
+                !steps.is_empty() && sent.get(key).is_some_and(|sent| !sent.is_empty())
+            })
+            .map(|(key, _)| *key)
+            .collect();
+        meeting.sort_unstable();
+        if meeting.is_empty() {
+            break;
+        }
+        let key = meeting[choices.next().unwrap() % meeting.len()];
+        let (send, piece) = sent.get_mut(&key).unwrap().pop_front().unwrap();
+        let receive = awaited.get_mut(&key).unwrap().pop_front().unwrap();
+        let step = &programs[key.1].steps[receive];
+        assert_eq!(step.bytes, piece.len() as u64);
+        if !key.2 {
+            let block = all[key.1].blocks.entry(step.block);
+            let block = block.or_insert_with(|| vec![0; plan.block_bytes[step.block] as usize]);
+            let place = &mut block[step.offset as usize..][..piece.len()];
+            for (ours, theirs) in place.iter_mut().zip(piece) {
+                *ours = if step.action == Action::Combine {
+                    ours.wrapping_add(theirs)
+                } else {
+                    theirs
+                };
+            }
+        }
+        all[key.0].engine.over(send);
+        all[key.1].engine.over(receive);
+    }
+    for host in 0..hosts {
+        assert!(
+            all[host].engine.is_over(),
+            "{host} stands in {:?}",
+            plan.operation
+        );
+        for block in (0..plan.block_bytes.len()).filter(|block| plan.block_bytes[*block] > 0) {
+            if let Some(expected) = expected(plan, host, block) {
+                assert_eq!(ended.blocks[&block], expected, "{:?}", plan.operation);
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn programs__on_any_tree__do_the_operation_whatever_comes_first(
+        switches in prop::collection::vec(0_usize..64, 1..5),
+        hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 1..9),
+        root in 0_usize..9,
+        sizes in prop::collection::vec(0_u64..2_000, 1..5),
+        piece_bytes in 1_u64..700,
+        early_bytes in 0_u64..300,
+        element_bytes in 1_u64..9,
+        choices in prop::collection::vec(0_usize..1000, 1..100),
+    ) {
+        let network = tree(&switches, &hosts);
+        let sizes: Vec<u64> = sizes.iter().map(|bytes| bytes - bytes % element_bytes).collect();
+        let grain = Grain { piece_bytes, early_bytes, element_bytes };
+        for plan in all_plans(&network, root % hosts.len(), &sizes) {
+            run(&plan, grain, &choices);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What `kumi run` tells the preloaded library about collectives: which are planned, by whom, on what network.
+
+use crate::BadInput;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Collectives that are replaced, by the names that `KUMI_COLL` takes: those of `bindings/mpi/collectives.c`.
+const NAMES: [&str; 13] = [
+    "alltoall",
+    "alltoallv",
+    "gather",
+    "gatherv",
+    "scatter",
+    "scatterv",
+    "allgather",
+    "allgatherv",
+    "bcast",
+    "allreduce",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_block",
+];
+
+/// Sets what `command` is to know. Whether anything is planned.
+pub fn add(
+    command: &mut Command,
+    list: Option<&str>,
+    topology: Option<&Path>,
+) -> anyhow::Result<bool> {
+    let standing = Path::new(crate::topo::FILE);
+    let topology = topology.or_else(|| standing.exists().then_some(standing));
+    let list = match list {
+        Some(list) => list,
+        None if topology.is_some() => "all",
+        None => "off",
+    };
+    check(list)?;
+    command.env("KUMI_COLL", list);
+    if list == "off" || list.is_empty() {
+        return Ok(false);
+    }
+    if let Some(topology) = topology {
+        // Wrong, it is said once by each rank's host now, and not in the midst of a job.
+        crate::topo::read(topology)?;
+        let topology = std::path::absolute(topology)?;
+        command.env("KUMI_TOPOLOGY", topology);
+    }
+    match library() {
+        Some(library) => {
+            command.env("KUMI_COLL_LIBRARY", library);
+            Ok(true)
+        }
+        None => {
+            eprintln!(
+                "kumi: warning: libkumi.so is neither beside this command nor in ../lib; collectives are the MPI \
+                 library's"
+            );
+            command.env("KUMI_COLL", "off");
+            Ok(false)
+        }
+    }
+}
+
+fn check(list: &str) -> Result<(), BadInput> {
+    if matches!(list, "all" | "off" | "") {
+        return Ok(());
+    }
+    match list.split(',').find(|name| !NAMES.contains(name)) {
+        None => Ok(()),
+        Some(strange) => {
+            let near = kumi_topo::nearest(strange, NAMES);
+            let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            Err(BadInput(format!(
+                "KUMI_COLL: no collective `{strange}`{hint} (known: all, off, {})",
+                NAMES.join(", ")
+            )))
+        }
+    }
+}
+
+/// Where the planning library is: beside this command as it was built, or in the prefix's `lib`.
+fn library() -> Option<PathBuf> {
+    let command = std::env::current_exe().ok()?;
+    let folder = command.parent()?;
+    let places = [folder.join("libkumi.so"), folder.join("../lib/libkumi.so")];
+    places.into_iter().find(|place| place.exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list__with_a_slip__names_the_nearest() {
+        assert!(check("all").is_ok());
+        assert!(check("gather,alltoall").is_ok());
+        let slip = check("gather,altoall").unwrap_err().to_string();
+        assert!(slip.starts_with("KUMI_COLL: no collective `altoall`; did you mean `alltoall`?"));
+    }
+}

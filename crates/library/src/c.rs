@@ -1,0 +1,201 @@
+//! The C interface: `bindings/c/kumi_coll.h` says what each function is for.
+
+use crate::ranks::Ranks;
+use crate::work::{Asked, AskedOperation, Work, WorkError};
+use std::ffi::{CStr, OsStr, c_char, c_double, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::ptr;
+
+/// A step, as C has it: `struct kumi_coll_step`.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub struct CStep {
+    action: i32,
+    peer: i32,
+    block: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+const _: () = assert!(size_of::<CStep>() == 32);
+
+/// What is asked for, as C has it: `struct kumi_coll_asked`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CAsked {
+    operation: i32,
+    root: i32,
+    bytes: *const u64,
+    blocks: usize,
+    element_bytes: u64,
+}
+
+const _: () = assert!(size_of::<CAsked>() == 32);
+
+/// Writes a message, cut to fit, with its zero.
+///
+/// # Safety
+/// `error` is null, or has room for `error_bytes`.
+unsafe fn say(message: &dyn std::fmt::Display, error: *mut c_char, error_bytes: usize) {
+    if error.is_null() || error_bytes == 0 {
+        return;
+    }
+    let message = message.to_string();
+    let bytes = &message.as_bytes()[..message.len().min(error_bytes - 1)];
+    // SAFETY: the caller says that there is room for `error_bytes`, of which this takes at most all.
+    unsafe {
+        ptr::copy_nonoverlapping(bytes.as_ptr(), error.cast(), bytes.len());
+        error.add(bytes.len()).write(0);
+    }
+}
+
+/// # Safety
+/// `file` is null or a string; `hosts` are `count` strings; `error` is null or has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_new(
+    file: *const c_char,
+    hosts: *const *const c_char,
+    count: c_int,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Ranks {
+    // SAFETY: as the caller says.
+    let (file, hosts) = unsafe {
+        let file = (!file.is_null()).then(|| CStr::from_ptr(file));
+        let hosts: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
+            .map(|at| CStr::from_ptr(*hosts.add(at)).to_string_lossy())
+            .collect();
+        (file, hosts)
+    };
+    let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
+    let hosts: Vec<&str> = hosts.iter().map(AsRef::as_ref).collect();
+    match Ranks::new(file, &hosts) {
+        Ok(ranks) => Box::into_raw(Box::new(ranks)),
+        Err(problem) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// `ranks` is null, or comes from `kumi_coll_ranks_new` and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_free(ranks: *mut Ranks) {
+    if !ranks.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        drop(unsafe { Box::from_raw(ranks) });
+    }
+}
+
+/// # Safety
+/// `ranks` comes from `kumi_coll_ranks_new`; `asked` points to `blocks` numbers; `error` is null or has room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_new(
+    ranks: *const Ranks,
+    rank: c_int,
+    asked: *const CAsked,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Work {
+    // SAFETY: as the caller says.
+    let (ranks, asked, bytes) = unsafe {
+        let asked = &*asked;
+        let bytes = std::slice::from_raw_parts(asked.bytes, asked.blocks);
+        (&*ranks, asked, bytes.to_vec())
+    };
+    let work = || {
+        let operation = AskedOperation::from_number(asked.operation)
+            .ok_or(WorkError::Operation(asked.operation))?;
+        // What is negative is beyond all ranks.
+        let index = |number: c_int| usize::try_from(number).unwrap_or(usize::MAX);
+        let asked = Asked {
+            operation,
+            root: index(asked.root),
+            bytes,
+            element_bytes: asked.element_bytes,
+        };
+        Work::new(ranks, index(rank), asked)
+    };
+    match work() {
+        Ok(work) => Box::into_raw(Box::new(work)),
+        Err(problem) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// `work` comes from `kumi_coll_work_new`, and `step` has room for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep) -> i64 {
+    // SAFETY: as the caller says.
+    let work = unsafe { &mut *work };
+    let Some((at, named)) = work.begin() else {
+        return -1;
+    };
+    let begun = CStep {
+        action: named.action as i32,
+        peer: named.peer as i32,
+        block: named.block,
+        offset: named.offset,
+        bytes: named.bytes,
+    };
+    // SAFETY: as the caller says.
+    unsafe { step.write(begun) };
+    at as i64
+}
+
+/// # Safety
+/// `work` comes from `kumi_coll_work_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
+    // SAFETY: as the caller says.
+    let work = unsafe { &mut *work };
+    work.over(usize::try_from(step).unwrap_or(usize::MAX));
+}
+
+/// # Safety
+/// `work` comes from `kumi_coll_work_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_is_over(work: *const Work) -> c_int {
+    // SAFETY: as the caller says.
+    c_int::from(unsafe { &*work }.is_over())
+}
+
+/// # Safety
+/// `work` comes from `kumi_coll_work_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_predicted_s(work: *const Work) -> c_double {
+    // SAFETY: as the caller says.
+    unsafe { &*work }.predicted_s()
+}
+
+/// # Safety
+/// `work` comes from `kumi_coll_work_new`; `blocks` has room for one address, good as long as the work is.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_relayed(
+    work: *const Work,
+    blocks: *mut *const u64,
+) -> usize {
+    // SAFETY: as the caller says.
+    let relayed = unsafe { &*work }.relayed();
+    // SAFETY: as the caller says.
+    unsafe { blocks.write(relayed.as_ptr()) };
+    relayed.len()
+}
+
+/// # Safety
+/// `work` is null, or comes from `kumi_coll_work_new` and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_free(work: *mut Work) {
+    if !work.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        drop(unsafe { Box::from_raw(work) });
+    }
+}

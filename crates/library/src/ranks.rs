@@ -1,0 +1,150 @@
+//! The network as the ranks of a job see it.
+
+use crate::work::{Asked, Planned, WorkError};
+use kumi_topo::{Delay, FileError, Network, Rate, nearest};
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Plans that are kept. A program has a handful of collectives, each with a handful of sizes; if it has more, all are
+/// forgotten, and planned again when they come.
+const KEPT_MAX: usize = 256;
+
+/// Steps of all plans that are kept, some 100 bytes each.
+const KEPT_STEPS_MAX: usize = 1 << 20;
+
+/// What is assumed of hosts on one switch when no file says more.
+const RATE: Rate = match Rate::from_bps(1_000_000_000) {
+    Some(rate) => rate,
+    None => panic!("a rate"),
+};
+const LATENCY: Delay = Delay::from_ns(25_000);
+
+/// Why ranks have no network.
+#[derive(Debug, thiserror::Error)]
+pub enum RanksError {
+    /// The file is missing or wrong.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A rank's host is not in the file.
+    #[error("{file}: no host `{host}`, on which rank {rank} runs{hint}")]
+    Host {
+        /// The file.
+        file: String,
+        /// The host's name.
+        host: String,
+        /// A rank that runs there.
+        rank: usize,
+        /// A name that is like it.
+        hint: String,
+    },
+    /// No ranks at all.
+    #[error("a network needs at least one rank")]
+    None,
+}
+
+/// The network of a job's ranks, and what was planned on it.
+#[derive(Debug)]
+pub struct Ranks {
+    network: Network,
+    kept: Mutex<Kept>,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    plans: HashMap<(usize, Asked), Arc<Planned>>,
+    steps: usize,
+}
+
+impl Ranks {
+    /// Ranks on these hosts, by name, of the network in a file; without a file, on one switch.
+    ///
+    /// # Errors
+    /// The file is wrong, or does not have a host.
+    pub fn new(file: Option<&Path>, hosts: &[&str]) -> Result<Self, RanksError> {
+        if hosts.is_empty() {
+            return Err(RanksError::None);
+        }
+        let whole = match file {
+            Some(file) => Network::read(file)?,
+            None => {
+                let mut names = hosts.to_vec();
+                names.sort_unstable();
+                names.dedup();
+                Network::star(&names, RATE, LATENCY)
+            }
+        };
+        let index: HashMap<&str, usize> = whole
+            .hosts
+            .iter()
+            .enumerate()
+            .map(|(at, host)| (host.name.as_str(), at))
+            .collect();
+        let mut on = Vec::with_capacity(hosts.len());
+        for (rank, host) in hosts.iter().enumerate() {
+            // A name with its domain is the name without it, if the file has only that.
+            let short = host.split('.').next().unwrap_or(host);
+            let found = index.get(host).or_else(|| index.get(short)).copied();
+            on.push(found.ok_or_else(|| {
+                let near = nearest(host, index.keys().copied());
+                RanksError::Host {
+                    file: file.map_or(String::new(), |file| file.display().to_string()),
+                    host: (*host).to_owned(),
+                    rank,
+                    hint: near.map_or(String::new(), |near| format!("; did you mean `{near}`?")),
+                }
+            })?);
+        }
+        Ok(Self {
+            network: whole.of_ranks(&on),
+            kept: Mutex::default(),
+        })
+    }
+
+    /// The network, its hosts the ranks.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// One rank's part of a collective, planned now or kept from before.
+    pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
+        // A panic of another thread leaves nothing half done here.
+        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (rank, asked);
+        if let Some(planned) = lock().plans.get(&key) {
+            return Ok(Arc::clone(planned));
+        }
+        let planned = Arc::new(Planned::new(&self.network, rank, &key.1)?);
+        let mut kept = lock();
+        let steps = planned.program.steps.len();
+        if kept.plans.len() >= KEPT_MAX || kept.steps + steps > KEPT_STEPS_MAX {
+            *kept = Kept::default();
+        }
+        kept.steps += steps;
+        kept.plans.insert(key, Arc::clone(&planned));
+        Ok(planned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks__of_a_host_that_the_file_lacks__are_refused_by_name() {
+        let file = std::env::temp_dir().join(format!("kumi-ranks-{}.toml", std::process::id()));
+        let text = "name = \"two\"\nhost = [{ name = \"node1\" }, { name = \"node2\" }]\n\
+                    [[link]]\nbetween = [\"node1\", \"node2\"]\nrate = \"1Gbit\"\n";
+        std::fs::write(&file, text).unwrap();
+        let refused = Ranks::new(Some(&file), &["node1", "node3"]).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .ends_with("no host `node3`, on which rank 1 runs; did you mean `node1`?")
+                || refused.to_string().ends_with("did you mean `node2`?")
+        );
+        let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
+        assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
+        std::fs::remove_file(&file).unwrap();
+    }
+}

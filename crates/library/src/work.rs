@@ -1,0 +1,265 @@
+//! One rank's part of one collective.
+
+use crate::ranks::Ranks;
+use kumi_coll::{
+    Action, Engine, Grain, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
+    all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter, share,
+};
+use kumi_topo::Network;
+use std::sync::Arc;
+
+/// A collective that is asked for: all ranks ask for the same.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Asked {
+    /// What is done.
+    pub operation: AskedOperation,
+    /// The rank that has or gets all, where one does; else 0.
+    pub root: usize,
+    /// Bytes of each rank's block, or of `from × ranks + to` in an all-to-all; of the whole vector, one number,
+    /// where the operation is on a vector.
+    pub bytes: Vec<u64>,
+    /// Bytes of an element, within which nothing is cut.
+    pub element_bytes: u64,
+}
+
+/// An operation, apart from its root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum AskedOperation {
+    /// [`Operation::Gather`].
+    Gather = 0,
+    /// [`Operation::Scatter`].
+    Scatter = 1,
+    /// [`Operation::Broadcast`].
+    Broadcast = 2,
+    /// [`Operation::Reduce`].
+    Reduce = 3,
+    /// [`Operation::AllGather`].
+    AllGather = 4,
+    /// [`Operation::ReduceScatter`].
+    ReduceScatter = 5,
+    /// [`Operation::AllReduce`].
+    AllReduce = 6,
+    /// [`Operation::AllToAll`].
+    AllToAll = 7,
+}
+
+impl AskedOperation {
+    /// By number.
+    pub fn from_number(number: i32) -> Option<Self> {
+        let all = [
+            Self::Gather,
+            Self::Scatter,
+            Self::Broadcast,
+            Self::Reduce,
+            Self::AllGather,
+            Self::ReduceScatter,
+            Self::AllReduce,
+            Self::AllToAll,
+        ];
+        all.into_iter().find(|one| *one as i32 == number)
+    }
+}
+
+/// Why a collective cannot be done.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorkError {
+    /// There is no plan.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// A rank that is none.
+    #[error("rank {rank} is none; there are {ranks}, from 0")]
+    Rank {
+        /// The rank.
+        rank: usize,
+        /// How many there are.
+        ranks: usize,
+    },
+    /// Elements of no bytes, or a block that ends within one.
+    #[error("{bytes} bytes are no whole number of elements of {element_bytes}")]
+    Element {
+        /// Bytes of a block.
+        bytes: u64,
+        /// Bytes of an element.
+        element_bytes: u64,
+    },
+    /// No operation of that number.
+    #[error("operation {0} is none; known: 0 to 7")]
+    Operation(i32),
+}
+
+/// A plan's part of one rank, and where in the ranks' memory its blocks are.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    pub program: Arc<Program>,
+    /// By a block's number in the plan: the caller's name for it, and where it begins there.
+    named: Vec<(u64, u64)>,
+    /// The same for relayed blocks: caller's names.
+    pub relayed: Vec<u64>,
+    pub predicted_s: f64,
+}
+
+impl Planned {
+    pub fn new(network: &Network, rank: usize, asked: &Asked) -> Result<Self, WorkError> {
+        let ranks = network.hosts.len();
+        if rank >= ranks {
+            return Err(WorkError::Rank { rank, ranks });
+        }
+        let element_bytes = asked.element_bytes;
+        let is_cut = |bytes: &&u64| element_bytes == 0 || *bytes % element_bytes != 0;
+        if let Some(bytes) = asked.bytes.iter().find(is_cut) {
+            return Err(WorkError::Element {
+                bytes: *bytes,
+                element_bytes,
+            });
+        }
+        let plan = plan(network, asked)?;
+        let grain = Grain {
+            element_bytes,
+            ..Grain::default()
+        };
+        let named = names(&plan);
+        let program = Program::new(&plan, rank, grain);
+        Ok(Self {
+            relayed: program
+                .relayed
+                .iter()
+                .map(|block| named[*block].0)
+                .collect(),
+            program: Arc::new(program),
+            named,
+            predicted_s: plan.predicted_s,
+        })
+    }
+}
+
+fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
+    let Asked { root, bytes, .. } = asked;
+    let ranks = network.hosts.len();
+    let whole = || match bytes.as_slice() {
+        [whole] => Ok(*whole),
+        _ => Err(PlanError::Sizes {
+            given: bytes.len(),
+            blocks: 1,
+        }),
+    };
+    let elements = |parts: Vec<u64>| {
+        parts
+            .iter()
+            .map(|part| part * asked.element_bytes)
+            .collect()
+    };
+    let cut_whole = || {
+        let part = (PART_BYTES / asked.element_bytes).max(1);
+        whole().map(|whole| elements(cut(whole / asked.element_bytes, part)))
+    };
+    match asked.operation {
+        AskedOperation::Gather => gather_by_turns(network, *root, bytes),
+        AskedOperation::Scatter => scatter(network, *root, bytes),
+        AskedOperation::Broadcast => broadcast(network, *root, cut_whole()?),
+        AskedOperation::Reduce => reduce(network, *root, cut_whole()?),
+        AskedOperation::AllGather => all_gather(network, bytes),
+        AskedOperation::ReduceScatter => reduce_scatter(network, bytes),
+        AskedOperation::AllReduce => {
+            let parts: Vec<u64> = elements(share(whole()? / asked.element_bytes, ranks));
+            all_reduce(network, &parts)
+        }
+        AskedOperation::AllToAll => all_to_all(network, bytes.clone()),
+    }
+}
+
+/// The caller's names of a plan's blocks: ranks, pairs of ranks, or 0 and where in the vector.
+fn names(plan: &Plan) -> Vec<(u64, u64)> {
+    match plan.operation {
+        Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => {
+            let begins = plan.block_bytes.iter().scan(0, |begin, bytes| {
+                let at = *begin;
+                *begin += bytes;
+                Some((0, at))
+            });
+            begins.collect()
+        }
+        Operation::AllToAll => (0..plan.block_bytes.len() as u64)
+            .map(|block| (block, 0))
+            .collect(),
+        _ => plan.order.iter().map(|rank| (*rank as u64, 0)).collect(),
+    }
+}
+
+/// A step as the caller sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Named {
+    /// What it is.
+    pub action: Action,
+    /// With whom.
+    pub peer: usize,
+    /// Whose block, `from × ranks + to` in an all-to-all, 0 of a vector.
+    pub block: u64,
+    /// Where in it, in bytes.
+    pub offset: u64,
+    /// How much of it.
+    pub bytes: u64,
+}
+
+/// One rank's part of one collective, under way.
+#[derive(Debug)]
+pub struct Work {
+    planned: Arc<Planned>,
+    engine: Engine,
+}
+
+impl Work {
+    /// Begins `rank`'s part.
+    ///
+    /// # Errors
+    /// What was asked for makes no sense.
+    pub fn new(ranks: &Ranks, rank: usize, asked: Asked) -> Result<Self, WorkError> {
+        let planned = ranks.planned(rank, asked)?;
+        Ok(Self {
+            engine: Engine::new(Arc::clone(&planned.program)),
+            planned,
+        })
+    }
+
+    /// A step to begin now, by its index, if there is one.
+    pub fn begin(&mut self) -> Option<(usize, Named)> {
+        let at = self.engine.begin()?;
+        let step = &self.planned.program.steps[at];
+        let (block, begins) = match step.action {
+            Action::Tell | Action::Hear => (0, 0),
+            _ => self.planned.named[step.block],
+        };
+        let named = Named {
+            action: step.action,
+            peer: step.peer,
+            block,
+            offset: begins + step.offset,
+            bytes: step.bytes,
+        };
+        Some((at, named))
+    }
+
+    /// A step is over. False if there is no such step.
+    pub fn over(&mut self, step: usize) -> bool {
+        if step >= self.planned.program.steps.len() {
+            return false;
+        }
+        self.engine.over(step);
+        true
+    }
+
+    /// Whether all is done.
+    pub fn is_over(&self) -> bool {
+        self.engine.is_over()
+    }
+
+    /// Blocks, by the caller's names, that this rank holds for others on their way.
+    pub fn relayed(&self) -> &[u64] {
+        &self.planned.relayed
+    }
+
+    /// How long the whole takes by the planner's reckoning, in seconds.
+    pub fn predicted_s(&self) -> f64 {
+        self.planned.predicted_s
+    }
+}
