@@ -33,7 +33,7 @@ enum kumi_coll_operation {
 };
 
 enum kumi_coll_action {
-    /* A piece is sent. */
+    /* A piece is sent. It is over when the peer has begun to receive it. */
     KUMI_COLL_SEND,
     /* A piece is received in its place. */
     KUMI_COLL_RECEIVE,
@@ -89,7 +89,7 @@ struct kumi_coll_work *kumi_coll_work_new(const struct kumi_coll_ranks *ranks, i
 /* The next step to begin now, by its number, or -1. */
 int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step *step);
 
-/* A step is over: a send's memory may be written again, a piece is in its place. */
+/* A step is over: a sent piece is being received, which bounds what is on its way; a received one is in its place. */
 void kumi_coll_work_over(struct kumi_coll_work *work, int64_t step);
 
 int kumi_coll_work_is_over(const struct kumi_coll_work *work);

@@ -32,6 +32,7 @@ typedef uintptr_t kumi_handle;
     X(Op_commutative, (kumi_handle, int *))                                                        \
     X(Reduce_local, (const void *, void *, int, kumi_handle, kumi_handle))                         \
     X(Isend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                      \
+    X(Issend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                     \
     X(Irecv, (void *, int, kumi_handle, int, int, kumi_handle, void *))                            \
     X(Waitsome, (int, void *, int *, int *, void *))                                               \
     X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))          \

@@ -66,8 +66,9 @@ static int begin(const struct kumi_communicator *of, const struct kumi_carried *
     begun->scratch = NULL;
     switch (step->action) {
     case KUMI_COLL_SEND:
-        return abi->Isend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
-                          of->inside, request);
+        /* Over when it is received: the window counts what is on its way. */
+        return abi->Issend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
+                           of->inside, request);
     case KUMI_COLL_RECEIVE:
         return abi->Irecv(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
                           of->inside, request);

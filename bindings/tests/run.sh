@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # Builds libkumi_preload.so and the test programs into a temporary folder and checks what they claim,
 # one line each. The page is a file, so neither the kernel's side nor privilege is needed.
-# Exits 1 if any claim failed. What the machine has no compiler for is skipped by name.
+# Exits 1 if any claim failed. What the machine has no compiler for is skipped by name; collectives too, unless
+# KUMI_TEST_LIBRARY names libkumi.so.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bindings=$(dirname "$here")
@@ -180,6 +181,14 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
     cc "${flags[@]}" -rdynamic -o "$work/local" "$here/mpi_local.c" "$here/expect.c" -ldl || exit 1
     claims "$name C" run_ranks "$suffix" "$work/local" "$work/$suffix-module.so"
 
+    if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
+        "mpicc.$suffix" "${flags[@]}" -o "$work/$suffix-collectives" "$here/mpi_collectives.c" \
+            "${phase_sources[@]}" || exit 1
+        claims "$name collectives" run_planned "$suffix" "$work/$suffix-collectives"
+    else
+        echo "skipped $name collectives: KUMI_TEST_LIBRARY does not name libkumi.so"
+    fi
+
     if ! command -v "mpifort.$suffix" >/dev/null; then
         echo "skipped $name Fortran: no mpifort.$suffix"
         return
@@ -203,6 +212,14 @@ run_ranks() { # run_ranks SUFFIX PROGRAM...
     local options=()
     [ "$suffix" = openmpi ] && options=(--oversubscribe --allow-run-as-root --mca btl self,vader,tcp)
     limit "mpirun.$suffix" "${options[@]}" -np 2 "$work/with_page" "$@"
+}
+run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's ranks do not yield: few of them
+    local suffix=$1 ranks=5
+    shift
+    local options=(--oversubscribe --allow-run-as-root --mca mpi_yield_when_idle 1)
+    [ "$suffix" = mpich ] && options=() ranks=3
+    KUMI_COLL=all KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit \
+        "mpirun.$suffix" "${options[@]}" -np $ranks "$work/with_page" "$@"
 }
 mpi "Open MPI" openmpi
 mpi "MPICH" mpich

@@ -6,6 +6,7 @@
 
 use crate::exchange::check_root;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
+use crate::program::PIECE_BYTES;
 use kumi_topo::{Network, Paths};
 
 /// Plans that every host comes to have the vector at `root`, of parts of `block_bytes`.
@@ -40,7 +41,9 @@ fn chain(
     if combines {
         pairs = pairs.into_iter().rev().map(|(a, b)| (b, a)).collect();
     }
-    let largest = block_bytes.iter().copied().max().unwrap_or(0) as f64;
+    // A host sends on what has come, piece by piece.
+    let largest = block_bytes.iter().copied().max().unwrap_or(0);
+    let piece = largest.min(PIECE_BYTES) as f64;
     let bytes: u64 = block_bytes.iter().sum();
     let mut slowest = f64::INFINITY;
     let mut predicted_s = 0.0;
@@ -48,7 +51,7 @@ fn chain(
     for (from, to) in pairs {
         let rate = paths.bytes_per_s(from, to);
         slowest = rate.min(slowest);
-        predicted_s += paths.latency_s(from, to) + largest / rate;
+        predicted_s += paths.latency_s(from, to) + piece / rate;
         transfers.push(Transfer {
             from,
             to,
@@ -57,12 +60,13 @@ fn chain(
             after: Vec::new(),
         });
     }
-    predicted_s += (bytes as f64 - largest).max(0.0) / slowest;
+    predicted_s += (bytes as f64 - piece).max(0.0) / slowest;
     Ok(Plan {
         operation,
         order,
         block_bytes,
         transfers,
+        port_bytes: 0,
         predicted_s,
     })
 }

@@ -3,12 +3,14 @@
 //! Nothing here knows a time. Two transfers are *ordered* if one is over before the other
 //! begins, by what the plan says alone: the one waits for the other, or for something that cannot be
 //! complete before the other is. A directed link's capacity is dealt out to those that pass it, every part to one
-//! behind another, all ordered: what is under way at once can never ask for more than the link carries.
+//! behind another, all ordered: what is under way at once never asks for more than the link carries. A plan may say
+//! that so many bytes are let into a port early; then as many, of each part, may be under way beyond that.
 
 mod blocks;
 
-use crate::lanes::Lanes;
+use crate::lanes::{Lane, Lanes};
 use crate::plan::{Operation, Plan, Transfer};
+use crate::schedule::is_behind;
 use kumi_topo::{DirectedLink, Network, Paths};
 
 /// What is wrong with a plan.
@@ -135,7 +137,8 @@ fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
                 count,
             });
         }
-        if let Some(after) = transfer.after.iter().copied().find(|after| *after >= at) {
+        let waits = transfer.after.iter().map(|wait| wait.transfer);
+        if let Some(after) = waits.into_iter().find(|after| *after >= at) {
             return Err(CheckError::Late {
                 transfer: at,
                 after,
@@ -204,17 +207,14 @@ impl<'a> Ordered<'a> {
         }
     }
 
-    /// Whether `first` has passed the links that it shares with `second` before that begins.
+    /// Whether `first` has passed the links that it shares with `second` before that begins, by something that
+    /// comes between.
     fn are(&mut self, first: usize, second: usize) -> bool {
-        if self.transfers[second].after.contains(&first) {
-            return true;
-        }
         if self.before.is_empty() && self.transfers.len() <= ORDERED_MAX {
             self.before = before(self.transfers, self.feeds);
         }
-        self.before
-            .get(second)
-            .is_some_and(|before| before.has(first))
+        let before = self.before.get(second);
+        before.is_some_and(|before| before.has(first))
     }
 }
 
@@ -225,13 +225,14 @@ fn before(transfers: &[Transfer], feeds: &[Vec<usize>]) -> Vec<Set> {
     let mut with = vec![empty; transfers.len()];
     for (at, transfer) in transfers.iter().enumerate() {
         let mut begins = std::mem::take(&mut before[at]);
-        for after in transfer.after.iter().copied() {
-            // Sent is not yet come.
-            let is_sent = transfers[after].from == transfer.from;
-            begins.add_all(if is_sent {
-                &before[after]
-            } else {
+        for wait in &transfer.after {
+            // Sent is not yet come, and what may miss something is not yet over.
+            let after = wait.transfer;
+            let is_over = transfers[after].from != transfer.from && wait.missing_bytes == 0;
+            begins.add_all(if is_over {
                 &with[after]
+            } else {
+                &before[after]
             });
         }
         let mut complete = begins.clone();
@@ -261,13 +262,23 @@ fn check_links(
         let links = paths.links(transfer.from, transfer.to);
         let rates = links.iter().map(|link| paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
-        for link in links {
+        let bytes = plan.bytes_of(transfer);
+        for (place, link) in links.into_iter().enumerate() {
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
-            let is_given = lanes.take(at, rate, |last| transfer.after.contains(&last))
-                || lanes.take(at, rate, |last| ordered.are(last, at));
+            let port_bytes = if place == 0 { 0 } else { plan.port_bytes };
+            let waits = |lane: &Lane| is_behind(&transfer.after, lane, port_bytes);
+            let is_given = lanes.take((at, bytes), rate, port_bytes, waits)
+                || lanes.take((at, bytes), rate, port_bytes, |lane| {
+                    let needed = lane.wait(port_bytes);
+                    waits(lane) || needed.is_none_or(|needed| ordered.are(needed.transfer, at))
+                });
             if !is_given {
-                let met = passed.iter().find(|first| !ordered.are(**first, at));
+                let mut first = passed.iter().rev();
+                let met = first.find(|first| {
+                    let waits = transfer.after.iter().any(|wait| wait.transfer == **first);
+                    !waits && !ordered.are(**first, at)
+                });
                 let ends = network.links[link.link()].ends;
                 let [from, to] = [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]));
                 return Err(CheckError::Collision {

@@ -1,28 +1,37 @@
 //! Goes through a program: says which step may begin, and is told which is over.
 //!
 //! ```text
-//!            its stream's turn,
-//!            all that it needs over                begin(): Some(step)               over(step)
+//!            its stream's turn,                    begin(): Some(step),
+//!            all that it needs over                the window has room               over(step)
 //!   waiting ───────────────────────► ready ───────────────────────► under way ───────────────► over
 //! ```
+//!
+//! What a host has sent and nobody has received yet is kept within a window. It is what stands in the host's own queue,
+//! which words wait behind, and at most what stands in a port of a switch: TCP by itself fills either until
+//! something is lost.
 
-use crate::program::Program;
-use std::collections::VecDeque;
+use crate::program::{Action, Program};
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Steps of one stream that may be under way at once: enough for one to be on the wire, one in the kernel, and one
-/// on its way to be waited for, whatever their size.
-const UNDER_WAY_MAX: usize = 4;
+/// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
+const UNDER_WAY_MAX: usize = 8;
 
 /// The state of one host's program. Whoever runs it begins what [`Engine::begin`] names, in that order, and says
-/// [`Engine::over`] when a step is done: of a send, when its memory may be written again; of a
-/// receive, when the piece is in its place.
+/// [`Engine::over`] when a step is done: of a send, when the peer has begun to receive it and its memory may be
+/// written again; of a receive, when the piece is in its place.
 #[derive(Debug)]
 pub struct Engine {
     program: Arc<Program>,
     needs: Vec<usize>,
     streams: Vec<Flow>,
     ready: VecDeque<usize>,
+    /// Sends that wait only for the window, and what is under way of it.
+    sends: VecDeque<usize>,
+    sent_bytes: u64,
+    /// What has been received, and words that wait until it is more, least first.
+    received_bytes: u64,
+    words: BTreeSet<(u64, usize)>,
     left: usize,
 }
 
@@ -38,12 +47,23 @@ impl Engine {
     pub fn new(program: Arc<Program>) -> Self {
         let mut streams = Vec::new();
         streams.resize_with(program.streams, Flow::default);
+        let mut needs: Vec<usize> = Vec::with_capacity(program.steps.len());
+        let mut words = BTreeSet::new();
         for (at, step) in program.steps.iter().enumerate() {
             streams[step.stream].waiting.push_back(at);
+            let is_word = step.received_bytes > 0;
+            needs.push(step.needs + usize::from(is_word));
+            if is_word {
+                words.insert((step.received_bytes, at));
+            }
         }
         let mut engine = Self {
-            needs: program.steps.iter().map(|step| step.needs).collect(),
+            needs,
             ready: VecDeque::new(),
+            sends: VecDeque::new(),
+            sent_bytes: 0,
+            received_bytes: 0,
+            words,
             left: program.steps.len(),
             streams,
             program,
@@ -56,7 +76,20 @@ impl Engine {
 
     /// A step to begin now, if there is one.
     pub fn begin(&mut self) -> Option<usize> {
-        self.ready.pop_front()
+        if let Some(step) = self.ready.pop_front() {
+            return Some(step);
+        }
+        let program = Arc::clone(&self.program);
+        let send = self.sends.front().copied()?;
+        let bytes = program.steps[send].bytes;
+        // What is longer than the window goes by itself.
+        if self.sent_bytes > 0 && self.sent_bytes + bytes > program.window_bytes {
+            return None;
+        }
+        self.sends.pop_front();
+        self.sent_bytes += bytes;
+        self.fulfil(&program.steps[send].begun_lets);
+        Some(send)
     }
 
     /// A step that had begun is over.
@@ -65,13 +98,13 @@ impl Engine {
         let of = &program.steps[step];
         self.left -= 1;
         self.streams[of.stream].under_way -= 1;
-        self.advance(of.stream);
-        for waiting in &of.needed_by {
-            self.needs[*waiting] -= 1;
-            if self.needs[*waiting] == 0 {
-                self.advance(program.steps[*waiting].stream);
-            }
+        match of.action {
+            Action::Send => self.sent_bytes -= of.bytes,
+            Action::Receive | Action::Combine => self.receive(of.bytes),
+            Action::Tell | Action::Hear => {}
         }
+        self.advance(of.stream);
+        self.fulfil(&of.needed_by);
     }
 
     /// Whether all steps are over.
@@ -79,15 +112,41 @@ impl Engine {
         self.left == 0
     }
 
+    fn receive(&mut self, bytes: u64) {
+        self.received_bytes += bytes;
+        while let Some((least, word)) = self.words.first().copied() {
+            if least > self.received_bytes {
+                return;
+            }
+            self.words.pop_first();
+            self.fulfil(&[word]);
+        }
+    }
+
+    /// Something that these steps need has happened.
+    fn fulfil(&mut self, steps: &[usize]) {
+        for step in steps {
+            self.needs[*step] -= 1;
+            if self.needs[*step] == 0 {
+                self.advance(self.program.steps[*step].stream);
+            }
+        }
+    }
+
     fn advance(&mut self, stream: usize) {
         let flow = &mut self.streams[stream];
         while let Some(first) = flow.waiting.front().copied() {
-            if self.needs[first] > 0 || flow.under_way == UNDER_WAY_MAX {
+            let is_send = self.program.steps[first].action == Action::Send;
+            if self.needs[first] > 0 || (flow.under_way == UNDER_WAY_MAX && !is_send) {
                 return;
             }
             flow.waiting.pop_front();
             flow.under_way += 1;
-            self.ready.push_back(first);
+            if is_send {
+                self.sends.push_back(first);
+            } else {
+                self.ready.push_back(first);
+            }
         }
     }
 }

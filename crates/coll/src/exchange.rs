@@ -9,7 +9,7 @@
 //! (`busiest.rs`): both are reckoned, and the quicker is taken.
 
 use crate::busiest::busiest_first;
-use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
+use crate::plan::{Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
@@ -54,6 +54,7 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         order,
         block_bytes,
         transfers,
+        port_bytes: PORT_BYTES,
         predicted_s,
     })
 }
@@ -131,6 +132,7 @@ fn by_turns(
         order,
         block_bytes,
         transfers,
+        port_bytes: PORT_BYTES,
         predicted_s,
     })
 }

@@ -6,7 +6,7 @@
 //! byte to the root soonest, by equation (4).
 
 use crate::exchange::check_root;
-use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer, places};
+use crate::plan::{After, Blocks, Operation, Plan, PlanError, Transfer, places};
 use kumi_topo::{Network, Paths};
 
 /// What is known of a host that has been given its place.
@@ -41,11 +41,8 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     for (place, host) in order.iter().copied().enumerate().skip(1) {
         let (to, arrival) = soonest(&paths, block_bytes, host, order[place - 1], &placed);
         placed[host] = arrival;
-        let after = placed[to]
-            .last_fed
-            .replace(transfers.len())
-            .into_iter()
-            .collect();
+        let after = placed[to].last_fed.replace(transfers.len());
+        let after = after.map(After::whole).into_iter().collect();
         transfers.push(Transfer {
             from: host,
             to,
@@ -65,6 +62,7 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     let ends = placed.iter().map(|host| host.at_root_s);
     Ok(Plan {
         operation: Operation::Gather { root },
+        port_bytes: 0,
         predicted_s: ends.fold(0.0, f64::max),
         block_bytes: vec![block_bytes; hosts],
         transfers: in_order(&order, &placed, transfers),
@@ -84,7 +82,9 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
         while let Some(at) = needed.last().copied() {
             let transfer = &transfers[at];
             let fed_by = placed[transfer.from].last_fed;
-            let mut needs = fed_by.into_iter().chain(transfer.after.iter().copied());
+            let mut needs = fed_by
+                .into_iter()
+                .chain(transfer.after.iter().map(|wait| wait.transfer));
             if index[at].is_some() {
                 needed.pop();
             } else if let Some(missing) = needs.find(|needed| index[*needed].is_none()) {
@@ -95,7 +95,7 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
                 let after = transfer
                     .after
                     .iter()
-                    .filter_map(|after| index[*after])
+                    .filter_map(|wait| index[wait.transfer].map(After::whole))
                     .collect();
                 sorted.push(Transfer {
                     after,
@@ -226,7 +226,7 @@ mod tests {
         let network = Network::parse("slow", text).unwrap();
         let plan = gather(&network, 0, 1 << 20).unwrap();
         assert_eq!((plan.transfers[1].from, plan.transfers[1].to), (2, 0));
-        assert_eq!(plan.transfers[1].after, [0]);
+        assert_eq!(plan.transfers[1].after, [After::whole(0)]);
         // Equation (3).
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - (2.0 * block_s + 20e-6 + 40e-6)).abs() < 1e-9);

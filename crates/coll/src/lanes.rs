@@ -5,6 +5,7 @@
 //! there, then whatever is under way at once fits: one transfer at a time where links are alike, several
 //! where a link is fatter than those that lead to it.
 
+use crate::plan::After;
 use std::collections::VecDeque;
 
 /// A directed link's capacity, in bytes a second.
@@ -12,8 +13,56 @@ use std::collections::VecDeque;
 pub(crate) struct Lanes {
     /// What nobody has used yet.
     free: f64,
-    /// Parts of the rest, with the transfer that used each last, longest ago first.
-    used: VecDeque<(f64, usize)>,
+    /// Parts of the rest, longest ago first.
+    used: VecDeque<Lane>,
+}
+
+/// A part of a link's capacity, and those that have used it one behind another: the last of them, as many as may
+/// still be on their way.
+#[derive(Debug, Clone)]
+pub(crate) struct Lane {
+    /// Bytes a second.
+    pub part: f64,
+    /// The transfer before `lately`, if there is one: it has to be over.
+    pub before: Option<usize>,
+    /// Transfers that may still be on their way, in part or whole, with their bytes: enough to fill the port, and at
+    /// least the last.
+    pub lately: VecDeque<(usize, u64)>,
+}
+
+impl Lane {
+    /// What one that follows has to wait for: the last that may not be on its way any more if no more than `port_bytes`
+    /// are to be, and how much of it may be missing.
+    pub fn wait(&self, port_bytes: u64) -> Option<After> {
+        let mut room = port_bytes;
+        for (transfer, bytes) in self.lately.iter().rev() {
+            if *bytes > room {
+                return Some(After {
+                    transfer: *transfer,
+                    missing_bytes: room,
+                });
+            }
+            room -= bytes;
+        }
+        self.before.map(After::whole)
+    }
+
+    /// The same part for the next one.
+    fn follow(mut self, part: f64, transfer: usize, bytes: u64, port_bytes: u64) -> Self {
+        self.part = part;
+        self.lately.push_back((transfer, bytes));
+        let mut sum: u64 = self.lately.iter().map(|(_, bytes)| bytes).sum();
+        while let Some((oldest, bytes)) = self.lately.front().copied() {
+            // Those behind it fill the port by themselves.
+            if sum - bytes < port_bytes || self.lately.len() == 1 {
+                break;
+            }
+            self.lately.pop_front();
+            self.before = Some(oldest);
+            sum -= bytes;
+        }
+        self
+    }
 }
 
 impl Lanes {
@@ -24,9 +73,9 @@ impl Lanes {
         }
     }
 
-    /// Those that have used the link last, of whatever part, longest ago first.
-    pub fn last(&self) -> impl Iterator<Item = (f64, usize)> + '_ {
-        self.used.iter().copied()
+    /// The parts that are used, longest ago first.
+    pub fn used(&self) -> impl Iterator<Item = &Lane> + '_ {
+        self.used.iter()
     }
 
     /// What nobody has used yet.
@@ -34,41 +83,57 @@ impl Lanes {
         self.free
     }
 
-    /// Gives `rate` to `transfer`: first what is free, then of those that `may_follow`, longest ago first. False, and
-    /// nothing given, if there is not as much.
+    /// Gives `rate` to `transfer` of so many bytes: first what is free, then of lanes that it `may_follow`, longest ago
+    /// first. False, and nothing given, if there is not as much.
     pub fn take(
         &mut self,
-        transfer: usize,
+        (transfer, bytes): (usize, u64),
         rate: f64,
-        mut may_follow: impl FnMut(usize) -> bool,
+        port_bytes: u64,
+        mut may_follow: impl FnMut(&Lane) -> bool,
     ) -> bool {
         let mut missing = rate * ENOUGH - self.free;
         let mut taken = Vec::new();
-        for (at, (part, last)) in self.used.iter().enumerate() {
+        for (at, lane) in self.used.iter().enumerate() {
             if missing <= 0.0 {
                 break;
             }
-            if may_follow(*last) {
+            if may_follow(lane) {
                 taken.push(at);
-                missing -= part;
+                missing -= lane.part;
             }
         }
         if missing > 0.0 {
             return false;
         }
         let mut sum = self.free;
+        let mut longest = None;
         for at in taken.into_iter().rev() {
-            if let Some((part, last)) = self.used.remove(at) {
-                sum += part;
+            if let Some(lane) = self.used.remove(at) {
+                sum += lane.part;
                 // More than is needed: the rest stays with whom it was.
                 if sum > rate {
-                    self.used.insert(at, (sum - rate, last));
+                    let part = sum - rate;
                     sum = rate;
+                    self.used.insert(
+                        at,
+                        Lane {
+                            part,
+                            ..lane.clone()
+                        },
+                    );
                 }
+                longest = Some(lane);
             }
         }
         self.free = (sum - rate).max(0.0);
-        self.used.push_back((sum.min(rate), transfer));
+        let lane = longest.unwrap_or(Lane {
+            part: 0.0,
+            before: None,
+            lately: VecDeque::new(),
+        });
+        self.used
+            .push_back(lane.follow(sum.min(rate), transfer, bytes, port_bytes));
         true
     }
 }
@@ -81,32 +146,54 @@ pub(crate) const ENOUGH: f64 = 0.95;
 mod tests {
     use super::*;
 
+    fn last(lane: &Lane) -> usize {
+        lane.lately.back().unwrap().0
+    }
+
     #[test]
     fn lanes__twice_as_fat__carry_two_at_once() {
         let mut lanes = Lanes::new(200.0);
-        assert!(lanes.take(0, 100.0, |_| false));
-        assert!(lanes.take(1, 100.0, |_| false));
-        assert!(!lanes.take(2, 100.0, |_| false));
-        assert!(lanes.take(2, 100.0, |last| last == 0));
-        assert!(!lanes.take(3, 200.0, |last| last == 2));
-        assert!(lanes.take(3, 200.0, |last| last == 1 || last == 2));
+        let mut take = |transfer, rate, behind: &[usize]| {
+            lanes.take((transfer, 9), rate, 0, |lane| behind.contains(&last(lane)))
+        };
+        assert!(take(0, 100.0, &[]));
+        assert!(take(1, 100.0, &[]));
+        assert!(!take(2, 100.0, &[]));
+        assert!(take(2, 100.0, &[0]));
+        assert!(!take(3, 200.0, &[2]));
+        assert!(take(3, 200.0, &[1, 2]));
         // What was one is parted again.
-        assert!(lanes.take(4, 50.0, |last| last == 3));
-        assert!(lanes.take(5, 150.0, |last| last == 3));
-        let used: Vec<_> = lanes.last().collect();
+        assert!(take(4, 50.0, &[3]));
+        assert!(take(5, 150.0, &[3]));
+        let used: Vec<_> = lanes.used().map(|lane| (lane.part, last(lane))).collect();
         assert_eq!(used, [(50.0, 4), (150.0, 5)]);
     }
 
     #[test]
     fn lanes__of_rates_that_do_not_add_up__never_give_more_than_there_is() {
         let mut lanes = Lanes::new(100.0);
-        for (transfer, rate) in [96.0, 100.0, 33.0, 35.0, 34.0, 98.0, 50.0]
-            .into_iter()
-            .enumerate()
-        {
-            lanes.take(transfer, rate, |_| true);
-            let used: f64 = lanes.last().map(|(part, _)| part).sum();
+        let rates = [96.0, 100.0, 33.0, 35.0, 34.0, 98.0, 50.0];
+        for (transfer, rate) in rates.into_iter().enumerate() {
+            lanes.take((transfer, 1), rate, 0, |_| true);
+            let used: f64 = lanes.used().map(|lane| lane.part).sum();
             assert!((used + lanes.free() - 100.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn lane__with_room_in_the_port__waits_for_what_no_longer_fits() {
+        let mut lanes = Lanes::new(1.0);
+        let mut next = |transfer, bytes| {
+            let wait = lanes.used().next().and_then(|lane| lane.wait(10));
+            lanes.take((transfer, bytes), 1.0, 10, |_| true);
+            wait.map(|wait| (wait.transfer, wait.missing_bytes))
+        };
+        assert_eq!(next(0, 4), None);
+        assert_eq!(next(1, 4), None);
+        assert_eq!(next(2, 4), None);
+        // 2 and 1 make 8: of 0, half may be on its way.
+        assert_eq!(next(3, 30), Some((0, 2)));
+        assert_eq!(next(4, 1), Some((3, 10)));
+        assert_eq!(next(5, 1), Some((3, 9)));
     }
 }

@@ -32,7 +32,7 @@ pub use check::{CheckError, check};
 pub use engine::Engine;
 pub use exchange::{all_to_all, gather_by_turns, scatter};
 pub use gather::gather;
-pub use plan::{Blocks, Operation, Plan, PlanError, Transfer};
+pub use plan::{After, Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer};
 pub use program::{Action, Grain, Program, Step};
 pub use ring::{all_gather, all_reduce, reduce_scatter};
 pub use uniform::{PART_BYTES, cut, share, uniform};

@@ -1,6 +1,7 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
 use crate::plan::{Operation, Plan};
+use crate::uniform::cut;
 use std::collections::HashMap;
 
 /// How fine a program is.
@@ -8,9 +9,9 @@ use std::collections::HashMap;
 pub struct Grain {
     /// Longest piece: a relay sends a piece on when it has come whole.
     pub piece_bytes: u64,
-    /// What may still be missing of a transfer when the next one, of another host, is told to begin: what passes
-    /// in the time of the word there and the first byte back, and a port can hold.
-    pub early_bytes: u64,
+    /// What a host may have sent that is not yet received: what is on its way on the longest path, and as much again for
+    /// the queues at both ends.
+    pub window_bytes: u64,
     /// Bytes of the elements: no piece ends within one.
     pub element_bytes: u64,
 }
@@ -18,12 +19,16 @@ pub struct Grain {
 impl Default for Grain {
     fn default() -> Self {
         Self {
-            piece_bytes: 32 << 10,
-            early_bytes: 8 << 10,
+            piece_bytes: PIECE_BYTES,
+            // Measured: with a third, links stand idle; with much more, words are late (docs/perf-log.md).
+            window_bytes: 48 << 10,
             element_bytes: 1,
         }
     }
 }
+
+/// Longest piece by default: 0.07 ms on 1 Gb/s, several times what a message costs a host.
+pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 
 /// What a step is; the numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,10 +80,14 @@ pub struct Step {
     pub offset: u64,
     /// How much of it.
     pub bytes: u64,
-    /// Steps that must be over before it begins.
+    /// Of a word: what the host must have received by then, of whomever.
+    pub(crate) received_bytes: u64,
+    /// Steps that must be over, or begun, before it begins.
     pub(crate) needs: usize,
-    /// Steps that need it.
+    /// Steps that need it over.
     pub(crate) needed_by: Vec<usize>,
+    /// Steps that need it begun.
+    pub(crate) begun_lets: Vec<usize>,
     /// Its stream, by index.
     pub(crate) stream: usize,
 }
@@ -90,6 +99,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// Blocks that it holds for others on their way, by number, ascending.
     pub relayed: Vec<usize>,
+    /// What may be sent and not yet received.
+    pub window_bytes: u64,
     pub(crate) streams: usize,
 }
 
@@ -100,9 +111,10 @@ impl Program {
             plan,
             host,
             grain,
+            come_by: come_by(plan),
             steps: Vec::new(),
             streams: HashMap::new(),
-            last_piece: HashMap::new(),
+            steps_of: HashMap::new(),
             pieces_here: HashMap::new(),
             sent_here: HashMap::new(),
         };
@@ -113,6 +125,7 @@ impl Program {
         Self {
             steps: writer.steps,
             relayed: relayed(plan, host),
+            window_bytes: grain.window_bytes,
             streams,
         }
     }
@@ -123,13 +136,13 @@ fn relayed(plan: &Plan, host: usize) -> Vec<usize> {
     let has_place = |block: usize| match plan.operation {
         Operation::Gather { root } => root == host || plan.order[block] == host,
         Operation::Scatter { root } => root == host || plan.order[block] == host,
-        Operation::ReduceScatter => plan.order[block] == host,
-        Operation::Reduce { root } => root == host,
         Operation::AllToAll => {
             let hosts = plan.order.len();
             block / hosts == host || block % hosts == host
         }
-        Operation::Broadcast { .. } | Operation::AllGather | Operation::AllReduce => true,
+        Operation::Broadcast { .. } | Operation::AllGather => true,
+        // What is combined is a host's own until it is sent on.
+        Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => true,
     };
     let here = plan.transfers.iter().filter(|transfer| transfer.to == host);
     let came = here.flat_map(|transfer| transfer.blocks.numbers());
@@ -139,14 +152,27 @@ fn relayed(plan: &Plan, host: usize) -> Vec<usize> {
     relayed
 }
 
+/// Of each transfer, the bytes of all to the same host up to it. Transfers into one port may come interleaved: not
+/// which of them has come says how much can still come, but how much of all.
+fn come_by(plan: &Plan) -> Vec<u64> {
+    let mut came = vec![0; plan.order.len()];
+    let transfers = plan.transfers.iter().map(|transfer| {
+        came[transfer.to] += plan.bytes_of(transfer);
+        came[transfer.to]
+    });
+    transfers.collect()
+}
+
 struct Writer<'a> {
     plan: &'a Plan,
     host: usize,
     grain: Grain,
+    /// Of each transfer, what has come to its receiver when it has come, and all before it in the plan.
+    come_by: Vec<u64>,
     steps: Vec<Step>,
     streams: HashMap<(usize, Stream), usize>,
     /// Of each transfer from here or to here, the steps of its pieces.
-    last_piece: HashMap<usize, Vec<usize>>,
+    steps_of: HashMap<usize, Vec<usize>>,
     /// Of each block that has come here, the steps that brought each piece.
     pieces_here: HashMap<usize, Vec<Vec<usize>>>,
     /// Of each block that was sent from here, the steps that sent it.
@@ -157,16 +183,26 @@ impl Writer<'_> {
     fn add(&mut self, at: usize) {
         let plan = self.plan;
         let transfer = &plan.transfers[at];
-        let mut begins_after = Vec::new();
-        for waited in transfer.after.iter().copied() {
+        let (mut begins_after, mut begun_after) = (Vec::new(), Vec::new());
+        for wait in &transfer.after {
+            let waited = wait.transfer;
             let of = &plan.transfers[waited];
             if of.from == transfer.from || of.to == transfer.from {
                 if transfer.from == self.host {
-                    begins_after.extend(self.last_piece[&waited].last().copied());
+                    let last = self.steps_of[&waited].last().copied();
+                    match of.from == transfer.from {
+                        true => begun_after.extend(last),
+                        false => begins_after.extend(last),
+                    }
                 }
-            } else if of.to == self.host {
+                continue;
+            }
+            if of.to == self.host {
                 let told = self.step(Action::Tell, transfer.from, 0, (0, 0));
-                if let Some(piece) = self.early_piece(waited) {
+                if of.to == transfer.to {
+                    self.steps[told].received_bytes = self.come_by[waited] - wait.missing_bytes;
+                } else {
+                    let piece = self.piece_before(waited, wait.missing_bytes);
                     self.need(told, piece);
                 }
             } else if transfer.from == self.host {
@@ -174,13 +210,13 @@ impl Writer<'_> {
             }
         }
         if transfer.from == self.host {
-            self.send(at, &begins_after);
+            self.send(at, &begins_after, &begun_after);
         } else if transfer.to == self.host {
             self.receive(at);
         }
     }
 
-    fn send(&mut self, at: usize, begins_after: &[usize]) {
+    fn send(&mut self, at: usize, begins_after: &[usize], begun_after: &[usize]) {
         let transfer = &self.plan.transfers[at];
         let mut sent = Vec::new();
         for block in transfer.blocks.numbers() {
@@ -189,6 +225,10 @@ impl Writer<'_> {
                 if sent.is_empty() {
                     for after in begins_after {
                         self.need(step, *after);
+                    }
+                    for after in begun_after {
+                        self.steps[step].needs += 1;
+                        self.steps[*after].begun_lets.push(step);
                     }
                 }
                 let brought = self.pieces_here.get(&block);
@@ -199,7 +239,7 @@ impl Writer<'_> {
                 self.sent_here.entry(block).or_default().push(step);
             }
         }
-        self.last_piece.insert(at, sent);
+        self.steps_of.insert(at, sent);
     }
 
     fn receive(&mut self, at: usize) {
@@ -229,46 +269,37 @@ impl Writer<'_> {
                 came.push(step);
             }
         }
-        self.last_piece.insert(at, came);
+        self.steps_of.insert(at, came);
     }
 
-    /// Offset and bytes of a block's pieces: the last is the one that may come after others are told.
+    /// Offset and bytes of a block's pieces.
     fn pieces(&self, block: usize) -> Vec<(u64, u64)> {
-        let whole = |bytes: u64| bytes - bytes % self.grain.element_bytes;
-        let bytes = self.plan.block_bytes[block];
-        let piece_bytes = whole(self.grain.piece_bytes).max(self.grain.element_bytes);
-        let early_bytes = whole(self.grain.early_bytes);
-        let tail = if early_bytes > 0 && bytes > 2 * early_bytes {
-            early_bytes
-        } else {
-            0
-        };
-        let mut spans = Vec::new();
+        let Grain {
+            piece_bytes,
+            element_bytes,
+            ..
+        } = self.grain;
+        let piece_bytes = (piece_bytes - piece_bytes % element_bytes).max(element_bytes);
+        let offsets = cut(self.plan.block_bytes[block], piece_bytes);
         let mut offset = 0;
-        while offset < bytes - tail {
-            let length = piece_bytes.min(bytes - tail - offset);
-            spans.push((offset, length));
-            offset += length;
-        }
-        if tail > 0 || bytes == 0 {
-            spans.push((offset, tail));
-        }
-        spans
+        let span = |bytes: u64| {
+            offset += bytes;
+            (offset - bytes, bytes)
+        };
+        offsets.into_iter().map(span).collect()
     }
 
-    /// The piece of a transfer to here with which others may be told: all but what may come late has come then.
-    fn early_piece(&self, transfer: usize) -> Option<usize> {
-        let pieces = self.last_piece.get(&transfer)?;
+    /// The step with which no more than so many bytes of a transfer to here are missing.
+    fn piece_before(&self, transfer: usize, missing_bytes: u64) -> usize {
+        let pieces = &self.steps_of[&transfer];
         let mut missing = 0;
-        let mut told_by = *pieces.last()?;
         for step in pieces.iter().rev() {
-            told_by = *step;
             missing += self.steps[*step].bytes;
-            if missing > self.grain.early_bytes {
-                break;
+            if missing > missing_bytes {
+                return *step;
             }
         }
-        Some(told_by)
+        pieces[0]
     }
 
     fn step(&mut self, action: Action, peer: usize, block: usize, span: (u64, u64)) -> usize {
@@ -280,8 +311,10 @@ impl Writer<'_> {
             block,
             offset: span.0,
             bytes: span.1,
+            received_bytes: 0,
             needs: 0,
             needed_by: Vec::new(),
+            begun_lets: Vec::new(),
             stream: *stream.or_insert(streams),
         });
         self.steps.len() - 1

@@ -5,7 +5,7 @@
 //! of the hosts the ring sends *N*−1 blocks where half would do: `middle.rs` is for those.
 
 use crate::exchange::check_sizes;
-use crate::plan::{Blocks, Operation, Plan, PlanError};
+use crate::plan::{Blocks, Operation, PORT_BYTES, Plan, PlanError};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
@@ -77,6 +77,7 @@ fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<
         order,
         block_bytes,
         transfers,
+        port_bytes: PORT_BYTES,
         predicted_s,
     })
 }

@@ -3,8 +3,8 @@
 //! Who plans an operation says which transfers it takes, in which order; what each has to wait for follows from
 //! the links. The order is a planner's art, not the promise: in a bad one links idle, and nothing collides.
 
-use crate::lanes::{ENOUGH, Lanes};
-use crate::plan::{Blocks, Transfer};
+use crate::lanes::{ENOUGH, Lane, Lanes};
+use crate::plan::{After, Blocks, PORT_BYTES, Transfer};
 use kumi_topo::Paths;
 
 /// Transfers so far, and what the links and hosts do meanwhile.
@@ -44,22 +44,38 @@ impl<'a> Schedule<'a> {
         let links = self.paths.links(from, to);
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
-        let mut after: Vec<usize> = Vec::new();
-        for link in &links {
-            self.follow(from, rate, &self.lanes[link.0 as usize], &mut after);
+        let mut after: Vec<After> = Vec::new();
+        for (at, link) in links.iter().enumerate() {
+            let lanes = &self.lanes[link.0 as usize];
+            self.follow(from, rate, port_bytes(at), lanes, &mut after);
         }
-        for link in &links {
-            let is_followed = |last: usize| after.contains(&last);
-            self.lanes[link.0 as usize].take(index, rate, is_followed);
+        // What stands in a port before it has to pass first.
+        let mut passed_s = 0.0_f64;
+        for (at, link) in links.iter().enumerate() {
+            let port_bytes = port_bytes(at);
+            let lanes = &self.lanes[link.0 as usize];
+            if lanes.free() < rate * ENOUGH {
+                let lanes = lanes
+                    .used()
+                    .filter(|lane| is_behind(&after, lane, port_bytes));
+                let last = lanes.filter_map(|lane| lane.lately.back());
+                let over_s = last.map(|(last, _)| self.come_s[*last]);
+                passed_s = passed_s.max(over_s.fold(f64::INFINITY, f64::min));
+            }
+            let is_followed = |lane: &Lane| is_behind(&after, lane, port_bytes);
+            let lanes = &mut self.lanes[link.0 as usize];
+            lanes.take((index, bytes), rate, port_bytes, is_followed);
         }
-        let known = after.iter().map(|waited| self.known_s(*waited, from));
+        after.sort_unstable();
+        let known = after.iter().map(|wait| self.known_s(*wait, from));
         let mut begins_s = known.fold(0.0, f64::max);
         for needed in needs {
             begins_s = begins_s.max(self.come_s[*needed]);
         }
         let sent_s = begins_s + bytes as f64 / rate;
         self.sent_s.push(sent_s);
-        self.come_s.push(sent_s + self.paths.latency_s(from, to));
+        let come_s = sent_s + self.paths.latency_s(from, to);
+        self.come_s.push(come_s.max(passed_s + bytes as f64 / rate));
         self.transfers.push(Transfer {
             from,
             to,
@@ -72,29 +88,46 @@ impl<'a> Schedule<'a> {
 
     /// Adds to `after` what has to be over on a link before `rate` is free there: nothing more than what is
     /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest.
-    fn follow(&self, from: usize, rate: f64, lanes: &Lanes, after: &mut Vec<usize>) {
-        let waited = lanes.last().filter(|(_, last)| after.contains(last));
-        let waited: f64 = waited.map(|(part, _)| part).sum();
-        let mut missing = rate * ENOUGH - lanes.free() - waited;
-        while missing > 0.0 {
-            let others = lanes.last().filter(|(_, last)| !after.contains(last));
-            let soonest = others
-                .min_by(|(_, a), (_, b)| self.known_s(*a, from).total_cmp(&self.known_s(*b, from)));
-            let Some((_, soonest)) = soonest else { return };
-            let parts = lanes.last().filter(|(_, last)| *last == soonest);
-            missing -= parts.map(|(part, _)| part).sum::<f64>();
-            after.push(soonest);
+    fn follow(
+        &self,
+        from: usize,
+        rate: f64,
+        port_bytes: u64,
+        lanes: &Lanes,
+        after: &mut Vec<After>,
+    ) {
+        let free_of = |after: &[After]| {
+            let lanes = lanes
+                .used()
+                .filter(|lane| is_behind(after, lane, port_bytes));
+            lanes.map(|lane| lane.part).sum::<f64>()
+        };
+        while lanes.free() + free_of(after) < rate * ENOUGH {
+            let others = lanes
+                .used()
+                .filter(|lane| !is_behind(after, lane, port_bytes));
+            let waits = others.filter_map(|lane| lane.wait(port_bytes));
+            let soonest =
+                waits.min_by(|a, b| self.known_s(*a, from).total_cmp(&self.known_s(*b, from)));
+            let Some(soonest) = soonest else { return };
+            match after
+                .iter_mut()
+                .find(|wait| wait.transfer == soonest.transfer)
+            {
+                Some(wait) => wait.missing_bytes = soonest.missing_bytes,
+                None => after.push(soonest),
+            }
         }
     }
 
-    /// When a host knows that a transfer is over: has sent it, has it, or is told.
-    fn known_s(&self, transfer: usize, host: usize) -> f64 {
-        let Transfer { from, to, .. } = self.transfers[transfer];
+    /// When a host knows that as much of a transfer as it waits for is over: has sent it, has it, or is told.
+    fn known_s(&self, wait: After, host: usize) -> f64 {
+        let Transfer { from, to, .. } = self.transfers[wait.transfer];
         if from == host {
-            self.sent_s[transfer]
-        } else {
-            self.come_s[transfer] + self.paths.latency_s(to, host)
+            return self.sent_s[wait.transfer];
         }
+        let missing_s = wait.missing_bytes as f64 / self.paths.bytes_per_s(from, to);
+        self.come_s[wait.transfer] + self.paths.latency_s(to, host) - missing_s
     }
 
     /// The transfers, and when the last has come.
@@ -102,4 +135,20 @@ impl<'a> Schedule<'a> {
         let end_s = self.come_s.iter().copied().fold(0.0, f64::max);
         (self.transfers, end_s)
     }
+}
+
+/// What may stand before a link, by its place on a path: nothing in the sender's own queue, where what is to be sent
+/// first shall go first.
+pub(crate) fn port_bytes(place_on_path: usize) -> u64 {
+    if place_on_path == 0 { 0 } else { PORT_BYTES }
+}
+
+/// Whether one that waits for these may use a lane.
+pub(crate) fn is_behind(after: &[After], lane: &Lane, port_bytes: u64) -> bool {
+    lane.wait(port_bytes).is_none_or(|needed| {
+        let enough = |wait: &After| {
+            wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes
+        };
+        after.iter().any(enough)
+    })
 }

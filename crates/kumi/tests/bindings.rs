@@ -7,7 +7,14 @@ use std::process::Command;
 #[ignore = "needs mpi"]
 fn bindings__every_claim_of_their_script__holds() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/tests/run.sh");
-    let output = Command::new("bash").arg(script).output().unwrap();
+    let mut command = Command::new("bash");
+    command.arg(script);
+    // Built with the tests: beside the command, or among what it depends on.
+    let built = Path::new(env!("CARGO_BIN_EXE_kumi")).parent().unwrap();
+    let places = [built.join("libkumi.so"), built.join("deps/libkumi.so")];
+    let library = places.iter().find(|place| place.exists());
+    command.env("KUMI_TEST_LIBRARY", library.expect("libkumi.so is built"));
+    let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     let failed: Vec<&str> = said
         .lines()

@@ -1,5 +1,5 @@
 use super::*;
-use crate::plan::Blocks;
+use crate::plan::{After, Blocks};
 use crate::{
     all_gather, all_reduce, all_to_all, bound_s, broadcast, gather, gather_by_turns, reduce,
     reduce_scatter, scatter,
@@ -141,7 +141,7 @@ fn check__everybody_at_once__meets_on_the_roots_link() {
     );
     // One after another they do not.
     for (at, transfer) in plan.transfers.iter_mut().enumerate() {
-        transfer.after = at.checked_sub(1).into_iter().collect();
+        transfer.after = at.checked_sub(1).map(After::whole).into_iter().collect();
     }
     check(&network, &plan).unwrap();
 }
@@ -195,7 +195,7 @@ fn check__nonsense__is_refused_without_a_panic() {
     );
     let block = spoil(&|plan| plan.transfers[0].blocks = Blocks::one(99));
     assert!(matches!(block, CheckError::Index { what: "block", .. }));
-    let late = spoil(&|plan| plan.transfers[0].after = vec![3]);
+    let late = spoil(&|plan| plan.transfers[0].after = vec![After::whole(3)]);
     assert!(matches!(late, CheckError::Late { after: 3, .. }));
     let sizes = spoil(&|plan| plan.block_bytes.truncate(2));
     assert_eq!(

@@ -74,6 +74,14 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 .collect(),
         })
         .collect();
+    for (host, program) in programs.iter().enumerate() {
+        let has =
+            |block: &usize| owns(plan, host, *block) || expected(plan, host, *block).is_some();
+        assert!(
+            !program.relayed.iter().any(has),
+            "a relayed block has a place of its own"
+        );
+    }
     // Messages sent, and receives begun, by sender, receiver and whether they are words.
     type Key = (usize, usize, bool);
     let mut sent: HashMap<Key, VecDeque<(usize, Vec<u8>)>> = HashMap::new();
@@ -135,12 +143,9 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
         all[key.0].engine.over(send);
         all[key.1].engine.over(receive);
     }
-    for host in 0..hosts {
-        assert!(
-            all[host].engine.is_over(),
-            "{host} stands in {:?}",
-            plan.operation
-        );
+    for (host, ended) in all.iter().enumerate() {
+        let operation = plan.operation;
+        assert!(ended.engine.is_over(), "{host} stands in {operation:?}");
         for block in (0..plan.block_bytes.len()).filter(|block| plan.block_bytes[*block] > 0) {
             if let Some(expected) = expected(plan, host, block) {
                 assert_eq!(ended.blocks[&block], expected, "{:?}", plan.operation);
@@ -157,13 +162,13 @@ proptest! {
         root in 0_usize..9,
         sizes in prop::collection::vec(0_u64..2_000, 1..5),
         piece_bytes in 1_u64..700,
-        early_bytes in 0_u64..300,
         element_bytes in 1_u64..9,
+        window_bytes in 0_u64..2_000,
         choices in prop::collection::vec(0_usize..1000, 1..100),
     ) {
         let network = tree(&switches, &hosts);
         let sizes: Vec<u64> = sizes.iter().map(|bytes| bytes - bytes % element_bytes).collect();
-        let grain = Grain { piece_bytes, early_bytes, element_bytes };
+        let grain = Grain { piece_bytes, element_bytes, window_bytes };
         for plan in all_plans(&network, root % hosts.len(), &sizes) {
             run(&plan, grain, &choices);
         }

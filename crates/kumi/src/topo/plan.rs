@@ -124,7 +124,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bound_s * 1e3,
     );
     for transfer in &plan.transfers {
-        let after = transfer.after.iter().map(|after| &plan.transfers[*after]);
+        let after = transfer
+            .after
+            .iter()
+            .map(|wait| &plan.transfers[wait.transfer]);
         let after: Vec<String> = after.map(|after| names(&network, after)).collect();
         let after = match after.is_empty() {
             true => String::new(),
@@ -159,6 +162,12 @@ fn names(network: &Network, transfer: &Transfer) -> String {
 }
 
 fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
+    let after = |transfer: &Transfer| -> Vec<Value> {
+        let waits = transfer.after.iter();
+        waits
+            .map(|wait| json!({"transfer": wait.transfer, "missing_bytes": wait.missing_bytes}))
+            .collect()
+    };
     let transfers = plan.transfers.iter().map(|transfer| {
         json!({
             "from": network.hosts[transfer.from].name,
@@ -166,7 +175,7 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
             "blocks": transfer.blocks.numbers().collect::<Vec<_>>(),
             "bytes": plan.bytes_of(transfer),
             "combines": transfer.combines,
-            "after": transfer.after,
+            "after": after(transfer),
         })
     });
     let name = |host: &usize| network.hosts[*host].name.as_str();
@@ -176,6 +185,7 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
         "root": plan.operation.root().as_ref().map(name),
         "order": plan.order.iter().map(name).collect::<Vec<_>>(),
         "bytes": args.bytes.get(),
+        "port_bytes": plan.port_bytes,
         "predicted_s": plan.predicted_s,
         "bound_s": bound_s,
         "transfers": transfers.collect::<Vec<_>>(),

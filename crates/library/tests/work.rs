@@ -1,0 +1,87 @@
+//! A collective of a few ranks, by the public interface.
+
+use kumi::{Asked, AskedOperation, Ranks, Work};
+use std::collections::{HashMap, VecDeque};
+
+const RANKS: usize = 5;
+const BYTES: u64 = 100_000;
+
+fn all_to_all() -> Asked {
+    Asked {
+        operation: AskedOperation::AllToAll,
+        root: 0,
+        bytes: vec![BYTES; RANKS * RANKS],
+        element_bytes: 1,
+    }
+}
+
+#[test]
+fn work__of_all_ranks__brings_every_block_once_and_whole() {
+    let ranks = Ranks::new(None, &["a", "b", "a", "c", "d"]).unwrap();
+    let work = |rank| Work::new(&ranks, rank, all_to_all()).unwrap();
+    let mut works: Vec<Work> = (0..RANKS).map(work).collect();
+    let mut messages: HashMap<(usize, usize, bool), [VecDeque<usize>; 2]> = HashMap::new();
+    let mut came = vec![0; RANKS * RANKS];
+    while works.iter().any(|work| !work.is_over()) {
+        for (rank, work) in works.iter_mut().enumerate() {
+            while let Some((step, named)) = work.begin() {
+                let is_word = named.bytes == 0;
+                // 0 and 3 are what goes out.
+                let goes_out = matches!(named.action as i32, 0 | 3);
+                let (from, to) = if goes_out {
+                    (rank, named.peer)
+                } else {
+                    (named.peer, rank)
+                };
+                let ends = messages.entry((from, to, is_word)).or_default();
+                ends[usize::from(goes_out)].push_back(step);
+                if !goes_out {
+                    came[named.block as usize] += named.bytes;
+                }
+            }
+        }
+        for ((from, to, _), [ins, outs]) in &mut messages {
+            while let (Some(_), Some(_)) = (ins.front(), outs.front()) {
+                works[*from].over(outs.pop_front().unwrap());
+                works[*to].over(ins.pop_front().unwrap());
+            }
+        }
+    }
+    for (block, came) in came.into_iter().enumerate() {
+        let expected = if block / RANKS == block % RANKS {
+            0
+        } else {
+            BYTES
+        };
+        assert_eq!(came, expected, "block {block}");
+    }
+}
+
+#[test]
+fn work__that_makes_no_sense__is_refused_by_what_is_wrong() {
+    let ranks = Ranks::new(None, &["a", "b"]).unwrap();
+    let refused = |rank, asked| Work::new(&ranks, rank, asked).unwrap_err().to_string();
+    let asked = |operation, root, bytes: &[u64], element_bytes| Asked {
+        operation,
+        root,
+        bytes: bytes.to_vec(),
+        element_bytes,
+    };
+    let gather = AskedOperation::Gather;
+    assert_eq!(
+        refused(2, asked(gather, 0, &[1, 1], 1)),
+        "rank 2 is none; there are 2, from 0"
+    );
+    assert_eq!(
+        refused(0, asked(gather, 7, &[1, 1], 1)),
+        "root 7 is no host; there are 2, from 0"
+    );
+    assert_eq!(
+        refused(0, asked(gather, 0, &[1], 1)),
+        "1 sizes were given, and the operation has 2 blocks"
+    );
+    assert_eq!(
+        refused(0, asked(AskedOperation::AllReduce, 0, &[10], 4)),
+        "10 bytes are no whole number of elements of 4"
+    );
+}
