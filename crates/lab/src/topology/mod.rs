@@ -7,6 +7,7 @@
 pub mod address;
 pub mod fault;
 mod file;
+mod network;
 
 pub use fault::{BurstLoss, Direction, Faults, LinkChange};
 pub use kumi_topo::nearest;

@@ -5,6 +5,7 @@ use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::Context;
 use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
+use kumi_topo::Network;
 use std::cell::RefCell;
 use std::path::Path;
 use std::process::Command;
@@ -102,6 +103,11 @@ impl Hosts for Lab {
             bottleneck_bps: slowest,
             round_trip_s: 2.0 * delay_ns as f64 / 1e9,
         })
+    }
+
+    fn network(&self) -> anyhow::Result<Network> {
+        let network = self.cluster.borrow().topology().network();
+        network.context("the topology is no tree of hosts with one link each")
     }
 
     fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64> {

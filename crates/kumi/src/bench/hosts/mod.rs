@@ -9,6 +9,7 @@ pub mod ssh;
 
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
+use kumi_topo::Network;
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -51,6 +52,9 @@ pub trait Hosts {
     /// Seconds that an all-to-all takes at least for each byte that every host sends every other: the
     /// busiest link's.
     fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64>;
+
+    /// The network that collectives are planned on, and whose busiest link bounds them.
+    fn network(&self) -> anyhow::Result<Network>;
 
     /// How this `kumi` is called on the hosts.
     fn kumi(&self) -> &str;

@@ -8,8 +8,12 @@ use super::{Hosts, PathFacts};
 use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
+use kumi_topo::{Delay, Network, Rate};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// Half a round trip between hosts of one switch.
+const LATENCY_NS: u64 = 25_000;
 
 /// Runs its arguments, and ends them when its input ends: a killed ssh closes the input of its command
 /// and leaves it running otherwise, as a load that nobody wants any more.
@@ -125,6 +129,15 @@ impl Hosts for Ssh {
             bottleneck_bps: self.rates_bps.first().copied().unwrap_or(f64::INFINITY),
             round_trip_s: ms / 1e3,
         })
+    }
+
+    /// As if one switch were between them, of no limit.
+    fn network(&self) -> anyhow::Result<Network> {
+        let rate_bps = self.rates_bps.first().copied().unwrap_or(f64::INFINITY);
+        let rate =
+            Rate::from_bps(rate_bps as u64).context("the rate of the first device is unknown")?;
+        let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
+        Ok(Network::star(&names, rate, Delay::from_ns(LATENCY_NS)))
     }
 
     /// As if the switch between them had no limit.

@@ -3,6 +3,7 @@
 //! Each run of a variant sets it up on the hosts, and undoes what it did however the run ends, so
 //! that the next variant of the interleaved run finds the hosts as they were.
 
+mod coll;
 mod congestion;
 pub mod kumi;
 mod mptcp;
@@ -64,11 +65,13 @@ pub enum Variant {
     KumiTcpNoBand,
     /// `kumi tcp` with every mechanism over the multilink device.
     KumiLinkTcp,
+    /// MPI collectives by a plan on the network that is there; the kernel's TCP.
+    KumiColl,
 }
 
 impl Variant {
     /// Every variant, in the order of tables.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Single,
         Self::Rr,
         Self::RrTuned,
@@ -89,6 +92,7 @@ impl Variant {
         Self::KumiTcpNoStall,
         Self::KumiTcpNoBand,
         Self::KumiLinkTcp,
+        Self::KumiColl,
     ];
 
     /// The name in plans and tables.
@@ -114,12 +118,16 @@ impl Variant {
             Self::KumiTcpNoStall => "kumi-tcp-no-stall",
             Self::KumiTcpNoBand => "kumi-tcp-no-band",
             Self::KumiLinkTcp => "kumi-link-tcp",
+            Self::KumiColl => "kumi-coll",
         }
     }
 
     /// Whether it is a device of `kumi link`, which tells of its paths.
     pub fn is_device(self) -> bool {
-        let is_links = matches!(self, Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp);
+        let is_links = matches!(
+            self,
+            Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp | Self::KumiColl
+        );
         !is_links && (self == Self::KumiLinkTcp || !tcp::is_one(self))
     }
 
@@ -168,6 +176,7 @@ pub struct Running<'a> {
     undo: Vec<(String, Vec<String>)>,
     files: Vec<(String, String)>,
     leaves_programs: bool,
+    wraps_ranks: bool,
     /// What its TCP connections use.
     pub congestion_control: &'static str,
 }
@@ -188,12 +197,14 @@ impl<'a> Running<'a> {
             undo: Vec::new(),
             files: Vec::new(),
             leaves_programs: false,
+            wraps_ranks: false,
             congestion_control: CONGESTION_CONTROL,
         };
         // Otherwise a run inherits ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
             Variant::Single => {}
+            Variant::KumiColl => coll::start(&mut running)?,
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
@@ -231,7 +242,7 @@ impl<'a> Running<'a> {
 
     /// Whether the prefix belongs before each rank of a parallel program, not before its launcher.
     pub fn wraps_ranks(&self) -> bool {
-        self.leaves_programs
+        self.wraps_ranks
     }
 
     /// Resident memory of the receiving host's daemon, where the variant has one.

@@ -76,6 +76,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
             .run_on_machines(&up)
             .context("`kumi tcp down` first, if it is in use")?;
         running.leaves_programs = true;
+        running.wraps_ranks = true;
         running.congestion_control = "kumi";
         running.prefix = [kumi.as_str(), "run", "--require", "--"]
             .map(String::from)

@@ -2,6 +2,7 @@
 
 mod burst;
 mod burst_ends;
+mod coll_bound;
 mod datagram_bursts_end;
 mod explained;
 pub mod flow;

@@ -1,5 +1,6 @@
 //! The papers' MPI programs, a rank on every host, beneath an unmodified MPI library.
 
+use super::coll_bound;
 use super::mpi::{Program, mpirun_on};
 use super::{Context, Measured};
 use crate::bench::counters::Counters;
@@ -28,12 +29,19 @@ const NPB: Program = Program {
     ),
 };
 
+const COLL: Program = Program {
+    name: "mpi_coll",
+    source: include_str!("../../../../../bench/workloads/mpi_coll.c"),
+};
+
 /// Which program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MpiProgram {
     /// Every rank to every other, in one of the papers' schedules.
     Alltoall,
+    /// One collective, as a program calls it.
+    Coll,
     /// A collective and a long message by turns (Matsuda et al., fig. 4).
     Phases,
     /// A pattern of the NAS Parallel Benchmarks, its computing slept.
@@ -44,6 +52,7 @@ impl MpiProgram {
     fn program(self) -> &'static Program {
         match self {
             Self::Alltoall => &ALLTOALL,
+            Self::Coll => &COLL,
             Self::Phases => &PHASES,
             Self::Npb => &NPB,
         }
@@ -70,6 +79,11 @@ pub fn measure(
         let mut one = figures(&line);
         if program == MpiProgram::Alltoall {
             add_ideal(&mut one, hosts.all_to_all_s_per_byte()?);
+            add_excess(&mut one);
+        }
+        if program == MpiProgram::Coll {
+            let operation = line["operation"].as_str().unwrap_or_default();
+            coll_bound::add(&mut one, &hosts.network()?, operation)?;
             add_excess(&mut one);
         }
         measured.push(one);

@@ -1,0 +1,64 @@
+//! What a collective of `mpi_coll` takes at least.
+
+use super::Measured;
+use crate::bench::ceiling::PLAIN_TCP;
+use kumi_coll::{
+    Operation, Plan, PlanError, all_gather, all_to_all, bound_s, gather_by_turns, scatter, uniform,
+};
+use kumi_topo::Network;
+
+/// Adds the time in which the busiest link could pass what has to, in plain TCP's framing, and how much of that
+/// was reached.
+pub fn add(measured: &mut Measured, network: &Network, operation: &str) -> Result<(), PlanError> {
+    let median_us = measured.figures.get("median_us").copied();
+    let (Some(size), Some(median_us)) = (measured.size_bytes, median_us) else {
+        return Ok(());
+    };
+    let Some(plan) = plan(network, operation, size)? else {
+        return Ok(());
+    };
+    let ideal_us = bound_s(network, &plan) / PLAIN_TCP * 1e6;
+    measured.figures.insert("ideal_us".into(), ideal_us);
+    let efficiency = ideal_us / median_us;
+    measured
+        .figures
+        .insert("efficiency_ratio".into(), efficiency);
+    Ok(())
+}
+
+/// The bytes of a block as the program has them where blocks are unlike: its `elements`.
+fn unlike_bytes(size: u64, from: usize, to: usize) -> u64 {
+    let count = size / 4;
+    let step = ((from * 7 + to * 3) % 5) as u64;
+    4 * (count / 2 + count * step / 4)
+}
+
+/// A plan of what the program calls, from rank 0; none for an operation without blocks.
+fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan>, PlanError> {
+    let ranks = network.hosts.len();
+    let (root, of_ranks) = (0, |block: fn(usize) -> (usize, usize)| -> Vec<u64> {
+        let ends = (0..ranks).map(block);
+        ends.map(|(from, to)| unlike_bytes(size, from, to))
+            .collect()
+    });
+    let alike = match operation {
+        "gather" => Operation::Gather { root },
+        "scatter" => Operation::Scatter { root },
+        "bcast" => Operation::Broadcast { root },
+        "reduce" => Operation::Reduce { root },
+        "allgather" => Operation::AllGather,
+        "reduce_scatter" => Operation::ReduceScatter,
+        "allreduce" => Operation::AllReduce,
+        "alltoall" => Operation::AllToAll,
+        "gatherv" => return gather_by_turns(network, root, &of_ranks(|rank| (rank, 0))).map(Some),
+        "scatterv" => return scatter(network, root, &of_ranks(|rank| (0, rank))).map(Some),
+        "allgatherv" => return all_gather(network, &of_ranks(|rank| (rank, 0))).map(Some),
+        "alltoallv" => {
+            let pairs = (0..ranks * ranks).map(|pair| (pair / ranks, pair % ranks));
+            let bytes = pairs.map(|(from, to)| unlike_bytes(size, from, to));
+            return all_to_all(network, bytes.collect()).map(Some);
+        }
+        _ => return Ok(None),
+    };
+    uniform(network, alike, size).map(Some)
+}

@@ -1,0 +1,69 @@
+//! A topology as collectives are planned on.
+
+use super::{End, Topology};
+use kumi_topo::{Network, Rate};
+
+/// What a link carries that nothing limits.
+const UNLIMITED: Rate = match Rate::from_bps(100_000_000_000) {
+    Some(rate) => rate,
+    None => panic!("a rate"),
+};
+
+impl Topology {
+    /// The hosts, switches and links as a tree; none if they are none, or if a host has several links.
+    pub fn network(&self) -> Option<Network> {
+        let end = |end: &End| match end {
+            End::Nic(nic) => kumi_topo::End::Host(nic.host),
+            End::Port(switch) => kumi_topo::End::Switch(*switch),
+        };
+        let links = self.links.iter().map(|link| kumi_topo::Link {
+            ends: [end(&link.ends[0]), end(&link.ends[1])],
+            rates: [link.rate.unwrap_or(UNLIMITED); 2],
+            latency: link.delay,
+        });
+        let network = Network {
+            name: self.name.clone(),
+            hosts: self
+                .hosts
+                .iter()
+                .map(|host| kumi_topo::Host {
+                    name: host.name.clone(),
+                    both_ways: None,
+                })
+                .collect(),
+            switches: self
+                .switches
+                .iter()
+                .map(|switch| kumi_topo::Switch {
+                    name: switch.name.clone(),
+                })
+                .collect(),
+            links: links.collect(),
+        };
+        let text = network.to_toml().ok()?;
+        Network::parse(&self.name, &text).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topology(links: &str) -> Topology {
+        let text = format!(
+            "name = \"t\"\nhost = [{{ name = \"a\" }}, {{ name = \"b\" }}]\nswitch = [{{ name = \"s\" }}]\n{links}"
+        );
+        Topology::parse("t.toml", &text).unwrap()
+    }
+
+    #[test]
+    fn network__of_hosts_with_one_link_each__is_a_tree() {
+        let one = "[[link]]\nbetween = [\"a:eth1\", \"s\"]\nrate = \"10Mbit\"\ndelay = \"1ms\"\n";
+        let other = "[[link]]\nbetween = [\"b:eth1\", \"s\"]\nrate = \"1Gbit\"\n";
+        let network = topology(&format!("{one}{other}")).network().unwrap();
+        assert_eq!(network.links[0].rates[1].bps(), 10_000_000);
+        assert_eq!(network.links[0].latency.ns(), 1_000_000);
+        let second = "[[link]]\nbetween = [\"b:eth2\", \"s\"]\nrate = \"1Gbit\"\n";
+        assert_eq!(topology(&format!("{one}{other}{second}")).network(), None);
+    }
+}
