@@ -2,6 +2,7 @@
 /* Finds the functions and constants of the MPI library. */
 
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 
@@ -12,15 +13,36 @@
  * the address of an object. */
 static const kumi_handle mpich_byte = 0x4c00010d;
 
+/* The address of a variable: of the program's own copy, if it has one, as the library itself sees it then. */
+static void *find_variable(const char *symbol, const void *caller)
+{
+    void *at = dlsym(RTLD_DEFAULT, symbol);
+    return at != NULL ? at : kumi_mpi_find(symbol, caller);
+}
+
+/* The names of the common block that is MPI_IN_PLACE in Open MPI's Fortran, by compiler. */
+static void find_fortran_of_openmpi(struct kumi_abi *abi, const void *caller)
+{
+    static const char *const functions[] = {"PMPI_Comm_f2c", "PMPI_Type_f2c", "PMPI_Op_f2c"};
+    for (int i = 0; i < 3; i++)
+        abi->from_fortran[i] = (kumi_handle(*)(int32_t))kumi_mpi_find(functions[i], caller);
+    static const char *const in_places[KUMI_FORTRAN_IN_PLACES] = {
+        "mpi_fortran_in_place_", "mpi_fortran_in_place", "mpi_fortran_in_place__",
+        "MPI_FORTRAN_IN_PLACE"};
+    for (int i = 0; i < KUMI_FORTRAN_IN_PLACES; i++)
+        abi->fortran_in_place[i] = find_variable(in_places[i], caller);
+}
+
 static bool find_constants(struct kumi_abi *abi, const void *caller)
 {
-    void *byte = kumi_mpi_find("ompi_mpi_byte", caller);
+    void *byte = find_variable("ompi_mpi_byte", caller);
     if (byte != NULL) {
         abi->byte = (kumi_handle)byte;
         abi->in_place = (const void *)1;
         abi->statuses_ignore = NULL;
         abi->request_bytes = sizeof(void *);
         abi->combiner_named = 0;
+        find_fortran_of_openmpi(abi, caller);
         return true;
     }
     abi->byte = mpich_byte;
@@ -28,6 +50,9 @@ static bool find_constants(struct kumi_abi *abi, const void *caller)
     abi->statuses_ignore = (void *)1;
     abi->request_bytes = sizeof(int);
     abi->combiner_named = 1;
+    /* The library's Fortran start-up sets it. */
+    const void *const *in_place = find_variable("MPIR_F_MPI_IN_PLACE", caller);
+    abi->fortran_in_place[0] = in_place == NULL ? NULL : *in_place;
     /* A sign that the constant is this library's: a byte has one byte. */
     int bytes = 0;
     return abi->Type_size(abi->byte, &bytes) == 0 && bytes == 1;

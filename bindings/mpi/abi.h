@@ -38,7 +38,13 @@ typedef uintptr_t kumi_handle;
     X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))          \
     X(Bcast, (void *, int, kumi_handle, int, kumi_handle))
 
+enum { KUMI_FORTRAN_IN_PLACES = 4 };
+
+enum kumi_handle_kind { KUMI_COMMUNICATOR, KUMI_DATATYPE, KUMI_OPERATION };
+
 struct kumi_abi {
+    /* Open MPI's functions from a Fortran handle to one of C, by kind; NULL where the two are the same. */
+    kumi_handle (*from_fortran[3])(int32_t);
 #define FUNCTION(name, arguments) int(*name) arguments;
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
@@ -46,6 +52,8 @@ struct kumi_abi {
     /* MPI_IN_PLACE, and MPI_STATUSES_IGNORE. */
     const void *in_place;
     void *statuses_ignore;
+    /* What Fortran passes for MPI_IN_PLACE: one of these addresses. */
+    const void *fortran_in_place[KUMI_FORTRAN_IN_PLACES];
     /* sizeof(MPI_Request), and MPI_COMBINER_NAMED. */
     size_t request_bytes;
     int combiner_named;

@@ -14,6 +14,7 @@
 #include "blocks.h"
 #include "carry.h"
 #include "collectives.h"
+#include "fortran.h"
 
 /* Below these the words between ranks cost more than collisions do: the library goes straight. Of an all-to-all's
  * blocks; of others' blocks; of a vector's part for each rank. */
@@ -538,26 +539,29 @@ static bool reduce_scatter_block(struct call *call)
     return reduce_scatter_of(call, NULL, integer(call, 2));
 }
 
-/* The collectives, their names in KUMI_COLL, and which argument is the communicator. */
+/*
+ * The collectives, their names in KUMI_COLL, and their arguments as fortran.h has them, the communicator last.
+ */
 static const struct replaced {
-    const char *call, *name;
-    int communicator;
+    const char *call, *name, *arguments;
     bool (*instead)(struct call *);
 } all_replaced[] = {
-    {"MPI_Alltoall", "alltoall", 6, alltoall},
-    {"MPI_Alltoallv", "alltoallv", 8, alltoallv},
-    {"MPI_Gather", "gather", 7, gather},
-    {"MPI_Gatherv", "gatherv", 8, gatherv},
-    {"MPI_Scatter", "scatter", 7, scatter},
-    {"MPI_Scatterv", "scatterv", 8, scatterv},
-    {"MPI_Allgather", "allgather", 6, allgather},
-    {"MPI_Allgatherv", "allgatherv", 7, allgatherv},
-    {"MPI_Bcast", "bcast", 4, bcast},
-    {"MPI_Allreduce", "allreduce", 5, allreduce},
-    {"MPI_Reduce", "reduce", 6, reduce},
-    {"MPI_Reduce_scatter", "reduce_scatter", 5, reduce_scatter},
-    {"MPI_Reduce_scatter_block", "reduce_scatter_block", 5, reduce_scatter_block},
+    {"MPI_Alltoall", "alltoall", "bitbitc", alltoall},
+    {"MPI_Alltoallv", "alltoallv", "baatbaatc", alltoallv},
+    {"MPI_Gather", "gather", "bitbitic", gather},
+    {"MPI_Gatherv", "gatherv", "bitbaatic", gatherv},
+    {"MPI_Scatter", "scatter", "bitbitic", scatter},
+    {"MPI_Scatterv", "scatterv", "baatbitic", scatterv},
+    {"MPI_Allgather", "allgather", "bitbitc", allgather},
+    {"MPI_Allgatherv", "allgatherv", "bitbaatc", allgatherv},
+    {"MPI_Bcast", "bcast", "bitic", bcast},
+    {"MPI_Allreduce", "allreduce", "bbitoc", allreduce},
+    {"MPI_Reduce", "reduce", "bbitoic", reduce},
+    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", reduce_scatter},
+    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", reduce_scatter_block},
 };
+
+enum { ARGUMENTS_MAX = 9 };
 
 static const struct replaced none;
 
@@ -579,14 +583,20 @@ static const struct replaced *replaced_of(struct kumi_mpi_call *call)
 bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, const void *caller,
                      int *result)
 {
-    if (is_inside || called->calling != BY_VALUE)
+    if (is_inside || called->calling == BY_VALUE_LARGE || !kumi_mpi_is_outermost())
         return false;
     const struct replaced *replaced = replaced_of(called);
-    if (replaced == &none)
+    const struct kumi_abi *abi = replaced == &none ? NULL : kumi_abi(caller);
+    if (abi == NULL)
         return false;
+    uintptr_t converted[ARGUMENTS_MAX];
+    if (called->calling == BY_ADDRESS) {
+        kumi_from_fortran(abi, replaced->arguments, arguments, converted);
+        arguments = converted;
+    }
     is_inside = true;
-    struct call call = {.of = kumi_communicator(arguments[replaced->communicator], caller),
-                        .arguments = arguments};
+    kumi_handle comm = arguments[strlen(replaced->arguments) - 1];
+    struct call call = {.of = kumi_communicator(comm, caller), .arguments = arguments};
     bool is_done = call.of != NULL && replaced->instead(&call);
     is_inside = false;
     if (call.of != NULL) {

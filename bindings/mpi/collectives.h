@@ -6,7 +6,7 @@
 #include "marking.h"
 
 /*
- * Does the call, with its arguments as the C function has them, if KUMI_COLL asks for it and a plan is thought the
+ * Does the call, with the arguments of C or of Fortran as `call` says, if KUMI_COLL asks for it and a plan is thought the
  * better way. True if it was done: `result` is what the function returns.
  */
 KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments,

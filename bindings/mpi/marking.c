@@ -243,6 +243,11 @@ void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, con
     return real;
 }
 
+bool kumi_mpi_is_outermost(void)
+{
+    return wrapped_depth == 1;
+}
+
 void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments)
 {
     struct kumi_phase_page *page = marked_page();

@@ -59,6 +59,9 @@ enum { KUMI_MPI_NOTHING_TO_CALL = 16 };
 KUMI_HIDDEN void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments,
                                  const void *caller);
 
+/* Whether the wrapper that has been entered last is not called by another: MPICH's Fortran calls its C. */
+KUMI_HIDDEN bool kumi_mpi_is_outermost(void);
+
 /* Called last by every wrapper. */
 KUMI_HIDDEN void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments);
 

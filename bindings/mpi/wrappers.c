@@ -105,7 +105,12 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
                 *error = KUMI_MPI_NOTHING_TO_CALL;                                                 \
             return;                                                                                \
         }                                                                                          \
-        real(ARGUMENTS_##count, error);                                                            \
+        int result;                                                                                \
+        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
+            !kumi_collective(&call, arguments, __builtin_return_address(0), &result))              \
+            real(ARGUMENTS_##count, error);                                                        \
+        else if (error != NULL)                                                                    \
+            *error = result;                                                                       \
         kumi_mpi_leave(&call, arguments);                                                          \
     }
 

@@ -203,6 +203,13 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
             "$bindings/fortran/kumi.f90" "$here/mpi_phases.F90" expect.o kumi_phase.o) \
             >"$work/stdout" 2>&1 || { cat "$work/stdout"; exit 1; }
         claims "$name Fortran use $module" run_ranks "$suffix" "$work/$suffix-$module"
+        [ -n "${KUMI_TEST_LIBRARY:-}" ] || continue
+        (cd "$work" && "mpifort.$suffix" -O2 -Wall "${defines[@]}" -o "$suffix-$module-collectives" \
+            "$here/mpi_collectives.F90") >"$work/stdout" 2>&1 || { cat "$work/stdout"; exit 1; }
+        claims "$name Fortran use $module" run_planned "$suffix" "$work/$suffix-$module-collectives"
+        claim "$name Fortran use $module" "all five were planned" eval \
+            'KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-$module-collectives" 2>&1 |
+                grep -q "5 collectives by a plan, 5 by"'
     done
 }
 silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }

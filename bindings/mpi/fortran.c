@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* A call from Fortran as the C function would have it. */
+
+#include "fortran.h"
+
+static uintptr_t handle_from_fortran(const struct kumi_abi *abi, enum kumi_handle_kind kind,
+                                     int32_t handle)
+{
+    return abi->from_fortran[kind] == NULL ? (uintptr_t)(uint32_t)handle
+                                           : abi->from_fortran[kind](handle);
+}
+
+void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds, const uintptr_t *fortran,
+                       uintptr_t *arguments)
+{
+    for (int i = 0; kinds[i] != '\0'; i++) {
+        const void *at = (const void *)fortran[i];
+        arguments[i] = fortran[i];
+        switch (kinds[i]) {
+        case 'b':
+            for (int j = 0; j < KUMI_FORTRAN_IN_PLACES; j++)
+                if (at != NULL && at == abi->fortran_in_place[j])
+                    arguments[i] = (uintptr_t)abi->in_place;
+            break;
+        case 'i':
+            arguments[i] = (uintptr_t)(uint32_t)*(const int32_t *)at;
+            break;
+        case 't':
+            arguments[i] = handle_from_fortran(abi, KUMI_DATATYPE, *(const int32_t *)at);
+            break;
+        case 'o':
+            arguments[i] = handle_from_fortran(abi, KUMI_OPERATION, *(const int32_t *)at);
+            break;
+        case 'c':
+            arguments[i] = handle_from_fortran(abi, KUMI_COMMUNICATOR, *(const int32_t *)at);
+            break;
+        default:
+            break;
+        }
+    }
+}
