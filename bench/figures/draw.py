@@ -30,8 +30,15 @@ PAPER_DETECT_S = 2.0
 
 MB_PER_S = 8e6  # bit/s
 
-# Plans of kumi tcp: the figure that is drawn, its label, what divides it.
+# Plans of collectives and of kumi tcp: the figure that is drawn, its label, what divides it.
 TCP_FIGURES = {
+    "coll-allgather": ("efficiency_ratio", "of what the busiest link allows", 1),
+    "coll-allreduce": ("efficiency_ratio", "of what the busiest link allows", 1),
+    "coll-alltoall": ("efficiency_ratio", "of what the busiest link allows", 1),
+    "coll-bcast": ("efficiency_ratio", "of what the busiest link allows", 1),
+    "coll-collapse": ("efficiency_ratio", "of what the root's link allows", 1),
+    "coll-gather": ("efficiency_ratio", "of what the root's link allows", 1),
+    "coll-tree": ("efficiency_ratio", "of what the root's link allows", 1),
     "tcp-alltoall": ("efficiency_ratio", "of what the busiest port allows", 1),
     "tcp-cost": ("cpu_ns_per_byte", "CPU, ns a byte", 1),
     "tcp-explain": ("right_cause_ratio", "of the lost time, named rightly", 1),

@@ -78,6 +78,9 @@ struct kumi_coll_work;
 struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const *hosts, int count,
                                             char *error, size_t error_bytes);
 
+/* Whether all ranks are on one switch, each with a link of its own. */
+int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
+
 /* No work of the ranks may be left. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
 

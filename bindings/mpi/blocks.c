@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "blocks.h"
 
@@ -105,6 +106,20 @@ bool kumi_blocks_write_back(struct kumi_blocks *blocks, const struct kumi_commun
         if (!pack(blocks, of, buffer, i, extent, false))
             return false;
     return true;
+}
+
+char *kumi_blocks_copy(struct kumi_blocks *blocks)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < blocks->count; i++)
+        all += blocks->bytes[i];
+    char *copy = malloc(all + 1), *next = copy;
+    for (int i = 0; copy != NULL && i < blocks->count; i++) {
+        memcpy(next, blocks->at[i], blocks->bytes[i]);
+        blocks->at[i] = next;
+        next += blocks->bytes[i];
+    }
+    return copy;
 }
 
 void kumi_blocks_close(struct kumi_blocks *blocks)

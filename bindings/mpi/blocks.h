@@ -35,6 +35,9 @@ KUMI_HIDDEN bool kumi_blocks_write_back(struct kumi_blocks *blocks,
                                         const struct kumi_communicator *of,
                                         const struct kumi_buffer *buffer);
 
+/* Goes on with a copy of the blocks, for a collective in place: to be freed after, NULL without memory for it. */
+KUMI_HIDDEN char *kumi_blocks_copy(struct kumi_blocks *blocks);
+
 KUMI_HIDDEN void kumi_blocks_close(struct kumi_blocks *blocks);
 
 /* Bytes of one element; 0 of an unknown datatype. `is_plain` says that an element is one run of memory. */

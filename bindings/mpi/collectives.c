@@ -15,25 +15,18 @@
 #include "carry.h"
 #include "collectives.h"
 #include "fortran.h"
+#include "tally.h"
 
 /* Below these the words between ranks cost more than collisions do: the library goes straight. Of an all-to-all's
  * blocks; of others' blocks; of a vector's part for each rank. */
 enum { PAIR_BYTES_MIN = 8 << 10, BLOCK_BYTES_MIN = 8 << 10, PART_BYTES_MIN = 4 << 10 };
 
+/* A ring of sums takes twice as many steps as there are ranks. On one switch the library's few, long steps collide little:
+ * the ring pays where they are long too. */
+enum { FLAT_PART_BYTES_MIN = 32 << 10 };
+
 /* Whether this thread is in a collective of ours, whose calls of the library are its own. */
 static _Thread_local bool is_inside;
-
-/* Calls done by a plan and calls left to the library, for the line at exit. */
-static unsigned planned_calls, library_calls;
-static int exit_rank = -1;
-
-__attribute__((destructor)) static void report(void)
-{
-    const char *verbose = getenv("KUMI_VERBOSE");
-    if (exit_rank == 0 && verbose != NULL && *verbose != '\0' && planned_calls + library_calls > 0)
-        fprintf(stderr, "kumi: %u collectives by a plan, %u by the MPI library\n", planned_calls,
-                library_calls);
-}
 
 struct call {
     const struct kumi_communicator *of;
@@ -126,21 +119,6 @@ static void close_both(struct call *call, struct two_buffers *both)
     kumi_blocks_close(&both->in);
 }
 
-/* A buffer's bytes in a copy, for a collective in place. */
-static char *copied(const struct kumi_blocks *blocks, char **table)
-{
-    uint64_t all = 0;
-    for (int i = 0; i < blocks->count; i++)
-        all += blocks->bytes[i];
-    char *copy_of = malloc(all + 1), *next = copy_of;
-    for (int i = 0; copy_of != NULL && i < blocks->count; i++) {
-        copy(next, blocks->at[i], blocks->bytes[i]);
-        table[i] = next;
-        next += blocks->bytes[i];
-    }
-    return copy_of;
-}
-
 /* Both all-to-alls, once it is known what goes between each two ranks. */
 static void all_to_all(struct call *call, struct two_buffers *both, bool in_place,
                        const uint64_t *bytes)
@@ -151,7 +129,7 @@ static void all_to_all(struct call *call, struct two_buffers *both, bool in_plac
     if (open_both(call, both)) {
         char *copy_of = NULL;
         /* What is sent is read where it will be written; packed blocks are a copy already. */
-        if (in_place && both->out.packed == NULL && (copy_of = copied(&both->out, both->out.at)) == NULL)
+        if (in_place && both->out.packed == NULL && (copy_of = kumi_blocks_copy(&both->out)) == NULL)
             failed(call, "no memory for an all-to-all in place");
         else {
             copy(both->in.at[of->rank], both->out.at[of->rank], both->in.bytes[of->rank]);
@@ -428,6 +406,12 @@ static uint64_t combinable(const struct call *call, kumi_handle type, kumi_handl
     return bytes;
 }
 
+/* From which part of a rank on sums go round a ring. */
+static uint64_t ring_part_min(const struct call *call)
+{
+    return call->of->is_flat ? FLAT_PART_BYTES_MIN : PART_BYTES_MIN;
+}
+
 /* sendbuf, recvbuf, count, type, op: `root` of a reduce, or -1. */
 static bool reduction(struct call *call, int operation, int root)
 {
@@ -435,7 +419,8 @@ static bool reduction(struct call *call, int operation, int root)
     int count = integer(call, 2);
     kumi_handle type = call->arguments[3], op = call->arguments[4];
     uint64_t element_bytes = combinable(call, type, op), bytes = element_bytes * (uint64_t)count;
-    if (count < 0 || element_bytes == 0 || bytes < (uint64_t)PART_BYTES_MIN * (uint64_t)of->size)
+    uint64_t part_min = operation == KUMI_COLL_REDUCE ? PART_BYTES_MIN : ring_part_min(call);
+    if (count < 0 || element_bytes == 0 || bytes < part_min * (uint64_t)of->size)
         return false;
     bool has_result = root < 0 || of->rank == root;
     char *scratch = has_result ? NULL : malloc(bytes);
@@ -522,7 +507,7 @@ static bool reduce_scatter_of(struct call *call, const int *counts, int count)
         if (bytes[i] > most)
             most = bytes[i];
     }
-    bool is_done = element_bytes > 0 && most >= PART_BYTES_MIN;
+    bool is_done = element_bytes > 0 && most >= ring_part_min(call);
     if (is_done)
         reduce_scattered(call, type, op, element_bytes, bytes);
     free(bytes);
@@ -599,10 +584,8 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, c
     struct call call = {.of = kumi_communicator(comm, caller), .arguments = arguments};
     bool is_done = call.of != NULL && replaced->instead(&call);
     is_inside = false;
-    if (call.of != NULL) {
-        exit_rank = exit_rank < 0 ? call.of->rank : exit_rank;
-        __atomic_add_fetch(is_done ? &planned_calls : &library_calls, 1, __ATOMIC_RELAXED);
-    }
+    if (call.of != NULL)
+        kumi_tally(call.of->rank, is_done);
     *result = call.result;
     return is_done;
 }

@@ -100,8 +100,10 @@ static struct kumi_communicator *make(kumi_handle comm, const struct kumi_abi *a
         of->planner != NULL)
         of->ranks = make_ranks(of, names);
     free(names);
-    if (all_have(of, of->ranks != NULL))
+    if (all_have(of, of->ranks != NULL)) {
+        of->is_flat = of->planner->ranks_is_flat(of->ranks);
         return of;
+    }
     if (of->ranks != NULL)
         of->planner->ranks_free(of->ranks);
     abi->Comm_free(&of->inside);

@@ -13,6 +13,8 @@ struct kumi_communicator {
     kumi_handle inside;
     int rank, size;
     struct kumi_coll_ranks *ranks;
+    /* All are on one switch. */
+    bool is_flat;
 };
 
 /*

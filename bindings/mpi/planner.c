@@ -25,6 +25,7 @@ static bool load(struct kumi_planner *planner)
         missing = "kumi_coll_" #name;
     FIND(ranks_new)
     FIND(ranks_free)
+    FIND(ranks_is_flat)
     FIND(work_new)
     FIND(work_begin)
     FIND(work_over)

@@ -212,7 +212,7 @@ static void on(const char *name, MPI_Comm shape_of)
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         for (int count = 7; count <= ELEMENTS_MAX; count = count * 80 + 1) {
-            /* 7, 561 and 44 881: the last is too many for a column. */
+            /* 7, 561 and 10 000: on both sides of every limit. */
             int elements = count > 10000 ? 10000 : count;
             claim(name, shapes[i].name, elements, movements(&shapes[i], elements));
             if (shapes[i].is_number)

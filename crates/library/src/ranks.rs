@@ -1,7 +1,7 @@
 //! The network as the ranks of a job see it.
 
 use crate::work::{Asked, Planned, WorkError};
-use kumi_topo::{Delay, FileError, Network, Rate, nearest};
+use kumi_topo::{Delay, FileError, Network, Paths, Rate, nearest};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,6 +106,15 @@ impl Ranks {
         &self.network
     }
 
+    /// Whether no two ranks share a link with others' messages on any way but to or from one of them: all on one switch.
+    pub fn is_flat(&self) -> bool {
+        let paths = Paths::new(&self.network);
+        let others = 1..self.network.hosts.len();
+        others
+            .into_iter()
+            .all(|rank| paths.links(0, rank).len() <= 2)
+    }
+
     /// One rank's part of a collective, planned now or kept from before.
     pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
         // A panic of another thread leaves nothing half done here.
@@ -145,6 +154,10 @@ mod tests {
         );
         let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
         assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
+        // They are on one host, and hang from it as from a switch.
+        assert!(domain.is_flat());
+        let apart = Ranks::new(Some(&file), &["node1", "node2", "node2"]).unwrap();
+        assert!(!Ranks::new(None, &["a", "b", "b"]).unwrap().is_flat() && apart.is_flat());
         std::fs::remove_file(&file).unwrap();
     }
 }

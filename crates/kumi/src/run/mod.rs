@@ -31,8 +31,8 @@ pub struct Args {
     /// Does not mark phases of MPI programs.
     #[arg(long)]
     no_phases: bool,
-    /// MPI collectives that are done by a plan: `all`, `off`, or a list such as gather,alltoall. All if there is a
-    /// network file, none if not.
+    /// MPI collectives that are done by a plan: `auto` (those that gain by it), `all`, `off`, or a list such as
+    /// gather,alltoall. Auto if there is a network file, off if not.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
     /// The network file (`kumi topo`) that collectives are planned on; without one, as if on one switch.

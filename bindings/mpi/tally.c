@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* How many collectives were done by a plan. */
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "tally.h"
+
+static unsigned planned, by_library;
+/* -1 until the first. */
+static int own_rank = -1;
+
+void kumi_tally(int rank, bool is_planned)
+{
+    int nobody = -1;
+    __atomic_compare_exchange_n(&own_rank, &nobody, rank, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_add_fetch(is_planned ? &planned : &by_library, 1, __ATOMIC_RELAXED);
+}
+
+__attribute__((destructor)) static void report(void)
+{
+    const char *verbose = getenv("KUMI_VERBOSE");
+    if (own_rank == 0 && verbose != NULL && *verbose != '\0')
+        fprintf(stderr, "kumi: %u collectives by a plan, %u by the MPI library\n", planned, by_library);
+}

@@ -1,0 +1,90 @@
+//! What planning costs, by the number of hosts: `cargo bench -p kumi-coll`.
+//!
+//! Prints one JSON object a line: the operation, the hosts, the transfers of the plan, and milliseconds of the
+//! planning, of one host's program and, where it is asked for, of the proof. The median of as many runs as fit a second,
+//! three at least.
+
+use kumi_coll::{Grain, Operation, Plan, Program, check, gather, uniform};
+use kumi_topo::{Delay, End, Host, Link, Network, Rate, Switch};
+use std::time::{Duration, Instant};
+
+/// Hosts on leaf switches of 48 below one, at 1 Gb/s, and trunks of 10.
+fn network(hosts: usize) -> Network {
+    let leaves = hosts.div_ceil(48);
+    let link = |ends, gbps: u64| Link {
+        ends,
+        rates: [Rate::from_bps(gbps * 1_000_000_000).expect("a rate"); 2],
+        latency: Delay::from_ns(10_000),
+    };
+    let trunks = (1..=leaves).map(|leaf| link([End::Switch(leaf), End::Switch(0)], 10));
+    // Neighbours by number are not on one switch.
+    let leaf_of = |host: usize| 1 + host * 7919 % leaves;
+    let own = (0..hosts).map(|host| link([End::Host(host), End::Switch(leaf_of(host))], 1));
+    let links = trunks.chain(own).collect();
+    let names = |letter: char, count: usize| (0..count).map(move |at| format!("{letter}{at}"));
+    Network {
+        name: "leaves".to_owned(),
+        hosts: names('n', hosts)
+            .map(|name| Host {
+                name,
+                both_ways: None,
+            })
+            .collect(),
+        switches: names('s', leaves + 1).map(|name| Switch { name }).collect(),
+        links,
+    }
+}
+
+/// Median milliseconds of a thing.
+fn median_ms<T>(mut run: impl FnMut() -> T) -> f64 {
+    let began = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 3 || (began.elapsed() < Duration::from_secs(1) && times.len() < 101) {
+        let at = Instant::now();
+        std::hint::black_box(run());
+        times.push(at.elapsed().as_secs_f64() * 1e3);
+    }
+    times.sort_by(f64::total_cmp);
+    times[times.len() / 2]
+}
+
+fn report(name: &str, hosts: usize, is_proved: bool, plan: impl Fn(&Network) -> Plan) {
+    let network = network(hosts);
+    let planning_ms = median_ms(|| plan(&network));
+    let planned = plan(&network);
+    let program_ms = median_ms(|| Program::new(&planned, hosts / 2, Grain::default()));
+    let proof_ms =
+        is_proved.then(|| median_ms(|| check(&network, &planned).expect("a sound plan")));
+    let proof_ms = proof_ms.map_or("null".to_owned(), |ms| format!("{ms:.3}"));
+    println!(
+        "{{\"operation\":\"{name}\",\"hosts\":{hosts},\"transfers\":{},\"planning_ms\":{planning_ms:.3},\
+         \"program_ms\":{program_ms:.3},\"proof_ms\":{proof_ms}}}",
+        planned.transfers.len()
+    );
+}
+
+fn main() {
+    let root = 0;
+    let alike = |operation: Operation| {
+        move |network: &Network| uniform(network, operation, 1 << 18).expect("a plan")
+    };
+    for hosts in [16, 64, 256, 1000] {
+        report("all-to-all", hosts, true, alike(Operation::AllToAll));
+        report(
+            "all-reduce",
+            hosts,
+            hosts < 1000,
+            alike(Operation::AllReduce),
+        );
+    }
+    for hosts in [16, 64, 256, 1000, 10_000] {
+        let papers = |network: &Network| gather(network, root, 1 << 18).expect("a plan");
+        report("gather, the paper's", hosts, true, papers);
+        report(
+            "gather by turns",
+            hosts,
+            true,
+            alike(Operation::Gather { root }),
+        );
+    }
+}
