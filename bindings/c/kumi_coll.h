@@ -100,9 +100,6 @@ int kumi_coll_work_is_over(const struct kumi_coll_work *work);
 /* How long the whole takes by the planner's reckoning. */
 double kumi_coll_work_predicted_s(const struct kumi_coll_work *work);
 
-/* The blocks that this rank holds for others on their way; good as long as the work is. */
-size_t kumi_coll_work_relayed(const struct kumi_coll_work *work, const uint64_t **blocks);
-
 void kumi_coll_work_free(struct kumi_coll_work *work);
 
 #endif

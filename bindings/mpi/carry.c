@@ -158,20 +158,8 @@ int kumi_carry(const struct kumi_communicator *of, const struct kumi_carried *ca
         fprintf(stderr, "kumi: rank %d: %s\n", of->rank, message);
         return KUMI_MPI_NOTHING_TO_CALL;
     }
-    const uint64_t *relayed = NULL;
-    size_t held = of->planner->work_relayed(work, &relayed);
-    int error = 0;
-    for (size_t i = 0; i < held; i++) {
-        char *block = malloc(carried->asked.bytes[relayed[i]] + 1);
-        carried->in[relayed[i]] = carried->out[relayed[i]] = block;
-        if (block == NULL)
-            error = KUMI_MPI_NOTHING_TO_CALL;
-    }
     struct under_way way = {0};
-    if (error == 0)
-        error = run(of, carried, work, &way);
-    for (size_t i = 0; i < held; i++)
-        free(carried->in[relayed[i]]);
+    int error = run(of, carried, work, &way);
     free(way.requests);
     free(way.begun);
     free(way.finished);

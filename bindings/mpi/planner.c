@@ -30,7 +30,6 @@ static bool load(struct kumi_planner *planner)
     FIND(work_begin)
     FIND(work_over)
     FIND(work_is_over)
-    FIND(work_relayed)
     FIND(work_free)
 #undef FIND
     if (missing != NULL)

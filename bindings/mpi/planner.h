@@ -16,7 +16,6 @@ struct kumi_planner {
     __typeof__(kumi_coll_work_begin) *work_begin;
     __typeof__(kumi_coll_work_over) *work_over;
     __typeof__(kumi_coll_work_is_over) *work_is_over;
-    __typeof__(kumi_coll_work_relayed) *work_relayed;
     __typeof__(kumi_coll_work_free) *work_free;
 };
 

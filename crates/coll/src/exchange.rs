@@ -9,7 +9,7 @@
 //! (`busiest.rs`): both are reckoned, and the quicker is taken.
 
 use crate::busiest::busiest_first;
-use crate::plan::{Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer};
+use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
@@ -36,35 +36,24 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         let order = &order;
         (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
     });
-    let in_ring = one_after_another(&paths, &block_bytes, ring);
-    let (transfers, predicted_s) = if hosts > SORTED_HOSTS_MAX {
-        in_ring
-    } else {
+    let mut schedule = one_after_another(&paths, &block_bytes, ring);
+    if hosts <= SORTED_HOSTS_MAX {
         let busiest = busiest_first(&paths, &order, &block_bytes);
         let sorted = one_after_another(&paths, &block_bytes, busiest.into_iter());
         // The ring is the more regular: of equals it is taken.
-        if sorted.1 < in_ring.1 * 0.99 {
-            sorted
-        } else {
-            in_ring
+        if sorted.end_s() < schedule.end_s() * 0.99 {
+            schedule = sorted;
         }
-    };
-    Ok(Plan {
-        operation: Operation::AllToAll,
-        order,
-        block_bytes,
-        transfers,
-        port_bytes: PORT_BYTES,
-        predicted_s,
-    })
+    }
+    Ok(schedule.into_plan(Operation::AllToAll, order, block_bytes))
 }
 
-/// Transfers of the blocks of these pairs, in this order, and when the last has come.
-fn one_after_another(
-    paths: &Paths,
+/// Transfers of the blocks of these pairs, in this order.
+fn one_after_another<'a>(
+    paths: &'a Paths,
     block_bytes: &[u64],
     pairs: impl Iterator<Item = (usize, usize)>,
-) -> (Vec<Transfer>, f64) {
+) -> Schedule<'a> {
     let mut schedule = Schedule::new(paths);
     for (from, to) in pairs {
         let block = from * paths.hosts() + to;
@@ -79,7 +68,7 @@ fn one_after_another(
             &[],
         );
     }
-    schedule.finish()
+    schedule
 }
 
 /// Plans that every host comes to have its block of those at `root`; `block_bytes` by host.
@@ -126,15 +115,7 @@ fn by_turns(
         };
         schedule.add(ends, Blocks::one(place), block_bytes[place], false, &[]);
     }
-    let (transfers, predicted_s) = schedule.finish();
-    Ok(Plan {
-        operation,
-        order,
-        block_bytes,
-        transfers,
-        port_bytes: PORT_BYTES,
-        predicted_s,
-    })
+    Ok(schedule.into_plan(operation, order, block_bytes))
 }
 
 pub(crate) fn check_root(hosts: usize, root: usize) -> Result<(), PlanError> {

@@ -1,6 +1,6 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
-use crate::plan::{Operation, Plan};
+use crate::plan::Plan;
 use crate::uniform::cut;
 use std::collections::HashMap;
 
@@ -97,8 +97,6 @@ pub struct Step {
 pub struct Program {
     /// What it does.
     pub steps: Vec<Step>,
-    /// Blocks that it holds for others on their way, by number, ascending.
-    pub relayed: Vec<usize>,
     /// What may be sent and not yet received.
     pub window_bytes: u64,
     pub(crate) streams: usize,
@@ -124,32 +122,10 @@ impl Program {
         let streams = writer.streams.len();
         Self {
             steps: writer.steps,
-            relayed: relayed(plan, host),
             window_bytes: grain.window_bytes,
             streams,
         }
     }
-}
-
-/// Blocks that come to a host and that the operation does not want there.
-fn relayed(plan: &Plan, host: usize) -> Vec<usize> {
-    let has_place = |block: usize| match plan.operation {
-        Operation::Gather { root } => root == host || plan.order[block] == host,
-        Operation::Scatter { root } => root == host || plan.order[block] == host,
-        Operation::AllToAll => {
-            let hosts = plan.order.len();
-            block / hosts == host || block % hosts == host
-        }
-        Operation::Broadcast { .. } | Operation::AllGather => true,
-        // What is combined is a host's own until it is sent on.
-        Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => true,
-    };
-    let here = plan.transfers.iter().filter(|transfer| transfer.to == host);
-    let came = here.flat_map(|transfer| transfer.blocks.numbers());
-    let mut relayed: Vec<usize> = came.filter(|block| !has_place(*block)).collect();
-    relayed.sort_unstable();
-    relayed.dedup();
-    relayed
 }
 
 /// Of each transfer, the bytes of all to the same host up to it. Transfers into one port may come interleaved: not

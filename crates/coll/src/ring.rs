@@ -5,7 +5,7 @@
 //! of the hosts the ring sends *N*−1 blocks where half would do: `middle.rs` is for those.
 
 use crate::exchange::check_sizes;
-use crate::plan::{Blocks, Operation, PORT_BYTES, Plan, PlanError};
+use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
@@ -71,13 +71,5 @@ fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<
     if operation != Operation::ReduceScatter {
         steps(false, 0, &mut came);
     }
-    let (transfers, predicted_s) = schedule.finish();
-    Ok(Plan {
-        operation,
-        order,
-        block_bytes,
-        transfers,
-        port_bytes: PORT_BYTES,
-        predicted_s,
-    })
+    Ok(schedule.into_plan(operation, order, block_bytes))
 }

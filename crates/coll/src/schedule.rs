@@ -4,7 +4,7 @@
 //! the links. The order is a planner's art, not the promise: in a bad one links idle, and nothing collides.
 
 use crate::lanes::{ENOUGH, Lane, Lanes};
-use crate::plan::{After, Blocks, PORT_BYTES, Transfer};
+use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
 use kumi_topo::Paths;
 
 /// Transfers so far, and what the links and hosts do meanwhile.
@@ -130,10 +130,21 @@ impl<'a> Schedule<'a> {
         self.come_s[wait.transfer] + self.paths.latency_s(to, host) - missing_s
     }
 
-    /// The transfers, and when the last has come.
-    pub fn finish(self) -> (Vec<Transfer>, f64) {
-        let end_s = self.come_s.iter().copied().fold(0.0, f64::max);
-        (self.transfers, end_s)
+    /// When the last transfer has come, in seconds.
+    pub fn end_s(&self) -> f64 {
+        self.come_s.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// The transfers as the plan of an operation.
+    pub fn into_plan(self, operation: Operation, order: Vec<usize>, block_bytes: Vec<u64>) -> Plan {
+        Plan {
+            operation,
+            order,
+            block_bytes,
+            predicted_s: self.end_s(),
+            transfers: self.transfers,
+            port_bytes: PORT_BYTES,
+        }
     }
 }
 

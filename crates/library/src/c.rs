@@ -185,20 +185,6 @@ pub unsafe extern "C" fn kumi_coll_work_predicted_s(work: *const Work) -> c_doub
 }
 
 /// # Safety
-/// `work` comes from `kumi_coll_work_new`; `blocks` has room for one address, good as long as the work is.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn kumi_coll_work_relayed(
-    work: *const Work,
-    blocks: *mut *const u64,
-) -> usize {
-    // SAFETY: as the caller says.
-    let relayed = unsafe { &*work }.relayed();
-    // SAFETY: as the caller says.
-    unsafe { blocks.write(relayed.as_ptr()) };
-    relayed.len()
-}
-
-/// # Safety
 /// `work` is null, or comes from `kumi_coll_work_new` and is used no more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_free(work: *mut Work) {

@@ -106,7 +106,7 @@ impl Ranks {
         &self.network
     }
 
-    /// Whether no two ranks share a link with others' messages on any way but to or from one of them: all on one switch.
+    /// Whether all ranks are on one switch, each by a link of its own.
     pub fn is_flat(&self) -> bool {
         let paths = Paths::new(&self.network);
         let others = 1..self.network.hosts.len();

@@ -94,8 +94,6 @@ pub(crate) struct Planned {
     pub program: Arc<Program>,
     /// By a block's number in the plan: the caller's name for it, and where it begins there.
     named: Vec<(u64, u64)>,
-    /// The same for relayed blocks: caller's names.
-    pub relayed: Vec<u64>,
     pub predicted_s: f64,
 }
 
@@ -121,11 +119,6 @@ impl Planned {
         let named = names(&plan);
         let program = Program::new(&plan, rank, grain);
         Ok(Self {
-            relayed: program
-                .relayed
-                .iter()
-                .map(|block| named[*block].0)
-                .collect(),
             program: Arc::new(program),
             named,
             predicted_s: plan.predicted_s,
@@ -251,11 +244,6 @@ impl Work {
     /// Whether all is done.
     pub fn is_over(&self) -> bool {
         self.engine.is_over()
-    }
-
-    /// Blocks, by the caller's names, that this rank holds for others on their way.
-    pub fn relayed(&self) -> &[u64] {
-        &self.planned.relayed
     }
 
     /// How long the whole takes by the planner's reckoning, in seconds.

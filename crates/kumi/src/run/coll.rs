@@ -100,6 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names__are_those_that_the_preloaded_library_replaces() {
+        let replaced = include_str!("../../../../bindings/mpi/collectives.c");
+        let rows = replaced
+            .lines()
+            .filter(|line| line.starts_with("    {\"MPI_"));
+        let named = rows.filter_map(|row| row.split('"').nth(3));
+        assert_eq!(named.collect::<Vec<_>>(), NAMES);
+    }
+
+    #[test]
     fn list__with_a_slip__names_the_nearest() {
         assert!(check("all").is_ok());
         assert!(check("gather,alltoall").is_ok());

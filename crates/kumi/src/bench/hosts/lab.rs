@@ -1,7 +1,6 @@
 //! The lab's hosts: namespaces on this machine, joined as a topology file says.
 
 use super::{Hosts, PathFacts};
-use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::Context;
 use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
@@ -108,35 +107,6 @@ impl Hosts for Lab {
     fn network(&self) -> anyhow::Result<Network> {
         let network = self.cluster.borrow().topology().network();
         network.context("the topology is no tree of hosts with one link each")
-    }
-
-    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64> {
-        let cluster = self.cluster.borrow();
-        let topology = cluster.topology();
-        // Both ways carry the same: what crosses a link counts half each way.
-        let mut crossings = vec![0.0; topology.links.len()];
-        for from in 0..topology.hosts.len() {
-            for to in (0..topology.hosts.len()).filter(|to| *to != from) {
-                let path = topology
-                    .path(from, to)
-                    .context("two hosts are not joined")?;
-                for link in path {
-                    let at = topology
-                        .links
-                        .iter()
-                        .position(|one| std::ptr::eq(one, link));
-                    crossings[at.context("a link of the topology")?] += 0.5;
-                }
-            }
-        }
-        let times = crossings
-            .iter()
-            .zip(&topology.links)
-            .filter_map(|(crossings, link)| {
-                let rate = link.rate?;
-                Some(crossings * 8.0 / (rate.bps() as f64 * PLAIN_TCP))
-            });
-        Ok(times.fold(0.0, f64::max))
     }
 
     fn kumi(&self) -> &str {

@@ -49,10 +49,6 @@ pub trait Hosts {
     /// The path from the first host to the second.
     fn path(&self) -> anyhow::Result<PathFacts>;
 
-    /// Seconds that an all-to-all takes at least for each byte that every host sends every other: the
-    /// busiest link's.
-    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64>;
-
     /// The network that collectives are planned on, and whose busiest link bounds them.
     fn network(&self) -> anyhow::Result<Network>;
 

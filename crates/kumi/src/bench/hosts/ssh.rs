@@ -5,7 +5,6 @@
 //! nothing: keys and host keys have to be in order before (`ssh HOST true` shows).
 
 use super::{Hosts, PathFacts};
-use crate::bench::ceiling::PLAIN_TCP;
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
 use kumi_topo::{Delay, Network, Rate};
@@ -138,13 +137,6 @@ impl Hosts for Ssh {
             Rate::from_bps(rate_bps as u64).context("the rate of the first device is unknown")?;
         let names: Vec<&str> = self.names.iter().map(String::as_str).collect();
         Ok(Network::star(&names, rate, Delay::from_ns(LATENCY_NS)))
-    }
-
-    /// As if the switch between them had no limit.
-    fn all_to_all_s_per_byte(&self) -> anyhow::Result<f64> {
-        let rate_bps = self.rates_bps.first().copied().unwrap_or(f64::INFINITY);
-        let others = self.names.len().saturating_sub(1) as f64;
-        Ok(others * 8.0 / (rate_bps * PLAIN_TCP))
     }
 
     fn kumi(&self) -> &str {

@@ -78,7 +78,7 @@ pub fn measure(
         let line: Value = serde_json::from_str(line).context("a line of the program")?;
         let mut one = figures(&line);
         if program == MpiProgram::Alltoall {
-            add_ideal(&mut one, hosts.all_to_all_s_per_byte()?);
+            coll_bound::add(&mut one, &hosts.network()?, "alltoall")?;
             add_excess(&mut one);
         }
         if program == MpiProgram::Coll {
@@ -134,19 +134,6 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
         Vec::new()
     } else {
         vec![one]
-    }
-}
-
-/// How much of what the busiest link could do was done.
-fn add_ideal(measured: &mut Measured, s_per_byte: f64) {
-    let median_us = measured.figures.get("median_us").copied();
-    if let (Some(size), Some(median_us)) = (measured.size_bytes, median_us) {
-        let ideal_us = size as f64 * s_per_byte * 1e6;
-        measured.figures.insert("ideal_us".into(), ideal_us);
-        let efficiency = ideal_us / median_us;
-        measured
-            .figures
-            .insert("efficiency_ratio".into(), efficiency);
     }
 }
 
