@@ -38,6 +38,8 @@ command:mpicc.mpich                       libmpich-dev    tests: the other MPI l
 command:mpirun.mpich                      mpich           tests: the other MPI library
 command:gfortran                          gfortran        tests: MPI from Fortran
 command:hpcc                              hpcc            tests: an MPI application nobody made for this
+python:numpy                              python3-numpy   tests: collectives on arrays
+python:torch                              python3-torch   tests: the backend of PyTorch
 command:setpriv                           util-linux      tests: a program without privileges
 command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
 command:bpftool                           bpftool         diagnosis of BPF programs

@@ -231,4 +231,17 @@ run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's 
 mpi "Open MPI" openmpi
 mpi "MPICH" mpich
 
+# --- Groups -----------------------------------------------------------------------------------
+if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
+    # The distribution's Python: another on PATH may lack NumPy and PyTorch.
+    groups_python=/usr/bin/python3
+    [ -x $groups_python ] || groups_python=python3
+    claims "Groups from Python" env KUMI_COLL_LIBRARY="$KUMI_TEST_LIBRARY" \
+        timeout --kill-after=5 300 $groups_python "$here/groups.py"
+    mpicc.openmpi -std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here" -o "$work/groups" \
+        "$here/groups.c" "$here/expect.c" "$bindings/c/kumi_phase.c" "$KUMI_TEST_LIBRARY" \
+        -Wl,-rpath,"$(dirname "$KUMI_TEST_LIBRARY")" || exit 1
+    claims "Groups from C" limit mpirun.openmpi --oversubscribe --allow-run-as-root -np 3 "$work/groups"
+fi
+
 exit $failed

@@ -1,9 +1,12 @@
 //! `libkumi.so`: planned collectives for C, MPI and Python.
 //!
-//! [`Ranks`] is the network as a job's ranks see it, with plans kept; [`Work`] is one rank's part of one collective.
-//! `c.rs` is their C interface, declared in `bindings/c/kumi_coll.h`.
+//! [`Ranks`] is the network as a job's ranks see it, with plans kept; [`Work`] is one rank's part of one collective,
+//! whoever moves its bytes; [`group::Group`] moves them itself, over TCP. `c` is the C interface of all three.
+
+#![deny(unsafe_code)]
 
 mod c;
+pub mod group;
 mod ranks;
 mod work;
 

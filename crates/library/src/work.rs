@@ -5,7 +5,7 @@ use kumi_coll::{
     Action, Engine, Grain, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
     all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter, share,
 };
-use kumi_topo::Network;
+use kumi_topo::{Network, Paths};
 use std::sync::Arc;
 
 /// A collective that is asked for: all ranks ask for the same.
@@ -114,7 +114,7 @@ impl Planned {
         let plan = plan(network, asked)?;
         let grain = Grain {
             element_bytes,
-            ..Grain::default()
+            ..grain(network)
         };
         let named = names(&plan);
         let program = Program::new(&plan, rank, grain);
@@ -123,6 +123,32 @@ impl Planned {
             named,
             predicted_s: plan.predicted_s,
         })
+    }
+}
+
+/// Longest piece where every link is fast enough for it: beyond, a piece's own cost no longer counts.
+const PIECE_BYTES_MAX: u64 = 256 << 10;
+
+/// Pieces of as many microseconds as the default ones have on 1 Gb/s, on the slowest link between ranks: the same on
+/// every rank.
+fn grain(network: &Network) -> Grain {
+    let usual = Grain::default();
+    let paths = Paths::new(network);
+    // A walk round all ranks passes every link that is between any two.
+    let tour = paths.tour(network, 0);
+    let next = tour.iter().skip(1).chain(&tour);
+    let rates = tour.iter().zip(next).map(|(a, b)| match a == b {
+        true => f64::INFINITY,
+        false => paths.bytes_per_s(*a, *b).min(paths.bytes_per_s(*b, *a)),
+    });
+    let slowest = rates.fold(f64::INFINITY, f64::min);
+    let times = (slowest * 8.0 / 1e9) as u64;
+    // A power of two, for whole elements of any size.
+    let times = 1 << times.clamp(1, PIECE_BYTES_MAX / usual.piece_bytes).ilog2();
+    Grain {
+        piece_bytes: usual.piece_bytes * times,
+        window_bytes: usual.window_bytes * times,
+        ..usual
     }
 }
 

@@ -24,6 +24,52 @@ pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     Ok(())
 }
 
+/// Sends no faster than so many bytes a second (`SO_MAX_PACING_RATE`).
+///
+/// # Errors
+/// It is no socket.
+pub fn set_pacing_rate_max(socket: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<()> {
+    set_option(
+        socket,
+        libc::SOL_SOCKET,
+        libc::SO_MAX_PACING_RATE,
+        bytes_per_s,
+    )
+}
+
+/// Of `linux/tcp.h` since 6.15 (kernel commit f38805c5d26f).
+const TCP_RTO_MIN_US: libc::c_int = 45;
+
+/// Sends what was lost again no sooner than after so long, where the kernel lets everybody say so.
+///
+/// # Errors
+/// The kernel is older than 6.15.
+pub fn set_rto_min_us(socket: BorrowedFd<'_>, us: u32) -> io::Result<()> {
+    set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, us)
+}
+
+fn set_option<T: Copy>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    option: libc::c_int,
+    value: T,
+) -> io::Result<()> {
+    // SAFETY: `value` is readable for its size, and the kernel copies it.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            (&raw const value).cast(),
+            size_of::<T>() as libc::socklen_t,
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
 /// How a connection stands, from `TCP_INFO`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {

@@ -1,5 +1,6 @@
-//! The C interface: `bindings/c/kumi_coll.h` says what each function is for.
+//! Plans for who moves the bytes itself: `bindings/c/kumi_coll.h` says what each function is for.
 
+use super::{index, say, text};
 use crate::ranks::Ranks;
 use crate::work::{Asked, AskedOperation, Work, WorkError};
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int};
@@ -33,23 +34,6 @@ pub struct CAsked {
 
 const _: () = assert!(size_of::<CAsked>() == 32);
 
-/// Writes a message, cut to fit, with its zero.
-///
-/// # Safety
-/// `error` is null, or has room for `error_bytes`.
-unsafe fn say(message: &dyn std::fmt::Display, error: *mut c_char, error_bytes: usize) {
-    if error.is_null() || error_bytes == 0 {
-        return;
-    }
-    let message = message.to_string();
-    let bytes = &message.as_bytes()[..message.len().min(error_bytes - 1)];
-    // SAFETY: the caller says that there is room for `error_bytes`, of which this takes at most all.
-    unsafe {
-        ptr::copy_nonoverlapping(bytes.as_ptr(), error.cast(), bytes.len());
-        error.add(bytes.len()).write(0);
-    }
-}
-
 /// # Safety
 /// `file` is null or a string; `hosts` are `count` strings; `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
@@ -62,7 +46,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_new(
 ) -> *mut Ranks {
     // SAFETY: as the caller says.
     let (file, hosts) = unsafe {
-        let file = (!file.is_null()).then(|| CStr::from_ptr(file));
+        let file = text(file);
         let hosts: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
             .map(|at| CStr::from_ptr(*hosts.add(at)).to_string_lossy())
             .collect();
@@ -118,8 +102,6 @@ pub unsafe extern "C" fn kumi_coll_work_new(
     let work = || {
         let operation = AskedOperation::from_number(asked.operation)
             .ok_or(WorkError::Operation(asked.operation))?;
-        // What is negative is beyond all ranks.
-        let index = |number: c_int| usize::try_from(number).unwrap_or(usize::MAX);
         let asked = Asked {
             operation,
             root: index(asked.root),

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""libkumi.so as Python sees it: bindings/c/kumi_group.h says what each function is for."""
+
+import ctypes
+import os
+import shutil
+from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+
+CARD_BYTES = 512
+ERROR_BYTES = 1024
+
+GATHER, SCATTER, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = range(8)
+DONE, NOT_YET, LOST, EXCLUDED, DISAGREE, MISFIT, SYSTEM, CLOSED = range(8)
+# By NumPy's names, and PyTorch's where it has another.
+ELEMENTS = {
+    "byte": 0,
+    "int8": 1,
+    "uint8": 2,
+    "bool": 2,
+    "int16": 3,
+    "uint16": 4,
+    "int32": 5,
+    "uint32": 6,
+    "int64": 7,
+    "uint64": 8,
+    "float16": 9,
+    "bfloat16": 10,
+    "float32": 11,
+    "float64": 12,
+}
+ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8)
+REDUCTIONS = {"sum": 0, "product": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}
+
+
+class Config(ctypes.Structure):
+    _fields_ = [
+        ("host", c_char_p),
+        ("interface", c_char_p),
+        ("network", c_char_p),
+        ("silence_ms", c_uint32),
+        ("patience_ms", c_uint32),
+    ]
+
+
+class Call(ctypes.Structure):
+    _fields_ = [
+        ("operation", c_int32),
+        ("root", c_int32),
+        ("element", c_int32),
+        ("reduction", c_int32),
+        ("bytes", POINTER(c_uint64)),
+        ("blocks", c_size_t),
+        ("from_", POINTER(c_void_p)),
+        ("to", POINTER(c_void_p)),
+    ]
+
+
+class Done(ctypes.Structure):
+    _fields_ = [("from_", c_int32), ("reserved", c_uint32), ("bytes", c_uint64)]
+
+
+_SAY = [POINTER(c_char), c_size_t]
+_FUNCTIONS = {
+    "kumi_group_listen": (c_void_p, [POINTER(Config), POINTER(c_char), *_SAY]),
+    "kumi_group_join": (c_void_p, [c_void_p, c_int, c_int, c_char_p, *_SAY]),
+    "kumi_group_from_environment": (c_void_p, [POINTER(Config), *_SAY]),
+    "kumi_group_free": (None, [c_void_p]),
+    "kumi_group_rank": (c_int, [c_void_p]),
+    "kumi_group_size": (c_int, [c_void_p]),
+    "kumi_group_members": (c_size_t, [c_void_p, POINTER(c_int32), c_size_t]),
+    "kumi_group_lost": (c_size_t, [c_void_p, POINTER(c_int32), c_size_t]),
+    "kumi_group_shrink": (c_int, [c_void_p, *_SAY]),
+    "kumi_group_start": (c_void_p, [c_void_p, POINTER(Call), *_SAY]),
+    "kumi_group_send": (c_void_p, [c_void_p, c_int, c_uint64, c_void_p, c_uint64, *_SAY]),
+    "kumi_group_receive": (c_void_p, [c_void_p, c_int, c_uint64, c_void_p, c_uint64, *_SAY]),
+    "kumi_ticket_wait": (c_int, [c_void_p, c_int64, POINTER(Done), *_SAY]),
+    "kumi_ticket_free": (None, [c_void_p]),
+}
+
+_loaded = None
+
+
+def _places():
+    named = os.environ.get("KUMI_COLL_LIBRARY")
+    if named:
+        return [named]
+    places = [os.path.join(os.path.dirname(__file__), "libkumi.so")]
+    command = shutil.which("kumi")
+    if command:
+        folder = os.path.dirname(os.path.realpath(command))
+        places += [os.path.join(folder, "libkumi.so"), os.path.join(folder, "../lib/libkumi.so")]
+    return places
+
+
+def library():
+    """The library, loaded once."""
+    global _loaded
+    if _loaded is None:
+        places = _places()
+        place = next((place for place in places if os.path.exists(place)), None)
+        if place is None:
+            looked = ", ".join(os.path.normpath(place) for place in places)
+            raise ImportError(
+                f"kumi: no libkumi.so (looked for {looked}); KUMI_COLL_LIBRARY=PATH names it"
+            )
+        loaded = ctypes.CDLL(place)
+        for name, (result, arguments) in _FUNCTIONS.items():
+            function = getattr(loaded, name)
+            function.restype, function.argtypes = result, arguments
+        _loaded = loaded
+    return _loaded

@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Kumihimo as a backend of ``torch.distributed``, for tensors in the host's memory.
+
+    import kumi.torch
+    import torch.distributed as dist
+
+    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl"
+
+Ranks find each other by the job's own store, as ``torchrun`` sets it up. What ``kumi.coll`` says of networks and of
+ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait``.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+import torch.distributed as dist
+from torch.futures import Future
+
+from . import coll
+from ._library import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    BROADCAST,
+    GATHER,
+    REDUCE,
+    REDUCE_SCATTER,
+    SCATTER,
+)
+
+__all__ = ["ProcessGroup"]
+
+_ReduceOp = dist.ReduceOp
+_OPERATIONS = {
+    "SUM": "sum",
+    "AVG": "sum",
+    "PRODUCT": "product",
+    "MIN": "min",
+    "MAX": "max",
+    "BAND": "and",
+    "BOR": "or",
+    "BXOR": "xor",
+}
+# The name differs between versions of PyTorch.
+_Work = getattr(dist, "Work", None) or dist._Work
+
+
+def _operation(op: Any) -> str:
+    """The name of a reduction: ``SUM`` of ``ReduceOp.SUM``."""
+    for name in _OPERATIONS:
+        if hasattr(_ReduceOp, name) and op == getattr(_ReduceOp, name):
+            return name
+    raise ValueError(f"kumi: {op} is no reduction that this backend has: {', '.join(_OPERATIONS)}")
+
+
+def _element(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).replace("torch.", "")
+
+
+def _bytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
+
+
+def _check(tensors: Sequence[torch.Tensor]) -> None:
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise ValueError(
+                f"kumi: a tensor on {tensor.device}; this backend moves the host's memory "
+                '(init_process_group("cpu:kumi,cuda:nccl") has another for the rest)'
+            )
+        if tensor.is_sparse:
+            raise ValueError("kumi: a sparse tensor; to_dense() makes one that can be moved")
+
+
+#: Works that nobody has waited for, oldest first. PyTorch's C++ calls back into the Python part of a work, which ends
+#: with its last reference in Python: without it a wait from C++ would never return.
+_kept: "Dict[int, _Done]" = {}
+_KEPT_MAX = 256
+
+
+def _keep(work: "_Done") -> None:
+    _kept[id(work)] = work
+    while len(_kept) > _KEPT_MAX:
+        del _kept[next(iter(_kept))]
+
+
+class _Done(_Work):  # type: ignore[misc, valid-type]
+    """What the caller waits for. Whatever is left to do with the result is done by whoever sees first that it came."""
+
+    def __init__(self, pending: coll.Pending, result: Any, finish: Optional[Callable[[], None]]):
+        super().__init__()
+        self._pending, self._value, self._finish = pending, result, finish
+        self._guard = threading.Lock()
+        self._future: Optional[Future] = None
+        _keep(self)
+
+    def _end(self, timeout: Optional[float]) -> None:
+        with self._guard:
+            self._pending.wait(timeout)
+            finish, self._finish = self._finish, None
+            if finish is not None:
+                finish()
+
+    def wait(self, timeout: Any = None) -> bool:
+        seconds = timeout.total_seconds() if timeout is not None else 0
+        try:
+            self._end(seconds if seconds > 0 else None)
+        finally:
+            _kept.pop(id(self), None)
+        return True
+
+    def is_completed(self) -> bool:
+        return self._pending.done()
+
+    def is_success(self) -> bool:
+        return self._pending.done() and self._pending._outcome == 0
+
+    def source_rank(self) -> int:
+        self._end(None)
+        return self._pending.source or 0
+
+    _source_rank = source_rank
+
+    def result(self) -> Any:
+        self._end(None)
+        return self._value
+
+    def get_future(self) -> Future:
+        if self._future is None:
+            self._future = Future()
+            _watch(self, self._future)
+        return self._future
+
+
+_watched: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+_watcher: Optional[threading.Thread] = None
+
+
+def _watch(work: _Done, future: Future) -> None:
+    """Sets a future when its work is done: of one group they end in the order they began."""
+    global _watcher
+    if _watcher is None:
+        _watcher = threading.Thread(target=_watch_all, name="kumi-futures", daemon=True)
+        _watcher.start()
+    _watched.put((work, future))
+
+
+def _watch_all() -> None:
+    while True:
+        work, future = _watched.get()
+        try:
+            work._end(None)
+            future.set_result(work._value)
+        except Exception as error:  # noqa: BLE001: it is the waiter's to handle
+            future.set_exception(error)
+        _kept.pop(id(work), None)
+        del work, future
+
+
+class _Contiguous:
+    """Tensors as runs of memory: what is not one is copied, and copied back if it is written."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor], writes: bool = False):
+        _check(tensors)
+        self._tensors = [tensor.detach() for tensor in tensors]
+        self.runs = [tensor.contiguous() for tensor in self._tensors]
+        self._writes = writes
+
+    @property
+    def addresses(self) -> List[int]:
+        return [run.data_ptr() for run in self.runs]
+
+    @property
+    def bytes(self) -> List[int]:
+        return [_bytes(run) for run in self.runs]
+
+    def write_back(self) -> None:
+        for tensor, run in zip(self._tensors, self.runs):
+            if self._writes and run.data_ptr() != tensor.data_ptr():
+                tensor.copy_(run)
+
+
+class ProcessGroup(dist.ProcessGroup):
+    """What ``torch.distributed`` calls. Methods have its names and arguments."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: Any = None):
+        super().__init__(rank, size)
+        self._rank, self._size = rank, size
+
+        def exchange(card: bytes) -> List[bytes]:
+            store.set(f"kumi/{rank}", card.rstrip(b"\0").decode())
+            return [store.get(f"kumi/{peer}").ljust(len(card), b"\0") for peer in range(size)]
+
+        patience = timeout.total_seconds() if timeout is not None else 0.0
+        self._group = coll.Group(rank, size, exchange, patience=min(patience, 600.0))
+
+    def getBackendName(self) -> str:  # noqa: N802
+        return "kumi"
+
+    def name(self) -> str:
+        return "kumi"
+
+    def rank(self) -> int:
+        return self._rank
+
+    def size(self) -> int:
+        return self._size
+
+    def _start(
+        self,
+        operation: int,
+        sizes: List[int],
+        from_: Optional[_Contiguous],
+        to: Optional[_Contiguous],
+        value: Any,
+        *,
+        root: int = 0,
+        element: str = "byte",
+        op: Any = None,
+        finish: Optional[Callable[[], None]] = None,
+    ) -> _Done:
+        name = "SUM" if op is None else _operation(op)
+        divided = to.runs if name == "AVG" and to is not None else []
+
+        def end() -> None:
+            for run in divided:
+                run.div_(self._size) if run.is_floating_point() else run.floor_divide_(self._size)
+            if to is not None:
+                to.write_back()
+            if finish is not None:
+                finish()
+
+        pending = self._group.start(
+            operation,
+            root,
+            element,
+            _OPERATIONS[name],
+            sizes,
+            from_.addresses if from_ else [],
+            to.addresses if to else [],
+            keep=(from_, to),
+        )
+        return _Done(pending, value, end)
+
+    @staticmethod
+    def _one(tensors: Sequence[torch.Tensor], what: str) -> torch.Tensor:
+        if len(tensors) != 1:
+            raise ValueError(f"kumi: {what} of {len(tensors)} tensors at once; one would be right")
+        return tensors[0]
+
+    def broadcast(self, tensors: Any, opts: Any = None, **_: Any) -> _Done:
+        tensor = self._one(tensors, "broadcast")
+        to = _Contiguous([tensor], writes=True)
+        root = opts.rootRank if opts is not None else 0
+        return self._start(BROADCAST, to.bytes, None, to, tensors, root=root)
+
+    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> _Done:
+        tensor = self._one(tensors, "allreduce")
+        to = _Contiguous([tensor], writes=True)
+        op = opts.reduceOp if opts is not None else _ReduceOp.SUM
+        return self._start(
+            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op
+        )
+
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> _Done:
+        flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+        to = _Contiguous([flat])
+        op = opts.reduceOp if opts is not None else _ReduceOp.SUM
+
+        def finish() -> None:
+            for tensor, part in zip(tensors, flat.split([one.numel() for one in tensors])):
+                tensor.detach().copy_(part.view_as(tensor))
+
+        return self._start(
+            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(flat), op=op, finish=finish
+        )
+
+    def reduce(self, tensors: Any, opts: Any = None) -> _Done:
+        tensor = self._one(tensors, "reduce")
+        root = opts.rootRank if opts is not None else 0
+        op = opts.reduceOp if opts is not None else _ReduceOp.SUM
+        to = _Contiguous([tensor], writes=True)
+        element = _element(tensor)
+        out = to if root == self._rank else None
+        return self._start(REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op)
+
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        from_ = _Contiguous([self._one(inputs, "allgather")])
+        to = _Contiguous(outputs[0], writes=True)
+        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, outputs)
+
+    def _alike(self, one: _Contiguous, many: _Contiguous) -> List[int]:
+        sizes = many.bytes
+        if len(sizes) != self._size or sizes[self._rank] != one.bytes[0]:
+            raise ValueError(
+                f"kumi: {len(sizes)} tensors of {sizes} bytes; one for each of {self._size} ranks, and this rank's "
+                f"of {one.bytes[0]}, would be right"
+            )
+        return sizes
+
+    def _parts(self, tensor: torch.Tensor, writes: bool = False) -> _Contiguous:
+        _check([tensor])
+        if not tensor.is_contiguous() or tensor.numel() % self._size:
+            shape = tuple(tensor.shape)
+            raise ValueError(f"kumi: a tensor of shape {shape}; a contiguous one of {self._size} parts would be right")
+        return _Contiguous(tensor.detach().view(-1).chunk(self._size) if tensor.numel() else [tensor] * self._size, writes)
+
+    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
+        from_, to = _Contiguous([input]), self._parts(output, writes=True)
+        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output)
+
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        works = [self._allgather_base(out, one) for out, one in zip(outputs, inputs)]
+        return _All(works, outputs)
+
+    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> _Done:
+        # By rank, and in each by tensor.
+        works = []
+        for at, one in enumerate(inputs):
+            works.append(self.allgather([[outputs[at] for outputs in output_lists]], [one]))
+        return _All(works, output_lists)
+
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        root = opts.rootRank if opts is not None else 0
+        from_ = _Contiguous([self._one(inputs, "gather")])
+        to = _Contiguous(outputs[0], writes=True) if self._rank == root else None
+        sizes = self._alike(from_, to) if to else from_.bytes * self._size
+        return self._start(GATHER, sizes, from_, to, outputs, root=root)
+
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        root = opts.rootRank if opts is not None else 0
+        to = _Contiguous([self._one(outputs, "scatter")], writes=True)
+        from_ = _Contiguous(inputs[0]) if self._rank == root else None
+        sizes = self._alike(to, from_) if from_ else to.bytes * self._size
+        return self._start(SCATTER, sizes, from_, to, outputs, root=root)
+
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        output = self._one(outputs, "reduce_scatter")
+        op = opts.reduceOp if opts is not None else _ReduceOp.SUM
+        to, from_ = _Contiguous([output], writes=True), _Contiguous(inputs[0])
+        element = _element(output)
+        sizes = self._alike(to, from_)
+        return self._start(REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op)
+
+    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
+        op = opts.reduceOp if opts is not None else _ReduceOp.SUM
+        to, from_ = _Contiguous([output], writes=True), self._parts(input)
+        element = _element(output)
+        sizes = self._alike(to, from_)
+        return self._start(REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op)
+
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        works = [self._reduce_scatter_base(out, one, opts) for out, one in zip(outputs, inputs)]
+        return _All(works, outputs)
+
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+        from_, to = _Contiguous(inputs), _Contiguous(outputs, writes=True)
+        return self._all_to_all(from_, to, outputs)
+
+    def alltoall_base(
+        self,
+        output: Any,
+        input: Any,
+        output_split_sizes: Any,
+        input_split_sizes: Any,
+        opts: Any = None,
+    ) -> _Done:
+        def split(tensor: torch.Tensor, sizes: Any, writes: bool) -> _Contiguous:
+            if not sizes:
+                return self._parts(tensor, writes)
+            return _Contiguous(tensor.detach().split(list(sizes)), writes)
+
+        from_ = split(input, input_split_sizes, False)
+        to = split(output, output_split_sizes, True)
+        return self._all_to_all(from_, to, output)
+
+    def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any) -> _Done:
+        # What goes between two others, only they know.
+        mine = torch.tensor(from_.bytes, dtype=torch.int64)
+        table = torch.empty(self._size * self._size, dtype=torch.int64)
+        self._allgather_base(table, mine).wait()
+        sizes = table.tolist()
+        comes = sizes[self._rank :: self._size]
+        if comes != to.bytes:
+            raise ValueError(f"kumi: blocks of {comes} bytes come, and there is room for {to.bytes}")
+        return self._start(ALL_TO_ALL, sizes, from_, to, value)
+
+    def barrier(self, opts: Any = None) -> _Done:
+        nothing = torch.zeros(1, dtype=torch.uint8)
+        return self.allreduce([nothing])
+
+    def send(self, tensors: Any, to: int, tag: int = 0) -> _Done:
+        from_ = _Contiguous([self._one(tensors, "send")])
+        pending = self._group.start_send(to, tag, from_.addresses[0], from_.bytes[0], from_)
+        return _Done(pending, tensors, None)
+
+    def recv(self, tensors: Any, from_: int, tag: int = 0) -> _Done:
+        to = _Contiguous([self._one(tensors, "recv")], writes=True)
+        pending = self._group.start_receive(from_, tag, to.addresses[0], to.bytes[0], to)
+        return _Done(pending, tensors, to.write_back)
+
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> _Done:
+        return self.recv(tensors, -1, tag)
+
+    def close(self) -> None:
+        """Leaves the group."""
+        self._group.close()
+
+
+class _All(_Done):
+    """Several works as one."""
+
+    def __init__(self, works: Sequence[_Done], value: Any):
+        _Work.__init__(self)
+        self._works, self._value = list(works), value
+        self._future = None
+        _keep(self)
+
+    def _end(self, timeout: Optional[float]) -> None:
+        for work in self._works:
+            work._end(timeout)
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        return all(work.is_success() for work in self._works)
+
+
+def _create(store: Any, rank: int, size: int, timeout: Any = None) -> ProcessGroup:
+    return ProcessGroup(store, rank, size, timeout)
+
+
+def _register() -> None:
+    try:
+        # Of the host's memory only, where PyTorch asks (2.0 and later).
+        dist.Backend.register_backend("kumi", _create, devices=["cpu"])
+    except TypeError:
+        dist.Backend.register_backend("kumi", _create)
+
+
+_register()

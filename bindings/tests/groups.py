@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Groups from Python, and PyTorch's backend. Without arguments runs every scenario below, each as several processes
+of itself, and prints what holds; a scenario's process says what is wrong and exits 1, or says nothing."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+LABEL = os.environ.get("KUMI_TEST_LABEL", "groups")
+
+
+# Scenarios: what one rank does. Each names how many there are, and what must be true.
+
+
+def arrays(group):
+    """every collective on NumPy arrays gives what NumPy would"""
+    import numpy as np
+
+    rank, size = group.rank, group.size
+    ranks = np.arange(size)
+    sums = np.arange(1000.0) + rank
+    assert group.all_reduce(sums) is sums
+    assert np.allclose(sums, size * np.arange(1000.0) + ranks.sum())
+    assert np.array_equal(group.all_gather(np.array([rank, 2 * rank])), np.stack([ranks, 2 * ranks], 1))
+    rows = group.gather(np.full(5, rank), root=1)
+    assert (rows is None) == (rank != 1) and (rank != 1 or np.array_equal(rows[:, 0], ranks))
+    out = np.empty(3)
+    group.scatter(out, np.arange(3.0 * size).reshape(size, 3) if rank == 0 else None)
+    assert out[0] == 3 * rank
+    vector = np.full(100_000, 7 if rank == 2 else 0)
+    assert group.broadcast(vector, root=2).min() == 7
+    assert np.array_equal(group.reduce_scatter(np.arange(size * 4).reshape(size, 4)), size * np.arange(4 * rank, 4 * rank + 4))
+    assert np.array_equal(group.all_to_all(np.full((size, 3), rank))[:, 0], ranks)
+    product = group.reduce(np.full(4, 2), op="product")
+    assert (product is None) == (rank != 0) and (rank != 0 or (product == 2**size).all())
+    assert [part.tolist() for part in group.all_gather_v(np.arange(rank))] == [list(range(peer)) for peer in ranks]
+    parts = group.gather_v(np.full(rank + 1, rank), root=2)
+    assert rank != 2 or [len(part) for part in parts] == [peer + 1 for peer in ranks]
+    parts = group.all_to_all_v([np.full(rank * to, rank) for to in ranks])
+    assert [len(part) for part in parts] == [rank * peer for peer in ranks]
+    group.barrier()
+    for bits in (np.array([1 << rank], "uint16"), np.array([rank], "int8")):
+        group.all_reduce(bits, "or" if bits.dtype == "uint16" else "max")
+        assert bits[0] == (2**size - 1 if bits.dtype == "uint16" else size - 1)
+
+
+def late(group):
+    """several that are under way at once, and waited for in any order, are done"""
+    import numpy as np
+
+    started = [group.all_reduce(np.full(5000, float(at)), wait=False) for at in range(10)]
+    message = group.send(np.array([group.rank]), (group.rank + 1) % group.size, tag=5, wait=False)
+    for at in reversed(range(10)):
+        assert (started[at].wait() == at * group.size).all()
+    came = np.zeros(1, "int64")
+    before = (group.rank - 1) % group.size
+    assert group.receive(came, tag=5) == before and came[0] == before
+    message.wait()
+    assert message.done()
+    # Given up, it is done all the same.
+    group.all_reduce(np.zeros(100_000), wait=False)
+    group.barrier()
+
+
+def slips(group):
+    """arguments that make no sense are refused by name, and the group stands"""
+    import numpy as np
+
+    import kumi.coll
+
+    def refused(function, *arguments, **named):
+        try:
+            function(*arguments, **named)
+        except (TypeError, ValueError, kumi.coll.GroupError) as error:
+            return str(error)
+        return "nothing was refused"
+
+    matrix = np.zeros((4, 4))
+    assert "a list; a NumPy array would be right" in refused(group.all_reduce, [1, 2])
+    assert "not contiguous" in refused(group.all_reduce, matrix[:, 1])
+    assert "root 9 is no host; there are 3, from 0" in refused(group.broadcast, matrix, root=9)
+    assert "no reduction `mean`" in refused(group.all_reduce, matrix, "mean")
+    assert "float64 have no xor" in refused(group.all_reduce, matrix, "xor")
+    assert "one row for each of 3 ranks" in refused(group.all_to_all, matrix)
+    assert "rank 3 is none of the others" in refused(group.send, matrix, 3)
+    unlike = refused(group.all_reduce, np.zeros(5 if group.rank == 1 else 6))
+    assert "an all-reduce of 40 bytes" in unlike and "an all-reduce of 48 bytes" in unlike, unlike
+    group.barrier()
+
+
+def survive(group, victim):
+    """What the others do when one is gone: an error on each within a second, and on without it."""
+    import numpy as np
+
+    import kumi.coll
+
+    began = last = time.monotonic()
+    try:
+        while True:
+            group.all_reduce(np.ones(200_000))
+            last = time.monotonic()
+            if group.rank == victim and time.monotonic() - began > 0.3:
+                return "gone"
+    except kumi.coll.PeerLost as error:
+        assert error.ranks == [victim], error.ranks
+        assert time.monotonic() - last < 1.0, time.monotonic() - last
+    group.shrink()
+    assert victim not in group.members and group.size == 3, group.members
+    one = np.ones(1000)
+    group.all_reduce(one)
+    assert (one == 3).all()
+    return "left"
+
+
+def killed(group):
+    """when a rank is killed the others fail within a second, shrink, and are right"""
+    if survive(group, 2) == "gone":
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def stopped(group):
+    """when a rank is stopped the others fail within a second, shrink, and are right"""
+    if survive(group, 1) == "gone":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def torch_collectives(rank, size):
+    """torch.distributed's collectives give what they should"""
+    import torch
+    import torch.distributed as dist
+
+    def same(tensor, value):
+        assert (tensor == value).all(), (tensor, value)
+
+    strided = torch.arange(10.0) + rank
+    dist.all_reduce(strided[::2])
+    same(strided[0], size * (size - 1) / 2)
+    same(strided[1], 1 + rank)
+    rows = [torch.zeros(3) for _ in range(size)]
+    dist.all_gather(rows, torch.full((3,), float(rank)))
+    same(torch.stack(rows)[:, 0], torch.arange(float(size)))
+    objects = [None] * size if rank == 1 else None
+    dist.gather_object({"rank": rank, "text": "x" * rank}, objects, dst=1)
+    assert rank != 1 or [one["rank"] for one in objects] == list(range(size))
+    objects = [None]
+    dist.scatter_object_list(objects, [at * at for at in range(size)] if rank == 0 else None, src=0)
+    assert objects == [rank * rank]
+    objects = ["told"] if rank == 0 else [None]
+    dist.broadcast_object_list(objects, src=0)
+    assert objects == ["told"]
+    most = torch.full((4,), rank)
+    dist.reduce(most, dst=0, op=dist.ReduceOp.MAX)
+    assert rank != 0 or most[0] == size - 1
+    mine = torch.zeros(2)
+    dist.scatter(mine, [torch.full((2,), float(at)) for at in range(size)] if rank == 0 else None)
+    same(mine, rank)
+    dist.reduce_scatter(mine, [torch.full((2,), float(at)) for at in range(size)])
+    same(mine, rank * size)
+    dist.reduce_scatter_tensor(mine, torch.ones(2 * size))
+    same(mine, size)
+    whole = torch.zeros(2 * size)
+    dist.all_gather_into_tensor(whole, torch.full((2,), float(rank)))
+    same(whole[2:4], 1)
+    parts = [torch.zeros(2) for _ in range(size)]
+    dist.all_to_all(parts, [torch.full((2,), float(rank)) for _ in range(size)])
+    same(torch.stack(parts)[:, 1], torch.arange(float(size)))
+    splits = [to + 1 for to in range(size)]
+    came = torch.zeros((rank + 1) * size)
+    dist.all_to_all_single(came, torch.full((sum(splits),), float(rank)), [rank + 1] * size, splits)
+    same(came[-1], size - 1)
+    for kind in (torch.float16, torch.bfloat16, torch.int8):
+        ones = torch.ones(5, dtype=kind)
+        dist.all_reduce(ones)
+        same(ones, size)
+    if rank == 0:
+        dist.send(torch.ones(5), 1)
+    if rank == 1:
+        came = torch.zeros(5)
+        assert dist.recv(came) == 0
+        same(came, 1)
+    pair = dist.new_group([0, 2])
+    if rank in (0, 2):
+        ones = torch.ones(2)
+        dist.all_reduce(ones, group=pair)
+        same(ones, 2)
+    dist.barrier()
+
+
+def torch_training(rank, size):
+    """a model that DistributedDataParallel trains is the same on all ranks, and learns"""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    torch.manual_seed(rank)
+    layers = [torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1)]
+    model = DistributedDataParallel(torch.nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), 0.05)
+    losses = []
+    for _ in range(30):
+        inputs = torch.randn(16, 20)
+        loss = ((model(inputs) - inputs.sum(1, keepdim=True)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    weights = torch.cat([one.detach().flatten() for one in model.parameters()])
+    least, most = weights.clone(), weights.clone()
+    dist.all_reduce(least, op=dist.ReduceOp.MIN)
+    dist.all_reduce(most, op=dist.ReduceOp.MAX)
+    assert torch.equal(least, most)
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), losses
+
+
+def torch_lost(rank, size):
+    """a rank that is lost fails torch's collectives, within a second"""
+    import torch
+    import torch.distributed as dist
+
+    import kumi.coll
+
+    dist.barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        while True:
+            dist.all_reduce(torch.ones(1000))
+    except kumi.coll.PeerLost:
+        assert time.monotonic() - began < 1.0
+
+
+SCENARIOS = {
+    "arrays": (arrays, 4, ()),
+    "late": (late, 3, ()),
+    "slips": (slips, 3, ()),
+    "killed": (killed, 4, (2,)),
+    "stopped": (stopped, 4, (1,)),
+    "torch_collectives": (torch_collectives, 4, ()),
+    "torch_training": (torch_training, 3, ()),
+    "torch_lost": (torch_lost, 3, (1,)),
+}
+
+
+def one_rank(name):
+    scenario = SCENARIOS[name][0]
+    if not name.startswith("torch"):
+        import kumi.coll
+
+        with kumi.coll.Group() as group:
+            return scenario(group)
+    import torch.distributed as dist
+
+    import kumi.torch  # noqa: F401: it registers itself
+
+    dist.init_process_group("kumi")
+    scenario(dist.get_rank(), dist.get_world_size())
+    if name != "torch_lost":
+        dist.destroy_process_group()
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(name):
+    """Why a scenario does not hold, or nothing."""
+    _, ranks, gone = SCENARIOS[name]
+    port, processes = str(free_port()), []
+    for rank in range(ranks):
+        told = dict(
+            os.environ,
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=port,
+            RANK=str(rank),
+            WORLD_SIZE=str(ranks),
+            KUMI_INTERFACE="lo",
+        )
+        processes.append(
+            subprocess.Popen([sys.executable, __file__, name], env=told, stderr=subprocess.PIPE, text=True)
+        )
+    why = []
+    until = time.monotonic() + 60
+    for rank, process in enumerate(processes):
+        if rank in gone:
+            continue
+        try:
+            _, said = process.communicate(timeout=max(1.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            why.append(f"rank {rank} hangs")
+            continue
+        if process.returncode != 0:
+            why.append(f"rank {rank}: {said.strip()}")
+    for rank in gone:
+        processes[rank].kill()
+        processes[rank].communicate()
+    return "\n".join(why)
+
+
+def main():
+    failed = False
+    for name, (scenario, _, _) in SCENARIOS.items():
+        needs = "torch" if name.startswith("torch") else "numpy"
+        if subprocess.run([sys.executable, "-c", f"import {needs}"], capture_output=True).returncode:
+            print(f"skipped {LABEL}: {scenario.__doc__}: there is no {needs}")
+            continue
+        why = run(name)
+        print(f"ok     {LABEL}: {scenario.__doc__}" if not why else f"FAILED {LABEL}: {scenario.__doc__}: {why}")
+        failed = failed or bool(why)
+    sys.exit(failed)
+
+
+if __name__ == "__main__":
+    one_rank(sys.argv[1]) if len(sys.argv) > 1 else main()

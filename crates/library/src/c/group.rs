@@ -1,0 +1,423 @@
+//! Groups: `bindings/c/kumi_group.h` says what each function is for.
+
+use super::spans::{Spans, Tables};
+use super::{index, say, text};
+use crate::group::{
+    CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening,
+    RANKS_MAX, Reduction, Ticket,
+};
+use crate::work::{Asked, AskedOperation, WorkError};
+use kumi_coll::PlanError;
+use std::ffi::{OsStr, c_char, c_int};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::ptr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// As C has it: `struct kumi_group_config`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CConfig {
+    host: *const c_char,
+    interface: *const c_char,
+    network: *const c_char,
+    silence_ms: u32,
+    patience_ms: u32,
+}
+
+const _: () = assert!(size_of::<CConfig>() == 32);
+
+/// As C has it: `struct kumi_group_call`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CCall {
+    operation: i32,
+    root: i32,
+    element: i32,
+    reduction: i32,
+    bytes: *const u64,
+    blocks: usize,
+    from: *const *const u8,
+    to: *const *mut u8,
+}
+
+const _: () = assert!(size_of::<CCall>() == 48);
+
+/// As C has it: `struct kumi_group_done`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CDone {
+    from: i32,
+    reserved: u32,
+    bytes: u64,
+}
+
+const _: () = assert!(size_of::<CDone>() == 16);
+
+/// What `kumi_ticket_wait` answers: `enum kumi_group_outcome`.
+fn number_of(failure: &Failure) -> c_int {
+    match failure {
+        Failure::Lost { .. } => 2,
+        Failure::Excluded(_) => 3,
+        Failure::Disagree(_) => 4,
+        Failure::Message(_) => 5,
+        Failure::System(_) => 6,
+        Failure::Closed => 7,
+    }
+}
+
+/// # Safety
+/// `config` is null or points to one, whose pointers are null or strings.
+unsafe fn config(config: *const CConfig) -> Config {
+    let mut known = Config::default();
+    if config.is_null() {
+        return known;
+    }
+    // SAFETY: as the caller says.
+    let (config, host, interface, network) = unsafe {
+        let config = &*config;
+        (
+            config,
+            text(config.host),
+            text(config.interface),
+            text(config.network),
+        )
+    };
+    known.host = host.map(|host| host.to_string_lossy().into_owned());
+    known.interface = interface.map(|name| name.to_string_lossy().into_owned());
+    known.network = network.map(|file| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
+    let of = |ms: u32, default| match ms {
+        0 => default,
+        ms => Duration::from_millis(u64::from(ms)),
+    };
+    known.silence = of(config.silence_ms, known.silence);
+    known.patience = of(config.patience_ms, known.patience);
+    known
+}
+
+/// A pointer to what is, or null and why.
+///
+/// # Safety
+/// `error` is null, or has room for `error_bytes`.
+unsafe fn give<T, E: std::fmt::Display>(
+    made: Result<T, E>,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut T {
+    match made {
+        Ok(made) => Box::into_raw(Box::new(made)),
+        Err(problem) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            ptr::null_mut()
+        }
+    }
+}
+
+/// # Safety
+/// As [`config`] and [`say`] have it; `card` has room for a card.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_listen(
+    settings: *const CConfig,
+    card: *mut c_char,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Listening {
+    // SAFETY: as the caller says.
+    let listening = Listening::new(unsafe { config(settings) });
+    if let Ok(listening) = &listening {
+        // SAFETY: as the caller says, `card` has room.
+        unsafe {
+            ptr::copy_nonoverlapping(listening.card().as_ptr(), card.cast(), CARD_BYTES);
+        }
+    }
+    // SAFETY: as the caller says.
+    unsafe { give(listening, error, error_bytes) }
+}
+
+/// # Safety
+/// `listening` comes from `kumi_group_listen` and is used no more; `cards` are `ranks` cards.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_join(
+    listening: *mut Listening,
+    rank: c_int,
+    ranks: c_int,
+    cards: *const c_char,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Group {
+    // SAFETY: it was made by `Box::into_raw`, as the caller says.
+    let listening = unsafe { Box::from_raw(listening) };
+    let ranks = index(ranks);
+    let joined = match ranks {
+        1..=RANKS_MAX => {
+            // SAFETY: as the caller says.
+            let cards =
+                unsafe { std::slice::from_raw_parts(cards.cast::<u8>(), ranks * CARD_BYTES) };
+            let cards: Vec<Vec<u8>> = cards.chunks(CARD_BYTES).map(<[u8]>::to_vec).collect();
+            listening.join(index(rank), &cards)
+        }
+        _ => {
+            let text = format!("a group of {ranks} ranks; 1 to {RANKS_MAX} would be right");
+            Err(GroupError::Argument(text))
+        }
+    };
+    // SAFETY: as the caller says.
+    unsafe { give(joined, error, error_bytes) }
+}
+
+/// # Safety
+/// As [`config`] and [`say`] have it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_from_environment(
+    settings: *const CConfig,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Group {
+    // SAFETY: as the caller says.
+    let config = unsafe { config(settings) };
+    let environment = Environment::read(|name| std::env::var(name).ok());
+    let group = environment
+        .map_err(GroupError::Argument)
+        .and_then(|environment| Group::from_environment(config, &environment));
+    // SAFETY: as the caller says.
+    unsafe { give(group, error, error_bytes) }
+}
+
+/// # Safety
+/// `group` is null, or comes from one of the above and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_free(group: *mut Group) {
+    if !group.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        drop(unsafe { Box::from_raw(group) });
+    }
+}
+
+/// # Safety
+/// `group` comes from one of the above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_rank(group: *const Group) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { &*group }.rank() as c_int
+}
+
+/// # Safety
+/// `group` comes from one of the above.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_size(group: *const Group) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { &*group }.size() as c_int
+}
+
+/// # Safety
+/// `group` comes from one of the above; `ranks` has room for `room`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_members(
+    group: *const Group,
+    ranks: *mut i32,
+    room: usize,
+) -> usize {
+    // SAFETY: as the caller says.
+    unsafe { list(&(*group).members(), ranks, room) }
+}
+
+/// # Safety
+/// `group` comes from one of the above; `ranks` has room for `room`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_lost(
+    group: *const Group,
+    ranks: *mut i32,
+    room: usize,
+) -> usize {
+    // SAFETY: as the caller says.
+    unsafe { list(&(*group).lost(), ranks, room) }
+}
+
+/// # Safety
+/// `ranks` has room for `room`.
+unsafe fn list(of: &[usize], ranks: *mut i32, room: usize) -> usize {
+    for (at, rank) in of.iter().take(room).enumerate() {
+        // SAFETY: as the caller says.
+        unsafe { ranks.add(at).write(*rank as i32) };
+    }
+    of.len()
+}
+
+/// # Safety
+/// `group` comes from one of the above; as [`say`] has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_shrink(
+    group: *const Group,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: as the caller says.
+    match unsafe { &*group }.shrink() {
+        Ok(()) => 0,
+        Err(problem) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            match problem {
+                GroupError::Failed(failure) => number_of(&failure),
+                _ => 6,
+            }
+        }
+    }
+}
+
+/// # Safety
+/// As `bindings/c/kumi_group.h` says of `call`, and [`say`] of `error`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_start(
+    group: *const Group,
+    call: *const CCall,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Arc<Ticket> {
+    // SAFETY: as the caller says.
+    unsafe { give(start(&*group, &*call), error, error_bytes) }
+}
+
+/// # Safety
+/// As `bindings/c/kumi_group.h` says of `call`.
+unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
+    let operation = AskedOperation::from_number(call.operation);
+    let operation = operation.ok_or(WorkError::Operation(call.operation))?;
+    let none = |what: &str, number: i32| GroupError::Argument(format!("{what} {number} is none"));
+    let element = Element::from_number(call.element);
+    let element = element.ok_or_else(|| none("element type", call.element))?;
+    let reduction = Reduction::from_number(call.reduction);
+    let reduction = reduction.ok_or_else(|| none("reduction", call.reduction))?;
+    let (rank, ranks, root) = (group.rank(), group.size(), index(call.root));
+    let blocks = match operation {
+        AskedOperation::AllToAll => ranks * ranks,
+        AskedOperation::Broadcast | AskedOperation::Reduce | AskedOperation::AllReduce => 1,
+        _ => ranks,
+    };
+    // Before a table is read that may be shorter.
+    if call.blocks != blocks {
+        let given = call.blocks;
+        return Err(WorkError::from(PlanError::Sizes { given, blocks }).into());
+    }
+    if root >= ranks {
+        return Err(WorkError::from(PlanError::Root { root, hosts: ranks }).into());
+    }
+    // SAFETY: as the caller says.
+    let (bytes, memory) = unsafe {
+        let bytes = std::slice::from_raw_parts(call.bytes, blocks);
+        let memory = Spans::new(&Tables {
+            operation,
+            root,
+            rank,
+            ranks,
+            bytes,
+            from: call.from,
+            to: call.to,
+        });
+        (bytes.to_vec(), memory)
+    };
+    group.start(Call {
+        asked: Asked {
+            operation,
+            root,
+            bytes,
+            element_bytes: element.bytes(),
+        },
+        element,
+        reduction,
+        memory: Box::new(memory),
+    })
+}
+
+/// # Safety
+/// `group` comes from one of the above; `at` stands until the ticket is settled; as [`say`] has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_send(
+    group: *const Group,
+    to: c_int,
+    tag: u64,
+    at: *const u8,
+    bytes: u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Arc<Ticket> {
+    let memory = Box::new(Spans::one(at.cast_mut(), bytes));
+    // SAFETY: as the caller says.
+    unsafe {
+        give(
+            (*group).send(index(to), tag, bytes, memory),
+            error,
+            error_bytes,
+        )
+    }
+}
+
+/// # Safety
+/// `group` comes from one of the above; `at` stands until the ticket is settled; as [`say`] has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_group_receive(
+    group: *const Group,
+    from: c_int,
+    tag: u64,
+    at: *mut u8,
+    bytes: u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Arc<Ticket> {
+    let memory = Box::new(Spans::one(at, bytes));
+    let from = (from >= 0).then(|| index(from));
+    // SAFETY: as the caller says.
+    unsafe {
+        give(
+            (*group).receive(from, tag, bytes, memory),
+            error,
+            error_bytes,
+        )
+    }
+}
+
+/// # Safety
+/// `ticket` comes from one of the above; `done` is null or has room for one; as [`say`] has it.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ticket_wait(
+    ticket: *const Arc<Ticket>,
+    limit_ms: i64,
+    done: *mut CDone,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
+    // SAFETY: as the caller says.
+    match unsafe { &*ticket }.wait(limit) {
+        None => 1,
+        Some(Ok(came)) => {
+            if !done.is_null() {
+                let came = CDone {
+                    from: came.from as i32,
+                    reserved: 0,
+                    bytes: came.bytes,
+                };
+                // SAFETY: as the caller says.
+                unsafe { done.write(came) };
+            }
+            0
+        }
+        Some(Err(failure)) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&failure, error, error_bytes) };
+            number_of(&failure)
+        }
+    }
+}
+
+/// # Safety
+/// `ticket` is null, or comes from one of the above and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ticket_free(ticket: *mut Arc<Ticket>) {
+    if !ticket.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        drop(unsafe { Box::from_raw(ticket) });
+    }
+}

@@ -1,0 +1,207 @@
+//! What a rank tells the others so that they find it.
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::InterfaceFlags;
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Bytes of a card, text with zeros behind it: any exchange of blocks of one size can carry it.
+pub const CARD_BYTES: usize = 512;
+
+/// Addresses of a host that a card has room for.
+const ADDRESSES_MAX: usize = 8;
+
+/// Longest name of a host (`HOST_NAME_MAX` of POSIX).
+const HOST_BYTES_MAX: usize = 64;
+
+const VERSION: &str = "kumi1";
+
+/// Where a rank listens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// What those who connect have to say.
+    pub key: [u8; 16],
+    /// The port.
+    pub port: u16,
+    /// Addresses of the host, likeliest first.
+    pub addresses: Vec<IpAddr>,
+    /// The host's name, as the topology file has it.
+    pub host: String,
+    /// Of the topology file's content, 0 without one: ranks that plan on different networks plan different things.
+    pub network: u64,
+}
+
+impl Card {
+    /// As it is exchanged.
+    pub fn bytes(&self) -> [u8; CARD_BYTES] {
+        let mut text = format!("{VERSION} ");
+        for byte in self.key {
+            // Into a string it cannot fail.
+            let _ = write!(text, "{byte:02x}");
+        }
+        let addresses: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
+        let (port, network) = (self.port, self.network);
+        let _ = write!(
+            text,
+            " {port} {network:016x} {} {}",
+            addresses.join(","),
+            self.host
+        );
+        let mut bytes = [0; CARD_BYTES];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        bytes
+    }
+
+    /// What a card says; `None` if it is none.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == 0)?;
+        let text = std::str::from_utf8(&bytes[..end]).ok()?;
+        let mut words = text.split(' ');
+        let mut next = || words.next();
+        if next()? != VERSION {
+            return None;
+        }
+        let key = u128::from_str_radix(next()?, 16).ok()?.to_be_bytes();
+        let port = next()?.parse().ok()?;
+        let network = u64::from_str_radix(next()?, 16).ok()?;
+        let addresses = next()?.split(',').map(str::parse);
+        let addresses = addresses.collect::<Result<Vec<IpAddr>, _>>().ok()?;
+        let host = next()?.to_owned();
+        let is_right = addresses.len() <= ADDRESSES_MAX && host.len() <= HOST_BYTES_MAX;
+        is_right.then_some(Self {
+            key,
+            port,
+            addresses,
+            host,
+            network,
+        })
+    }
+}
+
+/// An interface's address and how many of its bits are its network's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    pub address: IpAddr,
+    pub prefix: u8,
+    is_loopback: bool,
+}
+
+/// Addresses of this host that are up: of the interface named, or of all, loopback last.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
+    let mut own = Vec::new();
+    for entry in getifaddrs()? {
+        let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
+        if !is_up || interface.is_some_and(|name| name != entry.interface_name) {
+            continue;
+        }
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(address) => address.to_bits().leading_ones(),
+            IpAddr::V6(address) => address.to_bits().leading_ones(),
+        };
+        let ip = |storage: Option<nix::sys::socket::SockaddrStorage>| {
+            let storage = storage?;
+            let v4 = storage.as_sockaddr_in().map(|one| IpAddr::V4(one.ip()));
+            v4.or_else(|| storage.as_sockaddr_in6().map(|one| IpAddr::V6(one.ip())))
+        };
+        let Some(address) = ip(entry.address) else {
+            continue;
+        };
+        // A link-local address needs a scope, which differs from host to host.
+        if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
+            continue;
+        }
+        own.push(Own {
+            address,
+            prefix: ip(entry.netmask).map_or(0, bits) as u8,
+            is_loopback: address.is_loopback(),
+        });
+    }
+    own.sort_by_key(|one| (one.is_loopback, one.address.is_ipv6()));
+    // Loopback reaches nobody else, and is told only if there is nothing else.
+    if own.iter().any(|one| !one.is_loopback) {
+        own.retain(|one| !one.is_loopback);
+    }
+    own.truncate(ADDRESSES_MAX);
+    Ok(own)
+}
+
+/// Where to reach a card's owner from a host with these addresses: on a network that both are on, if there is one.
+pub fn reach(card: &Card, own: &[Own]) -> Option<SocketAddr> {
+    let is_near = |address: &&IpAddr| own.iter().any(|one| one.has_on_link(**address));
+    let near = card.addresses.iter().find(is_near);
+    let address = near.or_else(|| card.addresses.first())?;
+    Some(SocketAddr::new(*address, card.port))
+}
+
+impl Own {
+    fn has_on_link(&self, other: IpAddr) -> bool {
+        let prefix = u32::from(self.prefix);
+        match (self.address, other) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let mask = |address: Ipv4Addr| address.to_bits().checked_shr(32 - prefix);
+                prefix > 0 && mask(own) == mask(other)
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let mask = |address: Ipv6Addr| address.to_bits().checked_shr(128 - prefix);
+                prefix > 0 && mask(own) == mask(other)
+            }
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn card() -> Card {
+        Card {
+            key: [0xab; 16],
+            port: 4000,
+            addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
+            host: "node7".to_owned(),
+            network: 5,
+        }
+    }
+
+    #[test]
+    fn card__written_and_read__is_itself() {
+        assert_eq!(Card::parse(&card().bytes()), Some(card()));
+        assert_eq!(Card::parse(&[0; CARD_BYTES]), None);
+        assert_eq!(Card::parse(b"kumi2 00 1 0 10.0.0.1 a\0"), None);
+        assert_eq!(Card::parse(b"kumi1 no end"), None);
+        let many = b"kumi1 00 1 0 ::,::,::,::,::,::,::,::,:: a\0";
+        assert_eq!(Card::parse(many), None);
+        let mut largest = card();
+        largest.addresses = vec![IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)); ADDRESSES_MAX];
+        largest.host = "h".repeat(HOST_BYTES_MAX);
+        assert_eq!(Card::parse(&largest.bytes()), Some(largest));
+    }
+
+    #[test]
+    fn owner__on_a_network_of_ours__is_reached_there() {
+        let own = |address: &str, prefix| Own {
+            address: address.parse().unwrap(),
+            prefix,
+            is_loopback: false,
+        };
+        let near = [own("192.168.1.1", 24), own("fd00::1", 64)];
+        assert_eq!(
+            reach(&card(), &near),
+            Some("[fd00::7]:4000".parse().unwrap())
+        );
+        let far = [own("192.168.1.1", 24), own("10.0.1.1", 24)];
+        assert_eq!(reach(&card(), &far), Some("10.0.0.7:4000".parse().unwrap()));
+    }
+
+    #[test]
+    fn host__has_an_address() {
+        assert!(!own_addresses(None).unwrap().is_empty());
+        assert!(own_addresses(Some("none-such")).unwrap().is_empty());
+        let loopback = own_addresses(Some("lo")).unwrap();
+        assert!(loopback.iter().all(|one| one.address.is_loopback()));
+    }
+}

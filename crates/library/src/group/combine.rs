@@ -1,0 +1,257 @@
+//! What reductions do to elements.
+
+use half::{bf16, f16};
+
+/// What an element is; the numbers are those of the C interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum Element {
+    /// A byte, of which nothing is known.
+    Byte = 0,
+    /// `i8`.
+    I8 = 1,
+    /// `u8`.
+    U8 = 2,
+    /// `i16`.
+    I16 = 3,
+    /// `u16`.
+    U16 = 4,
+    /// `i32`.
+    I32 = 5,
+    /// `u32`.
+    U32 = 6,
+    /// `i64`.
+    I64 = 7,
+    /// `u64`.
+    U64 = 8,
+    /// IEEE half precision, combined in single precision.
+    F16 = 9,
+    /// The upper half of a single, combined in single precision.
+    Bf16 = 10,
+    /// `f32`.
+    F32 = 11,
+    /// `f64`.
+    F64 = 12,
+}
+
+const ELEMENTS: [(Element, &str, u64); 13] = [
+    (Element::Byte, "bytes", 1),
+    (Element::I8, "int8", 1),
+    (Element::U8, "uint8", 1),
+    (Element::I16, "int16", 2),
+    (Element::U16, "uint16", 2),
+    (Element::I32, "int32", 4),
+    (Element::U32, "uint32", 4),
+    (Element::I64, "int64", 8),
+    (Element::U64, "uint64", 8),
+    (Element::F16, "float16", 2),
+    (Element::Bf16, "bfloat16", 2),
+    (Element::F32, "float32", 4),
+    (Element::F64, "float64", 8),
+];
+
+impl Element {
+    /// By number.
+    pub fn from_number(number: i32) -> Option<Self> {
+        let known = ELEMENTS.iter().find(|one| one.0 as i32 == number);
+        known.map(|(element, _, _)| *element)
+    }
+
+    /// As NumPy calls it.
+    pub fn name(self) -> &'static str {
+        ELEMENTS[self as usize].1
+    }
+
+    /// Its bytes.
+    pub fn bytes(self) -> u64 {
+        ELEMENTS[self as usize].2
+    }
+}
+
+/// How two elements become one; the numbers are those of the C interface.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(i32)]
+pub enum Reduction {
+    /// Their sum; integers wrap.
+    Sum = 0,
+    /// Their product; integers wrap.
+    Product = 1,
+    /// The lesser; of a number and none, the number.
+    Least = 2,
+    /// The greater; of a number and none, the number.
+    Greatest = 3,
+    /// Bits that both have, of integers.
+    And = 4,
+    /// Bits that one has, of integers.
+    Or = 5,
+    /// Bits that only one has, of integers.
+    Xor = 6,
+}
+
+const REDUCTIONS: [(Reduction, &str); 7] = [
+    (Reduction::Sum, "sum"),
+    (Reduction::Product, "product"),
+    (Reduction::Least, "min"),
+    (Reduction::Greatest, "max"),
+    (Reduction::And, "and"),
+    (Reduction::Or, "or"),
+    (Reduction::Xor, "xor"),
+];
+
+impl Reduction {
+    /// By number.
+    pub fn from_number(number: i32) -> Option<Self> {
+        let known = REDUCTIONS.iter().find(|one| one.0 as i32 == number);
+        known.map(|(reduction, _)| *reduction)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        REDUCTIONS[self as usize].1
+    }
+}
+
+/// Combines what came with what is in place.
+pub type Combine = fn(place: &mut [u8], came: &[u8]);
+
+/// Of each two elements that lie side by side, puts what they become in place.
+fn each<const N: usize>(place: &mut [u8], came: &[u8], of: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
+    for (place, came) in place.chunks_exact_mut(N).zip(came.chunks_exact(N)) {
+        let (mut a, mut b) = ([0; N], [0; N]);
+        a.copy_from_slice(place);
+        b.copy_from_slice(came);
+        place.copy_from_slice(&of(a, b));
+    }
+}
+
+macro_rules! of_integer {
+    ($integer:ty, $reduction:expr) => {{
+        type Is = $integer;
+        const BYTES: usize = size_of::<Is>();
+        macro_rules! by {
+            ($of:expr) => {
+                |place: &mut [u8], came: &[u8]| {
+                    each::<BYTES>(place, came, |a, b| {
+                        let of: fn(Is, Is) -> Is = $of;
+                        of(Is::from_ne_bytes(a), Is::from_ne_bytes(b)).to_ne_bytes()
+                    })
+                }
+            };
+        }
+        Some(match $reduction {
+            Reduction::Sum => by!(|a, b| a.wrapping_add(b)) as Combine,
+            Reduction::Product => by!(|a, b| a.wrapping_mul(b)),
+            Reduction::Least => by!(|a, b| a.min(b)),
+            Reduction::Greatest => by!(|a, b| a.max(b)),
+            Reduction::And => by!(|a, b| a & b),
+            Reduction::Or => by!(|a, b| a | b),
+            Reduction::Xor => by!(|a, b| a ^ b),
+        })
+    }};
+}
+
+macro_rules! of_float {
+    ($float:ty, $wide:ty, $widen:expr, $narrow:expr, $reduction:expr) => {{
+        type Is = $float;
+        type Wide = $wide;
+        const BYTES: usize = size_of::<Is>();
+        macro_rules! by {
+            ($of:expr) => {
+                |place: &mut [u8], came: &[u8]| {
+                    each::<BYTES>(place, came, |a, b| {
+                        let of: fn(Wide, Wide) -> Wide = $of;
+                        let (widen, narrow): (fn(Is) -> Wide, fn(Wide) -> Is) = ($widen, $narrow);
+                        narrow(of(widen(Is::from_ne_bytes(a)), widen(Is::from_ne_bytes(b))))
+                            .to_ne_bytes()
+                    })
+                }
+            };
+        }
+        match $reduction {
+            Reduction::Sum => Some(by!(|a, b| a + b) as Combine),
+            Reduction::Product => Some(by!(|a, b| a * b)),
+            Reduction::Least => Some(by!(|a, b| a.min(b))),
+            Reduction::Greatest => Some(by!(|a, b| a.max(b))),
+            Reduction::And | Reduction::Or | Reduction::Xor => None,
+        }
+    }};
+}
+
+/// How elements are combined; `None` where that means nothing.
+pub fn combine(element: Element, reduction: Reduction) -> Option<Combine> {
+    match element {
+        Element::Byte => None,
+        Element::I8 => of_integer!(i8, reduction),
+        Element::U8 => of_integer!(u8, reduction),
+        Element::I16 => of_integer!(i16, reduction),
+        Element::U16 => of_integer!(u16, reduction),
+        Element::I32 => of_integer!(i32, reduction),
+        Element::U32 => of_integer!(u32, reduction),
+        Element::I64 => of_integer!(i64, reduction),
+        Element::U64 => of_integer!(u64, reduction),
+        Element::F16 => of_float!(f16, f32, f16::to_f32, f16::from_f32, reduction),
+        Element::Bf16 => of_float!(bf16, f32, bf16::to_f32, bf16::from_f32, reduction),
+        Element::F32 => of_float!(f32, f32, |a| a, |a| a, reduction),
+        Element::F64 => of_float!(f64, f64, |a| a, |a| a, reduction),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn combined<const N: usize>(
+        element: Element,
+        reduction: Reduction,
+        a: [u8; N],
+        b: [u8; N],
+    ) -> [u8; N] {
+        let mut place = a;
+        combine(element, reduction).unwrap()(&mut place, &b);
+        place
+    }
+
+    #[test]
+    fn elements__of_each_kind__are_combined_as_such() {
+        let sum = |a: f32, b: f32| {
+            combined(
+                Element::F32,
+                Reduction::Sum,
+                a.to_ne_bytes(),
+                b.to_ne_bytes(),
+            )
+        };
+        assert_eq!(sum(1.5, 2.0), 3.5_f32.to_ne_bytes());
+        let halves = [f16::from_f32(1.5), f16::from_f32(-4.0)].map(f16::to_ne_bytes);
+        let product = combined(Element::F16, Reduction::Product, halves[0], halves[1]);
+        assert_eq!(f16::from_ne_bytes(product), f16::from_f32(-6.0));
+        let greatest = combined(Element::I8, Reduction::Greatest, [255, 3], [1, 2]);
+        assert_eq!(greatest, [1, 3]);
+        assert_eq!(
+            combined(Element::U8, Reduction::Greatest, [255], [1]),
+            [255]
+        );
+        assert_eq!(combined(Element::U8, Reduction::Sum, [255], [2]), [1]);
+        assert_eq!(
+            combined(Element::U16, Reduction::Xor, [1, 2], [3, 2]),
+            [2, 0]
+        );
+        assert!(combine(Element::F64, Reduction::And).is_none());
+        assert!(combine(Element::Byte, Reduction::Sum).is_none());
+    }
+
+    #[test]
+    fn numbers__are_places_in_the_tables() {
+        for (at, (element, _, _)) in ELEMENTS.iter().enumerate() {
+            assert_eq!(*element as usize, at);
+            assert_eq!(Element::from_number(at as i32), Some(*element));
+        }
+        for (at, (reduction, _)) in REDUCTIONS.iter().enumerate() {
+            assert_eq!(*reduction as usize, at);
+        }
+        assert_eq!(
+            (Element::from_number(13), Reduction::from_number(-1)),
+            (None, None)
+        );
+    }
+}

@@ -1,0 +1,293 @@
+//! What the others send, and what is sent to them.
+
+use super::{Progress, Ready};
+use crate::group::frame::{Header, Kind, Lane};
+use crate::group::lane::{Payload, Took};
+use crate::group::messages::Parcel;
+use crate::group::ticket::Done;
+use crate::work::Named;
+use kumi_coll::Action;
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use std::time::Instant;
+
+/// What is read of one lane before the others have their turn.
+const TURN_BYTES: usize = 256 << 10;
+
+/// Where a piece goes.
+enum Place {
+    /// To the active collective.
+    Here(Named),
+    /// To one that has failed, or is of another term.
+    Nowhere,
+    /// It is early.
+    Later,
+    /// It is not what the plan says.
+    Wrong(Named),
+}
+
+impl Progress {
+    pub(super) fn send_piece(&mut self, peer: usize, sequence: u64, named: Named) {
+        let header = Header {
+            kind: Kind::Piece,
+            term: self.membership.term(),
+            sequence,
+            number: 0,
+            bytes: named.bytes,
+        };
+        if let Some(out) = self.lane(peer, Lane::Pieces) {
+            let was_idle = out.is_idle();
+            out.push(header.bytes().to_vec(), Some(Payload::Piece(named)));
+            if was_idle {
+                self.write(peer, Lane::Pieces);
+            }
+        }
+    }
+
+    /// Polls a lane that waited again. Whether it did: what waited at its head may be all there is, of which the poll
+    /// says nothing.
+    pub(super) fn resume(&mut self, peer: usize, lane: Lane) -> bool {
+        let token = Ready::In(peer, lane).token();
+        let Self { peers, epoll, .. } = self;
+        let come = match lane {
+            Lane::Words => &mut peers[peer].words_in,
+            Lane::Pieces => &mut peers[peer].pieces_in,
+            Lane::Messages => &mut peers[peer].messages_in,
+        };
+        let Some(come) = come.as_mut().filter(|come| come.is_paused) else {
+            return false;
+        };
+        come.is_paused = false;
+        let _ = epoll.add(&*come, EpollEvent::new(EpollFlags::EPOLLIN, token));
+        true
+    }
+
+    /// A lane waits, and so does its sender when its window is full. It is not polled: its end would be told over and
+    /// over.
+    fn pause(&mut self, peer: usize, lane: Lane) {
+        let Self { peers, epoll, .. } = self;
+        let come = match lane {
+            Lane::Words => &mut peers[peer].words_in,
+            Lane::Pieces => &mut peers[peer].pieces_in,
+            Lane::Messages => &mut peers[peer].messages_in,
+        };
+        if let Some(come) = come {
+            come.is_paused = true;
+            let _ = epoll.delete(&*come);
+        }
+    }
+
+    /// A header of a data lane; `None` if there is none now.
+    fn data_header(&mut self, peer: usize, lane: Lane) -> Option<Header> {
+        let come = self.come(peer, lane).as_mut()?;
+        while come.header.is_none() {
+            match come.read_header() {
+                Ok(Took::Bytes(_)) => {}
+                Ok(Took::Nothing) => return None,
+                Ok(Took::End) => {
+                    *self.come(peer, lane) = None;
+                    return None;
+                }
+                Err(_) => {
+                    self.lose(peer, "it sent what is no frame".to_owned());
+                    return None;
+                }
+            }
+        }
+        self.peers[peer].heard_at = Instant::now();
+        self.come(peer, lane).as_ref()?.header
+    }
+
+    pub(super) fn read_pieces(&mut self, peer: usize) {
+        let mut turn = 0;
+        while turn < TURN_BYTES {
+            let Some(header) = self.data_header(peer, Lane::Pieces) else {
+                return;
+            };
+            let Some(member) = self.member(peer) else {
+                return;
+            };
+            let place = self.place_of(member, &header);
+            let took = match place {
+                Place::Later => return self.pause(peer, Lane::Pieces),
+                Place::Wrong(named) => {
+                    let rank = self.membership.rank();
+                    let (has, bytes) = (header.bytes, named.bytes);
+                    let text = format!(
+                        "rank {member} sends a piece of {has} bytes where rank {rank} expects one of {bytes}"
+                    );
+                    self.disagree(header.sequence, text);
+                    continue;
+                }
+                Place::Nowhere => self.discard(peer, Lane::Pieces, header.bytes),
+                Place::Here(named) => self.read_piece(peer, &named),
+            };
+            let Some(Took::Bytes(bytes)) = took else {
+                return;
+            };
+            turn += bytes;
+            let is_whole = |come: &crate::group::lane::In| come.done as u64 == header.bytes;
+            let come = self.peers[peer].pieces_in.as_mut();
+            if let Some(come) = come.filter(|come| is_whole(come)) {
+                come.header = None;
+                if matches!(place, Place::Here(_)) {
+                    let scratch = std::mem::take(&mut come.scratch);
+                    if let Some(active) = &mut self.active {
+                        active.job.received(member, &scratch);
+                    }
+                    self.peers[peer].got += 1;
+                    // Its room is used again.
+                    if let Some(come) = &mut self.peers[peer].pieces_in {
+                        come.scratch = scratch;
+                    }
+                }
+            }
+        }
+    }
+
+    fn place_of(&self, member: usize, header: &Header) -> Place {
+        if header.term < self.membership.term() {
+            return Place::Nowhere;
+        }
+        if header.term > self.membership.term() || self.failure.is_some() {
+            return Place::Later;
+        }
+        match &self.active {
+            Some(active) if active.sequence == header.sequence => {
+                match active.job.expects(member) {
+                    Some(named) if named.bytes == header.bytes => Place::Here(named),
+                    Some(named) => Place::Wrong(named),
+                    None => Place::Later,
+                }
+            }
+            _ if header.sequence < self.begun => Place::Nowhere,
+            _ => Place::Later,
+        }
+    }
+
+    fn read_piece(&mut self, peer: usize, named: &Named) -> Option<Took> {
+        let come = self.peers[peer].pieces_in.as_mut()?;
+        let took = match (named.action, &mut self.active) {
+            (Action::Receive, Some(active)) => come.read_into(active.job.place(named)),
+            _ => come.read_scratch(named.bytes as usize),
+        };
+        self.after_read(peer, Lane::Pieces, took)
+    }
+
+    fn discard(&mut self, peer: usize, lane: Lane, bytes: u64) -> Option<Took> {
+        let took = self.come(peer, lane).as_mut()?.discard(bytes);
+        self.after_read(peer, lane, took)
+    }
+
+    /// `None` if there is nothing more to read now.
+    fn after_read(&mut self, peer: usize, lane: Lane, took: Took) -> Option<Took> {
+        match took {
+            Took::Bytes(_) => {
+                self.peers[peer].heard_at = Instant::now();
+                Some(took)
+            }
+            Took::Nothing => None,
+            Took::End => {
+                *self.come(peer, lane) = None;
+                None
+            }
+        }
+    }
+
+    pub(super) fn send(&mut self, parcel: Parcel) {
+        if let Some(failure) = &self.failure {
+            return parcel.ticket.settle(Err(failure.clone()));
+        }
+        let Some(member) = parcel.peer else { return };
+        let peer = self.membership.members()[member];
+        let (tag, bytes) = (parcel.tag, parcel.bytes);
+        let name = self.messages.offer(parcel);
+        self.say(peer, Kind::Offer, tag, name, &bytes.to_le_bytes());
+        self.is_missed(member);
+    }
+
+    pub(super) fn receive(&mut self, parcel: Parcel) {
+        if let Some(failure) = &self.failure {
+            return parcel.ticket.settle(Err(failure.clone()));
+        }
+        let from = parcel.peer;
+        let answer = self.messages.receive(parcel);
+        let waits = answer.is_none();
+        self.answer(answer);
+        if let (Some(member), true) = (from, waits) {
+            self.is_missed(member);
+        }
+    }
+
+    /// A message is wanted of a member that may have left.
+    fn is_missed(&mut self, member: usize) {
+        let peer = self.membership.members()[member];
+        if self.peers[peer].left_after.is_some() && self.messages.needs(member) {
+            self.lose(peer, "it has left the group".to_owned());
+        }
+    }
+
+    /// A message is wanted that this rank has offered.
+    pub(super) fn hear_take(&mut self, peer: usize, member: usize, name: u64) -> bool {
+        let parcel = self.messages.outgoing(name);
+        let Some(parcel) = parcel.filter(|parcel| parcel.peer == Some(member)) else {
+            return false;
+        };
+        let header = Header {
+            kind: Kind::Message,
+            term: self.membership.term(),
+            sequence: 0,
+            number: name,
+            bytes: parcel.bytes,
+        };
+        if let Some(out) = self.lane(peer, Lane::Messages) {
+            out.push(
+                header.bytes().to_vec(),
+                Some(Payload::Message(name, header.bytes)),
+            );
+            self.write(peer, Lane::Messages);
+        }
+        true
+    }
+
+    pub(super) fn read_messages(&mut self, peer: usize) {
+        let mut turn = 0;
+        while turn < TURN_BYTES {
+            let Some(header) = self.data_header(peer, Lane::Messages) else {
+                return;
+            };
+            let Some(member) = self.member(peer) else {
+                return;
+            };
+            if header.term > self.membership.term() {
+                return self.pause(peer, Lane::Messages);
+            }
+            let Self {
+                peers, messages, ..
+            } = self;
+            let Some(come) = &mut peers[peer].messages_in else {
+                return;
+            };
+            let took = match messages.incoming(member, header.number) {
+                Some(parcel) if parcel.bytes == header.bytes => {
+                    come.read_into(parcel.memory.place(0, 0, header.bytes as usize))
+                }
+                _ => return self.lose(peer, "it sent a message that nobody took".to_owned()),
+            };
+            let Some(Took::Bytes(bytes)) = self.after_read(peer, Lane::Messages, took) else {
+                return;
+            };
+            turn += bytes;
+            let come = self.peers[peer].messages_in.as_mut();
+            let is_whole = |come: &crate::group::lane::In| come.done as u64 == header.bytes;
+            if let Some(come) = come.filter(|come| is_whole(come)) {
+                come.header = None;
+                if let Some(parcel) = self.messages.received(member, header.number) {
+                    parcel.ticket.settle(Ok(Done {
+                        from: member,
+                        bytes: parcel.bytes,
+                    }));
+                }
+            }
+        }
+    }
+}

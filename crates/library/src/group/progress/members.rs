@@ -1,0 +1,242 @@
+//! Who is there, who is lost, and how those who are left go on.
+
+use super::Progress;
+use crate::group::frame::{Kind, Lane};
+use crate::group::ticket::{Done, Failure, Ticket};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Words that say only that a rank runs, in the time in which one must be heard.
+const BEATS: u32 = 7;
+
+/// From so many ranks on they are said less often: each rank then handles some 640 a second.
+const RANKS_OFTEN_MAX: u32 = 64;
+
+impl Progress {
+    fn beat(&self) -> Duration {
+        let crowd = (self.peers.len() as u32).div_ceil(RANKS_OFTEN_MAX).max(1);
+        self.settings.silence / BEATS * crowd
+    }
+
+    /// What a rank may be silent for: of a crowd, more, as it says less.
+    fn silence(&self) -> Duration {
+        self.settings.silence.max(self.beat() * 3)
+    }
+
+    /// How long to wait for events.
+    pub(super) fn tick(&self) -> Duration {
+        match self.is_closing {
+            true => Duration::from_millis(1),
+            false => self.beat() / 2,
+        }
+    }
+
+    /// Looks who lives, and says that this rank does.
+    pub(super) fn watch(&mut self, now: Instant) {
+        let (beat, silence) = (self.beat(), self.silence());
+        self.dismiss(now);
+        for peer in self.others() {
+            if self.joins.is_some() {
+                self.lane(peer, Lane::Words);
+            }
+            let of = &self.peers[peer];
+            // Half a beat of grace, for ticks are half a beat apart.
+            let is_due = now.saturating_duration_since(of.said_at) >= beat / 2;
+            let is_silent = now.saturating_duration_since(of.heard_at) > silence;
+            let is_broken = of
+                .broken_at
+                .is_some_and(|at| now.saturating_duration_since(at) > silence);
+            let is_watched = self.joins.is_none() && of.left_after.is_none();
+            if is_due && of.words.is_some() && of.left_after.is_none() {
+                self.say(peer, Kind::Alive, 0, 0, &[]);
+            }
+            if is_watched && is_silent {
+                self.lose(
+                    peer,
+                    format!("nothing was heard of it for {} ms", silence.as_millis()),
+                );
+            } else if is_watched && is_broken {
+                self.lose(peer, "it cannot be reached".to_owned());
+            }
+        }
+        if self.joins.is_some() && now - self.began_at > self.settings.patience {
+            self.give_up_joining();
+        }
+    }
+
+    /// Whether all have found each other.
+    pub(super) fn is_joined(&mut self) {
+        let is_here = |peer: &usize| self.peers[*peer].words_in.is_some();
+        if self.joins.is_some() && self.others().iter().all(is_here) {
+            let now = Instant::now();
+            for peer in &mut self.peers {
+                peer.heard_at = now;
+            }
+            if let Some(joins) = self.joins.take() {
+                joins.settle(Ok(Done::default()));
+            }
+        }
+    }
+
+    fn give_up_joining(&mut self) {
+        let others = self.others();
+        let mut absent = others
+            .into_iter()
+            .filter(|peer| self.peers[*peer].words_in.is_none());
+        let Some(first) = absent.next() else { return };
+        let count = absent.count();
+        let card = &self.settings.cards[first];
+        let addresses: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
+        let more = match count {
+            0 => String::new(),
+            count => format!("; nor have {count} others"),
+        };
+        let why = format!(
+            "rank {first} on {} ({}) has not connected for {} s: is it running, and does a firewall let rank {} \
+             be reached?{more}",
+            card.host,
+            addresses.join(", "),
+            self.settings.patience.as_secs(),
+            self.settings.rank,
+        );
+        self.fail(Failure::System(why));
+    }
+
+    /// A lane no longer carries anything.
+    pub(super) fn broke(&mut self, peer: usize, lane: Lane) {
+        *self.out(peer, lane) = None;
+        let now = Instant::now();
+        let of = &mut self.peers[peer];
+        of.broken_at.get_or_insert(now);
+        if lane != Lane::Words || self.joins.is_some() {
+            return;
+        }
+        // That it leaves may be said and not yet read.
+        self.read_words(peer);
+        if self.peers[peer].left_after.is_none() {
+            self.lose(peer, "its connection has ended".to_owned());
+        }
+    }
+
+    /// A rank is lost: nothing goes on as it was.
+    pub(super) fn lose(&mut self, peer: usize, why: String) {
+        let number = self.member(peer).unwrap_or(peer);
+        if self.is_closing || !self.membership.lose(peer) {
+            return;
+        }
+        let host = &self.settings.cards[peer].host;
+        let why = format!("{why} (it ran on {host})");
+        let text = why.clone();
+        self.say_to_all(Kind::Lost, 0, peer as u64, text.as_bytes());
+        self.share();
+        let of = &mut self.peers[peer];
+        of.unsaid.clear();
+        (of.words, of.words_in) = (None, None);
+        self.fail(Failure::Lost { rank: number, why });
+        if self.membership.is_voting() {
+            self.vote();
+        }
+    }
+
+    /// Ends all that is under way, until the group has shrunk.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        let is_final = !matches!(failure, Failure::Lost { .. });
+        let failure = match (is_final, &self.failure) {
+            (false, Some(standing)) => standing.clone(),
+            _ => failure,
+        };
+        self.failure = Some(failure.clone());
+        if let Some(shrinks) = self.shrinks.take_if(|_| is_final) {
+            shrinks.settle(Err(failure.clone()));
+        }
+        if let Some(joins) = self.joins.take() {
+            joins.settle(Err(failure.clone()));
+        }
+        self.abandon(&failure);
+    }
+
+    pub(super) fn abandon(&mut self, failure: &Failure) {
+        let active = self.active.take().map(|active| active.ticket);
+        let waiting = self.waiting.drain(..).map(|wanted| wanted.ticket);
+        let messages = self
+            .messages
+            .abandon()
+            .into_iter()
+            .map(|parcel| parcel.ticket);
+        for ticket in active.into_iter().chain(waiting).chain(messages) {
+            ticket.settle(Err(failure.clone()));
+        }
+        let term = self.membership.term();
+        for peer in &mut self.peers {
+            (peer.pieces, peer.messages) = (None, None);
+            // What has come of a term that has not begun here is kept.
+            peer.pieces_in.take_if(|come| come.term <= term);
+            peer.messages_in.take_if(|come| come.term <= term);
+            (peer.got, peer.broken_at) = (0, None);
+        }
+    }
+
+    /// Tells the program who is lost, and who is there.
+    fn share(&self) {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        *shared = self.membership.clone();
+    }
+
+    /// Goes on without those that are lost, when all that are left say so.
+    pub(super) fn shrink(&mut self, ticket: Arc<Ticket>) {
+        match &self.failure {
+            None => ticket.settle(Ok(Done::default())),
+            Some(Failure::Lost { .. }) => {
+                self.shrinks = Some(ticket);
+                self.vote();
+            }
+            Some(other) => ticket.settle(Err(other.clone())),
+        }
+    }
+
+    fn vote(&mut self) {
+        let set = self.membership.begin();
+        self.say_to_all(Kind::Vote, 0, 0, &set);
+        self.is_agreed();
+    }
+
+    /// Begins a new term, if all that are left agree.
+    pub(super) fn is_agreed(&mut self) {
+        if !self.membership.agree() {
+            return;
+        }
+        self.share();
+        self.failure = None;
+        self.begun = 0;
+        self.past.clear();
+        self.early.clear();
+        self.early_count = 0;
+        for peer in self.others() {
+            if self.resume(peer, Lane::Pieces) {
+                self.read_pieces(peer);
+            }
+            if self.resume(peer, Lane::Messages) {
+                self.read_messages(peer);
+            }
+        }
+        if let Some(ticket) = self.shrinks.take() {
+            ticket.settle(Ok(Done::default()));
+        }
+        for (peer, header, body) in std::mem::take(&mut self.later) {
+            if !self.membership.is_lost(peer) {
+                self.hear(peer, header, &body);
+            }
+        }
+    }
+
+    /// Who has left is missed when something is asked of it.
+    pub(super) fn is_anybody_gone(&mut self, sequence: u64) {
+        let is_gone = |peer: &usize| {
+            let left_after = self.peers[*peer].left_after;
+            left_after.is_some_and(|done| done <= sequence)
+        };
+        if let Some(gone) = self.others().into_iter().find(is_gone) {
+            self.lose(gone, "it has left the group".to_owned());
+        }
+    }
+}

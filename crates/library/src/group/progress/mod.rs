@@ -1,0 +1,596 @@
+//! The thread that moves a group's bytes: it reads, writes and watches while the program computes.
+//!
+//! ```text
+//!   program ──orders──► Progress ──► Job: what is due ──► lanes out ──► peers
+//!      ▲                   ▲  │
+//!      └────── tickets ────┼──┘
+//!            words, pieces, messages ◄── lanes in ◄── peers
+//! ```
+//!
+//! `words.rs` is what the others say, `data.rs` what they send, `members.rs` who they are and whether they live,
+//! `strangers.rs` connections before it is known whose they are.
+
+mod data;
+mod members;
+mod strangers;
+mod words;
+
+use crate::group::card::{Card, Own, reach};
+use crate::group::combine::Combine;
+use crate::group::frame::{Header, Hello, Kind, Lane};
+use crate::group::job::Job;
+use crate::group::lane::{In, Out, Payload};
+use crate::group::membership::Membership;
+use crate::group::memory::Memory;
+use crate::group::messages::{Messages, Parcel};
+use crate::group::ticket::{Done, Failure, Ticket};
+use crate::work::Work;
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::TcpListener;
+use std::os::fd::AsFd;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use strangers::Stranger;
+
+/// Words that may wait to be written to one peer: it has not read for long.
+const WORDS_BYTES_MAX: usize = 4 << 20;
+
+/// What peers may be ahead of this rank: words of collectives that it has not begun.
+const EARLY_MAX: usize = 1 << 16;
+
+/// Collectives that are over, of which it is known what was asked for.
+const PAST_MAX: usize = 64;
+
+/// What the program wants.
+pub enum Order {
+    /// A collective.
+    Collective(Wanted),
+    /// To send a message.
+    Send(Parcel),
+    /// To receive one.
+    Receive(Parcel),
+    /// To go on without those that are lost.
+    Shrink(Arc<Ticket>),
+    /// To end.
+    Close,
+}
+
+/// A collective that is to be done after those before it.
+pub struct Wanted {
+    /// The membership it was planned for.
+    pub term: u32,
+    /// What is asked for, in words: the same on every rank.
+    pub text: String,
+    /// This rank's part; none where there is nobody else.
+    pub work: Option<Work>,
+    /// Where its blocks are.
+    pub memory: Box<dyn Memory>,
+    /// How elements are combined.
+    pub combine: Option<Combine>,
+    /// Who waits for it.
+    pub ticket: Arc<Ticket>,
+}
+
+/// What a group is told once.
+pub struct Settings {
+    pub rank: usize,
+    pub cards: Vec<Card>,
+    pub own: Vec<Own>,
+    /// How long nothing may be heard of a rank that runs.
+    pub silence: Duration,
+    /// How long ranks may take to find each other.
+    pub patience: Duration,
+    /// What each other rank's path carries, if it is known.
+    pub pace: Vec<Option<u64>>,
+}
+
+struct Peer {
+    words: Option<Out>,
+    pieces: Option<Out>,
+    messages: Option<Out>,
+    words_in: Option<In>,
+    pieces_in: Option<In>,
+    messages_in: Option<In>,
+    /// Words that go together at the end of a turn.
+    unsaid: Vec<u8>,
+    /// Pieces received that it does not know of.
+    got: u64,
+    heard_at: Instant,
+    said_at: Instant,
+    /// Of a peer that has left: how many collectives it has done.
+    left_after: Option<u64>,
+    /// Since when a lane to it has been broken.
+    broken_at: Option<Instant>,
+}
+
+struct Active {
+    job: Job,
+    sequence: u64,
+    text: String,
+    ticket: Arc<Ticket>,
+}
+
+/// What was said of a collective that this rank has not begun.
+#[derive(Default)]
+struct Early {
+    heard: HashMap<usize, u64>,
+    asked: Option<(usize, String)>,
+    disagree: Option<String>,
+}
+
+/// What readiness is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ready {
+    Listener,
+    Bell,
+    Stranger(u64),
+    Out(usize, Lane),
+    In(usize, Lane),
+}
+
+impl Ready {
+    fn token(self) -> u64 {
+        let of = |kind: u64, peer: usize, lane: Lane| kind << 56 | (peer as u64) << 8 | lane as u64;
+        match self {
+            Self::Listener => 0,
+            Self::Bell => 1,
+            Self::Stranger(name) => 1 << 56 | name,
+            Self::Out(peer, lane) => of(2, peer, lane),
+            Self::In(peer, lane) => of(3, peer, lane),
+        }
+    }
+
+    fn from_token(token: u64) -> Self {
+        let lane = match token & 0xff {
+            0 => Lane::Words,
+            1 => Lane::Pieces,
+            _ => Lane::Messages,
+        };
+        let peer = (token >> 8 & 0xffff_ffff) as usize;
+        match token >> 56 {
+            0 if token == 0 => Self::Listener,
+            0 => Self::Bell,
+            1 => Self::Stranger(token & !(1 << 56)),
+            2 => Self::Out(peer, lane),
+            _ => Self::In(peer, lane),
+        }
+    }
+}
+
+/// The thread's state. Peers have the ranks that they began with; members, those of now.
+pub struct Progress {
+    settings: Settings,
+    membership: Membership,
+    /// What the program sees of the membership.
+    shared: Arc<Mutex<Membership>>,
+    peers: Vec<Peer>,
+    listener: TcpListener,
+    strangers: HashMap<u64, Stranger>,
+    strangers_named: u64,
+    orders: Receiver<Order>,
+    bell: Arc<EventFd>,
+    epoll: Epoll,
+    waiting: VecDeque<Wanted>,
+    active: Option<Active>,
+    /// Collectives begun in this term.
+    begun: u64,
+    past: VecDeque<(u64, String)>,
+    early: BTreeMap<u64, Early>,
+    early_count: usize,
+    /// Words of a term that has not begun here.
+    later: Vec<(usize, Header, Vec<u8>)>,
+    messages: Messages,
+    /// Why nothing is done any more.
+    failure: Option<Failure>,
+    shrinks: Option<Arc<Ticket>>,
+    /// Who waits for all to have found each other.
+    joins: Option<Arc<Ticket>>,
+    began_at: Instant,
+    is_closing: bool,
+}
+
+impl Progress {
+    pub fn new(
+        settings: Settings,
+        shared: Arc<Mutex<Membership>>,
+        listener: TcpListener,
+        orders: Receiver<Order>,
+        bell: Arc<EventFd>,
+        joins: Arc<Ticket>,
+    ) -> nix::Result<Self> {
+        let now = Instant::now();
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let readable = |ready: Ready| EpollEvent::new(EpollFlags::EPOLLIN, ready.token());
+        epoll.add(&listener, readable(Ready::Listener))?;
+        epoll.add(bell.as_fd(), readable(Ready::Bell))?;
+        let ranks = settings.cards.len();
+        let mut peers = Vec::with_capacity(ranks);
+        peers.resize_with(ranks, || Peer {
+            words: None,
+            pieces: None,
+            messages: None,
+            words_in: None,
+            pieces_in: None,
+            messages_in: None,
+            unsaid: Vec::new(),
+            got: 0,
+            heard_at: now,
+            said_at: now,
+            left_after: None,
+            broken_at: None,
+        });
+        Ok(Self {
+            membership: Membership::new(settings.rank, ranks),
+            shared,
+            peers,
+            listener,
+            strangers: HashMap::new(),
+            strangers_named: 0,
+            orders,
+            bell,
+            epoll,
+            waiting: VecDeque::new(),
+            active: None,
+            begun: 0,
+            past: VecDeque::new(),
+            early: BTreeMap::new(),
+            early_count: 0,
+            later: Vec::new(),
+            messages: Messages::default(),
+            failure: None,
+            shrinks: None,
+            joins: Some(joins),
+            began_at: now,
+            is_closing: false,
+            settings,
+        })
+    }
+
+    /// Runs until the group is closed.
+    pub fn run(mut self) {
+        for peer in self.others() {
+            self.lane(peer, Lane::Words);
+        }
+        // One rank has found all others.
+        self.is_joined();
+        let mut events = [EpollEvent::empty(); 64];
+        let mut turned_at = Instant::now();
+        while !self.is_done() {
+            self.flush();
+            let wait = EpollTimeout::try_from(self.tick()).unwrap_or(EpollTimeout::NONE);
+            let count = match self.epoll.wait(&mut events, wait) {
+                Ok(count) => count,
+                Err(nix::errno::Errno::EINTR) => 0,
+                Err(error) => {
+                    self.fail(Failure::System(format!("epoll_wait: {error}")));
+                    return;
+                }
+            };
+            let now = Instant::now();
+            // Who was stopped itself has heard nothing, whoever lives.
+            if now - turned_at > self.settings.silence / 2 {
+                for peer in &mut self.peers {
+                    peer.heard_at = now;
+                }
+            }
+            turned_at = now;
+            for event in &events[..count] {
+                self.handle(Ready::from_token(event.data()), event.events());
+            }
+            self.take_orders();
+            self.advance();
+            self.watch(now);
+        }
+    }
+
+    fn handle(&mut self, ready: Ready, flags: EpollFlags) {
+        match ready {
+            Ready::Bell => {
+                let _ = self.bell.read();
+            }
+            Ready::Listener => self.accept(),
+            Ready::Stranger(name) => self.greet(name),
+            Ready::Out(peer, lane) => {
+                if flags.contains(EpollFlags::EPOLLOUT) {
+                    self.write(peer, lane);
+                }
+                if flags
+                    .intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR)
+                {
+                    let out = self.out(peer, lane).as_mut();
+                    if out.is_some_and(Out::is_closed) {
+                        self.broke(peer, lane);
+                    }
+                }
+            }
+            Ready::In(peer, Lane::Words) => self.read_words(peer),
+            Ready::In(peer, Lane::Pieces) => self.read_pieces(peer),
+            Ready::In(peer, Lane::Messages) => self.read_messages(peer),
+        }
+    }
+
+    /// All ranks but this one that are not lost.
+    fn others(&self) -> Vec<usize> {
+        let own = self.settings.rank;
+        let ranks = 0..self.peers.len();
+        let lives = |rank: &usize| *rank != own && !self.membership.is_lost(*rank);
+        ranks.filter(lives).collect()
+    }
+
+    /// The rank of now of one that is a member.
+    fn member(&self, peer: usize) -> Option<usize> {
+        let members = self.membership.members();
+        members.binary_search(&peer).ok()
+    }
+
+    fn out(&mut self, peer: usize, lane: Lane) -> &mut Option<Out> {
+        let peer = &mut self.peers[peer];
+        match lane {
+            Lane::Words => &mut peer.words,
+            Lane::Pieces => &mut peer.pieces,
+            Lane::Messages => &mut peer.messages,
+        }
+    }
+
+    fn come(&mut self, peer: usize, lane: Lane) -> &mut Option<In> {
+        let peer = &mut self.peers[peer];
+        match lane {
+            Lane::Words => &mut peer.words_in,
+            Lane::Pieces => &mut peer.pieces_in,
+            Lane::Messages => &mut peer.messages_in,
+        }
+    }
+
+    /// A lane to a peer, made if there is none. `None` if the peer cannot be reached, which is found out soon.
+    fn lane(&mut self, peer: usize, lane: Lane) -> Option<&mut Out> {
+        if self.out(peer, lane).is_none() {
+            let card = &self.settings.cards[peer];
+            let hello = Hello {
+                lane,
+                from: self.settings.rank as u32,
+                term: self.membership.term(),
+                key: card.key,
+            };
+            let made = reach(card, &self.settings.own)
+                .ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
+                .and_then(|to| Out::connect(to, lane, &hello.bytes()))
+                .and_then(|mut out| {
+                    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
+                    let event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
+                    self.epoll.add(&out, event)?;
+                    out.is_watched = true;
+                    if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
+                        out.set_pace(pace);
+                    }
+                    Ok(out)
+                });
+            match made {
+                Ok(out) => *self.out(peer, lane) = Some(out),
+                Err(_) => {
+                    self.broke(peer, lane);
+                    return None;
+                }
+            }
+        }
+        self.out(peer, lane).as_mut()
+    }
+
+    /// Writes what a lane has, as far as the kernel takes it.
+    fn write(&mut self, peer: usize, lane: Lane) {
+        let Self {
+            peers,
+            active,
+            messages,
+            epoll,
+            ..
+        } = self;
+        let of = &mut peers[peer];
+        let out = match lane {
+            Lane::Words => &mut of.words,
+            Lane::Pieces => &mut of.pieces,
+            Lane::Messages => &mut of.messages,
+        };
+        let Some(out) = out else { return };
+        let flushed = out.flush(|payload| match payload {
+            Payload::Piece(named) => Some(active.as_ref()?.job.out(named)),
+            Payload::Message(name, bytes) => {
+                let parcel = messages.outgoing(*name)?;
+                Some(parcel.memory.out(0, 0, *bytes as usize))
+            }
+        });
+        let watches = flushed.is_ok() && !out.is_idle();
+        if watches != out.is_watched {
+            out.is_watched = watches;
+            let flags = match watches {
+                true => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
+                false => EpollFlags::EPOLLIN,
+            };
+            let mut event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
+            let _ = epoll.modify(&*out, &mut event);
+        }
+        match flushed {
+            Ok(sent) => {
+                for name in sent {
+                    if let Some(parcel) = self.messages.sent(name) {
+                        parcel.ticket.settle(Ok(Done {
+                            from: self.membership.rank(),
+                            bytes: parcel.bytes,
+                        }));
+                    }
+                }
+            }
+            Err(_) => self.broke(peer, lane),
+        }
+    }
+
+    /// Says something to a peer at the end of this turn.
+    fn say(&mut self, peer: usize, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
+        let header = Header {
+            kind,
+            term: self.membership.term(),
+            sequence,
+            number,
+            bytes: body.len() as u64,
+        };
+        let unsaid = &mut self.peers[peer].unsaid;
+        unsaid.extend_from_slice(&header.bytes());
+        unsaid.extend_from_slice(body);
+    }
+
+    fn say_to_all(&mut self, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
+        for peer in self.others() {
+            self.say(peer, kind, sequence, number, body);
+        }
+    }
+
+    /// Writes the words of this turn.
+    fn flush(&mut self) {
+        for peer in 0..self.peers.len() {
+            let got = std::mem::take(&mut self.peers[peer].got);
+            if let (true, Some(active)) = (got > 0, &self.active) {
+                let sequence = active.sequence;
+                self.say(peer, Kind::Got, sequence, got, &[]);
+            }
+            if self.peers[peer].unsaid.is_empty() {
+                continue;
+            }
+            let words = std::mem::take(&mut self.peers[peer].unsaid);
+            self.peers[peer].said_at = Instant::now();
+            let Some(out) = self.lane(peer, Lane::Words) else {
+                continue;
+            };
+            if out.waiting_bytes() > WORDS_BYTES_MAX {
+                self.lose(peer, "it has not read for long".to_owned());
+                continue;
+            }
+            out.push(words, None);
+            self.write(peer, Lane::Words);
+        }
+    }
+
+    fn take_orders(&mut self) {
+        loop {
+            let order = match self.orders.try_recv() {
+                Ok(order) => order,
+                Err(std::sync::mpsc::TryRecvError::Empty) => return,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => Order::Close,
+            };
+            match order {
+                Order::Collective(wanted) => self.want(wanted),
+                Order::Send(parcel) => self.send(parcel),
+                Order::Receive(parcel) => self.receive(parcel),
+                Order::Shrink(ticket) => self.shrink(ticket),
+                Order::Close => {
+                    self.close();
+                    return;
+                }
+            }
+        }
+    }
+
+    fn want(&mut self, wanted: Wanted) {
+        match &self.failure {
+            Some(failure) => wanted.ticket.settle(Err(failure.clone())),
+            None if wanted.term != self.membership.term() => {
+                let why = "a member is lost, and the group has shrunk since".to_owned();
+                wanted.ticket.settle(Err(Failure::Message(why)));
+            }
+            None => self.waiting.push_back(wanted),
+        }
+    }
+
+    /// Goes on with the collective under way, and begins the next when it is over.
+    fn advance(&mut self) {
+        loop {
+            if self.active.is_none() && !self.begin() {
+                return;
+            }
+            while let Some(due) = self.active.as_mut().and_then(|active| active.job.next()) {
+                self.carry(due);
+            }
+            // What was being sent may have failed.
+            let Some(active) = &mut self.active else {
+                continue;
+            };
+            if !active.job.is_over() {
+                return;
+            }
+            self.flush_got();
+            if let Some(active) = self.active.take() {
+                self.remember(active.sequence, active.text);
+                active.ticket.settle(Ok(Done::default()));
+            }
+        }
+    }
+
+    /// Says what was received of a collective while it is the one under way.
+    fn flush_got(&mut self) {
+        let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
+            return;
+        };
+        for peer in 0..self.peers.len() {
+            let got = std::mem::take(&mut self.peers[peer].got);
+            if got > 0 {
+                self.say(peer, Kind::Got, sequence, got, &[]);
+            }
+        }
+    }
+
+    fn remember(&mut self, sequence: u64, text: String) {
+        if self.past.len() == PAST_MAX {
+            self.past.pop_front();
+        }
+        self.past.push_back((sequence, text));
+    }
+
+    /// Begins the next collective. False if there is none, or not yet.
+    fn begin(&mut self) -> bool {
+        if self.joins.is_some() {
+            return false;
+        }
+        let Some(wanted) = self.waiting.pop_front() else {
+            return false;
+        };
+        let sequence = self.begun;
+        self.begun += 1;
+        let Some(work) = wanted.work else {
+            let mut memory = wanted.memory;
+            memory.finish();
+            wanted.ticket.settle(Ok(Done::default()));
+            return true;
+        };
+        let members = self.membership.members().to_vec();
+        self.active = Some(Active {
+            job: Job::new(work, wanted.memory, wanted.combine, members.len()),
+            sequence,
+            text: wanted.text,
+            ticket: wanted.ticket,
+        });
+        self.agree_on_what(sequence, &members);
+        self.is_anybody_gone(sequence);
+        true
+    }
+
+    fn close(&mut self) {
+        if self.is_closing {
+            return;
+        }
+        self.is_closing = true;
+        let done = self.begun - u64::from(self.active.is_some());
+        self.say_to_all(Kind::Bye, done, 0, &[]);
+        self.abandon(&Failure::Closed);
+        self.began_at = Instant::now();
+    }
+
+    /// Whether it is closed, and everybody has been told.
+    fn is_done(&self) -> bool {
+        let is_said = |peer: &Peer| {
+            peer.unsaid.is_empty() && peer.words.as_ref().is_none_or(Out::is_acknowledged)
+        };
+        self.is_closing
+            && (self.peers.iter().all(is_said) || self.began_at.elapsed() > self.settings.silence)
+    }
+}

@@ -1,0 +1,95 @@
+//! Connections before it is known whose they are.
+
+use super::{Progress, Ready};
+use crate::group::frame::{HELLO_BYTES, Hello, Lane};
+use crate::group::lane::{In, Took, take};
+use nix::sys::epoll::{EpollEvent, EpollFlags};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// Connections that have not said whose they are: each rank makes up to three.
+const STRANGERS_PER_RANK_MAX: usize = 4;
+
+/// A connection says whose it is within so long.
+const HELLO_LIMIT: Duration = Duration::from_secs(5);
+
+/// Whoever has connected.
+pub(super) struct Stranger {
+    stream: TcpStream,
+    hello: [u8; HELLO_BYTES],
+    have: usize,
+    since: Instant,
+}
+
+impl Progress {
+    pub(super) fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            let strangers_max = STRANGERS_PER_RANK_MAX * self.peers.len();
+            if self.strangers.len() >= strangers_max || stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            self.strangers_named += 1;
+            let name = self.strangers_named;
+            let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
+            if self.epoll.add(&stream, event).is_ok() {
+                self.strangers.insert(
+                    name,
+                    Stranger {
+                        stream,
+                        hello: [0; HELLO_BYTES],
+                        have: 0,
+                        since: Instant::now(),
+                    },
+                );
+            }
+        }
+    }
+
+    /// Reads who a connection is of. Whoever has not this rank's key is none of the group.
+    pub(super) fn greet(&mut self, name: u64) {
+        let Some(stranger) = self.strangers.get_mut(&name) else {
+            return;
+        };
+        match take(&mut stranger.stream, &mut stranger.hello[stranger.have..]) {
+            Took::Nothing => return,
+            Took::Bytes(bytes) => stranger.have += bytes,
+            Took::End => {
+                self.strangers.remove(&name);
+                return;
+            }
+        }
+        if stranger.have < HELLO_BYTES {
+            return;
+        }
+        let Some(stranger) = self.strangers.remove(&name) else {
+            return;
+        };
+        let _ = self.epoll.delete(&stranger.stream);
+        let own = self.settings.rank;
+        let Some(hello) = Hello::parse(&stranger.hello) else {
+            return;
+        };
+        let peer = hello.from as usize;
+        let is_one = hello.key == self.settings.cards[own].key && peer < self.peers.len();
+        if !is_one || peer == own || self.membership.is_lost(peer) {
+            return;
+        }
+        // Of an earlier term it is of no use.
+        if hello.lane != Lane::Words && hello.term < self.membership.term() {
+            return;
+        }
+        let come = In::new(stranger.stream, hello.lane, hello.term);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::In(peer, hello.lane).token());
+        if self.epoll.add(&come, event).is_ok() {
+            self.peers[peer].heard_at = Instant::now();
+            *self.come(peer, hello.lane) = Some(come);
+        }
+        self.is_joined();
+    }
+
+    /// Closes what has said nothing for long.
+    pub(super) fn dismiss(&mut self, now: Instant) {
+        self.strangers
+            .retain(|_, stranger| now.saturating_duration_since(stranger.since) < HELLO_LIMIT);
+    }
+}

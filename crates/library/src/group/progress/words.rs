@@ -1,0 +1,321 @@
+//! What the others say.
+
+use super::{Active, EARLY_MAX, Progress};
+use crate::group::frame::{Header, Kind, Lane};
+use crate::group::job::Due;
+use crate::group::lane::{In, Took};
+use crate::group::messages::Answer;
+use crate::group::ticket::Failure;
+use std::time::Instant;
+
+impl Progress {
+    pub(super) fn read_words(&mut self, peer: usize) {
+        loop {
+            let Some(come) = &mut self.peers[peer].words_in else {
+                return;
+            };
+            let took = match come.header {
+                None => match come.read_header() {
+                    Ok(took) => took,
+                    Err(_) => return self.lose(peer, "it sent what is no word".to_owned()),
+                },
+                Some(header) => come.read_scratch(header.bytes as usize),
+            };
+            match took {
+                Took::Nothing => return,
+                Took::End => {
+                    self.peers[peer].words_in = None;
+                    if self.peers[peer].left_after.is_none() && self.joins.is_none() {
+                        self.lose(peer, "its connection has ended".to_owned());
+                    }
+                    return;
+                }
+                Took::Bytes(_) => {}
+            }
+            self.peers[peer].heard_at = Instant::now();
+            let Some(come) = &mut self.peers[peer].words_in else {
+                return;
+            };
+            if let Some((header, body)) = whole_word(come) {
+                self.hear(peer, header, &body);
+            }
+        }
+    }
+
+    /// A word has come.
+    pub(super) fn hear(&mut self, peer: usize, header: Header, body: &[u8]) {
+        let text = || String::from_utf8_lossy(body).into_owned();
+        match header.kind {
+            Kind::Alive | Kind::Piece | Kind::Message => return,
+            Kind::Lost => return self.hear_lost(peer, header.number, &text()),
+            Kind::Vote => return self.hear_vote(peer, body),
+            Kind::Bye => return self.hear_bye(peer, header),
+            _ => {}
+        }
+        let term = self.membership.term();
+        if header.term > term {
+            match self.later.len() {
+                EARLY_MAX.. => self.lose(peer, "it is too far ahead".to_owned()),
+                _ => self.later.push((peer, header, body.to_vec())),
+            }
+            return;
+        }
+        let Some(member) = self.member(peer) else {
+            return;
+        };
+        if header.term < term || self.failure.is_some() {
+            return;
+        }
+        let is_sound = match header.kind {
+            Kind::Tell => self.hear_tell(member, header),
+            Kind::Got => self.hear_got(member, header),
+            Kind::Asked => self.hear_asked(peer, header.sequence, text()),
+            Kind::Disagree => self.hear_disagree(header.sequence, text()),
+            Kind::Offer => match <[u8; 8]>::try_from(body) {
+                Ok(bytes) => {
+                    let bytes = u64::from_le_bytes(bytes);
+                    let offered =
+                        self.messages
+                            .offered(member, header.number, header.sequence, bytes);
+                    offered.map(|answer| self.answer(answer)).is_ok()
+                }
+                Err(_) => false,
+            },
+            Kind::Take => self.hear_take(peer, member, header.number),
+            _ => self.hear_refuse(member, header.number, text()),
+        };
+        if !is_sound {
+            let kind = header.kind;
+            self.lose(
+                peer,
+                format!("it sent a word that makes no sense ({kind:?})"),
+            );
+        }
+    }
+
+    fn hear_lost(&mut self, from: usize, lost: u64, why: &str) {
+        let lost = usize::try_from(lost).unwrap_or(usize::MAX);
+        if lost == self.settings.rank {
+            return self.fail(Failure::Excluded(format!("rank {from} says that {why}")));
+        }
+        if lost < self.peers.len() && !self.membership.is_lost(lost) {
+            // Where it ran was said.
+            let why = why.split(" (it ran on").next().unwrap_or(why);
+            self.lose(lost, format!("{why}, says rank {from}"));
+        }
+    }
+
+    fn hear_vote(&mut self, from: usize, set: &[u8]) {
+        let Some(news) = self.membership.hear(from, set) else {
+            return self.lose(from, "its vote is no set of ranks".to_owned());
+        };
+        for lost in news {
+            if lost == self.settings.rank {
+                let why = format!("rank {from} goes on without it");
+                return self.fail(Failure::Excluded(why));
+            }
+            self.lose(lost, format!("rank {from} goes on without it"));
+        }
+        self.is_agreed();
+    }
+
+    fn hear_bye(&mut self, peer: usize, header: Header) {
+        // What it has done in an earlier term is nothing in this.
+        let done = match header.term == self.membership.term() {
+            true => header.sequence,
+            false => 0,
+        };
+        self.peers[peer].left_after = Some(done);
+        let member = self.member(peer);
+        let needs_it = member.is_some_and(|member| self.messages.needs(member));
+        match &self.active {
+            Some(active) => self.is_anybody_gone(active.sequence),
+            None if needs_it => self.lose(peer, "it has left the group".to_owned()),
+            None => {}
+        }
+        if self.membership.is_voting() {
+            self.lose(peer, "it has left the group".to_owned());
+        }
+    }
+
+    fn hear_tell(&mut self, member: usize, header: Header) -> bool {
+        match &mut self.active {
+            Some(active) if active.sequence == header.sequence => {
+                active.job.hear(member, header.number);
+                true
+            }
+            _ if header.sequence >= self.begun => {
+                let early = self.early.entry(header.sequence).or_default();
+                *early.heard.entry(member).or_default() += header.number;
+                self.early_count += 1;
+                self.early_count <= EARLY_MAX
+            }
+            // Of one that has failed.
+            _ => true,
+        }
+    }
+
+    fn hear_got(&mut self, member: usize, header: Header) -> bool {
+        match &mut self.active {
+            Some(active) if active.sequence == header.sequence => {
+                active.job.got(member, header.number)
+            }
+            _ => header.sequence < self.begun,
+        }
+    }
+
+    fn hear_asked(&mut self, peer: usize, sequence: u64, text: String) -> bool {
+        if sequence >= self.begun {
+            let early = self.early.entry(sequence).or_default();
+            early.asked = Some((peer, text));
+            self.early_count += 1;
+            return self.early_count <= EARLY_MAX;
+        }
+        let active = self.active.as_ref();
+        let now = active.filter(|active| active.sequence == sequence);
+        let past = || self.past.iter().find(|(at, _)| *at == sequence);
+        let own = match now {
+            Some(active) => Some(active.text.clone()),
+            None => past().map(|(_, text)| text.clone()),
+        };
+        if let Some(own) = own {
+            self.compare(sequence, peer, &text, &own);
+        }
+        true
+    }
+
+    /// Tells the next member what this rank asks for, and compares what the one before it has said: if not all
+    /// ask for the same, some two that are side by side do not.
+    pub(super) fn agree_on_what(&mut self, sequence: u64, members: &[usize]) {
+        let rank = self.membership.rank();
+        let next = members[(rank + 1) % members.len()];
+        let Some(own) = self.active.as_ref().map(|active| active.text.clone()) else {
+            return;
+        };
+        self.say(next, Kind::Asked, sequence, 0, own.as_bytes());
+        // What was said of collectives before this one is of no use any more.
+        let later = self.early.split_off(&(sequence + 1));
+        let Some(early) = self.early.remove(&sequence) else {
+            self.early = later;
+            return;
+        };
+        self.early = later;
+        let left = self.early.values().map(|early| early.heard.len() + 1);
+        self.early_count = left.sum();
+        if let Some(active) = &mut self.active {
+            for (member, words) in early.heard {
+                active.job.hear(member, words);
+            }
+        }
+        if let Some((peer, text)) = early.asked {
+            self.compare(sequence, peer, &text, &own);
+        }
+        if let Some(text) = early.disagree {
+            self.hear_disagree(sequence, text);
+        }
+    }
+
+    fn compare(&mut self, sequence: u64, peer: usize, text: &str, own: &str) {
+        if text == own {
+            return;
+        }
+        let (rank, other) = (self.membership.rank(), self.member(peer).unwrap_or(peer));
+        let text = format!("rank {other} asks for {text}, and rank {rank} for {own}");
+        self.disagree(sequence, text);
+    }
+
+    /// Ends one collective everywhere.
+    pub(super) fn disagree(&mut self, sequence: u64, text: String) {
+        self.say_to_all(Kind::Disagree, sequence, 0, text.as_bytes());
+        self.hear_disagree(sequence, text);
+    }
+
+    fn hear_disagree(&mut self, sequence: u64, text: String) -> bool {
+        if sequence >= self.begun {
+            self.early.entry(sequence).or_default().disagree = Some(text);
+            self.early_count += 1;
+            return self.early_count <= EARLY_MAX;
+        }
+        let is_now = |active: &mut Active| active.sequence == sequence;
+        if let Some(active) = self.active.take_if(is_now) {
+            active.ticket.settle(Err(Failure::Disagree(text)));
+            self.remember(sequence, active.text);
+            for peer in 0..self.peers.len() {
+                self.peers[peer].got = 0;
+                if let Some(out) = &mut self.peers[peer].pieces {
+                    out.forget_pieces();
+                }
+                if self.resume(peer, Lane::Pieces) {
+                    self.read_pieces(peer);
+                }
+            }
+        }
+        true
+    }
+
+    pub(super) fn answer(&mut self, answer: Option<Answer>) {
+        match answer {
+            None => {}
+            Some(Answer::Take(from, name)) => {
+                let peer = self.membership.members()[from];
+                self.say(peer, Kind::Take, 0, name, &[]);
+            }
+            Some(Answer::Refuse {
+                from,
+                name,
+                bytes,
+                place_bytes,
+            }) => {
+                let rank = self.membership.rank();
+                let text = format!(
+                    "a message of {bytes} bytes from rank {from} does not fit the {place_bytes} that rank {rank} \
+                     has for it"
+                );
+                let peer = self.membership.members()[from];
+                self.say(peer, Kind::Refuse, 0, name, text.as_bytes());
+                if let Some(parcel) = self.messages.received(from, name) {
+                    parcel.ticket.settle(Err(Failure::Message(text)));
+                }
+            }
+        }
+    }
+
+    fn hear_refuse(&mut self, member: usize, name: u64, text: String) -> bool {
+        let is_its = |parcel: &crate::group::messages::Parcel| parcel.peer == Some(member);
+        if !self.messages.outgoing(name).is_some_and(is_its) {
+            return false;
+        }
+        if let Some(parcel) = self.messages.sent(name) {
+            parcel.ticket.settle(Err(Failure::Message(text)));
+        }
+        true
+    }
+
+    /// Does what is due.
+    pub(super) fn carry(&mut self, due: Due) {
+        let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
+            return;
+        };
+        let peer = |member: usize| self.membership.members()[member];
+        match due {
+            Due::Tell(member) => self.say(peer(member), Kind::Tell, sequence, 1, &[]),
+            Due::Send(member, named) => self.send_piece(peer(member), sequence, named),
+            Due::Expect(member) => {
+                let peer = peer(member);
+                if self.resume(peer, Lane::Pieces) {
+                    self.read_pieces(peer);
+                }
+            }
+        }
+    }
+}
+
+/// A word, when all of it has come.
+fn whole_word(come: &mut In) -> Option<(Header, Vec<u8>)> {
+    let header = come.header?;
+    if come.done < header.bytes as usize {
+        return None;
+    }
+    come.header = None;
+    Some((header, come.scratch[..header.bytes as usize].to_vec()))
+}

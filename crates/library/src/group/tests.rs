@@ -1,0 +1,380 @@
+use super::*;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// Blocks in memory of their own; what comes is handed out at the end.
+struct Blocks {
+    out: Vec<Vec<u8>>,
+    place: Option<Vec<Vec<u8>>>,
+    done: Sender<Vec<Vec<u8>>>,
+    /// Of an all-to-all: a block is named by its pair.
+    ranks: Option<usize>,
+}
+
+impl Blocks {
+    fn at(&self, block: u64, is_out: bool) -> usize {
+        match self.ranks {
+            Some(ranks) if is_out => block as usize % ranks,
+            Some(ranks) => block as usize / ranks,
+            None => block as usize,
+        }
+    }
+}
+
+impl Memory for Blocks {
+    fn out(&self, block: u64, offset: u64, bytes: usize) -> &[u8] {
+        let table = self.place.as_ref().filter(|_| self.ranks.is_none());
+        let block = &table.unwrap_or(&self.out)[self.at(block, true)];
+        &block[offset as usize..][..bytes]
+    }
+
+    fn place(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8] {
+        let at = self.at(block, false);
+        let table = self.place.as_mut().unwrap_or(&mut self.out);
+        &mut table[at][offset as usize..][..bytes]
+    }
+
+    fn finish(&mut self) {
+        // Whoever asked may have given up.
+        let _ = self.done.send(self.place.take().unwrap_or_default());
+    }
+}
+
+/// Runs one body a rank, each with its part of a group on this host.
+fn together<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    let config = Config {
+        host: Some("here".to_owned()),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let listening: Vec<Listening> = (0..ranks)
+        .map(|_| Listening::new(config.clone()).unwrap())
+        .collect();
+    let cards: Vec<Vec<u8>> = listening.iter().map(|one| one.card().to_vec()).collect();
+    std::thread::scope(|scope| {
+        let (body, cards) = (&body, &cards);
+        let threads = listening
+            .into_iter()
+            .enumerate()
+            .map(|(rank, one)| scope.spawn(move || body(one.join(rank, cards).unwrap())));
+        let threads: Vec<_> = threads.collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    })
+}
+
+fn call(
+    operation: AskedOperation,
+    root: usize,
+    bytes: Vec<u64>,
+    out: Vec<Vec<u8>>,
+    place: Vec<Vec<u8>>,
+    ranks: Option<usize>,
+) -> (Call, std::sync::mpsc::Receiver<Vec<Vec<u8>>>) {
+    let (done, outcome) = channel();
+    let element = Element::U32;
+    let call = Call {
+        asked: Asked {
+            operation,
+            root,
+            bytes,
+            element_bytes: element.bytes(),
+        },
+        element,
+        reduction: Reduction::Sum,
+        memory: Box::new(Blocks {
+            out,
+            place: Some(place),
+            done,
+            ranks,
+        }),
+    };
+    (call, outcome)
+}
+
+fn words(words: impl Iterator<Item = u32>) -> Vec<u8> {
+    words.flat_map(u32::to_ne_bytes).collect()
+}
+
+fn all_reduce(group: &Group, elements: u32) -> Result<Vec<u8>, GroupError> {
+    let mine = words((0..elements).map(|at| at + group.rank() as u32));
+    let bytes = vec![u64::from(elements) * 4];
+    let (call, outcome) = call(
+        AskedOperation::AllReduce,
+        0,
+        bytes,
+        vec![],
+        vec![mine],
+        None,
+    );
+    group.start(call)?.wait(None).unwrap()?;
+    Ok(outcome.recv().unwrap().remove(0))
+}
+
+fn sum(elements: u32, ranks: &[u32]) -> Vec<u8> {
+    words((0..elements).map(|at| ranks.iter().map(|rank| at + rank).sum()))
+}
+
+#[test]
+fn all_reduce__of_any_length__is_the_sum_everywhere() {
+    for ranks in [1, 2, 3, 5] {
+        let lengths = [0, 1, 7, 3000, 100_000];
+        let sums = together(ranks as usize, |group| {
+            lengths.map(|length| all_reduce(&group, length).unwrap())
+        });
+        let all: Vec<u32> = (0..ranks).collect();
+        for of_rank in sums {
+            for (length, came) in lengths.iter().zip(of_rank) {
+                assert!(
+                    came == sum(*length, &all),
+                    "{length} elements on {ranks} ranks"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn all_to_all__of_any_sizes__brings_each_its_own() {
+    for seed in 0..4 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let ranks = random.usize(2..6);
+        let sizes = (0..ranks * ranks).map(|_| random.u64(0..30_000) * 4 * random.u64(0..2));
+        let sizes: Vec<u64> = sizes.collect();
+        let block = |from: usize, to: usize| {
+            let words_of = sizes[from * ranks + to] as u32 / 4;
+            words((0..words_of).map(|at| at + 100 * from as u32 + to as u32))
+        };
+        together(ranks, |group| {
+            let rank = group.rank();
+            let out = (0..ranks).map(|to| block(rank, to)).collect();
+            let place = (0..ranks)
+                .map(|from| vec![0; block(from, rank).len()])
+                .collect();
+            let operation = AskedOperation::AllToAll;
+            let (call, outcome) = call(operation, 0, sizes.clone(), out, place, Some(ranks));
+            group.start(call).unwrap().wait(None).unwrap().unwrap();
+            let came = outcome.recv().unwrap();
+            for from in (0..ranks).filter(|from| *from != rank) {
+                assert!(
+                    came[from] == block(from, rank),
+                    "seed {seed}: {from} to {rank}"
+                );
+            }
+        });
+    }
+}
+
+#[test]
+fn collectives__started_together__are_done_in_their_order() {
+    together(3, |group| {
+        let mine = |round: u32| words((0..5000).map(|at| at * round + group.rank() as u32));
+        let started: Vec<_> = (1..20)
+            .map(|round| {
+                let bytes = vec![20_000];
+                let root = round as usize % 3;
+                let operation = AskedOperation::Broadcast;
+                let (call, outcome) = call(operation, root, bytes, vec![], vec![mine(round)], None);
+                (group.start(call).unwrap(), outcome, root, round)
+            })
+            .collect();
+        for (ticket, outcome, root, round) in started {
+            ticket.wait(None).unwrap().unwrap();
+            let expected = words((0..5000).map(|at| at * round + root as u32));
+            assert!(outcome.recv().unwrap()[0] == expected, "round {round}");
+        }
+    });
+}
+
+#[test]
+fn ranks__that_ask_for_different_things__are_all_told_and_go_on() {
+    let said = together(4, |group| {
+        let elements = if group.rank() == 2 { 999 } else { 1000 };
+        let refused = all_reduce(&group, elements).unwrap_err().to_string();
+        // The next one is right.
+        assert!(all_reduce(&group, 5000).unwrap() == sum(5000, &[0, 1, 2, 3]));
+        refused
+    });
+    for text in said {
+        assert!(
+            text.contains("an all-reduce of 3996 bytes, sum of uint32"),
+            "{text}"
+        );
+        assert!(
+            text.contains("an all-reduce of 4000 bytes, sum of uint32"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
+    let barrier = Barrier::new(4);
+    together(4, |group| {
+        all_reduce(&group, 100).unwrap();
+        barrier.wait();
+        if group.rank() == 1 {
+            return;
+        }
+        let began = Instant::now();
+        let failure = all_reduce(&group, 100_000).unwrap_err();
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+        assert!(
+            matches!(failure, GroupError::Failed(Failure::Lost { rank: 1, .. })),
+            "{failure}"
+        );
+        assert_eq!(group.lost(), [1]);
+        // What is asked for meanwhile fails too.
+        assert!(all_reduce(&group, 10).is_err());
+        group.shrink().unwrap();
+        assert_eq!((group.members(), group.lost()), (vec![0, 2, 3], vec![]));
+        for length in [1, 50_000] {
+            let came = all_reduce(&group, length).unwrap();
+            assert!(came == sum(length, &[0, 1, 2]));
+        }
+    });
+}
+
+#[test]
+fn messages__of_any_order__find_their_places() {
+    together(3, |group| {
+        let rank = group.rank();
+        let next = (rank + 1) % 3;
+        let before = (rank + 2) % 3;
+        let text = |from: usize, tag: u64, bytes: usize| vec![(from as u8) << 4 | tag as u8; bytes];
+        let blocks = |block: Vec<u8>| {
+            let (done, outcome) = channel();
+            let memory = Box::new(Tell(block, done));
+            (memory as Box<dyn Memory>, outcome)
+        };
+        let sends: Vec<_> = [(1_u64, 100_000), (2, 10), (3, 0)]
+            .map(|(tag, bytes)| {
+                let (memory, _) = blocks(text(rank, tag, bytes));
+                group.send(next, tag, bytes as u64, memory).unwrap()
+            })
+            .into();
+        for (tag, bytes) in [(3, 0), (2, 10), (1_u64, 100_000)] {
+            let (memory, came) = blocks(vec![0; 200_000]);
+            let from = (tag != 2).then_some(before);
+            let done = group
+                .receive(from, tag, 200_000, memory)
+                .unwrap()
+                .wait(None)
+                .unwrap();
+            assert_eq!(
+                done,
+                Ok(Done {
+                    from: before,
+                    bytes: bytes as u64
+                })
+            );
+            assert!(came.recv().unwrap()[..bytes] == text(before, tag, bytes)[..]);
+        }
+        for sent in sends {
+            assert!(sent.wait(None).unwrap().is_ok());
+        }
+        // What does not fit is refused at both ends, and nothing else is.
+        let (memory, _) = blocks(vec![7; 50]);
+        let sent = group.send(next, 9, 50, memory).unwrap();
+        let (memory, _) = blocks(vec![0; 49]);
+        let received = group.receive(Some(before), 9, 49, memory).unwrap();
+        for ticket in [sent, received] {
+            let refused = ticket.wait(None).unwrap().unwrap_err().to_string();
+            assert!(
+                refused.starts_with("a message of 50 bytes from rank"),
+                "{refused}"
+            );
+        }
+        assert!(group.send(3, 0, 0, blocks(vec![]).0).is_err());
+        all_reduce(&group, 10).unwrap();
+    });
+}
+
+/// A message's place, handed out when it is given back.
+struct Tell(Vec<u8>, Sender<Vec<u8>>);
+
+impl Memory for Tell {
+    fn out(&self, _: u64, offset: u64, bytes: usize) -> &[u8] {
+        &self.0[offset as usize..][..bytes]
+    }
+
+    fn place(&mut self, _: u64, offset: u64, bytes: usize) -> &mut [u8] {
+        &mut self.0[offset as usize..][..bytes]
+    }
+}
+
+impl Drop for Tell {
+    fn drop(&mut self) {
+        let _ = self.1.send(std::mem::take(&mut self.0));
+    }
+}
+
+#[test]
+fn stranger__that_says_anything__changes_nothing() {
+    use std::io::Write;
+    use std::net::TcpStream;
+    let config = Config {
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let listening: Vec<Listening> = (0..2)
+        .map(|_| Listening::new(config.clone()).unwrap())
+        .collect();
+    let cards: Vec<Vec<u8>> = listening.iter().map(|one| one.card().to_vec()).collect();
+    let ports: Vec<u16> = listening.iter().map(|one| one.card.port).collect();
+    let wrong_key = frame::Hello {
+        lane: frame::Lane::Words,
+        from: 1,
+        term: 0,
+        key: [0; 16],
+    };
+    let mut strangers = Vec::new();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..50 {
+        for port in &ports {
+            let mut stranger = TcpStream::connect(("127.0.0.1", *port)).unwrap();
+            let noise: Vec<u8> = (0..random.usize(0..200)).map(|_| random.u8(..)).collect();
+            let _ = stranger.write_all(&noise);
+            let _ = stranger.write_all(&wrong_key.bytes());
+            strangers.push(stranger);
+        }
+    }
+    // The fewest strangers that a rank lets wait are fewer than these: the others are closed again.
+    drop(strangers.split_off(4));
+    std::thread::scope(|scope| {
+        for (rank, one) in listening.into_iter().enumerate() {
+            let cards = &cards;
+            scope.spawn(move || {
+                let group = one.join(rank, cards).unwrap();
+                assert!(all_reduce(&group, 1000).unwrap() == sum(1000, &[0, 1]));
+            });
+        }
+    });
+}
+
+#[test]
+fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
+    together(2, |group| {
+        let ask = |operation, root, bytes: &[u64], element| {
+            let (mut call, _) = call(operation, root, bytes.to_vec(), vec![], vec![], None);
+            call.element = element;
+            call.reduction = Reduction::Xor;
+            group.start(call).unwrap_err().to_string()
+        };
+        let of_f32 = ask(AskedOperation::AllReduce, 0, &[4], Element::F32);
+        assert_eq!(of_f32, "float32 have no xor");
+        let root = ask(AskedOperation::Broadcast, 2, &[4], Element::U32);
+        assert_eq!(root, "root 2 is no host; there are 2, from 0");
+        let sizes = ask(AskedOperation::AllGather, 0, &[4], Element::U32);
+        assert_eq!(sizes, "1 sizes were given, and the operation has 2 blocks");
+        let cut = ask(AskedOperation::AllReduce, 0, &[6], Element::U32);
+        assert_eq!(cut, "6 bytes are no whole number of elements of 4");
+        all_reduce(&group, 10).unwrap();
+    });
+}
