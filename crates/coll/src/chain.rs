@@ -7,6 +7,7 @@
 use crate::exchange::check_root;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
 use crate::program::PIECE_BYTES;
+use crate::short::or_short;
 use kumi_topo::{Network, Paths};
 
 /// Plans that every host comes to have the vector at `root`, of parts of `block_bytes`.
@@ -61,12 +62,13 @@ fn chain(
         });
     }
     predicted_s += (bytes as f64 - piece).max(0.0) / slowest;
-    Ok(Plan {
+    let long = Plan {
         operation,
         order,
         block_bytes,
         transfers,
         port_bytes: 0,
         predicted_s,
-    })
+    };
+    Ok(or_short(network, &paths, long))
 }

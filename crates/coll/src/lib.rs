@@ -24,6 +24,7 @@ mod plan;
 mod program;
 mod ring;
 mod schedule;
+mod short;
 mod uniform;
 
 pub use bound::bound_s;

@@ -237,6 +237,11 @@ impl Writer<'_> {
                         self.need(step, sent);
                     }
                 }
+                // Of several that are added, in the plan's order: a sum of floats is the same in every run.
+                let before = self.pieces_here[&block][piece].last().copied();
+                if let (Action::Combine, Some(before)) = (action, before) {
+                    self.need(step, before);
+                }
                 let here = self.pieces_here.entry(block).or_default();
                 if action == Action::Receive {
                     here[piece].clear();

@@ -7,6 +7,7 @@
 use crate::exchange::check_sizes;
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
+use crate::short::or_short;
 use kumi_topo::{Network, Paths};
 
 /// Plans that every host comes to have every host's block; `block_bytes` by host.
@@ -71,5 +72,6 @@ fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<
     if operation != Operation::ReduceScatter {
         steps(false, 0, &mut came);
     }
-    Ok(schedule.into_plan(operation, order, block_bytes))
+    let long = schedule.into_plan(operation, order, block_bytes);
+    Ok(or_short(network, &paths, long))
 }

@@ -18,6 +18,7 @@ mod pattern;
 mod pattern_ends;
 pub mod pingpong;
 mod pingpong_ends;
+mod python_ranks;
 mod stream;
 
 use super::plan::{Event, Window};
@@ -86,6 +87,19 @@ pub enum Workload {
         /// Its arguments with `--quick`, if not the same.
         #[serde(default)]
         quick_args: Vec<String>,
+    },
+    /// What a PyTorch program does between hosts: over Gloo, or a variant's own backend.
+    Torch {
+        /// `torch_coll.py`'s arguments.
+        args: Vec<String>,
+        /// Its arguments with `--quick`, if not the same.
+        #[serde(default)]
+        quick_args: Vec<String>,
+    },
+    /// Ranks that die, hang or are cut off in the midst of collectives.
+    Failure {
+        /// How many, over all jobs.
+        losses: u32,
     },
     /// A program that is slow for one known cause, under `kumi tcp explain`.
     Explained {
@@ -224,6 +238,15 @@ impl Workload {
                 let is_short = context.quick && !quick_args.is_empty();
                 let args = if is_short { quick_args } else { args };
                 mpi_programs::measure(context, *program, args)
+            }
+            Self::Torch { args, quick_args } => {
+                let is_short = context.quick && !quick_args.is_empty();
+                let args = if is_short { quick_args } else { args };
+                python_ranks::measure_torch(context, args)
+            }
+            Self::Failure { losses } => {
+                let losses = if context.quick { 1 } else { *losses };
+                python_ranks::measure_failure(context, losses)
             }
             Self::Explained { ailment, seconds } => {
                 Ok(vec![explained::measure(context, *ailment, *seconds)?])

@@ -138,7 +138,7 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
 }
 
 /// How much longer the longest round took than the median one: a silence of one flow holds up all.
-fn add_excess(measured: &mut Measured) {
+pub fn add_excess(measured: &mut Measured) {
     let figure = |name: &str| measured.figures.get(name).copied();
     if let (Some(longest_us), Some(median_us)) = (figure("max_us"), figure("median_us")) {
         let excess_ms = (longest_us - median_us) / 1e3;
@@ -155,7 +155,8 @@ fn counters(context: &Context<'_>) -> anyhow::Result<Vec<Counters>> {
         .collect()
 }
 
-fn figures(line: &Value) -> Measured {
+/// The numbers of a program's line.
+pub fn figures(line: &Value) -> Measured {
     let numbers = line.as_object().into_iter().flatten();
     let mut figures: Figures = numbers
         .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))

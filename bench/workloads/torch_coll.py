@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a PyTorch program does between hosts, over Gloo or, under `kumi run --coll`, over Kumihimo.
+
+    RANK=.. WORLD_SIZE=.. MASTER_ADDR=.. MASTER_PORT=.. torch_coll.py WHAT SIZE_BYTES... [--seconds S]
+
+WHAT is allreduce, allgather, gather_object, ddp (a training step; SIZE_BYTES of gradients) or checkpoint (a sharded
+state of SIZE_BYTES a rank, saved). Only the backend's name differs. A round is timed from the end of a barrier; the
+longest over the ranks is its time. What comes of it is checked. Rank 0 prints one JSON object a size.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import tempfile
+import time
+
+import torch
+import torch.distributed as dist
+
+BUCKET_ROUNDS_MAX = 1000
+
+
+def allreduce(size):
+    vector = torch.empty(size // 4)
+
+    def act():
+        vector.fill_(dist.get_rank())
+        dist.all_reduce(vector)
+        assert vector[-1] == sum(range(dist.get_world_size()))
+
+    return act
+
+
+def allgather(size):
+    mine = torch.full((size,), dist.get_rank(), dtype=torch.uint8)
+    rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+
+    def act():
+        dist.all_gather(rows, mine)
+        assert [int(row[-1]) for row in rows] == list(range(len(rows)))
+
+    return act
+
+
+def gather_object(size):
+    mine = {"rank": dist.get_rank(), "bytes": bytes(size)}
+
+    def act():
+        came = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+        dist.gather_object(mine, came)
+        assert came is None or [one["rank"] for one in came] == list(range(len(came)))
+
+    return act
+
+
+def ddp(size):
+    width = int((size / 4 / 2) ** 0.5)
+    layers = [torch.nn.Linear(width, width, bias=False) for _ in range(2)]
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    inputs = torch.randn(4, width)
+    optimizer = torch.optim.SGD(model.parameters(), 1e-6)
+
+    def act():
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    return act
+
+
+def checkpoint(size):
+    try:
+        from torch.distributed import checkpoint as saving
+    except ImportError:
+        from torch.distributed._shard import checkpoint as saving
+    rank = dist.get_rank()
+    # A state of this rank's own, in many tensors, as an optimizer has: what goes between ranks is what is where.
+    state = {f"rank{rank}.layer{at}.moment": torch.zeros(max(size // 200 // 4, 1)) for at in range(200)}
+    folder = [tempfile.mkdtemp(prefix="kumi-checkpoint-") if rank == 0 else None]
+    dist.broadcast_object_list(folder)
+
+    def act():
+        saving.save_state_dict(state, saving.FileSystemWriter(folder[0]))
+
+    act.end = lambda: shutil.rmtree(folder[0], ignore_errors=True) if rank == 0 else None
+    return act
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    programs = {one.__name__: one for one in (allreduce, allgather, gather_object, ddp, checkpoint)}
+    parser.add_argument("what", choices=programs)
+    parser.add_argument("sizes", type=int, nargs="+")
+    parser.add_argument("--seconds", type=float, default=2.0)
+    told = parser.parse_args()
+    torch.set_num_threads(1)
+    backend = "kumi" if os.environ.get("KUMI_COLL_LIBRARY") else "gloo"
+    if backend == "kumi":
+        import kumi.torch  # noqa: F401: it registers itself
+    dist.init_process_group(backend)
+    for size in told.sizes:
+        act = programs[told.what](size)
+        act()
+        rounds, began = [], time.monotonic()
+        while True:
+            dist.barrier()
+            start = time.monotonic()
+            act()
+            mine = torch.tensor([time.monotonic() - start, float(time.monotonic() - began > told.seconds)])
+            dist.all_reduce(mine, op=dist.ReduceOp.MAX)
+            rounds.append(mine[0].item() * 1e6)
+            if mine[1] or len(rounds) == BUCKET_ROUNDS_MAX:
+                break
+        getattr(act, "end", lambda: None)()
+        if dist.get_rank() == 0:
+            line = {
+                "program": "torch",
+                "operation": told.what,
+                "backend": backend,
+                "size_bytes": size,
+                "ranks": dist.get_world_size(),
+                "rounds": len(rounds),
+                "median_us": statistics.median(rounds),
+                "max_us": max(rounds),
+            }
+            print(json.dumps(line), flush=True)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
