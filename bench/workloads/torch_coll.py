@@ -4,17 +4,14 @@
 
     RANK=.. WORLD_SIZE=.. MASTER_ADDR=.. MASTER_PORT=.. torch_coll.py WHAT SIZE_BYTES... [--seconds S]
 
-WHAT is allreduce, allgather, gather_object, ddp (a training step; SIZE_BYTES of gradients) or checkpoint (a sharded
-state of SIZE_BYTES a rank, saved). Only the backend's name differs. A round is timed from the end of a barrier; the
+WHAT is allreduce, allgather, gather_object or ddp (a training step; SIZE_BYTES of gradients). Only the backend's name differs. A round is timed from the end of a barrier; the
 longest over the ranks is its time. What comes of it is checked. Rank 0 prints one JSON object a size.
 """
 
 import argparse
 import json
 import os
-import shutil
 import statistics
-import tempfile
 import time
 
 import torch
@@ -71,27 +68,9 @@ def ddp(size):
     return act
 
 
-def checkpoint(size):
-    try:
-        from torch.distributed import checkpoint as saving
-    except ImportError:
-        from torch.distributed._shard import checkpoint as saving
-    rank = dist.get_rank()
-    # A state of this rank's own, in many tensors, as an optimizer has: what goes between ranks is what is where.
-    state = {f"rank{rank}.layer{at}.moment": torch.zeros(max(size // 200 // 4, 1)) for at in range(200)}
-    folder = [tempfile.mkdtemp(prefix="kumi-checkpoint-") if rank == 0 else None]
-    dist.broadcast_object_list(folder)
-
-    def act():
-        saving.save_state_dict(state, saving.FileSystemWriter(folder[0]))
-
-    act.end = lambda: shutil.rmtree(folder[0], ignore_errors=True) if rank == 0 else None
-    return act
-
-
 def main():
     parser = argparse.ArgumentParser()
-    programs = {one.__name__: one for one in (allreduce, allgather, gather_object, ddp, checkpoint)}
+    programs = {one.__name__: one for one in (allreduce, allgather, gather_object, ddp)}
     parser.add_argument("what", choices=programs)
     parser.add_argument("sizes", type=int, nargs="+")
     parser.add_argument("--seconds", type=float, default=2.0)
@@ -114,7 +93,6 @@ def main():
             rounds.append(mine[0].item() * 1e6)
             if mine[1] or len(rounds) == BUCKET_ROUNDS_MAX:
                 break
-        getattr(act, "end", lambda: None)()
         if dist.get_rank() == 0:
             line = {
                 "program": "torch",

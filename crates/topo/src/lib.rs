@@ -2,13 +2,14 @@
 //!
 //! A [`Network`] is a tree: hosts are its leaves, switches what is between, as Yoshitomi and Taura (section
 //! 4.1) assume and as Ethernet's spanning tree makes of any wiring. It comes from a file
-//! ([`Network::read`]) or from what others keep ([`slurm`]). [`Paths`] answers what planners ask:
+//! ([`Network::read`]), from what others keep ([`slurm`]), or from measurements between hosts ([`infer`]). [`Paths`] answers what planners ask:
 //! which directed links lie between two hosts, how fast the slowest is, and how far they are apart.
 
 #![forbid(unsafe_code)]
 
 pub mod draw;
 mod file;
+pub mod infer;
 mod nearest;
 mod network;
 mod paths;

@@ -27,6 +27,7 @@ use anyhow::Context;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
 use kumi_lab::Wakeful;
+use kumi_lab::topology::{Topology, TopologyError};
 use outcome::Outcome;
 use plan::Plan;
 use std::path::{Path, PathBuf};
@@ -205,11 +206,24 @@ fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
             args.ssh_config.clone(),
         )?));
     }
+    if let (Some(tree), None) = (random_tree(topology), &args.topology) {
+        let tree = tree.map_err(|error| BadInput(error.to_string()))?;
+        return Ok(Box::new(hosts::lab::Lab::up_as(&tree)?));
+    }
     let path = args
         .topology
         .clone()
         .unwrap_or_else(|| topology_path(&args.folder, topology));
     Ok(Box::new(hosts::lab::Lab::up(&path)?))
+}
+
+/// Hosts of a plan's random trees.
+const RANDOM_HOSTS: usize = 64;
+
+/// The tree that `random-tree-SEED` stands for; none if the name is of a file.
+fn random_tree(name: &str) -> Option<Result<Topology, TopologyError>> {
+    let seed = name.strip_prefix("random-tree-")?.parse().ok()?;
+    Some(Topology::random_tree(seed, RANDOM_HOSTS))
 }
 
 fn topology_path(bench: &Path, topology: &str) -> PathBuf {

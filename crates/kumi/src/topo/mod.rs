@@ -1,5 +1,6 @@
 //! `kumi topo`: the network as a tree of switches, and plans on it.
 
+mod discover;
 mod plan;
 mod show;
 mod slurm;
@@ -22,6 +23,11 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Measures the network between hosts and prints its file: switches, links, what they carry.
+    Discover(discover::Args),
+    /// What `kumi topo discover` runs on each host.
+    #[command(hide = true)]
+    Probe(discover::end::Args),
     /// Draws a network.
     Show(show::Args),
     /// Prints who would send what to whom, and after what, so that no two messages meet on a link.
@@ -36,6 +42,8 @@ enum Verb {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     kumi_sys::process::end_with_reader();
     match &args.verb {
+        Verb::Discover(args) => discover::run(args)?,
+        Verb::Probe(args) => discover::end::run(args)?,
         Verb::Show(args) => show::run(args)?,
         Verb::Plan(args) => plan::run(args)?,
         Verb::Import(args) => slurm::import(args)?,

@@ -18,6 +18,7 @@ mod holder;
 mod kernel_fabric;
 mod link_state;
 mod meter;
+mod neighbours;
 mod roster;
 mod run_dir;
 mod shaper;
@@ -101,6 +102,7 @@ impl Cluster {
         tools::require(&["unshare", "ip", "tc", "ethtool"])?;
         let mut topology = topology.clone();
         topology.fabric = options.fabric.unwrap_or(topology.fabric);
+        neighbours::make_room(topology.hosts.len());
         let name = options.name.unwrap_or_else(|| topology.name.clone());
         let run_dir = RunDir::claim(&name)?;
         let plan = address::plan(&topology);

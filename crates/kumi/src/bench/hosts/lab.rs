@@ -23,6 +23,11 @@ impl Lab {
     /// the same topology is no obstacle.
     pub fn up(path: &Path) -> anyhow::Result<Self> {
         let topology = Topology::read(path).map_err(|error| crate::BadInput(error.to_string()))?;
+        Self::up_as(&topology)
+    }
+
+    /// The same with a topology that is in no file.
+    pub fn up_as(topology: &Topology) -> anyhow::Result<Self> {
         let name = format!("bench-{}-{}", topology.name, std::process::id());
         let options = UpOptions {
             name: Some(name),
@@ -43,7 +48,7 @@ impl Lab {
             .collect();
         let kumi = std::env::current_exe()?;
         Ok(Self {
-            cluster: RefCell::new(Cluster::up(&topology, options)?),
+            cluster: RefCell::new(Cluster::up(topology, options)?),
             names,
             devices,
             kumi: kumi

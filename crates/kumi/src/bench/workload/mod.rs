@@ -4,6 +4,7 @@ mod burst;
 mod burst_ends;
 mod coll_bound;
 mod datagram_bursts_end;
+mod discovered;
 mod explained;
 pub mod flow;
 pub mod flow_ends;
@@ -100,6 +101,11 @@ pub enum Workload {
     Failure {
         /// How many, over all jobs.
         losses: u32,
+    },
+    /// `kumi topo discover`, compared with the network that is there.
+    Discover {
+        /// What others' traffic takes of each host's link meanwhile.
+        load_share: f64,
     },
     /// A program that is slow for one known cause, under `kumi tcp explain`.
     Explained {
@@ -248,6 +254,7 @@ impl Workload {
                 let losses = if context.quick { 1 } else { *losses };
                 python_ranks::measure_failure(context, losses)
             }
+            Self::Discover { load_share } => Ok(vec![discovered::measure(context, *load_share)?]),
             Self::Explained { ailment, seconds } => {
                 Ok(vec![explained::measure(context, *ailment, *seconds)?])
             }

@@ -1,0 +1,351 @@
+//! What runs on each host while a network is discovered: it answers probes, and sends those that it is told to.
+//!
+//! It is told over its standard input and answers on its output, a JSON object a line, so that whatever starts programs on
+//! hosts will do, and no port has to be open but the one for probes. It ends with its input.
+
+use super::packet::{HEADER_BYTES, Kind, LARGE_BYTES, Packet, SMALL_BYTES};
+use anyhow::Context;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, IoSliceMut, Write};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Trains that are kept, the latest, and arrivals of each.
+const TRAINS_MAX: usize = 64;
+const ARRIVALS_MAX: usize = 4096;
+
+/// An answer that has not come by then is lost: while none has come at all, and then of how long the longest took.
+const PONG_LIMIT: Duration = Duration::from_millis(500);
+const PONG_LIMIT_TIMES: u32 = 2;
+const PONG_LIMIT_LEAST: Duration = Duration::from_millis(20);
+
+/// What may wait in the host's own queue, so that a train's sender is held up by its link.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// Arguments of `kumi topo probe`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What tells this run's probes from others.
+    #[arg(long)]
+    key: u64,
+}
+
+/// What an end is told.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// Where all ends are, and which of them this is.
+    Peers {
+        own: u32,
+        addresses: Vec<SocketAddrV4>,
+    },
+    /// Ping these, so often, with so many bytes, and about so long between two.
+    Ping {
+        peers: Vec<u32>,
+        rounds: u32,
+        bytes: usize,
+        pause_us: u64,
+    },
+    /// Send so many packets to a peer, as fast as the link takes them.
+    Train {
+        peer: u32,
+        number: u32,
+        packets: u32,
+    },
+    /// Say when the packets of a train came.
+    Arrivals { number: u32 },
+}
+
+/// What it says.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// Its port and addresses, each with the bits of its network.
+    Here {
+        port: u16,
+        addresses: Vec<(std::net::Ipv4Addr, u8)>,
+    },
+    /// Of each peer, the least round trip, and by how much its clock is ahead of this one; none if all were lost.
+    Pinged { peers: Vec<(u32, Option<Trip>)> },
+    /// A train has been sent.
+    Sent { number: u32 },
+    /// When packets of a train came, in nanoseconds since 1970 by this host's clock.
+    Came { number: u32, at_ns: Vec<u64> },
+}
+
+/// A round trip, in nanoseconds.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Trip {
+    /// How long it took, but for what the peer took to answer.
+    pub ns: u64,
+    /// How far the peer's clock is ahead, if it took as long there as back.
+    pub ahead_ns: i64,
+}
+
+/// Arrivals of trains, by number.
+type Trains = Arc<Mutex<BTreeMap<u32, Vec<u64>>>>;
+
+/// Runs an end until its input ends.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0").context("a UDP port")?;
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
+    let socket = Arc::new(socket);
+    let (pongs, came) = channel();
+    let trains = Trains::default();
+    let answering = Answering {
+        socket: Arc::clone(&socket),
+        key: args.key,
+        pongs,
+        trains: Arc::clone(&trains),
+    };
+    std::thread::spawn(move || answering.run());
+    say(&Said::Here {
+        port: socket.local_addr()?.port(),
+        addresses: own_addresses()?,
+    })?;
+    let mut end = End {
+        socket,
+        key: args.key,
+        own: 0,
+        peers: Vec::new(),
+        came,
+        number: 0,
+        longest: None,
+    };
+    for line in std::io::stdin().lock().lines() {
+        let told: Told = serde_json::from_str(&line?).context("what this end is told")?;
+        match told {
+            Told::Peers { own, addresses } => {
+                end.own = own;
+                end.peers = addresses;
+            }
+            Told::Ping {
+                peers,
+                rounds,
+                bytes,
+                pause_us,
+            } => {
+                let bytes = bytes.clamp(SMALL_BYTES, LARGE_BYTES);
+                let pinged = end.ping(&peers, rounds, bytes, pause_us);
+                say(&Said::Pinged { peers: pinged })?;
+            }
+            Told::Train {
+                peer,
+                number,
+                packets,
+            } => {
+                end.train(peer, number, packets);
+                say(&Said::Sent { number })?;
+            }
+            Told::Arrivals { number } => {
+                let mut trains = trains.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut at_ns = trains.remove(&number).unwrap_or_default();
+                at_ns.sort_unstable();
+                say(&Said::Came { number, at_ns })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn say(said: &Said) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{}", serde_json::to_string(said)?)?;
+    Ok(out.flush()?)
+}
+
+/// IPv4 addresses that are up, but for loopback.
+fn own_addresses() -> anyhow::Result<Vec<(std::net::Ipv4Addr, u8)>> {
+    let mut own = Vec::new();
+    for entry in nix::ifaddrs::getifaddrs()? {
+        let v4 = |storage: Option<nix::sys::socket::SockaddrStorage>| {
+            storage?.as_sockaddr_in().map(SockaddrIn::ip)
+        };
+        if let (Some(address), Some(mask)) = (v4(entry.address), v4(entry.netmask)) {
+            let is_up = entry.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
+            if is_up && !address.is_loopback() {
+                own.push((address, mask.to_bits().leading_ones() as u8));
+            }
+        }
+    }
+    Ok(own)
+}
+
+/// Nanoseconds since 1970, as the kernel stamps what comes.
+fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, ns_of)
+}
+
+fn ns_of(time: TimeSpec) -> u64 {
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+struct End {
+    socket: Arc<UdpSocket>,
+    key: u64,
+    own: u32,
+    peers: Vec<SocketAddrV4>,
+    came: Receiver<(Packet, u64)>,
+    number: u32,
+    longest: Option<Duration>,
+}
+
+impl End {
+    fn ping(
+        &mut self,
+        peers: &[u32],
+        rounds: u32,
+        bytes: usize,
+        pause_us: u64,
+    ) -> Vec<(u32, Option<Trip>)> {
+        let mut least: Vec<Option<Trip>> = vec![None; peers.len()];
+        let mut chance = now_ns() | 1;
+        // Round by round, so that what disturbs one disturbs one.
+        for _ in 0..rounds {
+            for (at, peer) in peers.iter().enumerate() {
+                if let Some(trip) = self.one_ping(*peer, bytes) {
+                    let is_least = least[at].is_none_or(|standing| trip.ns < standing.ns);
+                    least[at] = if is_least { Some(trip) } else { least[at] };
+                }
+                // Not in step with the others: from a half of it to one and a half (xorshift).
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                let pause_us = pause_us / 2 + chance % pause_us.max(1);
+                std::thread::sleep(Duration::from_micros(pause_us));
+            }
+        }
+        peers.iter().copied().zip(least).collect()
+    }
+
+    fn one_ping(&mut self, peer: u32, bytes: usize) -> Option<Trip> {
+        let to = *self.peers.get(peer as usize)?;
+        self.number = self.number.wrapping_add(1);
+        let ping = Packet {
+            kind: Kind::Ping,
+            from: self.own,
+            number: self.number,
+            turn_ns: 0,
+            clock_ns: 0,
+        };
+        let wire = ping.bytes(self.key, bytes);
+        let sent_ns = now_ns();
+        self.socket.send_to(&wire, SocketAddr::V4(to)).ok()?;
+        let limit = match self.longest {
+            Some(longest) => (longest * PONG_LIMIT_TIMES).clamp(PONG_LIMIT_LEAST, PONG_LIMIT),
+            None => PONG_LIMIT,
+        };
+        let began = Instant::now();
+        let until = began + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let (pong, came_ns) = self.came.recv_timeout(left).ok()?;
+            if pong.number == self.number {
+                self.longest = self.longest.max(Some(began.elapsed()));
+                let ns = came_ns.checked_sub(sent_ns)?.checked_sub(pong.turn_ns)?;
+                let ahead_ns = pong.clock_ns as i64 - (sent_ns + ns / 2) as i64;
+                return Some(Trip { ns, ahead_ns });
+            }
+        }
+    }
+
+    fn train(&self, peer: u32, number: u32, packets: u32) {
+        let Some(to) = self.peers.get(peer as usize) else {
+            return;
+        };
+        let packet = Packet {
+            kind: Kind::Train,
+            from: self.own,
+            number,
+            turn_ns: 0,
+            clock_ns: 0,
+        };
+        let wire = packet.bytes(self.key, LARGE_BYTES);
+        for _ in 0..packets.min(ARRIVALS_MAX as u32) {
+            // What is lost is lost: the others say how fast they came.
+            let _ = self.socket.send_to(&wire, SocketAddr::V4(*to));
+        }
+    }
+}
+
+/// The thread that answers and takes notes.
+struct Answering {
+    socket: Arc<UdpSocket>,
+    key: u64,
+    pongs: Sender<(Packet, u64)>,
+    trains: Trains,
+}
+
+impl Answering {
+    fn run(self) {
+        let mut wire = [0; 2048];
+        while let Some((bytes, from, came_ns)) = self.receive(&mut wire) {
+            let Some(packet) = Packet::parse(&wire[..bytes], self.key) else {
+                continue;
+            };
+            match packet.kind {
+                Kind::Ping => {
+                    let pong = Packet {
+                        kind: Kind::Pong,
+                        turn_ns: now_ns().saturating_sub(came_ns),
+                        clock_ns: came_ns,
+                        ..packet
+                    };
+                    let answer = pong.bytes(self.key, bytes.max(HEADER_BYTES));
+                    let _ = self.socket.send_to(&answer, SocketAddr::V4(from));
+                }
+                Kind::Pong => {
+                    if self.pongs.send((packet, came_ns)).is_err() {
+                        return;
+                    }
+                }
+                Kind::Train => {
+                    let mut trains = self.trains.lock().unwrap_or_else(PoisonError::into_inner);
+                    if trains.len() == TRAINS_MAX && !trains.contains_key(&packet.number) {
+                        trains.pop_first();
+                    }
+                    let arrivals = trains.entry(packet.number).or_default();
+                    if arrivals.len() < ARRIVALS_MAX {
+                        arrivals.push(came_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A datagram: its bytes, from where, and when the kernel had it.
+    fn receive(&self, wire: &mut [u8]) -> Option<(usize, SocketAddrV4, u64)> {
+        loop {
+            let mut parts = [IoSliceMut::new(wire)];
+            let mut control = nix::cmsg_space!(TimeSpec);
+            let received = recvmsg::<SockaddrIn>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                MsgFlags::empty(),
+            );
+            match received {
+                Ok(received) => {
+                    let stamp = received.cmsgs().ok()?.find_map(|one| match one {
+                        ControlMessageOwned::ScmTimestampns(time) => Some(ns_of(time)),
+                        _ => None,
+                    });
+                    let from = received.address?;
+                    let from = SocketAddrV4::new(from.ip(), from.port());
+                    return Some((received.bytes, from, stamp.unwrap_or_else(now_ns)));
+                }
+                // An earlier probe was refused somewhere.
+                Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNREFUSED) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}

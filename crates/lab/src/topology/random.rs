@@ -1,0 +1,87 @@
+//! Random trees of switches, for what has to hold on any.
+
+use super::{Topology, TopologyError};
+use std::fmt::Write as _;
+
+/// Most switches of a random tree.
+const SWITCHES_MAX: usize = 9;
+
+impl Topology {
+    /// So many hosts on a random tree of at most nine switches, each of three links or more, so that its hosts can tell that it
+    /// is there. The same seed makes the same tree.
+    ///
+    /// # Errors
+    /// There are too many hosts for a lab, or none.
+    pub fn random_tree(seed: u64, hosts: usize) -> Result<Self, TopologyError> {
+        let text = text(seed, hosts);
+        Self::parse(&format!("random-tree-{seed}"), &text)
+    }
+}
+
+fn text(seed: u64, hosts: usize) -> String {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let switches = random.usize(1..=SWITCHES_MAX.min((hosts / 4).max(1)));
+    let parents: Vec<usize> = (1..switches)
+        .map(|switch| random.usize(0..switch))
+        .collect();
+    let mut links = vec![0_usize; switches];
+    for (at, parent) in parents.iter().enumerate() {
+        links[at + 1] += 1;
+        links[*parent] += 1;
+    }
+    // What each needs, then the rest anywhere that has any.
+    let mut on: Vec<usize> = Vec::with_capacity(hosts);
+    for (switch, links) in links.iter().enumerate() {
+        on.extend(std::iter::repeat_n(switch, 3_usize.saturating_sub(*links)));
+    }
+    let with_hosts = on.clone();
+    while on.len() < hosts {
+        on.push(with_hosts[random.usize(0..with_hosts.len())]);
+    }
+    random.shuffle(&mut on);
+    let mut text = format!("name = \"random-tree-{seed}\"\nfabric = \"emulator\"\n");
+    // Into a string it cannot fail.
+    for host in 1..=on.len() {
+        let _ = write!(text, "[[host]]\nname = \"h{host}\"\n");
+    }
+    for switch in 1..=switches {
+        let _ = write!(
+            text,
+            "[[switch]]\nname = \"s{switch}\"\nport_queue = \"64KiB\"\n"
+        );
+    }
+    let mut link = |ends: String, mbps: u64| {
+        let delay_us = random.u64(100..400);
+        let _ = write!(
+            text,
+            "[[link]]\nbetween = [{ends}]\nrate = \"{mbps}Mbit\"\ndelay = \"{delay_us}us\"\n"
+        );
+    };
+    let mut rates = fastrand::Rng::with_seed(seed ^ u64::MAX);
+    for (host, switch) in on.iter().enumerate() {
+        let mbps = [5, 10][rates.usize(0..2)];
+        link(format!("\"h{}:eth1\", \"s{}\"", host + 1, switch + 1), mbps);
+    }
+    for (at, parent) in parents.iter().enumerate() {
+        let mbps = [10, 20, 40][rates.usize(0..3)];
+        link(format!("\"s{}\", \"s{}\"", at + 2, parent + 1), mbps);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_trees__of_any_seed__are_sound_and_their_own() {
+        for seed in 0..50 {
+            let tree = Topology::random_tree(seed, 64).unwrap();
+            assert_eq!(tree.hosts.len(), 64);
+            assert_eq!(tree.links.len(), 64 + tree.switches.len() - 1);
+            assert!(tree.network().is_some(), "seed {seed}");
+            assert_eq!(Topology::random_tree(seed, 64).unwrap(), tree);
+        }
+        assert!(Topology::random_tree(1, 1000).is_err());
+    }
+}
