@@ -139,6 +139,12 @@ def _sweep() -> None:
             library.kumi_ticket_free(ticket)
 
 
+def _leave(handle: int, pid: int) -> None:
+    # A child that was forked has the group's connections, but not its thread.
+    if os.getpid() == pid:
+        _library.library().kumi_group_free(handle)
+
+
 class Group:
     """A rank's part in a group of processes.
 
@@ -193,7 +199,7 @@ class Group:
             raise GroupError(f"kumi: {_text(error)}")
         self._handle: Optional[int] = handle
         # Also when Python ends: the others are told.
-        self._leave = weakref.finalize(self, library.kumi_group_free, handle)
+        self._leave = weakref.finalize(self, _leave, handle, os.getpid())
 
     # Who is there.
 

@@ -162,13 +162,13 @@ fn set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics() {
         text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes"),
         before
     );
-    let out = text(&cluster, "h1", "ping -q -c 5 -i 0.01 h2");
-    // The least of them: the first waits for the address to be resolved, too.
+    let out = text(&cluster, "h1", "ping -q -c 30 -i 0.01 h2");
+    // The least of them: the first waits for the address to be resolved, too, and on a busy machine any may be late.
     let least = out
         .split("= ")
         .nth(1)
         .and_then(|rest| rest.split('/').next()?.parse::<f64>().ok());
-    assert!(least.is_some_and(|ms| (40.0..42.0).contains(&ms)), "{out}");
+    assert!(least.is_some_and(|ms| (40.0..45.0).contains(&ms)), "{out}");
 }
 
 #[test]
