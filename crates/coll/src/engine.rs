@@ -26,8 +26,9 @@ pub struct Engine {
     needs: Vec<usize>,
     streams: Vec<Flow>,
     ready: VecDeque<usize>,
-    /// Sends that wait only for the window, and what is under way of it.
-    sends: VecDeque<usize>,
+    /// Sends that wait only for the window; those that are under way, and their bytes.
+    sends: BTreeSet<usize>,
+    sent: BTreeSet<usize>,
     sent_bytes: u64,
     /// What has been received, and words that wait until it is more, least first.
     received_bytes: u64,
@@ -60,7 +61,8 @@ impl Engine {
         let mut engine = Self {
             needs,
             ready: VecDeque::new(),
-            sends: VecDeque::new(),
+            sends: BTreeSet::new(),
+            sent: BTreeSet::new(),
             sent_bytes: 0,
             received_bytes: 0,
             words,
@@ -80,13 +82,15 @@ impl Engine {
             return Some(step);
         }
         let program = Arc::clone(&self.program);
-        let send = self.sends.front().copied()?;
+        let send = self.sends.first().copied()?;
         let bytes = program.steps[send].bytes;
-        // What is longer than the window goes by itself.
-        if self.sent_bytes > 0 && self.sent_bytes + bytes > program.window_bytes {
+        // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
+        let is_first = self.sent.first().is_none_or(|first| send < *first);
+        if !is_first && self.sent_bytes + bytes > program.window_bytes {
             return None;
         }
-        self.sends.pop_front();
+        self.sends.pop_first();
+        self.sent.insert(send);
         self.sent_bytes += bytes;
         self.fulfil(&program.steps[send].begun_lets);
         Some(send)
@@ -99,7 +103,10 @@ impl Engine {
         self.left -= 1;
         self.streams[of.stream].under_way -= 1;
         match of.action {
-            Action::Send => self.sent_bytes -= of.bytes,
+            Action::Send => {
+                self.sent.remove(&step);
+                self.sent_bytes -= of.bytes;
+            }
             Action::Receive | Action::Combine => self.receive(of.bytes),
             Action::Tell | Action::Hear => {}
         }
@@ -143,7 +150,7 @@ impl Engine {
             flow.waiting.pop_front();
             flow.under_way += 1;
             if is_send {
-                self.sends.push_back(first);
+                self.sends.insert(first);
             } else {
                 self.ready.push_back(first);
             }

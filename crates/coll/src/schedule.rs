@@ -5,6 +5,7 @@
 
 use crate::lanes::{ENOUGH, Lane, Lanes};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
+use crate::program::PIECE_BYTES;
 use kumi_topo::Paths;
 
 /// Transfers so far, and what the links and hosts do meanwhile.
@@ -12,8 +13,9 @@ pub(crate) struct Schedule<'a> {
     paths: &'a Paths,
     lanes: Vec<Lanes>,
     transfers: Vec<Transfer>,
-    /// When each transfer has been sent, and when it has come whole, in seconds.
+    /// When each transfer has been sent, when its first piece has come and when all, in seconds.
     sent_s: Vec<f64>,
+    begins_come_s: Vec<f64>,
     come_s: Vec<f64>,
 }
 
@@ -26,6 +28,7 @@ impl<'a> Schedule<'a> {
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
             sent_s: Vec::new(),
+            begins_come_s: Vec::new(),
             come_s: Vec::new(),
         }
     }
@@ -69,12 +72,19 @@ impl<'a> Schedule<'a> {
         after.sort_unstable();
         let known = after.iter().map(|wait| self.known_s(*wait, from));
         let mut begins_s = known.fold(0.0, f64::max);
+        // What comes is sent on piece by piece.
+        let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
+        let mut fed_s = 0.0_f64;
         for needed in needs {
-            begins_s = begins_s.max(self.come_s[*needed]);
+            begins_s = begins_s.max(self.begins_come_s[*needed]);
+            fed_s = fed_s.max(self.come_s[*needed]);
         }
-        let sent_s = begins_s + bytes as f64 / rate;
+        let sent_s = (begins_s + bytes as f64 / rate).max(fed_s + piece_s);
         self.sent_s.push(sent_s);
-        let come_s = sent_s + self.paths.latency_s(from, to);
+        let latency_s = self.paths.latency_s(from, to);
+        self.begins_come_s
+            .push(begins_s.max(passed_s - latency_s) + piece_s + latency_s);
+        let come_s = sent_s + latency_s;
         self.come_s.push(come_s.max(passed_s + bytes as f64 / rate));
         self.transfers.push(Transfer {
             from,

@@ -5,13 +5,18 @@
 
 use crate::plan::{Blocks, Operation, PORT_BYTES, Plan};
 use crate::schedule::Schedule;
+use crate::sites::Sites;
 use kumi_topo::{Network, Paths};
 
-/// Vectors up to this are tried: on 1 Gb/s 2 ms, as much as some forty hops through switches.
+/// Vectors up to this are tried: on 1 Gb/s 2 ms, as much as some forty hops through switches. Between sites, which may be
+/// far apart, all are.
 const VECTOR_BYTES_MAX: u64 = 256 << 10;
 
-/// Children of a host: their messages cost it as much as one hop takes, some 50 µs on 1 Gb/s.
-const CHILDREN_MAX: usize = 8;
+/// What a message costs a host, in seconds: while one is on its way, so many others can be sent.
+const MESSAGE_S: f64 = 6e-6;
+
+/// Children of a host, by how long a message is on its way.
+const CHILDREN: std::ops::RangeInclusive<usize> = 8..=64;
 
 /// Hosts that send to each other directly: beyond, a host's messages cost more than a ring's hops.
 const DIRECT_HOSTS_MAX: usize = 64;
@@ -20,22 +25,49 @@ const DIRECT_HOSTS_MAX: usize = 64;
 pub(crate) fn or_short(network: &Network, paths: &Paths, long: Plan) -> Plan {
     let vector_bytes: u64 = long.block_bytes.iter().sum();
     let hosts = network.hosts.len();
-    let short = match long.operation {
+    let sites = Sites::new(network, paths, &long.order);
+    let trees = |goes_up: bool, goes_down: bool| {
+        let widest = children_max(paths, &long.order);
+        let mut trees = vec![tree(&long.order, None, widest)];
+        if let Some(sites) = &sites {
+            trees.push(tree(&long.order, Some(sites), widest));
+            // Long vectors: a host sends each to each of its children.
+            trees.push(tree(&long.order, Some(sites), 2));
+            trees.push(tree(&long.order, Some(sites), 1));
+        }
+        let plans = trees
+            .iter()
+            .map(|edges| on_tree(paths, &long, edges, goes_up, goes_down));
+        plans.collect()
+    };
+    let short: Vec<Plan> = match long.operation {
         Operation::AllGather => {
             let most = long.block_bytes.iter().max().copied().unwrap_or(0);
             let is_short = hosts <= DIRECT_HOSTS_MAX && most * hosts as u64 <= PORT_BYTES;
-            is_short.then(|| direct(paths, &long))
+            is_short.then(|| direct(paths, &long)).into_iter().collect()
         }
-        _ if vector_bytes > VECTOR_BYTES_MAX => None,
-        Operation::Broadcast { .. } => Some(on_tree(paths, &long, false, true)),
-        Operation::Reduce { .. } => Some(on_tree(paths, &long, true, false)),
-        Operation::AllReduce => Some(on_tree(paths, &long, true, true)),
-        _ => None,
+        _ if sites.is_none() && vector_bytes > VECTOR_BYTES_MAX => Vec::new(),
+        Operation::Broadcast { .. } => trees(false, true),
+        Operation::Reduce { .. } => trees(true, false),
+        Operation::AllReduce => trees(true, true),
+        _ => Vec::new(),
     };
-    match short {
-        Some(short) if short.predicted_s < long.predicted_s => short,
-        _ => long,
+    let mut best = long;
+    for plan in short {
+        if plan.predicted_s < best.predicted_s {
+            best = plan;
+        }
     }
+    best
+}
+
+/// Children of a host at most: while the first message is on its way, the others are sent.
+fn children_max(paths: &Paths, order: &[usize]) -> usize {
+    let next = order.iter().zip(order.iter().skip(1));
+    let latencies = next.map(|(a, b)| paths.latency_s(*a, *b));
+    let least_s = latencies.fold(f64::INFINITY, f64::min);
+    let fit = (least_s / MESSAGE_S).min(*CHILDREN.end() as f64) as usize;
+    fit.clamp(*CHILDREN.start(), *CHILDREN.end())
 }
 
 /// Each host's block to each other, nearest first.
@@ -53,43 +85,63 @@ fn direct(paths: &Paths, long: &Plan) -> Plan {
 }
 
 /// Up a tree to the first host of the order, combined on the way, and down it again.
-fn on_tree(paths: &Paths, long: &Plan, goes_up: bool, goes_down: bool) -> Plan {
-    let order = &long.order;
+fn on_tree(
+    paths: &Paths,
+    long: &Plan,
+    edges: &[(usize, usize)],
+    goes_up: bool,
+    goes_down: bool,
+) -> Plan {
     let all = Blocks::run(0, long.block_bytes.len());
     let bytes: u64 = long.block_bytes.iter().sum();
-    let mut edges = Vec::new();
-    branch(0, order.len(), &mut edges);
     let mut schedule = Schedule::new(paths);
-    let mut came: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+    let mut came: Vec<Vec<usize>> = vec![Vec::new(); long.order.len()];
     if goes_up {
         // Children stand behind their parents.
         for (parent, child) in edges.iter().rev() {
-            let ends = (order[*child], order[*parent]);
-            let up = schedule.add(ends, all.clone(), bytes, true, &came[*child]);
+            let up = schedule.add((*child, *parent), all.clone(), bytes, true, &came[*child]);
             came[*parent].push(up);
         }
     }
     if goes_down {
-        for (parent, child) in &edges {
-            let ends = (order[*parent], order[*child]);
-            let down = schedule.add(ends, all.clone(), bytes, false, &came[*parent]);
+        for (parent, child) in edges {
+            let down = schedule.add((*parent, *child), all.clone(), bytes, false, &came[*parent]);
             came[*child] = vec![down];
         }
     }
-    schedule.into_plan(long.operation, order.clone(), long.block_bytes.clone())
+    schedule.into_plan(long.operation, long.order.clone(), long.block_bytes.clone())
 }
 
-/// Edges, as places, of a tree on the places from `first` on: its root is the first, and each child has a run of those
-/// that follow, which are near each other. Parents come before their children.
-fn branch(first: usize, end: usize, edges: &mut Vec<(usize, usize)>) {
-    let below = end - first - 1;
-    let children = below.min(CHILDREN_MAX);
-    let edge = |child: usize| first + 1 + below * child / children.max(1);
+/// Edges between hosts of a tree with so many children a host, from the first of the order; between sites, of a tree of the
+/// first host of each, so that what goes to a site goes there once. Parents come before their children.
+fn tree(order: &[usize], sites: Option<&Sites>, children_max: usize) -> Vec<(usize, usize)> {
+    let mut edges = Vec::new();
+    match sites {
+        None => branch(order, children_max, &mut edges),
+        Some(sites) => {
+            let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
+            branch(&firsts, children_max, &mut edges);
+            for members in &sites.members {
+                branch(members, children_max, &mut edges);
+            }
+        }
+    }
+    edges
+}
+
+/// Edges of a tree on these hosts: its root is the first, and each child has a run of those that follow, which are near each
+/// other.
+fn branch(hosts: &[usize], children_max: usize, edges: &mut Vec<(usize, usize)>) {
+    let Some((root, below)) = hosts.split_first() else {
+        return;
+    };
+    let children = below.len().min(children_max);
+    let edge = |child: usize| below.len() * child / children.max(1);
     for child in 0..children {
-        edges.push((first, edge(child)));
+        edges.push((*root, below[edge(child)]));
     }
     for child in 0..children {
-        branch(edge(child), edge(child + 1), edges);
+        branch(&below[edge(child)..edge(child + 1)], children_max, edges);
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::plan::{Operation, Plan, PlanError};
 use crate::{
-    all_gather, all_reduce, all_to_all, broadcast, gather_by_turns, reduce, reduce_scatter, scatter,
+    all_gather, all_reduce, all_reduce_parts, all_to_all, broadcast, gather_by_turns, reduce,
+    reduce_scatter, scatter,
 };
 use kumi_topo::Network;
 
@@ -25,7 +26,9 @@ pub fn uniform(network: &Network, operation: Operation, bytes: u64) -> Result<Pl
         Operation::Reduce { root } => reduce(network, root, cut(bytes, PART_BYTES)),
         Operation::AllGather => all_gather(network, &by_host),
         Operation::ReduceScatter => reduce_scatter(network, &by_host),
-        Operation::AllReduce => all_reduce(network, &share(bytes, hosts)),
+        Operation::AllReduce => {
+            all_reduce(network, &share(bytes, all_reduce_parts(network, bytes)))
+        }
         Operation::AllToAll => all_to_all(network, vec![bytes; hosts * hosts]),
     }
 }

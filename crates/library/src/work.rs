@@ -3,7 +3,8 @@
 use crate::ranks::Ranks;
 use kumi_coll::{
     Action, Engine, Grain, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
-    all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter, share,
+    all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
+    share,
 };
 use kumi_topo::{Network, Paths};
 use std::sync::Arc;
@@ -154,7 +155,6 @@ fn grain(network: &Network) -> Grain {
 
 fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
     let Asked { root, bytes, .. } = asked;
-    let ranks = network.hosts.len();
     let whole = || match bytes.as_slice() {
         [whole] => Ok(*whole),
         _ => Err(PlanError::Sizes {
@@ -180,7 +180,9 @@ fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
         AskedOperation::AllGather => all_gather(network, bytes),
         AskedOperation::ReduceScatter => reduce_scatter(network, bytes),
         AskedOperation::AllReduce => {
-            let parts: Vec<u64> = elements(share(whole()? / asked.element_bytes, ranks));
+            let whole = whole()?;
+            let count = all_reduce_parts(network, whole);
+            let parts: Vec<u64> = elements(share(whole / asked.element_bytes, count));
             all_reduce(network, &parts)
         }
         AskedOperation::AllToAll => all_to_all(network, bytes.clone()),

@@ -73,7 +73,7 @@ impl Network {
     }
 
     /// Hosts and switches under one numbering, hosts first.
-    pub(crate) fn node(&self, end: End) -> usize {
+    pub fn node(&self, end: End) -> usize {
         match end {
             End::Host(host) => host,
             End::Switch(switch) => self.hosts.len() + switch,
@@ -89,7 +89,7 @@ impl Network {
     }
 
     /// The links of each node, as the other node and the link's index, in the order of the links.
-    pub(crate) fn neighbours(&self) -> Vec<Vec<(usize, usize)>> {
+    pub fn neighbours(&self) -> Vec<Vec<(usize, usize)>> {
         let mut neighbours = vec![Vec::new(); self.hosts.len() + self.switches.len()];
         for (index, link) in self.links.iter().enumerate() {
             let [a, b] = link.ends.map(|end| self.node(end));

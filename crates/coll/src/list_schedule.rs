@@ -1,0 +1,298 @@
+//! In which order transfers begin of which some bring what others send on: list scheduling (Graham).
+//!
+//! Whoever has something to send, and links with room for it, sends: of several transfers that could begin, the one behind
+//! which most is still to come. For a link that is slower than hosts' links, and so is to be idle never, the next transfer
+//! is chosen while one passes, and nobody else may begin what would hold up its sender or receiver then (as EASY backfilling
+//! does for the first job of a queue).
+
+use crate::lanes::ENOUGH;
+use crate::program::PIECE_BYTES;
+use kumi_topo::Paths;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
+/// A transfer of one block that has no place in an order yet.
+#[derive(Debug, Clone)]
+pub(crate) struct Task {
+    pub from: usize,
+    pub to: usize,
+    pub block: usize,
+    pub bytes: u64,
+    pub combines: bool,
+    /// Tasks before this one that bring its sender what it sends.
+    pub needs: Vec<usize>,
+    /// Those of a lower class go first.
+    pub class: u32,
+}
+
+/// The tasks, as indices, in the order in which they begin.
+pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
+    let mut list = List::new(paths, tasks);
+    for (task, one) in tasks.iter().enumerate() {
+        if one.needs.is_empty() {
+            list.events.push(Reverse((Instant(0.0), What::Ready, task)));
+        }
+    }
+    let mut ready = Vec::new();
+    while let Some(Reverse((Instant(now_s), what, task))) = list.events.pop() {
+        list.now_s = now_s;
+        match what {
+            What::Over => list.free(task),
+            What::Ready => ready.push(list.keys[task]),
+        }
+        // Of those that become ready at once, the first in order chooses first.
+        let next = list.events.peek();
+        if next.is_none_or(|Reverse((at, what, _))| *what != What::Ready || at.0 > now_s) {
+            ready.sort_unstable();
+            for (_, _, task) in ready.drain(..) {
+                list.try_begin(task);
+            }
+        }
+    }
+    list.begun
+}
+
+/// Seconds, which are never not a number here.
+#[derive(Clone, Copy, PartialEq)]
+struct Instant(f64);
+
+impl Eq for Instant {}
+
+impl PartialOrd for Instant {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Instant {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.0.total_cmp(&other.0)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum What {
+    /// Its links are free again.
+    Over,
+    /// What it sends has begun to come.
+    Ready,
+}
+
+/// Class, what is still to come behind it (most first), and the task.
+type Key = (u32, Reverse<Instant>, usize);
+
+struct List<'a> {
+    paths: &'a Paths,
+    tasks: &'a [Task],
+    needed_by: Vec<Vec<usize>>,
+    links: Vec<Vec<usize>>,
+    bytes_per_s: Vec<f64>,
+    keys: Vec<Key>,
+    /// Needs that have not begun, and when the begun ones let it begin.
+    needs_left: Vec<usize>,
+    ready_s: Vec<f64>,
+    /// No transfer ends before what it sends on has come.
+    fed_until_s: Vec<f64>,
+    free_bytes_per_s: Vec<f64>,
+    rate_of: Vec<f64>,
+    /// By link, who waits for room on it.
+    waiting: Vec<BTreeSet<Key>>,
+    /// By link, a task for which it is kept free, and from when on.
+    kept: Vec<Option<(usize, f64)>>,
+    /// By slow link, the task that others are kept free for.
+    next: Vec<Option<usize>>,
+    events: BinaryHeap<Reverse<(Instant, What, usize)>>,
+    now_s: f64,
+    begun: Vec<usize>,
+}
+
+impl<'a> List<'a> {
+    fn new(paths: &'a Paths, tasks: &'a [Task]) -> Self {
+        let all = 0..paths.directed_links() as u32;
+        let free = all.map(|link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link)));
+        let free_bytes_per_s: Vec<f64> = free.collect();
+        // The slowest first.
+        let links = tasks.iter().map(|task| {
+            let links = paths.links(task.from, task.to).into_iter();
+            let mut links: Vec<usize> = links.map(|link| link.0 as usize).collect();
+            links.sort_by(|a, b| free_bytes_per_s[*a].total_cmp(&free_bytes_per_s[*b]));
+            links
+        });
+        let links: Vec<Vec<usize>> = links.collect();
+        let slowest = |links: &Vec<usize>| {
+            let rates = links.iter().map(|link| free_bytes_per_s[*link]);
+            rates.fold(f64::INFINITY, f64::min)
+        };
+        let bytes_per_s: Vec<f64> = links.iter().map(slowest).collect();
+        let mut needed_by = vec![Vec::new(); tasks.len()];
+        for (at, task) in tasks.iter().enumerate() {
+            for need in &task.needs {
+                needed_by[*need].push(at);
+            }
+        }
+        // Those that need a task stand behind it.
+        let mut behind_s = vec![0.0_f64; tasks.len()];
+        for (at, task) in tasks.iter().enumerate().rev() {
+            let behind = needed_by[at].iter().map(|by| behind_s[*by]);
+            behind_s[at] = behind.fold(0.0, f64::max) + task.bytes as f64 / bytes_per_s[at];
+        }
+        let key = |at: usize| (tasks[at].class, Reverse(Instant(behind_s[at])), at);
+        Self {
+            paths,
+            tasks,
+            needed_by,
+            keys: (0..tasks.len()).map(key).collect(),
+            needs_left: tasks.iter().map(|task| task.needs.len()).collect(),
+            ready_s: vec![0.0; tasks.len()],
+            fed_until_s: vec![0.0; tasks.len()],
+            waiting: vec![BTreeSet::new(); free_bytes_per_s.len()],
+            kept: vec![None; free_bytes_per_s.len()],
+            next: vec![None; free_bytes_per_s.len()],
+            links,
+            bytes_per_s,
+            rate_of: free_bytes_per_s.clone(),
+            free_bytes_per_s,
+            events: BinaryHeap::new(),
+            now_s: 0.0,
+            begun: Vec::with_capacity(tasks.len()),
+        }
+    }
+
+    /// Begins a task if all its links have room; else it waits for one that has not, which is returned.
+    fn try_begin(&mut self, task: usize) -> Option<usize> {
+        let links = &self.links[task];
+        let (slowest, fastest) = (links[0], links[links.len() - 1]);
+        let is_slow = self.rate_of[slowest] < self.rate_of[fastest] * ENOUGH;
+        if let Some(full) = links
+            .iter()
+            .copied()
+            .find(|link| !self.has_room(*link, task))
+        {
+            self.waiting[full].insert(self.keys[task]);
+            // The slow link stands idle.
+            if is_slow && full != slowest && self.next[slowest].is_none() {
+                self.keep_for(task, slowest, self.now_s);
+            }
+            return Some(full);
+        }
+        let over_s = self.begin(task);
+        if self.next[slowest] == Some(task) {
+            self.next[slowest] = None;
+        }
+        let waiting = self.waiting[slowest].first().copied();
+        if let (true, None, Some((_, _, next))) = (is_slow, self.next[slowest], waiting) {
+            self.keep_for(next, slowest, over_s);
+        }
+        None
+    }
+
+    fn has_room(&self, link: usize, task: usize) -> bool {
+        let left = self.free_bytes_per_s[link] - self.bytes_per_s[task];
+        let is_free = left >= -(1.0 - ENOUGH) * self.bytes_per_s[task];
+        let is_kept = self.kept[link].is_some_and(|(next, from_s)| {
+            let over_s = self.now_s + self.tasks[task].bytes as f64 / self.bytes_per_s[task];
+            self.keys[next] < self.keys[task]
+                && over_s > from_s
+                && left < self.bytes_per_s[next] * ENOUGH
+        });
+        is_free && !is_kept
+    }
+
+    /// Keeps the other links of a slow link's next task free for it.
+    fn keep_for(&mut self, task: usize, slowest: usize, from_s: f64) {
+        self.next[slowest] = Some(task);
+        for other in self.links[task].iter().filter(|other| **other != slowest) {
+            self.kept[*other] = Some((task, from_s));
+        }
+    }
+
+    /// Begins a task, and returns when it will be over.
+    fn begin(&mut self, task: usize) -> f64 {
+        let rate = self.bytes_per_s[task];
+        for link in &self.links[task] {
+            self.free_bytes_per_s[*link] -= rate;
+            if self.kept[*link].is_some_and(|(next, _)| next == task) {
+                self.kept[*link] = None;
+            }
+        }
+        self.begun.push(task);
+        let Task {
+            from, to, bytes, ..
+        } = self.tasks[task];
+        let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
+        let over_s = (self.now_s + bytes as f64 / rate).max(self.fed_until_s[task] + piece_s);
+        self.events
+            .push(Reverse((Instant(over_s), What::Over, task)));
+        // It is sent on as it comes, but no faster.
+        let latency_s = self.paths.latency_s(from, to);
+        for by in &self.needed_by[task] {
+            let sending_s = self.tasks[*by].bytes as f64 / self.bytes_per_s[*by];
+            let first_s = self.now_s + piece_s + latency_s;
+            let ready_s = first_s.max(over_s + latency_s + piece_s - sending_s);
+            self.ready_s[*by] = self.ready_s[*by].max(ready_s);
+            self.fed_until_s[*by] = self.fed_until_s[*by].max(over_s + latency_s);
+            self.needs_left[*by] -= 1;
+            if self.needs_left[*by] == 0 {
+                let ready = Instant(self.ready_s[*by]);
+                self.events.push(Reverse((ready, What::Ready, *by)));
+            }
+        }
+        over_s
+    }
+
+    /// Gives back a task's links, and has those begin that waited for them.
+    fn free(&mut self, task: usize) {
+        let links = self.links[task].clone();
+        for link in &links {
+            self.free_bytes_per_s[*link] += self.bytes_per_s[task];
+        }
+        for link in links {
+            while let Some((_, _, next)) = self.waiting[link].pop_first() {
+                if self.try_begin(next) == Some(link) {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::even_tree;
+
+    fn task(from: usize, to: usize, needs: &[usize]) -> Task {
+        Task {
+            from,
+            to,
+            block: 0,
+            bytes: 1 << 20,
+            combines: false,
+            needs: needs.to_vec(),
+            class: 0,
+        }
+    }
+
+    #[test]
+    fn order__of_a_sender__is_what_most_waits_for_first() {
+        let network = even_tree(&[0], 100, &[0; 5], 100);
+        let paths = Paths::new(&network);
+        // To 1 and nobody else; to 2, 3 and 4, one behind another.
+        let tasks = [
+            task(0, 1, &[]),
+            task(0, 2, &[]),
+            task(2, 3, &[1]),
+            task(3, 4, &[2]),
+        ];
+        assert_eq!(in_order(&paths, &tasks), [1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn order__of_two_into_one_port__begins_the_second_when_the_first_is_over() {
+        let network = even_tree(&[0], 100, &[0; 4], 100);
+        let paths = Paths::new(&network);
+        let tasks = [task(0, 3, &[]), task(1, 3, &[]), task(1, 2, &[])];
+        // What cannot begin holds up nothing that can.
+        assert_eq!(in_order(&paths, &tasks), [0, 2, 1]);
+    }
+}

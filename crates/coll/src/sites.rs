@@ -1,0 +1,214 @@
+//! Hosts that belong together: those between whom only links lie that are no slower, and no longer, than their own.
+//!
+//! Cut at its slow links a tree of switches falls into sites, some of them without a host (a router between four of them,
+//! say). What is to come to every site comes there once, by a tree of sites.
+
+use kumi_topo::{End, Network, Paths};
+
+/// A link is cut if it carries less than this share of what hosts send.
+const SLOW_SHARE: f64 = 0.9;
+
+/// Or if it is so many times as long as hosts' own links are.
+const LONG_TIMES: f64 = 20.0;
+
+/// The sites of a network that has more than one.
+pub(crate) struct Sites {
+    /// By host, the index of its site.
+    pub of_host: Vec<usize>,
+    /// By site, its hosts in the order of a walk that passes no link twice in one direction.
+    pub members: Vec<Vec<usize>>,
+    /// By site, how something of it comes to all others: from which site to which, each from one that has it by then.
+    pub spread: Vec<Vec<(usize, usize)>>,
+}
+
+impl Sites {
+    /// Parts a network at its slow and long links; none if that leaves it whole, or every host by itself.
+    pub fn new(network: &Network, paths: &Paths, order: &[usize]) -> Option<Self> {
+        let is_cut = cut_links(network, paths);
+        let part_of = parts(network, &is_cut);
+        // Parts with hosts are sites, in the order of the walk.
+        let mut site_of_part = vec![None; network.hosts.len() + network.switches.len()];
+        let mut of_host = vec![0; network.hosts.len()];
+        let mut members: Vec<Vec<usize>> = Vec::new();
+        for host in order.iter().copied() {
+            let site = *site_of_part[part_of[host]].get_or_insert(members.len());
+            members.resize(members.len().max(site + 1), Vec::new());
+            members[site].push(host);
+            of_host[host] = site;
+        }
+        if members.len() < 2 || members.len() == order.len() {
+            return None;
+        }
+        let joined = joins(network, &is_cut, &part_of);
+        let spread = members.iter().map(|hosts| {
+            let mut spread = Spread {
+                joined: &joined,
+                site_of_part: &site_of_part,
+                edges: Vec::new(),
+            };
+            let part = part_of[hosts[0]];
+            let from = site_of_part[part].unwrap_or(0);
+            spread.on(part, None, from);
+            spread.edges
+        });
+        Some(Self {
+            spread: spread.collect(),
+            of_host,
+            members,
+        })
+    }
+
+    /// The host that follows another in its site, round.
+    pub fn next(&self, host: usize) -> usize {
+        let members = &self.members[self.of_host[host]];
+        let place = members.iter().position(|member| *member == host);
+        members[(place.unwrap_or(0) + 1) % members.len()]
+    }
+}
+
+/// Of each link, whether it is between sites.
+fn cut_links(network: &Network, paths: &Paths) -> Vec<bool> {
+    let hosts = 0..network.hosts.len();
+    let rates: Vec<f64> = hosts
+        .filter_map(|host| paths.sending_bytes_per_s(host))
+        .collect();
+    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    let own = network.links.iter().filter(|link| leads_to_host(link.ends));
+    let longest_ns = own.map(|link| link.latency.ns()).max().unwrap_or(0).max(1);
+    let is_cut = network.links.iter().map(|link| {
+        let bps = link.rates[0].bps().min(link.rates[1].bps());
+        let is_slow = (bps as f64 / 8.0) < slowest * SLOW_SHARE;
+        let is_long = link.latency.ns() as f64 > longest_ns as f64 * LONG_TIMES;
+        !leads_to_host(link.ends) && (is_slow || is_long)
+    });
+    is_cut.collect()
+}
+
+fn leads_to_host(ends: [End; 2]) -> bool {
+    ends.iter().any(|end| matches!(end, End::Host(_)))
+}
+
+/// By node, the part it is in when links are cut: named by one of its nodes.
+fn parts(network: &Network, is_cut: &[bool]) -> Vec<usize> {
+    let neighbours = network.neighbours();
+    let mut part_of = vec![usize::MAX; neighbours.len()];
+    for first in 0..neighbours.len() {
+        let mut waiting = vec![first];
+        while let Some(node) = waiting.pop() {
+            if part_of[node] != usize::MAX {
+                continue;
+            }
+            part_of[node] = first;
+            let near = neighbours[node].iter().filter(|(_, link)| !is_cut[*link]);
+            waiting.extend(near.map(|(next, _)| *next));
+        }
+    }
+    part_of
+}
+
+/// By part, those that cut links join it with.
+fn joins(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize>> {
+    let mut joined = vec![Vec::new(); part_of.len()];
+    for (link, _) in network
+        .links
+        .iter()
+        .zip(is_cut)
+        .filter(|(_, is_cut)| **is_cut)
+    {
+        let [a, b] = link.ends.map(|end| part_of[network.node(end)]);
+        joined[a].push(b);
+        joined[b].push(a);
+    }
+    joined
+}
+
+/// Walks the tree of parts from where something is.
+struct Spread<'a> {
+    joined: &'a [Vec<usize>],
+    site_of_part: &'a [Option<usize>],
+    edges: Vec<(usize, usize)>,
+}
+
+impl Spread<'_> {
+    /// Brings to a part, and to all behind it, what the site `from` has. Returns a site that has it then: the part itself, or
+    /// the last that was reached through it. A part without hosts cannot send on: of its neighbours each gets it from the one
+    /// before it round, so that every link is passed once in each direction.
+    fn on(&mut self, part: usize, came_from: Option<usize>, from: usize) -> usize {
+        let mut has = from;
+        if let Some(site) = self.site_of_part[part] {
+            if came_from.is_some() {
+                self.edges.push((from, site));
+            }
+            has = site;
+        }
+        let joined = &self.joined[part];
+        let place = joined.iter().position(|one| Some(*one) == came_from);
+        let first = place.map_or(0, |place| place + 1);
+        let others = joined.len() - usize::from(place.is_some());
+        for step in 0..others {
+            let next = joined[(first + step) % joined.len()];
+            let reached = self.on(next, Some(part), has);
+            if self.site_of_part[part].is_none() {
+                has = reached;
+            }
+        }
+        has
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::tree;
+    use kumi_topo::Rate;
+
+    /// Two hosts on each of these switches, which hang from each other or from the first; links of the switches are slow.
+    fn slow(switches: &[usize], bare: &[usize]) -> Sites {
+        let with = (0..switches.len()).filter(|switch| !bare.contains(switch));
+        let hosts: Vec<_> = with.flat_map(|switch| [(switch, 1000, 10); 2]).collect();
+        let mut network = tree(switches, &hosts);
+        for link in &mut network.links {
+            let mbps = if leads_to_host(link.ends) { 1000 } else { 250 };
+            link.rates = [Rate::from_bps(mbps * 1_000_000).unwrap(); 2];
+        }
+        let paths = Paths::new(&network);
+        let order = paths.tour(&network, 0);
+        Sites::new(&network, &paths, &order).unwrap()
+    }
+
+    #[test]
+    fn spread__over_a_switch_without_hosts__goes_round_it() {
+        let sites = slow(&[0, 0, 0, 0], &[0]);
+        assert_eq!(sites.members.len(), 3);
+        for (first, edges) in sites.spread.iter().enumerate() {
+            let rest: Vec<usize> = (1..3).map(|step| (first + step) % 3).collect();
+            let round = [(first, rest[0]), (rest[0], rest[1])];
+            let other = [(first, rest[1]), (rest[1], rest[0])];
+            assert!(*edges == round || *edges == other, "{edges:?}");
+        }
+    }
+
+    #[test]
+    fn spread__along_a_row_of_sites__is_sent_on_by_those_between() {
+        let sites = slow(&[0, 0, 1], &[]);
+        let of = |host: usize| sites.of_host[host];
+        assert_eq!(
+            sites.spread[of(0)],
+            [(of(0), of(2)), (of(2), of(4))],
+            "{:?}",
+            sites.spread
+        );
+        let mut from_middle = sites.spread[of(2)].clone();
+        from_middle.sort_unstable();
+        let mut wanted = [(of(2), of(0)), (of(2), of(4))];
+        wanted.sort_unstable();
+        assert_eq!(from_middle, wanted);
+    }
+
+    #[test]
+    fn sites__of_links_that_are_alike__are_none() {
+        let network = tree(&[0], &[(0, 1000, 10); 4]);
+        let paths = Paths::new(&network);
+        assert!(Sites::new(&network, &paths, &[0, 1, 2, 3]).is_none());
+    }
+}
