@@ -48,6 +48,14 @@ pub fn set_rto_min_us(socket: BorrowedFd<'_>, us: u32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, us)
 }
 
+/// Calls a socket readable when so many bytes have come, or its end (`SO_RCVLOWAT`; `epoll` heeds it for TCP since 4.17).
+///
+/// # Errors
+/// It is no socket.
+pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
+    set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
+}
+
 fn set_option<T: Copy>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,

@@ -213,7 +213,12 @@ pub struct In {
     pub scratch: Vec<u8>,
     /// Whether it waits for a place, and is not polled.
     pub is_paused: bool,
+    /// Bytes from which on the kernel calls it readable.
+    enough: u32,
 }
+
+/// Half of what a connection's buffer has room for from the beginning.
+const ENOUGH_BYTES_MAX: u64 = 32 << 10;
 
 impl In {
     pub fn new(stream: TcpStream, lane: Lane, term: u32) -> Self {
@@ -229,6 +234,7 @@ impl In {
             done: 0,
             scratch: Vec::new(),
             is_paused: false,
+            enough: 1,
         }
     }
 
@@ -244,6 +250,21 @@ impl In {
             self.header = Some(Header::parse(&self.head, self.lane).ok_or(self.head)?);
         }
         Ok(took)
+    }
+
+    /// Is readable when the rest of the frame has come that has begun to, or a frame of so many bytes if it is known to be
+    /// the next: or this thread would be woken for each packet.
+    pub fn wait_for(&mut self, next_bytes: Option<u64>) {
+        let rest = match (&self.header, next_bytes) {
+            (Some(header), _) => header.bytes - self.done as u64,
+            (None, Some(bytes)) => (HEADER_BYTES - self.have) as u64 + bytes,
+            (None, None) => 1,
+        };
+        let enough = rest.clamp(1, ENOUGH_BYTES_MAX) as u32;
+        if enough != self.enough {
+            let set = kumi_sys::tcp::set_receive_low_water(self.stream.as_fd(), enough);
+            self.enough = if set.is_ok() { enough } else { 0 };
+        }
     }
 
     /// Reads on in what follows, to its place.

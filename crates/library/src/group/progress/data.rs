@@ -98,6 +98,15 @@ impl Progress {
     }
 
     pub(super) fn read_pieces(&mut self, peer: usize) {
+        self.read_pieces_there(peer);
+        let expected = self.member(peer).zip(self.active.as_ref());
+        let expected = expected.and_then(|(member, active)| active.job.expects(member));
+        if let Some(come) = &mut self.peers[peer].pieces_in {
+            come.wait_for(expected.map(|named| named.bytes));
+        }
+    }
+
+    fn read_pieces_there(&mut self, peer: usize) {
         let mut turn = 0;
         while turn < TURN_BYTES {
             let Some(header) = self.data_header(peer, Lane::Pieces) else {

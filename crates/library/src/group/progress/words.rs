@@ -245,6 +245,10 @@ impl Progress {
                 if let Some(out) = &mut self.peers[peer].pieces {
                     out.forget_pieces();
                 }
+                // What was expected may never come, and what comes be shorter.
+                if let Some(come) = &mut self.peers[peer].pieces_in {
+                    come.wait_for(None);
+                }
                 if self.resume(peer, Lane::Pieces) {
                     self.read_pieces(peer);
                 }
@@ -302,6 +306,10 @@ impl Progress {
             Due::Send(member, named) => self.send_piece(peer(member), sequence, named),
             Due::Expect(member) => {
                 let peer = peer(member);
+                // What was expected may never come, and what comes be shorter.
+                if let Some(come) = &mut self.peers[peer].pieces_in {
+                    come.wait_for(None);
+                }
                 if self.resume(peer, Lane::Pieces) {
                     self.read_pieces(peer);
                 }
