@@ -10,7 +10,7 @@ mod blocks;
 
 use crate::lanes::{Lane, Lanes};
 use crate::plan::{Operation, Plan, Transfer};
-use crate::schedule::is_behind;
+use crate::schedule::{Early, is_behind};
 use kumi_topo::{DirectedLink, Network, Paths};
 
 /// What is wrong with a plan.
@@ -253,6 +253,7 @@ fn check_links(
     ordered: &mut Ordered<'_>,
 ) -> Result<(), CheckError> {
     let paths = Paths::new(network);
+    let early = Early::new(&paths, plan.port_bytes);
     let capacity = |link: usize| paths.link_bytes_per_s(DirectedLink(link as u32));
     let mut lanes: Vec<Lanes> = (0..paths.directed_links())
         .map(|link| Lanes::new(capacity(link)))
@@ -266,11 +267,13 @@ fn check_links(
         for (place, link) in links.into_iter().enumerate() {
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
-            let port_bytes = if place == 0 { 0 } else { plan.port_bytes };
-            let waits = |lane: &Lane| is_behind(&transfer.after, lane, port_bytes);
-            let is_given = lanes.take((at, bytes), rate, port_bytes, waits)
-                || lanes.take((at, bytes), rate, port_bytes, |lane| {
-                    let needed = lane.wait(port_bytes);
+            let early_bytes =
+                |waited: usize| early.bytes(place, transfer.from, &plan.transfers[waited]);
+            let kept_bytes = early.most(paths.link_bytes_per_s(link));
+            let waits = |lane: &Lane| is_behind(&transfer.after, lane, early_bytes);
+            let is_given = lanes.take((at, bytes), rate, kept_bytes, waits)
+                || lanes.take((at, bytes), rate, kept_bytes, |lane| {
+                    let needed = lane.wait(early_bytes);
                     waits(lane) || needed.is_none_or(|needed| ordered.are(needed.transfer, at))
                 });
             if !is_given {

@@ -14,9 +14,6 @@ use crate::program::{Action, Program};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
-const UNDER_WAY_MAX: usize = 8;
-
 /// The state of one host's program. Whoever runs it begins what [`Engine::begin`] names, in that order, and says
 /// [`Engine::over`] when a step is done: of a send, when the peer has begun to receive it and its memory may be
 /// written again; of a receive, when the piece is in its place.
@@ -83,10 +80,10 @@ impl Engine {
         }
         let program = Arc::clone(&self.program);
         let send = self.sends.first().copied()?;
-        let bytes = program.steps[send].bytes;
+        let (bytes, peer) = (program.steps[send].bytes, program.steps[send].peer);
         // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
-        if !is_first && self.sent_bytes + bytes > program.window_bytes {
+        if !is_first && self.sent_bytes + bytes > program.window_to(peer) {
             return None;
         }
         self.sends.pop_first();
@@ -143,8 +140,10 @@ impl Engine {
     fn advance(&mut self, stream: usize) {
         let flow = &mut self.streams[stream];
         while let Some(first) = flow.waiting.front().copied() {
-            let is_send = self.program.steps[first].action == Action::Send;
-            if self.needs[first] > 0 || (flow.under_way == UNDER_WAY_MAX && !is_send) {
+            let step = &self.program.steps[first];
+            let is_send = step.action == Action::Send;
+            let is_full = || flow.under_way >= self.program.under_way_max(step.peer);
+            if self.needs[first] > 0 || (!is_send && is_full()) {
                 return;
             }
             flow.waiting.pop_front();

@@ -25,36 +25,36 @@ pub(crate) struct Lane {
     pub part: f64,
     /// The transfer before `lately`, if there is one: it has to be over.
     pub before: Option<usize>,
-    /// Transfers that may still be on their way, in part or whole, with their bytes: enough to fill the port, and at
-    /// least the last.
+    /// Transfers that may still be on their way, in part or whole, with their bytes: at least the last.
     pub lately: VecDeque<(usize, u64)>,
 }
 
 impl Lane {
-    /// What one that follows has to wait for: the last that may not be on its way any more if no more than `port_bytes`
-    /// are to be, and how much of it may be missing.
-    pub fn wait(&self, port_bytes: u64) -> Option<After> {
-        let mut room = port_bytes;
+    /// What one that follows has to wait for: the last that may not be on its way any more, and how much of it may be
+    /// missing. `early_bytes` says of a transfer how much of it, and of those behind it, may be.
+    pub fn wait(&self, early_bytes: impl Fn(usize) -> u64) -> Option<After> {
+        let mut behind = 0;
         for (transfer, bytes) in self.lately.iter().rev() {
+            let room = early_bytes(*transfer).saturating_sub(behind);
             if *bytes > room {
                 return Some(After {
                     transfer: *transfer,
                     missing_bytes: room,
                 });
             }
-            room -= bytes;
+            behind += bytes;
         }
         self.before.map(After::whole)
     }
 
     /// The same part for the next one.
-    fn follow(mut self, part: f64, transfer: usize, bytes: u64, port_bytes: u64) -> Self {
+    fn follow(mut self, part: f64, transfer: usize, bytes: u64, kept_bytes: u64) -> Self {
         self.part = part;
         self.lately.push_back((transfer, bytes));
         let mut sum: u64 = self.lately.iter().map(|(_, bytes)| bytes).sum();
         while let Some((oldest, bytes)) = self.lately.front().copied() {
-            // Those behind it fill the port by themselves.
-            if sum - bytes < port_bytes || self.lately.len() == 1 {
+            // Those behind it are as much as may be on its way by themselves.
+            if sum - bytes < kept_bytes || self.lately.len() == 1 {
                 break;
             }
             self.lately.pop_front();
@@ -84,12 +84,12 @@ impl Lanes {
     }
 
     /// Gives `rate` to `transfer` of so many bytes: first what is free, then of lanes that it `may_follow`, longest ago
-    /// first. False, and nothing given, if there is not as much.
+    /// first. Of each lane, `kept_bytes` may still be on their way. False, and nothing given, if there is not as much.
     pub fn take(
         &mut self,
         (transfer, bytes): (usize, u64),
         rate: f64,
-        port_bytes: u64,
+        kept_bytes: u64,
         mut may_follow: impl FnMut(&Lane) -> bool,
     ) -> bool {
         let mut missing = rate * ENOUGH - self.free;
@@ -133,7 +133,7 @@ impl Lanes {
             lately: VecDeque::new(),
         });
         self.used
-            .push_back(lane.follow(sum.min(rate), transfer, bytes, port_bytes));
+            .push_back(lane.follow(sum.min(rate), transfer, bytes, kept_bytes));
         true
     }
 }
@@ -184,7 +184,7 @@ mod tests {
     fn lane__with_room_in_the_port__waits_for_what_no_longer_fits() {
         let mut lanes = Lanes::new(1.0);
         let mut next = |transfer, bytes| {
-            let wait = lanes.used().next().and_then(|lane| lane.wait(10));
+            let wait = lanes.used().next().and_then(|lane| lane.wait(|_| 10));
             lanes.take((transfer, bytes), 1.0, 10, |_| true);
             wait.map(|wait| (wait.transfer, wait.missing_bytes))
         };

@@ -99,8 +99,14 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// What may be sent and not yet received.
     pub window_bytes: u64,
+    /// By host, how much more where the path there and back holds as much; nothing of those that are not named.
+    flight_bytes: Vec<u64>,
+    piece_bytes: u64,
     pub(crate) streams: usize,
 }
+
+/// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
+const UNDER_WAY_MAX: usize = 8;
 
 impl Program {
     /// The part of `host` in a plan that is sound.
@@ -123,8 +129,33 @@ impl Program {
         Self {
             steps: writer.steps,
             window_bytes: grain.window_bytes,
+            flight_bytes: Vec::new(),
+            piece_bytes: grain.piece_bytes.max(1),
             streams,
         }
+    }
+
+    /// The same, on paths that by themselves hold so many bytes, there and back, by host.
+    #[must_use]
+    pub fn with_flight(self, flight_bytes: Vec<u64>) -> Self {
+        Self {
+            flight_bytes,
+            ..self
+        }
+    }
+
+    /// What may be sent and not yet received when a piece goes to this host.
+    pub(crate) fn window_to(&self, peer: usize) -> u64 {
+        self.window_bytes + self.flight_to(peer)
+    }
+
+    /// Receives or words with this host that may be under way at once, of one stream.
+    pub(crate) fn under_way_max(&self, peer: usize) -> usize {
+        UNDER_WAY_MAX + (self.flight_to(peer) / self.piece_bytes) as usize
+    }
+
+    fn flight_to(&self, peer: usize) -> u64 {
+        self.flight_bytes.get(peer).copied().unwrap_or(0)
     }
 }
 

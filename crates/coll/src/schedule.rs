@@ -11,7 +11,9 @@ use kumi_topo::Paths;
 /// Transfers so far, and what the links and hosts do meanwhile.
 pub(crate) struct Schedule<'a> {
     paths: &'a Paths,
+    early: Early<'a>,
     lanes: Vec<Lanes>,
+    passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
     /// When each transfer has been sent, when its first piece has come and when all, in seconds.
     sent_s: Vec<f64>,
@@ -25,6 +27,8 @@ impl<'a> Schedule<'a> {
         let capacity = |link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link as u32));
         Self {
             paths,
+            early: Early::new(paths, PORT_BYTES),
+            passed_bytes: vec![0; paths.directed_links()],
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
             sent_s: Vec::new(),
@@ -48,26 +52,36 @@ impl<'a> Schedule<'a> {
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
         let mut after: Vec<After> = Vec::new();
+        let early = |at: usize| {
+            let (transfers, early) = (&self.transfers, &self.early);
+            move |waited: usize| early.bytes(at, from, &transfers[waited])
+        };
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
-            self.follow(from, rate, port_bytes(at), lanes, &mut after);
+            self.follow(from, rate, &early(at), lanes, &mut after);
         }
         // What stands in a port before it has to pass first.
-        let mut passed_s = 0.0_f64;
+        let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         for (at, link) in links.iter().enumerate() {
-            let port_bytes = port_bytes(at);
+            let (transfers, early) = (&self.transfers, &self.early);
+            let early_bytes = |waited: usize| early.bytes(at, from, &transfers[waited]);
             let lanes = &self.lanes[link.0 as usize];
             if lanes.free() < rate * ENOUGH {
                 let lanes = lanes
                     .used()
-                    .filter(|lane| is_behind(&after, lane, port_bytes));
+                    .filter(|lane| is_behind(&after, lane, early_bytes));
                 let last = lanes.filter_map(|lane| lane.lately.back());
                 let over_s = last.map(|(last, _)| self.come_s[*last]);
                 passed_s = passed_s.max(over_s.fold(f64::INFINITY, f64::min));
             }
-            let is_followed = |lane: &Lane| is_behind(&after, lane, port_bytes);
+            let is_followed = |lane: &Lane| is_behind(&after, lane, early_bytes);
+            let kept_bytes = early.most(self.paths.link_bytes_per_s(*link));
             let lanes = &mut self.lanes[link.0 as usize];
-            lanes.take((index, bytes), rate, port_bytes, is_followed);
+            lanes.take((index, bytes), rate, kept_bytes, is_followed);
+            // However early it is let in, all before it takes its time.
+            let all = &mut self.passed_bytes[link.0 as usize];
+            *all += bytes;
+            least_s = least_s.max(*all as f64 / self.paths.link_bytes_per_s(*link));
         }
         after.sort_unstable();
         let known = after.iter().map(|wait| self.known_s(*wait, from));
@@ -85,7 +99,8 @@ impl<'a> Schedule<'a> {
         self.begins_come_s
             .push(begins_s.max(passed_s - latency_s) + piece_s + latency_s);
         let come_s = sent_s + latency_s;
-        self.come_s.push(come_s.max(passed_s + bytes as f64 / rate));
+        let come_s = come_s.max(passed_s + bytes as f64 / rate);
+        self.come_s.push(come_s.max(least_s));
         self.transfers.push(Transfer {
             from,
             to,
@@ -102,21 +117,21 @@ impl<'a> Schedule<'a> {
         &self,
         from: usize,
         rate: f64,
-        port_bytes: u64,
+        early_bytes: &impl Fn(usize) -> u64,
         lanes: &Lanes,
         after: &mut Vec<After>,
     ) {
         let free_of = |after: &[After]| {
             let lanes = lanes
                 .used()
-                .filter(|lane| is_behind(after, lane, port_bytes));
+                .filter(|lane| is_behind(after, lane, early_bytes));
             lanes.map(|lane| lane.part).sum::<f64>()
         };
         while lanes.free() + free_of(after) < rate * ENOUGH {
             let others = lanes
                 .used()
-                .filter(|lane| !is_behind(after, lane, port_bytes));
-            let waits = others.filter_map(|lane| lane.wait(port_bytes));
+                .filter(|lane| !is_behind(after, lane, early_bytes));
+            let waits = others.filter_map(|lane| lane.wait(early_bytes));
             let soonest =
                 waits.min_by(|a, b| self.known_s(*a, from).total_cmp(&self.known_s(*b, from)));
             let Some(soonest) = soonest else { return };
@@ -158,15 +173,53 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// What may stand before a link, by its place on a path: nothing in the sender's own queue, where what is to be sent
-/// first shall go first.
-pub(crate) fn port_bytes(place_on_path: usize) -> u64 {
-    if place_on_path == 0 { 0 } else { PORT_BYTES }
+/// How much of a transfer may still be on its way when one begins that waits for it.
+pub(crate) struct Early<'a> {
+    paths: &'a Paths,
+    port_bytes: u64,
+    /// There and back between the hosts that are furthest apart, in seconds; 0 where no more is under way meanwhile than
+    /// stands in a port.
+    round_trip_s: f64,
+}
+
+impl<'a> Early<'a> {
+    pub fn new(paths: &'a Paths, port_bytes: u64) -> Self {
+        let fastest = (0..paths.hosts()).filter_map(|host| paths.sending_bytes_per_s(host));
+        let fastest = fastest.fold(0.0, f64::max);
+        let round_trip_s = 2.0 * paths.longest_s();
+        let is_far = port_bytes > 0 && round_trip_s * fastest > PORT_BYTES as f64;
+        Self {
+            paths,
+            port_bytes,
+            round_trip_s: if is_far { round_trip_s } else { 0.0 },
+        }
+    }
+
+    /// What may stand before a link, by its place on the path: nothing in the sender's own queue, where what is to be sent
+    /// first shall go first; in a port as much as the plan says. What more may be missing at the one who tells, passes the
+    /// link before the first byte of `from` can be there: while the word is on its way to it, and the byte to the link.
+    pub fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer) -> u64 {
+        if place_on_path == 0 {
+            return 0;
+        }
+        if self.round_trip_s == 0.0 || waited.from == from {
+            return self.port_bytes;
+        }
+        let there_and_back_s =
+            self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
+        let bytes_per_s = self.paths.bytes_per_s(waited.from, waited.to);
+        self.port_bytes + (there_and_back_s * bytes_per_s) as u64
+    }
+
+    /// The most that may be on its way over a link of that rate.
+    pub fn most(&self, bytes_per_s: f64) -> u64 {
+        self.port_bytes + (self.round_trip_s * bytes_per_s) as u64
+    }
 }
 
 /// Whether one that waits for these may use a lane.
-pub(crate) fn is_behind(after: &[After], lane: &Lane, port_bytes: u64) -> bool {
-    lane.wait(port_bytes).is_none_or(|needed| {
+pub(crate) fn is_behind(after: &[After], lane: &Lane, early_bytes: impl Fn(usize) -> u64) -> bool {
+    lane.wait(early_bytes).is_none_or(|needed| {
         let enough = |wait: &After| {
             wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes
         };

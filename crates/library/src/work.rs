@@ -2,9 +2,9 @@
 
 use crate::ranks::Ranks;
 use kumi_coll::{
-    Action, Engine, Grain, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
-    all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
-    share,
+    Action, Engine, Grain, Operation, PART_BYTES, PORT_BYTES, Plan, PlanError, Program, all_gather,
+    all_reduce, all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce,
+    reduce_scatter, scatter, share,
 };
 use kumi_topo::{Network, Paths};
 use std::sync::Arc;
@@ -113,12 +113,13 @@ impl Planned {
             });
         }
         let plan = plan(network, asked)?;
+        let paths = Paths::new(network);
         let grain = Grain {
             element_bytes,
-            ..grain(network)
+            ..grain(network, &paths)
         };
         let named = names(&plan);
-        let program = Program::new(&plan, rank, grain);
+        let program = Program::new(&plan, rank, grain).with_flight(flight_bytes(&paths, rank));
         Ok(Self {
             program: Arc::new(program),
             named,
@@ -130,11 +131,28 @@ impl Planned {
 /// Longest piece where every link is fast enough for it: beyond, a piece's own cost no longer counts.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
+/// Pieces at most that a path there and back holds.
+const PIECES_IN_FLIGHT: u64 = 32;
+
+/// What paths to the other ranks hold, there and back, where it is more than stands in a port.
+fn flight_bytes(paths: &Paths, rank: usize) -> Vec<u64> {
+    let of = |peer: usize| {
+        let there_and_back_s = paths.latency_s(rank, peer) + paths.latency_s(peer, rank);
+        let bytes_per_s = if peer == rank {
+            0.0
+        } else {
+            paths.bytes_per_s(rank, peer)
+        };
+        let bytes = (there_and_back_s * bytes_per_s) as u64;
+        if bytes > PORT_BYTES { bytes } else { 0 }
+    };
+    (0..paths.hosts()).map(of).collect()
+}
+
 /// Pieces of as many microseconds as the default ones have on 1 Gb/s, on the slowest link between ranks: the same on
-/// every rank.
-fn grain(network: &Network) -> Grain {
+/// every rank, for what one sends in pieces the other receives so.
+fn grain(network: &Network, paths: &Paths) -> Grain {
     let usual = Grain::default();
-    let paths = Paths::new(network);
     // A walk round all ranks passes every link that is between any two.
     let tour = paths.tour(network, 0);
     let next = tour.iter().skip(1).chain(&tour);
@@ -146,8 +164,11 @@ fn grain(network: &Network) -> Grain {
     let times = (slowest * 8.0 / 1e9) as u64;
     // A power of two, for whole elements of any size.
     let times = 1 << times.clamp(1, PIECE_BYTES_MAX / usual.piece_bytes).ilog2();
+    // On long paths few long pieces, for each is announced and granted by itself.
+    let flight = (2.0 * paths.longest_s() * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
+    let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
     Grain {
-        piece_bytes: usual.piece_bytes * times,
+        piece_bytes: (usual.piece_bytes * times).max(flight),
         window_bytes: usual.window_bytes * times,
         ..usual
     }

@@ -117,6 +117,22 @@ impl Paths {
         sum
     }
 
+    /// Seconds between the two hosts that are furthest apart, one way.
+    pub fn longest_s(&self) -> f64 {
+        // The host furthest from any one is an end of the longest path of a tree.
+        let furthest = |from: usize| {
+            let from_s = (0..self.hosts).map(|to| (self.latency_s(from, to), to));
+            from_s.fold(
+                (0.0, from),
+                |best, one| if one.0 > best.0 { one } else { best },
+            )
+        };
+        if self.hosts == 0 {
+            return 0.0;
+        }
+        furthest(furthest(0).1).0
+    }
+
     /// Seconds that so many bytes from a host to any other take at least: on its own link.
     pub fn at_least_s(&self, from: usize, bytes: u64) -> f64 {
         let place = self.places[from];
@@ -242,6 +258,7 @@ mod tests {
         assert_eq!(paths.bytes_per_s(0, 1), 100e6 / 8.0);
         assert_eq!(paths.bytes_per_s(1, 0), 200e6 / 8.0);
         assert!((paths.latency_s(1, 0) - 1.02e-3).abs() < 1e-9);
+        assert!((paths.longest_s() - 1.02e-3).abs() < 1e-9);
         assert_eq!(paths.links(2, 2), []);
     }
 

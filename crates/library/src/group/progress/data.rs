@@ -124,8 +124,10 @@ impl Progress {
                     let text = format!(
                         "rank {member} sends a piece of {has} bytes where rank {rank} expects one of {bytes}"
                     );
-                    self.disagree(header.sequence, text);
-                    continue;
+                    // What was asked for on the two says more, and is on its way.
+                    self.odd
+                        .get_or_insert((header.sequence, text, Instant::now()));
+                    return self.pause(peer, Lane::Pieces);
                 }
                 Place::Nowhere => self.discard(peer, Lane::Pieces, header.bytes),
                 Place::Here(named) => self.read_piece(peer, &named),

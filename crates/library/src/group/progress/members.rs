@@ -1,6 +1,6 @@
 //! Who is there, who is lost, and how those who are left go on.
 
-use super::Progress;
+use super::{Active, Progress};
 use crate::group::frame::{Kind, Lane};
 use crate::group::ticket::{Done, Failure, Ticket};
 use std::sync::{Arc, PoisonError};
@@ -35,6 +35,14 @@ impl Progress {
     pub(super) fn watch(&mut self, now: Instant) {
         let (beat, silence) = (self.beat(), self.silence());
         self.dismiss(now);
+        // Ranks that ask for different things have said so by now.
+        let is_due = |at: Instant| now.saturating_duration_since(at) > silence / 2;
+        if let Some((sequence, text, _)) = self.odd.take_if(|(_, _, at)| is_due(*at)) {
+            let is_now = |active: &Active| active.sequence == sequence;
+            if self.active.as_ref().is_some_and(is_now) {
+                self.disagree(sequence, text);
+            }
+        }
         for peer in self.others() {
             if self.joins.is_some() {
                 self.lane(peer, Lane::Words);

@@ -186,6 +186,8 @@ pub struct Progress {
     /// Why nothing is done any more.
     failure: Option<Failure>,
     shrinks: Option<Arc<Ticket>>,
+    /// A piece that is not what the plan says: of which collective, in words, and when it was seen.
+    odd: Option<(u64, String, Instant)>,
     /// Who waits for all to have found each other.
     joins: Option<Arc<Ticket>>,
     began_at: Instant,
@@ -242,6 +244,7 @@ impl Progress {
             messages: Messages::default(),
             failure: None,
             shrinks: None,
+            odd: None,
             joins: Some(joins),
             began_at: now,
             is_closing: false,
