@@ -81,6 +81,9 @@ struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const 
 /* Whether all ranks are on one switch, each with a link of its own. */
 int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
 
+/* Whether some are so far apart, in sites, that the hops of a collective count more than its messages. */
+int kumi_coll_ranks_is_far(const struct kumi_coll_ranks *ranks);
+
 /* No work of the ranks may be left. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
 

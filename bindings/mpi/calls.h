@@ -78,10 +78,11 @@
     X(Mrecv, mrecv, 5, RECEIVE)                                                                    \
     X(Imrecv, imrecv, 5, RECEIVE)
 
-/* Functions on requests. */
+/* Functions on requests, and the collective that moves nothing. */
 #define KUMI_MPI_REQUEST_CALLS(X)                                                                  \
     /* Persistent requests are started, and requests completed, without a count of elements: no _c \
      * variant. TEST_AT_n: argument n says whether anything has completed. */                      \
+    X(Barrier, barrier, 1, UNMARKED_COLLECTIVE)                                                    \
     X(Start, start, 1, START)                                                                      \
     X(Startall, startall, 2, STARTALL)                                                             \
     X(Wait, wait, 2, WAIT)                                                                         \

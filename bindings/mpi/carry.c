@@ -12,6 +12,9 @@ enum { TAG_PIECE = 1, TAG_WORD = 2 };
 
 enum { ERROR_BYTES = 512 };
 
+/* Less than the least whole piece of a plan. */
+enum { EAGER_BYTES = 8 << 10 };
+
 /* What is under way: requests side by side, as MPI_Waitsome takes them, and what each is of. */
 struct under_way {
     char *requests;
@@ -66,7 +69,11 @@ static int begin(const struct kumi_communicator *of, const struct kumi_carried *
     begun->scratch = NULL;
     switch (step->action) {
     case KUMI_COLL_SEND:
-        /* Over when it is received: the window counts what is on its way. */
+        /* Over when it is received: the window counts what is on its way. What is short does not count, and is
+         * quicker if nobody answers. */
+        if (step->bytes < EAGER_BYTES)
+            return abi->Isend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
+                              of->inside, request);
         return abi->Issend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
                            of->inside, request);
     case KUMI_COLL_RECEIVE:
@@ -90,6 +97,10 @@ static int end(const struct kumi_communicator *of, const struct kumi_carried *ca
 {
     if (begun->scratch == NULL)
         return 0;
+    if (begun->step.bytes == 0) {
+        free(begun->scratch);
+        return 0;
+    }
     int elements = (int)(begun->step.bytes / carried->asked.element_bytes);
     int error = of->abi->Reduce_local(begun->scratch, address(of, carried, &begun->step), elements,
                                       carried->type, carried->operation);

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "blocks.h"
+#include "call.h"
 #include "carry.h"
 #include "collectives.h"
 #include "fortran.h"
@@ -25,58 +26,15 @@ enum { PAIR_BYTES_MIN = 8 << 10, BLOCK_BYTES_MIN = 8 << 10, PART_BYTES_MIN = 4 <
  * the ring pays where they are long too. */
 enum { FLAT_PART_BYTES_MIN = 32 << 10 };
 
+/* From which size on a collective is planned: of any, where ranks are in sites far apart, for then hops cost more than
+ * words. */
+static uint64_t least(const struct kumi_communicator *of, uint64_t bytes)
+{
+    return of->is_far ? 1 : bytes;
+}
+
 /* Whether this thread is in a collective of ours, whose calls of the library are its own. */
 static _Thread_local bool is_inside;
-
-struct call {
-    const struct kumi_communicator *of;
-    const uintptr_t *arguments;
-    int result;
-};
-
-static int integer(const struct call *call, int at)
-{
-    return (int)(int32_t)call->arguments[at];
-}
-
-static char *memory(const struct call *call, int at)
-{
-    return (char *)call->arguments[at];
-}
-
-static const int *integers(const struct call *call, int at)
-{
-    return (const int *)call->arguments[at];
-}
-
-static bool is_in_place(const struct call *call, int at)
-{
-    return (const void *)call->arguments[at] == call->of->abi->in_place;
-}
-
-/* Buffer, count and datatype, in this order from an argument on, of so many blocks. */
-static struct kumi_buffer buffer(const struct call *call, int at, int blocks)
-{
-    return (struct kumi_buffer){.at = memory(call, at),
-                                .count = integer(call, at + 1),
-                                .type = call->arguments[at + 2],
-                                .blocks = blocks};
-}
-
-/* Buffer, counts, displacements and datatype. */
-static struct kumi_buffer buffers(const struct call *call, int at, int blocks)
-{
-    return (struct kumi_buffer){.at = memory(call, at),
-                                .counts = integers(call, at + 1),
-                                .places = integers(call, at + 2),
-                                .type = call->arguments[at + 3],
-                                .blocks = blocks};
-}
-
-static bool is_root_right(const struct call *call, int root)
-{
-    return root >= 0 && root < call->of->size;
-}
 
 /* A plan failed before anything was sent, or memory did: an error, never a result that is not whole. */
 static void failed(struct call *call, const char *what)
@@ -261,7 +219,7 @@ static bool alike_root(struct call *call, int operation, int many_at, int one_at
     struct kumi_buffer many = buffer(call, many_at, of->size), one = buffer(call, one_at, 1);
     const struct kumi_buffer *known = is_root ? &many : &one;
     uint64_t bytes = kumi_element_bytes(of->abi, known->type, &is_plain) * (uint64_t)known->count;
-    if (known->count < 0 || bytes < BLOCK_BYTES_MIN)
+    if (known->count < 0 || bytes < least(of, BLOCK_BYTES_MIN))
         return false;
     uint64_t *all = alike(of, bytes);
     if (all == NULL)
@@ -306,7 +264,7 @@ static bool unlike_root(struct call *call, int operation, int many_at, int one_a
         for (int i = 0; i < of->size; i++)
             if (all[i] > most)
                 most = all[i];
-        is_done = most >= BLOCK_BYTES_MIN;
+        is_done = most >= least(of, BLOCK_BYTES_MIN);
         if (is_done)
             to_or_from_root(call, operation, root, many, one, is_root && is_in_place(call, one_at), all);
     }
@@ -337,7 +295,7 @@ static bool all_gather(struct call *call, struct kumi_buffer to)
     for (int i = 0; is_open && i < of->size; i++)
         if (all.bytes[i] > most)
             most = all.bytes[i];
-    bool is_done = !is_open || most >= BLOCK_BYTES_MIN;
+    bool is_done = !is_open || most >= least(of, BLOCK_BYTES_MIN);
     if (!is_open) {
         failed(call, "no memory for a collective, or an argument that is none");
     } else if (is_done) {
@@ -375,7 +333,7 @@ static bool bcast(struct call *call)
     bool is_plain;
     uint64_t bytes = kumi_element_bytes(of->abi, vector.type, &is_plain) * (uint64_t)vector.count;
     if (!is_root_right(call, root) || vector.count < 0 ||
-        bytes < (uint64_t)PART_BYTES_MIN * (uint64_t)of->size)
+        bytes < least(of, (uint64_t)PART_BYTES_MIN * (uint64_t)of->size))
         return false;
     struct kumi_blocks whole;
     if (!kumi_blocks_open(&whole, of, &vector, of->rank == root)) {
@@ -420,7 +378,7 @@ static bool reduction(struct call *call, int operation, int root)
     kumi_handle type = call->arguments[3], op = call->arguments[4];
     uint64_t element_bytes = combinable(call, type, op), bytes = element_bytes * (uint64_t)count;
     uint64_t part_min = operation == KUMI_COLL_REDUCE ? PART_BYTES_MIN : ring_part_min(call);
-    if (count < 0 || element_bytes == 0 || bytes < part_min * (uint64_t)of->size)
+    if (count < 0 || element_bytes == 0 || bytes < least(of, part_min * (uint64_t)of->size))
         return false;
     bool has_result = root < 0 || of->rank == root;
     char *scratch = has_result ? NULL : malloc(bytes);
@@ -507,7 +465,7 @@ static bool reduce_scatter_of(struct call *call, const int *counts, int count)
         if (bytes[i] > most)
             most = bytes[i];
     }
-    bool is_done = element_bytes > 0 && most >= ring_part_min(call);
+    bool is_done = element_bytes > 0 && most >= least(of, ring_part_min(call));
     if (is_done)
         reduce_scattered(call, type, op, element_bytes, bytes);
     free(bytes);
@@ -522,6 +480,23 @@ static bool reduce_scatter(struct call *call)
 static bool reduce_scatter_block(struct call *call)
 {
     return reduce_scatter_of(call, NULL, integer(call, 2));
+}
+
+/* Between sites: a tree of them, over which a word goes there and back once. On one, the library's is as good. */
+static bool barrier(struct call *call)
+{
+    const struct kumi_communicator *of = call->of;
+    uint64_t nothing = 0;
+    char none_of_it, *vector = &none_of_it;
+    if (!of->is_far)
+        return false;
+    carry(call, &(struct kumi_carried){.asked = {.operation = KUMI_COLL_ALL_REDUCE,
+                                                 .bytes = &nothing,
+                                                 .blocks = 1,
+                                                 .element_bytes = 1},
+                                       .out = &vector,
+                                       .in = &vector});
+    return true;
 }
 
 /*
@@ -544,6 +519,7 @@ static const struct replaced {
     {"MPI_Reduce", "reduce", "bbitoic", reduce},
     {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", reduce_scatter},
     {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", reduce_scatter_block},
+    {"MPI_Barrier", "barrier", "c", barrier},
 };
 
 enum { ARGUMENTS_MAX = 9 };
@@ -584,7 +560,8 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, c
     struct call call = {.of = kumi_communicator(comm, caller), .arguments = arguments};
     bool is_done = call.of != NULL && replaced->instead(&call);
     is_inside = false;
-    if (call.of != NULL)
+    /* A barrier that is left to the library is nothing to speak of. */
+    if (call.of != NULL && (is_done || replaced->instead != barrier))
         kumi_tally(call.of->rank, is_done);
     *result = call.result;
     return is_done;

@@ -102,6 +102,7 @@ static struct kumi_communicator *make(kumi_handle comm, const struct kumi_abi *a
     free(names);
     if (all_have(of, of->ranks != NULL)) {
         of->is_flat = of->planner->ranks_is_flat(of->ranks);
+        of->is_far = of->planner->ranks_is_far(of->ranks);
         return of;
     }
     if (of->ranks != NULL)

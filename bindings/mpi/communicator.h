@@ -15,6 +15,8 @@ struct kumi_communicator {
     struct kumi_coll_ranks *ranks;
     /* All are on one switch. */
     bool is_flat;
+    /* Some are in sites far apart, where hops count more than messages: short collectives are planned too. */
+    bool is_far;
 };
 
 /*

@@ -12,6 +12,7 @@ struct kumi_planner {
     __typeof__(kumi_coll_ranks_new) *ranks_new;
     __typeof__(kumi_coll_ranks_free) *ranks_free;
     __typeof__(kumi_coll_ranks_is_flat) *ranks_is_flat;
+    __typeof__(kumi_coll_ranks_is_far) *ranks_is_far;
     __typeof__(kumi_coll_work_new) *work_new;
     __typeof__(kumi_coll_work_begin) *work_begin;
     __typeof__(kumi_coll_work_over) *work_over;

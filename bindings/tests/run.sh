@@ -185,6 +185,7 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
         "mpicc.$suffix" "${flags[@]}" -o "$work/$suffix-collectives" "$here/mpi_collectives.c" \
             "${phase_sources[@]}" || exit 1
         claims "$name collectives" run_planned "$suffix" "$work/$suffix-collectives"
+        claims "$name collectives between sites" run_between_sites "$suffix" "$work/$suffix-collectives"
     else
         echo "skipped $name collectives: KUMI_TEST_LIBRARY does not name libkumi.so"
     fi
@@ -227,6 +228,18 @@ run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's 
     [ "$suffix" = mpich ] && options=() ranks=3
     KUMI_COLL=all KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit \
         "mpirun.$suffix" "${options[@]}" -np $ranks "$work/with_page" "$@"
+}
+run_between_sites() { # run_between_sites SUFFIX PROGRAM...: each rank a host by its name, in two sites 10 ms apart
+    local suffix=$1
+    shift
+    printf 'name = "far"\nswitch = [{ name = "s" }, { name = "t" }]\n' >"$work/far.toml"
+    for rank in 0 1 2 3 4; do
+        printf '[[host]]\nname = "r%d"\n[[link]]\nbetween = ["r%d", "%s"]\nrate = "1Gbit"\nlatency = "10us"\n' \
+            $rank $rank "$([ $((rank % 2)) = 0 ] && echo s || echo t)"
+    done >>"$work/far.toml"
+    printf '[[link]]\nbetween = ["s", "t"]\nrate = "200Mbit"\nlatency = "10ms"\n' >>"$work/far.toml"
+    KUMI_TOPOLOGY=$work/far.toml run_planned "$suffix" unshare --uts \
+        sh -c 'hostname "r${OMPI_COMM_WORLD_RANK:-$PMI_RANK}" && exec "$@"' sh "$@"
 }
 mpi "Open MPI" openmpi
 mpi "MPICH" mpich

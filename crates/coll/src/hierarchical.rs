@@ -8,6 +8,7 @@
 use crate::list_schedule::{Task, in_order};
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
+use crate::short::VECTOR_BYTES_MAX;
 use crate::sites::Sites;
 use kumi_topo::{Network, Paths};
 
@@ -20,12 +21,15 @@ const SLICES_MAX: usize = 8;
 /// Shortest part: a piece.
 const PART_BYTES_MIN: u64 = 8 << 10;
 
-/// Into how many parts a vector of an all-reduce had best be cut on this network: as many as hosts, or times as many where
-/// several follow each other from site to site.
+/// Shorter parts for each host are not cut: each would be a message of its own.
+const CUT_BYTES_MIN: u64 = 512;
+
+/// Into how many parts a vector of an all-reduce had best be cut on this network: one if it is short; as many as hosts, or
+/// times as many where several follow each other from site to site.
 pub fn all_reduce_parts(network: &Network, bytes: u64) -> usize {
     let hosts = network.hosts.len();
-    if hosts < 2 {
-        return hosts;
+    if hosts < 2 || bytes <= VECTOR_BYTES_MAX.min(CUT_BYTES_MIN * hosts as u64) {
+        return 1;
     }
     let paths = Paths::new(network);
     let order = paths.tour(network, 0);

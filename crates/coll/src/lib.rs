@@ -40,4 +40,5 @@ pub use hierarchical::all_reduce_parts;
 pub use plan::{After, Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer};
 pub use program::{Action, Grain, Program, Step};
 pub use ring::{all_gather, all_reduce, reduce_scatter};
+pub use schedule::is_far;
 pub use uniform::{PART_BYTES, cut, share, uniform};

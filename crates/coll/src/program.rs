@@ -226,7 +226,7 @@ impl Writer<'_> {
     fn send(&mut self, at: usize, begins_after: &[usize], begun_after: &[usize]) {
         let transfer = &self.plan.transfers[at];
         let mut sent = Vec::new();
-        for block in transfer.blocks.numbers() {
+        for block in self.carried(at) {
             for (piece, span) in self.pieces(block).into_iter().enumerate() {
                 let step = self.step(Action::Send, transfer.to, block, span);
                 if sent.is_empty() {
@@ -256,7 +256,7 @@ impl Writer<'_> {
             false => Action::Receive,
         };
         let mut came = Vec::new();
-        for block in transfer.blocks.numbers() {
+        for block in self.carried(at) {
             let spans = self.pieces(block);
             let here = self.pieces_here.entry(block).or_default();
             here.resize(spans.len(), Vec::new());
@@ -282,6 +282,17 @@ impl Writer<'_> {
             }
         }
         self.steps_of.insert(at, came);
+    }
+
+    /// Blocks of a transfer that are not empty; one, if all are: it is waited for.
+    fn carried(&self, at: usize) -> Vec<usize> {
+        let blocks = &self.plan.transfers[at].blocks;
+        let is_empty = |block: &usize| self.plan.block_bytes[*block] == 0;
+        let carried: Vec<usize> = blocks.numbers().filter(|block| !is_empty(block)).collect();
+        match carried.is_empty() {
+            true => blocks.numbers().take(1).collect(),
+            false => carried,
+        }
     }
 
     /// Offset and bytes of a block's pieces.

@@ -8,7 +8,7 @@ use crate::exchange::check_sizes;
 use crate::hierarchical::or_hierarchical;
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
-use crate::short::or_short;
+use crate::short::{VECTOR_BYTES_MAX, or_short, uncut};
 use kumi_topo::{Network, Paths};
 
 /// Plans that every host comes to have every host's block; `block_bytes` by host.
@@ -28,7 +28,10 @@ pub fn reduce_scatter(network: &Network, block_bytes: &[u64]) -> Result<Plan, Pl
 }
 
 /// Plans that every host comes to have every block combined of every host's: a reduce-scatter and an all-gather.
-/// `block_bytes` are the parts of the vector: as many as hosts, or as many times as many as [`all_reduce_parts`] says.
+/// `block_bytes` are the parts of the vector: as many as hosts, or times as many; one, if the vector is short. [`all_reduce_parts`]
+/// says which is best.
+///
+/// Of nothing, it is a barrier.
 ///
 /// # Errors
 /// There are not as many sizes, or a multiple.
@@ -40,14 +43,20 @@ pub fn all_reduce(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanEr
 
 fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
-    let is_sliced = operation == Operation::AllReduce
-        && !block_bytes.is_empty()
-        && block_bytes.len() % hosts == 0;
-    if !is_sliced {
+    let is_sum = operation == Operation::AllReduce;
+    let is_sliced = is_sum && !block_bytes.is_empty() && block_bytes.len() % hosts == 0;
+    let whole = block_bytes
+        .first()
+        .filter(|_| is_sum && block_bytes.len() == 1);
+    let whole = whole.filter(|whole| hosts > 1 && **whole <= VECTOR_BYTES_MAX);
+    if !is_sliced && whole.is_none() {
         check_sizes(hosts, block_bytes)?;
     }
     let paths = Paths::new(network);
     let order = paths.tour(network, 0);
+    if let Some(whole) = whole {
+        return Ok(uncut(network, &paths, order, *whole));
+    }
     // The parts of a vector have no host.
     let block_bytes: Vec<u64> = match operation {
         Operation::AllReduce => block_bytes.to_vec(),

@@ -6,7 +6,7 @@
 use crate::lanes::{ENOUGH, Lane, Lanes};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
 use crate::program::PIECE_BYTES;
-use kumi_topo::Paths;
+use kumi_topo::{Network, Paths};
 
 /// Transfers so far, and what the links and hosts do meanwhile.
 pub(crate) struct Schedule<'a> {
@@ -173,6 +173,9 @@ impl<'a> Schedule<'a> {
     }
 }
 
+/// Between ranks of one host, or on one floor, all is said sooner.
+const FAR_S: f64 = 1e-3;
+
 /// How much of a transfer may still be on its way when one begins that waits for it.
 pub(crate) struct Early<'a> {
     paths: &'a Paths,
@@ -184,15 +187,21 @@ pub(crate) struct Early<'a> {
 
 impl<'a> Early<'a> {
     pub fn new(paths: &'a Paths, port_bytes: u64) -> Self {
-        let fastest = (0..paths.hosts()).filter_map(|host| paths.sending_bytes_per_s(host));
-        let fastest = fastest.fold(0.0, f64::max);
-        let round_trip_s = 2.0 * paths.longest_s();
-        let is_far = port_bytes > 0 && round_trip_s * fastest > PORT_BYTES as f64;
+        let (a, b) = paths.furthest();
+        let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
+        let is_far = port_bytes > 0
+            && round_trip_s > FAR_S
+            && round_trip_s * paths.bytes_per_s(a, b) > PORT_BYTES as f64;
         Self {
             paths,
             port_bytes,
             round_trip_s: if is_far { round_trip_s } else { 0.0 },
         }
+    }
+
+    /// Whether hosts are so far apart that what is on its way between them counts.
+    pub fn is_far(&self) -> bool {
+        self.round_trip_s > 0.0
     }
 
     /// What may stand before a link, by its place on the path: nothing in the sender's own queue, where what is to be sent
@@ -215,6 +224,11 @@ impl<'a> Early<'a> {
     pub fn most(&self, bytes_per_s: f64) -> u64 {
         self.port_bytes + (self.round_trip_s * bytes_per_s) as u64
     }
+}
+
+/// Whether hosts are so far apart that more is on its way between them than stands in a port: between sites.
+pub fn is_far(network: &Network) -> bool {
+    Early::new(&Paths::new(network), PORT_BYTES).is_far()
 }
 
 /// Whether one that waits for these may use a lane.

@@ -10,7 +10,7 @@ use kumi_topo::{Network, Paths};
 
 /// Vectors up to this are tried: on 1 Gb/s 2 ms, as much as some forty hops through switches. Between sites, which may be
 /// far apart, all are.
-const VECTOR_BYTES_MAX: u64 = 256 << 10;
+pub(crate) const VECTOR_BYTES_MAX: u64 = 256 << 10;
 
 /// What a message costs a host, in seconds: while one is on its way, so many others can be sent.
 const MESSAGE_S: f64 = 6e-6;
@@ -20,6 +20,19 @@ const CHILDREN: std::ops::RangeInclusive<usize> = 8..=64;
 
 /// Hosts that send to each other directly: beyond, a host's messages cost more than a ring's hops.
 const DIRECT_HOSTS_MAX: usize = 64;
+
+/// Plans an all-reduce of a vector that is not cut; of nothing, a barrier.
+pub(crate) fn uncut(network: &Network, paths: &Paths, order: Vec<usize>, bytes: u64) -> Plan {
+    let nobody = Plan {
+        operation: Operation::AllReduce,
+        order,
+        block_bytes: vec![bytes],
+        transfers: Vec::new(),
+        port_bytes: PORT_BYTES,
+        predicted_s: f64::INFINITY,
+    };
+    or_short(network, paths, nobody)
+}
 
 /// The quicker of a plan for long vectors and one for short, by the planner's reckoning.
 pub(crate) fn or_short(network: &Network, paths: &Paths, long: Plan) -> Plan {

@@ -115,6 +115,11 @@ impl Ranks {
             .all(|rank| paths.links(0, rank).len() <= 2)
     }
 
+    /// Whether some are so far apart that what is on its way between them counts.
+    pub fn is_far(&self) -> bool {
+        kumi_coll::is_far(&self.network)
+    }
+
     /// One rank's part of a collective, planned now or kept from before.
     pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
         // A panic of another thread leaves nothing half done here.

@@ -134,6 +134,9 @@ const PIECE_BYTES_MAX: u64 = 256 << 10;
 /// Pieces at most that a path there and back holds.
 const PIECES_IN_FLIGHT: u64 = 32;
 
+/// A piece may be announced and granted before it sets out, as by MPI's rendezvous, and is over when that is told.
+const ROUND_TRIPS: f64 = 2.0;
+
 /// What paths to the other ranks hold, there and back, where it is more than stands in a port.
 fn flight_bytes(paths: &Paths, rank: usize) -> Vec<u64> {
     let of = |peer: usize| {
@@ -143,7 +146,7 @@ fn flight_bytes(paths: &Paths, rank: usize) -> Vec<u64> {
         } else {
             paths.bytes_per_s(rank, peer)
         };
-        let bytes = (there_and_back_s * bytes_per_s) as u64;
+        let bytes = (ROUND_TRIPS * there_and_back_s * bytes_per_s) as u64;
         if bytes > PORT_BYTES { bytes } else { 0 }
     };
     (0..paths.hosts()).map(of).collect()
@@ -165,7 +168,9 @@ fn grain(network: &Network, paths: &Paths) -> Grain {
     // A power of two, for whole elements of any size.
     let times = 1 << times.clamp(1, PIECE_BYTES_MAX / usual.piece_bytes).ilog2();
     // On long paths few long pieces, for each is announced and granted by itself.
-    let flight = (2.0 * paths.longest_s() * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
+    let (a, b) = paths.furthest();
+    let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
+    let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
     let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
     Grain {
         piece_bytes: (usual.piece_bytes * times).max(flight),

@@ -117,20 +117,16 @@ impl Paths {
         sum
     }
 
-    /// Seconds between the two hosts that are furthest apart, one way.
-    pub fn longest_s(&self) -> f64 {
+    /// The two hosts that are furthest apart, by latency; the first twice if it is alone.
+    pub fn furthest(&self) -> (usize, usize) {
         // The host furthest from any one is an end of the longest path of a tree.
-        let furthest = |from: usize| {
-            let from_s = (0..self.hosts).map(|to| (self.latency_s(from, to), to));
-            from_s.fold(
-                (0.0, from),
-                |best, one| if one.0 > best.0 { one } else { best },
-            )
+        let from = |one: usize| {
+            let others = (0..self.hosts).map(|other| (self.latency_s(one, other), other));
+            let best = others.reduce(|best, other| if other.0 > best.0 { other } else { best });
+            best.map_or(one, |(_, other)| other)
         };
-        if self.hosts == 0 {
-            return 0.0;
-        }
-        furthest(furthest(0).1).0
+        let end = from(0);
+        (end, from(end))
     }
 
     /// Seconds that so many bytes from a host to any other take at least: on its own link.
@@ -258,7 +254,8 @@ mod tests {
         assert_eq!(paths.bytes_per_s(0, 1), 100e6 / 8.0);
         assert_eq!(paths.bytes_per_s(1, 0), 200e6 / 8.0);
         assert!((paths.latency_s(1, 0) - 1.02e-3).abs() < 1e-9);
-        assert!((paths.longest_s() - 1.02e-3).abs() < 1e-9);
+        let (a, b) = paths.furthest();
+        assert_eq!((a.min(b), a.max(b)), (0, 1));
         assert_eq!(paths.links(2, 2), []);
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Collectives that are replaced, by the names that `KUMI_COLL` takes: those of `bindings/mpi/collectives.c`.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "alltoall",
     "alltoallv",
     "gather",
@@ -19,6 +19,7 @@ const NAMES: [&str; 13] = [
     "reduce",
     "reduce_scatter",
     "reduce_scatter_block",
+    "barrier",
 ];
 
 /// What `auto` stands for: all but alltoall, in which the MPI library's own is up to a fifth quicker where ports are deep

@@ -83,6 +83,14 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
 }
 
 /// # Safety
+/// `ranks` comes from `kumi_coll_ranks_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
+    // SAFETY: as the caller says.
+    c_int::from(unsafe { &*ranks }.is_far())
+}
+
+/// # Safety
 /// `ranks` comes from `kumi_coll_ranks_new`; `asked` points to `blocks` numbers; `error` is null or has room for
 /// `error_bytes`.
 #[unsafe(no_mangle)]
