@@ -1,6 +1,6 @@
 //! The bindings, by their own script: C, Fortran and Python, under Open MPI and MPICH.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 #[test]
@@ -9,10 +9,12 @@ fn bindings__every_claim_of_their_script__holds() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/tests/run.sh");
     let mut command = Command::new("bash");
     command.arg(script);
-    // Built with the tests: beside the command, or among what it depends on.
+    // Beside the command (`cargo build`), or among what it depends on (`cargo test`): the one built last.
     let built = Path::new(env!("CARGO_BIN_EXE_kumi")).parent().unwrap();
     let places = [built.join("libkumi.so"), built.join("deps/libkumi.so")];
-    let library = places.iter().find(|place| place.exists());
+    let built_at = |place: &&PathBuf| place.metadata().and_then(|file| file.modified()).ok();
+    let library = places.iter().max_by_key(built_at);
+    let library = library.filter(|place| place.exists());
     command.env("KUMI_TEST_LIBRARY", library.expect("libkumi.so is built"));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
