@@ -13,8 +13,8 @@ fn bindings__every_claim_of_their_script__holds() {
     let built = Path::new(env!("CARGO_BIN_EXE_kumi")).parent().unwrap();
     let places = [built.join("libkumi.so"), built.join("deps/libkumi.so")];
     let built_at = |place: &&PathBuf| place.metadata().and_then(|file| file.modified()).ok();
-    let library = places.iter().max_by_key(built_at);
-    let library = library.filter(|place| place.exists());
+    let library = places.iter().filter(|place| place.exists());
+    let library = library.max_by_key(built_at);
     command.env("KUMI_TEST_LIBRARY", library.expect("libkumi.so is built"));
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
