@@ -12,12 +12,16 @@ pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     }
     let links = (0..paths.directed_links()).map(|link| DirectedLink(link as u32));
     let hosts_before = paths.sum_before(&vec![1.0; paths.hosts()]);
-    let times = links.zip(must_pass(&paths, plan)).map(|(link, bytes)| {
-        match hosts_before[link.0 as usize] as usize {
+    let must_pass = must_pass(&paths, plan);
+    let times = links.map(|link| {
+        let bytes = match (paths.limited(link), hosts_before[link.0 as usize] as usize) {
+            // All that the host sends, and all that it receives.
+            (Some((_, own)), _) => own.iter().map(|own| must_pass[own.0 as usize]).sum(),
             // It parts no hosts from others: it leads to a switch without any.
-            before if before == 0 || before == paths.hosts() => 0.0,
-            _ => bytes / paths.link_bytes_per_s(link),
-        }
+            (None, before) if before == 0 || before == paths.hosts() => 0.0,
+            _ => must_pass[link.0 as usize],
+        };
+        bytes / paths.link_bytes_per_s(link)
     });
     let hosts_s = match plan.operation {
         // Every part is sent to be combined by all hosts but one, and its sum to all but one.
@@ -35,6 +39,24 @@ pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
 
 fn sum(plan: &Plan) -> f64 {
     plan.block_bytes.iter().sum::<u64>() as f64
+}
+
+/// The shortest time that a byte takes which has to be brought furthest, in seconds, one way: however little there is to
+/// bring, nothing is quicker.
+pub fn latency_bound_s(network: &Network, operation: Operation) -> f64 {
+    let paths = Paths::new(network);
+    match operation.root() {
+        Some(root) => {
+            let others = 0..paths.hosts();
+            others
+                .map(|host| paths.latency_s(root, host))
+                .fold(0.0, f64::max)
+        }
+        None => {
+            let (a, b) = paths.furthest();
+            paths.latency_s(a, b)
+        }
+    }
 }
 
 /// Bytes that have to pass each directed link, whatever the plan.
@@ -92,7 +114,9 @@ fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::tests::{even_tree, tree};
     use crate::{all_gather, all_reduce, all_to_all, broadcast, gather, reduce_scatter, scatter};
+    use kumi_topo::Rate;
 
     #[test]
     fn bound__is_the_busiest_links() {
@@ -120,5 +144,28 @@ mod tests {
         // The vector has three blocks, and its sum must come to a.
         assert_eq!(bound(all_reduce(&network, &[block; 3]).unwrap()), 0.3);
         assert_eq!(bound(broadcast(&network, 0, vec![block; 3]).unwrap()), 0.03);
+    }
+
+    #[test]
+    fn bound__of_a_host_limited_both_ways__has_what_it_sends_and_receives() {
+        let network = even_tree(&[0], 1000, &[0; 4], 1000);
+        let block = 1_250_000;
+        let free = bound_s(&network, &all_to_all(&network, vec![block; 16]).unwrap());
+        let mut limited = network.clone();
+        limited.hosts[1].both_ways = Rate::from_bps(1_500_000_000);
+        let bound = bound_s(&limited, &all_to_all(&limited, vec![block; 16]).unwrap());
+        assert!((bound / free - 2.0 / 1.5).abs() < 1e-9, "{bound} {free}");
+    }
+
+    #[test]
+    fn latency_bound__is_the_furthest_that_has_to_hear() {
+        let network = tree(&[0, 0], &[(0, 1000, 10), (0, 1000, 20), (1, 1000, 10)]);
+        let paths = Paths::new(&network);
+        let to_root = latency_bound_s(&network, Operation::Gather { root: 1 });
+        assert_eq!(to_root, paths.latency_s(2, 1).max(paths.latency_s(0, 1)));
+        assert_eq!(
+            latency_bound_s(&network, Operation::AllToAll),
+            paths.latency_s(1, 2)
+        );
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! The chain is the walk that passes no link twice in one direction: every host sends on what has come while
 //! more comes, every link carries the vector once, and a slow host at the end of the walk, where it is
-//! put, holds up nobody but itself.
+//! put, holds up nobody but itself. A host that is limited both ways at once sends a part on when it has come, and
+//! then receives the next.
 
 use crate::exchange::check_root;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
 use crate::program::PIECE_BYTES;
+use crate::schedule::Schedule;
 use crate::short::or_short;
 use kumi_topo::{Network, Paths};
 
@@ -42,6 +44,11 @@ fn chain(
     if combines {
         pairs = pairs.into_iter().rev().map(|(a, b)| (b, a)).collect();
     }
+    let relays = pairs.iter().skip(1).map(|(relay, _)| *relay);
+    if relays.clone().any(|relay| paths.is_limited(relay)) {
+        let long = by_parts(&paths, &pairs, operation, order, block_bytes);
+        return Ok(or_short(network, &paths, long));
+    }
     // A host sends on what has come, piece by piece.
     let largest = block_bytes.iter().copied().max().unwrap_or(0);
     let piece = largest.min(PIECE_BYTES) as f64;
@@ -71,4 +78,60 @@ fn chain(
         predicted_s,
     };
     Ok(or_short(network, &paths, long))
+}
+
+/// Transfers at most of a chain that is planned part by part.
+const TRANSFERS_MAX: usize = 16_384;
+
+/// Each part, or as many as keep the plan short, by itself along the chain.
+fn by_parts(
+    paths: &Paths,
+    pairs: &[(usize, usize)],
+    operation: Operation,
+    order: Vec<usize>,
+    block_bytes: Vec<u64>,
+) -> Plan {
+    let mut schedule = Schedule::new(paths);
+    let at_once = (block_bytes.len() * pairs.len())
+        .div_ceil(TRANSFERS_MAX)
+        .max(1);
+    for (run, bytes) in block_bytes.chunks(at_once).enumerate() {
+        let blocks = Blocks::run(run * at_once, bytes.len());
+        let mut came = None;
+        for ends in pairs {
+            came = Some(schedule.add(
+                *ends,
+                blocks.clone(),
+                bytes.iter().sum(),
+                operation.combines(),
+                came.as_slice(),
+            ));
+        }
+    }
+    schedule.into_plan(operation, order, block_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::even_tree;
+    use crate::{bound_s, check};
+    use kumi_topo::Rate;
+
+    #[test]
+    fn broadcast__with_hosts_limited_both_ways__relays_through_the_others() {
+        let mut network = even_tree(&[0], 1000, &[0; 6], 1000);
+        let free_s = broadcast(&network, 0, vec![64 << 10; 64])
+            .unwrap()
+            .predicted_s;
+        network.hosts[2].both_ways = Rate::from_bps(1_200_000_000);
+        let plan = broadcast(&network, 0, vec![64 << 10; 64]).unwrap();
+        assert_eq!(plan.order.last(), Some(&2));
+        assert!(plan.predicted_s < free_s * 1.001);
+        // Two of them: one has to relay.
+        network.hosts[4].both_ways = Rate::from_bps(1_200_000_000);
+        let plan = broadcast(&network, 0, vec![64 << 10; 64]).unwrap();
+        check(&network, &plan).unwrap();
+        assert!(plan.predicted_s < bound_s(&network, &plan) * 2.1);
+    }
 }

@@ -89,6 +89,18 @@ pub enum CheckError {
         /// The end that both go to.
         to: String,
     },
+    /// A host may have to send and receive more than it can at once.
+    #[error(
+        "transfers {first} and {second} may ask more of {host} than it sends and receives at once"
+    )]
+    BothWays {
+        /// A transfer.
+        first: usize,
+        /// Another.
+        second: usize,
+        /// The host.
+        host: String,
+    },
 }
 
 /// Proves that a plan does its operation, and that its messages fit on every directed link at every time.
@@ -282,11 +294,19 @@ fn check_links(
                     let waits = transfer.after.iter().any(|wait| wait.transfer == **first);
                     !waits && !ordered.are(**first, at)
                 });
+                let (first, second) = (met.copied().unwrap_or(at), at);
+                if let Some((host, _)) = paths.limited(link) {
+                    return Err(CheckError::BothWays {
+                        first,
+                        second,
+                        host: network.hosts[host].name.clone(),
+                    });
+                }
                 let ends = network.links[link.link()].ends;
                 let [from, to] = [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]));
                 return Err(CheckError::Collision {
-                    first: met.copied().unwrap_or(at),
-                    second: at,
+                    first,
+                    second,
                     from: from.to_owned(),
                     to: to.to_owned(),
                 });

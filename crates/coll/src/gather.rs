@@ -110,7 +110,7 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
 
 /// Whom a host had best send to, and what comes of it: the one before it in the walk, or one of those through
 /// which that one's block goes. The paper asks everybody who is placed; but two chains that end elsewhere may
-/// both be under way on a link that they share.
+/// both be under way on a link that they share. Who sends less while it receives is no relay.
 fn soonest(
     paths: &Paths,
     bytes: u64,
@@ -120,10 +120,18 @@ fn soonest(
 ) -> (usize, Placed) {
     let own_s = paths.at_least_s(host, bytes);
     let granted_s = own_s + paths.at_least_s(host, 0);
-    let mut best = (before, arrival(paths, bytes, host, before, placed[before]));
-    let mut through = placed[before];
+    let is_relay = |to: usize| placed[to].to.is_none() || !paths.is_limited(to);
+    let mut first = before;
+    while let (false, Some(next)) = (is_relay(first), placed[first].to) {
+        first = next;
+    }
+    let mut best = (first, arrival(paths, bytes, host, first, placed[first]));
+    let mut through = placed[first];
     while let Some(to) = through.to {
         through = placed[to];
+        if !is_relay(to) {
+            continue;
+        }
         // Later than the best whatever lies between: most of a long chain is.
         let at_least_s = through.at_root_s + through.fed_s.map_or(own_s, |fed_s| fed_s + granted_s);
         if at_least_s >= best.1.at_root_s {
@@ -179,6 +187,7 @@ fn feed(placed: &mut [Placed], host: usize) {
 mod tests {
     use super::*;
     use crate::check;
+    use kumi_topo::Rate;
 
     /// `hosts` on one switch, 1 Gb/s, with this latency to the switch.
     fn star(hosts: usize, latency: &str) -> Network {
@@ -230,6 +239,16 @@ mod tests {
         // Equation (3).
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - (2.0 * block_s + 20e-6 + 40e-6)).abs() < 1e-9);
+        check(&network, &plan).unwrap();
+    }
+
+    #[test]
+    fn gather__past_a_host_limited_both_ways__does_not_relay_through_it() {
+        let mut network = star(5, "10us");
+        let relay = gather(&network, 0, 1 << 20).unwrap().transfers[2].to;
+        network.hosts[relay].both_ways = Rate::from_bps(1_200_000_000);
+        let plan = gather(&network, 0, 1 << 20).unwrap();
+        assert!(plan.transfers.iter().all(|transfer| transfer.to != relay));
         check(&network, &plan).unwrap();
     }
 

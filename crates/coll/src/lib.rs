@@ -30,7 +30,7 @@ mod short;
 mod sites;
 mod uniform;
 
-pub use bound::bound_s;
+pub use bound::{bound_s, latency_bound_s};
 pub use chain::{broadcast, reduce};
 pub use check::{CheckError, check};
 pub use engine::Engine;

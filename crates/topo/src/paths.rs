@@ -2,7 +2,8 @@
 
 use crate::network::{End, Network};
 
-/// A link in one direction: twice the index in [`Network::links`], plus one from its second end to its first.
+/// A link in one direction: twice the index in [`Network::links`], plus one from its second end to its first. Behind those
+/// stand the hosts that are limited both ways at once: what such a one sends and what it receives passes one more link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirectedLink(pub u32);
 
@@ -33,8 +34,10 @@ struct Place {
 pub struct Paths {
     places: Vec<Place>,
     hosts: usize,
-    /// Bytes a second of each directed link.
+    /// Bytes a second of each directed link, and of each limit.
     bytes_per_s: Vec<f64>,
+    /// Of each host, what stands for its limit both ways at once.
+    limits: Vec<Option<DirectedLink>>,
     /// Seconds of each link.
     latency_s: Vec<f64>,
 }
@@ -71,10 +74,24 @@ impl Paths {
         }
         let rates = network.links.iter().flat_map(|link| link.rates);
         let latencies = network.links.iter().map(|link| link.latency);
+        let mut bytes_per_s: Vec<f64> = rates.map(|rate| rate.bps() as f64 / 8.0).collect();
+        let mut limits = Vec::with_capacity(network.hosts.len());
+        for (host, place) in network.hosts.iter().zip(&places) {
+            let both = |link: DirectedLink| bytes_per_s[link.0 as usize];
+            let limit = host.both_ways.map(|rate| rate.bps() as f64 / 8.0);
+            // Where it is none, it is not waited for.
+            let limit =
+                limit.filter(|limit| place.depth > 0 && *limit < both(place.up) + both(place.down));
+            limits.push(limit.map(|limit| {
+                bytes_per_s.push(limit);
+                DirectedLink(bytes_per_s.len() as u32 - 1)
+            }));
+        }
         Self {
             places,
             hosts: network.hosts.len(),
-            bytes_per_s: rates.map(|rate| rate.bps() as f64 / 8.0).collect(),
+            bytes_per_s,
+            limits,
             latency_s: latencies.map(|latency| latency.ns() as f64 / 1e9).collect(),
         }
     }
@@ -84,16 +101,40 @@ impl Paths {
         self.hosts
     }
 
-    /// Directed links there are.
+    /// Directed links there are, limits with them.
     pub fn directed_links(&self) -> usize {
         self.bytes_per_s.len()
     }
 
-    /// The directed links from one host to another, those upwards first; none from a host to itself.
+    /// The directed links from one host to another, as what is sent passes them; none from a host to itself. A limit of
+    /// the sender stands behind its own link, one of the receiver before its.
     pub fn links(&self, from: usize, to: usize) -> Vec<DirectedLink> {
-        let mut links = Vec::new();
-        self.walk(from, to, |link| links.push(link));
+        let mut links = Vec::with_capacity(6);
+        let mut upwards = 0;
+        self.walk(from, to, |link, is_up| {
+            links.insert(upwards, link);
+            upwards += usize::from(is_up);
+        });
+        if let Some(inner) = links.len().checked_sub(1) {
+            if let Some(limit) = self.limits[to] {
+                links.insert(inner.max(1), limit);
+            }
+            if let Some(limit) = self.limits[from] {
+                links.insert(1, limit);
+            }
+        }
         links
+    }
+
+    /// The host whose limit both ways something is, with its own links to the network and from it; none of a link.
+    pub fn limited(&self, limit: DirectedLink) -> Option<(usize, [DirectedLink; 2])> {
+        let host = self.limits.iter().position(|one| *one == Some(limit))?;
+        Some((host, [self.places[host].up, self.places[host].down]))
+    }
+
+    /// Whether a host sends less while it receives.
+    pub fn is_limited(&self, host: usize) -> bool {
+        self.limits[host].is_some()
     }
 
     /// Bytes a second of a directed link.
@@ -104,16 +145,20 @@ impl Paths {
     /// Bytes a second between two hosts, of the slowest link; infinite from a host to itself.
     pub fn bytes_per_s(&self, from: usize, to: usize) -> f64 {
         let mut slowest = f64::INFINITY;
-        self.walk(from, to, |link| {
+        self.walk(from, to, |link, _| {
             slowest = slowest.min(self.link_bytes_per_s(link));
         });
-        slowest
+        let limits = [from, to].into_iter().filter(|_| from != to);
+        let limits = limits.filter_map(|host| self.limits[host]);
+        limits.fold(slowest, |slowest, limit| {
+            slowest.min(self.link_bytes_per_s(limit))
+        })
     }
 
     /// Seconds between two hosts, one way.
     pub fn latency_s(&self, from: usize, to: usize) -> f64 {
         let mut sum = 0.0;
-        self.walk(from, to, |link| sum += self.latency_s[link.link()]);
+        self.walk(from, to, |link, _| sum += self.latency_s[link.link()]);
         sum
     }
 
@@ -163,15 +208,16 @@ impl Paths {
         before
     }
 
-    fn walk(&self, from: usize, to: usize, mut see: impl FnMut(DirectedLink)) {
+    /// Shows the links from one host to another, each with whether it leads towards the root; from both ends inwards.
+    fn walk(&self, from: usize, to: usize, mut see: impl FnMut(DirectedLink, bool)) {
         let (mut low, mut high) = (from, to);
         while low != high {
             let (a, b) = (self.places[low], self.places[high]);
             if a.depth >= b.depth {
-                see(a.up);
+                see(a.up, true);
                 low = a.parent as usize;
             } else {
-                see(b.down);
+                see(b.down, false);
                 high = b.parent as usize;
             }
         }
@@ -179,7 +225,8 @@ impl Paths {
 
     /// The hosts in the order in which one walk from `root` meets them that passes no link twice in the same
     /// direction (lemma 1 of Yoshitomi and Taura). Where the walk may choose, it goes to the host first that
-    /// has the most bandwidth to the root (section 4.4.2), and of equals to a neighbour. `root` is the first.
+    /// has the most bandwidth to the root (section 4.4.2), or, limited both ways, relays at most; and of equals to a
+    /// neighbour. `root` is the first.
     pub fn tour(&self, network: &Network, root: usize) -> Vec<usize> {
         let neighbours = network.neighbours();
         let order = depth_first(&neighbours, root);
@@ -187,7 +234,10 @@ impl Paths {
         let mut best = vec![0.0_f64; neighbours.len()];
         for (node, from) in order.iter().rev().copied() {
             if let End::Host(host) = network.end(node) {
-                best[node] = self.bytes_per_s(host, root);
+                let relays = self.limits[host].map(|limit| self.link_bytes_per_s(limit) / 2.0);
+                best[node] = relays
+                    .unwrap_or(f64::INFINITY)
+                    .min(self.bytes_per_s(host, root));
             }
             if node != root {
                 best[from] = best[from].max(best[node]);
@@ -229,6 +279,7 @@ fn depth_first(neighbours: &[Vec<(usize, usize)>], root: usize) -> Vec<(usize, u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::Rate;
 
     const TWO_SWITCHES: &str = r#"
         name = "two"
@@ -257,6 +308,35 @@ mod tests {
         let (a, b) = paths.furthest();
         assert_eq!((a.min(b), a.max(b)), (0, 1));
         assert_eq!(paths.links(2, 2), []);
+    }
+
+    #[test]
+    fn links__are_in_the_order_in_which_they_are_passed() {
+        let network = two();
+        let paths = Paths::new(&network);
+        let names = |from: usize, to: usize| {
+            let links = paths.links(from, to).into_iter();
+            let left = links.map(|link| network.links[link.link()].ends[link.way()]);
+            left.map(|end| network.name_of(end).to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names(0, 1), ["a", "s", "t"]);
+        assert_eq!(names(1, 0), ["b", "t", "s"]);
+    }
+
+    #[test]
+    fn links__of_a_host_limited_both_ways__pass_its_limit_in_either_direction() {
+        let mut network = two();
+        network.hosts[0].both_ways = Rate::from_bps(1_500_000_000);
+        // No limit: its link carries no more.
+        network.hosts[2].both_ways = Rate::from_bps(4_000_000_000);
+        let paths = Paths::new(&network);
+        let limit = DirectedLink(8);
+        assert_eq!(paths.directed_links(), 9);
+        assert_eq!(paths.links(0, 2)[1], limit);
+        assert_eq!(paths.links(2, 0)[1], limit);
+        assert_eq!(paths.limited(limit).unwrap().0, 0);
+        assert!(!paths.is_limited(2) && paths.limited(DirectedLink(0)).is_none());
     }
 
     #[test]

@@ -258,6 +258,28 @@ proptest! {
     }
 
     #[test]
+    fn plans__for_hosts_limited_both_ways__pass_the_check_and_keep_the_bound(
+        switches in prop::collection::vec(0_usize..64, 1..5),
+        hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 2..16),
+        limits in prop::collection::vec(prop::option::of(1_u64..3000), 16),
+        root in 0_usize..16,
+        sizes in prop::collection::vec(0_u64..4_000_000, 1..5),
+    ) {
+        let mut network = tree(&switches, &hosts);
+        for (host, limit) in network.hosts.iter_mut().zip(limits) {
+            host.both_ways = limit.and_then(|mbps| Rate::from_bps(mbps * 1_000_000));
+        }
+        for plan in all_plans(&network, root % hosts.len(), &sizes) {
+            prop_assert_eq!(check(&network, &plan), Ok(()), "{:?}", plan);
+            let is_papers = plan.transfers.iter().any(|transfer| transfer.blocks.len() > 1);
+            if !(is_papers && matches!(plan.operation, Operation::Gather { .. })) {
+                let bound_s = bound_s(&network, &plan);
+                prop_assert!(plan.predicted_s >= bound_s * 0.999, "{:?} {}", plan.operation, bound_s);
+            }
+        }
+    }
+
+    #[test]
     fn plans__between_sites__pass_the_check_and_keep_the_bound(
         switches in prop::collection::vec(0_usize..64, 2..7),
         hosts in prop::collection::vec(0_usize..64, 2..20),
