@@ -41,22 +41,32 @@ fn sum(plan: &Plan) -> f64 {
     plan.block_bytes.iter().sum::<u64>() as f64
 }
 
-/// The shortest time that a byte takes which has to be brought furthest, in seconds, one way: however little there is to
-/// bring, nothing is quicker.
-pub fn latency_bound_s(network: &Network, operation: Operation) -> f64 {
+/// The shortest time in which what is furthest can come, in seconds: one way; in a gather or scatter, with the blocks of all
+/// that are as far, which pass the root's own link one behind another.
+pub fn latency_bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
-    match operation.root() {
-        Some(root) => {
-            let others = 0..paths.hosts();
-            others
-                .map(|host| paths.latency_s(root, host))
-                .fold(0.0, f64::max)
-        }
-        None => {
-            let (a, b) = paths.furthest();
-            paths.latency_s(a, b)
-        }
+    let Some(root) = plan.operation.root() else {
+        let (a, b) = paths.furthest();
+        return paths.latency_s(a, b);
+    };
+    let own_link = |host: usize| match plan.operation {
+        Operation::Gather { .. } => paths.links(host, root).last().copied(),
+        Operation::Scatter { .. } => paths.links(root, host).first().copied(),
+        _ => None,
+    };
+    let blocks = plan.order.iter().enumerate().map(|(place, host)| {
+        let link = own_link(*host).map(|link| paths.link_bytes_per_s(link));
+        let block_s = link.map_or(0.0, |rate| plan.block_bytes[place] as f64 / rate);
+        (paths.latency_s(root, *host), block_s)
+    });
+    let mut blocks: Vec<(f64, f64)> = blocks.collect();
+    blocks.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let (mut least_s, mut as_far_s) = (0.0_f64, 0.0);
+    for (latency_s, block_s) in blocks {
+        as_far_s += block_s;
+        least_s = least_s.max(latency_s + as_far_s);
     }
+    least_s
 }
 
 /// Bytes that have to pass each directed link, whatever the plan.
@@ -161,11 +171,15 @@ mod tests {
     fn latency_bound__is_the_furthest_that_has_to_hear() {
         let network = tree(&[0, 0], &[(0, 1000, 10), (0, 1000, 20), (1, 1000, 10)]);
         let paths = Paths::new(&network);
-        let to_root = latency_bound_s(&network, Operation::Gather { root: 1 });
-        assert_eq!(to_root, paths.latency_s(2, 1).max(paths.latency_s(0, 1)));
-        assert_eq!(
-            latency_bound_s(&network, Operation::AllToAll),
-            paths.latency_s(1, 2)
-        );
+        let block = 12_500;
+        let all = latency_bound_s(&network, &all_to_all(&network, vec![block; 9]).unwrap());
+        assert_eq!(all, paths.latency_s(1, 2));
+        // Its own link brings 501 Mb/s down; the nearer block may have passed before.
+        let one = latency_bound_s(&network, &gather(&network, 1, block).unwrap());
+        let block_s = block as f64 * 8.0 / 501e6;
+        let nearest_s = paths.latency_s(0, 1);
+        let furthest_s = paths.latency_s(2, 1);
+        let wanted_s = (furthest_s + block_s).max(nearest_s + 2.0 * block_s);
+        assert!((one - wanted_s).abs() < 1e-9, "{one}");
     }
 }

@@ -6,8 +6,8 @@
 //! then receives the next.
 
 use crate::exchange::check_root;
+use crate::grain::PIECE_BYTES;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
-use crate::program::PIECE_BYTES;
 use crate::schedule::Schedule;
 use crate::short::or_short;
 use kumi_topo::{Network, Paths};

@@ -265,7 +265,10 @@ fn check_links(
     ordered: &mut Ordered<'_>,
 ) -> Result<(), CheckError> {
     let paths = Paths::new(network);
-    let early = Early::new(&paths, plan.port_bytes);
+    let early = match plan.operation {
+        Operation::Gather { .. } => Early::new(&paths, plan.port_bytes).ramped(),
+        _ => Early::new(&paths, plan.port_bytes),
+    };
     let capacity = |link: usize| paths.link_bytes_per_s(DirectedLink(link as u32));
     let mut lanes: Vec<Lanes> = (0..paths.directed_links())
         .map(|link| Lanes::new(capacity(link)))
@@ -279,8 +282,9 @@ fn check_links(
         for (place, link) in links.into_iter().enumerate() {
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
-            let early_bytes =
-                |waited: usize| early.bytes(place, transfer.from, &plan.transfers[waited]);
+            let early_bytes = |waited: usize, bytes: u64| {
+                early.bytes(place, transfer.from, &plan.transfers[waited], bytes)
+            };
             let kept_bytes = early.most(paths.link_bytes_per_s(link));
             let waits = |lane: &Lane| is_behind(&transfer.after, lane, early_bytes);
             let is_given = lanes.take((at, bytes), rate, kept_bytes, waits)

@@ -8,7 +8,8 @@
 //!
 //! What a host has sent and nobody has received yet is kept within a window. It is what stands in the host's own queue,
 //! which words wait behind, and at most what stands in a port of a switch: TCP by itself fills either until
-//! something is lost.
+//! something is lost. On a long path, who has been granted its turn begins with little, and doubles it with every round
+//! trip, as TCP would after a pause: so it may begin while the one before it still sends.
 
 use crate::program::{Action, Program};
 use std::collections::{BTreeSet, VecDeque};
@@ -38,6 +39,9 @@ struct Flow {
     /// Not yet begun, in the program's order.
     waiting: VecDeque<usize>,
     under_way: usize,
+    /// Of a stream of pieces: what is on its way, and what may be.
+    sent_bytes: u64,
+    sent_bytes_max: u64,
 }
 
 impl Engine {
@@ -48,7 +52,9 @@ impl Engine {
         let mut needs: Vec<usize> = Vec::with_capacity(program.steps.len());
         let mut words = BTreeSet::new();
         for (at, step) in program.steps.iter().enumerate() {
-            streams[step.stream].waiting.push_back(at);
+            let stream: &mut Flow = &mut streams[step.stream];
+            stream.waiting.push_back(at);
+            stream.sent_bytes_max = program.first_bytes(step.stream, step.peer);
             let is_word = step.received_bytes > 0;
             needs.push(step.needs + usize::from(is_word));
             if is_word {
@@ -79,15 +85,20 @@ impl Engine {
             return Some(step);
         }
         let program = Arc::clone(&self.program);
-        let send = self.sends.first().copied()?;
+        let send = self.sends.iter().copied().find(|send| {
+            let flow = &self.streams[program.steps[*send].stream];
+            let bytes = program.steps[*send].bytes;
+            flow.sent_bytes == 0 || flow.sent_bytes + bytes <= flow.sent_bytes_max
+        })?;
         let (bytes, peer) = (program.steps[send].bytes, program.steps[send].peer);
         // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
         if !is_first && self.sent_bytes + bytes > program.window_to(peer) {
             return None;
         }
-        self.sends.pop_first();
+        self.sends.remove(&send);
         self.sent.insert(send);
+        self.streams[program.steps[send].stream].sent_bytes += bytes;
         self.sent_bytes += bytes;
         self.fulfil(&program.steps[send].begun_lets);
         Some(send)
@@ -103,6 +114,9 @@ impl Engine {
             Action::Send => {
                 self.sent.remove(&step);
                 self.sent_bytes -= of.bytes;
+                let flow = &mut self.streams[of.stream];
+                flow.sent_bytes -= of.bytes;
+                flow.sent_bytes_max = flow.sent_bytes_max.saturating_add(of.bytes);
             }
             Action::Receive | Action::Combine => self.receive(of.bytes),
             Action::Tell | Action::Hear => {}

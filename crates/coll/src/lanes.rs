@@ -31,11 +31,11 @@ pub(crate) struct Lane {
 
 impl Lane {
     /// What one that follows has to wait for: the last that may not be on its way any more, and how much of it may be
-    /// missing. `early_bytes` says of a transfer how much of it, and of those behind it, may be.
-    pub fn wait(&self, early_bytes: impl Fn(usize) -> u64) -> Option<After> {
+    /// missing. `early_bytes` says of a transfer, of so many bytes, how much of it, and of those behind it, may be.
+    pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> u64) -> Option<After> {
         let mut behind = 0;
         for (transfer, bytes) in self.lately.iter().rev() {
-            let room = early_bytes(*transfer).saturating_sub(behind);
+            let room = early_bytes(*transfer, *bytes).saturating_sub(behind);
             if *bytes > room {
                 return Some(After {
                     transfer: *transfer,
@@ -184,7 +184,7 @@ mod tests {
     fn lane__with_room_in_the_port__waits_for_what_no_longer_fits() {
         let mut lanes = Lanes::new(1.0);
         let mut next = |transfer, bytes| {
-            let wait = lanes.used().next().and_then(|lane| lane.wait(|_| 10));
+            let wait = lanes.used().next().and_then(|lane| lane.wait(|_, _| 10));
             lanes.take((transfer, bytes), 1.0, 10, |_| true);
             wait.map(|wait| (wait.transfer, wait.missing_bytes))
         };

@@ -5,8 +5,8 @@
 //! is chosen while one passes, and nobody else may begin what would hold up its sender or receiver then (as EASY backfilling
 //! does for the first job of a queue).
 
+use crate::grain::PIECE_BYTES;
 use crate::lanes::ENOUGH;
-use crate::program::PIECE_BYTES;
 use kumi_topo::Paths;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};

@@ -1,34 +1,14 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
-use crate::plan::Plan;
+use crate::grain::{Grain, flight_bytes};
+use crate::plan::{Operation, Plan};
 use crate::uniform::cut;
-use std::collections::HashMap;
+use kumi_topo::{Network, Paths};
+use std::collections::{BTreeSet, HashMap};
 
-/// How fine a program is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Grain {
-    /// Longest piece: a relay sends a piece on when it has come whole.
-    pub piece_bytes: u64,
-    /// What a host may have sent that is not yet received: what is on its way on the longest path, and as much again for
-    /// the queues at both ends.
-    pub window_bytes: u64,
-    /// Bytes of the elements: no piece ends within one.
-    pub element_bytes: u64,
-}
-
-impl Default for Grain {
-    fn default() -> Self {
-        Self {
-            piece_bytes: PIECE_BYTES,
-            // Measured: with a third, links stand idle; with much more, words are late (docs/perf-log.md).
-            window_bytes: 48 << 10,
-            element_bytes: 1,
-        }
-    }
-}
-
-/// Longest piece by default: 0.07 ms on 1 Gb/s, several times what a message costs a host.
-pub(crate) const PIECE_BYTES: u64 = 8 << 10;
+/// What is sent on a long path at first to one who has been waited for: ten segments, as TCP begins with after a pause
+/// (RFC 6928, RFC 5681 §4.1), in whole pieces.
+pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 
 /// What a step is; the numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,6 +83,8 @@ pub struct Program {
     flight_bytes: Vec<u64>,
     piece_bytes: u64,
     pub(crate) streams: usize,
+    /// Streams of a gather that a word from elsewhere lets begin.
+    ramped: BTreeSet<usize>,
 }
 
 /// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
@@ -121,6 +103,7 @@ impl Program {
             steps_of: HashMap::new(),
             pieces_here: HashMap::new(),
             sent_here: HashMap::new(),
+            ramped: BTreeSet::new(),
         };
         for at in 0..plan.transfers.len() {
             writer.add(at);
@@ -132,7 +115,15 @@ impl Program {
             flight_bytes: Vec::new(),
             piece_bytes: grain.piece_bytes.max(1),
             streams,
+            ramped: writer.ramped,
         }
+    }
+
+    /// The part of `host` in a sound plan, as fine as the network asks for, of elements of so many bytes.
+    pub fn on(network: &Network, plan: &Plan, host: usize, element_bytes: u64) -> Self {
+        let grain = Grain::on(network, element_bytes);
+        let flight_bytes = flight_bytes(&Paths::new(network), host, grain.piece_bytes);
+        Self::new(plan, host, grain).with_flight(flight_bytes)
     }
 
     /// The same, on paths that by themselves hold so many bytes, there and back, by host.
@@ -152,6 +143,14 @@ impl Program {
     /// Receives or words with this host that may be under way at once, of one stream.
     pub(crate) fn under_way_max(&self, peer: usize) -> usize {
         UNDER_WAY_MAX + (self.flight_to(peer) / self.piece_bytes) as usize
+    }
+
+    /// What a stream may have on its way before anything has come: all that it can, or, granted from afar, a ramp.
+    pub(crate) fn first_bytes(&self, stream: usize, peer: usize) -> u64 {
+        match self.flight_to(peer) {
+            flight if flight > 0 && self.ramped.contains(&stream) => RAMP_BYTES,
+            _ => u64::MAX,
+        }
     }
 
     fn flight_to(&self, peer: usize) -> u64 {
@@ -184,6 +183,7 @@ struct Writer<'a> {
     pieces_here: HashMap<usize, Vec<Vec<usize>>>,
     /// Of each block that was sent from here, the steps that sent it.
     sent_here: HashMap<usize, Vec<usize>>,
+    ramped: BTreeSet<usize>,
 }
 
 impl Writer<'_> {
@@ -232,6 +232,10 @@ impl Writer<'_> {
                 if sent.is_empty() {
                     for after in begins_after {
                         self.need(step, *after);
+                        let is_gather = matches!(self.plan.operation, Operation::Gather { .. });
+                        if is_gather && self.steps[*after].action == Action::Hear {
+                            self.ramped.insert(self.steps[step].stream);
+                        }
                     }
                     for after in begun_after {
                         self.steps[step].needs += 1;

@@ -3,9 +3,10 @@
 //! Who plans an operation says which transfers it takes, in which order; what each has to wait for follows from
 //! the links. The order is a planner's art, not the promise: in a bad one links idle, and nothing collides.
 
+use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
-use crate::program::PIECE_BYTES;
+use crate::program::RAMP_BYTES;
 use kumi_topo::{Network, Paths};
 
 /// Transfers so far, and what the links and hosts do meanwhile.
@@ -37,6 +38,12 @@ impl<'a> Schedule<'a> {
         }
     }
 
+    /// The same, for hosts that each send to one other: who is told from afar to begin begins with a ramp.
+    pub fn ramped(self) -> Self {
+        let early = self.early.ramped();
+        Self { early, ..self }
+    }
+
     /// Adds a transfer of so many bytes. It begins when the transfers `needs` have brought its sender what it
     /// sends, and those before it on its links have passed. Returns its index.
     pub fn add(
@@ -54,7 +61,7 @@ impl<'a> Schedule<'a> {
         let mut after: Vec<After> = Vec::new();
         let early = |at: usize| {
             let (transfers, early) = (&self.transfers, &self.early);
-            move |waited: usize| early.bytes(at, from, &transfers[waited])
+            move |waited: usize, bytes: u64| early.bytes(at, from, &transfers[waited], bytes)
         };
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
@@ -64,7 +71,8 @@ impl<'a> Schedule<'a> {
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         for (at, link) in links.iter().enumerate() {
             let (transfers, early) = (&self.transfers, &self.early);
-            let early_bytes = |waited: usize| early.bytes(at, from, &transfers[waited]);
+            let early_bytes =
+                |waited: usize, bytes: u64| early.bytes(at, from, &transfers[waited], bytes);
             let lanes = &self.lanes[link.0 as usize];
             if lanes.free() < rate * ENOUGH {
                 let lanes = lanes
@@ -117,7 +125,7 @@ impl<'a> Schedule<'a> {
         &self,
         from: usize,
         rate: f64,
-        early_bytes: &impl Fn(usize) -> u64,
+        early_bytes: &impl Fn(usize, u64) -> u64,
         lanes: &Lanes,
         after: &mut Vec<After>,
     ) {
@@ -183,6 +191,7 @@ pub(crate) struct Early<'a> {
     /// There and back between the hosts that are furthest apart, in seconds; 0 where no more is under way meanwhile than
     /// stands in a port.
     round_trip_s: f64,
+    is_ramped: bool,
 }
 
 impl<'a> Early<'a> {
@@ -196,6 +205,16 @@ impl<'a> Early<'a> {
             paths,
             port_bytes,
             round_trip_s: if is_far { round_trip_s } else { 0.0 },
+            is_ramped: false,
+        }
+    }
+
+    /// The same, where who is told from afar begins with a ramp: in a gather. Who sends to several by turns would be held up
+    /// by one ramp after another.
+    pub fn ramped(self) -> Self {
+        Self {
+            is_ramped: true,
+            ..self
         }
     }
 
@@ -207,7 +226,11 @@ impl<'a> Early<'a> {
     /// What may stand before a link, by its place on the path: nothing in the sender's own queue, where what is to be sent
     /// first shall go first; in a port as much as the plan says. What more may be missing at the one who tells, passes the
     /// link before the first byte of `from` can be there: while the word is on its way to it, and the byte to the link.
-    pub fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer) -> u64 {
+    ///
+    /// With a ramp, who is told so from afar sends [`RAMP_BYTES`] at first, and more when they have come (`engine.rs`): so
+    /// that the link is not idle meanwhile, that much is let in one round trip earlier, of what the port may hold. `waited`
+    /// is of so many `bytes`: one of less than a ramp would have all that wait for it ramp at once.
+    pub fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer, bytes: u64) -> u64 {
         if place_on_path == 0 {
             return 0;
         }
@@ -217,12 +240,18 @@ impl<'a> Early<'a> {
         let there_and_back_s =
             self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
         let bytes_per_s = self.paths.bytes_per_s(waited.from, waited.to);
-        self.port_bytes + (there_and_back_s * bytes_per_s) as u64
+        let flight_bytes = (there_and_back_s * bytes_per_s) as u64;
+        let ramp_bytes = match flight_bytes.min(bytes) {
+            ramped if self.is_ramped && ramped > RAMP_BYTES => ramped - RAMP_BYTES,
+            _ => 0,
+        };
+        self.port_bytes + flight_bytes + ramp_bytes
     }
 
     /// The most that may be on its way over a link of that rate.
     pub fn most(&self, bytes_per_s: f64) -> u64 {
-        self.port_bytes + (self.round_trip_s * bytes_per_s) as u64
+        let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
+        self.port_bytes + (round_trips * self.round_trip_s * bytes_per_s) as u64
     }
 }
 
@@ -232,7 +261,11 @@ pub fn is_far(network: &Network) -> bool {
 }
 
 /// Whether one that waits for these may use a lane.
-pub(crate) fn is_behind(after: &[After], lane: &Lane, early_bytes: impl Fn(usize) -> u64) -> bool {
+pub(crate) fn is_behind(
+    after: &[After],
+    lane: &Lane,
+    early_bytes: impl Fn(usize, u64) -> u64,
+) -> bool {
     lane.wait(early_bytes).is_none_or(|needed| {
         let enough = |wait: &After| {
             wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes

@@ -2,11 +2,11 @@
 
 use crate::ranks::Ranks;
 use kumi_coll::{
-    Action, Engine, Grain, Operation, PART_BYTES, PORT_BYTES, Plan, PlanError, Program, all_gather,
-    all_reduce, all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce,
-    reduce_scatter, scatter, share,
+    Action, Engine, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
+    all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
+    share,
 };
-use kumi_topo::{Network, Paths};
+use kumi_topo::Network;
 use std::sync::Arc;
 
 /// A collective that is asked for: all ranks ask for the same.
@@ -113,69 +113,13 @@ impl Planned {
             });
         }
         let plan = plan(network, asked)?;
-        let paths = Paths::new(network);
-        let grain = Grain {
-            element_bytes,
-            ..grain(network, &paths)
-        };
         let named = names(&plan);
-        let program = Program::new(&plan, rank, grain).with_flight(flight_bytes(&paths, rank));
+        let program = Program::on(network, &plan, rank, element_bytes);
         Ok(Self {
             program: Arc::new(program),
             named,
             predicted_s: plan.predicted_s,
         })
-    }
-}
-
-/// Longest piece where every link is fast enough for it: beyond, a piece's own cost no longer counts.
-const PIECE_BYTES_MAX: u64 = 256 << 10;
-
-/// Pieces at most that a path there and back holds.
-const PIECES_IN_FLIGHT: u64 = 32;
-
-/// A piece may be announced and granted before it sets out, as by MPI's rendezvous, and is over when that is told.
-const ROUND_TRIPS: f64 = 2.0;
-
-/// What paths to the other ranks hold, there and back, where it is more than stands in a port.
-fn flight_bytes(paths: &Paths, rank: usize) -> Vec<u64> {
-    let of = |peer: usize| {
-        let there_and_back_s = paths.latency_s(rank, peer) + paths.latency_s(peer, rank);
-        let bytes_per_s = if peer == rank {
-            0.0
-        } else {
-            paths.bytes_per_s(rank, peer)
-        };
-        let bytes = (ROUND_TRIPS * there_and_back_s * bytes_per_s) as u64;
-        if bytes > PORT_BYTES { bytes } else { 0 }
-    };
-    (0..paths.hosts()).map(of).collect()
-}
-
-/// Pieces of as many microseconds as the default ones have on 1 Gb/s, on the slowest link between ranks: the same on
-/// every rank, for what one sends in pieces the other receives so.
-fn grain(network: &Network, paths: &Paths) -> Grain {
-    let usual = Grain::default();
-    // A walk round all ranks passes every link that is between any two.
-    let tour = paths.tour(network, 0);
-    let next = tour.iter().skip(1).chain(&tour);
-    let rates = tour.iter().zip(next).map(|(a, b)| match a == b {
-        true => f64::INFINITY,
-        false => paths.bytes_per_s(*a, *b).min(paths.bytes_per_s(*b, *a)),
-    });
-    let slowest = rates.fold(f64::INFINITY, f64::min);
-    let times = (slowest * 8.0 / 1e9) as u64;
-    // A power of two, for whole elements of any size.
-    let times = 1 << times.clamp(1, PIECE_BYTES_MAX / usual.piece_bytes).ilog2();
-    // On long paths few long pieces, for each is announced and granted by itself.
-    let (a, b) = paths.furthest();
-    let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
-    let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
-    let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
-    Grain {
-        piece_bytes: (usual.piece_bytes * times).max(flight),
-        window_bytes: usual.window_bytes * times,
-        ..usual
     }
 }
 

@@ -1,7 +1,8 @@
 use super::*;
 use crate::check::tests::{all_plans, tree};
+use crate::grain::Grain;
 use crate::plan::{Operation, Plan};
-use crate::program::{Action, Grain};
+use crate::program::Action;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
