@@ -4,7 +4,7 @@
 //! Time jumps from event to event, so a simulated minute costs what its frames cost.
 
 use crate::model::{Bin, Delivery, Event, Frame, HostSide, LineCounters, Model};
-use crate::topology::{LinkChange, Topology};
+use crate::topology::{LinkChange, Rate, Topology};
 use std::collections::BTreeMap;
 
 /// Rounds that may pass without time moving before the simulation takes it for a live-lock of a
@@ -118,6 +118,11 @@ impl<N: Node> Sim<N> {
         let order = self.changes.len() as u64;
         self.changes
             .insert((at_ns.max(self.now_ns), order), (link, side, change));
+    }
+
+    /// Gives one direction of a link a rate of its own, from now on.
+    pub fn set_rate(&mut self, link: usize, side: usize, rate: Rate) {
+        self.model.set_rate(self.now_ns, link, side, rate);
     }
 
     /// What happened to the frames that the NIC called `nic` sent, and to those sent to it.

@@ -3,6 +3,7 @@
 mod discover;
 mod plan;
 mod show;
+pub mod simulate;
 mod slurm;
 
 use crate::BadInput;

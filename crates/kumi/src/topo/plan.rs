@@ -1,6 +1,7 @@
 //! `kumi topo plan`: a collective's plan on a network, and the proof that it is right.
 
 use crate::BadInput;
+use crate::topo::simulate::simulate;
 use clap::ValueEnum;
 use kumi_coll::{Operation, Plan, Transfer, bound_s, check, gather, uniform};
 use kumi_topo::{Network, quantity::Bytes};
@@ -82,6 +83,17 @@ pub struct Args {
     /// Proves that the plan does the operation, and that no two messages meet on a link.
     #[arg(long)]
     check: bool,
+    /// Carries the plan out in a simulation, frame by frame: how long it takes, and how much stands in the switches' ports.
+    #[arg(long)]
+    simulate: bool,
+    /// Bytes of a port's queue in the simulation.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "128KiB",
+        requires = "simulate"
+    )]
+    port_queue: Bytes,
     /// One JSON object.
     #[arg(short, long)]
     json: bool,
@@ -106,8 +118,19 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         check(&network, &plan)?;
     }
     let bound_s = bound_s(&network, &plan);
+    let simulated = match args.simulate {
+        true => Some(simulate(&network, &plan, args.port_queue)?),
+        false => None,
+    };
     if args.json {
-        println!("{}", object(&network, &plan, args, bound_s));
+        let mut object = object(&network, &plan, args, bound_s);
+        if let Some(simulated) = simulated {
+            object["simulated"] = json!({
+                "seconds": simulated.seconds,
+                "port_bytes": simulated.port_bytes,
+            });
+        }
+        println!("{object}");
         return Ok(());
     }
     let root = plan.operation.root();
@@ -142,6 +165,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     if args.check {
         println!("checked: it does the operation, and no two messages meet on a link");
+    }
+    if let Some(simulated) = simulated {
+        println!(
+            "simulated: {:.3} ms with TCP's headers; at most {} in a port of a switch",
+            simulated.seconds * 1e3,
+            Bytes::new(simulated.port_bytes)
+        );
     }
     Ok(())
 }

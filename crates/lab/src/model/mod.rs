@@ -21,7 +21,7 @@ pub use frame::Frame;
 pub use line::{LineCounters, Place};
 pub use meter::{BIN_NS, Bin};
 
-use crate::topology::{End, LinkChange, Topology};
+use crate::topology::{End, LinkChange, Rate, Topology};
 use fate::Fate;
 use line::{Line, QueueLimit};
 use meter::Meter;
@@ -245,9 +245,23 @@ impl Model {
         }
     }
 
+    /// Changes what the end at `side` of link `link` sends at.
+    pub fn set_rate(&mut self, now_ns: u64, link: usize, side: usize, rate: Rate) {
+        self.handle_timeout(now_ns);
+        self.lines[2 * link + side].rate = Some(rate);
+    }
+
     /// What happened to what the end at `side` of link `link` sent.
     pub fn counters(&self, link: usize, side: usize) -> LineCounters {
         self.lines[2 * link + side].counters
+    }
+
+    /// Frames that any queue had no room for.
+    pub fn queue_drops(&self) -> u64 {
+        self.lines
+            .iter()
+            .map(|line| line.counters.queue_drops)
+            .sum()
     }
 
     /// Bytes that wait at the end at `side` of link `link`.

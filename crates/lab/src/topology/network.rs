@@ -1,6 +1,6 @@
-//! A topology as collectives are planned on.
+//! A topology as collectives are planned on, and the other way round.
 
-use super::{End, Topology};
+use super::{Bytes, Delay, End, FabricChoice, Faults, Host, Link, Nic, NicQueue, Switch, Topology};
 use kumi_topo::{Network, Rate};
 
 /// What a link carries that nothing limits.
@@ -8,6 +8,12 @@ const UNLIMITED: Rate = match Rate::from_bps(100_000_000_000) {
     Some(rate) => rate,
     None => panic!("a rate"),
 };
+
+/// Packets of a simulated NIC's queue: Linux's `txqueuelen`.
+const NIC_PACKETS: u32 = 1000;
+
+/// Payload of an Ethernet frame.
+const MTU: u32 = 1500;
 
 impl Topology {
     /// The hosts, switches and links as a tree; none if they are none, or if a host has several links.
@@ -43,6 +49,50 @@ impl Topology {
         let text = network.to_toml().ok()?;
         Network::parse(&self.name, &text).ok()
     }
+
+    /// A network with ports of so many bytes, to be simulated. Each link has the rate of its first end to the second; a host
+    /// is called as there, and its one NIC `eth1`.
+    pub fn of(network: &Network, port_queue: Bytes) -> Self {
+        let end = |end: kumi_topo::End| match end {
+            kumi_topo::End::Switch(switch) => End::Port(switch),
+            kumi_topo::End::Host(host) => End::Nic(Nic {
+                host,
+                device: "eth1".to_owned(),
+                address: None,
+                queue: NicQueue::Packets(NIC_PACKETS),
+                bands: false,
+                rx_coalesce: Delay::ZERO,
+                rx_coalesce_frames: 1,
+                gro: false,
+                gso_max_segs: None,
+            }),
+        };
+        let links = network.links.iter().map(|link| Link {
+            ends: link.ends.map(end),
+            rate: Some(link.rates[0]),
+            delay: link.latency,
+            port_queue: None,
+            burst: Delay::ZERO,
+            mtu: MTU,
+            faults: Faults::default(),
+        });
+        let hosts = network.hosts.iter().map(|host| Host {
+            name: host.name.clone(),
+        });
+        let switches = network.switches.iter().map(|switch| Switch {
+            name: switch.name.clone(),
+            port_queue,
+            shared_buffer: None,
+        });
+        Self {
+            name: network.name.clone(),
+            fabric: FabricChoice::Emulator,
+            congestion_control: "cubic".to_owned(),
+            hosts: hosts.collect(),
+            switches: switches.collect(),
+            links: links.collect(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -65,5 +115,7 @@ mod tests {
         assert_eq!(network.links[0].latency.ns(), 1_000_000);
         let second = "[[link]]\nbetween = [\"b:eth2\", \"s\"]\nrate = \"1Gbit\"\n";
         assert_eq!(topology(&format!("{one}{other}{second}")).network(), None);
+        let again = Topology::of(&network, Bytes::new(65536)).network().unwrap();
+        assert_eq!(again, network);
     }
 }

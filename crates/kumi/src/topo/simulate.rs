@@ -1,0 +1,280 @@
+//! A plan carried out in the lab's model, in virtual time: real programs and frames, simulated links and ports.
+//!
+//! What a piece costs a host is left out, and so is TCP: nothing is sent again. A frame that a port has no room for is
+//! therefore the end of it, and says that the plan does not keep its promise with ports so small.
+
+use anyhow::bail;
+use kumi_coll::{Action, Engine, Plan, Program};
+use kumi_lab::model::LineCounters;
+use kumi_lab::topology::Bytes;
+use kumi_lab::{Node, Sim, Topology};
+use kumi_topo::{End, Network};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+/// Headers of Ethernet, IP and TCP with timestamps; and what TCP puts behind them into a frame.
+const HEADER_BYTES: usize = 14 + 20 + 32;
+const SEGMENT_BYTES: u64 = 1448;
+
+/// When hosts begin, after each has made itself known to the switches.
+const BEGIN_NS: u64 = 10_000_000_000;
+
+/// Pieces from this on are over when the receiver says so; shorter ones when they are sent (`bindings/mpi/carry.c`).
+const ANSWERED_BYTES: u64 = 8 << 10;
+
+/// How many times longer than predicted something takes that will never end.
+const PATIENCE: f64 = 100.0;
+
+/// What became of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Simulated {
+    /// Until the last host was done.
+    pub seconds: f64,
+    /// Most bytes that stood in any port of a switch.
+    pub port_bytes: u64,
+}
+
+/// Carries a plan out, of blocks of bytes.
+pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Result<Simulated> {
+    let ranks = (0..network.hosts.len()).map(|host| Rank::new(network, plan, host));
+    let mut sim = Sim::new(&Topology::of(network, port_queue), ranks.collect(), 1);
+    for (link, of) in network.links.iter().enumerate() {
+        sim.set_rate(link, 1, of.rates[1]);
+    }
+    sim.run_until(BEGIN_NS);
+    for host in 0..network.hosts.len() {
+        sim.node_mut(host).proceed();
+    }
+    let patience_ns = (plan.predicted_s * PATIENCE * 1e9) as u64 + BEGIN_NS;
+    let is_over = |sim: &Sim<Rank>| (0..network.hosts.len()).all(|host| sim.node(host).is_over());
+    let is_done = sim.run_until_or(BEGIN_NS + patience_ns, is_over);
+    let mut port_bytes = 0;
+    for (link, of) in network.links.iter().enumerate() {
+        for side in 0..2 {
+            let LineCounters {
+                queue_drops,
+                queue_bytes_peak,
+                ..
+            } = sim.model().counters(link, side);
+            let [from, to] = [side, 1 - side].map(|end| network.name_of(of.ends[end]));
+            if queue_drops > 0 {
+                bail!(
+                    "simulated: {queue_drops} frames found no room in the port from {from} to {to} ({port_queue})"
+                );
+            }
+            if matches!(of.ends[side], End::Switch(_)) {
+                port_bytes = port_bytes.max(queue_bytes_peak);
+            }
+        }
+    }
+    if !is_done {
+        bail!("simulated: not over in {PATIENCE} times what was predicted");
+    }
+    Ok(Simulated {
+        seconds: (sim.now_ns() - BEGIN_NS) as f64 / 1e9,
+        port_bytes,
+    })
+}
+
+/// What a frame is the last of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Kind {
+    Piece,
+    Word,
+    /// A piece has been received.
+    Came,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Piece, Self::Word, Self::Came]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
+/// A host that does its part.
+#[derive(Debug)]
+struct Rank {
+    host: usize,
+    program: Arc<Program>,
+    engine: Engine,
+    frames: VecDeque<Vec<u8>>,
+    /// Steps that wait for something of a peer, and how much of it has come that none waited for.
+    awaited: HashMap<(usize, Kind), VecDeque<usize>>,
+    came: HashMap<(usize, Kind), usize>,
+}
+
+impl Rank {
+    fn new(network: &Network, plan: &Plan, host: usize) -> Self {
+        let program = Arc::new(Program::on(network, plan, host, 1));
+        Self {
+            host,
+            engine: Engine::new(Arc::clone(&program)),
+            program,
+            // To everybody: switches learn where it is.
+            frames: VecDeque::from([frame(host, None, None, 0)]),
+            awaited: HashMap::new(),
+            came: HashMap::new(),
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.engine.is_over()
+    }
+
+    /// Begins what can begin.
+    fn proceed(&mut self) {
+        while let Some(at) = self.engine.begin() {
+            let step = &self.program.steps[at];
+            let (peer, bytes) = (step.peer, step.bytes);
+            let awaits = match step.action {
+                Action::Send => {
+                    self.send(peer, Kind::Piece, bytes);
+                    if bytes < ANSWERED_BYTES {
+                        self.engine.over(at);
+                        continue;
+                    }
+                    Kind::Came
+                }
+                Action::Tell => {
+                    self.send(peer, Kind::Word, 0);
+                    self.engine.over(at);
+                    continue;
+                }
+                Action::Receive | Action::Combine => Kind::Piece,
+                Action::Hear => Kind::Word,
+            };
+            self.awaited
+                .entry((peer, awaits))
+                .or_default()
+                .push_back(at);
+            self.meet(peer, awaits);
+        }
+    }
+
+    /// Steps that have what they wait for are over.
+    fn meet(&mut self, peer: usize, kind: Kind) {
+        let came = self.came.entry((peer, kind)).or_default();
+        let awaited = self.awaited.entry((peer, kind)).or_default();
+        while let (1.., Some(at)) = (*came, awaited.front().copied()) {
+            *came -= 1;
+            awaited.pop_front();
+            self.engine.over(at);
+            if kind == Kind::Piece && self.program.steps[at].bytes >= ANSWERED_BYTES {
+                let answer = frame(self.host, Some(peer), Some(Kind::Came), 0);
+                self.frames.push_back(answer);
+            }
+        }
+    }
+
+    fn send(&mut self, to: usize, kind: Kind, bytes: u64) {
+        let mut left = bytes;
+        while left > SEGMENT_BYTES {
+            self.frames
+                .push_back(frame(self.host, Some(to), None, SEGMENT_BYTES));
+            left -= SEGMENT_BYTES;
+        }
+        self.frames
+            .push_back(frame(self.host, Some(to), Some(kind), left));
+    }
+}
+
+/// A frame from a host, to another or to all, which ends something or does not.
+fn frame(from: usize, to: Option<usize>, ends: Option<Kind>, payload_bytes: u64) -> Vec<u8> {
+    let mut frame = vec![0; HEADER_BYTES + payload_bytes as usize];
+    frame[..6].copy_from_slice(&to.map_or([255; 6], address));
+    frame[6..12].copy_from_slice(&address(from));
+    frame[14] = ends.map_or(u8::MAX, |kind| kind as u8);
+    frame
+}
+
+fn address(host: usize) -> [u8; 6] {
+    let [.., high, low] = (host as u32).to_be_bytes();
+    [2, 0, 0, 0, high, low]
+}
+
+impl Node for Rank {
+    fn handle_frame(&mut self, _now_ns: u64, _nic: usize, frame: &[u8]) {
+        let Some(kind) = Kind::from_byte(frame[14]) else {
+            return;
+        };
+        // Flooded to all.
+        if frame[..6] != address(self.host) {
+            return;
+        }
+        let peer = usize::from(u16::from_be_bytes([frame[10], frame[11]]));
+        *self.came.entry((peer, kind)).or_default() += 1;
+        self.meet(peer, kind);
+        self.proceed();
+    }
+    fn handle_timeout(&mut self, _now_ns: u64) {}
+    fn poll_timeout(&self) -> Option<u64> {
+        None
+    }
+    fn poll_transmit(&mut self, _now_ns: u64) -> Option<(usize, Vec<u8>)> {
+        Some((0, self.frames.pop_front()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_coll::{Operation, bound_s, uniform};
+
+    /// Three switches in a row, four hosts on each.
+    fn network() -> Network {
+        let mut text =
+            "name = \"row\"\nswitch = [{ name = \"a\" }, { name = \"b\" }, { name = \"c\" }]\n"
+                .to_owned();
+        for host in 0..12 {
+            text += &format!("[[host]]\nname = \"h{host}\"\n");
+        }
+        for host in 0..12 {
+            let switch = ["a", "b", "c"][host % 3];
+            text += &format!(
+                "[[link]]\nbetween = [\"h{host}\", \"{switch}\"]\nrate = \"1Gbit\"\nlatency = \"5us\"\n"
+            );
+        }
+        for ends in ["\"a\", \"b\"", "\"c\", \"b\""] {
+            text += &format!(
+                "[[link]]\nbetween = [{ends}]\nrates = [\"1Gbit\", \"990Mbit\"]\nlatency = \"5us\"\n"
+            );
+        }
+        Network::parse("row", &text).unwrap()
+    }
+
+    #[test]
+    fn plans__carried_out__take_little_more_than_the_bound_and_overflow_no_port() {
+        let network = network();
+        for operation in [
+            Operation::Gather { root: 1 },
+            Operation::Scatter { root: 5 },
+            Operation::AllGather,
+            Operation::ReduceScatter,
+            Operation::AllToAll,
+            Operation::AllReduce,
+            Operation::Broadcast { root: 0 },
+            Operation::Reduce { root: 2 },
+        ] {
+            let plan = uniform(&network, operation, 1 << 20).unwrap();
+            let done = simulate(&network, &plan, Bytes::new(64 << 10)).unwrap();
+            let share = bound_s(&network, &plan) / done.seconds;
+            assert!(
+                (0.7..1.0).contains(&share),
+                "{operation:?}: {share:.3} of the bound, {done:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn plan__in_ports_smaller_than_it_says__is_refused_by_the_port() {
+        let network = network();
+        let plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
+        let refused = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();
+        assert!(
+            refused.to_string().contains("no room in the port"),
+            "{refused}"
+        );
+    }
+}
