@@ -1,20 +1,22 @@
 /*
  * One collective, size by size, as a program calls it: what an MPI library makes of it, or a plan.
  *
- *   mpirun -np N mpi_coll OPERATION SIZE_BYTES... [--seconds S] [--warmup N] [--skew_us U]
+ *   mpirun -np N mpi_coll OPERATION SIZE_BYTES... [--seconds S] [--warmup N] [--skew_us U] [--together_ms M]
  *
  * OPERATION is gather, gatherv, scatter, scatterv, alltoall, alltoallv, allgather, allgatherv, bcast, reduce,
  * allreduce, reduce_scatter or barrier. SIZE_BYTES is a rank's block, or a pair's; of bcast, reduce and
  * allreduce the vector. In gatherv, scatterv, allgatherv and alltoallv blocks differ, from a half to one and a half
  * of it. With --skew_us each rank comes late by a time of its own, up to that.
  *
- * A round is timed on each rank from the end of a barrier; the longest over the ranks, less the skew, is the
- * round's time. Every round's result is checked, a mark in each block. Rank 0 prints one JSON object a size.
+ * A round is timed on each rank from the end of a barrier, and the longest over the ranks is the round's time. Far apart,
+ * ranks leave a barrier when they hear of it: with --together_ms all begin at one instant, that long after rank 0
+ * has named it, and its time counts from there; their hosts must have one clock, as those of a lab do. Every round's result is checked, a mark in each block. Rank 0 prints one JSON object a size.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define ROUNDS_MAX 10000
@@ -28,7 +30,7 @@ static const char *const OPERATIONS[] = { "gather", "gatherv", "scatter", "scatt
 
 static struct {
 	enum operation operation;
-	int sizes[SIZES_MAX], size_count, warmup, skew_us;
+	int sizes[SIZES_MAX], size_count, warmup, skew_us, together_ms;
 	double seconds;
 } args = { .operation = OPERATION_COUNT, .warmup = 1, .seconds = 2 };
 
@@ -65,8 +67,10 @@ static void read_args(int argc, char **argv)
 			args.warmup = number(word, value, 0, ROUNDS_MAX, "a count from 0 to 10000"), at++;
 		} else if (!strcmp(word, "--skew_us")) {
 			args.skew_us = number(word, value, 0, 1e7, "microseconds, to 10000000"), at++;
+		} else if (!strcmp(word, "--together_ms")) {
+			args.together_ms = number(word, value, 0, 1e4, "milliseconds, to 10000"), at++;
 		} else if (!strncmp(word, "--", 2)) {
-			reject("option", word, "--seconds, --warmup or --skew_us");
+			reject("option", word, "--seconds, --warmup, --skew_us or --together_ms");
 		} else if (args.operation == OPERATION_COUNT) {
 			for (args.operation = 0; args.operation < OPERATION_COUNT; args.operation++)
 				if (!strcmp(word, OPERATIONS[args.operation]))
@@ -220,6 +224,27 @@ static int count_wrong(int count, int round)
 	}
 }
 
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec + now.tv_nsec * 1e-9;
+}
+
+/* Where all ranks stand when a round begins; its time. */
+static double begin_s(void)
+{
+	MPI_Barrier(MPI_COMM_WORLD);
+	if (!args.together_ms)
+		return now_s();
+	double at_s = now_s() + args.together_ms * 1e-3;
+	MPI_Bcast(&at_s, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+	struct timespec at = { .tv_sec = (time_t)at_s, .tv_nsec = (long)((at_s - (double)(time_t)at_s) * 1e9) };
+	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
+	return at_s;
+}
+
 static int ascending(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -240,12 +265,11 @@ static void measure(int size)
 		double took, longest;
 
 		fill(count, round);
-		MPI_Barrier(MPI_COMM_WORLD);
-		double began = MPI_Wtime();
+		double began_s = begin_s();
 		if (late_us)
 			usleep((unsigned)late_us);
 		call(count);
-		took = MPI_Wtime() - began;
+		took = now_s() - began_s;
 		wrong += count_wrong(count, round);
 		MPI_Allreduce(&took, &longest, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
 		if (round < args.warmup)

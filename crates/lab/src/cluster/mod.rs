@@ -489,6 +489,14 @@ impl Cluster {
         }
     }
 
+    /// Frames that the emulator's ports had no room for, since the start; unknown of the kernel's.
+    pub fn port_drops(&self) -> Option<u64> {
+        match &self.carried_by {
+            Fabric::Emulator(emulator) => Some(emulator.port_drops()),
+            Fabric::Kernel => None,
+        }
+    }
+
     /// Whether what ran since [`Cluster::begin_watch`] (or `up`) may be believed, and if not, why.
     pub fn validity(&self) -> Validity {
         let report = match &self.carried_by {

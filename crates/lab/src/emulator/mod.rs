@@ -38,6 +38,7 @@ enum Order {
     SetMetering(bool),
     TakeBins(Sender<Vec<Bin>>),
     Report(Sender<Report>),
+    PortDrops(Sender<u64>),
     Stop,
 }
 
@@ -148,6 +149,15 @@ impl Emulator {
             answer.recv().unwrap_or_default()
         } else {
             Report::default()
+        }
+    }
+
+    /// Frames that switches' ports had no room for, since the start.
+    pub fn port_drops(&self) -> u64 {
+        let (reply, answer) = channel();
+        match self.order(Order::PortDrops(reply)) {
+            true => answer.recv().unwrap_or_default(),
+            false => 0,
         }
     }
 }

@@ -194,6 +194,9 @@ impl Pump {
                 let _ = reply.send(self.report);
                 self.report.overruns = 0;
             }
+            Order::PortDrops(reply) => {
+                let _ = reply.send(self.model.queue_drops());
+            }
             Order::Stop => {}
         }
     }

@@ -140,6 +140,10 @@ impl Hosts for Lab {
         Ok(self.cluster.borrow_mut().set_link(end, change)?)
     }
 
+    fn port_drops(&self) -> Option<u64> {
+        self.cluster.borrow().port_drops()
+    }
+
     fn void_reasons(&mut self) -> Vec<String> {
         let cluster = self.cluster.get_mut();
         let reasons = cluster.validity().void;

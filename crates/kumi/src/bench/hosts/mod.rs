@@ -67,6 +67,11 @@ pub trait Hosts {
     /// Changes the link that ends in `end` (`h2:eth2`: second host, second device).
     fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()>;
 
+    /// Frames that switches' ports had no room for so far, where they can be asked.
+    fn port_drops(&self) -> Option<u64> {
+        None
+    }
+
     /// Why nothing measured since the last call counts; empty when the back end was punctual.
     fn void_reasons(&mut self) -> Vec<String>;
 

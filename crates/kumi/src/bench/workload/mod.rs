@@ -20,12 +20,14 @@ mod pattern_ends;
 pub mod pingpong;
 mod pingpong_ends;
 mod python_ranks;
+mod simulated;
 mod stream;
 
 use super::plan::{Event, Window};
 use super::sample::Figures;
 use super::variant::Running;
 use clap::Subcommand;
+use kumi_lab::topology::Bytes;
 use serde::Deserialize;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -106,6 +108,17 @@ pub enum Workload {
     Discover {
         /// What others' traffic takes of each host's link meanwhile.
         load_share: f64,
+    },
+    /// A collective's plan in virtual time, on the topology grown to so many hosts.
+    Simulated {
+        /// As `mpi_coll` calls it.
+        operation: String,
+        /// How many hosts.
+        hosts: usize,
+        /// Of a block, or of the vector.
+        sizes_bytes: Vec<u64>,
+        /// Of a switch's port.
+        port_queue: Bytes,
     },
     /// A program that is slow for one known cause, under `kumi tcp explain`.
     Explained {
@@ -255,6 +268,12 @@ impl Workload {
                 python_ranks::measure_failure(context, losses)
             }
             Self::Discover { load_share } => Ok(vec![discovered::measure(context, *load_share)?]),
+            Self::Simulated {
+                operation,
+                hosts,
+                sizes_bytes,
+                port_queue,
+            } => simulated::measure(context, operation, *hosts, sizes_bytes, *port_queue),
             Self::Explained { ailment, seconds } => {
                 Ok(vec![explained::measure(context, *ailment, *seconds)?])
             }

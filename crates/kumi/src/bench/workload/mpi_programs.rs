@@ -70,9 +70,9 @@ pub fn measure(
     let hosts = running.hosts;
     let argv = mpirun_on(running, program.program(), hosts.names(), args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let before = counters(context)?;
+    let (before, drops_before) = (counters(context)?, hosts.port_drops());
     let text = hosts.run(running.client(), &argv)?;
-    let after = counters(context)?;
+    let (after, drops_after) = (counters(context)?, hosts.port_drops());
     let mut measured = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("a line of the program")?;
@@ -93,6 +93,12 @@ pub fn measure(
         !measured.is_empty(),
         "the program printed no figures: {text}"
     );
+    if let (Some(before), Some(after)) = (drops_before, drops_after) {
+        for one in &mut measured {
+            let drops = (after - before) as f64;
+            one.figures.insert("port_drops".into(), drops);
+        }
+    }
     for (name, counter) in [
         ("retransmits", "RetransSegs"),
         ("tcp_timeouts", "TCPTimeouts"),
@@ -137,12 +143,19 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
     }
 }
 
-/// How much longer the longest round took than the median one: a silence of one flow holds up all.
+/// How much longer the longest round took than the median one, and the longest but one in a hundred: a silence of one flow
+/// holds up all.
 pub fn add_excess(measured: &mut Measured) {
     let figure = |name: &str| measured.figures.get(name).copied();
-    if let (Some(longest_us), Some(median_us)) = (figure("max_us"), figure("median_us")) {
-        let excess_ms = (longest_us - median_us) / 1e3;
-        measured.figures.insert("excess_max_ms".into(), excess_ms);
+    let Some(median_us) = figure("median_us") else {
+        return;
+    };
+    let excess_ms = figure("max_us").map(|longest_us| (longest_us - median_us) / 1e3);
+    let tail = figure("p99_us").map(|p99_us| p99_us / median_us);
+    for (name, value) in [("excess_max_ms", excess_ms), ("p99_of_median_ratio", tail)] {
+        if let Some(value) = value {
+            measured.figures.insert(name.into(), value);
+        }
     }
 }
 
