@@ -16,6 +16,8 @@ pub(crate) struct Schedule<'a> {
     lanes: Vec<Lanes>,
     passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
+    /// What each transfer is sent at, in bytes a second.
+    bytes_per_s: Vec<f64>,
     /// When each transfer has been sent, when its first piece has come and when all, in seconds.
     sent_s: Vec<f64>,
     begins_come_s: Vec<f64>,
@@ -32,6 +34,7 @@ impl<'a> Schedule<'a> {
             passed_bytes: vec![0; paths.directed_links()],
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
+            bytes_per_s: Vec::new(),
             sent_s: Vec::new(),
             begins_come_s: Vec::new(),
             come_s: Vec::new(),
@@ -103,6 +106,7 @@ impl<'a> Schedule<'a> {
         }
         let sent_s = (begins_s + bytes as f64 / rate).max(fed_s + piece_s);
         self.sent_s.push(sent_s);
+        self.bytes_per_s.push(rate);
         let latency_s = self.paths.latency_s(from, to);
         self.begins_come_s
             .push(begins_s.max(passed_s - latency_s) + piece_s + latency_s);
@@ -140,9 +144,9 @@ impl<'a> Schedule<'a> {
                 .used()
                 .filter(|lane| !is_behind(after, lane, early_bytes));
             let waits = others.filter_map(|lane| lane.wait(early_bytes));
-            let soonest =
-                waits.min_by(|a, b| self.known_s(*a, from).total_cmp(&self.known_s(*b, from)));
-            let Some(soonest) = soonest else { return };
+            let known = waits.map(|wait| (self.known_s(wait, from), wait));
+            let soonest = known.min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, soonest)) = soonest else { return };
             match after
                 .iter_mut()
                 .find(|wait| wait.transfer == soonest.transfer)
@@ -159,7 +163,7 @@ impl<'a> Schedule<'a> {
         if from == host {
             return self.sent_s[wait.transfer];
         }
-        let missing_s = wait.missing_bytes as f64 / self.paths.bytes_per_s(from, to);
+        let missing_s = wait.missing_bytes as f64 / self.bytes_per_s[wait.transfer];
         self.come_s[wait.transfer] + self.paths.latency_s(to, host) - missing_s
     }
 
