@@ -117,3 +117,163 @@ fn import_and_export__slurms_file__comes_back_as_it_was() {
     let _ = std::fs::remove_file(conf);
     let _ = std::fs::remove_file(network);
 }
+
+#[test]
+fn export__mpichs_coordinates__are_a_line_for_each_rank() {
+    let text = out(&topo(&[
+        "export", NETWORK, "--format", "mpich", "--ranks", "n4,n1,n3",
+    ]));
+    assert_eq!(
+        text,
+        "# rank: group id, switch id, port number\n0: 1 1 0\n1: 0 0 0\n2: 1 1 1\n"
+    );
+    let strange = topo(&["export", NETWORK, "--format", "mpich", "--ranks", "n1,n44"]);
+    assert_eq!(strange.status.code(), Some(2));
+    assert!(said(&strange).contains("--ranks: no host `n44`; did you mean `n4`?"));
+    let yaml = out(&topo(&["export", NETWORK, "--format", "slurm-yaml"]));
+    assert!(
+        yaml.contains("- switch: leaf2\n        nodes: \"n3,n4\""),
+        "{yaml}"
+    );
+}
+
+#[test]
+fn show__as_svg__is_a_picture_of_its_own() {
+    let svg = out(&topo(&["show", NETWORK, "--svg"]));
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
+    assert!(svg.contains(">n1 n2<") && svg.contains(">leaf2<"));
+}
+
+#[test]
+fn plan__simulated__takes_little_longer_than_predicted() {
+    let plan = out(&topo(&["plan", NETWORK, "--simulate", "-j"]));
+    let plan: Value = serde_json::from_str(&plan).unwrap();
+    let [seconds, predicted_s] =
+        [&plan["simulated"]["seconds"], &plan["predicted_s"]].map(|value| value.as_f64().unwrap());
+    assert!((1.0..1.15).contains(&(seconds / predicted_s)), "{plan}");
+    assert!(plan["simulated"]["port_bytes"].as_u64().unwrap() <= 64 << 10);
+    let small = topo(&["plan", NETWORK, "--simulate", "--port-queue", "2KB"]);
+    assert!(
+        said(&small).contains("no room in the port"),
+        "{}",
+        said(&small)
+    );
+}
+
+#[test]
+fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
+    let folder = std::env::temp_dir().join(format!("kumi-learn-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let line = |from: &str, to: &str, mbps: u32| {
+        format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"bps\":{mbps}000000}}\n")
+    };
+    // The trunk from leaf1 to leaf2; the way back is as it is written. The last line was cut short.
+    let n3 =
+        line("n1", "n3", 471) + &line("n2", "n3", 470) + &line("n4", "n3", 940) + "{\"from\":\"n";
+    let n4 = line("n1", "n4", 465) + &line("n3", "n4", 935);
+    std::fs::write(folder.join("n3.ndjson"), n3).unwrap();
+    std::fs::write(folder.join("n4.ndjson"), n4).unwrap();
+    std::fs::write(folder.join("n1.ndjson"), line("n3", "n1", 938)).unwrap();
+    let better = folder.join("better.toml");
+    let learned = topo(&[
+        "learn",
+        NETWORK,
+        "--from",
+        folder.to_str().unwrap(),
+        "--corrected",
+        better.to_str().unwrap(),
+    ]);
+    assert_eq!(learned.status.code(), Some(1), "{}", said(&learned));
+    let text = out(&learned);
+    assert!(text.starts_with("from leaf1 to leaf2: 500"), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
+    // With the correction all is as the file says.
+    let again = topo(&[
+        "learn",
+        better.to_str().unwrap(),
+        "--from",
+        folder.to_str().unwrap(),
+    ]);
+    assert!(again.status.success(), "{}", out(&again));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Two switches in a lab, the link between them slower than the file says, and a host on the other one.
+#[test]
+#[ignore = "needs root"]
+fn verify__network_that_is_not_as_written__names_what_differs() {
+    let lab = format!("verify-{}", std::process::id());
+    let mut there = format!(
+        "name = \"{lab}\"\nfabric = \"emulator\"\n[[switch]]\nname = \"s\"\n[[switch]]\nname = \"t\"\n"
+    );
+    let mut file =
+        "name = \"cluster\"\n[[switch]]\nname = \"left\"\n[[switch]]\nname = \"right\"\n"
+            .to_owned();
+    for host in 1..=6 {
+        let is_left = host <= 3;
+        let (really, written) = (
+            if is_left { "s" } else { "t" },
+            if is_left || host == 4 {
+                "left"
+            } else {
+                "right"
+            },
+        );
+        there += &format!(
+            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}:eth1\", \"{really}\"]\nrate = \"20Mbit\"\ndelay = \"200us\"\n"
+        );
+        file += &format!(
+            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}\", \"{written}\"]\nrate = \"20Mbit\"\n"
+        );
+    }
+    there += "[[link]]\nbetween = [\"s\", \"t\"]\nrate = \"10Mbit\"\ndelay = \"200us\"\n";
+    file += "[[link]]\nbetween = [\"left\", \"right\"]\nrate = \"40Mbit\"\n";
+    let (topology, network) = (written("verify-lab", &there), written("verify-file", &file));
+    let corrected = written("verify-corrected", "");
+    let kumi = |argv: &[&str]| Command::new(KUMI).args(argv).output().unwrap();
+    let up = kumi(&["lab", "up", topology.to_str().unwrap()]);
+    assert!(up.status.success(), "{}", said(&up));
+    let shell = format!("{KUMI} lab rsh");
+    let verify = |file: &str| {
+        kumi(&[
+            "topo",
+            "verify",
+            file,
+            "--shell",
+            &shell,
+            "--command",
+            KUMI,
+            "--corrected",
+            corrected.to_str().unwrap(),
+        ])
+    };
+    let first = verify(network.to_str().unwrap());
+    // What was measured is what the file should have said.
+    let second_file = written(
+        "verify-second",
+        &std::fs::read_to_string(&corrected).unwrap_or_default(),
+    );
+    let second = verify(second_file.to_str().unwrap());
+    kumi(&["lab", "down", &lab]);
+    for file in [topology, network, corrected, second_file] {
+        let _ = std::fs::remove_file(file);
+    }
+    assert_eq!(
+        first.status.code(),
+        Some(1),
+        "{} {}",
+        out(&first),
+        said(&first)
+    );
+    assert!(
+        out(&first).contains("h4 hangs from right, not from left"),
+        "{}",
+        out(&first)
+    );
+    assert!(
+        second.status.success(),
+        "{} {}",
+        out(&second),
+        said(&second)
+    );
+}

@@ -8,6 +8,7 @@
 mod c;
 pub mod group;
 mod ranks;
+mod seen;
 mod work;
 
 pub use ranks::{Ranks, RanksError};

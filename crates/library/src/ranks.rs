@@ -1,5 +1,6 @@
 //! The network as the ranks of a job see it.
 
+use crate::seen::Seen;
 use crate::work::{Asked, Planned, WorkError};
 use kumi_topo::{Delay, FileError, Network, Paths, Rate, nearest};
 use std::collections::HashMap;
@@ -48,6 +49,7 @@ pub enum RanksError {
 pub struct Ranks {
     network: Network,
     kept: Mutex<Kept>,
+    seen: Option<Arc<Seen>>,
 }
 
 #[derive(Debug, Default)]
@@ -95,8 +97,10 @@ impl Ranks {
                 }
             })?);
         }
+        let network = whole.of_ranks(&on);
         Ok(Self {
-            network: whole.of_ranks(&on),
+            seen: Seen::from_environment(&network, hosts).map(Arc::new),
+            network,
             kept: Mutex::default(),
         })
     }
@@ -110,9 +114,16 @@ impl Ranks {
     pub fn is_flat(&self) -> bool {
         let paths = Paths::new(&self.network);
         let others = 1..self.network.hosts.len();
-        others
-            .into_iter()
-            .all(|rank| paths.links(0, rank).len() <= 2)
+        let links = |rank: usize| {
+            let links = paths.links(0, rank).into_iter();
+            links.filter(|link| paths.limited(*link).is_none()).count()
+        };
+        others.into_iter().all(|rank| links(rank) <= 2)
+    }
+
+    /// Where what came is to be kept, for `kumi topo learn`.
+    pub(crate) fn seen(&self) -> Option<Arc<Seen>> {
+        self.seen.clone()
     }
 
     /// Whether some are so far apart that what is on its way between them counts.

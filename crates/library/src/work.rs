@@ -1,6 +1,7 @@
 //! One rank's part of one collective.
 
 use crate::ranks::Ranks;
+use crate::seen::{Seen, Watch};
 use kumi_coll::{
     Action, Engine, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
     all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
@@ -95,6 +96,8 @@ pub(crate) struct Planned {
     pub program: Arc<Program>,
     /// By a block's number in the plan: the caller's name for it, and where it begins there.
     named: Vec<(u64, u64)>,
+    /// By a block's number, the rank that has it from the beginning; of a vector that is combined, none has.
+    owners: Vec<Option<usize>>,
     pub predicted_s: f64,
 }
 
@@ -117,6 +120,7 @@ impl Planned {
         let program = Program::on(network, &plan, rank, element_bytes);
         Ok(Self {
             program: Arc::new(program),
+            owners: owners(&plan),
             named,
             predicted_s: plan.predicted_s,
         })
@@ -177,6 +181,19 @@ fn names(plan: &Plan) -> Vec<(u64, u64)> {
     }
 }
 
+/// Who has each block from the beginning.
+fn owners(plan: &Plan) -> Vec<Option<usize>> {
+    let ranks = plan.order.len();
+    let blocks = 0..plan.block_bytes.len();
+    let owner = |block: usize| match plan.operation {
+        Operation::Gather { .. } | Operation::AllGather => plan.order.get(block).copied(),
+        Operation::Scatter { root } | Operation::Broadcast { root } => Some(root),
+        Operation::AllToAll => Some(block / ranks),
+        Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => None,
+    };
+    blocks.map(owner).collect()
+}
+
 /// A step as the caller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
@@ -197,6 +214,9 @@ pub struct Named {
 pub struct Work {
     planned: Arc<Planned>,
     engine: Engine,
+    /// Whose part it is, and what comes to it.
+    rank: usize,
+    watch: Option<(Arc<Seen>, Watch)>,
 }
 
 impl Work {
@@ -209,6 +229,8 @@ impl Work {
         Ok(Self {
             engine: Engine::new(Arc::clone(&planned.program)),
             planned,
+            rank,
+            watch: ranks.seen().map(|seen| (seen, Watch::default())),
         })
     }
 
@@ -232,8 +254,13 @@ impl Work {
 
     /// A step is over. False if there is no such step.
     pub fn over(&mut self, step: usize) -> bool {
-        if step >= self.planned.program.steps.len() {
+        let Some(of) = self.planned.program.steps.get(step) else {
             return false;
+        };
+        if let (Some((_, watch)), Action::Receive) = (&mut self.watch, of.action) {
+            if self.planned.owners[of.block] == Some(of.peer) {
+                watch.came(of.peer, of.bytes);
+            }
         }
         self.engine.over(step);
         true
@@ -247,5 +274,13 @@ impl Work {
     /// How long the whole takes by the planner's reckoning, in seconds.
     pub fn predicted_s(&self) -> f64 {
         self.planned.predicted_s
+    }
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        if let (Some((seen, watch)), true) = (&self.watch, self.engine.is_over()) {
+            seen.keep(self.rank, watch.flows());
+        }
     }
 }

@@ -64,7 +64,7 @@ fn below(
 }
 
 /// What a link carries, seen from `node`.
-fn carries(network: &Network, link: usize, node: usize) -> String {
+pub(crate) fn carries(network: &Network, link: usize, node: usize) -> String {
     let link = &network.links[link];
     let is_first = network.node(link.ends[0]) == node;
     let [there, back] = link.rates;

@@ -61,6 +61,13 @@ impl Rate {
         if bps == 0 { None } else { Some(Self(bps)) }
     }
 
+    /// A rate that was measured, to three digits: more were not.
+    pub fn measured(bps: f64) -> Option<Self> {
+        let rounded = bps as u64;
+        let digit = 10_u64.pow(rounded.checked_ilog10()?.saturating_sub(2));
+        Self::from_bps((rounded + digit / 2) / digit * digit)
+    }
+
     /// Bits a second.
     pub const fn bps(self) -> u64 {
         self.0

@@ -101,29 +101,10 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
 
 /// Writes a `topology.conf`. Hosts are listed one by one.
 pub fn write(network: &Network) -> String {
-    let neighbours = network.neighbours();
     let mut text = format!("# {}: written by kumi topo export\n", network.name);
-    let mut seen = vec![false; neighbours.len()];
-    // From the first switch downwards: a switch names those below it.
-    let mut waiting = vec![network.hosts.len()];
-    while let Some(node) = waiting.pop() {
-        let (Some(near), End::Switch(switch)) = (neighbours.get(node), network.end(node)) else {
-            continue;
-        };
-        seen[node] = true;
-        let (mut hosts, mut below) = (Vec::new(), Vec::new());
-        for (next, _) in near {
-            match network.end(*next) {
-                End::Host(host) => hosts.push(network.hosts[host].name.as_str()),
-                End::Switch(_) if seen[*next] => {}
-                End::Switch(switch) => {
-                    below.push(network.switches[switch].name.as_str());
-                    waiting.push(*next);
-                }
-            }
-        }
-        text.push_str(&format!("SwitchName={}", network.switches[switch].name));
-        for (key, names) in [("Nodes", hosts), ("Switches", below)] {
+    for of in by_switch(network) {
+        text.push_str(&format!("SwitchName={}", of.name));
+        for (key, names) in [("Nodes", of.hosts), ("Switches", of.switches)] {
             if !names.is_empty() {
                 text.push_str(&format!(" {key}={}", names.join(",")));
             }
@@ -131,6 +112,61 @@ pub fn write(network: &Network) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Writes a `topology.yaml` of one topology, a tree, which is the cluster's default.
+pub fn write_yaml(network: &Network) -> String {
+    let mut text = format!(
+        "# written by kumi topo export\n- topology: {}\n  cluster_default: true\n  tree:\n    switches:\n",
+        network.name
+    );
+    for of in by_switch(network) {
+        text.push_str(&format!("      - switch: {}\n", of.name));
+        for (key, names) in [("nodes", of.hosts), ("children", of.switches)] {
+            if !names.is_empty() {
+                text.push_str(&format!("        {key}: \"{}\"\n", names.join(",")));
+            }
+        }
+    }
+    text
+}
+
+/// A switch and what hangs from it.
+struct OfSwitch<'a> {
+    name: &'a str,
+    hosts: Vec<&'a str>,
+    switches: Vec<&'a str>,
+}
+
+/// From the first switch downwards: a switch names those below it.
+fn by_switch(network: &Network) -> Vec<OfSwitch<'_>> {
+    let neighbours = network.neighbours();
+    let mut seen = vec![false; neighbours.len()];
+    let mut waiting = vec![network.hosts.len()];
+    let mut all = Vec::new();
+    while let Some(node) = waiting.pop() {
+        let (Some(near), End::Switch(switch)) = (neighbours.get(node), network.end(node)) else {
+            continue;
+        };
+        seen[node] = true;
+        let mut of = OfSwitch {
+            name: &network.switches[switch].name,
+            hosts: Vec::new(),
+            switches: Vec::new(),
+        };
+        for (next, _) in near {
+            match network.end(*next) {
+                End::Host(host) => of.hosts.push(&network.hosts[host].name),
+                End::Switch(_) if seen[*next] => {}
+                End::Switch(switch) => {
+                    of.switches.push(&network.switches[switch].name);
+                    waiting.push(*next);
+                }
+            }
+        }
+        all.push(of);
+    }
+    all
 }
 
 /// `n[1-3,7],m` as `n1`, `n2`, `n3`, `n7`, `m`; `n[08-10]` keeps its zeros.
@@ -207,6 +243,18 @@ mod tests {
         let again = read("again", &write(&network), rate()).unwrap();
         assert_eq!((again.hosts.len(), again.links.len()), (6, 8));
         assert!(write(&network).contains("SwitchName=leaf1 Nodes=m,k1,k2"));
+    }
+
+    #[test]
+    fn topology_yaml__has_each_switch_with_what_hangs_from_it() {
+        let network = read("topology.conf", CONF, rate()).unwrap();
+        let yaml = write_yaml(&network);
+        assert!(yaml.contains("- topology: slurm\n  cluster_default: true\n  tree:\n"));
+        assert!(
+            yaml.contains("      - switch: top\n        children: \"leaf0,leaf1\"\n"),
+            "{yaml}"
+        );
+        assert!(yaml.contains("      - switch: leaf1\n        nodes: \"m,k1,k2\"\n"));
     }
 
     #[test]

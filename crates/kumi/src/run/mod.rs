@@ -10,7 +10,7 @@ use crate::tcp::join::{self, Request};
 use anyhow::Context;
 use kumi_tcp::Settings;
 use std::ffi::OsString;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -38,9 +38,30 @@ pub struct Args {
     /// The network file (`kumi topo`) that collectives are planned on; without one, as if on one switch.
     #[arg(long, value_name = "FILE", env = "KUMI_TOPOLOGY")]
     topology: Option<PathBuf>,
+    /// A folder in which planned collectives keep how fast data came between hosts, for `kumi topo learn`.
+    #[arg(long, value_name = "FOLDER", env = "KUMI_LEARN")]
+    learn: Option<PathBuf>,
     /// The command.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
+}
+
+/// What launchers call a process's rank: Open MPI's, Slurm's, MPICH's, PyTorch's.
+const RANK_VARIABLES: [&str; 5] = [
+    "OMPI_COMM_WORLD_RANK",
+    "PMIX_RANK",
+    "PMI_RANK",
+    "SLURM_PROCID",
+    "RANK",
+];
+
+/// Whether this is a job's first rank, or no rank: of a hundred ranks one says what all would.
+fn speaks_for_job() -> bool {
+    let rank = |name: &&str| std::env::var(name).ok();
+    RANK_VARIABLES
+        .iter()
+        .find_map(rank)
+        .is_none_or(|rank| rank == "0")
 }
 
 /// Runs `kumi run`: comes back only if CMD could not be started.
@@ -48,6 +69,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
     let plans = coll::add(&mut command, args.coll.as_deref(), args.topology.as_deref())?;
+    if let Some(folder) = &args.learn {
+        std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
+        command.env("KUMI_LEARN", std::path::absolute(folder)?);
+    }
     match join::ask(&Request::Join) {
         Ok((reply, page)) => {
             let page = page.context("the daemon sent no page")?;
@@ -75,9 +100,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 eprintln!("kumi: {why}");
                 return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
             }
-            eprintln!(
-                "kumi: warning: {why}; only socket options are set: short timeouts, less unsent"
-            );
+            if speaks_for_job() {
+                // One write: ranks that share a terminal do not get into each other's words.
+                let warning = format!(
+                    "kumi: warning: {why}; only socket options are set: short timeouts, less unsent\n"
+                );
+                let _ = io::stderr().write_all(warning.as_bytes());
+            }
             let settings = Settings::default();
             let options = format!(
                 "rto_min_us={},delack_max_us={},notsent_lowat={}",

@@ -1,10 +1,13 @@
 //! `kumi topo`: the network as a tree of switches, and plans on it.
 
 mod discover;
+mod export;
+mod learn;
 mod plan;
 mod show;
 pub mod simulate;
 mod slurm;
+mod verify;
 
 use crate::BadInput;
 use clap::Subcommand;
@@ -29,14 +32,18 @@ enum Verb {
     /// What `kumi topo discover` runs on each host.
     #[command(hide = true)]
     Probe(discover::end::Args),
+    /// Measures whether the network is as a file says, and names what differs.
+    Verify(verify::Args),
+    /// Names links that carry less than a file says, by how fast data came in jobs.
+    Learn(learn::Args),
     /// Draws a network.
     Show(show::Args),
     /// Prints who would send what to whom, and after what, so that no two messages meet on a link.
     Plan(plan::Args),
     /// Prints the network file of Slurm's topology.conf.
     Import(slurm::ImportArgs),
-    /// Prints a network as Slurm's topology.conf.
-    Export(slurm::ExportArgs),
+    /// Prints a network as Slurm or MPICH reads it.
+    Export(export::Args),
 }
 
 /// Runs `kumi topo`.
@@ -48,9 +55,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Verb::Show(args) => show::run(args)?,
         Verb::Plan(args) => plan::run(args)?,
         Verb::Import(args) => slurm::import(args)?,
-        Verb::Export(args) => slurm::export(args)?,
+        Verb::Export(args) => export::run(args)?,
+        Verb::Verify(args) => return Ok(success_if(verify::run(args)?)),
+        Verb::Learn(args) => return Ok(success_if(learn::run(args)?)),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn success_if(is_so: bool) -> ExitCode {
+    match is_so {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
 }
 
 pub fn read(file: &Path) -> Result<Network, BadInput> {

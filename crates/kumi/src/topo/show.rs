@@ -1,6 +1,6 @@
 //! `kumi topo show`.
 
-use kumi_topo::draw;
+use kumi_topo::{draw, svg};
 use serde_json::json;
 use std::path::PathBuf;
 
@@ -16,11 +16,18 @@ pub struct Args {
     /// One JSON object.
     #[arg(short, long)]
     json: bool,
+    /// An SVG picture.
+    #[arg(long, conflicts_with = "json")]
+    svg: bool,
 }
 
 /// Runs `kumi topo show`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = super::read(&args.file)?;
+    if args.svg {
+        print!("{}", svg::tree(&network));
+        return Ok(());
+    }
     if !args.json {
         print!("{}", draw::tree(&network));
         return Ok(());

@@ -1,9 +1,9 @@
-//! `kumi topo import` and `export`: Slurm's `topology.conf`.
+//! `kumi topo import`: Slurm's `topology.conf`.
 
 use crate::BadInput;
 use anyhow::Context;
-use kumi_topo::{Rate, slurm};
-use std::path::PathBuf;
+use kumi_topo::{Network, Rate, slurm};
+use std::path::{Path, PathBuf};
 
 /// Arguments of `kumi topo import`.
 #[derive(Debug, clap::Args)]
@@ -17,24 +17,20 @@ pub struct ImportArgs {
 
 /// Runs `kumi topo import`.
 pub fn import(args: &ImportArgs) -> anyhow::Result<()> {
-    let file = args.file.display().to_string();
-    let text = std::fs::read_to_string(&args.file).with_context(|| file.clone())?;
-    let network =
-        slurm::read(&file, &text, args.rate).map_err(|error| BadInput(error.to_string()))?;
-    print!("{}", network.to_toml()?);
+    print!("{}", read(&args.file, args.rate)?.to_toml()?);
     Ok(())
 }
 
-/// Arguments of `kumi topo export`.
-#[derive(Debug, clap::Args)]
-pub struct ExportArgs {
-    /// The network file.
-    #[arg(default_value = super::FILE)]
-    file: PathBuf,
+/// Whether a file is one of Slurm's, by its name.
+pub fn is_one(file: &Path) -> bool {
+    file.extension()
+        .is_some_and(|extension| extension == "conf")
 }
 
-/// Runs `kumi topo export`.
-pub fn export(args: &ExportArgs) -> anyhow::Result<()> {
-    print!("{}", slurm::write(&super::read(&args.file)?));
-    Ok(())
+/// Reads a `topology.conf`.
+pub fn read(path: &Path, rate: Rate) -> anyhow::Result<Network> {
+    let file = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
+    let network = slurm::read(&file, &text, rate);
+    Ok(network.map_err(|error| BadInput(error.to_string()))?)
 }

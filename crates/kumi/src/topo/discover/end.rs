@@ -3,6 +3,7 @@
 //! It is told over its standard input and answers on its output, a JSON object a line, so that whatever starts programs on
 //! hosts will do, and no port has to be open but the one for probes. It ends with its input.
 
+use super::lldp;
 use super::packet::{HEADER_BYTES, Kind, LARGE_BYTES, Packet, SMALL_BYTES};
 use anyhow::Context;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
@@ -67,17 +68,26 @@ pub enum Told {
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// Its port and addresses, each with the bits of its network.
-    Here {
-        port: u16,
-        addresses: Vec<(std::net::Ipv4Addr, u8)>,
-    },
+    /// Its port and addresses.
+    Here { port: u16, addresses: Vec<Own> },
     /// Of each peer, the least round trip, and by how much its clock is ahead of this one; none if all were lost.
     Pinged { peers: Vec<(u32, Option<Trip>)> },
     /// A train has been sent.
     Sent { number: u32 },
     /// When packets of a train came, in nanoseconds since 1970 by this host's clock.
     Came { number: u32, at_ns: Vec<u64> },
+}
+
+/// An address of a host's own.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Own {
+    /// The address.
+    pub address: std::net::Ipv4Addr,
+    /// Bits of its network.
+    pub bits: u8,
+    /// What the switch behind it calls itself, where that is known.
+    #[serde(default)]
+    pub switch: Option<String>,
 }
 
 /// A round trip, in nanoseconds.
@@ -163,8 +173,9 @@ fn say(said: &Said) -> anyhow::Result<()> {
 }
 
 /// IPv4 addresses that are up, but for loopback.
-fn own_addresses() -> anyhow::Result<Vec<(std::net::Ipv4Addr, u8)>> {
+fn own_addresses() -> anyhow::Result<Vec<Own>> {
     let mut own = Vec::new();
+    let neighbours = lldp::neighbours();
     for entry in nix::ifaddrs::getifaddrs()? {
         let v4 = |storage: Option<nix::sys::socket::SockaddrStorage>| {
             storage?.as_sockaddr_in().map(SockaddrIn::ip)
@@ -172,7 +183,11 @@ fn own_addresses() -> anyhow::Result<Vec<(std::net::Ipv4Addr, u8)>> {
         if let (Some(address), Some(mask)) = (v4(entry.address), v4(entry.netmask)) {
             let is_up = entry.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
             if is_up && !address.is_loopback() {
-                own.push((address, mask.to_bits().leading_ones() as u8));
+                own.push(Own {
+                    address,
+                    bits: mask.to_bits().leading_ones() as u8,
+                    switch: neighbours.get(&entry.interface_name).cloned(),
+                });
             }
         }
     }

@@ -101,8 +101,9 @@ impl Ends {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Has them find each other: on a network that all are on, the one named if one is.
-    pub fn meet(&mut self, network: Option<&str>) -> anyhow::Result<()> {
+    /// Has them find each other: on a network that all are on, the one named if one is. What each host's switch there calls
+    /// itself, where that is known.
+    pub fn meet(&mut self, network: Option<&str>) -> anyhow::Result<Vec<Option<String>>> {
         let all: Vec<usize> = (0..self.names.len()).collect();
         let mut here = Vec::new();
         for said in self.hear(&all)? {
@@ -120,14 +121,14 @@ impl Ends {
             None => here[0]
                 .1
                 .iter()
-                .map(|(address, bits)| within(*address, *bits))
+                .map(|own| within(own.address, own.bits))
                 .collect(),
         };
         let on = |(of, bits): (Ipv4Addr, u8), host: usize| {
-            let addresses = here[host].1.iter().map(|(address, _)| *address);
+            let addresses = here[host].1.iter();
             addresses
                 .into_iter()
-                .find(|address| within(*address, bits).0 == of)
+                .find(|own| within(own.address, bits).0 == of)
         };
         let shared = networks
             .iter()
@@ -150,14 +151,21 @@ impl Ends {
         };
         let addresses: Vec<SocketAddrV4> = all
             .iter()
-            .filter_map(|host| Some(SocketAddrV4::new(on(*shared, *host)?, here[*host].0)))
+            .filter_map(|host| {
+                let own = on(*shared, *host)?;
+                Some(SocketAddrV4::new(own.address, here[*host].0))
+            })
+            .collect();
+        let switches = all
+            .iter()
+            .map(|host| on(*shared, *host)?.switch.clone())
             .collect();
         for end in all {
             let own = end as u32;
             let addresses = addresses.clone();
             self.tell(end, &Told::Peers { own, addresses })?;
         }
-        Ok(())
+        Ok(switches)
     }
 }
 

@@ -10,6 +10,7 @@
 
 pub mod end;
 mod ends;
+mod lldp;
 mod packet;
 mod rates;
 
@@ -30,6 +31,16 @@ pub struct Args {
     /// The hosts, by names that the shell knows; the file has them as they are given.
     #[arg(long, value_delimiter = ',', required = true)]
     hosts: Vec<String>,
+    /// The name of what is found.
+    #[arg(long, default_value = "discovered")]
+    name: String,
+    #[command(flatten)]
+    how: How,
+}
+
+/// How hosts are reached and measured.
+#[derive(Debug, clap::Args)]
+pub struct How {
     /// What runs a command on a host: `SHELL HOST kumi topo probe`.
     #[arg(long, default_value = "ssh -o BatchMode=yes")]
     shell: String,
@@ -39,9 +50,6 @@ pub struct Args {
     /// The network that all hosts are on, as 10.0.0.0/24; by default the first that they share.
     #[arg(long)]
     network: Option<String>,
-    /// The name of what is found.
-    #[arg(long, default_value = "discovered")]
-    name: String,
     /// How often each pair is probed: the least counts.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -52,7 +60,14 @@ const BOTH_WAYS_SHARE: f64 = 0.8;
 
 /// Runs `kumi topo discover`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let mut names = args.hosts.clone();
+    let network = measure(&args.hosts, &args.name, &args.how)?;
+    print!("{}", network.to_toml()?);
+    Ok(())
+}
+
+/// Measures the network between hosts, and says how long it took.
+pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Network> {
+    let mut names = hosts.to_vec();
     names.sort();
     if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
         return Err(BadInput(format!("--hosts names {} twice", twice[0])).into());
@@ -60,26 +75,32 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     if names.len() < 2 {
         return Err(BadInput("--hosts names one host; a network has two or more".into()).into());
     }
-    let mut ends = Ends::start(&args.hosts, &args.shell, &args.command)?;
-    ends.meet(args.network.as_deref())?;
+    let mut ends = Ends::start(hosts, &how.shell, &how.command)?;
+    let heard = ends.meet(how.network.as_deref())?;
     let began = Instant::now();
-    let (distances_us, ahead_ns) = round_trips(&mut ends, &args.hosts, args.rounds)?;
+    let (distances_us, ahead_ns) = round_trips(&mut ends, hosts, how.rounds)?;
     let tree = infer(&distances_us);
     let lengths_us = fit(&tree, &distances_us);
     let guessed_bps = guess(&mut ends, &tree, &distances_us)?;
     let rates = rates::measure(&mut ends, &tree, &guessed_bps, &ahead_ns)?;
-    let network = assembled(args, &tree, &lengths_us, &rates);
     eprintln!(
         "kumi: {} hosts on {} in {:.1} s",
-        args.hosts.len(),
+        hosts.len(),
         match tree.switches {
             1 => "one switch".to_owned(),
             many => format!("{many} switches"),
         },
         began.elapsed().as_secs_f64()
     );
-    print!("{}", network.to_toml()?);
-    Ok(())
+    let (switch_names, doubts) = lldp::names(hosts, &heard, &tree.switch_of, tree.switches);
+    for doubt in doubts {
+        eprintln!("kumi: warning: {doubt}");
+    }
+    let mut network = assembled(hosts, name, &tree, &lengths_us, &rates);
+    for (switch, name) in network.switches.iter_mut().zip(switch_names) {
+        switch.name = name.unwrap_or_else(|| std::mem::take(&mut switch.name));
+    }
+    Ok(network)
 }
 
 /// Between a host's probes, about: of 64 hosts on 10 Mb/s one probe of 0.1 ms comes in 0.6 ms, half of them over the middle.
@@ -189,18 +210,19 @@ fn guess(ends: &mut Ends, tree: &Inferred, distances_us: &[Vec<f64>]) -> anyhow:
 
 const GUESS_ROUNDS: u32 = 4;
 
-fn assembled(args: &Args, tree: &Inferred, lengths_us: &Lengths, rates: &Rates) -> Network {
-    let rate = |bps: f64| {
-        let rounded = bps.max(1000.0) as u64;
-        // Three digits: more were not measured.
-        let digit = 10_u64.pow(rounded.ilog10().saturating_sub(2));
-        Rate::from_bps((rounded + digit / 2) / digit * digit)
-    };
+fn assembled(
+    names: &[String],
+    name: &str,
+    tree: &Inferred,
+    lengths_us: &Lengths,
+    rates: &Rates,
+) -> Network {
+    let rate = |bps: f64| Rate::measured(bps.max(1000.0));
     let least = Rate::from_bps(1000).expect("a rate");
     let both = |bps: [f64; 2]| bps.map(|bps| rate(bps).unwrap_or(least));
     // A distance is there and back.
     let latency = |us: f64| Delay::from_ns((us / 2.0 * 1e3) as u64);
-    let hosts = args.hosts.iter().enumerate().map(|(at, name)| {
+    let hosts = names.iter().enumerate().map(|(at, name)| {
         let [out, back] = rates.hosts[at];
         let sum = rates.both_ways[at];
         let is_held_up = sum > 0.0 && sum < BOTH_WAYS_SHARE * (out + back);
@@ -223,7 +245,7 @@ fn assembled(args: &Args, tree: &Inferred, lengths_us: &Lengths, rates: &Rates) 
         latency: latency(lengths_us.links[at]),
     });
     Network {
-        name: args.name.clone(),
+        name: name.to_owned(),
         hosts: hosts.collect(),
         switches: switches.collect(),
         links: host_links.chain(switch_links).collect(),

@@ -1,0 +1,134 @@
+//! What a host's switch calls itself, if it says so by LLDP and `lldpd` listens.
+//!
+//! A name is all that is taken from it, and whether hosts agree: a switch that does not speak LLDP passes on what others say.
+
+use serde_json::Value;
+use std::collections::HashMap;
+use std::process::{Command, Stdio};
+
+/// By interface, the name of the one neighbour behind it.
+pub fn neighbours() -> HashMap<String, String> {
+    let asked = Command::new("lldpcli")
+        .args(["-f", "json0", "show", "neighbors"])
+        .stderr(Stdio::null())
+        .output();
+    let text = asked.map(|output| output.stdout).unwrap_or_default();
+    serde_json::from_slice(&text).map_or_else(|_| HashMap::new(), |said| parse(&said))
+}
+
+/// Of lldpcli's `json0`, in which everything is a list. Interfaces with several neighbours have none: what they hear has come
+/// through something that does not say what it is.
+fn parse(said: &Value) -> HashMap<String, String> {
+    let lists = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
+    let first = |value: &Value, key: &str| value[key][0]["value"].as_str().map(str::to_owned);
+    let mut heard: HashMap<String, Vec<String>> = HashMap::new();
+    let all = lists(said, "lldp").into_iter();
+    for interface in all.flat_map(|one| lists(&one, "interface")) {
+        let Some(own) = interface["name"].as_str() else {
+            continue;
+        };
+        for chassis in lists(&interface, "chassis") {
+            let name = first(&chassis, "name").or_else(|| first(&chassis, "id"));
+            heard.entry(own.to_owned()).or_default().extend(name);
+        }
+    }
+    let single = heard.into_iter().filter(|(_, names)| names.len() == 1);
+    single
+        .filter_map(|(own, mut names)| Some((own, names.pop()?)))
+        .collect()
+}
+
+/// Letters that the network file takes in a name: others become `-`.
+fn sound(name: &str) -> String {
+    let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.chars()
+        .map(|c| if is_sound(c) { c } else { '-' })
+        .collect()
+}
+
+/// Names for switches by what hosts heard; and what hosts heard that does not fit what was measured, in words.
+pub fn names(
+    hosts: &[String],
+    heard: &[Option<String>],
+    switch_of: &[usize],
+    switches: usize,
+) -> (Vec<Option<String>>, Vec<String>) {
+    let mut names = vec![None; switches];
+    let mut doubts = Vec::new();
+    let mut first_with: HashMap<&str, usize> = HashMap::new();
+    let mut first_on: HashMap<usize, usize> = HashMap::new();
+    for (host, name) in heard.iter().enumerate() {
+        let Some(name) = name else { continue };
+        let at = *first_with.entry(name.as_str()).or_insert(host);
+        if switch_of[at] != switch_of[host] {
+            doubts.push(format!(
+                "{} and {} both hear {name} by LLDP, and measure as on two switches",
+                hosts[at], hosts[host]
+            ));
+            continue;
+        }
+        let beside = *first_on.entry(switch_of[host]).or_insert(host);
+        if heard[beside].as_ref() != Some(name) {
+            doubts.push(format!(
+                "{} hears {} and {} hears {name} by LLDP, and they measure as on one switch",
+                hosts[beside],
+                heard[beside].as_deref().unwrap_or("nothing"),
+                hosts[host]
+            ));
+            continue;
+        }
+        let name = sound(name);
+        let is_taken = names
+            .iter()
+            .enumerate()
+            .any(|(switch, taken)| switch != switch_of[host] && taken.as_ref() == Some(&name));
+        if !is_taken && !hosts.contains(&name) {
+            names[switch_of[host]] = Some(name);
+        }
+    }
+    (names, doubts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn neighbours__of_an_interface__are_named_if_there_is_one() {
+        let chassis = |name: &str| json!({"id": [{"type": "mac", "value": "00:11"}], "name": [{"value": name}]});
+        let said = json!({"lldp": [{"interface": [
+            {"name": "eth0", "via": "LLDP", "chassis": [chassis("leaf 1")], "port": [{}]},
+            {"name": "eth1", "chassis": [chassis("a")]},
+            {"name": "eth1", "chassis": [chassis("b")]},
+            {"name": "eth2", "chassis": [{"id": [{"type": "mac", "value": "00:22"}]}]},
+            {"name": "eth3"},
+        ]}]});
+        let heard = parse(&said);
+        assert_eq!(heard.get("eth0").map(String::as_str), Some("leaf 1"));
+        assert_eq!(heard.get("eth2").map(String::as_str), Some("00:22"));
+        assert_eq!(heard.len(), 2);
+        assert!(parse(&json!({"lldp": [{}]})).is_empty() && parse(&json!(3)).is_empty());
+    }
+
+    #[test]
+    fn names__that_hosts_of_a_switch_agree_on__are_its_name() {
+        let hosts: Vec<String> = (1..=4).map(|host| format!("h{host}")).collect();
+        let heard = ["leaf 1", "leaf 1", "leaf2"].map(|name| Some(name.to_owned()));
+        let heard = [heard.as_slice(), &[None]].concat();
+        let (named, doubts) = names(&hosts, &heard, &[0, 0, 1, 1], 3);
+        assert_eq!(
+            named,
+            [Some("leaf-1".to_owned()), Some("leaf2".to_owned()), None]
+        );
+        assert_eq!(doubts, [""; 0]);
+        let (_, doubts) = names(&hosts, &heard, &[0, 1, 0, 1], 2);
+        assert_eq!(
+            doubts,
+            [
+                "h1 and h2 both hear leaf 1 by LLDP, and measure as on two switches",
+                "h1 hears leaf 1 and h3 hears leaf2 by LLDP, and they measure as on one switch"
+            ]
+        );
+    }
+}

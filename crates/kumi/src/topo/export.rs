@@ -1,0 +1,63 @@
+//! `kumi topo export`: a network as others read it.
+
+use crate::BadInput;
+use clap::ValueEnum;
+use kumi_topo::{Network, mpich, nearest, slurm};
+use std::path::PathBuf;
+
+/// For whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Slurm's topology.conf.
+    Slurm,
+    /// Slurm's topology.yaml.
+    SlurmYaml,
+    /// MPICH's coordinates, for MPIR_CVAR_COORDINATES_FILE: a line for each rank.
+    Mpich,
+}
+
+/// Arguments of `kumi topo export`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The network file.
+    #[arg(default_value = super::FILE)]
+    file: PathBuf,
+    /// Whose file.
+    #[arg(long, value_enum, default_value_t = Format::Slurm)]
+    format: Format,
+    /// Of mpich: the host of each rank, in the order of the ranks; each of the file once if not given.
+    #[arg(long, value_delimiter = ',', value_name = "HOSTS")]
+    ranks: Vec<String>,
+}
+
+/// Runs `kumi topo export`.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let network = super::read(&args.file)?;
+    if !args.ranks.is_empty() && args.format != Format::Mpich {
+        return Err(
+            BadInput("--ranks is for --format mpich: Slurm's files know no ranks".into()).into(),
+        );
+    }
+    let text = match args.format {
+        Format::Slurm => slurm::write(&network),
+        Format::SlurmYaml => slurm::write_yaml(&network),
+        Format::Mpich => mpich::write(&network, &hosts_of(&network, &args.ranks)?),
+    };
+    print!("{text}");
+    Ok(())
+}
+
+fn hosts_of(network: &Network, ranks: &[String]) -> Result<Vec<usize>, BadInput> {
+    if ranks.is_empty() {
+        return Ok((0..network.hosts.len()).collect());
+    }
+    let hosts = ranks.iter().map(|name| {
+        network.host(name).ok_or_else(|| {
+            let known = network.hosts.iter().map(|host| host.name.as_str());
+            let hint = nearest(name, known)
+                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            BadInput(format!("--ranks: no host `{name}`{hint}"))
+        })
+    });
+    hosts.collect()
+}

@@ -1,0 +1,168 @@
+//! What transfers show of the network: how fast data came, kept in a folder that `kumi topo learn` reads.
+//!
+//! Only what a peer sends of its own says something of the links between: a relay is as slow as what it is sent.
+
+use kumi_topo::{Network, Paths};
+use std::collections::HashMap;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Names the folder, on every host; nothing is kept without it.
+pub const FOLDER_VARIABLE: &str = "KUMI_LEARN";
+
+/// What comes faster says nothing: it was noticed piece by piece.
+const LEAST: Duration = Duration::from_millis(2);
+
+/// So many round trips take longer than a connection takes to fill a path.
+const ROUND_TRIPS_LEAST: f64 = 8.0;
+
+/// Of a pair, the first so many are kept, and then ever fewer.
+const KEPT_ALL: u64 = 16;
+
+/// Where to keep it.
+#[derive(Debug)]
+pub struct Seen {
+    folder: PathBuf,
+    paths: Paths,
+    /// By rank, its host's name.
+    hosts: Vec<String>,
+    counts: Mutex<HashMap<(usize, usize), u64>>,
+}
+
+impl Seen {
+    /// If the environment names a folder.
+    pub fn from_environment(network: &Network, hosts: &[&str]) -> Option<Self> {
+        let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
+        Some(Self::new(folder.into(), network, hosts))
+    }
+
+    fn new(folder: PathBuf, network: &Network, hosts: &[&str]) -> Self {
+        Self {
+            folder,
+            paths: Paths::new(network),
+            hosts: hosts.iter().map(|host| (*host).to_owned()).collect(),
+            counts: Mutex::default(),
+        }
+    }
+
+    /// Keeps what came in one rank's part of a collective.
+    pub fn keep(&self, rank: usize, flows: &[Flow]) {
+        let paths = &self.paths;
+        for flow in flows {
+            let (from, to) = (&self.hosts[flow.peer], &self.hosts[rank]);
+            let round_trip_s = paths.latency_s(flow.peer, rank) + paths.latency_s(rank, flow.peer);
+            let least_s = LEAST.as_secs_f64().max(ROUND_TRIPS_LEAST * round_trip_s);
+            let expected_s = flow.bytes as f64 / paths.bytes_per_s(flow.peer, rank);
+            if from == to || expected_s < least_s || flow.took.is_zero() {
+                continue;
+            }
+            let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            let count = counts.entry((flow.peer, rank)).or_default();
+            *count += 1;
+            if *count > KEPT_ALL && !count.is_power_of_two() {
+                continue;
+            }
+            drop(counts);
+            let bps = flow.bytes as f64 * 8.0 / flow.took.as_secs_f64();
+            let line = format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"bps\":{bps:.0}}}\n");
+            // A full disk costs knowledge, not the job.
+            let file = self.folder.join(format!("{to}.ndjson"));
+            let opened = OpenOptions::new().create(true).append(true).open(file);
+            let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+        }
+    }
+}
+
+/// Bytes that came of one peer, one behind another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// The sending rank.
+    pub peer: usize,
+    /// Bytes behind the first piece.
+    pub bytes: u64,
+    /// From the first piece to the last.
+    pub took: Duration,
+}
+
+/// Watches pieces come.
+#[derive(Debug, Default)]
+pub struct Watch {
+    flows: Vec<Flow>,
+    began: Option<Instant>,
+}
+
+impl Watch {
+    /// A piece of a peer's own has come.
+    pub fn came(&mut self, peer: usize, bytes: u64) {
+        let now = Instant::now();
+        if let (Some(flow), Some(began)) = (self.flows.last_mut(), self.began) {
+            if flow.peer == peer {
+                flow.bytes += bytes;
+                flow.took = now - began;
+                return;
+            }
+        }
+        self.flows.push(Flow {
+            peer,
+            bytes: 0,
+            took: Duration::ZERO,
+        });
+        self.began = Some(now);
+    }
+
+    /// What came.
+    pub fn flows(&self) -> &[Flow] {
+        &self.flows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kumi_topo::{Delay, Rate};
+
+    #[test]
+    fn flows__long_enough__are_kept_a_line_each() {
+        let folder = std::env::temp_dir().join(format!("kumi-seen-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let rate = Rate::from_bps(1_000_000_000).unwrap();
+        let network = Network::star(&["a", "b"], rate, Delay::from_ns(10_000));
+        let seen = Seen::new(folder.clone(), &network, &["a", "b"]);
+        let flow = Flow {
+            peer: 0,
+            bytes: 1 << 20,
+            took: Duration::from_millis(10),
+        };
+        let short = Flow {
+            bytes: 9000,
+            ..flow
+        };
+        for _ in 0..40 {
+            seen.keep(1, &[flow, short]);
+        }
+        let text = std::fs::read_to_string(folder.join("b.ndjson")).unwrap();
+        assert_eq!(text.lines().count() as u64, KEPT_ALL + 1);
+        assert_eq!(
+            text.lines().next(),
+            Some("{\"from\":\"a\",\"to\":\"b\",\"bps\":838860800}")
+        );
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn watch__pieces_of_two_peers_by_turns__are_several_flows() {
+        let mut watch = Watch::default();
+        for (peer, bytes) in [(1, 10), (1, 20), (2, 5), (2, 6), (1, 7)] {
+            watch.came(peer, bytes);
+        }
+        let seen: Vec<_> = watch
+            .flows()
+            .iter()
+            .map(|flow| (flow.peer, flow.bytes))
+            .collect();
+        assert_eq!(seen, [(1, 20), (2, 6), (1, 0)]);
+    }
+}

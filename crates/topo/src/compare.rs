@@ -1,0 +1,493 @@
+//! A network as it is written down beside the same as it was measured: what differs, in words.
+//!
+//! Links are compared by the hosts that they part: names of switches prove nothing, and a switch that passes everything
+//! from one link to another cannot be seen from outside.
+
+use crate::network::{End, Network};
+use crate::quantity::Rate;
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something that is written and not so.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Difference {
+    /// A host hangs from another switch.
+    Moved {
+        /// Its name.
+        host: String,
+        /// The switch it is written to hang from.
+        written: String,
+        /// The one from which it hangs.
+        measured: String,
+    },
+    /// The hosts of two switches are on one.
+    Together {
+        /// A switch.
+        one: String,
+        /// Another, whose hosts are no further away.
+        other: String,
+    },
+    /// The hosts of a switch are on two.
+    Apart {
+        /// The switch.
+        switch: String,
+        /// Those that are by themselves.
+        hosts: Vec<String>,
+    },
+    /// A link between switches is not there, or joins others than it is written to.
+    Missing {
+        /// Its ends.
+        between: [String; 2],
+    },
+    /// A link that is not written.
+    Unwritten {
+        /// Hosts behind it, seen from the first host.
+        hosts: Vec<String>,
+    },
+    /// A link carries less or more.
+    Rate {
+        /// The end that sends.
+        from: String,
+        /// The end that receives.
+        to: String,
+        /// What the file says.
+        written: Rate,
+        /// What it carries, as far as the hosts can fill it.
+        measured: Rate,
+    },
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Moved {
+                host,
+                written,
+                measured,
+            } => write!(out, "{host} hangs from {measured}, not from {written}"),
+            Self::Together { one, other } => {
+                write!(
+                    out,
+                    "{one} and {other} are one switch: their hosts are as near to each other as to their own"
+                )
+            }
+            Self::Apart { switch, hosts } => {
+                let hosts = hosts.join(" ");
+                write!(out, "{switch} is two switches, one of them with {hosts}")
+            }
+            Self::Missing { between: [a, b] } => {
+                write!(
+                    out,
+                    "no link parts the hosts as that between {a} and {b} would"
+                )
+            }
+            Self::Unwritten { hosts } => {
+                let hosts = hosts.join(" ");
+                write!(
+                    out,
+                    "a link that is not in the file parts {hosts} from the others"
+                )
+            }
+            Self::Rate {
+                from,
+                to,
+                written,
+                measured,
+            } => write!(
+                out,
+                "from {from} to {to}: {measured} measured, {written} in the file"
+            ),
+        }
+    }
+}
+
+/// What of `written` is not as `measured`, which has hosts of the same names. Rates differ that are further apart than
+/// `tolerance`, a share of what is written.
+pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec<Difference> {
+    let measured = in_order_of(written, measured);
+    let named = named_like(written, &measured);
+    let mut differences = of_leaves(written, &named);
+    let is_same = differences.is_empty();
+    let (there, seen) = (Sides::of(written), Sides::of(&named));
+    for (side, link) in &there.links {
+        match seen.links.get(side) {
+            Some(found) => {
+                let filled =
+                    |sides: &Sides, link: &SidedLink, way: usize| sides.filled(side, link, way);
+                for way in 0..2 {
+                    let [is, was] = [filled(&seen, found, way), filled(&there, link, way)];
+                    if (is / was - 1.0).abs() > tolerance {
+                        let [from, to] = [way, 1 - way].map(|end| link.ends[end].clone());
+                        differences.extend(rate_difference(from, to, was, is));
+                    }
+                }
+            }
+            None if is_same => differences.push(Difference::Missing {
+                between: link.ends.clone(),
+            }),
+            None => {}
+        }
+    }
+    if is_same {
+        let unwritten = seen
+            .links
+            .keys()
+            .filter(|side| !there.links.contains_key(*side));
+        differences.extend(unwritten.map(|side| Difference::Unwritten {
+            hosts: hosts_where(&named, |host| !side[host]),
+        }));
+    }
+    differences
+}
+
+fn rate_difference(from: String, to: String, was: f64, is: f64) -> Option<Difference> {
+    Some(Difference::Rate {
+        from,
+        to,
+        written: Rate::from_bps(was as u64)?,
+        measured: Rate::from_bps(is as u64)?,
+    })
+}
+
+/// The measured network with the names that switches are written with, where most of a switch's hosts are written to hang
+/// from one.
+pub fn named_like(written: &Network, measured: &Network) -> Network {
+    let names = written_names(written, measured);
+    let mut network = measured.clone();
+    let mut taken: Vec<String> = network.hosts.iter().map(|host| host.name.clone()).collect();
+    for (switch, name) in network.switches.iter_mut().zip(&names) {
+        if let Some(name) = name.as_ref().filter(|name| !taken.contains(*name)) {
+            switch.name.clone_from(name);
+            taken.push(name.clone());
+        }
+    }
+    // What has no name of its own keeps the one it had, unless that is somebody's now.
+    for (switch, name) in network.switches.iter_mut().zip(&names) {
+        let is_named = name.as_ref() == Some(&switch.name);
+        while !is_named && taken.contains(&switch.name) {
+            switch.name.push('\'');
+        }
+        if !is_named {
+            taken.push(switch.name.clone());
+        }
+    }
+    network
+}
+
+/// By measured switch, the name of the written one from which most of its hosts hang.
+fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
+    let (there, seen) = (switches_of(written), switches_of(measured));
+    let mut counts: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new(); measured.switches.len()];
+    for (host, switch) in seen.iter().enumerate() {
+        let was = written
+            .host(&measured.hosts[host].name)
+            .and_then(|host| there[host]);
+        if let (Some(switch), Some(was)) = (switch, was) {
+            *counts[*switch].entry(was).or_default() += 1;
+        }
+    }
+    let most = |counts: &BTreeMap<usize, usize>| {
+        let best = counts.iter().max_by_key(|(_, count)| **count);
+        best.map(|(switch, _)| written.switches[*switch].name.clone())
+    };
+    counts.iter().map(most).collect()
+}
+
+/// By host, the switch it hangs from.
+fn switches_of(network: &Network) -> Vec<Option<usize>> {
+    let mut switch_of = vec![None; network.hosts.len()];
+    for link in &network.links {
+        match link.ends {
+            [End::Host(host), End::Switch(switch)] | [End::Switch(switch), End::Host(host)] => {
+                switch_of[host] = Some(switch);
+            }
+            _ => {}
+        }
+    }
+    switch_of
+}
+
+/// The same network, its hosts in the order of another's.
+fn in_order_of(written: &Network, measured: &Network) -> Network {
+    let mut place = vec![0; measured.hosts.len()];
+    let mut order: Vec<usize> = (0..measured.hosts.len()).collect();
+    order.sort_by_key(|host| {
+        written
+            .host(&measured.hosts[*host].name)
+            .unwrap_or(usize::MAX)
+    });
+    for (at, host) in order.iter().enumerate() {
+        place[*host] = at;
+    }
+    let mut network = measured.clone();
+    network.hosts = order
+        .iter()
+        .map(|host| measured.hosts[*host].clone())
+        .collect();
+    for link in &mut network.links {
+        link.ends = link.ends.map(|end| match end {
+            End::Host(host) => End::Host(place[host]),
+            switch => switch,
+        });
+    }
+    network
+}
+
+fn hosts_where(network: &Network, is_one: impl Fn(usize) -> bool) -> Vec<String> {
+    let hosts = network.hosts.iter().enumerate();
+    let some = hosts.filter(|(host, _)| is_one(*host));
+    some.map(|(_, host)| host.name.clone()).collect()
+}
+
+/// What differs in who hangs from which switch. `named` has the hosts in the order of `written`.
+fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
+    let (there, seen) = (switches_of(written), switches_of(named));
+    let name_there = |host: usize| there[host].map(|switch| written.switches[switch].name.clone());
+    let name_seen = |host: usize| seen[host].map(|switch| named.switches[switch].name.clone());
+    let mut differences = Vec::new();
+    let mut is_told = vec![false; written.hosts.len()];
+    // Switches none of whose hosts hangs where it did, and measured ones with a name that none has.
+    for (switch, of) in written.switches.iter().enumerate() {
+        let hosts: Vec<usize> = (0..there.len())
+            .filter(|host| there[*host] == Some(switch))
+            .collect();
+        let Some(first) = hosts.first().copied() else {
+            continue;
+        };
+        let is_one = hosts.iter().all(|host| seen[*host] == seen[first]);
+        let other = name_seen(first).filter(|name| {
+            *name != of.name && written.switches.iter().any(|one| one.name == *name)
+        });
+        if let (true, Some(one)) = (is_one && hosts.len() > 1, other) {
+            differences.push(Difference::Together {
+                one,
+                other: of.name.clone(),
+            });
+            hosts.iter().for_each(|host| is_told[*host] = true);
+        }
+    }
+    for (switch, of) in named.switches.iter().enumerate() {
+        let hosts: Vec<usize> = (0..seen.len())
+            .filter(|host| seen[*host] == Some(switch))
+            .collect();
+        let Some(first) = hosts.first().copied() else {
+            continue;
+        };
+        let is_known = written.switches.iter().any(|one| one.name == of.name);
+        let is_one = hosts.iter().all(|host| there[*host] == there[first]);
+        if let (false, true, Some(switch)) = (is_known, is_one, name_there(first)) {
+            differences.push(Difference::Apart {
+                switch,
+                hosts: hosts
+                    .iter()
+                    .map(|host| written.hosts[*host].name.clone())
+                    .collect(),
+            });
+            hosts.iter().for_each(|host| is_told[*host] = true);
+        }
+    }
+    for host in (0..written.hosts.len()).filter(|host| !is_told[*host]) {
+        if let (Some(was), Some(is)) = (name_there(host), name_seen(host)) {
+            if was != is {
+                differences.push(Difference::Moved {
+                    host: written.hosts[host].name.clone(),
+                    written: was,
+                    measured: is,
+                });
+            }
+        }
+    }
+    differences
+}
+
+/// Which hosts are on the first host's side of a link.
+type Side = Vec<bool>;
+
+/// Links by what they part; several in a row are one.
+struct Sides {
+    links: BTreeMap<Side, SidedLink>,
+    /// By host, what it sends and receives, in bits a second.
+    hosts_bps: Vec<[f64; 2]>,
+}
+
+struct SidedLink {
+    /// The end on the first host's side, and the other.
+    ends: [String; 2],
+    /// From the first host's side, and to it, in bits a second.
+    bps: [f64; 2],
+}
+
+impl Sides {
+    fn of(network: &Network) -> Self {
+        let neighbours = network.neighbours();
+        let mut links: BTreeMap<Side, SidedLink> = BTreeMap::new();
+        let mut hosts_bps = vec![[f64::INFINITY; 2]; network.hosts.len()];
+        for (at, link) in network.links.iter().enumerate() {
+            let bps = link.rates.map(|rate| rate.bps() as f64);
+            match link.ends {
+                [End::Host(host), _] => hosts_bps[host] = bps,
+                [_, End::Host(host)] => hosts_bps[host] = [bps[1], bps[0]],
+                _ => {}
+            }
+            let from = network.node(link.ends[0]);
+            let mut side = vec![false; network.hosts.len()];
+            let mut waiting = vec![(from, at)];
+            while let Some((node, by)) = waiting.pop() {
+                if let End::Host(host) = network.end(node) {
+                    side[host] = true;
+                }
+                let next = neighbours[node]
+                    .iter()
+                    .filter(|(_, link)| *link != by && *link != at);
+                waiting.extend(next);
+            }
+            if side.iter().all(|is| *is) || side.iter().all(|is| !*is) {
+                continue;
+            }
+            let mut ends = link.ends.map(|end| network.name_of(end).to_owned());
+            let mut bps = bps;
+            if !side[0] {
+                side.iter_mut().for_each(|is| *is = !*is);
+                ends.reverse();
+                bps.reverse();
+            }
+            let of_side = links.entry(side).or_insert_with(|| SidedLink {
+                ends,
+                bps: [f64::INFINITY; 2],
+            });
+            for (least, bps) in of_side.bps.iter_mut().zip(bps) {
+                *least = least.min(bps);
+            }
+        }
+        Self { links, hosts_bps }
+    }
+
+    /// What a link carries one way, as far as the hosts of either side can fill it.
+    fn filled(&self, side: &Side, link: &SidedLink, way: usize) -> f64 {
+        let (mut sent, mut received) = (0.0, 0.0);
+        for (is_near, [out, back]) in side.iter().zip(&self.hosts_bps) {
+            match *is_near == (way == 0) {
+                true => sent += out,
+                false => received += back,
+            }
+        }
+        link.bps[way].min(sent).min(received)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hosts by switch, and links between switches with what they carry, in Mb/s.
+    fn network(switches: &[(&str, &[&str])], links: &[(&str, &str, u64)]) -> Network {
+        let mut text = "name = \"n\"\n".to_owned();
+        for (switch, hosts) in switches {
+            text += &format!("[[switch]]\nname = \"{switch}\"\n");
+            for host in *hosts {
+                text += &format!(
+                    "[[host]]\nname = \"{host}\"\n[[link]]\nbetween = [\"{host}\", \"{switch}\"]\nrate = \"1Gbit\"\n"
+                );
+            }
+        }
+        for (a, b, mbps) in links {
+            text += &format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\nrate = \"{mbps}Mbit\"\n");
+        }
+        Network::parse("n", &text).unwrap()
+    }
+
+    fn said(written: &Network, measured: &Network) -> Vec<String> {
+        let differences = differences(written, measured, 0.15);
+        differences.iter().map(ToString::to_string).collect()
+    }
+
+    fn written() -> Network {
+        network(
+            &[("a", &["h1", "h2", "h3"]), ("b", &["h4", "h5", "h6"])],
+            &[("a", "b", 10_000)],
+        )
+    }
+
+    #[test]
+    fn differences__of_what_is_as_written__are_none() {
+        // Other names, another order, a trunk that its hosts cannot fill.
+        let measured = network(
+            &[("s2", &["h6", "h4", "h5"]), ("s1", &["h2", "h3", "h1"])],
+            &[("s1", "s2", 2_900)],
+        );
+        assert_eq!(said(&written(), &measured), [""; 0]);
+        let names = named_like(&written(), &measured);
+        assert_eq!(names.switches[0].name, "b");
+    }
+
+    #[test]
+    fn differences__host_on_another_switch__is_named_with_both() {
+        let measured = network(
+            &[("s1", &["h1", "h2"]), ("s2", &["h3", "h4", "h5", "h6"])],
+            &[("s1", "s2", 2_000)],
+        );
+        assert_eq!(said(&written(), &measured), ["h3 hangs from b, not from a"]);
+    }
+
+    #[test]
+    fn differences__switches_that_are_one_or_two__are_named() {
+        let one = network(&[("s1", &["h1", "h2", "h3", "h4", "h5", "h6"])], &[]);
+        let one = said(&written(), &one);
+        assert!(
+            one.len() == 1 && one[0].contains("are one switch"),
+            "{one:?}"
+        );
+        let three = network(
+            &[
+                ("s1", &["h1", "h2"]),
+                ("s2", &["h4", "h5", "h6"]),
+                ("s3", &["h3"]),
+            ],
+            &[("s1", "s2", 3_000), ("s3", "s1", 1_000)],
+        );
+        assert_eq!(
+            said(&written(), &three),
+            ["a is two switches, one of them with h3"]
+        );
+    }
+
+    #[test]
+    fn differences__slow_link__is_named_in_its_direction() {
+        let measured = network(
+            &[("s1", &["h1", "h2", "h3"]), ("s2", &["h4", "h5", "h6"])],
+            &[("s1", "s2", 250)],
+        );
+        assert_eq!(
+            said(&written(), &measured),
+            [
+                "from a to b: 250Mbit measured, 3Gbit in the file",
+                "from b to a: 250Mbit measured, 3Gbit in the file"
+            ]
+        );
+    }
+
+    #[test]
+    fn differences__switches_joined_in_another_way__are_the_links() {
+        let of = |links: &[(&str, &str, u64)]| {
+            network(
+                &[
+                    ("a", &["h1", "h2"]),
+                    ("b", &["h3", "h4"]),
+                    ("c", &["h5", "h6"]),
+                    ("d", &["h7", "h8"]),
+                ],
+                links,
+            )
+        };
+        let row = of(&[("a", "b", 2000), ("b", "c", 2000), ("c", "d", 2000)]);
+        let other = of(&[("a", "c", 2000), ("c", "b", 2000), ("b", "d", 2000)]);
+        let said = said(&row, &other);
+        assert_eq!(
+            said,
+            [
+                "no link parts the hosts as that between b and c would",
+                "a link that is not in the file parts h3 h4 h7 h8 from the others"
+            ]
+        );
+    }
+}

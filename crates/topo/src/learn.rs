@@ -1,0 +1,176 @@
+//! Which links carry less than is written, from how fast data came between hosts.
+//!
+//! What comes slowly has passed a slow link, and what comes as fast as the file says has passed none. Of the links that
+//! nothing fast has passed, the one that explains most of what was slow is taken to be slow, then the next, until all is
+//! explained: a trunk, rather than every host behind it.
+
+use crate::compare::Difference;
+use crate::network::Network;
+use crate::paths::{DirectedLink, Paths};
+use crate::quantity::Rate;
+use std::collections::BTreeMap;
+
+/// Data that came.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Came {
+    /// The sending host's name.
+    pub from: String,
+    /// The receiving host's name.
+    pub to: String,
+    /// Bits a second, without headers.
+    pub bps: f64,
+}
+
+/// Payload of a full Ethernet frame with TCP's headers, as a share of what it takes on the wire.
+const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
+
+/// Data that comes at less than this share of what the file says is slow.
+const SLOW_SHARE: f64 = 0.85;
+
+/// Of each pair of hosts the latest so many count, by their median.
+const LATEST: usize = 15;
+
+/// A pair of hosts of which something is known.
+struct Pair {
+    links: Vec<DirectedLink>,
+    bps: f64,
+    is_slow: bool,
+}
+
+/// The network with slow links corrected, and what was; `came` in the order in which it came. Hosts that the network does
+/// not have are passed over.
+pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>) {
+    let paths = Paths::new(network);
+    let pairs = pairs(network, &paths, came);
+    let mut is_fast = vec![false; paths.directed_links()];
+    for pair in pairs.iter().filter(|pair| !pair.is_slow) {
+        pair.links
+            .iter()
+            .for_each(|link| is_fast[link.0 as usize] = true);
+    }
+    let mut unexplained: Vec<&Pair> = pairs.iter().filter(|pair| pair.is_slow).collect();
+    let mut network = network.clone();
+    let mut differences = Vec::new();
+    loop {
+        let mut explains: BTreeMap<DirectedLink, (usize, f64)> = BTreeMap::new();
+        for pair in &unexplained {
+            // A host's limit both ways is not a link's.
+            let links = pair
+                .links
+                .iter()
+                .filter(|link| paths.limited(**link).is_none());
+            for link in links.filter(|link| !is_fast[link.0 as usize]) {
+                let (count, best_bps) = explains.entry(*link).or_default();
+                *count += 1;
+                *best_bps = best_bps.max(pair.bps);
+            }
+        }
+        let most = explains.iter().max_by_key(|(_, (count, _))| *count);
+        let Some((link, (_, bps))) = most.map(|(link, found)| (*link, *found)) else {
+            return (network, differences);
+        };
+        unexplained.retain(|pair| !pair.links.contains(&link));
+        let of = &mut network.links[link.link()];
+        let (written, measured) = (of.rates[link.way()], Rate::measured(bps / PAYLOAD_SHARE));
+        let Some(measured) = measured.filter(|measured| measured.bps() < written.bps()) else {
+            continue;
+        };
+        of.rates[link.way()] = measured;
+        let ends = of.ends;
+        let [from, to] =
+            [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]).to_owned());
+        differences.push(Difference::Rate {
+            from,
+            to,
+            written,
+            measured,
+        });
+    }
+}
+
+fn pairs(network: &Network, paths: &Paths, came: &[Came]) -> Vec<Pair> {
+    let mut by_pair: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
+    for one in came {
+        if let (Some(from), Some(to)) = (network.host(&one.from), network.host(&one.to)) {
+            if from != to {
+                by_pair.entry((from, to)).or_default().push(one.bps);
+            }
+        }
+    }
+    let pairs = by_pair.into_iter().map(|((from, to), all)| {
+        let mut latest = all[all.len().saturating_sub(LATEST)..].to_vec();
+        latest.sort_by(f64::total_cmp);
+        let bps = latest[latest.len() / 2];
+        let expected_bps = paths.bytes_per_s(from, to) * 8.0 * PAYLOAD_SHARE;
+        Pair {
+            links: paths.links(from, to),
+            bps,
+            is_slow: bps < expected_bps * SLOW_SHARE,
+        }
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn network() -> Network {
+        let mut text = "name = \"two\"\nswitch = [{ name = \"s\" }, { name = \"t\" }]\n".to_owned();
+        for host in 0..6 {
+            let switch = if host < 3 { "s" } else { "t" };
+            text += &format!(
+                "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}\", \"{switch}\"]\nrate = \"1Gbit\"\n"
+            );
+        }
+        text += "[[link]]\nbetween = [\"s\", \"t\"]\nrate = \"1Gbit\"\n";
+        Network::parse("two", &text).unwrap()
+    }
+
+    fn came(from: usize, to: usize, bps: f64) -> Came {
+        Came {
+            from: format!("h{from}"),
+            to: format!("h{to}"),
+            bps,
+        }
+    }
+
+    #[test]
+    fn corrected__slow_trunk__is_named_and_nothing_else() {
+        let mut all = Vec::new();
+        for from in 0..3 {
+            for to in 3..6 {
+                all.extend([came(from, to, 236e6), came(to, from, 935e6)]);
+            }
+        }
+        all.extend([came(0, 1, 930e6), came(1, 2, 935e6)]);
+        let (network, differences) = corrected(&network(), &all);
+        let said: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("from s to t: 251"), "{said:?}");
+        assert!(said[0].ends_with("measured, 1Gbit in the file"));
+        assert_eq!(network.links[6].rates[1].bps(), 1_000_000_000);
+    }
+
+    #[test]
+    fn corrected__slow_host__is_told_from_its_neighbours_by_what_came_to_them() {
+        let all = [
+            came(3, 0, 95e6),
+            came(4, 0, 94e6),
+            came(3, 1, 930e6),
+            came(4, 1, 930e6),
+        ];
+        let (_, differences) = corrected(&network(), &all);
+        assert!(
+            differences.len() == 1 && differences[0].to_string().starts_with("from s to h0: 10")
+        );
+    }
+
+    #[test]
+    fn corrected__slow_once__is_others_traffic() {
+        let mut all = vec![came(0, 1, 300e6); 3];
+        all.extend(vec![came(0, 1, 940e6); 5]);
+        all.push(came(9, 1, 1.0));
+        assert_eq!(corrected(&network(), &all).1, []);
+    }
+}

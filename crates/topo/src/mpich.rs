@@ -1,0 +1,69 @@
+//! MPICH's coordinates file (`MPIR_CVAR_COORDINATES_FILE`), written.
+//!
+//! A line for each rank has its group, its switch in the group, and its port there; the first line is passed over. Here a
+//! group is what hangs together from the first switch: that switch with its own hosts, or one of those below with all
+//! that is behind it.
+
+use crate::network::{End, Network};
+use std::fmt::Write;
+
+/// Writes the coordinates of ranks on these hosts, by index.
+pub fn write(network: &Network, ranks: &[usize]) -> String {
+    let mut text = "# rank: group id, switch id, port number\n".to_owned();
+    let groups = groups(network);
+    let mut ports = vec![0; network.hosts.len() + network.switches.len()];
+    for (rank, host) in ranks.iter().enumerate() {
+        let switch = network.neighbours()[*host]
+            .first()
+            .map_or(*host, |(node, _)| *node);
+        let id = switch.saturating_sub(network.hosts.len());
+        let _ = writeln!(text, "{rank}: {} {id} {}", groups[switch], ports[switch]);
+        ports[switch] += 1;
+    }
+    text
+}
+
+/// By node, its group.
+fn groups(network: &Network) -> Vec<usize> {
+    let neighbours = network.neighbours();
+    let mut groups = vec![0; neighbours.len()];
+    let root = network.hosts.len() % neighbours.len().max(1);
+    let below = neighbours[root].iter().map(|(node, _)| *node);
+    let switches = below.filter(|node| matches!(network.end(*node), End::Switch(_)));
+    for (group, first) in switches.enumerate() {
+        let mut waiting = vec![(first, root)];
+        while let Some((node, from)) = waiting.pop() {
+            groups[node] = group + 1;
+            let next = neighbours[node].iter().map(|(next, _)| *next);
+            waiting.extend(next.filter(|next| *next != from).map(|next| (next, node)));
+        }
+    }
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn coordinates__of_ranks__are_group_switch_and_port() {
+        let text = r#"
+            name = "two"
+            host = [{ name = "a" }, { name = "b" }, { name = "c" }]
+            switch = [{ name = "s" }, { name = "t" }, { name = "u" }]
+            link = [
+                { between = ["a", "t"], rate = "1Gbit" },
+                { between = ["s", "t"], rate = "1Gbit" },
+                { between = ["u", "s"], rate = "1Gbit" },
+                { between = ["u", "b"], rate = "1Gbit" },
+                { between = ["u", "c"], rate = "1Gbit" },
+            ]
+        "#;
+        let network = Network::parse("two", text).unwrap();
+        let written = write(&network, &[2, 0, 1]);
+        assert_eq!(
+            written,
+            "# rank: group id, switch id, port number\n0: 2 2 0\n1: 1 1 0\n2: 2 2 1\n"
+        );
+    }
+}
