@@ -562,7 +562,7 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, c
     is_inside = false;
     /* A barrier that is left to the library is nothing to speak of. */
     if (call.of != NULL && (is_done || replaced->instead != barrier))
-        kumi_tally(call.of->rank, is_done);
+        kumi_tally(call.of->rank, call.of->size, is_done);
     *result = call.result;
     return is_done;
 }

@@ -7,7 +7,7 @@
 
 #include "kumi_page_access.h"
 
-/* One more; the rank of the first is the process's, and rank 0 says it. */
-KUMI_HIDDEN void kumi_tally(int rank, bool is_planned);
+/* One more, on a communicator of `size` ranks; the rank of the first is the process's, and rank 0 says it. */
+KUMI_HIDDEN void kumi_tally(int rank, int size, bool is_planned);
 
 #endif
