@@ -2,9 +2,11 @@
 //!
 //! An unmodified iperf3 and an unmodified Open MPI program run over two links of the lab, one link is
 //! cut and healed while they run, and they go on. Then an MPI program crosses a WAN, with and without
-//! `kumi tcp`. Prints a table and writes a page with the curves.
+//! `kumi tcp`, and another exchanges data between eight hosts, with and without a plan. Prints a table and writes a page
+//! with the curves.
 
 mod chart;
+mod coll;
 mod page;
 mod run;
 mod wan;
@@ -36,6 +38,13 @@ pub struct Args {
     /// Two hosts with a WAN between them.
     #[arg(long, value_name = "FILE", default_value = "bench/topologies/wan.toml")]
     wan: PathBuf,
+    /// Hosts on a switch with shallow ports.
+    #[arg(
+        long,
+        value_name = "FILE",
+        default_value = "bench/topologies/one-switch-32k.toml"
+    )]
+    switch: PathBuf,
 }
 
 /// The link that is cut.
@@ -56,13 +65,15 @@ pub struct Story {
     pub mpi: Timeline,
     /// The MPI program across the WAN.
     pub crossings: Vec<wan::Crossing>,
+    /// The MPI all-to-all on a switch.
+    pub exchanges: Vec<coll::Exchange>,
 }
 
 /// Runs `kumi demo`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let step = |number: u32, what: &str| {
-        eprintln!("[{number}/6] {what} ({} s)", started.elapsed().as_secs());
+        eprintln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let lab = Lab::up(&args.topology)?;
@@ -97,7 +108,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     let crossings = wan::cross(&args.wan)?;
 
-    step(6, "writing the report");
+    step(
+        6,
+        "an Open MPI all-to-all on a switch with ports of 32 KB, as the library does it and by a plan",
+    );
+    let exchanges = coll::exchange(&args.switch)?;
+
+    step(7, "writing the report");
     let story = Story {
         variant: name,
         rates_bps,
@@ -105,6 +122,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         stream,
         mpi,
         crossings,
+        exchanges,
     };
     std::fs::write(&args.report, page::page(&story))
         .with_context(|| format!("writing {}", args.report.display()))?;

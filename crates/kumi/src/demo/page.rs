@@ -92,6 +92,19 @@ fn rows(story: &Story) -> Vec<[String; 3]> {
             format!("({:.1} × CUBIC)", one.goodput_bps / slowest),
         ]);
     }
+    let slowest_s = story.exchanges.first().map_or(f64::NAN, |one| one.median_s);
+    for one in &story.exchanges {
+        rows.push([
+            format!("MPI_Alltoallv on a shallow switch, {}", one.by),
+            format!("{:.1} ms", one.median_s * 1e3),
+            format!("({:.1} ×)", slowest_s / one.median_s),
+        ]);
+        rows.push([
+            "  segments that TCP sent again".into(),
+            format!("{:.0}", one.sent_again),
+            String::new(),
+        ]);
+    }
     rows
 }
 
@@ -212,6 +225,7 @@ fn rate(bps: f64) -> String {
 mod tests {
     use super::*;
     use crate::bench::variant::Variant;
+    use crate::demo::coll::Exchange;
     use crate::demo::wan::Crossing;
 
     fn story() -> Story {
@@ -240,6 +254,13 @@ mod tests {
                     series: vec![(0.005, 1e8), (0.01, 2e8)],
                 })
                 .to_vec(),
+            exchanges: [("Open MPI", 0.02), ("by a plan", 0.01)]
+                .map(|(by, median_s)| Exchange {
+                    by,
+                    median_s,
+                    sent_again: 3.0,
+                })
+                .to_vec(),
         }
     }
 
@@ -258,5 +279,7 @@ mod tests {
         let text = table(&story());
         assert!(text.contains("iperf3 over kumi, one link cut"));
         assert!(text.contains("1800 Mb/s") && text.contains("2.00 ×"));
+        assert!(text.contains("MPI_Alltoallv on a shallow switch, by a plan"));
+        assert!(text.contains("10.0 ms") && text.contains("(2.0 ×)"));
     }
 }

@@ -1,0 +1,49 @@
+//! The demo's last part: an unmodified MPI all-to-all on a switch with shallow ports, with and without a plan.
+
+use crate::bench::hosts::lab::Lab;
+use crate::bench::variant::{Running, Variant};
+use crate::bench::workload::Context;
+use crate::bench::workload::mpi_programs::{self, MpiProgram};
+use std::path::Path;
+
+/// Blocks of unlike sizes, 16 KiB on average, from each host to each.
+const ARGS: [&str; 4] = ["alltoallv", "16384", "--seconds", "4"];
+
+/// What one way of doing it took.
+#[derive(Debug, Clone, Default)]
+pub struct Exchange {
+    /// Who decides what is sent when.
+    pub by: &'static str,
+    /// The median round, in seconds.
+    pub median_s: f64,
+    /// Segments that TCP had to send again, of all rounds.
+    pub sent_again: f64,
+}
+
+/// Runs the program as the MPI library does it, and by a plan; both over CUBIC.
+pub fn exchange(topology: &Path) -> anyhow::Result<Vec<Exchange>> {
+    let lab = Lab::up(topology)?;
+    let args = ARGS.map(String::from);
+    let ways = [
+        ("Open MPI", Variant::Cubic),
+        ("by a plan", Variant::KumiColl),
+    ];
+    let exchanges = ways.into_iter().map(|(by, variant)| {
+        let running = Running::start(&lab, variant)?;
+        let context = Context {
+            running: &running,
+            events: &[],
+            windows: &[],
+            quick: false,
+        };
+        let measured = mpi_programs::measure(&context, MpiProgram::Coll, &args)?;
+        let one = measured.into_iter().next().unwrap_or_default();
+        let figure = |name: &str| one.figures.get(name).copied().unwrap_or(f64::NAN);
+        Ok(Exchange {
+            by,
+            median_s: figure("median_us") / 1e6,
+            sent_again: figure("retransmits"),
+        })
+    });
+    exchanges.collect()
+}
