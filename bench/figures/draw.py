@@ -28,6 +28,9 @@ PAPER_MB_PER_S = {"single": 112, "ri2n": 222, "rr": 215}
 # The paper's figure 15: seconds from the cut to detection, and from the heal to full rate.
 PAPER_DETECT_S = 2.0
 
+# Yoshitomi and Taura, figure 7: the most that their gather reached of what the root's link allows.
+PAPER_GATHER_RATIO = 0.85
+
 MB_PER_S = 8e6  # bit/s
 
 # Plans of collectives and of kumi tcp: the figure that is drawn, its label, what divides it.
@@ -39,6 +42,7 @@ TCP_FIGURES = {
     "coll-collapse": ("efficiency_ratio", "of what the root's link allows", 1),
     "coll-gather": ("efficiency_ratio", "of what the root's link allows", 1),
     "coll-tree": ("efficiency_ratio", "of what the root's link allows", 1),
+    "coll-wan": ("efficiency_ratio", "of what the root's link allows", 1),
     "tcp-alltoall": ("efficiency_ratio", "of what the busiest port allows", 1),
     "tcp-cost": ("cpu_ns_per_byte", "CPU, ns a byte", 1),
     "tcp-explain": ("right_cause_ratio", "of the lost time, named rightly", 1),
@@ -168,6 +172,8 @@ def draw_papers_tcp(axes, case, plan, values):
     if plan == "tcp-stall" and case in PAPER_STALL_MB_PER_S:
         for rate, style in zip(PAPER_STALL_MB_PER_S[case], ("--", "-")):
             axes.axhline(rate / PAPER_STALL_BEST, color="tab:red", linewidth=0.7, linestyle=style)
+    if plan in ("coll-gather", "coll-tree", "coll-wan"):
+        axes.axhline(PAPER_GATHER_RATIO, color="tab:red", linewidth=0.7)
     if plan in ("tcp-restart", "tcp-alltoall", "tcp-stall"):
         axes.axhline(1, color="0.7", linewidth=0.6)
 

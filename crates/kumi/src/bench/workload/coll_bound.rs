@@ -31,6 +31,12 @@ pub fn add_of(measured: &mut Measured, network: &Network, plan: &Plan, median_us
     measured
         .figures
         .insert("efficiency_ratio".into(), efficiency);
+    // What the planner reckons with, and plain TCP's headers.
+    let predicted_us = plan.predicted_s / PLAIN_TCP * 1e6;
+    let of_predicted = median_us / predicted_us;
+    measured
+        .figures
+        .insert("of_predicted_ratio".into(), of_predicted);
 }
 
 /// The bytes of a block as the program has them where blocks are unlike: its `elements`.
