@@ -17,6 +17,9 @@ use kumi_topo::{Network, Paths};
 /// the third power of them.
 const SORTED_HOSTS_MAX: usize = 128;
 
+/// A ring that is so near to what the links alone take stays.
+const WORTH_IT: f64 = 1.02;
+
 /// Plans that each host sends each other one its block. Block `from × hosts + to` has `block_bytes` of that number;
 /// those of a host to itself count nothing.
 ///
@@ -37,7 +40,9 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
     });
     let mut schedule = one_after_another(&paths, &block_bytes, ring);
-    if hosts <= SORTED_HOSTS_MAX {
+    // What cannot be much quicker is not tried.
+    let is_slow = schedule.end_s() > schedule.links_s() * WORTH_IT;
+    if hosts <= SORTED_HOSTS_MAX && is_slow {
         let busiest = busiest_first(&paths, &order, &block_bytes);
         let sorted = one_after_another(&paths, &block_bytes, busiest.into_iter());
         // The ring is the more regular: of equals it is taken.

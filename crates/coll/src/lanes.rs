@@ -17,24 +17,32 @@ pub(crate) struct Lanes {
     used: VecDeque<Lane>,
 }
 
-/// A part of a link's capacity, and those that have used it one behind another: the last of them, as many as may
-/// still be on their way.
+/// A part of a link's capacity, and those that have used it one behind another: as many of the last as may still be on their
+/// way.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
     /// Bytes a second.
     pub part: f64,
-    /// The transfer before `lately`, if there is one: it has to be over.
+    /// The transfer before those, if there is one: it has to be over.
     pub before: Option<usize>,
-    /// Transfers that may still be on their way, in part or whole, with their bytes: at least the last.
-    pub lately: VecDeque<(usize, u64)>,
+    /// The last transfer, with its bytes.
+    last: Option<(usize, u64)>,
+    /// Transfers before it that may still be on their way too, in part or whole, with their bytes, oldest first: few, and
+    /// none where transfers are long.
+    earlier: VecDeque<(usize, u64)>,
 }
 
 impl Lane {
+    /// The last transfer that used it.
+    pub fn last(&self) -> Option<usize> {
+        self.last.map(|(transfer, _)| transfer)
+    }
+
     /// What one that follows has to wait for: the last that may not be on its way any more, and how much of it may be
     /// missing. `early_bytes` says of a transfer, of so many bytes, how much of it, and of those behind it, may be.
     pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> u64) -> Option<After> {
         let mut behind = 0;
-        for (transfer, bytes) in self.lately.iter().rev() {
+        for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
             let room = early_bytes(*transfer, *bytes).saturating_sub(behind);
             if *bytes > room {
                 return Some(After {
@@ -50,14 +58,15 @@ impl Lane {
     /// The same part for the next one.
     fn follow(mut self, part: f64, transfer: usize, bytes: u64, kept_bytes: u64) -> Self {
         self.part = part;
-        self.lately.push_back((transfer, bytes));
-        let mut sum: u64 = self.lately.iter().map(|(_, bytes)| bytes).sum();
-        while let Some((oldest, bytes)) = self.lately.front().copied() {
+        self.earlier.extend(self.last);
+        self.last = Some((transfer, bytes));
+        let mut sum = bytes + self.earlier.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        while let Some((oldest, bytes)) = self.earlier.front().copied() {
             // Those behind it are as much as may be on its way by themselves.
-            if sum - bytes < kept_bytes || self.lately.len() == 1 {
+            if sum - bytes < kept_bytes {
                 break;
             }
-            self.lately.pop_front();
+            self.earlier.pop_front();
             self.before = Some(oldest);
             sum -= bytes;
         }
@@ -130,7 +139,8 @@ impl Lanes {
         let lane = longest.unwrap_or(Lane {
             part: 0.0,
             before: None,
-            lately: VecDeque::new(),
+            last: None,
+            earlier: VecDeque::new(),
         });
         self.used
             .push_back(lane.follow(sum.min(rate), transfer, bytes, kept_bytes));
@@ -147,7 +157,7 @@ mod tests {
     use super::*;
 
     fn last(lane: &Lane) -> usize {
-        lane.lately.back().unwrap().0
+        lane.last().unwrap()
     }
 
     #[test]

@@ -7,7 +7,7 @@ use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
 use crate::program::RAMP_BYTES;
-use kumi_topo::{Network, Paths};
+use kumi_topo::{DirectedLink, Network, Paths};
 
 /// Transfers so far, and what the links and hosts do meanwhile.
 pub(crate) struct Schedule<'a> {
@@ -16,28 +16,33 @@ pub(crate) struct Schedule<'a> {
     lanes: Vec<Lanes>,
     passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
-    /// What each transfer is sent at, in bytes a second.
-    bytes_per_s: Vec<f64>,
-    /// When each transfer has been sent, when its first piece has come and when all, in seconds.
-    sent_s: Vec<f64>,
-    begins_come_s: Vec<f64>,
-    come_s: Vec<f64>,
+    reckoned: Vec<Reckoned>,
+}
+
+/// What is known of a transfer, together in memory: of each lane somebody asks for it.
+#[derive(Clone, Copy)]
+struct Reckoned {
+    from: u32,
+    to: u32,
+    /// What it is sent at.
+    bytes_per_s: f64,
+    /// When it has been sent, when its first piece has come and when all, in seconds.
+    sent_s: f64,
+    begins_come_s: f64,
+    come_s: f64,
 }
 
 impl<'a> Schedule<'a> {
     pub fn new(paths: &'a Paths) -> Self {
         let links = 0..paths.directed_links();
-        let capacity = |link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link as u32));
+        let capacity = |link| paths.link_bytes_per_s(DirectedLink(link as u32));
         Self {
             paths,
             early: Early::new(paths, PORT_BYTES),
             passed_bytes: vec![0; paths.directed_links()],
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
-            bytes_per_s: Vec::new(),
-            sent_s: Vec::new(),
-            begins_come_s: Vec::new(),
-            come_s: Vec::new(),
+            reckoned: Vec::new(),
         }
     }
 
@@ -72,23 +77,28 @@ impl<'a> Schedule<'a> {
         }
         // What stands in a port before it has to pass first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
+        let mut behind: Vec<bool> = Vec::new();
         for (at, link) in links.iter().enumerate() {
-            let (transfers, early) = (&self.transfers, &self.early);
-            let early_bytes =
-                |waited: usize, bytes: u64| early.bytes(at, from, &transfers[waited], bytes);
+            let early_bytes = early(at);
             let lanes = &self.lanes[link.0 as usize];
+            behind.clear();
             if lanes.free() < rate * ENOUGH {
-                let lanes = lanes
-                    .used()
-                    .filter(|lane| is_behind(&after, lane, early_bytes));
-                let last = lanes.filter_map(|lane| lane.lately.back());
-                let over_s = last.map(|(last, _)| self.come_s[*last]);
-                passed_s = passed_s.max(over_s.fold(f64::INFINITY, f64::min));
+                let mut over_s = f64::INFINITY;
+                for lane in lanes.used() {
+                    let is_behind = is_behind(&after, lane, &early_bytes);
+                    behind.push(is_behind);
+                    if let (true, Some(last)) = (is_behind, lane.last()) {
+                        over_s = over_s.min(self.reckoned[last].come_s);
+                    }
+                }
+                passed_s = passed_s.max(over_s);
             }
-            let is_followed = |lane: &Lane| is_behind(&after, lane, early_bytes);
-            let kept_bytes = early.most(self.paths.link_bytes_per_s(*link));
+            let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));
             let lanes = &mut self.lanes[link.0 as usize];
-            lanes.take((index, bytes), rate, kept_bytes, is_followed);
+            let mut behind = behind.iter();
+            lanes.take((index, bytes), rate, kept_bytes, |_| {
+                behind.next().copied().unwrap_or(true)
+            });
             // However early it is let in, all before it takes its time.
             let all = &mut self.passed_bytes[link.0 as usize];
             *all += bytes;
@@ -101,18 +111,20 @@ impl<'a> Schedule<'a> {
         let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
         let mut fed_s = 0.0_f64;
         for needed in needs {
-            begins_s = begins_s.max(self.begins_come_s[*needed]);
-            fed_s = fed_s.max(self.come_s[*needed]);
+            begins_s = begins_s.max(self.reckoned[*needed].begins_come_s);
+            fed_s = fed_s.max(self.reckoned[*needed].come_s);
         }
         let sent_s = (begins_s + bytes as f64 / rate).max(fed_s + piece_s);
-        self.sent_s.push(sent_s);
-        self.bytes_per_s.push(rate);
         let latency_s = self.paths.latency_s(from, to);
-        self.begins_come_s
-            .push(begins_s.max(passed_s - latency_s) + piece_s + latency_s);
-        let come_s = sent_s + latency_s;
-        let come_s = come_s.max(passed_s + bytes as f64 / rate);
-        self.come_s.push(come_s.max(least_s));
+        let come_s = (sent_s + latency_s).max(passed_s + bytes as f64 / rate);
+        self.reckoned.push(Reckoned {
+            from: from as u32,
+            to: to as u32,
+            bytes_per_s: rate,
+            sent_s,
+            begins_come_s: begins_s.max(passed_s - latency_s) + piece_s + latency_s,
+            come_s: come_s.max(least_s),
+        });
         self.transfers.push(Transfer {
             from,
             to,
@@ -133,20 +145,26 @@ impl<'a> Schedule<'a> {
         lanes: &Lanes,
         after: &mut Vec<After>,
     ) {
-        let free_of = |after: &[After]| {
-            let lanes = lanes
-                .used()
-                .filter(|lane| is_behind(after, lane, early_bytes));
-            lanes.map(|lane| lane.part).sum::<f64>()
-        };
-        while lanes.free() + free_of(after) < rate * ENOUGH {
-            let others = lanes
-                .used()
-                .filter(|lane| !is_behind(after, lane, early_bytes));
-            let waits = others.filter_map(|lane| lane.wait(early_bytes));
-            let known = waits.map(|wait| (self.known_s(wait, from), wait));
-            let soonest = known.min_by(|a, b| a.0.total_cmp(&b.0));
-            let Some((_, soonest)) = soonest else { return };
+        let needed = rate * ENOUGH;
+        let mut free = lanes.free();
+        if free >= needed {
+            return;
+        }
+        // Lanes that it would have to wait for, with when it would know.
+        let mut open: Vec<(f64, f64, After)> = Vec::new();
+        for lane in lanes.used() {
+            match lane.wait(early_bytes) {
+                Some(wait) if !is_met(after, wait) => {
+                    open.push((self.known_s(wait, from), lane.part, wait));
+                }
+                _ => free += lane.part,
+            }
+        }
+        while free < needed {
+            let soonest = open.iter().min_by(|a, b| a.0.total_cmp(&b.0));
+            let Some((_, _, soonest)) = soonest.copied() else {
+                return;
+            };
             match after
                 .iter_mut()
                 .find(|wait| wait.transfer == soonest.transfer)
@@ -154,22 +172,37 @@ impl<'a> Schedule<'a> {
                 Some(wait) => wait.missing_bytes = soonest.missing_bytes,
                 None => after.push(soonest),
             }
+            open.retain(|(_, part, wait)| {
+                let is_met = is_met(after, *wait);
+                free += if is_met { *part } else { 0.0 };
+                !is_met
+            });
         }
     }
 
     /// When a host knows that as much of a transfer as it waits for is over: has sent it, has it, or is told.
     fn known_s(&self, wait: After, host: usize) -> f64 {
-        let Transfer { from, to, .. } = self.transfers[wait.transfer];
-        if from == host {
-            return self.sent_s[wait.transfer];
+        let of = &self.reckoned[wait.transfer];
+        if of.from as usize == host {
+            return of.sent_s;
         }
-        let missing_s = wait.missing_bytes as f64 / self.bytes_per_s[wait.transfer];
-        self.come_s[wait.transfer] + self.paths.latency_s(to, host) - missing_s
+        let missing_s = wait.missing_bytes as f64 / of.bytes_per_s;
+        of.come_s + self.paths.latency_s(of.to as usize, host) - missing_s
+    }
+
+    /// How long the busiest link takes for all that passes it, in seconds.
+    pub fn links_s(&self) -> f64 {
+        let links = self.passed_bytes.iter().enumerate();
+        let times = links.map(|(link, bytes)| {
+            *bytes as f64 / self.paths.link_bytes_per_s(DirectedLink(link as u32))
+        });
+        times.fold(0.0, f64::max)
     }
 
     /// When the last transfer has come, in seconds.
     pub fn end_s(&self) -> f64 {
-        self.come_s.iter().copied().fold(0.0, f64::max)
+        let come_s = self.reckoned.iter().map(|one| one.come_s);
+        come_s.fold(0.0, f64::max)
     }
 
     /// The transfers as the plan of an operation.
@@ -270,10 +303,14 @@ pub(crate) fn is_behind(
     lane: &Lane,
     early_bytes: impl Fn(usize, u64) -> u64,
 ) -> bool {
-    lane.wait(early_bytes).is_none_or(|needed| {
-        let enough = |wait: &After| {
-            wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes
-        };
-        after.iter().any(enough)
-    })
+    lane.wait(early_bytes)
+        .is_none_or(|needed| is_met(after, needed))
+}
+
+/// Whether one that waits for these waits for that much.
+fn is_met(after: &[After], needed: After) -> bool {
+    let is_enough = |wait: &After| {
+        wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes
+    };
+    after.iter().any(is_enough)
 }
