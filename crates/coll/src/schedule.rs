@@ -85,7 +85,7 @@ impl<'a> Schedule<'a> {
             if lanes.free() < rate * ENOUGH {
                 let mut over_s = f64::INFINITY;
                 for lane in lanes.used() {
-                    let is_behind = is_behind(&after, lane, &early_bytes);
+                    let is_behind = is_behind(&after, lane, early_bytes);
                     behind.push(is_behind);
                     if let (true, Some(last)) = (is_behind, lane.last()) {
                         over_s = over_s.min(self.reckoned[last].come_s);

@@ -216,7 +216,7 @@ pub struct Work {
     engine: Engine,
     /// Whose part it is, and what comes to it.
     rank: usize,
-    watch: Option<(Arc<Seen>, Watch)>,
+    watch: Option<Box<(Arc<Seen>, Watch)>>,
 }
 
 impl Work {
@@ -230,7 +230,7 @@ impl Work {
             engine: Engine::new(Arc::clone(&planned.program)),
             planned,
             rank,
-            watch: ranks.seen().map(|seen| (seen, Watch::default())),
+            watch: ranks.seen().map(|seen| Box::new((seen, Watch::default()))),
         })
     }
 
@@ -257,7 +257,8 @@ impl Work {
         let Some(of) = self.planned.program.steps.get(step) else {
             return false;
         };
-        if let (Some((_, watch)), Action::Receive) = (&mut self.watch, of.action) {
+        if let (Some(kept), Action::Receive) = (&mut self.watch, of.action) {
+            let (_, watch) = &mut **kept;
             if self.planned.owners[of.block] == Some(of.peer) {
                 watch.came(of.peer, of.bytes);
             }
@@ -279,7 +280,8 @@ impl Work {
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if let (Some((seen, watch)), true) = (&self.watch, self.engine.is_over()) {
+        if let (Some(kept), true) = (&self.watch, self.engine.is_over()) {
+            let (seen, watch) = &**kept;
             seen.keep(self.rank, watch.flows());
         }
     }

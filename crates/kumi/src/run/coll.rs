@@ -88,11 +88,13 @@ fn check(list: &str) -> Result<(), BadInput> {
     }
 }
 
-/// Where the planning library is: beside this command as it was built, or in the prefix's `lib`.
+/// Where the planning library is: beside this command as it was built, in the prefix's `lib`, or in the Python package that
+/// a wheel brings with the command.
 fn library() -> Option<PathBuf> {
     let command = std::env::current_exe().ok()?;
     let folder = command.parent()?;
-    let places = [folder.join("libkumi.so"), folder.join("../lib/libkumi.so")];
+    let places =
+        ["libkumi.so", "../lib/libkumi.so", "../kumi/libkumi.so"].map(|place| folder.join(place));
     places.into_iter().find(|place| place.exists())
 }
 

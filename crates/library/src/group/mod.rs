@@ -410,14 +410,14 @@ impl Group {
             _ => Some(Work::new(&view.ranks, view.rank, asked)?),
         };
         let ticket = Arc::new(Ticket::default());
-        self.order(Order::Collective(Wanted {
+        self.order(Order::Collective(Box::new(Wanted {
             term: view.term,
             text,
             work,
             memory,
             combine: combine.filter(|_| is_reduction),
             ticket: Arc::clone(&ticket),
-        }));
+        })));
         Ok(ticket)
     }
 

@@ -47,7 +47,7 @@ const PAST_MAX: usize = 64;
 /// What the program wants.
 pub enum Order {
     /// A collective.
-    Collective(Wanted),
+    Collective(Box<Wanted>),
     /// To send a message.
     Send(Parcel),
     /// To receive one.
@@ -482,7 +482,7 @@ impl Progress {
                 Err(std::sync::mpsc::TryRecvError::Disconnected) => Order::Close,
             };
             match order {
-                Order::Collective(wanted) => self.want(wanted),
+                Order::Collective(wanted) => self.want(*wanted),
                 Order::Send(parcel) => self.send(parcel),
                 Order::Receive(parcel) => self.receive(parcel),
                 Order::Shrink(ticket) => self.shrink(ticket),
