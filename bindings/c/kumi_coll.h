@@ -78,6 +78,12 @@ struct kumi_coll_work;
 struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const *hosts, int count,
                                             char *error, size_t error_bytes);
 
+/* The same of some ranks of a job whose others, on `job_hosts`, may be at work meanwhile: of links that they share they
+ * have their part. */
+struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *const *hosts, int count,
+                                               const char *const *job_hosts, int job_count,
+                                               char *error, size_t error_bytes);
+
 /* Whether all ranks are on one switch, each with a link of its own. */
 int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
 

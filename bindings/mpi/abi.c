@@ -11,7 +11,7 @@
 
 /* MPICH's constants are fixed by its binary interface (Intel MPI and MVAPICH keep it); in Open MPI a handle is
  * the address of an object. */
-static const kumi_handle mpich_byte = 0x4c00010d;
+static const kumi_handle mpich_byte = 0x4c00010d, mpich_world = 0x44000000;
 
 /* The address of a variable: of the program's own copy, if it has one, as the library itself sees it then. */
 static void *find_variable(const char *symbol, const void *caller)
@@ -36,8 +36,10 @@ static void find_fortran_of_openmpi(struct kumi_abi *abi, const void *caller)
 static bool find_constants(struct kumi_abi *abi, const void *caller)
 {
     void *byte = find_variable("ompi_mpi_byte", caller);
-    if (byte != NULL) {
+    void *world = find_variable("ompi_mpi_comm_world", caller);
+    if (byte != NULL && world != NULL) {
         abi->byte = (kumi_handle)byte;
+        abi->world = (kumi_handle)world;
         abi->in_place = (const void *)1;
         abi->statuses_ignore = NULL;
         abi->request_bytes = sizeof(void *);
@@ -46,6 +48,7 @@ static bool find_constants(struct kumi_abi *abi, const void *caller)
         return true;
     }
     abi->byte = mpich_byte;
+    abi->world = mpich_world;
     abi->in_place = (const void *)-1;
     abi->statuses_ignore = (void *)1;
     abi->request_bytes = sizeof(int);

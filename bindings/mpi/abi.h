@@ -48,7 +48,7 @@ struct kumi_abi {
 #define FUNCTION(name, arguments) int(*name) arguments;
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    kumi_handle byte;
+    kumi_handle byte, world;
     /* MPI_IN_PLACE, and MPI_STATUSES_IGNORE. */
     const void *in_place;
     void *statuses_ignore;

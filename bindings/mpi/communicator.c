@@ -9,9 +9,9 @@
 #include <unistd.h>
 
 #include "communicator.h"
+#include "job.h"
 
-/* HOST_NAME_MAX of Linux, with the zero. */
-enum { HOST_BYTES = 65, ERROR_BYTES = 512 };
+enum { HOST_BYTES = KUMI_HOST_BYTES, ERROR_BYTES = 512 };
 
 /* A communicator that is the library's. */
 static struct kumi_communicator left_alone;
@@ -48,17 +48,31 @@ static int key(const struct kumi_abi *abi)
     return made;
 }
 
-static struct kumi_coll_ranks *make_ranks(const struct kumi_communicator *of, char *names)
+/* Where each of so many names is. */
+static const char **addresses(const char *names, int count)
 {
-    const char **hosts = calloc((size_t)of->size, sizeof(*hosts));
-    if (hosts == NULL)
-        return NULL;
-    for (int i = 0; i < of->size; i++)
+    const char **hosts = calloc((size_t)count, sizeof(*hosts));
+    for (int i = 0; hosts != NULL && i < count; i++)
         hosts[i] = names + (size_t)i * HOST_BYTES;
-    char error[ERROR_BYTES] = "";
-    struct kumi_coll_ranks *ranks = of->planner->ranks_new(kumi_topology_file(), hosts, of->size,
-                                                           error, sizeof(error));
+    return hosts;
+}
+
+static struct kumi_coll_ranks *make_ranks(const struct kumi_communicator *of, const char *names)
+{
+    int job_size = 0;
+    const char *job_names = kumi_job_hosts(&job_size);
+    if (job_names == NULL) {
+        job_names = names;
+        job_size = of->size;
+    }
+    const char **hosts = addresses(names, of->size), **job_hosts = addresses(job_names, job_size);
+    struct kumi_coll_ranks *ranks = NULL;
+    char error[ERROR_BYTES] = "no memory";
+    if (hosts != NULL && job_hosts != NULL)
+        ranks = of->planner->ranks_in_job(kumi_topology_file(), hosts, of->size, job_hosts, job_size,
+                                          error, sizeof(error));
     free(hosts);
+    free(job_hosts);
     if (ranks == NULL && of->rank == 0)
         fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", error);
     return ranks;

@@ -23,7 +23,7 @@ static bool load(struct kumi_planner *planner)
     planner->name = (__typeof__(planner->name))dlsym(library, "kumi_coll_" #name);                  \
     if (planner->name == NULL)                                                                     \
         missing = "kumi_coll_" #name;
-    FIND(ranks_new)
+    FIND(ranks_in_job)
     FIND(ranks_free)
     FIND(ranks_is_flat)
     FIND(ranks_is_far)
@@ -59,10 +59,16 @@ const char *kumi_topology_file(void)
     return file == NULL || *file == '\0' ? NULL : file;
 }
 
+bool kumi_coll_is_on(void)
+{
+    const char *list = getenv("KUMI_COLL");
+    return list != NULL && *list != '\0' && strcmp(list, "off") != 0;
+}
+
 bool kumi_coll_asked_for(const char *name)
 {
     const char *list = getenv("KUMI_COLL");
-    if (list == NULL || *list == '\0' || strcmp(list, "off") == 0)
+    if (!kumi_coll_is_on())
         return false;
     if (strcmp(list, "all") == 0)
         return true;

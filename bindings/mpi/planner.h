@@ -9,7 +9,7 @@
 #include "kumi_page_access.h"
 
 struct kumi_planner {
-    __typeof__(kumi_coll_ranks_new) *ranks_new;
+    __typeof__(kumi_coll_ranks_in_job) *ranks_in_job;
     __typeof__(kumi_coll_ranks_free) *ranks_free;
     __typeof__(kumi_coll_ranks_is_flat) *ranks_is_flat;
     __typeof__(kumi_coll_ranks_is_far) *ranks_is_far;
@@ -25,6 +25,9 @@ KUMI_HIDDEN const struct kumi_planner *kumi_planner(void);
 
 /* The topology file, or NULL if none was named. */
 KUMI_HIDDEN const char *kumi_topology_file(void);
+
+/* Whether anything is to be planned at all. */
+KUMI_HIDDEN bool kumi_coll_is_on(void);
 
 /* Whether KUMI_COLL has the collective: `all`, or a list with the MPI name in lower case without its prefix. */
 KUMI_HIDDEN bool kumi_coll_asked_for(const char *name);

@@ -39,7 +39,6 @@ __attribute__((destructor)) static void report(void)
     fprintf(stderr, "kumi: %u collectives by a plan, %u by the MPI library\n", planned, by_library);
     if (planned_of_part > 0)
         fprintf(stderr,
-                "kumi: %u of them on some of the job's ranks, each planned as if it were alone: what other "
-                "ranks send meanwhile may meet it\n",
+                "kumi: %u of them on some of the job's ranks, which have their share of the links that others pass\n",
                 planned_of_part);
 }

@@ -187,6 +187,9 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
         claims "$name collectives" run_planned "$suffix" "$work/$suffix-collectives"
         if unshare --uts true 2>"$work/stdout"; then
             claims "$name collectives between sites" run_between_sites "$suffix" "$work/$suffix-collectives"
+            claim "$name collectives between sites" "those of some ranks have their share" eval \
+                'KUMI_VERBOSE=1 run_between_sites "$suffix" "$work/$suffix-collectives" 2>&1 |
+                    grep -q "have their share of the links"'
         else
             echo "skipped $name collectives between sites: only root may give each rank a host name of its own"
         fi

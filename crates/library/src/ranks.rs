@@ -64,13 +64,26 @@ impl Ranks {
     /// # Errors
     /// The file is wrong, or does not have a host.
     pub fn new(file: Option<&Path>, hosts: &[&str]) -> Result<Self, RanksError> {
+        Self::in_job(file, hosts, hosts)
+    }
+
+    /// Some ranks of a job, whose others, on `job_hosts`, may be at work meanwhile: of links that they share they have their
+    /// part. Hosts of the job that the network does not have count for nothing.
+    ///
+    /// # Errors
+    /// As [`Ranks::new`].
+    pub fn in_job(
+        file: Option<&Path>,
+        hosts: &[&str],
+        job_hosts: &[&str],
+    ) -> Result<Self, RanksError> {
         if hosts.is_empty() {
             return Err(RanksError::None);
         }
         let whole = match file {
             Some(file) => Network::read(file)?,
             None => {
-                let mut names = hosts.to_vec();
+                let mut names = [hosts, job_hosts].concat();
                 names.sort_unstable();
                 names.dedup();
                 Network::star(&names, RATE, LATENCY)
@@ -82,12 +95,14 @@ impl Ranks {
             .enumerate()
             .map(|(at, host)| (host.name.as_str(), at))
             .collect();
-        let mut on = Vec::with_capacity(hosts.len());
-        for (rank, host) in hosts.iter().enumerate() {
+        let find = |host: &str| {
             // A name with its domain is the name without it, if the file has only that.
             let short = host.split('.').next().unwrap_or(host);
-            let found = index.get(host).or_else(|| index.get(short)).copied();
-            on.push(found.ok_or_else(|| {
+            index.get(host).or_else(|| index.get(short)).copied()
+        };
+        let mut on = Vec::with_capacity(hosts.len());
+        for (rank, host) in hosts.iter().enumerate() {
+            on.push(find(host).ok_or_else(|| {
                 let near = nearest(host, index.keys().copied());
                 RanksError::Host {
                     file: file.map_or(String::new(), |file| file.display().to_string()),
@@ -97,7 +112,8 @@ impl Ranks {
                 }
             })?);
         }
-        let network = whole.of_ranks(&on);
+        let job_on: Vec<usize> = job_hosts.iter().filter_map(|host| find(host)).collect();
+        let network = whole.share_of(&on, &job_on).of_ranks(&on);
         Ok(Self {
             seen: Seen::from_environment(&network, hosts).map(Arc::new),
             network,

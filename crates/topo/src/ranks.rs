@@ -1,6 +1,7 @@
 //! The network as the ranks of a job see it.
 
 use crate::network::{End, Host, Link, Network, Switch};
+use crate::paths::Paths;
 use crate::quantity::{Delay, Rate};
 
 /// What ranks of one host carry among each other: more than any link between hosts, so that it never decides.
@@ -92,12 +93,40 @@ impl Network {
             links: links.collect(),
         }
     }
+
+    /// What is left of the network for some ranks of a job while others of it may be at work too: `members` and `job` are
+    /// hosts by index, one for each rank. Of every link they have as large a share as they are of the job's ranks on the side
+    /// with fewer. Sets of ranks that have none in common never ask for more than a link carries, all together.
+    #[must_use]
+    pub fn share_of(&self, members: &[usize], job: &[usize]) -> Self {
+        let paths = Paths::new(self);
+        let before = |on: &[usize]| {
+            let mut ranks = vec![0.0; self.hosts.len()];
+            for host in on {
+                ranks[*host] += 1.0;
+            }
+            paths.sum_before(&ranks)
+        };
+        let (members, job) = (before(members), before(job));
+        let mut network = self.clone();
+        for (index, link) in network.links.iter_mut().enumerate() {
+            let ends = [2 * index, 2 * index + 1];
+            let side = ends[usize::from(job[ends[1]] < job[ends[0]])];
+            if members[side] > 0.0 && members[side] < job[side] {
+                let share = members[side] / job[side];
+                let shared = |rate: Rate| Rate::from_bps((rate.bps() as f64 * share) as u64);
+                link.rates = link.rates.map(|rate| shared(rate).unwrap_or(rate));
+            }
+        }
+        network
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Paths;
+    use proptest::prelude::*;
 
     fn three() -> Network {
         let rate = Rate::from_bps(1_000_000_000).unwrap();
@@ -122,5 +151,63 @@ mod tests {
         let network = three().of_ranks(&[1, 1]);
         let paths = Paths::new(&network);
         assert_eq!(paths.links(0, 1).len(), 2);
+    }
+
+    proptest! {
+        #[test]
+        fn shares__of_ranks_parted_in_any_way__add_up_to_no_more_than_a_link(
+            switches in prop::collection::vec(0_usize..8, 1..6),
+            ranks in prop::collection::vec((0_usize..10, 0_usize..4), 1..20),
+            hosts in prop::collection::vec(0_usize..8, 10),
+        ) {
+            let rate = [Rate::from_bps(1_000_000_000).unwrap(); 2];
+            let link = |a: End, b: End| Link { ends: [a, b], rates: rate, latency: Delay::ZERO };
+            let trunks = (1..switches.len()).map(|at| link(End::Switch(at), End::Switch(switches[at] % at)));
+            let own = hosts.iter().enumerate().map(|(host, at)| link(End::Host(host), End::Switch(at % switches.len())));
+            let network = Network {
+                name: "any".to_owned(),
+                hosts: (0..10).map(|at| Host { name: format!("h{at}"), both_ways: None }).collect(),
+                switches: (0..switches.len()).map(|at| Switch { name: format!("s{at}") }).collect(),
+                links: trunks.chain(own).collect(),
+            };
+            let job: Vec<usize> = ranks.iter().map(|(host, _)| *host).collect();
+            let mut used = vec![0; network.links.len()];
+            for part in 0..4 {
+                let of_part = ranks.iter().filter(|(_, of)| *of == part);
+                let members: Vec<usize> = of_part.map(|(host, _)| *host).collect();
+                let shared = network.share_of(&members, &job);
+                let paths = Paths::new(&shared);
+                let mut weights = vec![0.0; 10];
+                members.iter().for_each(|host| weights[*host] = 1.0);
+                let before = paths.sum_before(&weights);
+                for (index, link) in shared.links.iter().enumerate() {
+                    // It is passed if there is somebody on either side, or several on the host that is one.
+                    let is_passed = before[2 * index] > 0.0 && before[2 * index + 1] > 0.0;
+                    used[index] += if is_passed { link.rates[0].bps() } else { 0 };
+                }
+            }
+            prop_assert!(used.iter().all(|used| *used <= 1_000_000_000), "{used:?}");
+        }
+    }
+
+    #[test]
+    fn share__of_half_the_ranks_behind_a_link__is_half_of_it_and_all_of_their_own() {
+        let text = r#"
+            name = "two"
+            host = [{ name = "a" }, { name = "b" }, { name = "c" }, { name = "d" }]
+            switch = [{ name = "s" }, { name = "t" }]
+            link = [
+                { between = ["a", "s"], rate = "1Gbit" },
+                { between = ["b", "s"], rate = "1Gbit" },
+                { between = ["c", "t"], rate = "1Gbit" },
+                { between = ["d", "t"], rate = "1Gbit" },
+                { between = ["s", "t"], rate = "1Gbit" },
+            ]
+        "#;
+        let network = Network::parse("two", text).unwrap();
+        let half = network.share_of(&[0, 2], &[0, 1, 2, 3]);
+        assert_eq!(half.links[4].rates[0].bps(), 500_000_000);
+        assert_eq!(half.links[..4], network.links[..4]);
+        assert_eq!(network.share_of(&[0, 1, 2, 3], &[0, 1, 2, 3]), network);
     }
 }

@@ -3,6 +3,7 @@
 use super::{index, say, text};
 use crate::ranks::Ranks;
 use crate::work::{Asked, AskedOperation, Work, WorkError};
+use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -45,16 +46,29 @@ pub unsafe extern "C" fn kumi_coll_ranks_new(
     error_bytes: usize,
 ) -> *mut Ranks {
     // SAFETY: as the caller says.
-    let (file, hosts) = unsafe {
-        let file = text(file);
-        let hosts: Vec<_> = (0..usize::try_from(count).unwrap_or(0))
-            .map(|at| CStr::from_ptr(*hosts.add(at)).to_string_lossy())
-            .collect();
-        (file, hosts)
-    };
+    unsafe { kumi_coll_ranks_in_job(file, hosts, count, hosts, count, error, error_bytes) }
+}
+
+/// # Safety
+/// `file` is null or a string; `hosts` are `count` strings, and `job_hosts` are `job_count`; `error` is null or has room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_ranks_in_job(
+    file: *const c_char,
+    hosts: *const *const c_char,
+    count: c_int,
+    job_hosts: *const *const c_char,
+    job_count: c_int,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Ranks {
+    // SAFETY: as the caller says.
+    let (file, hosts, job_hosts) =
+        unsafe { (text(file), names(hosts, count), names(job_hosts, job_count)) };
     let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
     let hosts: Vec<&str> = hosts.iter().map(AsRef::as_ref).collect();
-    match Ranks::new(file, &hosts) {
+    let job_hosts: Vec<&str> = job_hosts.iter().map(AsRef::as_ref).collect();
+    match Ranks::in_job(file, &hosts, &job_hosts) {
         Ok(ranks) => Box::into_raw(Box::new(ranks)),
         Err(problem) => {
             // SAFETY: as the caller says.
@@ -62,6 +76,15 @@ pub unsafe extern "C" fn kumi_coll_ranks_new(
             ptr::null_mut()
         }
     }
+}
+
+/// # Safety
+/// `hosts` are `count` strings.
+unsafe fn names<'a>(hosts: *const *const c_char, count: c_int) -> Vec<Cow<'a, str>> {
+    let all = 0..usize::try_from(count).unwrap_or(0);
+    // SAFETY: as the caller says.
+    all.map(|at| unsafe { CStr::from_ptr(*hosts.add(at)) }.to_string_lossy())
+        .collect()
 }
 
 /// # Safety
