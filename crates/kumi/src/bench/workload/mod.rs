@@ -90,6 +90,9 @@ pub enum Workload {
         /// Its arguments with `--quick`, if not the same.
         #[serde(default)]
         quick_args: Vec<String>,
+        /// How many times, ranks on the hosts in another order each time.
+        #[serde(default)]
+        orders: Option<u32>,
     },
     /// What a PyTorch program does between hosts: over Gloo, or a variant's own backend.
     Torch {
@@ -253,10 +256,17 @@ impl Workload {
                 program,
                 args,
                 quick_args,
+                orders,
             } => {
                 let is_short = context.quick && !quick_args.is_empty();
                 let args = if is_short { quick_args } else { args };
-                mpi_programs::measure(context, *program, args)
+                match orders {
+                    None => mpi_programs::measure(context, *program, args),
+                    Some(orders) => {
+                        let orders = if context.quick { 2 } else { *orders };
+                        mpi_programs::measure_in_orders(context, *program, args, orders)
+                    }
+                }
             }
             Self::Torch { args, quick_args } => {
                 let is_short = context.quick && !quick_args.is_empty();

@@ -7,9 +7,10 @@ use crate::bench::counters::Counters;
 use crate::bench::interval::median;
 use crate::bench::sample::Figures;
 use anyhow::Context as _;
+use kumi_topo::Network;
 use serde::Deserialize;
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const ALLTOALL: Program = Program {
     name: "mpi_alltoall",
@@ -66,24 +67,74 @@ pub fn measure(
     program: MpiProgram,
     args: &[String],
 ) -> anyhow::Result<Vec<Measured>> {
+    measure_on(context, program, args, context.running.hosts.names())
+}
+
+/// The same so often, ranks on the hosts in another order each time. Figures are the medians over orders, and
+/// `order_spread_ratio` how far the slowest order is from the fastest, as a share of the median.
+pub fn measure_in_orders(
+    context: &Context<'_>,
+    program: MpiProgram,
+    args: &[String],
+    orders: u32,
+) -> anyhow::Result<Vec<Measured>> {
+    let mut by_size: BTreeMap<Option<u64>, Vec<Measured>> = BTreeMap::new();
+    for seed in 0..orders {
+        let mut names = context.running.hosts.names().to_vec();
+        fastrand::Rng::with_seed(seed.into()).shuffle(&mut names);
+        for one in measure_on(context, program, args, &names)? {
+            by_size.entry(one.size_bytes).or_default().push(one);
+        }
+    }
+    let of_size = |(size_bytes, mut orders): (Option<u64>, Vec<Measured>)| {
+        let times = orders.iter().filter_map(|one| one.figures.get("median_us"));
+        let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), time| {
+            (least.min(*time), most.max(*time))
+        });
+        for one in &mut orders {
+            one.size_bytes = None;
+        }
+        joined(orders).into_iter().map(move |mut one| {
+            one.size_bytes = size_bytes;
+            if let Some(median_us) = one.figures.get("median_us").copied() {
+                let spread = (most - least) / median_us;
+                one.figures.insert("order_spread_ratio".into(), spread);
+            }
+            one
+        })
+    };
+    Ok(by_size.into_iter().flat_map(of_size).collect())
+}
+
+fn measure_on(
+    context: &Context<'_>,
+    program: MpiProgram,
+    args: &[String],
+    ranks_on: &[String],
+) -> anyhow::Result<Vec<Measured>> {
     let running = context.running;
     let hosts = running.hosts;
-    let argv = mpirun_on(running, program.program(), hosts.names(), args)?;
+    let argv = mpirun_on(running, program.program(), ranks_on, args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let (before, drops_before) = (counters(context)?, hosts.port_drops());
     let text = hosts.run(running.client(), &argv)?;
     let (after, drops_after) = (counters(context)?, hosts.port_drops());
     let mut measured = Vec::new();
+    let network = || -> anyhow::Result<Network> {
+        let network = hosts.network()?;
+        let on = ranks_on.iter().filter_map(|name| network.host(name));
+        Ok(network.of_ranks(&on.collect::<Vec<_>>()))
+    };
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("a line of the program")?;
         let mut one = figures(&line);
         if program == MpiProgram::Alltoall {
-            coll_bound::add(&mut one, &hosts.network()?, "alltoall")?;
+            coll_bound::add(&mut one, &network()?, "alltoall")?;
             add_excess(&mut one);
         }
         if program == MpiProgram::Coll {
             let operation = line["operation"].as_str().unwrap_or_default();
-            coll_bound::add(&mut one, &hosts.network()?, operation)?;
+            coll_bound::add(&mut one, &network()?, operation)?;
             add_excess(&mut one);
         }
         measured.push(one);
