@@ -65,7 +65,7 @@ static bool is_known(const char *version)
         const char *number = version + sizeof(mpich) - 1;
         while (isspace((unsigned char)*number))
             number++;
-        return starts_with(number, "3.") || starts_with(number, "4.");
+        return starts_with(number, "3.") || starts_with(number, "4.") || starts_with(number, "5.");
     }
     /* Both derive from MPICH and keep its binary interface. */
     return starts_with(version, "Intel(R) MPI Library") || starts_with(version, "MVAPICH");
@@ -83,7 +83,7 @@ static bool ask_library(const void *caller)
         return true;
     version[strcspn(version, "\r\n")] = '\0';
     fprintf(stderr,
-            "kumi: \"%.*s\" is an unknown MPI library (known: Open MPI 4 and 5, MPICH 3 and 4, "
+            "kumi: \"%.*s\" is an unknown MPI library (known: Open MPI 4 and 5, MPICH 3 to 5, "
             "Intel MPI, MVAPICH); phases are not marked\n",
             SHOWN_VERSION_BYTES, version);
     return false;
