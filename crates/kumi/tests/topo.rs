@@ -230,7 +230,13 @@ fn verify__network_that_is_not_as_written__names_what_differs() {
     file += "[[link]]\nbetween = [\"left\", \"right\"]\nrate = \"40Mbit\"\n";
     let (topology, network) = (written("verify-lab", &there), written("verify-file", &file));
     let corrected = written("verify-corrected", "");
-    let kumi = |argv: &[&str]| Command::new(KUMI).args(argv).output().unwrap();
+    let kumi = |argv: &[&str]| {
+        Command::new(KUMI)
+            .args(argv)
+            .env("KUMI_LAB", &lab)
+            .output()
+            .unwrap()
+    };
     let up = kumi(&["lab", "up", topology.to_str().unwrap()]);
     assert!(up.status.success(), "{}", said(&up));
     let shell = format!("{KUMI} lab rsh");

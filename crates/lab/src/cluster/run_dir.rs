@@ -8,18 +8,22 @@
 //! ```
 //!
 //! The lock, not the directory, is what makes a name taken: the kernel drops it when its owner
-//! dies, so the next `up` finds and clears whatever a crash left.
+//! dies, so the next `up` clears whatever a crash left. It is an open file description's, which can
+//! be asked after without being taken: who only looks must not make a dead lab seem alive to
+//! another who looks.
 
 use super::error::ClusterError;
-use nix::fcntl::{Flock, FlockArg};
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, flock};
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// The directory of one lab, locked. Dropping it removes it.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
-    _lock: Flock<File>,
+    _lock: File,
 }
 
 /// The directory that holds every lab's: `/run/kumi/lab` for root, otherwise one of the user's.
@@ -45,10 +49,23 @@ pub fn root() -> Result<PathBuf, ClusterError> {
     Ok(path)
 }
 
+/// A lock on the whole of a file that keeps every other out.
+fn whole_file() -> flock {
+    flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    }
+}
+
 /// Whether the lab in `dir` has a living owner.
 fn is_alive(dir: &Path) -> bool {
+    let mut held = whole_file();
     File::open(dir.join("lock"))
-        .is_ok_and(|file| Flock::lock(file, FlockArg::LockExclusiveNonblock).is_err())
+        .is_ok_and(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut held)).is_ok())
+        && held.l_type != libc::F_UNLCK as libc::c_short
 }
 
 /// The names of the labs that are up.
@@ -69,25 +86,49 @@ pub fn living() -> Result<Vec<String>, ClusterError> {
 }
 
 impl RunDir {
-    /// Takes the name `name`.
+    /// Takes the name `name`, and clears the directories of labs whose owners were killed.
     ///
     /// # Errors
     /// A living lab has it.
     pub fn claim(name: &str) -> Result<Self, ClusterError> {
-        let path = root()?.join(name);
-        let doing = || format!("claiming {}", path.display());
-        fs::create_dir_all(&path).map_err(ClusterError::io(doing()))?;
-        let file = File::options()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(path.join("lock"))
-            .map_err(ClusterError::io(doing()))?;
-        let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| {
-            ClusterError::NameTaken {
-                name: name.to_owned(),
+        let root = root()?;
+        let claimed = Self::claim_in(&root, name)?;
+        for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
+            // A directory without a roster may be of a lab that is just being made.
+            let is_dead = entry.path().join("roster.json").exists() && !is_alive(&entry.path());
+            if let (true, Ok(name)) = (is_dead, entry.file_name().into_string()) {
+                // Who loses the race for it leaves it to the winner.
+                drop(Self::claim_in(&root, &name));
             }
-        })?;
+        }
+        Ok(claimed)
+    }
+
+    fn claim_in(root: &Path, name: &str) -> Result<Self, ClusterError> {
+        let path = root.join(name);
+        let doing = || format!("claiming {}", path.display());
+        let lock = loop {
+            fs::create_dir_all(&path).map_err(ClusterError::io(doing()))?;
+            let file = File::options()
+                .create(true)
+                .truncate(false)
+                .write(true)
+                .open(path.join("lock"));
+            let file = match file {
+                // Somebody has just cleared it.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                file => file.map_err(ClusterError::io(doing()))?,
+            };
+            fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map_err(|_| {
+                ClusterError::NameTaken {
+                    name: name.to_owned(),
+                }
+            })?;
+            let locked = file.metadata().map_err(ClusterError::io(doing()))?.ino();
+            if fs::metadata(path.join("lock")).is_ok_and(|there| there.ino() == locked) {
+                break file;
+            }
+        };
         // What a crashed owner left is stale now.
         for entry in fs::read_dir(&path)
             .map_err(ClusterError::io(doing()))?
@@ -135,5 +176,69 @@ impl Drop for RunDir {
         // The lock is still held, so nobody else can be using it. A failure leaves files that the
         // next `up` clears.
         let _ = fs::remove_dir_all(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labs(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("kumi-run-dir-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        path
+    }
+
+    #[test]
+    fn is_alive__dead_lab_that_several_look_at__is_dead_to_all() {
+        let root = labs("looked-at");
+        let dead = RunDir::claim_in(&root, "dead").unwrap().path.clone();
+        fs::create_dir_all(&dead).unwrap();
+        fs::write(dead.join("lock"), "").unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..2000).for_each(|_| assert!(!is_alive(&dead))));
+            }
+        });
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn claim__name_of_a_living_lab__is_refused_until_it_is_gone() {
+        let root = labs("claimed");
+        let owner = RunDir::claim_in(&root, "one").unwrap();
+        assert!(is_alive(owner.path()));
+        let refused = RunDir::claim_in(&root, "one").unwrap_err();
+        assert!(refused.to_string().contains("`one` is already up"));
+        owner.write("h1/hosts", "").unwrap();
+        drop(owner);
+        assert!(!root.join("one").exists());
+        drop(RunDir::claim_in(&root, "one").unwrap());
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn claim__several_at_once__has_one_owner_at_a_time() {
+        let root = labs("contended");
+        let owners = std::sync::atomic::AtomicUsize::new(0);
+        let claims = std::sync::atomic::AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..500 {
+                        let Ok(owner) = RunDir::claim_in(&root, "one") else {
+                            continue;
+                        };
+                        let others = owners.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        assert_eq!(others, 0);
+                        claims.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        owners.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
+                        drop(owner);
+                    }
+                });
+            }
+        });
+        assert!(claims.into_inner() > 0);
+        fs::remove_dir_all(root).unwrap();
     }
 }
