@@ -4,30 +4,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "job.h"
 #include "tally.h"
 
 static unsigned planned, by_library, planned_of_part;
 /* -1 until the first. */
 static int own_rank = -1;
 
-/* How many ranks the job has, by its launcher; 0 if that does not say. */
-static int job_size(void)
-{
-    static const char *const NAMES[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS"};
-    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        const char *size = getenv(NAMES[i]);
-        if (size != NULL)
-            return atoi(size);
-    }
-    return 0;
-}
-
 void kumi_tally(int rank, int size, bool is_planned)
 {
     int nobody = -1;
     __atomic_compare_exchange_n(&own_rank, &nobody, rank, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     __atomic_add_fetch(is_planned ? &planned : &by_library, 1, __ATOMIC_RELAXED);
-    if (is_planned && size < job_size())
+    int job_size = 0;
+    kumi_job_hosts(&job_size);
+    if (is_planned && size < job_size)
         __atomic_add_fetch(&planned_of_part, 1, __ATOMIC_RELAXED);
 }
 

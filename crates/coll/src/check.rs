@@ -265,10 +265,7 @@ fn check_links(
     ordered: &mut Ordered<'_>,
 ) -> Result<(), CheckError> {
     let paths = Paths::new(network);
-    let early = match plan.operation {
-        Operation::Gather { .. } => Early::new(&paths, plan.port_bytes).ramped(),
-        _ => Early::new(&paths, plan.port_bytes),
-    };
+    let early = Early::new(&paths, plan.port_bytes).ramped(plan.operation.is_ramped());
     let capacity = |link: usize| paths.link_bytes_per_s(DirectedLink(link as u32));
     let mut lanes: Vec<Lanes> = (0..paths.directed_links())
         .map(|link| Lanes::new(capacity(link)))

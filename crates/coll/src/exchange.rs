@@ -109,10 +109,7 @@ fn by_turns(
     let paths = Paths::new(network);
     let order = paths.tour(network, root);
     let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
-    let mut schedule = match operation {
-        Operation::Gather { .. } => Schedule::new(&paths).ramped(),
-        _ => Schedule::new(&paths),
-    };
+    let mut schedule = Schedule::new(&paths).ramped(operation.is_ramped());
     for (place, host) in order.iter().copied().enumerate().skip(1) {
         if block_bytes[place] == 0 {
             continue;

@@ -45,6 +45,12 @@ impl Operation {
         }
     }
 
+    /// Whether each host sends to one other, so that who is told from afar to begin begins with a ramp (`engine.rs`). Who sends
+    /// to several by turns would be held up by one ramp after another.
+    pub(crate) fn is_ramped(self) -> bool {
+        matches!(self, Self::Gather { .. })
+    }
+
     /// Whether blocks are combined where they meet.
     pub fn combines(self) -> bool {
         matches!(

@@ -1,7 +1,7 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
 use crate::grain::{Grain, flight_bytes};
-use crate::plan::{Operation, Plan};
+use crate::plan::Plan;
 use crate::uniform::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
@@ -232,8 +232,9 @@ impl Writer<'_> {
                 if sent.is_empty() {
                     for after in begins_after {
                         self.need(step, *after);
-                        let is_gather = matches!(self.plan.operation, Operation::Gather { .. });
-                        if is_gather && self.steps[*after].action == Action::Hear {
+                        if self.plan.operation.is_ramped()
+                            && self.steps[*after].action == Action::Hear
+                        {
                             self.ramped.insert(self.steps[step].stream);
                         }
                     }

@@ -46,9 +46,9 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The same, for hosts that each send to one other: who is told from afar to begin begins with a ramp.
-    pub fn ramped(self) -> Self {
-        let early = self.early.ramped();
+    /// The same for an operation that is ramped, or not ([`Operation::is_ramped`]).
+    pub fn ramped(self, is_ramped: bool) -> Self {
+        let early = self.early.ramped(is_ramped);
         Self { early, ..self }
     }
 
@@ -246,13 +246,9 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// The same, where who is told from afar begins with a ramp: in a gather. Who sends to several by turns would be held up
-    /// by one ramp after another.
-    pub fn ramped(self) -> Self {
-        Self {
-            is_ramped: true,
-            ..self
-        }
+    /// The same for an operation that is ramped, or not ([`Operation::is_ramped`]).
+    pub fn ramped(self, is_ramped: bool) -> Self {
+        Self { is_ramped, ..self }
     }
 
     /// Whether hosts are so far apart that what is on its way between them counts.

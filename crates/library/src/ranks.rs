@@ -114,8 +114,12 @@ impl Ranks {
         }
         let job_on: Vec<usize> = job_hosts.iter().filter_map(|host| find(host)).collect();
         let network = whole.share_of(&on, &job_on).of_ranks(&on);
+        // By the file's names. Where others are at work too, slow is not the link.
+        let names: Vec<&str> = on.iter().map(|at| whole.hosts[*at].name.as_str()).collect();
+        let is_alone = hosts.len() == job_hosts.len();
+        let seen = is_alone.then(|| Seen::from_environment(&network, &names));
         Ok(Self {
-            seen: Seen::from_environment(&network, hosts).map(Arc::new),
+            seen: seen.flatten().map(Arc::new),
             network,
             kept: Mutex::default(),
         })

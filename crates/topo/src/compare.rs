@@ -5,6 +5,7 @@
 
 use crate::network::{End, Network};
 use crate::quantity::Rate;
+use crate::sides::Sides;
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -109,13 +110,12 @@ pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec
     let mut differences = of_leaves(written, &named);
     let is_same = differences.is_empty();
     let (there, seen) = (Sides::of(written), Sides::of(&named));
-    for (side, link) in &there.links {
-        match seen.links.get(side) {
+    for (side, link) in there.links() {
+        match seen.link(side) {
             Some(found) => {
-                let filled =
-                    |sides: &Sides, link: &SidedLink, way: usize| sides.filled(side, link, way);
                 for way in 0..2 {
-                    let [is, was] = [filled(&seen, found, way), filled(&there, link, way)];
+                    let is = seen.filled(side, found, way);
+                    let was = there.filled(side, link, way);
                     if (is / was - 1.0).abs() > tolerance {
                         let [from, to] = [way, 1 - way].map(|end| link.ends[end].clone());
                         differences.extend(rate_difference(from, to, was, is));
@@ -130,9 +130,9 @@ pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec
     }
     if is_same {
         let unwritten = seen
-            .links
-            .keys()
-            .filter(|side| !there.links.contains_key(*side));
+            .links()
+            .map(|(side, _)| side)
+            .filter(|side| there.link(side).is_none());
         differences.extend(unwritten.map(|side| Difference::Unwritten {
             hosts: hosts_where(&named, |host| !side[host]),
         }));
@@ -165,7 +165,7 @@ pub fn named_like(written: &Network, measured: &Network) -> Network {
     for (switch, name) in network.switches.iter_mut().zip(&names) {
         let is_named = name.as_ref() == Some(&switch.name);
         while !is_named && taken.contains(&switch.name) {
-            switch.name.push('\'');
+            switch.name.push_str("-2");
         }
         if !is_named {
             taken.push(switch.name.clone());
@@ -176,7 +176,7 @@ pub fn named_like(written: &Network, measured: &Network) -> Network {
 
 /// By measured switch, the name of the written one from which most of its hosts hang.
 fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
-    let (there, seen) = (switches_of(written), switches_of(measured));
+    let (there, seen) = (written.switch_of_each(), measured.switch_of_each());
     let mut counts: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new(); measured.switches.len()];
     for (host, switch) in seen.iter().enumerate() {
         let was = written
@@ -193,22 +193,8 @@ fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
     counts.iter().map(most).collect()
 }
 
-/// By host, the switch it hangs from.
-fn switches_of(network: &Network) -> Vec<Option<usize>> {
-    let mut switch_of = vec![None; network.hosts.len()];
-    for link in &network.links {
-        match link.ends {
-            [End::Host(host), End::Switch(switch)] | [End::Switch(switch), End::Host(host)] => {
-                switch_of[host] = Some(switch);
-            }
-            _ => {}
-        }
-    }
-    switch_of
-}
-
-/// The same network, its hosts in the order of another's.
-fn in_order_of(written: &Network, measured: &Network) -> Network {
+/// The measured network, its hosts in the order of the written one's.
+pub fn in_order_of(written: &Network, measured: &Network) -> Network {
     let mut place = vec![0; measured.hosts.len()];
     let mut order: Vec<usize> = (0..measured.hosts.len()).collect();
     order.sort_by_key(|host| {
@@ -241,7 +227,7 @@ fn hosts_where(network: &Network, is_one: impl Fn(usize) -> bool) -> Vec<String>
 
 /// What differs in who hangs from which switch. `named` has the hosts in the order of `written`.
 fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
-    let (there, seen) = (switches_of(written), switches_of(named));
+    let (there, seen) = (written.switch_of_each(), named.switch_of_each());
     let name_there = |host: usize| there[host].map(|switch| written.switches[switch].name.clone());
     let name_seen = |host: usize| seen[host].map(|switch| named.switches[switch].name.clone());
     let mut differences = Vec::new();
@@ -298,81 +284,6 @@ fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
         }
     }
     differences
-}
-
-/// Which hosts are on the first host's side of a link.
-type Side = Vec<bool>;
-
-/// Links by what they part; several in a row are one.
-struct Sides {
-    links: BTreeMap<Side, SidedLink>,
-    /// By host, what it sends and receives, in bits a second.
-    hosts_bps: Vec<[f64; 2]>,
-}
-
-struct SidedLink {
-    /// The end on the first host's side, and the other.
-    ends: [String; 2],
-    /// From the first host's side, and to it, in bits a second.
-    bps: [f64; 2],
-}
-
-impl Sides {
-    fn of(network: &Network) -> Self {
-        let neighbours = network.neighbours();
-        let mut links: BTreeMap<Side, SidedLink> = BTreeMap::new();
-        let mut hosts_bps = vec![[f64::INFINITY; 2]; network.hosts.len()];
-        for (at, link) in network.links.iter().enumerate() {
-            let bps = link.rates.map(|rate| rate.bps() as f64);
-            match link.ends {
-                [End::Host(host), _] => hosts_bps[host] = bps,
-                [_, End::Host(host)] => hosts_bps[host] = [bps[1], bps[0]],
-                _ => {}
-            }
-            let from = network.node(link.ends[0]);
-            let mut side = vec![false; network.hosts.len()];
-            let mut waiting = vec![(from, at)];
-            while let Some((node, by)) = waiting.pop() {
-                if let End::Host(host) = network.end(node) {
-                    side[host] = true;
-                }
-                let next = neighbours[node]
-                    .iter()
-                    .filter(|(_, link)| *link != by && *link != at);
-                waiting.extend(next);
-            }
-            if side.iter().all(|is| *is) || side.iter().all(|is| !*is) {
-                continue;
-            }
-            let mut ends = link.ends.map(|end| network.name_of(end).to_owned());
-            let mut bps = bps;
-            if !side[0] {
-                side.iter_mut().for_each(|is| *is = !*is);
-                ends.reverse();
-                bps.reverse();
-            }
-            let of_side = links.entry(side).or_insert_with(|| SidedLink {
-                ends,
-                bps: [f64::INFINITY; 2],
-            });
-            for (least, bps) in of_side.bps.iter_mut().zip(bps) {
-                *least = least.min(bps);
-            }
-        }
-        Self { links, hosts_bps }
-    }
-
-    /// What a link carries one way, as far as the hosts of either side can fill it.
-    fn filled(&self, side: &Side, link: &SidedLink, way: usize) -> f64 {
-        let (mut sent, mut received) = (0.0, 0.0);
-        for (is_near, [out, back]) in side.iter().zip(&self.hosts_bps) {
-            match *is_near == (way == 0) {
-                true => sent += out,
-                false => received += back,
-            }
-        }
-        link.bps[way].min(sent).min(received)
-    }
 }
 
 #[cfg(test)]
@@ -449,6 +360,42 @@ mod tests {
             said(&written(), &three),
             ["a is two switches, one of them with h3"]
         );
+    }
+
+    #[test]
+    fn named_like__where_names_are_taken__can_be_read_back() {
+        // Its second switch has a's hosts and b's name, and the third the name that is left to neither.
+        let measured = network(
+            &[
+                ("b", &["h1", "h2"]),
+                ("a", &["h4", "h5", "h6"]),
+                ("x", &["h3"]),
+            ],
+            &[("a", "b", 1000), ("x", "b", 1000)],
+        );
+        let named = named_like(&written(), &measured);
+        let again = Network::parse("again", &named.to_toml().unwrap()).unwrap();
+        assert_eq!(again, named);
+        assert_eq!(
+            (
+                named.switches[0].name.as_str(),
+                named.switches[1].name.as_str()
+            ),
+            ("a", "b")
+        );
+        let split = network(
+            &[
+                ("a", &["h1", "h2"]),
+                ("a-2", &["h3"]),
+                ("b", &["h4", "h5", "h6"]),
+            ],
+            &[("a", "a-2", 1000), ("b", "a", 1000)],
+        );
+        let mut other = split.clone();
+        other.switches[1].name = "b".to_owned();
+        other.switches[2].name = "z".to_owned();
+        let named = named_like(&written(), &other);
+        Network::parse("again", &named.to_toml().unwrap()).unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! explained: a trunk, rather than every host behind it.
 
 use crate::compare::Difference;
+use crate::ethernet::PLAIN_TCP;
 use crate::network::Network;
 use crate::paths::{DirectedLink, Paths};
 use crate::quantity::Rate;
@@ -20,9 +21,6 @@ pub struct Came {
     /// Bits a second, without headers.
     pub bps: f64,
 }
-
-/// Payload of a full Ethernet frame with TCP's headers, as a share of what it takes on the wire.
-const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 
 /// Data that comes at less than this share of what the file says is slow.
 const SLOW_SHARE: f64 = 0.85;
@@ -71,7 +69,7 @@ pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>)
         };
         unexplained.retain(|pair| !pair.links.contains(&link));
         let of = &mut network.links[link.link()];
-        let (written, measured) = (of.rates[link.way()], Rate::measured(bps / PAYLOAD_SHARE));
+        let (written, measured) = (of.rates[link.way()], Rate::measured(bps / PLAIN_TCP));
         let Some(measured) = measured.filter(|measured| measured.bps() < written.bps()) else {
             continue;
         };
@@ -101,7 +99,7 @@ fn pairs(network: &Network, paths: &Paths, came: &[Came]) -> Vec<Pair> {
         let mut latest = all[all.len().saturating_sub(LATEST)..].to_vec();
         latest.sort_by(f64::total_cmp);
         let bps = latest[latest.len() / 2];
-        let expected_bps = paths.bytes_per_s(from, to) * 8.0 * PAYLOAD_SHARE;
+        let expected_bps = paths.bytes_per_s(from, to) * 8.0 * PLAIN_TCP;
         Pair {
             links: paths.links(from, to),
             bps,

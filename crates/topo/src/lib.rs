@@ -10,6 +10,7 @@
 
 pub mod compare;
 pub mod draw;
+pub mod ethernet;
 mod file;
 pub mod infer;
 pub mod learn;
@@ -19,6 +20,7 @@ mod network;
 mod paths;
 pub mod quantity;
 mod ranks;
+pub mod sides;
 pub mod slurm;
 pub mod source;
 pub mod svg;

@@ -10,12 +10,11 @@ use std::fmt::Write;
 /// Writes the coordinates of ranks on these hosts, by index.
 pub fn write(network: &Network, ranks: &[usize]) -> String {
     let mut text = "# rank: group id, switch id, port number\n".to_owned();
-    let groups = groups(network);
+    let neighbours = network.neighbours();
+    let groups = groups(network, &neighbours);
     let mut ports = vec![0; network.hosts.len() + network.switches.len()];
     for (rank, host) in ranks.iter().enumerate() {
-        let switch = network.neighbours()[*host]
-            .first()
-            .map_or(*host, |(node, _)| *node);
+        let switch = neighbours[*host].first().map_or(*host, |(node, _)| *node);
         let id = switch.saturating_sub(network.hosts.len());
         let _ = writeln!(text, "{rank}: {} {id} {}", groups[switch], ports[switch]);
         ports[switch] += 1;
@@ -24,8 +23,7 @@ pub fn write(network: &Network, ranks: &[usize]) -> String {
 }
 
 /// By node, its group.
-fn groups(network: &Network) -> Vec<usize> {
-    let neighbours = network.neighbours();
+fn groups(network: &Network, neighbours: &[Vec<(usize, usize)>]) -> Vec<usize> {
     let mut groups = vec![0; neighbours.len()];
     let root = network.hosts.len() % neighbours.len().max(1);
     let below = neighbours[root].iter().map(|(node, _)| *node);

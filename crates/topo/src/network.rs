@@ -88,6 +88,20 @@ impl Network {
         }
     }
 
+    /// By host, the switch it hangs from, if that is what it hangs from.
+    pub fn switch_of_each(&self) -> Vec<Option<usize>> {
+        let mut switch_of = vec![None; self.hosts.len()];
+        for link in &self.links {
+            match link.ends {
+                [End::Host(host), End::Switch(switch)] | [End::Switch(switch), End::Host(host)] => {
+                    switch_of[host] = Some(switch);
+                }
+                _ => {}
+            }
+        }
+        switch_of
+    }
+
     /// The links of each node, as the other node and the link's index, in the order of the links.
     pub fn neighbours(&self) -> Vec<Vec<(usize, usize)>> {
         let mut neighbours = vec![Vec::new(); self.hosts.len() + self.switches.len()];

@@ -156,10 +156,12 @@ fn thickness(bps: u64) -> u32 {
     bps.max(10_000_000).ilog10() - 6
 }
 
-fn escaped(text: &str) -> String {
+/// Text that may stand in HTML and SVG.
+pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")
+        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

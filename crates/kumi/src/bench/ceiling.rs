@@ -5,15 +5,7 @@
 //! 1514, and the lab corrects for that, or the topology's rate would not be the wire's.
 
 use super::sample::Figures;
-
-/// Payload of a full TCP segment at MTU 1500 with timestamps: 1500 − 20 − 20 − 12.
-const TCP_PAYLOAD_BYTES: f64 = 1448.0;
-
-/// Wire bytes of a full frame: 1500 + header 14 + FCS 4 + preamble 8 + gap 12 (IEEE 802.3).
-const WIRE_FRAME_BYTES: f64 = 1538.0;
-
-/// Payload share of the wire that plain TCP at MTU 1500 reaches.
-pub const PLAIN_TCP: f64 = TCP_PAYLOAD_BYTES / WIRE_FRAME_BYTES;
+pub use kumi_topo::ethernet::PLAIN_TCP;
 
 /// Ceilings for links of these rates, as figures of a sample: infinite rates give none. `framing` is
 /// the payload share of the device's own framing, where the variant has one.

@@ -1,5 +1,6 @@
 //! A curve over time as inline SVG.
 
+use kumi_topo::svg::escaped;
 use std::fmt::Write;
 
 const WIDTH: f64 = 860.0;
@@ -130,14 +131,6 @@ impl Chart {
         svg.push_str("</svg>\n");
         svg
     }
-}
-
-/// Text that may stand in HTML and SVG.
-pub fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The demo's last part: an unmodified MPI all-to-all on a switch with shallow ports, with and without a plan.
 
+use super::run::measured;
 use crate::bench::hosts::lab::Lab;
-use crate::bench::variant::{Running, Variant};
-use crate::bench::workload::Context;
-use crate::bench::workload::mpi_programs::{self, MpiProgram};
+use crate::bench::variant::Variant;
+use crate::bench::workload::mpi_programs::MpiProgram;
 use std::path::Path;
 
 /// Blocks of unlike sizes, 16 KiB on average, from each host to each.
@@ -29,15 +29,7 @@ pub fn exchange(topology: &Path) -> anyhow::Result<Vec<Exchange>> {
         ("by a plan", Variant::KumiColl),
     ];
     let exchanges = ways.into_iter().map(|(by, variant)| {
-        let running = Running::start(&lab, variant)?;
-        let context = Context {
-            running: &running,
-            events: &[],
-            windows: &[],
-            quick: false,
-        };
-        let measured = mpi_programs::measure(&context, MpiProgram::Coll, &args)?;
-        let one = measured.into_iter().next().unwrap_or_default();
+        let one = measured(&lab, variant, MpiProgram::Coll, &args)?;
         let figure = |name: &str| one.figures.get(name).copied().unwrap_or(f64::NAN);
         Ok(Exchange {
             by,

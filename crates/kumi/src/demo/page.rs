@@ -1,9 +1,10 @@
 //! The demo's report: a table for the terminal, and a page that opens without a network.
 
 use super::Story;
-use super::chart::{Chart, escaped};
+use super::chart::Chart;
 use super::run::Timeline;
 use crate::bench::ceiling::PLAIN_TCP;
+use kumi_topo::svg::escaped;
 use std::fmt::Write;
 
 const STYLE: &str = "\

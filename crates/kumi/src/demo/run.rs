@@ -1,11 +1,14 @@
 //! One program run over the links while one of them is cut and healed.
 
 use crate::bench::hosts::background::Background;
-use crate::bench::variant::{CONGESTION_CONTROL, Running};
+use crate::bench::hosts::lab::Lab;
+use crate::bench::variant::{CONGESTION_CONTROL, Running, Variant};
 use crate::bench::workload::flow_ends::unix_ns;
 use crate::bench::workload::link_bytes::Reading;
 use crate::bench::workload::mpi;
-use anyhow::Context;
+use crate::bench::workload::mpi_programs::{self, MpiProgram};
+use crate::bench::workload::{Context, Measured};
+use anyhow::Context as _;
 use kumi_lab::topology::LinkChange;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -157,6 +160,24 @@ pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<
     timeline.gap_max_ms = last["gap_max_ms"].as_f64();
     timeline.wrong = last["wrong"].as_u64();
     Ok(timeline)
+}
+
+/// The first row of what a program of `bench/workloads/` measures on a lab's hosts under a variant.
+pub fn measured(
+    lab: &Lab,
+    variant: Variant,
+    program: MpiProgram,
+    args: &[String],
+) -> anyhow::Result<Measured> {
+    let running = Running::start(lab, variant)?;
+    let context = Context {
+        running: &running,
+        events: &[],
+        windows: &[],
+        quick: false,
+    };
+    let rows = mpi_programs::measure(&context, program, args)?;
+    Ok(rows.into_iter().next().unwrap_or_default())
 }
 
 /// Starts counting what each link sends.

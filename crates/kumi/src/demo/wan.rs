@@ -1,9 +1,9 @@
 //! The demo's second half: an unmodified MPI program across a WAN, with and without `kumi tcp`.
 
+use super::run::measured;
 use crate::bench::hosts::lab::Lab;
-use crate::bench::variant::{Running, Variant};
-use crate::bench::workload::Context;
-use crate::bench::workload::mpi_programs::{self, MpiProgram};
+use crate::bench::variant::Variant;
+use crate::bench::workload::mpi_programs::MpiProgram;
 use std::path::Path;
 
 /// By turns an all-to-all and 4 MB from one site to the other, whose arrivals are drawn the third time.
@@ -42,15 +42,7 @@ pub fn cross(topology: &Path) -> anyhow::Result<Vec<Crossing>> {
     [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]
         .into_iter()
         .map(|(name, variant)| {
-            let running = Running::start(&lab, variant)?;
-            let context = Context {
-                running: &running,
-                events: &[],
-                windows: &[],
-                quick: false,
-            };
-            let measured = mpi_programs::measure(&context, MpiProgram::Phases, &args)?;
-            let one = measured.into_iter().next().unwrap_or_default();
+            let one = measured(&lab, variant, MpiProgram::Phases, &args)?;
             let bytes_per_ms = one.series.as_ref().and_then(|series| series.as_array());
             let bytes = bytes_per_ms
                 .into_iter()

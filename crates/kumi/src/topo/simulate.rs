@@ -8,13 +8,13 @@ use kumi_coll::{Action, Engine, Plan, Program};
 use kumi_lab::model::LineCounters;
 use kumi_lab::topology::Bytes;
 use kumi_lab::{Node, Sim, Topology};
+use kumi_topo::ethernet::SEGMENT_BYTES;
 use kumi_topo::{End, Network};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Headers of Ethernet, IP and TCP with timestamps; and what TCP puts behind them into a frame.
+/// Headers of Ethernet, IP and TCP with timestamps.
 const HEADER_BYTES: usize = 14 + 20 + 32;
-const SEGMENT_BYTES: u64 = 1448;
 
 /// When hosts begin, after each has made itself known to the switches.
 const BEGIN_NS: u64 = 10_000_000_000;

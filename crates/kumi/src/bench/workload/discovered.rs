@@ -5,7 +5,8 @@ use crate::bench::hosts::background::Background;
 use crate::bench::hosts::{COMMAND_SECONDS_MAX, Hosts};
 use crate::bench::interval::median;
 use anyhow::Context as _;
-use kumi_topo::{End, Network, Paths};
+use kumi_topo::sides::Sides;
+use kumi_topo::{End, Network, compare};
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
@@ -15,9 +16,6 @@ const DATAGRAM_BITS: f64 = 1514.0 * 8.0;
 const BURSTS_PER_S: f64 = 10.0;
 const BACKGROUND_S: &str = "60";
 const DISCARD_PORT: &str = "9";
-
-/// Which hosts are on the first host's side of a link.
-type Side = Vec<bool>;
 
 /// Measures with this share of each host's link taken by others' traffic.
 pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measured> {
@@ -43,12 +41,17 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
         .rsplit(" in ")
         .next()
         .and_then(|end| end.trim().strip_suffix(" s"));
-    let (there, seen) = (links(&truth)?, links(&found)?);
-    let is_exact = there.keys().eq(seen.keys());
+    let found = compare::in_order_of(&truth, &found);
+    let (there, seen) = (Sides::of(&truth), Sides::of(&found));
+    let is_exact = there
+        .links()
+        .map(|(side, _)| side)
+        .eq(seen.links().map(|(side, _)| side));
     let mut errors: Vec<f64> = Vec::new();
-    for (side, rates) in &there {
-        if let Some(found) = seen.get(side) {
-            errors.extend((0..2).map(|way| (found[way] / rates[way] - 1.0).abs()));
+    for (side, link) in there.links() {
+        if let Some(found) = seen.link(side) {
+            let ratio = |way| seen.filled(side, found, way) / there.filled(side, link, way);
+            errors.extend((0..2).map(|way| (ratio(way) - 1.0).abs()));
         }
     }
     let mut measured = Measured::default();
@@ -72,50 +75,6 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
         measured.figures.insert(name.into(), value);
     }
     Ok(measured)
-}
-
-/// What each link carries, there and back, in bits a second, by the hosts that it parts: no more than the hosts of either
-/// side can fill it with.
-fn links(network: &Network) -> anyhow::Result<BTreeMap<Side, [f64; 2]>> {
-    let paths = Paths::new(network);
-    let hosts = network.hosts.len();
-    let mut order: Vec<usize> = (0..hosts).collect();
-    order.sort_by_key(|host| &network.hosts[*host].name);
-    let rate = |link: usize, way: usize| network.links[link].rates[way].bps() as f64;
-    // Of a host's link, from it and to it.
-    let mut own = vec![[0.0; 2]; hosts];
-    for (link, of) in network.links.iter().enumerate() {
-        for (end, other) in [(0, 1), (1, 0)] {
-            if let End::Host(host) = of.ends[end] {
-                own[host] = [rate(link, end), rate(link, other)];
-            }
-        }
-    }
-    let mut by_side = BTreeMap::new();
-    for link in 0..network.links.len() {
-        let first = order[0];
-        let is_near = |host: usize| {
-            let passed = paths.links(first, host);
-            host == first || !passed.iter().any(|passed| passed.link() == link)
-        };
-        let side: Side = order.iter().map(|host| is_near(*host)).collect();
-        // Which way leads away from the first host.
-        let far = order.iter().find(|host| !is_near(**host)).copied();
-        let far = far.context("a link that parts nobody")?;
-        let away = paths
-            .links(first, far)
-            .into_iter()
-            .find(|passed| passed.link() == link);
-        let away = away.map_or(0, |passed| passed.way());
-        let sum = |is_near_side: bool, way: usize| -> f64 {
-            let on = (0..hosts).filter(|host| is_near(*host) == is_near_side);
-            on.map(|host| own[host][way]).sum()
-        };
-        let there = rate(link, away).min(sum(true, 0)).min(sum(false, 1));
-        let back = rate(link, 1 - away).min(sum(false, 0)).min(sum(true, 1));
-        by_side.insert(side, [there, back]);
-    }
-    Ok(by_side)
 }
 
 /// Traffic of others: each host sends to the next of its switch.
