@@ -9,7 +9,7 @@
 mod blocks;
 
 use crate::lanes::{Lane, Lanes};
-use crate::plan::{Operation, Plan, Transfer};
+use crate::plan::{After, Operation, Plan, Transfer, Until};
 use crate::schedule::{Early, is_behind};
 use kumi_topo::{DirectedLink, Network, Paths};
 
@@ -50,6 +50,14 @@ pub enum CheckError {
     /// A transfer that waits for one behind it in the list, or for itself.
     #[error("transfer {transfer} waits for {after}, which does not stand before it")]
     Late {
+        /// The transfer that waits.
+        transfer: usize,
+        /// The one it waits for.
+        after: usize,
+    },
+    /// A transfer that waits until another host has sent something.
+    #[error("transfer {transfer} waits until {after} is sent, which only that one's sender knows")]
+    Unknown {
         /// The transfer that waits.
         transfer: usize,
         /// The one it waits for.
@@ -156,6 +164,15 @@ fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
                 after,
             });
         }
+        let is_known = |wait: &&After| {
+            plan.transfers[wait.transfer].from == transfer.from || wait.until != Until::Sent
+        };
+        if let Some(wait) = transfer.after.iter().find(|wait| !is_known(wait)) {
+            return Err(CheckError::Unknown {
+                transfer: at,
+                after: wait.transfer,
+            });
+        }
         if transfer.combines && !plan.operation.combines() {
             return Err(CheckError::Combines { transfer: at });
         }
@@ -240,7 +257,7 @@ fn before(transfers: &[Transfer], feeds: &[Vec<usize>]) -> Vec<Set> {
         for wait in &transfer.after {
             // Sent is not yet come, and what may miss something is not yet over.
             let after = wait.transfer;
-            let is_over = transfers[after].from != transfer.from && wait.missing_bytes == 0;
+            let is_over = *wait == After::whole(after);
             begins.add_all(if is_over {
                 &with[after]
             } else {
@@ -279,15 +296,12 @@ fn check_links(
         for (place, link) in links.into_iter().enumerate() {
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
-            let early_bytes = |waited: usize, bytes: u64| {
-                early.bytes(place, transfer.from, &plan.transfers[waited], bytes)
-            };
+            let needed = |lane: &Lane| early.wait(lane, &plan.transfers, transfer.from, place);
             let kept_bytes = early.most(paths.link_bytes_per_s(link));
-            let waits = |lane: &Lane| is_behind(&transfer.after, lane, early_bytes);
+            let waits = |lane: &Lane| is_behind(&transfer.after, needed(lane));
             let is_given = lanes.take((at, bytes), rate, kept_bytes, waits)
                 || lanes.take((at, bytes), rate, kept_bytes, |lane| {
-                    let needed = lane.wait(early_bytes);
-                    waits(lane) || needed.is_none_or(|needed| ordered.are(needed.transfer, at))
+                    waits(lane) || needed(lane).is_none_or(|one| ordered.are(one.transfer, at))
                 });
             if !is_given {
                 let mut first = passed.iter().rev();

@@ -45,10 +45,7 @@ impl Lane {
         for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
             let room = early_bytes(*transfer, *bytes).saturating_sub(behind);
             if *bytes > room {
-                return Some(After {
-                    transfer: *transfer,
-                    missing_bytes: room,
-                });
+                return Some(After::but_for(*transfer, room));
             }
             behind += bytes;
         }
@@ -196,14 +193,14 @@ mod tests {
         let mut next = |transfer, bytes| {
             let wait = lanes.used().next().and_then(|lane| lane.wait(|_, _| 10));
             lanes.take((transfer, bytes), 1.0, 10, |_| true);
-            wait.map(|wait| (wait.transfer, wait.missing_bytes))
+            wait
         };
         assert_eq!(next(0, 4), None);
         assert_eq!(next(1, 4), None);
         assert_eq!(next(2, 4), None);
         // 2 and 1 make 8: of 0, half may be on its way.
-        assert_eq!(next(3, 30), Some((0, 2)));
-        assert_eq!(next(4, 1), Some((3, 10)));
-        assert_eq!(next(5, 1), Some((3, 9)));
+        assert_eq!(next(3, 30), Some(After::but_for(0, 2)));
+        assert_eq!(next(4, 1), Some(After::but_for(3, 10)));
+        assert_eq!(next(5, 1), Some(After::but_for(3, 9)));
     }
 }

@@ -39,7 +39,7 @@ pub use exchange::{all_to_all, gather_by_turns, scatter};
 pub use gather::gather;
 pub use grain::Grain;
 pub use hierarchical::all_reduce_parts;
-pub use plan::{After, Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer};
+pub use plan::{After, Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer, Until};
 pub use program::{Action, Program, Step};
 pub use ring::{all_gather, all_reduce, reduce_scatter};
 pub use schedule::is_far;

@@ -141,24 +141,49 @@ pub struct Transfer {
     pub after: Vec<After>,
 }
 
-/// A transfer that another waits for: of the same sender, until it is on its way; of others, until it has come. If
-/// it comes to another host than waits, that tells the sender by a message of its own (the paper's
-/// synchronisation, section 4.2.1).
+/// A transfer that another waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct After {
     /// The transfer's index.
     pub transfer: usize,
-    /// What may still be missing of it.
-    pub missing_bytes: u64,
+    /// How far it has to be.
+    pub until: Until,
+}
+
+/// How far a transfer has to be before what waits for it begins; what asks for more is less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Until {
+    /// It has come. If it comes to another host than waits, that tells the sender by a message of its own (the paper's
+    /// synchronisation, section 4.2.1).
+    Come {
+        /// What may still be missing of it.
+        missing_bytes: u64,
+    },
+    /// It is on its way: of the same sender, which sends the one behind the other.
+    Sent,
 }
 
 impl After {
     /// Nothing may be missing.
     pub fn whole(transfer: usize) -> Self {
-        Self {
-            transfer,
-            missing_bytes: 0,
-        }
+        Self::but_for(transfer, 0)
+    }
+
+    /// So many bytes may be missing.
+    pub fn but_for(transfer: usize, missing_bytes: u64) -> Self {
+        let until = Until::Come { missing_bytes };
+        Self { transfer, until }
+    }
+
+    /// It has been sent, by who waits.
+    pub fn sent(transfer: usize) -> Self {
+        let until = Until::Sent;
+        Self { transfer, until }
+    }
+
+    /// Whether there is no more to wait for, for who waits as `other` asks.
+    pub fn is_within(self, other: Self) -> bool {
+        self.transfer == other.transfer && other.until <= self.until
     }
 }
 

@@ -1,7 +1,7 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
 use crate::grain::{Grain, flight_bytes};
-use crate::plan::Plan;
+use crate::plan::{Plan, Until};
 use crate::uniform::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
@@ -194,22 +194,25 @@ impl Writer<'_> {
         for wait in &transfer.after {
             let waited = wait.transfer;
             let of = &plan.transfers[waited];
-            if of.from == transfer.from || of.to == transfer.from {
-                if transfer.from == self.host {
-                    let last = self.steps_of[&waited].last().copied();
-                    match of.from == transfer.from {
-                        true => begun_after.extend(last),
-                        false => begins_after.extend(last),
+            let missing_bytes = match wait.until {
+                Until::Come { missing_bytes } if of.to != transfer.from => missing_bytes,
+                until => {
+                    if transfer.from == self.host {
+                        let last = self.steps_of[&waited].last().copied();
+                        match until {
+                            Until::Sent => begun_after.extend(last),
+                            Until::Come { .. } => begins_after.extend(last),
+                        }
                     }
+                    continue;
                 }
-                continue;
-            }
+            };
             if of.to == self.host {
                 let told = self.step(Action::Tell, transfer.from, 0, (0, 0));
                 if of.to == transfer.to {
-                    self.steps[told].received_bytes = self.come_by[waited] - wait.missing_bytes;
+                    self.steps[told].received_bytes = self.come_by[waited] - missing_bytes;
                 } else {
-                    let piece = self.piece_before(waited, wait.missing_bytes);
+                    let piece = self.piece_before(waited, missing_bytes);
                     self.need(told, piece);
                 }
             } else if transfer.from == self.host {

@@ -5,7 +5,7 @@
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
-use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer};
+use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer, Until};
 use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
 
@@ -22,7 +22,6 @@ pub(crate) struct Schedule<'a> {
 /// What is known of a transfer, together in memory: of each lane somebody asks for it.
 #[derive(Clone, Copy)]
 struct Reckoned {
-    from: u32,
     to: u32,
     /// What it is sent at.
     bytes_per_s: f64,
@@ -67,25 +66,21 @@ impl<'a> Schedule<'a> {
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
         let mut after: Vec<After> = Vec::new();
-        let early = |at: usize| {
-            let (transfers, early) = (&self.transfers, &self.early);
-            move |waited: usize, bytes: u64| early.bytes(at, from, &transfers[waited], bytes)
-        };
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
-            self.follow(from, rate, &early(at), lanes, &mut after);
+            self.follow((from, at), rate, lanes, &mut after);
         }
         // What stands in a port before it has to pass first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         let mut behind: Vec<bool> = Vec::new();
         for (at, link) in links.iter().enumerate() {
-            let early_bytes = early(at);
             let lanes = &self.lanes[link.0 as usize];
             behind.clear();
             if lanes.free() < rate * ENOUGH {
                 let mut over_s = f64::INFINITY;
                 for lane in lanes.used() {
-                    let is_behind = is_behind(&after, lane, early_bytes);
+                    let needed = self.early.wait(lane, &self.transfers, from, at);
+                    let is_behind = is_behind(&after, needed);
                     behind.push(is_behind);
                     if let (true, Some(last)) = (is_behind, lane.last()) {
                         over_s = over_s.min(self.reckoned[last].come_s);
@@ -118,7 +113,6 @@ impl<'a> Schedule<'a> {
         let latency_s = self.paths.latency_s(from, to);
         let come_s = (sent_s + latency_s).max(passed_s + bytes as f64 / rate);
         self.reckoned.push(Reckoned {
-            from: from as u32,
             to: to as u32,
             bytes_per_s: rate,
             sent_s,
@@ -139,9 +133,8 @@ impl<'a> Schedule<'a> {
     /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest.
     fn follow(
         &self,
-        from: usize,
+        (from, place_on_path): (usize, usize),
         rate: f64,
-        early_bytes: &impl Fn(usize, u64) -> u64,
         lanes: &Lanes,
         after: &mut Vec<After>,
     ) {
@@ -153,11 +146,10 @@ impl<'a> Schedule<'a> {
         // Lanes that it would have to wait for, with when it would know.
         let mut open: Vec<(f64, f64, After)> = Vec::new();
         for lane in lanes.used() {
-            match lane.wait(early_bytes) {
-                Some(wait) if !is_met(after, wait) => {
-                    open.push((self.known_s(wait, from), lane.part, wait));
-                }
-                _ => free += lane.part,
+            let needed = self.early.wait(lane, &self.transfers, from, place_on_path);
+            match needed.filter(|_| !is_behind(after, needed)) {
+                Some(wait) => open.push((self.known_s(wait, from), lane.part, wait)),
+                None => free += lane.part,
             }
         }
         while free < needed {
@@ -169,13 +161,13 @@ impl<'a> Schedule<'a> {
                 .iter_mut()
                 .find(|wait| wait.transfer == soonest.transfer)
             {
-                Some(wait) => wait.missing_bytes = soonest.missing_bytes,
+                Some(wait) => *wait = soonest,
                 None => after.push(soonest),
             }
             open.retain(|(_, part, wait)| {
-                let is_met = is_met(after, *wait);
-                free += if is_met { *part } else { 0.0 };
-                !is_met
+                let is_behind = is_behind(after, Some(*wait));
+                free += if is_behind { *part } else { 0.0 };
+                !is_behind
             });
         }
     }
@@ -183,10 +175,10 @@ impl<'a> Schedule<'a> {
     /// When a host knows that as much of a transfer as it waits for is over: has sent it, has it, or is told.
     fn known_s(&self, wait: After, host: usize) -> f64 {
         let of = &self.reckoned[wait.transfer];
-        if of.from as usize == host {
+        let Until::Come { missing_bytes } = wait.until else {
             return of.sent_s;
-        }
-        let missing_s = wait.missing_bytes as f64 / of.bytes_per_s;
+        };
+        let missing_s = missing_bytes as f64 / of.bytes_per_s;
         of.come_s + self.paths.latency_s(of.to as usize, host) - missing_s
     }
 
@@ -256,6 +248,24 @@ impl<'a> Early<'a> {
         self.round_trip_s > 0.0
     }
 
+    /// What a transfer of `from` has to wait for that follows in a lane, by the link's place on its path. Behind one of its own
+    /// that is to be sent first it may follow at once: what that one was let in behind has no less room meanwhile. If others
+    /// stand between, even one of its own must have come: a lane's transfers, each behind one of its own sender only, would go
+    /// side by side.
+    pub fn wait(
+        &self,
+        lane: &Lane,
+        transfers: &[Transfer],
+        from: usize,
+        place_on_path: usize,
+    ) -> Option<After> {
+        match lane.last() {
+            Some(last) if transfers[last].from == from => Some(After::sent(last)),
+            _ => lane
+                .wait(|waited, bytes| self.bytes(place_on_path, from, &transfers[waited], bytes)),
+        }
+    }
+
     /// What may stand before a link, by its place on the path: nothing in the sender's own queue, where what is to be sent
     /// first shall go first; in a port as much as the plan says. What more may be missing at the one who tells, passes the
     /// link before the first byte of `from` can be there: while the word is on its way to it, and the byte to the link.
@@ -263,11 +273,11 @@ impl<'a> Early<'a> {
     /// With a ramp, who is told so from afar sends [`RAMP_BYTES`] at first, and more when they have come (`engine.rs`): so
     /// that the link is not idle meanwhile, that much is let in one round trip earlier, of what the port may hold. `waited`
     /// is of so many `bytes`: one of less than a ramp would have all that wait for it ramp at once.
-    pub fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer, bytes: u64) -> u64 {
+    fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer, bytes: u64) -> u64 {
         if place_on_path == 0 {
             return 0;
         }
-        if self.round_trip_s == 0.0 || waited.from == from {
+        if self.round_trip_s == 0.0 {
             return self.port_bytes;
         }
         let there_and_back_s =
@@ -293,20 +303,7 @@ pub fn is_far(network: &Network) -> bool {
     Early::new(&Paths::new(network), PORT_BYTES).is_far()
 }
 
-/// Whether one that waits for these may use a lane.
-pub(crate) fn is_behind(
-    after: &[After],
-    lane: &Lane,
-    early_bytes: impl Fn(usize, u64) -> u64,
-) -> bool {
-    lane.wait(early_bytes)
-        .is_none_or(|needed| is_met(after, needed))
-}
-
-/// Whether one that waits for these waits for that much.
-fn is_met(after: &[After], needed: After) -> bool {
-    let is_enough = |wait: &After| {
-        wait.transfer == needed.transfer && wait.missing_bytes <= needed.missing_bytes
-    };
-    after.iter().any(is_enough)
+/// Whether one that waits for these waits for as much as is needed, if something is.
+pub(crate) fn is_behind(after: &[After], needed: Option<After>) -> bool {
+    needed.is_none_or(|needed| after.iter().any(|wait| needed.is_within(*wait)))
 }

@@ -202,6 +202,11 @@ fn check__nonsense__is_refused_without_a_panic() {
     assert!(matches!(block, CheckError::Index { what: "block", .. }));
     let late = spoil(&|plan| plan.transfers[0].after = vec![After::whole(3)]);
     assert!(matches!(late, CheckError::Late { after: 3, .. }));
+    let unknown = spoil(&|plan| plan.transfers[2].after = vec![After::sent(0)]);
+    assert_eq!(
+        unknown.to_string(),
+        "transfer 2 waits until 0 is sent, which only that one's sender knows"
+    );
     let sizes = spoil(&|plan| plan.block_bytes.truncate(2));
     assert_eq!(
         sizes,
@@ -214,6 +219,34 @@ fn check__nonsense__is_refused_without_a_panic() {
     assert_eq!(combines, CheckError::Combines { transfer: 2 });
     assert_eq!(spoil(&|plan| plan.order[0] = 1), CheckError::Order);
     assert_eq!(spoil(&|plan| plan.order.truncate(2)), CheckError::Order);
+}
+
+/// What a host has sent is one behind another; what others send in between is held up by what has come.
+#[test]
+fn check__own_transfer_that_others_stand_behind__has_to_have_come() {
+    let hosts: Vec<(usize, u64, u64)> = (0..12).map(|host| (host, 1000, 10)).collect();
+    let network = tree(&[0, 1, 1], &hosts);
+    let plan = all_to_all(&network, vec![8 << 10; 144]).unwrap();
+    check(&network, &plan).unwrap();
+    let transfers = plan.transfers.iter().enumerate();
+    let come: Vec<(usize, usize)> = transfers
+        .flat_map(|(at, transfer)| (0..transfer.after.len()).map(move |wait| (at, wait)))
+        .filter(|(at, wait)| {
+            let wait = plan.transfers[*at].after[*wait];
+            let is_own = plan.transfers[wait.transfer].from == plan.transfers[*at].from;
+            is_own && wait.until != Until::Sent
+        })
+        .collect();
+    assert!(!come.is_empty());
+    for (at, wait) in come {
+        let mut early = plan.clone();
+        early.transfers[at].after[wait].until = Until::Sent;
+        let met = check(&network, &early).unwrap_err();
+        assert!(
+            matches!(met, CheckError::Collision { second, .. } if second == at),
+            "{met}"
+        );
+    }
 }
 
 /// Every operation's plan, for blocks of these bytes; of an all-to-all `sizes` has all.

@@ -3,7 +3,7 @@
 use crate::BadInput;
 use crate::topo::simulate::simulate;
 use clap::ValueEnum;
-use kumi_coll::{Operation, Plan, Transfer, bound_s, check, gather, uniform};
+use kumi_coll::{After, Operation, Plan, Transfer, Until, bound_s, check, gather, uniform};
 use kumi_topo::{Network, quantity::Bytes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
@@ -194,9 +194,13 @@ fn names(network: &Network, transfer: &Transfer) -> String {
 fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
     let after = |transfer: &Transfer| -> Vec<Value> {
         let waits = transfer.after.iter();
-        waits
-            .map(|wait| json!({"transfer": wait.transfer, "missing_bytes": wait.missing_bytes}))
-            .collect()
+        let as_json = |wait: &After| match wait.until {
+            Until::Come { missing_bytes } => {
+                json!({"transfer": wait.transfer, "until": "come", "missing_bytes": missing_bytes})
+            }
+            Until::Sent => json!({"transfer": wait.transfer, "until": "sent"}),
+        };
+        waits.map(as_json).collect()
     };
     let transfers = plan.transfers.iter().map(|transfer| {
         json!({
