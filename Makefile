@@ -5,7 +5,7 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test test-kernel build wheel bench figures setup clean
+.PHONY: demo test test-kernel test-torch build wheel bench figures setup clean
 
 demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (under 3 minutes).
 	./target/release/kumi demo
@@ -16,6 +16,10 @@ test: setup ## Every test; what this machine cannot run is skipped by name.
 test-kernel: build ## The TCP programs on the distribution's own kernel, in QEMU.
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
+
+test-torch: build ## The backend under the current PyTorch of the package index (gigabytes).
+	packaging/setup.sh --test-torch
+	bindings/tests/torch.sh
 
 build: setup ## The `kumi` binary and libkumi.so, in target/release.
 	cargo build --release --locked --package kumi --package kumi-library

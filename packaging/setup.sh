@@ -5,6 +5,7 @@
 #
 #   packaging/setup.sh          install what is missing
 #   packaging/setup.sh --kernel-test   and what `make test-kernel` needs besides
+#   packaging/setup.sh --test-torch    and what `make test-torch` needs besides
 #   packaging/setup.sh --list   print what is missing, one package a line, and change nothing
 set -euo pipefail
 here=$(dirname "$0")
@@ -45,6 +46,7 @@ command:ssh                               openssh-client  bench: real machines (
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures
 LIST
+    [ "${1:-}" != --test-torch ] || echo "file:/usr/share/doc/python3-venv python3-venv test-torch: where pip puts PyTorch"
     [ "${1:-}" = --kernel-test ] || return 0
     cat <<'LIST'
 command:qemu-system-x86_64                qemu-system-x86 test-kernel: boots a distribution's kernel

@@ -4,7 +4,7 @@
     import kumi.torch
     import torch.distributed as dist
 
-    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl"
+    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl", from PyTorch 2.14 on
 
 Ranks find each other by the job's own store, as ``torchrun`` sets it up. What ``kumi.coll`` says of networks and of
 ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait``.
@@ -18,6 +18,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as _c10d
 from torch.futures import Future
 
 from . import coll
@@ -47,6 +48,10 @@ _OPERATIONS = {
 }
 # The name differs between versions of PyTorch.
 _Work = getattr(dist, "Work", None) or dist._Work
+# What may be extended in Python: a backend, which stands in a process group beside others ("cpu:kumi,cuda:nccl"), or
+# before PyTorch 2.14 only the process group itself.
+_CAN_BE_BACKEND = hasattr(getattr(_c10d, "Backend", None), "all_gather_single")
+_Base = _c10d.Backend if _CAN_BE_BACKEND else dist.ProcessGroup
 
 
 def _operation(op: Any) -> str:
@@ -68,9 +73,9 @@ def _bytes(tensor: torch.Tensor) -> int:
 def _check(tensors: Sequence[torch.Tensor]) -> None:
     for tensor in tensors:
         if tensor.device.type != "cpu":
+            call = 'init_process_group("cpu:kumi,cuda:nccl")' if _CAN_BE_BACKEND else 'new_group(backend="nccl")'
             raise ValueError(
-                f"kumi: a tensor on {tensor.device}; this backend moves the host's memory "
-                '(init_process_group("cpu:kumi,cuda:nccl") has another for the rest)'
+                f"kumi: a tensor on {tensor.device}; this backend moves the host's memory ({call} has another for the rest)"
             )
         if tensor.is_sparse:
             raise ValueError("kumi: a sparse tensor; to_dense() makes one that can be moved")
@@ -184,12 +189,13 @@ class _Contiguous:
                 tensor.copy_(run)
 
 
-class ProcessGroup(dist.ProcessGroup):
-    """What ``torch.distributed`` calls. Methods have its names and arguments."""
+class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
+    """What ``torch.distributed`` calls. Methods have its names and arguments, old ones and new."""
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any = None):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
+        self._names: Dict[str, str] = {}
 
         def exchange(card: bytes) -> List[bytes]:
             store.set(f"kumi/{rank}", card.rstrip(b"\0").decode())
@@ -203,6 +209,27 @@ class ProcessGroup(dist.ProcessGroup):
 
     def name(self) -> str:
         return "kumi"
+
+    # What a backend may have and this one has not: PyTorch's own answer would ask Python again.
+    supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
+    supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
+
+    # Where this is the process group itself, nobody else keeps its name and what it is for.
+    def getGroupName(self) -> str:  # noqa: N802
+        return self._names.get("name", "")
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        self._names["name"] = name
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        return self._names.get("description", "")
+
+    def setGroupDesc(self, description: str) -> None:  # noqa: N802
+        self._names["description"] = description
+
+    @property
+    def _device_types(self) -> List[torch.device]:
+        return [torch.device("cpu")]
 
     def rank(self) -> int:
         return self._rank
@@ -313,9 +340,13 @@ class ProcessGroup(dist.ProcessGroup):
         from_, to = _Contiguous([input]), self._parts(output, writes=True)
         return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output)
 
+    all_gather_single = _allgather_base
+
     def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         works = [self._allgather_base(out, one) for out, one in zip(outputs, inputs)]
         return _All(works, outputs)
+
+    all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> _Done:
         # By rank, and in each by tensor.
@@ -353,9 +384,13 @@ class ProcessGroup(dist.ProcessGroup):
         sizes = self._alike(to, from_)
         return self._start(REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op)
 
+    reduce_scatter_single = _reduce_scatter_base
+
     def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         works = [self._reduce_scatter_base(out, one, opts) for out, one in zip(outputs, inputs)]
         return _All(works, outputs)
+
+    reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         from_, to = _Contiguous(inputs), _Contiguous(outputs, writes=True)
@@ -377,6 +412,8 @@ class ProcessGroup(dist.ProcessGroup):
         from_ = split(input, input_split_sizes, False)
         to = split(output, output_split_sizes, True)
         return self._all_to_all(from_, to, output)
+
+    all_to_all_single = alltoall_base
 
     def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any) -> _Done:
         # What goes between two others, only they know.
@@ -409,6 +446,8 @@ class ProcessGroup(dist.ProcessGroup):
     def close(self) -> None:
         """Leaves the group."""
         self._group.close()
+
+    shutdown = abort = close
 
 
 class _All(_Done):
