@@ -79,6 +79,10 @@ enum kumi_group_outcome {
     KUMI_ARGUMENT,
 };
 
+struct kumi_listening;
+struct kumi_group;
+struct kumi_ticket;
+
 /* All may be NULL or 0. */
 struct kumi_group_config {
     /* This host's name, as the topology file has it. */
@@ -91,11 +95,10 @@ struct kumi_group_config {
     uint32_t silence_ms;
     /* How long ranks may take to find each other: 60 000. */
     uint32_t patience_ms;
+    /* A group of all ranks of the job, on all ranks or on none, where others of them may be at work beside this one: of
+     * links that they share it takes its part. Needed only until the group is begun, or listens. */
+    const struct kumi_group *job;
 };
-
-struct kumi_listening;
-struct kumi_group;
-struct kumi_ticket;
 
 /* Writes a card of KUMI_CARD_BYTES, text with zeros behind it. Whoever has it can take part. */
 struct kumi_listening *kumi_group_listen(const struct kumi_group_config *config, char *card,

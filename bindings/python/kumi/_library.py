@@ -39,6 +39,7 @@ class Config(ctypes.Structure):
         ("network", c_char_p),
         ("silence_ms", c_uint32),
         ("patience_ms", c_uint32),
+        ("job", c_void_p),
     ]
 
 

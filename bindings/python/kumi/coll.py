@@ -154,7 +154,8 @@ class Group:
 
     ``network`` is the file that ``kumi topo`` reads and writes; by default ``KUMI_TOPOLOGY``, or
     ``/etc/kumi/network.toml``. Without one all hosts are taken to be on one switch. ``interface`` is what
-    ranks reach each other by, by default ``KUMI_INTERFACE`` or any.
+    ranks reach each other by, by default ``KUMI_INTERFACE`` or any. ``job`` is a group of all ranks of the job, where
+    others of them may be at work beside this one: it takes its part of the links that they share.
     """
 
     def __init__(
@@ -166,6 +167,7 @@ class Group:
         network: Optional[str] = None,
         interface: Optional[str] = None,
         host: Optional[str] = None,
+        job: Optional["Group"] = None,
         silence: float = 0.0,
         patience: float = 0.0,
     ):
@@ -176,7 +178,8 @@ class Group:
                 network = _NETWORK
         interface = interface or os.environ.get("KUMI_INTERFACE") or None
         encoded = [text and os.fsencode(text) for text in (host, interface, network)]
-        config = _library.Config(*encoded, int(silence * 1000), int(patience * 1000))
+        around = None if job is None else job._group()
+        config = _library.Config(*encoded, int(silence * 1000), int(patience * 1000), around)
         error = _error()
         if exchange is None:
             if rank is not None or size is not None:

@@ -189,6 +189,10 @@ class _Contiguous:
                 tensor.copy_(run)
 
 
+#: The group of all ranks, if it is one of these.
+_world: List[coll.Group] = []
+
+
 class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     """What ``torch.distributed`` calls. Methods have its names and arguments, old ones and new."""
 
@@ -202,7 +206,11 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             return [store.get(f"kumi/{peer}").ljust(len(card), b"\0") for peer in range(size)]
 
         patience = timeout.total_seconds() if timeout is not None else 0.0
-        self._group = coll.Group(rank, size, exchange, patience=min(patience, 600.0))
+        # Groups of some ranks may be at work side by side: each takes its part of the links that they share.
+        job = _world[0] if _world and dist.is_initialized() else None
+        self._group = coll.Group(rank, size, exchange, job=job, patience=min(patience, 600.0))
+        if not dist.is_initialized():
+            _world[:] = [self._group]
 
     def getBackendName(self) -> str:  # noqa: N802
         return "kumi"
@@ -445,6 +453,8 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
     def close(self) -> None:
         """Leaves the group."""
+        if self._group in _world:
+            _world.remove(self._group)
         self._group.close()
 
     shutdown = abort = close

@@ -24,9 +24,10 @@ pub struct CConfig {
     network: *const c_char,
     silence_ms: u32,
     patience_ms: u32,
+    job: *const Group,
 }
 
-const _: () = assert!(size_of::<CConfig>() == 32);
+const _: () = assert!(size_of::<CConfig>() == 40);
 
 /// As C has it: `struct kumi_group_call`.
 #[repr(C)]
@@ -68,25 +69,27 @@ fn number_of(failure: &Failure) -> c_int {
 }
 
 /// # Safety
-/// `config` is null or points to one, whose pointers are null or strings.
+/// `config` is null or points to one, whose pointers are null or strings, or a group.
 unsafe fn config(config: *const CConfig) -> Config {
     let mut known = Config::default();
     if config.is_null() {
         return known;
     }
     // SAFETY: as the caller says.
-    let (config, host, interface, network) = unsafe {
+    let (config, host, interface, network, job) = unsafe {
         let config = &*config;
         (
             config,
             text(config.host),
             text(config.interface),
             text(config.network),
+            config.job.as_ref(),
         )
     };
     known.host = host.map(|host| host.to_string_lossy().into_owned());
     known.interface = interface.map(|name| name.to_string_lossy().into_owned());
     known.network = network.map(|file| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
+    known.job = job.map(|job| job.hosts().to_vec());
     let of = |ms: u32, default| match ms {
         0 => default,
         ms => Duration::from_millis(u64::from(ms)),

@@ -27,7 +27,8 @@ pub struct Card {
     pub addresses: Vec<IpAddr>,
     /// The host's name, as the topology file has it.
     pub host: String,
-    /// Of the topology file's content, 0 without one: ranks that plan on different networks plan different things.
+    /// Of the topology file's content and the job's hosts, 0 without either: ranks that plan on different networks plan
+    /// different things.
     pub network: u64,
 }
 

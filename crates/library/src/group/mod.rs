@@ -49,6 +49,9 @@ pub struct Config {
     pub interface: Option<String>,
     /// The network; one switch, if `None`.
     pub network: Option<PathBuf>,
+    /// The hosts of all ranks of the job, where others of them may be at work beside this group: it has its share of the
+    /// links that they share (ADR 024). The same on all ranks.
+    pub job: Option<Vec<String>>,
     /// How long nothing may be heard of a rank that runs. A second less what telling takes.
     pub silence: Duration,
     /// How long ranks may take to find each other.
@@ -61,6 +64,7 @@ impl Default for Config {
             host: None,
             interface: None,
             network: None,
+            job: None,
             silence: Duration::from_millis(700),
             patience: Duration::from_secs(60),
         }
@@ -146,12 +150,18 @@ impl Listening {
                 "`{host}` is no name of a host"
             )));
         }
-        let network = match &config.network {
-            Some(file) => {
-                let text = std::fs::read(file).map_err(system(&file.display().to_string()))?;
-                digest(&text)
-            }
-            None => 0,
+        let mut network = match &config.network {
+            Some(file) => std::fs::read(file).map_err(system(&file.display().to_string()))?,
+            None => Vec::new(),
+        };
+        // Names have no zeros in them, nor has the file.
+        for host in config.job.iter().flatten() {
+            network.push(0);
+            network.extend_from_slice(host.as_bytes());
+        }
+        let network = match network.is_empty() {
+            true => 0,
+            false => digest(&network),
         };
         let addresses = own.iter().map(|one| one.address).collect();
         Ok(Self {
@@ -193,7 +203,7 @@ impl Listening {
         {
             let [here, there] = [&self.card.host, &cards[other].host];
             let text = format!(
-                "rank {rank} on {here} and rank {other} on {there} have different topology files, or one has none"
+                "rank {rank} on {here} and rank {other} on {there} have different topology files, or one has none, or are of different jobs"
             );
             return Err(GroupError::Argument(text));
         }
@@ -277,11 +287,15 @@ impl View {
             .iter()
             .map(|member| hosts[*member].as_str())
             .collect();
+        let job: Vec<&str> = match &config.job {
+            Some(job) => job.iter().map(String::as_str).collect(),
+            None => names.clone(),
+        };
         Ok(Self {
             term,
             rank,
             members: members.to_vec(),
-            ranks: Ranks::new(config.network.as_deref(), &names)?,
+            ranks: Ranks::in_job(config.network.as_deref(), &names, &job)?,
         })
     }
 
@@ -358,6 +372,11 @@ impl Group {
             *view = Arc::new(View::new(&self.config, &self.hosts, members, rank, term)?);
         }
         Ok(Arc::clone(&view))
+    }
+
+    /// The hosts of those with whom it began, by rank.
+    pub fn hosts(&self) -> &[String] {
+        &self.hosts
     }
 
     /// This rank, among the members of now.

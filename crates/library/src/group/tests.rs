@@ -65,6 +65,38 @@ fn together<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
     })
 }
 
+#[test]
+fn view__of_a_group_in_a_job__has_its_part_of_a_trunk() {
+    let mut text = "name = \"n\"\nswitch = [{ name = \"s\" }, { name = \"t\" }]\n".to_owned();
+    for (host, switch) in [("a", "s"), ("b", "s"), ("c", "t"), ("d", "t")] {
+        text += &format!(
+            "[[host]]\nname = \"{host}\"\n[[link]]\nbetween = [\"{host}\", \"{switch}\"]\nrate = \"1Gbit\"\n"
+        );
+    }
+    text += "[[link]]\nbetween = [\"s\", \"t\"]\nrate = \"800Mbit\"\n";
+    let file = std::env::temp_dir().join(format!("kumi-job-{}.toml", std::process::id()));
+    std::fs::write(&file, text).unwrap();
+    let names = |names: &str| names.chars().map(String::from).collect::<Vec<_>>();
+    let config = |job: Option<&str>| Config {
+        network: Some(file.clone()),
+        job: job.map(names),
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let trunk_bytes_per_s = |job: Option<&str>| {
+        let view = View::new(&config(job), &names("ac"), &[0, 1], 0, 0).unwrap();
+        view.pace(&config(job))[1].unwrap()
+    };
+    assert_eq!(trunk_bytes_per_s(None), 100_000_000);
+    assert_eq!(trunk_bytes_per_s(Some("abcd")), 50_000_000);
+    // Who knows of a job and who does not, do not plan the same.
+    let [alone, one] = [None, Some("abcd")].map(|job| Listening::new(config(job)).unwrap());
+    let cards: Vec<Vec<u8>> = [&alone, &one].map(|rank| rank.card().to_vec()).into();
+    let refused = alone.join(0, &cards).unwrap_err();
+    assert!(refused.to_string().contains("different jobs"), "{refused}");
+    std::fs::remove_file(file).unwrap();
+}
+
 fn call(
     operation: AskedOperation,
     root: usize,
