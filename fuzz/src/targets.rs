@@ -58,8 +58,15 @@ pub fn network(bytes: &[u8]) {
         return;
     };
     let gigabit = Rate::from_bps(1_000_000_000).expect("is not zero");
-    if let Err(error) = slurm::read("fuzz.conf", text, gigabit) {
-        assert!(error.to_string().starts_with("fuzz.conf:"), "{error}");
+    for read in [slurm::conf::read, slurm::yaml::read] {
+        match read("fuzz.slurm", text, gigabit) {
+            Ok(network) => {
+                let again = slurm::yaml::read("again", &slurm::yaml::write(&network), gigabit);
+                let again = again.expect("what is written can be read");
+                assert_eq!(again.links.len(), network.links.len());
+            }
+            Err(error) => assert!(error.to_string().starts_with("fuzz.slurm:"), "{error}"),
+        }
     }
     match Network::parse("fuzz.toml", text) {
         Ok(network) => {

@@ -132,7 +132,7 @@ fn export__mpichs_coordinates__are_a_line_for_each_rank() {
     assert!(said(&strange).contains("--ranks: no host `n44`; did you mean `n4`?"));
     let yaml = out(&topo(&["export", NETWORK, "--format", "slurm-yaml"]));
     assert!(
-        yaml.contains("- switch: leaf2\n        nodes: \"n3,n4\""),
+        yaml.contains("- switch: \"leaf2\"\n        nodes: \"n3,n4\""),
         "{yaml}"
     );
 }

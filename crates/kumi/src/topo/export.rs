@@ -39,8 +39,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     let text = match args.format {
-        Format::Slurm => slurm::write(&network),
-        Format::SlurmYaml => slurm::write_yaml(&network),
+        Format::Slurm => slurm::conf::write(&network),
+        Format::SlurmYaml => slurm::yaml::write(&network),
         Format::Mpich => mpich::write(&network, &hosts_of(&network, &args.ranks)?),
     };
     print!("{text}");

@@ -40,7 +40,7 @@ enum Verb {
     Show(show::Args),
     /// Prints who would send what to whom, and after what, so that no two messages meet on a link.
     Plan(plan::Args),
-    /// Prints the network file of Slurm's topology.conf.
+    /// Prints the network file of Slurm's topology.conf or topology.yaml.
     Import(slurm::ImportArgs),
     /// Prints a network as Slurm or MPICH reads it.
     Export(export::Args),

@@ -1,4 +1,4 @@
-//! `kumi topo import`: Slurm's `topology.conf`.
+//! `kumi topo import`: Slurm's `topology.conf` or `topology.yaml`.
 
 use crate::BadInput;
 use anyhow::Context;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Arguments of `kumi topo import`.
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// The topology.conf; it knows no rates.
+    /// The topology.conf or topology.yaml; it knows no rates.
     file: PathBuf,
     /// What every link carries, as 1Gbit.
     #[arg(long, default_value = "1Gbit")]
@@ -23,14 +23,24 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<()> {
 
 /// Whether a file is one of Slurm's, by its name.
 pub fn is_one(file: &Path) -> bool {
-    file.extension()
-        .is_some_and(|extension| extension == "conf")
+    is_yaml(file) || has_extension(file, "conf")
 }
 
-/// Reads a `topology.conf`.
+fn is_yaml(file: &Path) -> bool {
+    has_extension(file, "yaml") || has_extension(file, "yml")
+}
+
+fn has_extension(file: &Path, extension: &str) -> bool {
+    file.extension().is_some_and(|its| its == extension)
+}
+
+/// Reads one of them: a `topology.yaml` by its name.
 pub fn read(path: &Path, rate: Rate) -> anyhow::Result<Network> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| file.clone())?;
-    let network = slurm::read(&file, &text, rate);
+    let network = match is_yaml(path) {
+        true => slurm::yaml::read(&file, &text, rate),
+        false => slurm::conf::read(&file, &text, rate),
+    };
     Ok(network.map_err(|error| BadInput(error.to_string()))?)
 }

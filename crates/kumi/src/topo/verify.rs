@@ -11,10 +11,10 @@ use std::path::PathBuf;
 /// Arguments of `kumi topo verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file, or Slurm's topology.conf.
+    /// The network file, or Slurm's topology.conf or topology.yaml.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// What every link of a topology.conf carries, which does not say.
+    /// What every link of Slurm's file carries, which does not say.
     #[arg(long, default_value = "1Gbit")]
     rate: Rate,
     /// How far a link may be from what the file says, as a share of that.

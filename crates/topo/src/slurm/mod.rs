@@ -1,0 +1,244 @@
+//! Slurm's files of a cluster's network, read and written: [`conf`] and [`yaml`], of their tree plugin.
+
+pub mod conf;
+mod names;
+pub mod yaml;
+
+use crate::network::{End, Host, Link, Network, Switch};
+use crate::quantity::{Delay, Rate};
+use std::collections::HashMap;
+
+/// Why a file of Slurm's was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {problem}")]
+pub struct SlurmError {
+    /// The file's path.
+    pub file: String,
+    /// Line, from 1; 0 is the file as a whole.
+    pub line: usize,
+    /// What is wrong, and what would be right.
+    pub problem: String,
+}
+
+impl SlurmError {
+    fn new(file: &str, line: usize, problem: String) -> Self {
+        let file = file.to_owned();
+        Self {
+            file,
+            line,
+            problem,
+        }
+    }
+}
+
+/// Switches, and names of what hangs from them.
+struct Named<'a> {
+    file: &'a str,
+    network: Network,
+    ends: HashMap<String, End>,
+    /// Line, switch, and what hangs from it.
+    joins: Vec<(usize, usize, String)>,
+}
+
+impl<'a> Named<'a> {
+    fn new(file: &'a str) -> Self {
+        Self {
+            file,
+            network: Network {
+                name: "slurm".to_owned(),
+                hosts: Vec::new(),
+                switches: Vec::new(),
+                links: Vec::new(),
+            },
+            ends: HashMap::new(),
+            joins: Vec::new(),
+        }
+    }
+
+    /// Another switch, by its index.
+    fn switch(&mut self, line: usize, name: &str) -> Result<usize, SlurmError> {
+        let switches = &mut self.network.switches;
+        let end = End::Switch(switches.len());
+        if self.ends.insert(name.to_owned(), end).is_some() {
+            let problem = format!("`{name}` is there twice");
+            return Err(SlurmError::new(self.file, line, problem));
+        }
+        switches.push(Switch {
+            name: name.to_owned(),
+        });
+        Ok(switches.len() - 1)
+    }
+
+    fn hang(&mut self, line: usize, switch: usize, names: Vec<String>) {
+        let joins = names.into_iter().map(|name| (line, switch, name));
+        self.joins.extend(joins);
+    }
+
+    /// All of it as a network. Switches may be named before their own line; what has none is a host.
+    fn joined(mut self, rate: Rate) -> Result<Network, SlurmError> {
+        let network = &mut self.network;
+        for (_, switch, name) in self.joins {
+            let end = *self.ends.entry(name.clone()).or_insert_with(|| {
+                network.hosts.push(Host {
+                    name,
+                    both_ways: None,
+                });
+                End::Host(network.hosts.len() - 1)
+            });
+            network.links.push(Link {
+                ends: [end, End::Switch(switch)],
+                rates: [rate, rate],
+                latency: Delay::ZERO,
+            });
+        }
+        // The network file's own checks: one tree, hosts as leaves, sound names.
+        let wrong = |problem: String| SlurmError::new(self.file, 0, problem);
+        let written = network
+            .to_toml()
+            .map_err(|error| wrong(error.to_string()))?;
+        Network::parse(self.file, &written).map_err(|error| match error {
+            crate::FileError::Wrong { problem, .. } => wrong(problem),
+            unreadable @ crate::FileError::Unreadable { .. } => wrong(unreadable.to_string()),
+        })
+    }
+}
+
+/// A switch and what hangs from it.
+struct OfSwitch<'a> {
+    name: &'a str,
+    hosts: Vec<&'a str>,
+    switches: Vec<&'a str>,
+}
+
+/// From the first switch downwards: a switch names those below it.
+fn by_switch(network: &Network) -> Vec<OfSwitch<'_>> {
+    let neighbours = network.neighbours();
+    let mut seen = vec![false; neighbours.len()];
+    let mut waiting = vec![network.hosts.len()];
+    let mut all = Vec::new();
+    while let Some(node) = waiting.pop() {
+        let (Some(near), End::Switch(switch)) = (neighbours.get(node), network.end(node)) else {
+            continue;
+        };
+        seen[node] = true;
+        let mut of = OfSwitch {
+            name: &network.switches[switch].name,
+            hosts: Vec::new(),
+            switches: Vec::new(),
+        };
+        for (next, _) in near {
+            match network.end(*next) {
+                End::Host(host) => of.hosts.push(&network.hosts[host].name),
+                End::Switch(_) if seen[*next] => {}
+                End::Switch(switch) => {
+                    of.switches.push(&network.switches[switch].name);
+                    waiting.push(*next);
+                }
+            }
+        }
+        all.push(of);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONF: &str = "# two leaves\nSwitchName=top Switches=leaf[0-1]\n\
+        SwitchName=leaf0 Nodes=n[08-10] LinkSpeed=900\nSwitchName=leaf1 Nodes=m,k[1-2]\n";
+
+    fn rate() -> Rate {
+        Rate::from_bps(1_000_000_000).unwrap()
+    }
+
+    #[test]
+    fn topology_conf__written_and_read_back__joins_the_same() {
+        let network = conf::read("topology.conf", CONF, rate()).unwrap();
+        let names: Vec<&str> = network
+            .hosts
+            .iter()
+            .map(|host| host.name.as_str())
+            .collect();
+        assert_eq!(names, ["n08", "n09", "n10", "m", "k1", "k2"]);
+        let again = conf::read("again", &conf::write(&network), rate()).unwrap();
+        assert_eq!((again.hosts.len(), again.links.len()), (6, 8));
+        assert!(conf::write(&network).contains("SwitchName=leaf1 Nodes=m,k1,k2"));
+    }
+
+    #[test]
+    fn topology_yaml__has_each_switch_with_what_hangs_from_it() {
+        let network = conf::read("topology.conf", CONF, rate()).unwrap();
+        let yaml = yaml::write(&network);
+        assert!(yaml.contains("- topology: \"slurm\"\n  cluster_default: true\n  tree:\n"));
+        assert!(
+            yaml.contains("      - switch: \"top\"\n        children: \"leaf0,leaf1\"\n"),
+            "{yaml}"
+        );
+        assert!(yaml.contains("      - switch: \"leaf1\"\n        nodes: \"m,k1,k2\"\n"));
+    }
+
+    #[test]
+    fn topology_yaml__written_and_read_back__joins_the_same() {
+        // Names that would be something else without quotes.
+        let conf = CONF
+            .replace("top", "12")
+            .replace("leaf0", "null")
+            .replace("leaf[0-1]", "null,leaf1");
+        let network = conf::read("topology.conf", &conf, rate()).unwrap();
+        let again = yaml::read("again", &yaml::write(&network), rate()).unwrap();
+        assert_eq!(conf::write(&again), conf::write(&network));
+    }
+
+    #[test]
+    fn topology_yaml__of_several__is_the_clusters_default() {
+        let text = "- topology: blocks\n  block: {block_sizes: [4], blocks: [{block: b, nodes: \"x[1-4]\"}]}\n\
+            - topology: other\n  tree: {switches: [{switch: s, nodes: y}]}\n\
+            - topology: one # in use\n  cluster_default: true\n  tree:\n    switches:\n\
+            \x20     - switch: top\n        children: leaf[0-1]\n\
+            \x20     - {switch: leaf0, nodes: \"n[08-10]\"}\n      - {switch: leaf1, nodes: \"m,k[1-2]\"}\n";
+        let network = yaml::read("topology.yaml", text, rate()).unwrap();
+        let same = conf::read("topology.conf", CONF, rate()).unwrap();
+        assert_eq!(conf::write(&network), conf::write(&same));
+    }
+
+    #[test]
+    fn topology_yaml__that_is_wrong__is_refused_by_its_line() {
+        let problem = |text: &str| yaml::read("t", text, rate()).unwrap_err().to_string();
+        assert!(problem("tree: 1").starts_with("t:1: a list of"));
+        assert!(problem("- topology: a\n  flat: true\n").contains("no tree in it"));
+        assert!(
+            problem("- topology: a\n  cluster_default: true\n  flat: true\n")
+                .starts_with("t:1: the cluster's default is no `tree:`")
+        );
+        let tree = |switches: &str| {
+            problem(&format!(
+                "- topology: a\n  tree:\n    switches:\n{switches}"
+            ))
+        };
+        assert!(tree("      - nodes: n1\n").starts_with("t:4: a switch is"));
+        assert!(tree("      - switch: s\n        nodes: n[1-\n").starts_with("t:5: `n[1-` lacks"));
+        assert!(
+            tree("      - switch: s\n        nodes: [a]\n").starts_with("t:5: `nodes` is no name")
+        );
+        assert!(
+            tree("      - switch: s\n      - switch: s\n").starts_with("t:5: `s` is there twice")
+        );
+        assert!(problem("- topology: {").starts_with("t:"));
+    }
+
+    #[test]
+    fn topology_conf__that_is_wrong__is_refused_by_its_line() {
+        let problem = |text: &str| conf::read("t", text, rate()).unwrap_err().to_string();
+        assert!(problem("Nodes=n1").starts_with("t:1: a line begins with SwitchName"));
+        assert!(problem("SwitchName=s Nodes=n[1-").contains("lacks its `]`"));
+        assert!(problem("SwitchName=s Nodes=n[3-1]").contains("no range"));
+        assert!(problem("SwitchName=s Nodes=n[1-99999999]").contains("more than 16384"));
+        assert!(problem("SwitchName=s Node=n1").contains("known: Nodes"));
+        assert!(problem("SwitchName=s Nodes=a\nSwitchName=t Nodes=b").contains("no link leads"));
+        assert!(
+            problem("SwitchName=s Nodes=a,b\nSwitchName=t Nodes=a Switches=s")
+                .contains("has a link")
+        );
+    }
+}

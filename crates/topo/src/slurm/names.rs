@@ -1,0 +1,57 @@
+//! Slurm's lists of names.
+
+use crate::network::HOSTS_MAX;
+
+/// Most names that a list such as `n[1-16]` may stand for.
+const NAMES_MAX: usize = HOSTS_MAX;
+
+/// `n[1-3,7],m` as `n1`, `n2`, `n3`, `n7`, `m`; `n[08-10]` keeps its zeros.
+pub fn expand(list: &str) -> Result<Vec<String>, String> {
+    let mut names = Vec::new();
+    for part in split_outside_brackets(list) {
+        let Some((stem, rest)) = part.split_once('[') else {
+            names.push(part.to_owned());
+            continue;
+        };
+        let Some((ranges, tail)) = rest.split_once(']') else {
+            return Err(format!("`{part}` lacks its `]`"));
+        };
+        if tail.contains('[') {
+            return Err(format!(
+                "`{part}` has more than one [ ]; write its parts one by one"
+            ));
+        }
+        for range in ranges.split(',') {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
+            let Some((from, to)) = bounds.filter(|(from, to)| from <= to) else {
+                return Err(format!("`{range}` is no range; write it as `1-16`"));
+            };
+            if to - from >= (NAMES_MAX - names.len().min(NAMES_MAX)) as u64 {
+                return Err(format!("`{part}` stands for more than {NAMES_MAX} names"));
+            }
+            let width = first.len();
+            names.extend((from..=to).map(|number| format!("{stem}{number:0width$}{tail}")));
+        }
+    }
+    Ok(names)
+}
+
+fn split_outside_brackets(list: &str) -> Vec<&str> {
+    let mut parts = Vec::new();
+    let (mut from, mut depth) = (0, 0_u32);
+    for (at, c) in list.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth = depth.saturating_sub(1),
+            ',' if depth == 0 => {
+                parts.push(&list[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&list[from..]);
+    parts.retain(|part| !part.is_empty());
+    parts
+}

@@ -1,0 +1,82 @@
+//! `topology.yaml`, which Slurm reads instead of the other where it is there.
+
+use super::names::expand;
+use super::{Named, SlurmError, by_switch};
+use crate::network::Network;
+use crate::quantity::Rate;
+use saphyr::{LoadableYamlNode, MarkedYaml};
+
+/// Reads the topology of a `topology.yaml` that is the cluster's default, or else the first that is a tree. It knows no rates and
+/// no latencies: every link gets `rate`, and no latency.
+///
+/// # Errors
+/// Names the file and the line; that topology is no tree.
+pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
+    let wrong = |line: usize, problem: &str| SlurmError::new(file, line, problem.to_owned());
+    let documents = MarkedYaml::load_from_str(text)
+        .map_err(|error| SlurmError::new(file, 0, error.to_string()))?;
+    let expected = "a list of `- topology: NAME`, each with a `tree:`";
+    let topologies = documents.first().and_then(|all| all.data.as_sequence());
+    let topologies = topologies.ok_or_else(|| wrong(1, &format!("{expected}, would be right")))?;
+    let has = |topology: &&MarkedYaml<'_>, key| topology.data.as_mapping_get(key).is_some();
+    let is_default = |topology: &&MarkedYaml<'_>| {
+        let default = topology.data.as_mapping_get("cluster_default");
+        default.and_then(|value| value.data.as_bool()) == Some(true)
+    };
+    let chosen = topologies.iter().find(is_default);
+    let chosen = chosen.or_else(|| topologies.iter().find(|one| has(one, "tree")));
+    let chosen =
+        chosen.ok_or_else(|| wrong(0, &format!("no tree in it; {expected}, would be right")))?;
+    let line = |node: &MarkedYaml<'_>| node.span.start.line();
+    let tree = chosen.data.as_mapping_get("tree").ok_or_else(|| {
+        wrong(
+            line(chosen),
+            "the cluster's default is no `tree:`; of blocks and of what is flat no links are known",
+        )
+    })?;
+    let switches = tree.data.as_mapping_get("switches");
+    let switches = switches.and_then(|switches| switches.data.as_sequence());
+    let switches = switches.ok_or_else(|| wrong(line(tree), "a tree has `switches:`, a list"))?;
+    let mut named = Named::new(file);
+    for switch in switches {
+        let text = |key| match switch.data.as_mapping_get(key) {
+            Some(value) => match value.data.as_str() {
+                Some(text) => Ok(Some((line(value), text))),
+                None => Err(wrong(
+                    line(value),
+                    &format!(
+                        "`{key}` is no name, nor a list such as n[1-16]; a number is one in quotes"
+                    ),
+                )),
+            },
+            None => Ok(None),
+        };
+        let (at, name) =
+            text("switch")?.ok_or_else(|| wrong(line(switch), "a switch is `- switch: NAME`"))?;
+        let index = named.switch(at, name)?;
+        for key in ["nodes", "children"] {
+            if let Some((at, list)) = text(key)? {
+                let names = expand(list).map_err(|problem| wrong(at, &problem))?;
+                named.hang(at, index, names);
+            }
+        }
+    }
+    named.joined(rate)
+}
+
+/// Writes a `topology.yaml` of one topology, a tree, which is the cluster's default.
+pub fn write(network: &Network) -> String {
+    let mut text = format!(
+        "# written by kumi topo export\n- topology: \"{}\"\n  cluster_default: true\n  tree:\n    switches:\n",
+        network.name
+    );
+    for of in by_switch(network) {
+        text.push_str(&format!("      - switch: \"{}\"\n", of.name));
+        for (key, names) in [("nodes", of.hosts), ("children", of.switches)] {
+            if !names.is_empty() {
+                text.push_str(&format!("        {key}: \"{}\"\n", names.join(",")));
+            }
+        }
+    }
+    text
+}
