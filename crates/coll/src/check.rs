@@ -3,8 +3,7 @@
 //! Nothing here knows a time. Two transfers are *ordered* if one is over before the other
 //! begins, by what the plan says alone: the one waits for the other, or for something that cannot be
 //! complete before the other is. A directed link's capacity is dealt out to those that pass it, every part to one
-//! behind another, all ordered: what is under way at once never asks for more than the link carries. The link from a host is
-//! its own, and its messages stand there in its own queue, not in each other's way. A plan may say
+//! behind another, all ordered: what is under way at once never asks for more than the link carries. A plan may say
 //! that so many bytes are let into a port early; then as many, of each part, may be under way beyond that.
 
 mod blocks;
@@ -295,9 +294,6 @@ fn check_links(
         let rate = rates.fold(f64::INFINITY, f64::min);
         let bytes = plan.bytes_of(transfer);
         for (place, link) in links.into_iter().enumerate() {
-            if early.is_own_queue(place, link) {
-                continue;
-            }
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
             let needed = |lane: &Lane| early.wait(lane, &plan.transfers, transfer.from, place);

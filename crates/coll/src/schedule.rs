@@ -65,15 +65,10 @@ impl<'a> Schedule<'a> {
         let links = self.paths.links(from, to);
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
-        // Its own queue it has for itself: there what can be sent goes, earlier transfers first.
-        let (mut after, mut queue): (Vec<After>, Vec<After>) = Default::default();
+        let mut after: Vec<After> = Vec::new();
         for (at, link) in links.iter().enumerate() {
-            let waits = match self.early.is_own_queue(at, *link) {
-                true => &mut queue,
-                false => &mut after,
-            };
             let lanes = &self.lanes[link.0 as usize];
-            self.follow((from, at), rate, lanes, waits);
+            self.follow((from, at), rate, lanes, &mut after);
         }
         // What stands in a port before it has to pass first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
@@ -82,14 +77,10 @@ impl<'a> Schedule<'a> {
             let lanes = &self.lanes[link.0 as usize];
             behind.clear();
             if lanes.free() < rate * ENOUGH {
-                let waits = match self.early.is_own_queue(at, *link) {
-                    true => &queue,
-                    false => &after,
-                };
                 let mut over_s = f64::INFINITY;
                 for lane in lanes.used() {
                     let needed = self.early.wait(lane, &self.transfers, from, at);
-                    let is_behind = is_behind(waits, needed);
+                    let is_behind = is_behind(&after, needed);
                     behind.push(is_behind);
                     if let (true, Some(last)) = (is_behind, lane.last()) {
                         over_s = over_s.min(self.reckoned[last].come_s);
@@ -109,8 +100,7 @@ impl<'a> Schedule<'a> {
             least_s = least_s.max(*all as f64 / self.paths.link_bytes_per_s(*link));
         }
         after.sort_unstable();
-        let known = after.iter().chain(&queue);
-        let known = known.map(|wait| self.known_s(*wait, from));
+        let known = after.iter().map(|wait| self.known_s(*wait, from));
         let mut begins_s = known.fold(0.0, f64::max);
         // What comes is sent on piece by piece.
         let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
@@ -256,12 +246,6 @@ impl<'a> Early<'a> {
     /// Whether hosts are so far apart that what is on its way between them counts.
     pub fn is_far(&self) -> bool {
         self.round_trip_s > 0.0
-    }
-
-    /// Whether a link of a path is nobody's but its sender's, who puts one piece behind another: not what a host's sending and
-    /// receiving together are limited to.
-    pub fn is_own_queue(&self, place_on_path: usize, link: DirectedLink) -> bool {
-        place_on_path == 0 && self.paths.limited(link).is_none()
     }
 
     /// What a transfer of `from` has to wait for that follows in a lane, by the link's place on its path. Behind one of its own
