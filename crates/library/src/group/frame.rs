@@ -11,7 +11,7 @@ pub const BODY_BYTES_MAX: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"KUMIGRP1";
 
-/// What a connection carries, from the one who made it only.
+/// What a connection carries, one way only: from the one who made it, or to it if that was a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lane {
@@ -23,11 +23,21 @@ pub enum Lane {
     Messages = 2,
 }
 
+impl Lane {
+    /// The lane of a number.
+    pub fn of_number(number: u64) -> Option<Self> {
+        let lanes = [Self::Words, Self::Pieces, Self::Messages];
+        lanes.into_iter().find(|lane| *lane as u64 == number)
+    }
+}
+
 /// Who begins a connection, and for what. A key is known only to those whom its owner gave its card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// For what.
     pub lane: Lane,
+    /// Whether it is for the other end to send on, which could not make one.
+    pub is_call: bool,
     /// The rank that begins it, as it was numbered when the group began.
     pub from: u32,
     /// The membership it belongs to, by its number of lost ranks.
@@ -42,6 +52,7 @@ impl Hello {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8] = self.lane as u8;
+        bytes[9] = u8::from(self.is_call);
         bytes[12..16].copy_from_slice(&self.from.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.term.to_le_bytes());
         bytes[24..40].copy_from_slice(&self.key);
@@ -50,14 +61,9 @@ impl Hello {
 
     /// What was said; `None` if it is no hello.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
-        let lane = match bytes[8] {
-            0 => Lane::Words,
-            1 => Lane::Pieces,
-            2 => Lane::Messages,
-            _ => return None,
-        };
         let hello = Self {
-            lane,
+            lane: Lane::of_number(u64::from(bytes[8]))?,
+            is_call: bytes[9] != 0,
             from: u32_at(bytes, 12),
             term: u32_at(bytes, 16),
             key: array_at(bytes, 24),
@@ -93,6 +99,8 @@ pub enum Kind {
     Refuse = 10,
     /// The sender leaves: it asks for no more.
     Bye = 11,
+    /// The sender has something to send on lane `number`, and cannot connect: the peer shall.
+    Call = 12,
     /// A piece of a collective follows.
     Piece = 16,
     /// A message follows, by its name.
@@ -169,6 +177,7 @@ fn word(kind: u8) -> Option<Kind> {
         Kind::Take,
         Kind::Refuse,
         Kind::Bye,
+        Kind::Call,
     ];
     kinds.into_iter().find(|one| *one as u8 == kind)
 }
@@ -192,6 +201,7 @@ mod tests {
     fn hello__as_it_is_specified() {
         let hello = Hello {
             lane: Lane::Pieces,
+            is_call: false,
             from: 258,
             term: 3,
             key: [7; 16],
@@ -199,8 +209,16 @@ mod tests {
         let mut bytes = hello.bytes();
         assert_eq!(&bytes[..20], b"KUMIGRP1\x01\0\0\0\x02\x01\0\0\x03\0\0\0");
         assert_eq!(Hello::parse(&bytes), Some(hello));
-        bytes[63] = 1;
-        assert_eq!(Hello::parse(&bytes), None);
+        let call = Hello {
+            is_call: true,
+            ..hello
+        };
+        assert_eq!(call.bytes()[8..10], [1, 1]);
+        assert_eq!(Hello::parse(&call.bytes()), Some(call));
+        for at in [9, 63] {
+            bytes[at] = 2;
+            assert_eq!(Hello::parse(&bytes), None);
+        }
     }
 
     #[test]

@@ -48,10 +48,13 @@ impl Chunk {
     }
 }
 
-/// A connection that this rank has made.
+/// A connection that this rank sends on.
 #[derive(Debug)]
 pub struct Out {
-    stream: TcpStream,
+    /// None until the peer has made it.
+    stream: Option<TcpStream>,
+    /// Whether the first of what waits is the hello.
+    is_new: bool,
     chunks: VecDeque<Chunk>,
     /// Whether the poll has been asked to say when it is writable.
     pub is_watched: bool,
@@ -69,12 +72,46 @@ impl Out {
             Err(error) => return Err(error),
         }
         let mut out = Self {
-            stream: socket.into(),
-            chunks: VecDeque::new(),
-            is_watched: false,
+            stream: Some(socket.into()),
+            is_new: true,
+            ..Self::awaited()
         };
         out.push(hello.to_vec(), None);
         Ok(out)
+    }
+
+    /// One that the peer is to make.
+    pub fn awaited() -> Self {
+        Self {
+            stream: None,
+            is_new: false,
+            chunks: VecDeque::new(),
+            is_watched: false,
+        }
+    }
+
+    /// Goes on with what waits on a connection that the peer has made.
+    pub fn adopt(&mut self, stream: TcpStream, lane: Lane) {
+        set_options(&SockRef::from(&stream), lane);
+        if std::mem::take(&mut self.is_new) {
+            self.chunks.pop_front();
+        }
+        self.stream = Some(stream);
+    }
+
+    /// The connection, if there is one.
+    pub fn stream(&self) -> Option<&TcpStream> {
+        self.stream.as_ref()
+    }
+
+    /// The same, of one that nothing more is to be sent on.
+    pub fn into_stream(self) -> Option<TcpStream> {
+        self.stream
+    }
+
+    /// Whether the peer has been reached.
+    pub fn has_begun(&self) -> bool {
+        self.stream.is_some() && !self.is_new
     }
 
     /// Adds a frame.
@@ -98,7 +135,10 @@ impl Out {
 
     /// Whether the peer's kernel has all.
     pub fn is_acknowledged(&self) -> bool {
-        let standing = kumi_sys::tcp::standing(self.stream.as_fd());
+        let Some(stream) = &self.stream else {
+            return false;
+        };
+        let standing = kumi_sys::tcp::standing(stream.as_fd());
         self.is_idle() && standing.is_ok_and(|standing| standing.unacked == 0)
     }
 
@@ -108,6 +148,9 @@ impl Out {
         read: impl Fn(&Payload) -> Option<&'a [u8]>,
     ) -> io::Result<Vec<u64>> {
         let mut sent = Vec::new();
+        let Some(stream) = &mut self.stream else {
+            return Ok(sent);
+        };
         while let Some(chunk) = self.chunks.front_mut() {
             let payload = match &chunk.payload {
                 Some(payload) => read(payload).unwrap_or_default(),
@@ -116,7 +159,7 @@ impl Out {
             let head = chunk.head.get(chunk.done..).unwrap_or_default();
             let rest = payload.get(chunk.done.saturating_sub(chunk.head.len())..);
             let parts = [IoSlice::new(head), IoSlice::new(rest.unwrap_or_default())];
-            match self.stream.write_vectored(&parts) {
+            match stream.write_vectored(&parts) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(wrote) => chunk.done += wrote,
                 Err(error) if is_later(&error) => break,
@@ -126,6 +169,7 @@ impl Out {
                 if let Some(Payload::Message(name, _)) = chunk.payload {
                     sent.push(name);
                 }
+                self.is_new = false;
                 self.chunks.pop_front();
             }
         }
@@ -146,19 +190,16 @@ impl Out {
 
     /// Whether the peer has closed its end. It never sends anything.
     pub fn is_closed(&mut self) -> bool {
-        take(&mut self.stream, &mut [0]) != Took::Nothing
+        let stream = self.stream.as_mut();
+        stream.is_some_and(|stream| take(stream, &mut [0]) != Took::Nothing)
     }
 
     /// A packet is sent no sooner than the path's slowest link has passed the one before.
     pub fn set_pace(&self, bytes_per_s: u64) {
         // Without it bursts are what the window lets go.
-        let _ = kumi_sys::tcp::set_pacing_rate_max(self.stream.as_fd(), bytes_per_s);
-    }
-}
-
-impl AsFd for Out {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        if let Some(stream) = &self.stream {
+            let _ = kumi_sys::tcp::set_pacing_rate_max(stream.as_fd(), bytes_per_s);
+        }
     }
 }
 
@@ -195,7 +236,7 @@ pub enum Took {
     End,
 }
 
-/// A connection that another rank has made.
+/// A connection that another rank sends on.
 #[derive(Debug)]
 pub struct In {
     stream: TcpStream,

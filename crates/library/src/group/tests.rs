@@ -40,8 +40,26 @@ impl Memory for Blocks {
     }
 }
 
+/// A port at which nobody listens, nor will while the socket is there.
+fn closed_port() -> (socket2::Socket, u16) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
+    socket.bind(&any.into()).unwrap();
+    let port = socket.local_addr().unwrap().as_socket().unwrap().port();
+    (socket, port)
+}
+
 /// Runs one body a rank, each with its part of a group on this host.
 fn together<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
+    together_behind(ranks, &[], body)
+}
+
+/// The same, where nobody can connect to some: the others know a port of theirs at which nobody listens.
+fn together_behind<T: Send>(
+    ranks: usize,
+    hidden: &[usize],
+    body: impl Fn(Group) -> T + Sync,
+) -> Vec<T> {
     let config = Config {
         host: Some("here".to_owned()),
         interface: Some("lo".to_owned()),
@@ -50,13 +68,25 @@ fn together<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
     let listening: Vec<Listening> = (0..ranks)
         .map(|_| Listening::new(config.clone()).unwrap())
         .collect();
-    let cards: Vec<Vec<u8>> = listening.iter().map(|one| one.card().to_vec()).collect();
+    let (_bound, closed) = closed_port();
+    let card_of = |of: usize, to: usize| {
+        let card = &listening[of].card;
+        let is_hidden = of != to && hidden.contains(&of);
+        let port = if is_hidden { closed } else { card.port };
+        let card = Card {
+            port,
+            ..card.clone()
+        };
+        card.bytes().to_vec()
+    };
+    let cards = |to: usize| (0..ranks).map(|of| card_of(of, to)).collect();
+    let cards: Vec<Vec<Vec<u8>>> = (0..ranks).map(cards).collect();
     std::thread::scope(|scope| {
         let (body, cards) = (&body, &cards);
         let threads = listening
             .into_iter()
             .enumerate()
-            .map(|(rank, one)| scope.spawn(move || body(one.join(rank, cards).unwrap())));
+            .map(|(rank, one)| scope.spawn(move || body(one.join(rank, &cards[rank]).unwrap())));
         let threads: Vec<_> = threads.collect();
         threads
             .into_iter()
@@ -274,8 +304,61 @@ fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
 }
 
 #[test]
+fn rank__that_nobody_can_connect_to__makes_the_connections_itself() {
+    let barrier = Barrier::new(4);
+    together_behind(4, &[2], |group| {
+        for length in [1, 100_000] {
+            assert!(all_reduce(&group, length).unwrap() == sum(length, &[0, 1, 2, 3]));
+        }
+        barrier.wait();
+        if group.rank() == 1 {
+            return;
+        }
+        // After shrinking its connections are made anew.
+        all_reduce(&group, 100_000).unwrap_err();
+        group.shrink().unwrap();
+        for length in [1, 50_000] {
+            assert!(all_reduce(&group, length).unwrap() == sum(length, &[0, 1, 2]));
+        }
+    });
+    messages_round(&[0]);
+}
+
+#[test]
+fn ranks__neither_of_which_can_connect_to_the_other__are_named() {
+    let config = Config {
+        interface: Some("lo".to_owned()),
+        patience: Duration::from_secs(2),
+        ..Config::default()
+    };
+    let (_bound, closed) = closed_port();
+    let listening = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
+    let cards = listening.each_ref().map(|one| one.card.clone());
+    std::thread::scope(|scope| {
+        for (rank, one) in listening.into_iter().enumerate() {
+            let mut cards = cards.clone();
+            cards[1 - rank].port = closed;
+            let cards = cards.map(|card| card.bytes().to_vec());
+            scope.spawn(move || {
+                let why = one.join(rank, &cards).unwrap_err().to_string();
+                let other = 1 - rank;
+                assert!(
+                    why.starts_with(&format!("rank {other} on "))
+                        && why.contains("has not connected for 2 s"),
+                    "{why}"
+                );
+            });
+        }
+    });
+}
+
+#[test]
 fn messages__of_any_order__find_their_places() {
-    together(3, |group| {
+    messages_round(&[]);
+}
+
+fn messages_round(hidden: &[usize]) {
+    together_behind(3, hidden, |group| {
         let rank = group.rank();
         let next = (rank + 1) % 3;
         let before = (rank + 2) % 3;
@@ -362,6 +445,7 @@ fn stranger__that_says_anything__changes_nothing() {
     let ports: Vec<u16> = listening.iter().map(|one| one.card.port).collect();
     let wrong_key = frame::Hello {
         lane: frame::Lane::Words,
+        is_call: false,
         from: 1,
         term: 0,
         key: [0; 16],

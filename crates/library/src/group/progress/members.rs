@@ -2,6 +2,7 @@
 
 use super::{Active, Progress};
 use crate::group::frame::{Kind, Lane};
+use crate::group::lane::Out;
 use crate::group::ticket::{Done, Failure, Ticket};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -35,6 +36,9 @@ impl Progress {
     pub(super) fn watch(&mut self, now: Instant) {
         let (beat, silence) = (self.beat(), self.silence());
         self.dismiss(now);
+        if self.joins.is_some() {
+            self.call_the_silent(now);
+        }
         // Ranks that ask for different things have said so by now.
         let is_due = |at: Instant| now.saturating_duration_since(at) > silence / 2;
         if let Some((sequence, text, _)) = self.odd.take_if(|(_, _, at)| is_due(*at)) {
@@ -72,10 +76,15 @@ impl Progress {
         }
     }
 
+    /// Whether a peer's words come, and this rank's can go.
+    fn is_found(&self, peer: usize) -> bool {
+        let of = &self.peers[peer];
+        of.words_in.is_some() && of.words.as_ref().is_some_and(Out::has_begun)
+    }
+
     /// Whether all have found each other.
     pub(super) fn is_joined(&mut self) {
-        let is_here = |peer: &usize| self.peers[*peer].words_in.is_some();
-        if self.joins.is_some() && self.others().iter().all(is_here) {
+        if self.joins.is_some() && self.others().iter().all(|peer| self.is_found(*peer)) {
             let now = Instant::now();
             for peer in &mut self.peers {
                 peer.heard_at = now;
@@ -88,11 +97,10 @@ impl Progress {
 
     fn give_up_joining(&mut self) {
         let others = self.others();
-        let mut absent = others
-            .into_iter()
-            .filter(|peer| self.peers[*peer].words_in.is_none());
+        let mut absent = others.into_iter().filter(|peer| !self.is_found(*peer));
         let Some(first) = absent.next() else { return };
         let count = absent.count();
+        let patience = self.settings.patience.as_secs();
         let card = &self.settings.cards[first];
         let addresses: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
         let more = match count {
@@ -100,11 +108,13 @@ impl Progress {
             count => format!("; nor have {count} others"),
         };
         let why = format!(
-            "rank {first} on {} ({}) has not connected for {} s: is it running, and does a firewall let rank {} \
-             be reached?{more}",
+            "rank {first} on {} ({}) {}: is it running, and does a firewall let rank {} be reached, or it?{more}",
             card.host,
             addresses.join(", "),
-            self.settings.patience.as_secs(),
+            match self.peers[first].words_in.is_some() {
+                true => format!("cannot be reached, nor has it called for {patience} s"),
+                false => format!("has not connected for {patience} s"),
+            },
             self.settings.rank,
         );
         self.fail(Failure::System(why));

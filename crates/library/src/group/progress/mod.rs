@@ -8,16 +8,17 @@
 //! ```
 //!
 //! `words.rs` is what the others say, `data.rs` what they send, `members.rs` who they are and whether they live,
-//! `strangers.rs` connections before it is known whose they are.
+//! `connections.rs` how they are reached, `strangers.rs` connections before it is known whose they are.
 
+mod connections;
 mod data;
 mod members;
 mod strangers;
 mod words;
 
-use crate::group::card::{Card, Own, reach};
+use crate::group::card::{Card, Own};
 use crate::group::combine::Combine;
-use crate::group::frame::{Header, Hello, Kind, Lane};
+use crate::group::frame::{Header, Kind, Lane};
 use crate::group::job::Job;
 use crate::group::lane::{In, Out, Payload};
 use crate::group::membership::Membership;
@@ -28,7 +29,7 @@ use crate::work::Work;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
@@ -104,6 +105,8 @@ struct Peer {
     left_after: Option<u64>,
     /// Since when a lane to it has been broken.
     broken_at: Option<Instant>,
+    /// Whether it cannot be reached, and makes the lanes to itself.
+    calls: bool,
 }
 
 struct Active {
@@ -129,6 +132,7 @@ enum Ready {
     Stranger(u64),
     Out(usize, Lane),
     In(usize, Lane),
+    Call(usize, Lane),
 }
 
 impl Ready {
@@ -140,22 +144,20 @@ impl Ready {
             Self::Stranger(name) => 1 << 56 | name,
             Self::Out(peer, lane) => of(2, peer, lane),
             Self::In(peer, lane) => of(3, peer, lane),
+            Self::Call(peer, lane) => of(4, peer, lane),
         }
     }
 
     fn from_token(token: u64) -> Self {
-        let lane = match token & 0xff {
-            0 => Lane::Words,
-            1 => Lane::Pieces,
-            _ => Lane::Messages,
-        };
+        let lane = Lane::of_number(token & 0xff).unwrap_or(Lane::Messages);
         let peer = (token >> 8 & 0xffff_ffff) as usize;
         match token >> 56 {
             0 if token == 0 => Self::Listener,
             0 => Self::Bell,
             1 => Self::Stranger(token & !(1 << 56)),
             2 => Self::Out(peer, lane),
-            _ => Self::In(peer, lane),
+            3 => Self::In(peer, lane),
+            _ => Self::Call(peer, lane),
         }
     }
 }
@@ -170,6 +172,10 @@ pub struct Progress {
     listener: TcpListener,
     strangers: HashMap<u64, Stranger>,
     strangers_named: u64,
+    /// Lanes that this rank makes for others to send to it, until they have been told so; and those of the kind that it has not
+    /// needed itself.
+    calls: HashMap<(usize, Lane), Out>,
+    spare: HashMap<(usize, Lane), TcpStream>,
     orders: Receiver<Order>,
     bell: Arc<EventFd>,
     epoll: Epoll,
@@ -223,6 +229,7 @@ impl Progress {
             said_at: now,
             left_after: None,
             broken_at: None,
+            calls: false,
         });
         Ok(Self {
             membership: Membership::new(settings.rank, ranks),
@@ -231,6 +238,8 @@ impl Progress {
             listener,
             strangers: HashMap::new(),
             strangers_named: 0,
+            calls: HashMap::new(),
+            spare: HashMap::new(),
             orders,
             bell,
             epoll,
@@ -309,6 +318,7 @@ impl Progress {
                     }
                 }
             }
+            Ready::Call(peer, lane) => self.go_on_calling(peer, lane),
             Ready::In(peer, Lane::Words) => self.read_words(peer),
             Ready::In(peer, Lane::Pieces) => self.read_pieces(peer),
             Ready::In(peer, Lane::Messages) => self.read_messages(peer),
@@ -347,40 +357,6 @@ impl Progress {
         }
     }
 
-    /// A lane to a peer, made if there is none. `None` if the peer cannot be reached, which is found out soon.
-    fn lane(&mut self, peer: usize, lane: Lane) -> Option<&mut Out> {
-        if self.out(peer, lane).is_none() {
-            let card = &self.settings.cards[peer];
-            let hello = Hello {
-                lane,
-                from: self.settings.rank as u32,
-                term: self.membership.term(),
-                key: card.key,
-            };
-            let made = reach(card, &self.settings.own)
-                .ok_or_else(|| std::io::ErrorKind::AddrNotAvailable.into())
-                .and_then(|to| Out::connect(to, lane, &hello.bytes()))
-                .and_then(|mut out| {
-                    let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
-                    let event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
-                    self.epoll.add(&out, event)?;
-                    out.is_watched = true;
-                    if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
-                        out.set_pace(pace);
-                    }
-                    Ok(out)
-                });
-            match made {
-                Ok(out) => *self.out(peer, lane) = Some(out),
-                Err(_) => {
-                    self.broke(peer, lane);
-                    return None;
-                }
-            }
-        }
-        self.out(peer, lane).as_mut()
-    }
-
     /// Writes what a lane has, as far as the kernel takes it.
     fn write(&mut self, peer: usize, lane: Lane) {
         let Self {
@@ -412,7 +388,9 @@ impl Progress {
                 false => EpollFlags::EPOLLIN,
             };
             let mut event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
-            let _ = epoll.modify(&*out, &mut event);
+            if let Some(stream) = out.stream() {
+                let _ = epoll.modify(stream, &mut event);
+            }
         }
         match flushed {
             Ok(sent) => {
@@ -426,6 +404,9 @@ impl Progress {
                 }
             }
             Err(_) => self.broke(peer, lane),
+        }
+        if lane == Lane::Words {
+            self.is_joined();
         }
     }
 

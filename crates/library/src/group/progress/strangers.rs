@@ -2,7 +2,7 @@
 
 use super::{Progress, Ready};
 use crate::group::frame::{HELLO_BYTES, Hello, Lane};
-use crate::group::lane::{In, Took, take};
+use crate::group::lane::{Took, take};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
@@ -78,13 +78,10 @@ impl Progress {
         if hello.lane != Lane::Words && hello.term < self.membership.term() {
             return;
         }
-        let come = In::new(stranger.stream, hello.lane, hello.term);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::In(peer, hello.lane).token());
-        if self.epoll.add(&come, event).is_ok() {
-            self.peers[peer].heard_at = Instant::now();
-            *self.come(peer, hello.lane) = Some(come);
+        match hello.is_call {
+            true => self.is_called(stranger.stream, peer, hello.lane),
+            false => self.come_by(stranger.stream, peer, hello.lane, hello.term),
         }
-        self.is_joined();
     }
 
     /// Closes what has said nothing for long.

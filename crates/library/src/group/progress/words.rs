@@ -82,6 +82,7 @@ impl Progress {
                 Err(_) => false,
             },
             Kind::Take => self.hear_take(peer, member, header.number),
+            Kind::Call => self.hear_call(peer, header.number),
             _ => self.hear_refuse(member, header.number, text()),
         };
         if !is_sound {
