@@ -193,6 +193,21 @@ def torch_collectives(rank, size):
     dist.barrier()
 
 
+def train(model, optimizer):
+    """Teaches a model to add twenty numbers, with data of this rank's own: it learns."""
+    import torch
+
+    losses = []
+    for _ in range(30):
+        inputs = torch.randn(16, 20)
+        loss = ((model(inputs) - inputs.sum(1, keepdim=True)) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), losses
+
+
 def torch_training(rank, size):
     """a model that DistributedDataParallel trains is the same on all ranks, and learns"""
     import torch
@@ -203,20 +218,12 @@ def torch_training(rank, size):
     layers = [torch.nn.Linear(20, 50), torch.nn.ReLU(), torch.nn.Linear(50, 1)]
     model = DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
-    losses = []
-    for _ in range(30):
-        inputs = torch.randn(16, 20)
-        loss = ((model(inputs) - inputs.sum(1, keepdim=True)) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
+    train(model, optimizer)
     weights = torch.cat([one.detach().flatten() for one in model.parameters()])
     least, most = weights.clone(), weights.clone()
     dist.all_reduce(least, op=dist.ReduceOp.MIN)
     dist.all_reduce(most, op=dist.ReduceOp.MAX)
     assert torch.equal(least, most)
-    assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), losses
 
 
 def torch_sharded(rank, size):
@@ -236,15 +243,7 @@ def torch_sharded(rank, size):
         fully_shard(part, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), 0.05)
     torch.manual_seed(rank)
-    losses = []
-    for _ in range(30):
-        inputs = torch.randn(16, 20)
-        loss = ((model(inputs) - inputs.sum(1, keepdim=True)) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    assert sum(losses[-5:]) < 0.5 * sum(losses[:5]), losses
+    train(model, optimizer)
     folder = [tempfile.mkdtemp(prefix="kumi-checkpoint-") if rank == 0 else None]
     dist.broadcast_object_list(folder)
     trained = model[0].weight.full_tensor()
@@ -298,13 +297,15 @@ def torch_lost(rank, size):
 
     dist.barrier()
     if rank == 1:
+        # What it has said of the barrier is to have come: a socket with unread bytes takes it back.
+        time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGKILL)
     began = time.monotonic()
     try:
         while True:
             dist.all_reduce(torch.ones(1000))
     except kumi.coll.PeerLost:
-        assert time.monotonic() - began < 1.0
+        assert time.monotonic() - began < 1.2
 
 
 SCENARIOS = {
