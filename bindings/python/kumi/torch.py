@@ -4,7 +4,7 @@
     import kumi.torch
     import torch.distributed as dist
 
-    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl", from PyTorch 2.14 on
+    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl" (2.15 can; 2.8 cannot)
 
 Ranks find each other by the job's own store, as ``torchrun`` sets it up. What ``kumi.coll`` says of networks and of
 ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait``.
@@ -49,7 +49,7 @@ _OPERATIONS = {
 # The name differs between versions of PyTorch.
 _Work = getattr(dist, "Work", None) or dist._Work
 # What may be extended in Python: a backend, which stands in a process group beside others ("cpu:kumi,cuda:nccl"), or
-# before PyTorch 2.14 only the process group itself.
+# where PyTorch does not have that yet, only the process group itself.
 _CAN_BE_BACKEND = hasattr(getattr(_c10d, "Backend", None), "all_gather_single")
 _Base = _c10d.Backend if _CAN_BE_BACKEND else dist.ProcessGroup
 

@@ -30,13 +30,7 @@ impl Progress {
                 return self.out(peer, lane).as_mut();
             }
             match self.connect(peer, lane, false) {
-                Ok(mut out) => {
-                    out.is_watched = true;
-                    if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
-                        out.set_pace(pace);
-                    }
-                    *self.out(peer, lane) = Some(out);
-                }
+                Ok(out) => self.send_on(out, peer, lane),
                 Err(_) => {
                     self.broke(peer, lane);
                     return None;
@@ -44,6 +38,15 @@ impl Progress {
             }
         }
         self.out(peer, lane).as_mut()
+    }
+
+    /// Takes a connection that is polled for a lane.
+    fn send_on(&mut self, mut out: Out, peer: usize, lane: Lane) {
+        out.is_watched = true;
+        if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
+            out.set_pace(pace);
+        }
+        *self.out(peer, lane) = Some(out);
     }
 
     /// Begins to connect, to send or to be sent to.
@@ -150,11 +153,7 @@ impl Progress {
         }
         let mut out = self.out(peer, lane).take().unwrap_or_else(Out::awaited);
         out.adopt(stream, lane);
-        out.is_watched = true;
-        if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
-            out.set_pace(pace);
-        }
-        *self.out(peer, lane) = Some(out);
+        self.send_on(out, peer, lane);
         let of = &mut self.peers[peer];
         (of.calls, of.broken_at) = (true, None);
         self.is_joined();
