@@ -11,7 +11,7 @@
 //! something is lost. On a long path, who has been granted its turn begins with little, and doubles it with every round
 //! trip, as TCP would after a pause: so it may begin while the one before it still sends.
 
-use crate::program::{Action, Program};
+use crate::program::{Action, Program, Step};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -21,24 +21,26 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub struct Engine {
     program: Arc<Program>,
-    needs: Vec<usize>,
+    needs: Vec<u32>,
     streams: Vec<Flow>,
     ready: VecDeque<usize>,
-    /// Sends that wait only for the window; those that are under way, and their bytes.
+    /// The next send of each stream, where it waits only for the window; those that are under way, and their bytes.
     sends: BTreeSet<usize>,
     sent: BTreeSet<usize>,
     sent_bytes: u64,
     /// What has been received, and words that wait until it is more, least first.
     received_bytes: u64,
-    words: BTreeSet<(u64, usize)>,
+    words: BTreeSet<(u64, u32)>,
     left: usize,
 }
 
 #[derive(Debug, Default)]
 struct Flow {
     /// Not yet begun, in the program's order.
-    waiting: VecDeque<usize>,
+    waiting: VecDeque<u32>,
     under_way: usize,
+    /// Its next send waits for the window.
+    is_offered: bool,
     /// Of a stream of pieces: what is on its way, and what may be.
     sent_bytes: u64,
     sent_bytes_max: u64,
@@ -49,32 +51,25 @@ impl Engine {
     pub fn new(program: Arc<Program>) -> Self {
         let mut streams = Vec::new();
         streams.resize_with(program.streams, Flow::default);
-        let mut needs: Vec<usize> = Vec::with_capacity(program.steps.len());
-        let mut words = BTreeSet::new();
         for (at, step) in program.steps.iter().enumerate() {
-            let stream: &mut Flow = &mut streams[step.stream];
-            stream.waiting.push_back(at);
+            let stream: &mut Flow = &mut streams[step.stream as usize];
+            stream.waiting.push_back(at as u32);
             stream.sent_bytes_max = program.first_bytes(step.stream, step.peer);
-            let is_word = step.received_bytes > 0;
-            needs.push(step.needs + usize::from(is_word));
-            if is_word {
-                words.insert((step.received_bytes, at));
-            }
         }
         let mut engine = Self {
-            needs,
+            needs: program.steps.iter().map(|step| step.needs).collect(),
             ready: VecDeque::new(),
             sends: BTreeSet::new(),
             sent: BTreeSet::new(),
             sent_bytes: 0,
             received_bytes: 0,
-            words,
+            words: program.words.iter().copied().collect(),
             left: program.steps.len(),
             streams,
             program,
         };
         for stream in 0..engine.streams.len() {
-            engine.advance(stream);
+            engine.advance(stream as u32);
         }
         engine
     }
@@ -86,11 +81,16 @@ impl Engine {
         }
         let program = Arc::clone(&self.program);
         let send = self.sends.iter().copied().find(|send| {
-            let flow = &self.streams[program.steps[*send].stream];
-            let bytes = program.steps[*send].bytes;
-            flow.sent_bytes == 0 || flow.sent_bytes + bytes <= flow.sent_bytes_max
+            let step = &program.steps[*send];
+            let flow = &self.streams[step.stream as usize];
+            flow.sent_bytes == 0 || flow.sent_bytes + step.bytes <= flow.sent_bytes_max
         })?;
-        let (bytes, peer) = (program.steps[send].bytes, program.steps[send].peer);
+        let Step {
+            bytes,
+            peer,
+            stream,
+            ..
+        } = program.steps[send];
         // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
         if !is_first && self.sent_bytes + bytes > program.window_to(peer) {
@@ -98,9 +98,12 @@ impl Engine {
         }
         self.sends.remove(&send);
         self.sent.insert(send);
-        self.streams[program.steps[send].stream].sent_bytes += bytes;
+        let flow = &mut self.streams[stream as usize];
+        flow.sent_bytes += bytes;
+        flow.is_offered = false;
         self.sent_bytes += bytes;
-        self.fulfil(&program.steps[send].begun_lets);
+        self.advance(stream);
+        self.fulfil(program.begun_lets(send));
         Some(send)
     }
 
@@ -109,12 +112,12 @@ impl Engine {
         let program = Arc::clone(&self.program);
         let of = &program.steps[step];
         self.left -= 1;
-        self.streams[of.stream].under_way -= 1;
+        let flow = &mut self.streams[of.stream as usize];
+        flow.under_way -= 1;
         match of.action {
             Action::Send => {
                 self.sent.remove(&step);
                 self.sent_bytes -= of.bytes;
-                let flow = &mut self.streams[of.stream];
                 flow.sent_bytes -= of.bytes;
                 flow.sent_bytes_max = flow.sent_bytes_max.saturating_add(of.bytes);
             }
@@ -122,7 +125,7 @@ impl Engine {
             Action::Tell | Action::Hear => {}
         }
         self.advance(of.stream);
-        self.fulfil(&of.needed_by);
+        self.fulfil(program.needed_by(step));
     }
 
     /// Whether all steps are over.
@@ -137,35 +140,40 @@ impl Engine {
                 return;
             }
             self.words.pop_first();
-            self.fulfil(&[word]);
+            self.fulfil(std::iter::once(word as usize));
         }
     }
 
     /// Something that these steps need has happened.
-    fn fulfil(&mut self, steps: &[usize]) {
+    fn fulfil(&mut self, steps: impl Iterator<Item = usize>) {
         for step in steps {
-            self.needs[*step] -= 1;
-            if self.needs[*step] == 0 {
-                self.advance(self.program.steps[*step].stream);
+            self.needs[step] -= 1;
+            if self.needs[step] == 0 {
+                self.advance(self.program.steps[step].stream);
             }
         }
     }
 
-    fn advance(&mut self, stream: usize) {
-        let flow = &mut self.streams[stream];
+    /// Begins what a stream may; of sends, offers the next one to the window.
+    fn advance(&mut self, stream: u32) {
+        let flow = &mut self.streams[stream as usize];
         while let Some(first) = flow.waiting.front().copied() {
-            let step = &self.program.steps[first];
+            let step = &self.program.steps[first as usize];
             let is_send = step.action == Action::Send;
-            let is_full = || flow.under_way >= self.program.under_way_max(step.peer);
-            if self.needs[first] > 0 || (!is_send && is_full()) {
+            let is_full = match is_send {
+                true => flow.is_offered,
+                false => flow.under_way >= self.program.under_way_max(step.peer),
+            };
+            if self.needs[first as usize] > 0 || is_full {
                 return;
             }
             flow.waiting.pop_front();
             flow.under_way += 1;
             if is_send {
-                self.sends.insert(first);
+                flow.is_offered = true;
+                self.sends.insert(first as usize);
             } else {
-                self.ready.push_back(first);
+                self.ready.push_back(first as usize);
             }
         }
     }

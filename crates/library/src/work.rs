@@ -240,11 +240,11 @@ impl Work {
         let step = &self.planned.program.steps[at];
         let (block, begins) = match step.action {
             Action::Tell | Action::Hear => (0, 0),
-            _ => self.planned.named[step.block],
+            _ => self.planned.named[step.block as usize],
         };
         let named = Named {
             action: step.action,
-            peer: step.peer,
+            peer: step.peer as usize,
             block,
             offset: begins + step.offset,
             bytes: step.bytes,
@@ -259,8 +259,9 @@ impl Work {
         };
         if let (Some(kept), Action::Receive) = (&mut self.watch, of.action) {
             let (_, watch) = &mut **kept;
-            if self.planned.owners[of.block] == Some(of.peer) {
-                watch.came(of.peer, of.bytes);
+            let peer = of.peer as usize;
+            if self.planned.owners[of.block as usize] == Some(peer) {
+                watch.came(peer, of.bytes);
             }
         }
         self.engine.over(step);

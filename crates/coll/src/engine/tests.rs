@@ -83,23 +83,24 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
     loop {
         for host in 0..hosts {
             while let Some(at) = all[host].engine.begin() {
-                let step = &programs[host].steps[at];
+                let step = programs[host].steps[at];
+                let (peer, block) = (step.peer as usize, step.block as usize);
                 let span = step.offset as usize..(step.offset + step.bytes) as usize;
                 let is_word = matches!(step.action, Action::Tell | Action::Hear);
                 match step.action {
                     Action::Send => {
-                        let piece = all[host].blocks[&step.block][span].to_vec();
-                        sent.entry((host, step.peer, false))
+                        let piece = all[host].blocks[&block][span].to_vec();
+                        sent.entry((host, peer, false))
                             .or_default()
                             .push_back((at, piece));
                     }
                     Action::Tell => {
-                        sent.entry((host, step.peer, true))
+                        sent.entry((host, peer, true))
                             .or_default()
                             .push_back((at, Vec::new()));
                     }
                     _ => awaited
-                        .entry((step.peer, host, is_word))
+                        .entry((peer, host, is_word))
                         .or_default()
                         .push_back(at),
                 }
@@ -122,8 +123,9 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
         let step = &programs[key.1].steps[receive];
         assert_eq!(step.bytes, piece.len() as u64);
         if !key.2 {
-            let block = all[key.1].blocks.entry(step.block);
-            let block = block.or_insert_with(|| vec![0; plan.block_bytes[step.block] as usize]);
+            let number = step.block as usize;
+            let block = all[key.1].blocks.entry(number);
+            let block = block.or_insert_with(|| vec![0; plan.block_bytes[number] as usize]);
             let place = &mut block[step.offset as usize..][..piece.len()];
             for (ours, theirs) in place.iter_mut().zip(piece) {
                 *ours = if step.action == Action::Combine {

@@ -129,7 +129,7 @@ impl Rank {
     fn proceed(&mut self) {
         while let Some(at) = self.engine.begin() {
             let step = &self.program.steps[at];
-            let (peer, bytes) = (step.peer, step.bytes);
+            let (peer, bytes) = (step.peer as usize, step.bytes);
             let awaits = match step.action {
                 Action::Send => {
                     self.send(peer, Kind::Piece, bytes);
