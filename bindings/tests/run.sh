@@ -258,9 +258,21 @@ if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
     [ -x $groups_python ] || groups_python=python3
     claims "Groups from Python" env KUMI_COLL_LIBRARY="$KUMI_TEST_LIBRARY" \
         timeout --kill-after=5 300 $groups_python "$here/groups.py"
+    # Linked, the library is found by its soname.
+    abi=$(sed -n 's/^#define KUMI_ABI //p' "$bindings/c/kumi_version.h")
+    ln -s "$KUMI_TEST_LIBRARY" "$work/libkumi.so.$abi"
     mpicc.openmpi -std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here" -o "$work/groups" \
-        "$here/groups.c" "$here/expect.c" "$bindings/c/kumi_phase.c" "$KUMI_TEST_LIBRARY" \
-        -Wl,-rpath,"$(dirname "$KUMI_TEST_LIBRARY")" || exit 1
+        "$here/groups.c" "$here/expect.c" "$bindings/c/kumi_phase.c" "$work/libkumi.so.$abi" \
+        -Wl,-rpath,"$work" || exit 1
+    c -c -o "$work/version.o" -xc - <<<'const char *kumi_version(void) { return "9"; }'
+    cc -shared -o "$work/another.so" "$work/version.o" || exit 1
+    claim "Groups from Python" "a library with another interface is refused by its path" eval \
+        '! KUMI_COLL_LIBRARY=$work/another.so python3 -c "import kumi._library as one; one.library()" 2>"$work/stderr" &&
+            grep -q "another.so has interface 0: expected $abi" "$work/stderr"'
+    printf '#include <kumi_group.h>\nint main() { return kumi_abi() != KUMI_ABI; }\n' >"$work/in.cc"
+    claim "Groups from C++" "the header compiles, and links" eval \
+        'c++ -Wall -Wextra -Werror -I "$bindings/c" -o "$work/in_cc" "$work/in.cc" "$work/libkumi.so.$abi" \
+            -Wl,-rpath,"$work" && "$work/in_cc"'
     claims "Groups from C" limit mpirun.openmpi --oversubscribe --allow-run-as-root -np 3 "$work/groups"
 fi
 

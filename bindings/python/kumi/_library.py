@@ -6,6 +6,8 @@ import os
 import shutil
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
+#: KUMI_ABI of bindings/c/kumi_version.h.
+ABI = 1
 CARD_BYTES = 512
 ERROR_BYTES = 1024
 
@@ -32,8 +34,16 @@ ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8)
 REDUCTIONS = {"sum": 0, "product": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}
 
 
-class Config(ctypes.Structure):
+class _Sized(ctypes.Structure):
+    """A struct that begins with its size."""
+
+    def __init__(self, *members):
+        super().__init__(ctypes.sizeof(self), *members)
+
+
+class Config(_Sized):
     _fields_ = [
+        ("size", c_size_t),
         ("host", c_char_p),
         ("interface", c_char_p),
         ("network", c_char_p),
@@ -43,8 +53,9 @@ class Config(ctypes.Structure):
     ]
 
 
-class Call(ctypes.Structure):
+class Call(_Sized):
     _fields_ = [
+        ("size", c_size_t),
         ("operation", c_int32),
         ("root", c_int32),
         ("element", c_int32),
@@ -56,8 +67,13 @@ class Call(ctypes.Structure):
     ]
 
 
-class Done(ctypes.Structure):
-    _fields_ = [("from_", c_int32), ("reserved", c_uint32), ("bytes", c_uint64)]
+class Done(_Sized):
+    _fields_ = [
+        ("size", c_size_t),
+        ("bytes", c_uint64),
+        ("from_", c_int32),
+        ("reserved", c_uint32),
+    ]
 
 
 _SAY = [POINTER(c_char), c_size_t]
@@ -93,6 +109,26 @@ def _places():
     return places
 
 
+def _check(loaded, place):
+    """Refuses a library with another interface."""
+    abi = None
+    if hasattr(loaded, "kumi_abi"):
+        loaded.kumi_abi.restype, loaded.kumi_abi.argtypes = c_uint32, []
+        abi = loaded.kumi_abi()
+    if abi != ABI:
+        raise ImportError(
+            f"kumi: {place} has interface {'0' if abi is None else abi}: expected {ABI}; the libkumi.so that came with "
+            "this package is the right one (KUMI_COLL_LIBRARY=PATH names it)"
+        )
+
+
+def version():
+    """The library's release, and a digest of the sources that decide on its plans."""
+    loaded = library()
+    loaded.kumi_version.restype, loaded.kumi_version.argtypes = c_char_p, []
+    return loaded.kumi_version().decode()
+
+
 def library():
     """The library, loaded once."""
     global _loaded
@@ -105,6 +141,7 @@ def library():
                 f"kumi: no libkumi.so (looked for {looked}); KUMI_COLL_LIBRARY=PATH names it"
             )
         loaded = ctypes.CDLL(place)
+        _check(loaded, place)
         for name, (result, arguments) in _FUNCTIONS.items():
             function = getattr(loaded, name)
             function.restype, function.argtypes = result, arguments

@@ -1,6 +1,7 @@
 //! Groups: `bindings/c/kumi_group.h` says what each function is for.
 
 use super::spans::{Spans, Tables};
+use super::version::SizedStruct;
 use super::{index, say, text};
 use crate::group::{
     CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening,
@@ -17,8 +18,9 @@ use std::time::Duration;
 
 /// As C has it: `struct kumi_group_config`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct CConfig {
+    size: usize,
     host: *const c_char,
     interface: *const c_char,
     network: *const c_char,
@@ -27,12 +29,19 @@ pub struct CConfig {
     job: *const Group,
 }
 
-const _: () = assert!(size_of::<CConfig>() == 40);
+const _: () = assert!(size_of::<CConfig>() == 48);
+
+// SAFETY: its first member is its size, and all members may be zero.
+unsafe impl SizedStruct for CConfig {
+    const NAME: &'static str = "kumi_group_config";
+    const LEAST: usize = 48;
+}
 
 /// As C has it: `struct kumi_group_call`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct CCall {
+    size: usize,
     operation: i32,
     root: i32,
     element: i32,
@@ -43,18 +52,34 @@ pub struct CCall {
     to: *const *mut u8,
 }
 
-const _: () = assert!(size_of::<CCall>() == 48);
+const _: () = assert!(size_of::<CCall>() == 56);
+
+// SAFETY: its first member is its size, and all members may be zero.
+unsafe impl SizedStruct for CCall {
+    const NAME: &'static str = "kumi_group_call";
+    const LEAST: usize = 56;
+}
 
 /// As C has it: `struct kumi_group_done`.
 #[repr(C)]
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct CDone {
+    size: usize,
+    bytes: u64,
     from: i32,
     reserved: u32,
-    bytes: u64,
 }
 
-const _: () = assert!(size_of::<CDone>() == 16);
+const _: () = assert!(size_of::<CDone>() == 24);
+
+// SAFETY: its first member is its size, and all members may be zero.
+unsafe impl SizedStruct for CDone {
+    const NAME: &'static str = "kumi_group_done";
+    const LEAST: usize = 24;
+}
+
+/// `KUMI_ARGUMENT`.
+const ARGUMENT: c_int = 8;
 
 /// What `kumi_ticket_wait` answers: `enum kumi_group_outcome`.
 fn number_of(failure: &Failure) -> c_int {
@@ -70,14 +95,14 @@ fn number_of(failure: &Failure) -> c_int {
 
 /// # Safety
 /// `config` is null or points to one, whose pointers are null or strings, or a group.
-unsafe fn config(config: *const CConfig) -> Config {
+unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     let mut known = Config::default();
     if config.is_null() {
-        return known;
+        return Ok(known);
     }
     // SAFETY: as the caller says.
     let (config, host, interface, network, job) = unsafe {
-        let config = &*config;
+        let config = CConfig::read(config)?;
         (
             config,
             text(config.host),
@@ -96,7 +121,7 @@ unsafe fn config(config: *const CConfig) -> Config {
     };
     known.silence = of(config.silence_ms, known.silence);
     known.patience = of(config.patience_ms, known.patience);
-    known
+    Ok(known)
 }
 
 /// A pointer to what is, or null and why.
@@ -128,7 +153,7 @@ pub unsafe extern "C" fn kumi_group_listen(
     error_bytes: usize,
 ) -> *mut Listening {
     // SAFETY: as the caller says.
-    let listening = Listening::new(unsafe { config(settings) });
+    let listening = unsafe { config(settings) }.and_then(Listening::new);
     if let Ok(listening) = &listening {
         // SAFETY: as the caller says, `card` has room.
         unsafe {
@@ -181,9 +206,8 @@ pub unsafe extern "C" fn kumi_group_from_environment(
     // SAFETY: as the caller says.
     let config = unsafe { config(settings) };
     let environment = Environment::read(|name| std::env::var(name).ok());
-    let group = environment
-        .map_err(GroupError::Argument)
-        .and_then(|environment| Group::from_environment(config, &environment));
+    let environment = environment.map_err(GroupError::Argument);
+    let group = config.and_then(|config| Group::from_environment(config, &environment?));
     // SAFETY: as the caller says.
     unsafe { give(group, error, error_bytes) }
 }
@@ -280,7 +304,11 @@ pub unsafe extern "C" fn kumi_group_start(
     error_bytes: usize,
 ) -> *mut Arc<Ticket> {
     // SAFETY: as the caller says.
-    unsafe { give(start(&*group, &*call), error, error_bytes) }
+    unsafe {
+        let call = CCall::read(call).map_err(GroupError::from);
+        let ticket = call.and_then(|call| start(&*group, &call));
+        give(ticket, error, error_bytes)
+    }
 }
 
 /// # Safety
@@ -382,7 +410,7 @@ pub unsafe extern "C" fn kumi_group_receive(
 }
 
 /// # Safety
-/// `ticket` comes from one of the above; `done` is null or has room for one; as [`say`] has it.
+/// `ticket` comes from one of the above; `done` is null or points to one, whose size is set; as [`say`] has it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_ticket_wait(
     ticket: *const Arc<Ticket>,
@@ -392,18 +420,25 @@ pub unsafe extern "C" fn kumi_ticket_wait(
     error_bytes: usize,
 ) -> c_int {
     let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
+    if !done.is_null() {
+        // SAFETY: as the caller says.
+        if let Err(problem) = unsafe { CDone::read(done) } {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            return ARGUMENT;
+        }
+    }
     // SAFETY: as the caller says.
     match unsafe { &*ticket }.wait(limit) {
         None => 1,
         Some(Ok(came)) => {
             if !done.is_null() {
-                let came = CDone {
-                    from: came.from as i32,
-                    reserved: 0,
-                    bytes: came.bytes,
-                };
-                // SAFETY: as the caller says.
-                unsafe { done.write(came) };
+                // SAFETY: it has these members, by its size, which was looked at.
+                unsafe {
+                    (*done).from = came.from as i32;
+                    (*done).reserved = 0;
+                    (*done).bytes = came.bytes;
+                }
             }
             0
         }

@@ -5,6 +5,9 @@
 mod group;
 mod plans;
 mod spans;
+mod version;
+
+pub use version::SizeError;
 
 use std::ffi::{CStr, c_char};
 use std::ptr;

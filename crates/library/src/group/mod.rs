@@ -21,6 +21,7 @@ pub use combine::{Element, Reduction};
 pub use memory::Memory;
 pub use ticket::{Done, Failure, Ticket};
 
+use crate::c::SizeError;
 use crate::ranks::{Ranks, RanksError};
 use crate::work::{Asked, AskedOperation, Work, WorkError};
 use card::{Own, own_addresses};
@@ -91,6 +92,9 @@ pub enum GroupError {
     /// Arguments that make no sense.
     #[error("{0}")]
     Argument(String),
+    /// A struct of another release.
+    #[error(transparent)]
+    Size(#[from] SizeError),
     /// The group is not what it was.
     #[error(transparent)]
     Failed(#[from] Failure),

@@ -1,0 +1,154 @@
+//! `bindings/c/kumi_version.h`, and structs that begin with their size.
+
+use std::ffi::c_char;
+
+/// Returns `KUMI_ABI` of the headers that this library was built with.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_abi() -> u32 {
+    ABI
+}
+
+/// Returns the release and a digest of the planner's sources, as a string that is never freed.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_version() -> *const c_char {
+    concat!(env!("KUMI_VERSION"), "\0").as_ptr().cast()
+}
+
+const ABI: u32 = number(env!("KUMI_ABI"));
+
+const fn number(text: &str) -> u32 {
+    let (mut number, mut at) = (0, 0);
+    while at < text.len() {
+        number = number * 10 + (text.as_bytes()[at] - b'0') as u32;
+        at += 1;
+    }
+    number
+}
+
+/// A struct's size, as its caller has it, that this library cannot serve.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SizeError {
+    /// The first member was not set, or the struct is of no release.
+    #[error(
+        "{name}.size is {size}: expected at least {least}; set it to sizeof(struct {name}) before any other member"
+    )]
+    Less {
+        /// The struct's name in C.
+        name: &'static str,
+        /// What its first member says.
+        size: usize,
+        /// The size that the struct had when it was first released.
+        least: usize,
+    },
+    /// The caller's header is newer, and it uses what this library does not have.
+    #[error(
+        "{name}.size is {size}, of which this library (libkumi {}) knows {known}, and a later member is set; a newer libkumi.so has it",
+        env!("KUMI_VERSION")
+    )]
+    Unknown {
+        /// The struct's name in C.
+        name: &'static str,
+        /// What its first member says.
+        size: usize,
+        /// The size of the struct that this library knows.
+        known: usize,
+    },
+}
+
+/// A struct whose first member is its size in bytes, as the caller's header has it.
+///
+/// # Safety
+/// The first member is a `usize`, and a struct of zeros is a valid one.
+pub unsafe trait SizedStruct: Copy {
+    /// Its name in C.
+    const NAME: &'static str;
+    /// The size that it had when it was first released.
+    const LEAST: usize;
+
+    /// Reads a struct of any release: members that the caller's does not have are zero.
+    ///
+    /// # Safety
+    /// `at` points to a struct as long as its first member says.
+    unsafe fn read(at: *const Self) -> Result<Self, SizeError> {
+        let (name, known) = (Self::NAME, size_of::<Self>());
+        // SAFETY: the first member is there, as the caller says.
+        let size = unsafe { at.cast::<usize>().read() };
+        if size < Self::LEAST {
+            let least = Self::LEAST;
+            return Err(SizeError::Less { name, size, least });
+        }
+        let mut own = std::mem::MaybeUninit::<Self>::zeroed();
+        // SAFETY: the struct has `size` bytes, as the caller says; zeros are a valid one, as the trait says.
+        unsafe {
+            let rest = std::slice::from_raw_parts(
+                at.cast::<u8>().add(size.min(known)),
+                size - size.min(known),
+            );
+            if rest.iter().any(|byte| *byte != 0) {
+                return Err(SizeError::Unknown { name, size, known });
+            }
+            std::ptr::copy_nonoverlapping(
+                at.cast::<u8>(),
+                own.as_mut_ptr().cast(),
+                size.min(known),
+            );
+            Ok(own.assume_init())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(C)]
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    struct Now {
+        size: usize,
+        old: u64,
+        new: u64,
+    }
+
+    // SAFETY: its first member is its size, and all members may be zero.
+    unsafe impl SizedStruct for Now {
+        const NAME: &'static str = "kumi_now";
+        const LEAST: usize = 16;
+    }
+
+    fn read(words: &[u64]) -> Result<Now, SizeError> {
+        assert!(words[0] as usize <= size_of_val(words));
+        // SAFETY: `words` are as long as the first of them says.
+        unsafe { Now::read(words.as_ptr().cast()) }
+    }
+
+    #[test]
+    fn struct__of_another_release__is_read_or_refused_by_name() {
+        let (size, old) = (16, 7);
+        assert_eq!(read(&[16, 7, 9]), Ok(Now { size, old, new: 0 }));
+        assert_eq!(read(&[24, 7, 9]).unwrap().new, 9);
+        assert_eq!(read(&[32, 7, 9, 0]).unwrap().new, 9);
+        let newer = read(&[32, 7, 9, 1]).unwrap_err().to_string();
+        assert!(
+            newer.starts_with("kumi_now.size is 32, of which this library"),
+            "{newer}"
+        );
+        let unset = read(&[0]).unwrap_err().to_string();
+        assert_eq!(
+            unset,
+            "kumi_now.size is 0: expected at least 16; set it to sizeof(struct kumi_now) before any other member"
+        );
+    }
+
+    #[test]
+    fn version__is_the_release_and_a_digest() {
+        // SAFETY: it is a string.
+        let text = unsafe { std::ffi::CStr::from_ptr(kumi_version()) }
+            .to_str()
+            .unwrap();
+        let (release, plans) = text.split_once('+').unwrap();
+        assert_eq!(release, env!("CARGO_PKG_VERSION"));
+        assert!(plans.len() == 8 && u32::from_str_radix(plans, 16).is_ok());
+        let header = include_str!("../../../../bindings/c/kumi_version.h");
+        assert!(header.contains(&format!("\n#define KUMI_ABI {}\n", kumi_abi())));
+    }
+}
