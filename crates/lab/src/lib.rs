@@ -18,13 +18,13 @@
 #![forbid(unsafe_code)]
 
 pub mod cluster;
+pub mod cpu_latency;
 pub mod emulator;
 pub mod model;
 pub mod sim;
 pub mod topology;
-pub mod wakeful;
 
 pub use cluster::{Cluster, ClusterError, UpOptions};
+pub use cpu_latency::CpuLatency;
 pub use sim::{Node, Sim};
 pub use topology::{Direction, Faults, LinkChange, Topology, TopologyError};
-pub use wakeful::Wakeful;

@@ -3,7 +3,8 @@
 
 use kumi_lab::topology::{Direction, FabricChoice, LinkChange, Probability};
 use kumi_lab::{Cluster, Topology, UpOptions};
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
 
 const TWO_HOSTS: &str = r#"
@@ -250,4 +251,48 @@ fn validity__quiet_lab__is_believed() {
         .void
         .iter()
         .for_each(|why| assert!(why.contains("believed") || why.contains("late")));
+}
+
+/// Most that plugging a cable may take while the lab carries traffic.
+const PLUG_MAX: Duration = Duration::from_millis(50);
+
+#[test]
+#[ignore = "needs root, netns, iperf3"]
+fn plug__twenty_times_under_load__each_takes_at_most_50_ms() {
+    let mut cluster = up("plug", FabricChoice::Kernel);
+    let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
+    let mut server = cluster.command("h2", "iperf3").unwrap();
+    let server = server.args(["-s", "-1", "--forceflush"]);
+    let mut server = server.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let is_listening = lines.any(|line| line.unwrap().contains("listening"));
+    assert!(is_listening, "iperf3 ended");
+    let mut client = cluster.command("h1", "iperf3").unwrap();
+    let client = client.args(["-c", "10.1.0.2", "-t", "60"]);
+    let mut client = client.stdout(Stdio::null()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+
+    let mut took = Vec::new();
+    for _ in 0..20 {
+        cluster
+            .set_link("h1:eth2", &LinkChange::carrier(false))
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let asked = Instant::now();
+        cluster
+            .set_link("h1:eth2", &LinkChange::carrier(true))
+            .unwrap();
+        took.push(asked.elapsed());
+        assert_eq!(
+            text(&cluster, "h1", "cat /sys/class/net/eth2/carrier"),
+            "1\n"
+        );
+    }
+    assert!(client.try_wait().unwrap().is_none(), "the load ended early");
+    for program in [&mut client, &mut server] {
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+    let slowest = took.iter().max().unwrap();
+    assert!(*slowest <= PLUG_MAX, "plugging took {took:?}");
 }

@@ -58,25 +58,6 @@ pub fn become_brisk(nice: i32, slice_ns: u64) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread run only while nothing else wants its processor, and counts its time as
-/// that of a nice process.
-///
-/// # Errors
-/// The kernel refuses; the thread stays as it was.
-pub fn become_filler() -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: both calls take the caller as 0; the first reads one `sched_param`, which lives on.
-    let status = unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameters)
-            | libc::setpriority(libc::PRIO_PROCESS, 0, 19)
-    };
-    if status == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// Lets the calling thread's timers run to the nanosecond instead of 50 us late.
 pub fn forgo_timer_slack() {
     // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory. It cannot fail for 1 ns, and

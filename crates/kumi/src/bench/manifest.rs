@@ -24,7 +24,7 @@ pub struct Manifest {
     pub offloads: Vec<String>,
     /// Versions of the programs that are measured with.
     pub programs: BTreeMap<String, String>,
-    /// Whether the processors of a virtual machine were kept from halting.
+    /// Whether the processors of a virtual machine polled instead of halting (PM QoS).
     pub kept_awake: bool,
     /// Whether it was a `--quick` run, whose figures prove nothing.
     pub quick: bool,

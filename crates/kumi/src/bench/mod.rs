@@ -26,7 +26,7 @@ use crate::lab::fidelity::Depth;
 use anyhow::Context;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
-use kumi_lab::Wakeful;
+use kumi_lab::CpuLatency;
 use kumi_lab::topology::{Topology, TopologyError};
 use outcome::Outcome;
 use plan::Plan;
@@ -103,10 +103,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let wakeful = args.hosts.is_empty().then(Wakeful::on_virtual_machine);
-    let kept_awake = wakeful.as_ref().is_some_and(Wakeful::is_on);
+    let in_lab = args.hosts.is_empty();
+    let latency = in_lab.then(CpuLatency::hold_on_virtual_machine);
+    let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
     if kept_awake {
-        eprintln!("keeping the processors of this virtual machine awake while it measures");
+        eprintln!(
+            "the processors of this virtual machine poll instead of halting while it measures"
+        );
     }
     let mut all_met = true;
     for plan in &plans {

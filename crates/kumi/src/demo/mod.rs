@@ -77,7 +77,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let lab = Lab::up(&args.topology)?;
-    let _wakeful = kumi_lab::Wakeful::on_virtual_machine();
+    let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
     let acts = [Act::cut(CUT_LINK, 4.0), Act::heal(CUT_LINK, 8.0)];
 
     step(2, "iperf3 over one bare link, for comparison: 3 s");
