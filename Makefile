@@ -7,7 +7,7 @@ export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 .DEFAULT_GOAL := build
 .PHONY: demo test test-kernel test-torch build wheel bench figures setup clean
 
-demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (under 3 minutes).
+demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (a minute).
 	./target/release/kumi demo
 
 test: setup ## Every test; what this machine cannot run is skipped by name.

@@ -13,7 +13,7 @@ pub mod hosts;
 mod interleave;
 mod interval;
 mod judge;
-mod manifest;
+pub mod manifest;
 pub mod outcome;
 mod plan;
 mod report;

@@ -1,4 +1,4 @@
-//! A curve over time as inline SVG.
+//! Curves over time, and bars, as inline SVG.
 
 use kumi_topo::svg::escaped;
 use std::fmt::Write;
@@ -133,6 +133,41 @@ impl Chart {
     }
 }
 
+/// Height of a bar with its gap.
+const BAR_PITCH: f64 = 28.0;
+
+/// A horizontal bar for each name and value; the longest fills the width.
+pub fn bars(values: &[(&str, f64)]) -> String {
+    let top = values
+        .iter()
+        .map(|(_, value)| *value)
+        .filter(|value| value.is_finite())
+        .fold(f64::MIN_POSITIVE, f64::max);
+    let left = 2.0 * LEFT;
+    let height = BAR_PITCH * values.len() as f64;
+    let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n");
+    for (index, (name, value)) in values.iter().enumerate() {
+        let y = BAR_PITCH * index as f64;
+        let share = if value.is_finite() { value / top } else { 0.0 };
+        let width = share * (WIDTH - left - RIGHT);
+        let _ = writeln!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"end\">{}</text>\
+             <rect x=\"{left}\" y=\"{:.1}\" width=\"{width:.1}\" height=\"{:.1}\" class=\"bar\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\">{value:.1}</text>",
+            left - 6.0,
+            y + BAR_PITCH * 0.6,
+            escaped(name),
+            y + BAR_PITCH * 0.15,
+            BAR_PITCH * 0.7,
+            left + width + 6.0,
+            y + BAR_PITCH * 0.6,
+        );
+    }
+    svg.push_str("</svg>\n");
+    svg
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,6 +181,13 @@ mod tests {
             .svg();
         assert!(svg.contains("class=\"curve total\"") && svg.contains("two links"));
         assert!(svg.contains("cut &lt;here&gt;") && !svg.contains("NaN"));
+    }
+
+    #[test]
+    fn bars__zero_and_unmeasured__have_no_width() {
+        let svg = bars(&[("a", 0.0), ("b", f64::NAN), ("c", 2.0)]);
+        assert_eq!(svg.matches("width=\"0.0\"").count(), 2);
+        assert!(svg.contains("width=\"620.0\""));
     }
 
     #[test]

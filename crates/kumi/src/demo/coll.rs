@@ -1,6 +1,7 @@
 //! The demo's last part: an unmodified MPI all-to-all on a switch with shallow ports, with and without a plan.
 
 use super::run::measured;
+use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
@@ -20,9 +21,10 @@ pub struct Exchange {
     pub sent_again: f64,
 }
 
-/// Runs the program as the MPI library does it, and by a plan; both over CUBIC.
-pub fn exchange(topology: &Path) -> anyhow::Result<Vec<Exchange>> {
-    let lab = Lab::up(topology)?;
+/// Runs the program as the MPI library does it, and by a plan; both over CUBIC. Adds to `void` why the
+/// run proves nothing, if it does not.
+pub fn exchange(topology: &Path, void: &mut Vec<String>) -> anyhow::Result<Vec<Exchange>> {
+    let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
     let ways = [
         ("Open MPI", Variant::Cubic),
@@ -37,5 +39,7 @@ pub fn exchange(topology: &Path) -> anyhow::Result<Vec<Exchange>> {
             sent_again: figure("retransmits"),
         })
     });
-    exchanges.collect()
+    let exchanges = exchanges.collect::<anyhow::Result<_>>()?;
+    void.extend(lab.void_reasons());
+    Ok(exchanges)
 }

@@ -1,7 +1,9 @@
-//! The demo's report: a table for the terminal, and a page that opens without a network.
+//! The demo's report: tables for the terminal, and a page that opens without a network.
 
 use super::Story;
-use super::chart::Chart;
+use super::chart::{self, Chart};
+use super::claim::{Promise, Row, Table};
+use super::coll::Exchange;
 use super::run::Timeline;
 use crate::bench::ceiling::PLAIN_TCP;
 use kumi_topo::svg::escaped;
@@ -12,7 +14,9 @@ const STYLE: &str = "\
 body{font:16px/1.5 system-ui,sans-serif;max-width:56rem;margin:2rem auto;padding:0 1rem}\
 table{border-collapse:collapse;width:100%}\
 th,td{text-align:right;padding:.25rem .6rem;border-bottom:1px solid #8884}\
-th:first-child,td:first-child{text-align:left}\
+th:first-child,td:first-child{text-align:left}table{margin:1rem 0}\
+dl{display:grid;grid-template-columns:max-content 1fr;gap:.1rem .8rem}dt{color:#888}dd{margin:0}\
+.missed{color:#c33;font-weight:bold}.bar{fill:#2a6fb0}\
 svg{width:100%;height:auto}.tick,.name,.mark-name{font:12px system-ui,sans-serif;fill:currentColor}\
 .grid{stroke:#8883}.ruler{stroke:#888;stroke-dasharray:2 4}\
 .mark{stroke:#c33;stroke-dasharray:6 3}.mark-name{fill:#c33}\
@@ -20,123 +24,142 @@ svg{width:100%;height:auto}.tick,.name,.mark-name{font:12px system-ui,sans-serif
 .link0{stroke:#3a9a5b}.name.link0{stroke:none;fill:#3a9a5b}\
 .link1{stroke:#c98a1b}.name.link1{stroke:none;fill:#c98a1b}";
 
-/// What a phase of a run is called, and its goodput in bit/s.
-type Phase = (&'static str, f64);
+/// Escape sequences of a terminal for a row that breaks its promise.
+const RED: [&str; 2] = ["\x1b[31m", "\x1b[0m"];
 
-/// Before the cut, during it, and after the heal; the second around each change is left out of the
-/// neighbours, not of the curve.
-fn phases(timeline: &Timeline) -> [Phase; 3] {
-    let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
-    let end = timeline.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
+/// What the last column says of a row.
+fn verdict(story: &Story, row: &Row) -> &'static str {
+    match (row.promise, row.is_kept(), story.void.is_empty()) {
+        (None, ..) => "",
+        (_, true, true) => "kept",
+        (_, false, true) => "MISSED",
+        (_, _, false) => "void",
+    }
+}
+
+/// The cells of a row: name, value, multiple, promise, verdict.
+fn cells(story: &Story, table: &Table, row: &Row) -> [String; 5] {
+    // A multiple has two digits, a plain value those of its table.
+    let promised = |value: f64| match row.multiple {
+        Some(_) => format!("{value:.2}"),
+        None => format!("{value:.*}", table.digits),
+    };
+    let promise = match row.promise {
+        None => String::new(),
+        Some(Promise::AtLeast(least)) => format!("≥ {}", promised(least)),
+        Some(Promise::AtMost(most)) => format!("≤ {}", promised(most)),
+    };
     [
-        ("both links", timeline.between_bps(1.0, cut)),
-        ("one link cut", timeline.between_bps(cut + 0.5, healed)),
-        ("healed", timeline.between_bps(healed + 1.0, end)),
+        row.what.clone(),
+        if row.value.is_finite() {
+            format!("{:.*}", table.digits, row.value)
+        } else {
+            "never".into()
+        },
+        row.multiple.map_or(String::new(), |it| format!("{it:.2}")),
+        promise,
+        verdict(story, row).into(),
     ]
 }
 
-/// The lowest tenth of a second within a second of the cut.
-fn lowest_bps(timeline: &Timeline) -> f64 {
-    let cut = timeline.mark_s("cut");
-    let around = timeline
-        .goodput
-        .iter()
-        .filter(|(at_s, _)| (cut..cut + 1.0).contains(at_s));
-    around.map(|(_, bps)| *bps).fold(f64::INFINITY, f64::min)
+/// The heads of a table's columns.
+fn heads(table: &Table) -> [String; 5] {
+    let base = table.base.map_or(String::new(), |base| format!("× {base}"));
+    [
+        table.title.into(),
+        table.unit.into(),
+        base,
+        "promised".into(),
+        String::new(),
+    ]
 }
 
-fn rows(story: &Story) -> Vec<[String; 3]> {
-    let mbps = |bps: f64| format!("{:.0} Mb/s", bps / 1e6);
-    let factor = |bps: f64| format!("{:.2} ×", bps / story.single_bps);
-    let mut rows = vec![[
-        "iperf3, one bare link".into(),
-        mbps(story.single_bps),
-        factor(story.single_bps),
-    ]];
-    for (program, timeline) in [("iperf3", &story.stream), ("Open MPI", &story.mpi)] {
-        for (phase, bps) in phases(timeline) {
-            rows.push([
-                format!("{program} over {}, {phase}", story.variant),
-                mbps(bps),
-                factor(bps),
-            ]);
+/// The tables for the terminal; `in_colour` prints broken promises in red.
+pub fn text(story: &Story, tables: &[Table], in_colour: bool) -> String {
+    let line = |[what, value, multiple, promise, verdict]: [String; 5]| {
+        let line = format!("{what:<66}{value:>10}{multiple:>18}{promise:>10}  {verdict}");
+        line.trim_end().to_owned()
+    };
+    let mut text = String::new();
+    for table in tables {
+        let _ = writeln!(text, "\n{}", line(heads(table)));
+        for row in &table.rows {
+            let line = line(cells(story, table, row));
+            let [on, off] = if in_colour && !row.is_kept() {
+                RED
+            } else {
+                [""; 2]
+            };
+            let _ = writeln!(text, "{on}{line}{off}");
         }
-        let lowest = lowest_bps(timeline);
-        rows.push([
-            format!("{program}, slowest 100 ms after the cut"),
-            mbps(lowest),
-            factor(lowest),
-        ]);
-    }
-    if let Some(gap_ms) = story.mpi.gap_max_ms {
-        rows.push([
-            "Open MPI, longest wait for a 1 MB message".into(),
-            format!("{gap_ms:.0} ms"),
-            String::new(),
-        ]);
-    }
-    if let Some(wrong) = story.mpi.wrong {
-        rows.push([
-            "Open MPI, wrong messages".into(),
-            wrong.to_string(),
-            String::new(),
-        ]);
-    }
-    let slowest = story
-        .crossings
-        .first()
-        .map_or(f64::NAN, |one| one.goodput_bps);
-    for one in &story.crossings {
-        rows.push([
-            format!("4 MB across a WAN, after a collective, {}", one.name),
-            mbps(one.goodput_bps),
-            format!("({:.1} × CUBIC)", one.goodput_bps / slowest),
-        ]);
-    }
-    let slowest_s = story.exchanges.first().map_or(f64::NAN, |one| one.median_s);
-    for one in &story.exchanges {
-        rows.push([
-            format!("MPI_Alltoallv on a shallow switch, {}", one.by),
-            format!("{:.1} ms", one.median_s * 1e3),
-            format!("({:.1} ×)", slowest_s / one.median_s),
-        ]);
-        rows.push([
-            "  segments that TCP sent again".into(),
-            format!("{:.0}", one.sent_again),
-            String::new(),
-        ]);
-    }
-    rows
-}
-
-/// The table for the terminal.
-pub fn table(story: &Story) -> String {
-    let mut text = format!("\n{:<52}{:>14}{:>18}\n", "", "goodput", "of one bare link");
-    for [what, value, factor] in rows(story) {
-        let _ = writeln!(text, "{what:<52}{value:>14}{factor:>18}");
     }
     text.push('\n');
+    for why in &story.void {
+        let _ = writeln!(text, "VOID, the figures prove nothing: {why}");
+    }
     text
 }
 
 /// The page.
-pub fn page(story: &Story) -> String {
+pub fn page(story: &Story, tables: &[Table]) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
          <title>Kumihimo demo</title><style>{STYLE}</style></head><body>\n\
-         <h1>Two links, one cut in the middle</h1>\n\
+         <h1>Kumihimo demo: two links, one cut in the middle</h1>\n\
          <p>Two hosts (network namespaces on one machine), {} links of {}. The programs are unmodified; \
-         they ran over <code>{}</code>. The second link was cut and healed while they ran.</p>\n<table>\n\
-         <tr><th></th><th>goodput</th><th>of one bare link</th></tr>\n",
+         they ran over <code>{}</code>. The second link was cut and plugged in again while they \
+         ran.</p>\n",
         story.rates_bps.len(),
         rate(story.rates_bps.first().copied().unwrap_or(0.0)),
         story.variant,
     );
-    for row in rows(story) {
-        let cells = row.map(|cell| format!("<td>{}</td>", escaped(&cell)));
-        let _ = writeln!(html, "<tr>{}</tr>", cells.concat());
+    html.push_str("<dl>\n");
+    for (name, value) in &story.setting.0 {
+        let _ = writeln!(html, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
     }
-    html.push_str("</table>\n");
+    html.push_str("</dl>\n");
+    for why in &story.void {
+        let _ = writeln!(
+            html,
+            "<p class=\"missed\">Void, the figures prove nothing: {}</p>",
+            escaped(why)
+        );
+    }
+    for table in tables {
+        html.push_str(&html_table(story, table));
+    }
+    charts(story, &mut html);
+    let _ = writeln!(
+        html,
+        "<p>Dotted lines: the ceiling of plain TCP (1448 of 1538 bytes of every frame). A red line \
+         marks a completed change of the link. This is one run on one machine; the figures to quote \
+         are those of <code>kumi bench</code>.</p>\n</body></html>"
+    );
+    html
+}
+
+fn html_table(story: &Story, table: &Table) -> String {
+    let row = |tag: &str, class: &str, cells: [String; 5]| {
+        let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(&cell)));
+        format!("<tr{class}>{}</tr>\n", cells.concat())
+    };
+    let rows = table.rows.iter().map(|one| {
+        let class = if one.is_kept() {
+            ""
+        } else {
+            " class=\"missed\""
+        };
+        row("td", class, cells(story, table, one))
+    });
+    format!(
+        "<table>\n{}{}</table>\n",
+        row("th", "", heads(table)),
+        rows.collect::<String>()
+    )
+}
+
+/// A picture for each claim.
+fn charts(story: &Story, html: &mut String) {
     for (title, timeline) in [
         ("iperf3, one TCP stream", &story.stream),
         (
@@ -163,13 +186,19 @@ pub fn page(story: &Story) -> String {
             crossings(story)
         );
     }
-    let _ = writeln!(
-        html,
-        "<p>Dotted lines: what plain TCP could carry at most (1448 of 1538 bytes of every frame). A \
-         red line is the moment of a change. This is one run on one machine; the figures to quote \
-         are those of <code>kumi bench</code>.</p>\n</body></html>"
-    );
-    html
+    if !story.exchanges.is_empty() {
+        let bars = |value: fn(&Exchange) -> f64| {
+            let bars = story.exchanges.iter().map(|one| (one.by, value(one)));
+            chart::bars(&bars.collect::<Vec<_>>())
+        };
+        let _ = writeln!(
+            html,
+            "<h2>Eight hosts exchange data through switch ports of 32 KB</h2>\n<p>Rounds a second.</p>\n\
+             {}<p>Segments that TCP sent again.</p>\n{}",
+            bars(|one| 1.0 / one.median_s),
+            bars(|one| one.sent_again)
+        );
+    }
 }
 
 fn goodput(story: &Story, timeline: &Timeline) -> String {
@@ -224,63 +253,42 @@ fn rate(bps: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::claim;
+    use super::super::tests::story;
     use super::*;
-    use crate::bench::variant::Variant;
-    use crate::demo::coll::Exchange;
-    use crate::demo::wan::Crossing;
-
-    fn story() -> Story {
-        let goodput = (1..=120).map(|bin| (f64::from(bin) * 0.1, 1.8e9)).collect();
-        let links = (0..120)
-            .map(|bin| (f64::from(bin) * 0.1, vec![9e8, 9e8]))
-            .collect();
-        let marks = vec![(4.0, "cut"), (8.0, "healed")];
-        let timeline = Timeline {
-            goodput,
-            links,
-            marks,
-            gap_max_ms: Some(12.0),
-            wrong: Some(0),
-        };
-        Story {
-            variant: Variant::Kumi,
-            rates_bps: vec![1e9, 1e9],
-            single_bps: 9e8,
-            stream: timeline.clone(),
-            mpi: timeline,
-            crossings: ["CUBIC", "kumi tcp"]
-                .map(|name| Crossing {
-                    name,
-                    goodput_bps: 1e8,
-                    series: vec![(0.005, 1e8), (0.01, 2e8)],
-                })
-                .to_vec(),
-            exchanges: [("Open MPI", 0.02), ("by a plan", 0.01)]
-                .map(|(by, median_s)| Exchange {
-                    by,
-                    median_s,
-                    sent_again: 3.0,
-                })
-                .to_vec(),
-        }
-    }
 
     #[test]
-    fn page__story__needs_no_network() {
-        let html = page(&story());
+    fn page__story__needs_no_network_and_has_a_picture_for_each_claim() {
+        let story = story();
+        let html = page(&story, &claim::tables(&story));
         for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
             assert!(!html.contains(outside), "the page refers to {outside}");
         }
-        assert_eq!(html.matches("<svg").count(), 5);
+        assert_eq!(html.matches("<svg").count(), 7);
         assert!(html.contains(">cut<") && html.contains(">healed<"));
+        assert!(html.contains("<dt>kernel</dt><dd>Linux 6.1</dd>"));
+        assert!(!html.contains("MISSED"));
     }
 
     #[test]
-    fn table__story__gives_each_phase_against_one_link() {
-        let text = table(&story());
+    fn text__story__gives_each_phase_against_one_link() {
+        let story = story();
+        let text = text(&story, &claim::tables(&story), false);
         assert!(text.contains("iperf3 over kumi, one link cut"));
-        assert!(text.contains("1800 Mb/s") && text.contains("2.00 ×"));
-        assert!(text.contains("MPI_Alltoallv on a shallow switch, by a plan"));
-        assert!(text.contains("10.0 ms") && text.contains("(2.0 ×)"));
+        assert!(text.contains("1800") && text.contains("2.00    ≥ 1.90  kept"));
+        assert!(text.contains("MPI_Alltoallv, by a plan"));
+        assert!(!text.contains('\x1b'));
+    }
+
+    #[test]
+    fn text__broken_promise__is_red_and_named() {
+        let mut story = story();
+        story.single_bps = 1.2e9;
+        let broken = text(&story, &claim::tables(&story), true);
+        assert!(broken.contains(RED[0]) && broken.contains("MISSED"));
+        assert!(page(&story, &claim::tables(&story)).contains("class=\"missed\"><td>"));
+        story.void.push("the hypervisor took a third".into());
+        let void = text(&story, &claim::tables(&story), false);
+        assert!(void.contains("VOID") && !void.contains("MISSED"));
     }
 }

@@ -58,7 +58,7 @@ pub struct Timeline {
     pub goodput: Vec<(f64, f64)>,
     /// What each link sent, in bit/s: `(s, [bit/s])`.
     pub links: Vec<(f64, Vec<f64>)>,
-    /// When what happened.
+    /// When each act was complete.
     pub marks: Vec<(f64, &'static str)>,
     /// The longest time between two messages, where the program tells.
     pub gap_max_ms: Option<f64>,
@@ -80,16 +80,20 @@ impl Timeline {
 
     /// When `name` happened, or the curve's end.
     pub fn mark_s(&self, name: &str) -> f64 {
-        let end = self.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
         self.marks
             .iter()
             .find(|(_, mark)| *mark == name)
-            .map_or(end, |(at_s, _)| *at_s)
+            .map_or(self.end_s(), |(at_s, _)| *at_s)
+    }
+
+    /// End of the last bin, in seconds.
+    pub fn end_s(&self) -> f64 {
+        self.goodput.last().map_or(0.0, |(at_s, _)| *at_s)
     }
 
     /// Whether bytes still came in the last second, and all of them right.
     pub fn survived(&self) -> bool {
-        let end = self.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
+        let end = self.end_s();
         self.between_bps(end - 1.0, end) > 0.0 && self.wrong.unwrap_or(0) == 0
     }
 }
@@ -195,9 +199,16 @@ fn perform(running: &Running<'_>, acts: &[Act]) -> anyhow::Result<Vec<(u64, &'st
     for act in acts {
         let due = start + Duration::from_secs_f64(act.at_s);
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
-        marks.push((unix_ns(), act.name));
-        eprintln!("      {} {} at {} s", act.link, act.name, act.at_s);
+        let began = Instant::now();
         running.hosts.change(act.link, &act.change)?;
+        marks.push((unix_ns(), act.name));
+        eprintln!(
+            "      {} {} at {:.1} s; the change took {:.0} ms",
+            act.link,
+            act.name,
+            (began - start).as_secs_f64(),
+            began.elapsed().as_secs_f64() * 1e3
+        );
     }
     Ok(marks)
 }

@@ -1,6 +1,7 @@
 //! The demo's second half: an unmodified MPI program across a WAN, with and without `kumi tcp`.
 
 use super::run::measured;
+use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
@@ -35,11 +36,12 @@ pub struct Crossing {
     pub series: Vec<(f64, f64)>,
 }
 
-/// Runs the program with CUBIC and with `kumi tcp`.
-pub fn cross(topology: &Path) -> anyhow::Result<Vec<Crossing>> {
-    let lab = Lab::up(topology)?;
+/// Runs the program with CUBIC and with `kumi tcp`. Adds to `void` why the run proves nothing, if it
+/// does not.
+pub fn cross(topology: &Path, void: &mut Vec<String>) -> anyhow::Result<Vec<Crossing>> {
+    let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
-    [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]
+    let crossings = [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]
         .into_iter()
         .map(|(name, variant)| {
             let one = measured(&lab, variant, MpiProgram::Phases, &args)?;
@@ -54,7 +56,9 @@ pub fn cross(topology: &Path) -> anyhow::Result<Vec<Crossing>> {
                 series: smoothed(&bytes.collect::<Vec<_>>()),
             })
         })
-        .collect()
+        .collect::<anyhow::Result<_>>()?;
+    void.extend(lab.void_reasons());
+    Ok(crossings)
 }
 
 /// Milliseconds that make a point of the curve.
