@@ -27,6 +27,7 @@ pub mod lane;
 mod ledger;
 
 pub mod liveness;
+mod partner;
 mod path;
 mod peer;
 pub mod pressure;

@@ -14,7 +14,8 @@
 //! in place of received-packet counts, so a busy or stopped peer accuses nobody. Suspicion is
 //! cheap (the path rests, its open units go elsewhere) and an acknowledgement ends it. The paper's
 //! open problem (2), a path that half works and flaps, is answered by re-admission that doubles
-//! its patience with each recent failure.
+//! its patience with each recent failure. Patience is for those who can choose: a path that is down
+//! and answers is used at once if no other is in use.
 
 /// Silence after which a path is suspected, at least.
 pub const SUSPECT_NS: u64 = 12_000_000;
@@ -74,6 +75,8 @@ pub enum Reason {
     Loss,
     /// It answered long enough without a break.
     Healed,
+    /// It answered, and no other path to the peer was in use.
+    LastResort,
 }
 
 impl Reason {
@@ -85,6 +88,7 @@ impl Reason {
             Self::Carrier => "carrier",
             Self::Loss => "loss",
             Self::Healed => "healed",
+            Self::LastResort => "last-resort",
         }
     }
 }
@@ -133,6 +137,16 @@ impl Liveness {
         self.failures
     }
 
+    /// When the peer last acknowledged something sent on the path; 0: never.
+    pub fn acked_at_ns(&self) -> u64 {
+        self.acked_at_ns
+    }
+
+    /// The peer has restarted: the silence was its own, not the path's.
+    pub fn forgive(&mut self) {
+        self.failures = 0;
+    }
+
     fn change(&mut self, to: State, reason: Reason) -> Option<Change> {
         let from = std::mem::replace(&mut self.state, to);
         (from != to).then_some(Change { from, to, reason })
@@ -154,13 +168,14 @@ impl Liveness {
         READMIT_NS << self.failures.saturating_sub(1).min(PATIENCE_MAX)
     }
 
-    /// The peer acknowledged something sent on the path.
-    pub fn handle_ack(&mut self, now_ns: u64) -> Option<Change> {
+    /// The peer acknowledged something sent on the path. `alone`: no other path to it is in use.
+    pub fn handle_ack(&mut self, now_ns: u64, alone: bool) -> Option<Change> {
         let pause_ns = now_ns.saturating_sub(self.acked_at_ns);
         self.acked_at_ns = now_ns;
         match self.state {
             State::New | State::Suspect => self.change(State::Up, Reason::Acknowledged),
             State::Up => None,
+            State::Down if alone => self.change(State::Up, Reason::LastResort),
             State::Down | State::Quarantined => {
                 if pause_ns > BREAK_NS || self.healing_since_ns.is_none() {
                     self.healing_since_ns = Some(now_ns);
@@ -229,7 +244,7 @@ mod tests {
 
     fn up() -> Liveness {
         let mut liveness = Liveness::default();
-        liveness.handle_ack(0);
+        liveness.handle_ack(0, false);
         liveness
     }
 
@@ -238,7 +253,7 @@ mod tests {
         (0..2000)
             .map(|step| from_ns + step * 50 * MS)
             .find(|now| {
-                liveness.handle_ack(*now);
+                liveness.handle_ack(*now, false);
                 liveness.state() == State::Up
             })
             .expect("a path that answers is used again")
@@ -267,7 +282,7 @@ mod tests {
     fn liveness__long_queue_that_moves__is_not_suspected() {
         let mut liveness = up();
         for step in 0..100 {
-            liveness.handle_ack(step * 4 * MS);
+            liveness.handle_ack(step * 4 * MS, false);
             let now_ns = (step * 4 + 3) * MS;
             assert_eq!(liveness.handle_silence(now_ns, 30 * MS, MS, true), None);
         }
@@ -277,7 +292,7 @@ mod tests {
     fn liveness__ack_ends_suspicion__without_a_failure() {
         let mut liveness = up();
         liveness.handle_silence(20 * MS, 20 * MS, MS, true);
-        assert_eq!(liveness.handle_ack(21 * MS).unwrap().to, State::Up);
+        assert_eq!(liveness.handle_ack(21 * MS, false).unwrap().to, State::Up);
         assert_eq!(liveness.failures(), 0);
     }
 
@@ -295,7 +310,7 @@ mod tests {
         for second in 1..60u64 {
             liveness.handle_carrier_loss(second * 1000 * MS);
             for step in 0..10 {
-                liveness.handle_ack((second * 1000 + 500 + step * 50) * MS);
+                liveness.handle_ack((second * 1000 + 500 + step * 50) * MS, false);
                 used_ms += if liveness.state() == State::Up { 50 } else { 0 };
             }
         }
@@ -306,12 +321,22 @@ mod tests {
     }
 
     #[test]
+    fn liveness__nothing_else_in_use__is_used_as_soon_as_it_answers() {
+        let mut liveness = up();
+        for second in 1..10u64 {
+            liveness.handle_carrier_loss(second * 1000 * MS);
+            let change = liveness.handle_ack((second * 1000 + 500) * MS, true);
+            assert_eq!(change.map(|c| c.reason), Some(Reason::LastResort));
+        }
+    }
+
+    #[test]
     fn liveness__heavy_loss__is_quarantined_and_one_percent_is_not() {
         let mut liveness = up();
         assert_eq!(liveness.handle_loss(0, 0.01), None);
         assert_eq!(liveness.handle_loss(0, 0.2).unwrap().to, State::Quarantined);
         for step in 0..100 {
-            liveness.handle_ack(step * 10 * MS);
+            liveness.handle_ack(step * 10 * MS, false);
             liveness.handle_loss(step * 10 * MS, 0.2);
         }
         assert_eq!(liveness.state(), State::Quarantined);

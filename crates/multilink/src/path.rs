@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 use crate::bottleneck::Bottleneck;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
-use crate::wire::LINKS_MAX;
+use crate::partner::{Partners, is_same_place};
 
 /// How long a minimum round trip is believed.
 const RTT_MIN_WINDOW_NS: u64 = 10_000_000_000;
@@ -14,6 +14,8 @@ const WAIT_KNOWN_NS: u64 = 300_000;
 /// A window over which loss is judged ends after this long and this many packets.
 const LOSS_WINDOW_NS: u64 = 200_000_000;
 const LOSS_WINDOW_PACKETS: u64 = 64;
+/// How long a partner that does not answer is tried: three probes of a path that is down.
+const TRY_NS: u64 = 150_000_000;
 
 /// Round-trip times, by the receiver's reports less the time it held them.
 #[derive(Debug, Clone, Default)]
@@ -126,10 +128,12 @@ pub struct PathCounters {
 /// One link towards one peer.
 #[derive(Debug, Default)]
 pub struct Path {
-    /// Where the peer was heard from: its link's number, its address, when.
-    heard: Vec<(u8, SocketAddr, u64)>,
+    /// The peer's links that were heard on this one.
+    pub partners: Partners,
     /// Where this path sends to.
     pub to: Option<SocketAddr>,
+    /// Since when it sends there.
+    to_since_ns: u64,
     /// What is not reported on.
     pub ledger: Ledger,
     /// How long it takes.
@@ -158,33 +162,72 @@ impl Path {
         self.to.is_some() && self.liveness.state() == State::Up
     }
 
-    /// Notes that an authentic datagram from the peer's link `remote` came from `address` on this
-    /// link. True if that is news.
-    pub fn note_heard(&mut self, remote: u8, address: SocketAddr, now_ns: u64) -> bool {
-        if let Some(entry) = self.heard.iter_mut().find(|entry| entry.0 == remote) {
-            // A working path is not moved by a copied hello from elsewhere.
-            let is_working = self.to == Some(entry.1) && self.liveness.state() == State::Up;
-            if entry.1 == address || !is_working {
-                let is_news = entry.1 != address;
-                (entry.1, entry.2) = (address, now_ns);
-                return is_news;
-            }
-            return false;
-        }
-        if self.heard.len() < LINKS_MAX {
-            self.heard.push((remote, address, now_ns));
-            self.heard.sort_unstable_by_key(|entry| entry.0);
-            return true;
-        }
-        false
+    /// Whether the path is in use or was a moment ago: its partner is not changed then.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.liveness.state(), State::Up | State::Suspect)
     }
 
-    /// Chooses where to send: links are paired in order, `rank` being this link's place among the
-    /// local ones, so that on one shared switch each link finds a partner of its own.
-    pub fn choose(&mut self, own_link: u8, rank: usize) {
-        let same = self.heard.iter().find(|entry| entry.0 == own_link);
-        let by_rank = || self.heard.get(rank % self.heard.len().max(1));
-        self.to = same.or_else(by_rank).map(|entry| entry.1);
+    /// Notes that an authentic datagram from the peer's link `remote` came from `address` on this
+    /// link. Returns whether that is news.
+    pub fn note_heard(&mut self, remote: u8, address: SocketAddr, now_ns: u64) -> bool {
+        let in_use = self.to.filter(|_| self.liveness.state() == State::Up);
+        self.partners.note_heard(remote, address, in_use, now_ns)
+    }
+
+    /// Chooses where to send, unless the path works: see [`Partners::choose`].
+    pub fn choose(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
+        let acked_ns = self.liveness.acked_at_ns();
+        let answers = acked_ns > self.to_since_ns && now_ns < acked_ns + TRY_NS;
+        if (self.is_settled() || answers) && self.to.is_some() {
+            return;
+        }
+        if let Some(address) = self.partners.choose(now_ns, own, rank, taken) {
+            self.move_to(address, now_ns);
+        }
+    }
+
+    /// Sends to `address` from now on. What was measured on the way to another partner says
+    /// nothing of this one.
+    pub fn move_to(&mut self, address: SocketAddr, now_ns: u64) {
+        if self.to == Some(address) {
+            return;
+        }
+        self.to = Some(address);
+        self.to_since_ns = now_ns;
+        self.pinged_at_ns = 0;
+        self.rtt = Rtt::default();
+        self.loss = LossMeter::default();
+        self.bottleneck = Bottleneck::default();
+    }
+
+    /// Whether the partner has been tried long enough without an answer.
+    pub fn is_unanswered(&self, now_ns: u64) -> bool {
+        let tried_ns = TRY_NS.max(3 * self.rtt.min_ns());
+        let since_ns = self.to_since_ns.max(self.liveness.acked_at_ns());
+        !self.is_settled() && now_ns >= since_ns + tried_ns
+    }
+
+    /// Leaves a partner that does not answer for another, if there is one.
+    pub fn retry(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
+        let Some(failed) = self.to else { return };
+        self.partners.note_failed(failed, now_ns);
+        self.to_since_ns = now_ns;
+        self.choose(now_ns, own, rank, taken);
+    }
+
+    /// A sealed datagram came from `address`, where this path does not send to. A path that is down
+    /// moves there: that link of the peer works. A path in use moves if it shares its partner with
+    /// another path and this one is free.
+    pub fn note_sealed_from(&mut self, address: SocketAddr, now_ns: u64, taken: &[SocketAddr]) {
+        let is_taken = |place: SocketAddr| taken.iter().any(|t| is_same_place(*t, place));
+        let moves = match self.liveness.state() {
+            State::Down => !self.partners.has_failed_lately(address, now_ns),
+            State::Up => self.to.is_some_and(is_taken),
+            State::New | State::Suspect | State::Quarantined => false,
+        };
+        if moves && !is_taken(address) {
+            self.move_to(address, now_ns);
+        }
     }
 
     /// Forgets where it led, when its link goes.

@@ -197,9 +197,7 @@ impl Endpoint {
         if peer.current.is_none() {
             peer.heard_at_ns = now_ns;
         }
-        if peer.paths[usize::from(link)].note_heard(params.link, from, now_ns) {
-            self.choose_path(number, link);
-        }
+        peer.note_heard(link, params.link, from, &self.links, now_ns);
         let peer = &mut self.peers[number];
         let is_new_instance = peer.params.instance != params.instance;
         if is_new_instance && peer.current.is_none() {
@@ -214,14 +212,7 @@ impl Endpoint {
     /// Calls a peer.
     fn dial(&mut self, number: usize, now_ns: u64) {
         let attempts = self.peers[number].dial_attempts as usize;
-        let ways: Vec<(u8, SocketAddr)> = (0..self.links.len())
-            .filter(|link| {
-                self.links[*link]
-                    .as_ref()
-                    .is_some_and(|link| link.has_carrier)
-            })
-            .filter_map(|link| Some((link as u8, self.peers[number].paths[link].to?)))
-            .collect();
+        let ways = self.peers[number].ways(&self.links);
         let Some(&(link, to)) = ways.get(attempts % ways.len().max(1)) else {
             return;
         };
@@ -299,9 +290,7 @@ impl Endpoint {
         let (reply, keys) = responder.answer(&self.params(link, local, now_ns));
         let peer = &mut self.peers[number];
         peer.next = Some((Peer::session(local, &params, &keys, now_ns), params.clone()));
-        if peer.paths[usize::from(link)].note_heard(params.link, from, now_ns) {
-            self.choose_path(number, link);
-        }
+        peer.note_heard(link, params.link, from, &self.links, now_ns);
         self.renew_session_index(number);
         self.send_plain(link, from, &reply, now_ns);
         Ok(())
@@ -360,11 +349,7 @@ impl Endpoint {
         peer.next = Some((session, params.clone()));
         peer.confirm_next(&mut self.pool);
         self.settle_lanes(number, now_ns);
-        let news =
-            self.peers[number].paths[usize::from(link)].note_heard(params.link, from, now_ns);
-        if news {
-            self.choose_path(number, link);
-        }
+        self.peers[number].note_heard(link, params.link, from, &self.links, now_ns);
         self.renew_session_index(number);
         self.adopt_static_addresses(number, from, now_ns);
         // The responder uses the keys when it sees them used.
@@ -385,11 +370,13 @@ impl Endpoint {
             return;
         };
         for (link, address) in addresses {
-            let address = of_lane(address, lane);
-            if self.links[usize::from(link)].is_some()
-                && self.peers[number].paths[usize::from(link)].note_heard(link, address, now_ns)
-            {
-                self.choose_path(number, link);
+            if self.links[usize::from(link)].is_some() {
+                let address = of_lane(address, lane);
+                let peer = &mut self.peers[number];
+                peer.note_heard(link, link, address, &self.links, now_ns);
+                peer.paths[usize::from(link)]
+                    .partners
+                    .note_configured(address);
             }
         }
     }

@@ -467,16 +467,10 @@ impl Endpoint {
         peer.arrival_session = session;
         peer.reorder.note_heard(remote_link, now_ns);
         peer.note_arrival(link, datagram.len(), eliciting, left_a_gap, now_ns);
-        let path = &mut peer.paths[usize::from(link)];
-        if path.to != Some(from) && path.note_heard(remote_link, from, now_ns) {
-            self.choose_path(number, link);
+        if peer.paths[usize::from(link)].to != Some(from) {
+            peer.note_sealed_from(link, remote_link, from, &self.links, now_ns);
         }
         Some((number, payload))
-    }
-
-    fn choose_path(&mut self, peer: usize, link: u8) {
-        let rank = self.links[..usize::from(link)].iter().flatten().count();
-        self.peers[peer].paths[usize::from(link)].choose(link, rank);
     }
 
     /// What the kernel still holds of a link's datagrams, in wire bytes.
@@ -497,6 +491,9 @@ impl Endpoint {
             }
             if let Some(ended) = self.peers[number].expire_sessions(now_ns) {
                 self.by_session.remove(&ended);
+            }
+            if std::mem::take(&mut self.peers[number].wants_hellos) {
+                self.introduction.hurry(now_ns);
             }
         }
         self.introduce(now_ns);

@@ -278,6 +278,20 @@ fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
 }
 
 #[test]
+fn endpoint__path_healed_by_the_report_that_names_its_losses__is_not_quarantined_by_it() {
+    let mut pair = Pair::new();
+    pair.cut = [[true; 2]; 2];
+    pair.run_for(10_000 * MS); // a hundred probes a path are lost
+    pair.cut = [[false; 2]; 2];
+    while pair.ends[0].poll_event().is_some() {}
+    pair.run_for(1000 * MS);
+    let events: Vec<Event> = std::iter::from_fn(|| pair.ends[0].poll_event()).collect();
+    let is_quarantine = |event: &Event| matches!(event, Event::Path { change, .. } if change.to == State::Quarantined);
+    assert!(!events.iter().any(is_quarantine), "{events:?}");
+    assert_eq!(pair.states(0), [State::Up; 2]);
+}
+
+#[test]
 fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
     let mut alone = endpoint(1, 1, 0);
     alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);

@@ -1,6 +1,7 @@
 //! One peer: its sessions, the paths to it, what is on its way to it and what came from it.
 
 mod deliver;
+mod pairing;
 mod pulse;
 mod reporting;
 mod send;
@@ -62,6 +63,8 @@ pub(crate) struct Peer {
     /// `sent_at_ns` of the last handshake accepted from this instance: older ones are replays.
     pub(crate) handshake_seen_ns: u64,
     pub(crate) paths: Vec<Path>,
+    /// A path went down: the peer's links may be heard elsewhere now.
+    pub(crate) wants_hellos: bool,
     /// When anything authentic last came.
     pub(crate) heard_at_ns: u64,
     pub(crate) is_up: bool,
@@ -102,6 +105,7 @@ impl Peer {
             dial_attempts: 0,
             handshake_seen_ns: 0,
             paths,
+            wants_hellos: false,
             heard_at_ns: now_ns,
             is_up: false,
             next_unit: 0,
@@ -147,6 +151,9 @@ impl Peer {
         self.report_seen = None;
         self.settle_all(pool);
         (self.current, self.previous) = (None, None);
+        for path in &mut self.paths {
+            path.liveness.forgive();
+        }
     }
 
     fn settle_all(&mut self, pool: &mut FramePool) {
@@ -235,6 +242,7 @@ impl Peer {
         if matches!(change.to, State::Suspect | State::Down | State::Quarantined) {
             self.evacuate(link, shared);
         }
+        self.wants_hellos |= change.to == State::Down;
         let is_up = self
             .paths
             .iter()

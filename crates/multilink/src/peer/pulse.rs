@@ -49,6 +49,7 @@ impl Peer {
                 .is_some_and(|due| due <= shared.now_ns)
                 && can_send(shared.links, link)
             {
+                self.retry_unanswered(link as u8, shared.links, shared.now_ns);
                 self.send_control(link as u8, ControlKind::Ping, &[], shared);
             }
         }

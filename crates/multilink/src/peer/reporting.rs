@@ -3,6 +3,7 @@
 use super::deliver::REPORT_MIN_NS;
 use super::{Peer, Shared};
 use crate::ledger::Lost;
+use crate::liveness::State;
 use crate::path::Path;
 use crate::seq::extend;
 use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
@@ -168,9 +169,17 @@ impl Peer {
             path.bottleneck
                 .note_report(now_ns, delivered_bytes, queue_ns, link_bps);
         }
-        let liveness = &mut self.paths[usize::from(link.link)].liveness;
-        if let Some(change) = progressed.then(|| liveness.handle_ack(now_ns)).flatten() {
-            self.apply(link.link, change, shared);
+        if progressed {
+            let alone = !self.paths.iter().any(Path::is_settled);
+            let path = &mut self.paths[usize::from(link.link)];
+            if let Some(to) = path.to {
+                path.partners.note_answer(to);
+            }
+            if let Some(change) = path.liveness.handle_ack(now_ns, alone) {
+                // What was lost before it healed says nothing of it now.
+                share = share.filter(|_| change.from == State::Suspect);
+                self.apply(link.link, change, shared);
+            }
         }
         if let Some(share) = share {
             self.judge_loss(link.link, share, shared);

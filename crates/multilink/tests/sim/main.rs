@@ -13,6 +13,7 @@ mod account;
 mod directed;
 mod frames;
 mod hostile;
+mod recable;
 mod seeds;
 mod station;
 mod world;

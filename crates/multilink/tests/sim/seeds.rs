@@ -223,6 +223,27 @@ fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Opt
     );
 }
 
+/// Cables swapped at one host, or two links of one switch out at different hosts.
+fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
+    let (hosts, links) = (world.plan.hosts, world.plan.links.len());
+    let one = rng.usize(..links);
+    let other = (one + rng.usize(1..links)) % links;
+    if world.plan.layout == Layout::Shared {
+        let host = rng.usize(..hosts);
+        let peer = (host + rng.usize(1..hosts)) % hosts;
+        for (host, link) in [(host, one), (peer, other)] {
+            let at_ns = rng.u64(from_ns..until_ns);
+            let change = LinkChange::blackhole(Direction::Both);
+            world
+                .sim
+                .change_at(at_ns, &format!("h{host}:eth{link}"), change);
+        }
+    } else if world.plan.links[one].mtu == world.plan.links[other].mtu {
+        world.sim.run_until(rng.u64(from_ns..until_ns));
+        world.sim.node_mut(rng.usize(..hosts)).cross(one, other);
+    }
+}
+
 /// One seed's run.
 fn run(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
@@ -235,6 +256,10 @@ fn run(seed: u64) {
     if rng.u8(..) < 25 {
         world.sim.run_until(rng.u64(from_ns..until_ns));
         let (host, now_ns) = (rng.usize(..world.plan.hosts), world.now_ns());
+        if rng.bool() {
+            let nic = format!("h{host}:eth{}", rng.usize(..world.plan.links.len()));
+            world.change(&nic, LinkChange::carrier(false));
+        }
         world.sim.node_mut(host).restart(now_ns);
     } else if rng.u8(..) < 25 {
         world.sim.run_until(rng.u64(from_ns..until_ns));
@@ -247,6 +272,10 @@ fn run(seed: u64) {
         world.sim.run_until(rng.u64(now_ns..until_ns));
         let now_ns = world.now_ns();
         world.sim.node_mut(host).add_link(nic, now_ns);
+    }
+    if rng.u8(..) < 40 {
+        let from_ns = world.now_ns().max(from_ns);
+        recable(&mut world, rng, from_ns, until_ns);
     }
     world.sim.run_until(until_ns);
     world.stop();

@@ -105,6 +105,8 @@ pub struct Station {
     /// Simulated time less the core's clock.
     started_ns: i64,
     nics: Vec<Nic>,
+    /// For each NIC, the cable that is plugged into it.
+    cables: Vec<usize>,
     out: VecDeque<(usize, Vec<u8>)>,
     pub sources: Vec<Source>,
     turn: usize,
@@ -167,6 +169,7 @@ impl Station {
             setup,
             instance,
             started_ns,
+            cables: (0..nics.len()).collect(),
             nics,
             out: VecDeque::new(),
             sources: Vec::new(),
@@ -255,6 +258,16 @@ impl Station {
         for nic in 0..self.nics.len() {
             self.add_link(nic, now_ns);
         }
+    }
+
+    /// Swaps the cables of two NICs; no carrier is seen to go.
+    pub fn cross(&mut self, one: usize, other: usize) {
+        self.cables.swap(one, other);
+    }
+
+    fn nic_of(&self, cable: usize) -> usize {
+        let plugged = self.cables.iter().position(|plugged| *plugged == cable);
+        plugged.expect("every cable is plugged in somewhere")
     }
 
     /// Starts a program.
@@ -438,7 +451,7 @@ impl Station {
                     };
                     if nic.has_carrier {
                         nic.push(now_ns, frame.len());
-                        self.out.push_back((number, frame));
+                        self.out.push_back((self.cables[number], frame));
                     }
                 }
                 self.core.transmitted(number as u8);
@@ -448,7 +461,8 @@ impl Station {
 }
 
 impl Node for Station {
-    fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: &[u8]) {
+    fn handle_frame(&mut self, now_ns: u64, cable: usize, frame: &[u8]) {
+        let nic = self.nic_of(cable);
         let is_ours = frame[..6] == nic_mac(self.setup.host, nic) || frame[..6] == GROUP_MAC;
         let fits = frame.len() <= ETHERNET_BYTES + self.nics[nic].mtu;
         // Damage to the headers is the kernel's to find.
@@ -503,7 +517,8 @@ impl Node for Station {
         self.out.pop_front()
     }
 
-    fn handle_carrier(&mut self, now_ns: u64, nic: usize, up: bool) {
+    fn handle_carrier(&mut self, now_ns: u64, cable: usize, up: bool) {
+        let nic = self.nic_of(cable);
         self.nics[nic].has_carrier = up;
         if !up {
             self.nics[nic].leaving.clear();

@@ -1,0 +1,210 @@
+//! Which of the peer's links a path sends to, of those it was heard from.
+//!
+//! Links are paired in order: a link sends to the peer's link of its own number, or to the one of
+//! its rank. A path that does not answer moves on to another link of the peer that was heard
+//! lately: cables may have been swapped, or two links on one switch may have failed, one at each
+//! end. Two paths never move to one partner: they would share its capacity.
+
+use core::net::SocketAddr;
+
+use crate::wire::LINKS_MAX;
+
+/// How long a partner counts as present after it was heard: three hellos.
+pub const HEARD_LATELY_NS: u64 = 3_000_000_000;
+/// A partner that did not answer is not returned to on its own word for this long.
+const FAILED_LATELY_NS: u64 = 1_000_000_000;
+
+/// One link of the peer, as heard on one local link.
+#[derive(Debug, Clone, Copy)]
+struct Partner {
+    /// The peer's number for the link.
+    remote: u8,
+    address: SocketAddr,
+    /// When anything authentic last came from it.
+    heard_ns: u64,
+    /// When a path last left it because it did not answer; 0: never.
+    failed_ns: u64,
+    /// Whether the address is the administrator's: it need not be heard to be tried.
+    is_configured: bool,
+}
+
+impl Partner {
+    fn is_present(&self, now_ns: u64) -> bool {
+        self.is_configured || now_ns < self.heard_ns + HEARD_LATELY_NS
+    }
+}
+
+/// Whether two addresses are one place. A link-local address has another scope on each local link.
+pub fn is_same_place(a: SocketAddr, b: SocketAddr) -> bool {
+    a.ip() == b.ip() && a.port() == b.port()
+}
+
+/// The peer's links that one local link hears, by number.
+#[derive(Debug, Default)]
+pub struct Partners {
+    known: Vec<Partner>,
+}
+
+impl Partners {
+    /// Notes that the peer's link `remote` was heard from `address`. Returns whether that is news.
+    /// The address of a partner in `use_of` stays: a copied datagram must not move a path that works.
+    pub fn note_heard(
+        &mut self,
+        remote: u8,
+        address: SocketAddr,
+        use_of: Option<SocketAddr>,
+        now_ns: u64,
+    ) -> bool {
+        if let Some(partner) = self.known.iter_mut().find(|known| known.remote == remote) {
+            if partner.address != address && use_of == Some(partner.address) {
+                return false;
+            }
+            let is_moved = partner.address != address;
+            let is_news = is_moved || !partner.is_present(now_ns);
+            (partner.address, partner.heard_ns) = (address, now_ns);
+            if is_moved {
+                partner.failed_ns = 0;
+            }
+            return is_news;
+        }
+        if self.known.len() == LINKS_MAX {
+            return false;
+        }
+        self.known.push(Partner {
+            remote,
+            address,
+            heard_ns: now_ns,
+            failed_ns: 0,
+            is_configured: false,
+        });
+        self.known.sort_unstable_by_key(|partner| partner.remote);
+        true
+    }
+
+    /// The administrator gave the address: it counts as present for good.
+    pub fn note_configured(&mut self, address: SocketAddr) {
+        for partner in self.known.iter_mut().filter(|p| p.address == address) {
+            partner.is_configured = true;
+        }
+    }
+
+    /// The partner at `address` did not answer.
+    pub fn note_failed(&mut self, address: SocketAddr, now_ns: u64) {
+        for partner in self.known.iter_mut().filter(|p| p.address == address) {
+            partner.failed_ns = now_ns;
+        }
+    }
+
+    /// The partner at `address` answers.
+    pub fn note_answer(&mut self, address: SocketAddr) {
+        for partner in self.known.iter_mut().filter(|p| p.address == address) {
+            partner.failed_ns = 0;
+        }
+    }
+
+    /// Whether the partner at `address` was tried in vain a moment ago.
+    pub fn has_failed_lately(&self, address: SocketAddr, now_ns: u64) -> bool {
+        let mut known = self.known.iter();
+        known.any(|partner| {
+            let failed_ns = partner.failed_ns;
+            partner.address == address && failed_ns > 0 && now_ns < failed_ns + FAILED_LATELY_NS
+        })
+    }
+
+    /// Chooses the partner of local link `own`, `rank` being its place among the local ones: of
+    /// those present, the one that failed least recently, in order of preference. `taken` holds
+    /// where the peer's other paths in use send to.
+    pub fn choose(
+        &self,
+        now_ns: u64,
+        own: u8,
+        rank: usize,
+        taken: &[SocketAddr],
+    ) -> Option<SocketAddr> {
+        let is_any_present = self.known.iter().any(|p| p.is_present(now_ns));
+        let eligible = || {
+            let known = self.known.iter();
+            known.filter(|p| p.is_present(now_ns) || !is_any_present)
+        };
+        let count = eligible().count();
+        let order = |at: usize, partner: &Partner| match partner.remote == own {
+            true => 0,
+            false => 1 + (at + count - rank % count) % count,
+        };
+        let ordered = || eligible().enumerate().map(|(at, p)| (order(at, p), p));
+        let default = ordered().map(|(order, _)| order).min()?;
+        ordered()
+            .map(|(order, p)| {
+                let is_taken = taken.iter().any(|place| is_same_place(*place, p.address));
+                (p.failed_ns, is_taken, order, p.address)
+            })
+            .filter(|(_, is_taken, order, _)| !is_taken || *order == default)
+            .min_by_key(|(failed_ns, is_taken, order, _)| (*failed_ns, *is_taken, *order))
+            .map(|(.., address)| address)
+    }
+
+    /// Every partner's address.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.known.iter().map(|partner| partner.address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn place(remote: u8) -> SocketAddr {
+        ([10, 0, 0, remote + 1], 7000).into()
+    }
+
+    fn heard(numbers: &[u8]) -> Partners {
+        let mut partners = Partners::default();
+        for number in numbers {
+            assert!(partners.note_heard(*number, place(*number), None, S));
+        }
+        partners
+    }
+
+    #[test]
+    fn partner__own_number__is_preferred_and_rank_is_next() {
+        assert_eq!(heard(&[0, 1, 2]).choose(S, 2, 0, &[]), Some(place(2)));
+        assert_eq!(heard(&[0, 1]).choose(S, 5, 3, &[]), Some(place(1)));
+        assert_eq!(Partners::default().choose(S, 0, 0, &[]), None);
+    }
+
+    #[test]
+    fn partner__that_does_not_answer__is_left_for_the_one_that_failed_longest_ago() {
+        let mut partners = heard(&[0, 1]);
+        partners.note_failed(place(0), 2 * S);
+        assert_eq!(partners.choose(2 * S, 0, 0, &[]), Some(place(1)));
+        partners.note_failed(place(1), 3 * S);
+        assert_eq!(partners.choose(3 * S, 0, 0, &[]), Some(place(0)));
+    }
+
+    #[test]
+    fn partner__of_another_path_in_use__is_not_moved_to() {
+        let mut partners = heard(&[0, 1]);
+        partners.note_failed(place(0), 2 * S);
+        assert_eq!(partners.choose(2 * S, 0, 0, &[place(1)]), Some(place(0)));
+    }
+
+    #[test]
+    fn partner__not_heard_lately__is_tried_only_when_none_is_present() {
+        let mut partners = heard(&[0, 1]);
+        let later_ns = S + HEARD_LATELY_NS;
+        assert_eq!(partners.choose(later_ns, 0, 0, &[]), Some(place(0)));
+        partners.note_heard(1, place(1), None, later_ns);
+        assert_eq!(partners.choose(later_ns, 0, 0, &[]), Some(place(1)));
+        partners.note_configured(place(0));
+        assert_eq!(partners.choose(later_ns, 0, 0, &[]), Some(place(0)));
+    }
+
+    #[test]
+    fn partner__in_use__keeps_its_address_whatever_a_copied_datagram_says() {
+        let mut partners = heard(&[0]);
+        assert!(!partners.note_heard(0, place(9), Some(place(0)), S));
+        assert!(partners.note_heard(0, place(9), None, S));
+    }
+}

@@ -1,0 +1,155 @@
+//! Cables that are swapped, and links that fail at different ends of one switch.
+
+use crate::frames::Shape;
+use crate::station::Pace;
+use crate::world::{Layout, LinkPlan, MS, Plan, S, World};
+use kumi_lab::topology::{Direction, LinkChange};
+
+fn world(layout: Layout, hosts: usize) -> World {
+    let plan = Plan {
+        hosts,
+        layout,
+        keys: vec![7; hosts],
+        ..Plan::two_hosts(vec![LinkPlan::of(100); 2])
+    };
+    let mut world = World::new(plan);
+    world.run_until_whole(5 * S);
+    world
+}
+
+fn load_both_ways(world: &mut World) {
+    world.start_sized(0, 1, Shape::Tcp, Pace::Every(4 * MS), None, 20_000..=20_000);
+    world.start(1, 0, Shape::Udp, Pace::Every(MS), None);
+    world.run_for(200 * MS);
+}
+
+/// Asserts that frames sent from now on arrive, at the pace of the programs.
+fn assert_flows(world: &mut World) {
+    let from_ns = world.now_ns();
+    let before = world.account.borrow().delivered;
+    world.run_for(200 * MS);
+    let delivered = world.account.borrow().delivered - before;
+    assert!(delivered > 150, "{delivered} frames{}", world.paths());
+    let until_ns = world.now_ns();
+    world.run_for(50 * MS);
+    let hosts = world.plan.hosts;
+    let missing = world.account.borrow().missing(from_ns, until_ns, hosts);
+    assert!(missing.is_empty(), "{:?}{}", missing.first(), world.paths());
+}
+
+fn assert_whole(world: &World) {
+    let hosts = world.plan.hosts;
+    let is_whole = (0..hosts).all(|host| world.sim.node(host).is_whole(hosts));
+    assert!(is_whole, "{}", world.paths());
+}
+
+#[test]
+fn cables__crossed_under_load__all_is_whole_again_in_two_seconds() {
+    for (layout, hosts) in [(Layout::Cables, 2), (Layout::Separate, 3)] {
+        let mut world = world(layout, hosts);
+        load_both_ways(&mut world);
+        for _ in 0..2 {
+            world.sim.node_mut(1).cross(0, 1);
+            world.run_for(2 * S);
+            assert_whole(&world);
+            assert_flows(&mut world);
+        }
+    }
+}
+
+#[test]
+fn cables__crossed_while_unplugged_and_idle__are_whole_in_two_seconds() {
+    let mut world = world(Layout::Cables, 2);
+    for nic in 0..2 {
+        world.change(&format!("h0:eth{nic}"), LinkChange::carrier(false));
+    }
+    world.run_for(20 * S);
+    world.sim.node_mut(1).cross(0, 1);
+    for nic in 0..2 {
+        world.change(&format!("h0:eth{nic}"), LinkChange::carrier(true));
+    }
+    world.run_for(2 * S);
+    assert_whole(&world);
+}
+
+/// Where each of `host`'s paths to `peer` sends to.
+fn partners(world: &World, host: usize, peer: usize) -> Vec<std::net::IpAddr> {
+    let to = |nic| world.sim.node(host).path(peer, nic)?.to;
+    (0..2).filter_map(|nic| Some(to(nic)?.ip())).collect()
+}
+
+#[test]
+fn switch__one_link_dead_at_each_end__traffic_goes_on_and_heals_to_pairs() {
+    let silence = LinkChange::blackhole(Direction::Both);
+    for (change, heal) in [
+        (silence, LinkChange::heal()),
+        (LinkChange::carrier(false), LinkChange::carrier(true)),
+    ] {
+        let mut world = world(Layout::Shared, 2);
+        load_both_ways(&mut world);
+        world.change("h0:eth0", change.clone());
+        world.change("h1:eth1", change);
+        world.run_for(S);
+        assert_flows(&mut world);
+        world.change("h0:eth0", heal.clone());
+        world.run_for(3 * S);
+        world.change("h1:eth1", heal);
+        world.run_for(3 * S);
+        assert_whole(&world);
+        assert_flows(&mut world);
+        for (host, peer) in [(0, 1), (1, 0)] {
+            let mut places = partners(&world, host, peer);
+            places.sort();
+            places.dedup();
+            assert_eq!(places.len(), 2, "two paths of h{host} share a partner");
+        }
+    }
+}
+
+#[test]
+fn switch__link_dead_at_one_end__is_not_moved_onto_the_partner_of_another() {
+    let mut world = world(Layout::Shared, 2);
+    load_both_ways(&mut world);
+    world.change("h0:eth0", LinkChange::blackhole(Direction::Both));
+    world.run_for(2 * S);
+    assert_flows(&mut world);
+    let up = |nic| world.sim.node(1).path(0, nic).map(|path| path.state.name());
+    assert_eq!((up(0), up(1)), (Some("down"), Some("up")));
+}
+
+#[test]
+fn links__all_that_flap_together__are_used_whenever_they_answer() {
+    let mut world = world(Layout::Cables, 2);
+    world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
+    for _ in 0..12 {
+        for up in [false, true] {
+            for nic in 0..2 {
+                world.change(&format!("h0:eth{nic}"), LinkChange::carrier(up));
+            }
+            world.run_for(300 * MS);
+        }
+        assert_flows(&mut world);
+    }
+}
+
+#[test]
+fn peer__that_crashes_again_and_again__is_reached_each_time_within_two_seconds() {
+    let mut world = world(Layout::Cables, 2);
+    world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
+    for _ in 0..8 {
+        for nic in 0..2 {
+            world.change(
+                &format!("h1:eth{nic}"),
+                LinkChange::blackhole(Direction::Both),
+            );
+        }
+        world.run_for(700 * MS);
+        let now_ns = world.now_ns();
+        world.sim.node_mut(1).restart(now_ns);
+        for nic in 0..2 {
+            world.change(&format!("h1:eth{nic}"), LinkChange::heal());
+        }
+        world.run_for(2 * S);
+        assert_flows(&mut world);
+    }
+}
