@@ -36,7 +36,7 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 	__u32 part = GROWTH_PART_MIN;
 
 	/* Slow start goes to what was guessed, or to a loss; and after a timeout to the threshold. */
-	if (!is_soon_after_start(memory, tp, FILL_ROUND_TRIPS) || memory->ca_state == TCP_CA_Loss ||
+	if (!is_soon_after_start(memory, tp, FILL_ROUND_TRIPS) || ca_state(tp) == TCP_CA_Loss ||
 	    (!is_measured && tp->snd_cwnd < tp->snd_ssthresh))
 		return false;
 	memory->has_filled = 1;
@@ -59,7 +59,8 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 		 (is_measured && is_soon_after_start(memory, tp, 2 * GROWTH_DOUBLES_EVERY)))
 		part = GROWTH_PART_MAX / 2;
 	memory->credit += acked;
-	tp->snd_cwnd += memory->credit / part;
+	if (tp->snd_cwnd < CWND_MAX)
+		tp->snd_cwnd += memory->credit / part;
 	memory->credit %= part;
 	return true;
 }

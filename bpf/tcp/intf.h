@@ -78,7 +78,8 @@ struct kumi_tcp_memory {
 	__u32 is_clump;        /* 0 or 1: the train was sent at once, not spaced out */
 	__u32 rate_delivered;  /* the kernel's sample of the delivery rate that was seen last: packets, */
 	__u32 rate_interval_us; /* in so long */
-	__u32 ca_state;        /* the kernel's state: TCP_CA_* */
+	__u32 ceiling;         /* the largest window or threshold that the programs have left; 0: none yet */
+	__u32 ssthresh;        /* the threshold as the programs left it last */
 	__u32 burst_before_pps; /* rate of the train before that was not paced; 0: none */
 	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
 };
@@ -116,8 +117,9 @@ struct kumi_tcp_totals {
 	__u64 spurious;    /* of these, found to have been wrong */
 	__u64 switches;    /* phases entered with something remembered */
 	__u64 acks_first;  /* acknowledgements put before data in the host's queue */
+	__u64 mended;      /* windows and thresholds that no program had set, put right */
 };
-_Static_assert(sizeof(struct kumi_tcp_totals) == 64, "layout.rs has 64 bytes");
+_Static_assert(sizeof(struct kumi_tcp_totals) == 72, "layout.rs has 72 bytes");
 
 /* One connection, as `kumi tcp show` reads it from the iterator. */
 struct kumi_tcp_connection {

@@ -53,6 +53,7 @@ struct tcp_congestion_ops;
 struct inet_connection_sock {
 	__u32 icsk_rto;
 	const struct tcp_congestion_ops *icsk_ca_ops;
+	__u8 icsk_ca_state : 5; /* by ca_state() only: its place differs */
 } KERNEL;
 
 struct minmax_sample {
@@ -78,6 +79,7 @@ struct tcp_sock {
 	__u32 snd_cwnd;
 	__u32 snd_cwnd_stamp; /* jiffies: the window was last used, or set */
 	__u32 snd_ssthresh;
+	__u32 prior_cwnd; /* the window before the last cut */
 	__u32 packets_out;
 	__u32 lost_out;
 	__u32 sacked_out;
@@ -160,6 +162,12 @@ extern __u32 tcp_reno_undo_cwnd(struct sock *sk) __ksym;
 static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
 {
 	return (struct tcp_sock *)sk;
+}
+
+/* The kernel's congestion state: TCP_CA_*. */
+static __always_inline __u32 ca_state(const struct tcp_sock *tp)
+{
+	return BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_state);
 }
 
 static __always_inline __u32 in_flight(const struct tcp_sock *tp)

@@ -9,6 +9,7 @@
  *   restart.h  after idle time, and at the start: paced, at that rate
  *   fill.h     from there until CUBIC decides again
  *   phase.h    what is known is kept apart for each phase of the program
+ *   sane.h     windows and thresholds that no program has set are put right
  *   here       a refusal by this host's own queue is not congestion; timeouts are short, and honest
  *
  * and the programs around it:
@@ -16,6 +17,7 @@
  *   ranks.h        whose sockets use it, and acknowledgements before data
  *   connections.h  shows connections, and gives them back
  */
+#include "sane.h"
 #include "modest.h"
 #include "restart.h"
 #include "fill.h"
@@ -36,8 +38,10 @@ static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 		memory->rank = owner->rank;
 	COUNT(connections);
 	cubictcp_init(sk);
-	if (memory)
-		memory->ca_state = 0;
+	if (memory) {
+		memory->ceiling = 0;
+		approve(memory, tcp_sk(sk));
+	}
 	if (memory && has(KUMI_TCP_SHORT_RTO))
 		memory->rto_min_us = settings.rto_min_us;
 	set_options(sk);
@@ -58,6 +62,8 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 	/* The kernel does not call `init` in every context: of some hundred connections one came without. */
 	if (!memory && event == CA_EVENT_TX_START)
 		memory = welcome(sk);
+	if (memory)
+		mend(memory, tcp_sk(sk));
 	if (memory && event == CA_EVENT_CWND_RESTART)
 		note_silence(memory, tcp_sk(sk));
 	if (memory && event == CA_EVENT_TX_START) {
@@ -76,6 +82,8 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 		space_out_first(memory, sk);
 	}
 	cubictcp_cwnd_event(sk, event);
+	if (memory)
+		approve(memory, tcp_sk(sk));
 }
 
 /*
@@ -97,12 +105,17 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	__u32 cwnd;
 
+	if (memory)
+		mend(memory, tp);
 	if (has(KUMI_TCP_STALL_FORGIVENESS) && is_stall(tp)) {
-		if (memory)
-			memory->stalls++;
-		COUNT(stalls);
 		/* The kernel sets the window to this when the reduction is complete. */
-		return tp->snd_cwnd > 2 ? tp->snd_cwnd : 2;
+		cwnd = tp->snd_cwnd > SSTHRESH_MIN ? tp->snd_cwnd : SSTHRESH_MIN;
+		COUNT(stalls);
+		if (memory) {
+			memory->stalls++;
+			approve_cut(memory, tp, cwnd);
+		}
+		return cwnd;
 	}
 	COUNT(losses);
 	cwnd = cubictcp_recalc_ssthresh(sk);
@@ -117,19 +130,15 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	space_out(memory, sk);
 	retreat(memory, tp);
 	note_crowd(memory, tp);
+	approve_cut(memory, tp, cwnd);
 	return cwnd;
 }
 
-SEC("struct_ops")
-void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+/* Has the window grow, by kumi's rules or else by CUBIC's. */
+static __always_inline void grow(struct kumi_tcp_memory *memory, struct sock *sk, __u32 ack, __u32 acked)
 {
-	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	if (!memory) {
-		cubictcp_cong_avoid(sk, ack, acked);
-		return;
-	}
 	uncap(memory, sk);
 	space_out(memory, sk);
 	if (has(KUMI_TCP_PHASE_MEMORY))
@@ -151,19 +160,40 @@ void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
 }
 
 SEC("struct_ops")
+void BPF_PROG(kumi_cong_avoid, struct sock *sk, __u32 ack, __u32 acked)
+{
+	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+
+	if (!memory) {
+		cubictcp_cong_avoid(sk, ack, acked);
+		return;
+	}
+	mend(memory, tcp_sk(sk));
+	grow(memory, sk, ack, acked);
+	approve(memory, tcp_sk(sk));
+}
+
+SEC("struct_ops")
 void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
 	if (memory) {
-		if (state == TCP_CA_Loss && memory->ca_state != TCP_CA_Loss) {
+		mend(memory, tcp_sk(sk));
+		if (state == TCP_CA_Loss && ca_state(tcp_sk(sk)) != TCP_CA_Loss) {
 			memory->timeouts++;
 			memory->restarted_at_ns = 0; /* that start is over */
 			COUNT(timeouts);
 		}
-		memory->ca_state = state;
+		approve(memory, tcp_sk(sk));
 	}
 	cubictcp_state(sk, state);
+}
+
+/* Whether the path is a cluster's and no loss is being repaired: time is short there, and nothing is learnt. */
+static __always_inline bool is_busy_local(const struct tcp_sock *tp)
+{
+	return is_local(tp) && ca_state(tp) < TCP_CA_CWR;
 }
 
 SEC("struct_ops")
@@ -171,12 +201,11 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	struct kumi_tcp_memory *memory;
 
-	/*
-	 * Here, not where the window grows: what is delivered while a loss is repaired tells most. Within a
-	 * cluster nothing is learnt, and time is short.
-	 */
-	memory = is_local(tcp_sk(sk)) ? NULL : bpf_sk_storage_get(&memories, sk, 0, 0);
-	if (memory) {
+	/* Here, not where the window grows: what is delivered while a loss is repaired tells most. */
+	memory = is_busy_local(tcp_sk(sk)) ? NULL : bpf_sk_storage_get(&memories, sk, 0, 0);
+	if (memory)
+		mend(memory, tcp_sk(sk));
+	if (memory && !is_local(tcp_sk(sk))) {
 		learn(memory, sk);
 		follow_train(memory, tcp_sk(sk));
 	}
@@ -189,10 +218,12 @@ __u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
 {
 	struct kumi_tcp_memory *memory;
 
-	if (is_local(tcp_sk(sk)) || !has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING))
+	if (is_busy_local(tcp_sk(sk)))
 		return CLUMP_MIN;
 	memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	if (memory)
+		mend(memory, tcp_sk(sk));
+	if (memory && !is_local(tcp_sk(sk)) && has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING))
 		hold_pace(memory, sk);
 	return CLUMP_MIN;
 }
@@ -206,9 +237,12 @@ SEC("struct_ops")
 __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
+	__u32 cwnd;
 	int us;
 
-	if (memory && memory->ca_state == TCP_CA_Loss && memory->rto_min_us) {
+	if (memory)
+		mend(memory, tcp_sk(sk));
+	if (memory && ca_state(tcp_sk(sk)) == TCP_CA_Loss && memory->rto_min_us) {
 		us = memory->rto_min_us * 2;
 		if (us > RTO_MIN_KERNEL_US)
 			us = RTO_MIN_KERNEL_US;
@@ -216,7 +250,8 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 		bpf_setsockopt(sk, SOL_TCP, TCP_BPF_RTO_MIN, &us, sizeof(us));
 		COUNT(spurious);
 	}
-	return tcp_reno_undo_cwnd(sk);
+	cwnd = tcp_reno_undo_cwnd(sk); /* from before the cut, which no program may have seen either */
+	return !memory || is_sane_cwnd(memory, cwnd) ? cwnd : memory->ceiling;
 }
 
 #define OPERATIONS                                                       \

@@ -105,7 +105,7 @@ static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk
 	set_window(tp, cwnd);
 	set_pacing(memory, sk, pps * tp->mss_cache);
 	memory->restarted_at_ns = bpf_ktime_get_ns();
-	memory->paced_pps = pps;
+	memory->paced_pps = pps < PPS_MAX ? pps : PPS_MAX;
 	memory->is_guess = is_guess;
 	memory->paced++;
 	COUNT(paced);

@@ -18,6 +18,12 @@
  * one that is half full by half of that.
  */
 #define CLUMP_US 977
+/* No window exceeds this: 2^20 packets of 1448 bytes are more than TCP's largest window, 1 GiB (RFC 7323). */
+#define CWND_MAX (1U << 20)
+/* No rate exceeds this, in packets a second: 64-byte packets at 137 Gb/s. A product with a window's 20 bits fits. */
+#define PPS_MAX (1ULL << 28)
+/* No round trip takes a minute; the kernel's word for "not measured yet" is 2^32 - 1. */
+#define SPAN_MAX_US 60000000
 /* What a rate that was measured may be too high by: clumps and timers make that. */
 #define EXCESS_PART 16
 
@@ -30,6 +36,27 @@ static __always_inline __u32 best_pps(const struct kumi_tcp_path *path)
 static __always_inline __u64 ack_ns(const struct tcp_sock *tp)
 {
 	return tp->tcp_mstamp * 1000;
+}
+
+/* The rate of `packets` in `span_ns`, packets a second. */
+static __always_inline __u32 pps_of(__u32 packets, __u64 span_ns)
+{
+	__u64 pps = span_ns ? packets * 1000000000ULL / span_ns : PPS_MAX;
+
+	return pps < PPS_MAX ? pps : PPS_MAX;
+}
+
+/* Packets that `pps` sends in `span_us`: a window; 0 without a round trip. */
+static __always_inline __u32 packets_of(__u64 pps, __u64 span_us)
+{
+	__u64 packets;
+
+	if (span_us > SPAN_MAX_US)
+		return 0;
+	if (pps > PPS_MAX)
+		pps = PPS_MAX;
+	packets = pps * span_us / 1000000;
+	return packets < CWND_MAX ? packets : CWND_MAX;
 }
 
 /* Whether the path is so short that nothing about it need be remembered. */
@@ -66,7 +93,7 @@ static __always_inline bool is_soon_after_start(const struct kumi_tcp_memory *me
 /* The packets under way that `pps` keeps the path full with, a little less than that. */
 static __always_inline __u64 filling(const struct tcp_sock *tp, __u32 pps)
 {
-	__u64 packets = (__u64)pps * tp->rtt_min.s[0].v / 1000000;
+	__u32 packets = packets_of(pps, tp->rtt_min.s[0].v);
 
 	return packets - packets / EXCESS_PART;
 }
@@ -74,7 +101,7 @@ static __always_inline __u64 filling(const struct tcp_sock *tp, __u32 pps)
 /* Sets the window, as from now: the kernel would halve one that it takes for unused. */
 static __always_inline void set_window(struct tcp_sock *tp, __u32 cwnd)
 {
-	tp->snd_cwnd = cwnd;
+	tp->snd_cwnd = cwnd < CWND_MAX ? cwnd : CWND_MAX;
 	if (has(KUMI_TCP_WRITES_STAMP))
 		tp->snd_cwnd_stamp = bpf_jiffies64();
 }

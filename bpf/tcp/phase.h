@@ -39,7 +39,7 @@ static __always_inline void leave(struct kumi_tcp_memory *memory, const struct t
  */
 static __always_inline void enter_first(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 pps)
 {
-	__u64 half = (__u64)pps * tp->rtt_min.s[0].v / 2000000;
+	__u32 half = packets_of(pps, tp->rtt_min.s[0].v) / 2;
 
 	if (is_local(tp) || !has(KUMI_TCP_PACED_RESTART))
 		return;
@@ -78,7 +78,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 		return;
 	}
 	pps = best_pps(path);
-	cwnd = pps * rtt_us / 1000000;
+	cwnd = packets_of(pps, rtt_us);
 	/* What CUBIC held, where that is more: it includes what stood in queues, and of that a little. */
 	steady = path->ssthresh < path->cwnd ? path->ssthresh : path->cwnd;
 	if (cwnd < steady)
@@ -125,7 +125,7 @@ static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct 
 	__u32 phase = phase_now(memory);
 	__u32 pps;
 
-	if (phase == memory->phase || memory->ca_state >= TCP_CA_CWR)
+	if (phase == memory->phase || ca_state(tcp_sk(sk)) >= TCP_CA_CWR)
 		return;
 	leave(memory, tcp_sk(sk));
 	pps = best_pps(path_of(memory));

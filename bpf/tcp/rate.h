@@ -69,7 +69,7 @@ static __always_inline __u32 new_sample_pps(struct kumi_tcp_memory *memory, cons
 		return 0;
 	memory->rate_delivered = delivered;
 	memory->rate_interval_us = interval_us;
-	return (__u64)delivered * 1000000 / interval_us;
+	return pps_of(delivered, interval_us * 1000ULL);
 }
 
 /* The highest delivery rate of late: what the path has shown it can carry. */
@@ -115,7 +115,7 @@ static __always_inline void follow_train(struct kumi_tcp_memory *memory, const s
 		memory->train_from = tp->delivered;
 		memory->train_pps = 0;
 	} else if (packets >= (is_first ? FIRST_TRAIN_MIN : TRAIN_MIN) && took_ns && took_ns < span_ns) {
-		memory->train_pps = packets * 1000000000ULL / took_ns;
+		memory->train_pps = pps_of(packets, took_ns);
 	}
 }
 
@@ -140,7 +140,7 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory, const st
 		borne_out = pps < memory->burst_before_pps ? pps : memory->burst_before_pps;
 		memory->burst_before_pps = pps;
 		if (borne_out > best)
-			path->best_pps = best && borne_out > 2 * best ? 2 * best : borne_out;
+			path->best_pps = best && borne_out / 2 > best ? 2 * best : borne_out;
 	}
 	if (memory->paced_pps && pps) {
 		if (pps > path->best_pps)

@@ -70,7 +70,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 		pps += pps / 2;
 	else
 		pps += pps / (!memory->queued_at_ns ? PROBE_PART / 2 : PROBE_PART);
-	cwnd = pps * (rtt_us + CLUMP_US / 4) / 1000000;
+	cwnd = packets_of(pps, rtt_us + CLUMP_US / 4);
 	if (is_local(tp) || cwnd <= tp->snd_cwnd)
 		return;
 	if (path->is_bounded) /* more is not there: no slow start beyond */
@@ -101,10 +101,10 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	} else if (tp->mss_cache) {
 		pps = settings.first_bytes_ps / tp->mss_cache;
 	}
-	cwnd = pps * rtt_us / 1000000;
+	cwnd = packets_of(pps, rtt_us);
 	if (rtt_us < LOCAL_RTT_US || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
 		return;
-	path_of(memory)->best_pps = pps;
+	path_of(memory)->best_pps = pps < PPS_MAX ? pps : PPS_MAX;
 	if (is_bounded) { /* what more there is, `fill` finds */
 		path_of(memory)->is_bounded = 1;
 		tp->snd_ssthresh = cwnd;

@@ -6,7 +6,12 @@ use std::process::Command;
 
 fn main() {
     let bpf = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf");
-    for (folder, name) in [("tcp", "kumi.bpf"), ("trace", "trace.bpf")] {
+    // The last is for a test only.
+    for (folder, name) in [
+        ("tcp", "kumi.bpf"),
+        ("trace", "trace.bpf"),
+        ("tcp", "disturb.bpf"),
+    ] {
         println!("cargo:rerun-if-changed={}", bpf.join(folder).display());
         compile(&bpf.join(folder).join(format!("{name}.c")), name);
     }

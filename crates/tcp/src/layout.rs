@@ -173,11 +173,13 @@ pub struct Totals {
     pub switches: u64,
     /// Acknowledgements put before data in the host's queue.
     pub acks_first: u64,
+    /// Windows and thresholds that no program had set, put right.
+    pub mended: u64,
 }
 
 impl Totals {
     /// Bytes of the structure.
-    pub const BYTES: usize = 64;
+    pub const BYTES: usize = 72;
 
     /// Adds what one processor counted; `None` if it has not the structure's size.
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
@@ -194,6 +196,7 @@ impl Totals {
             &mut self.spurious,
             &mut self.switches,
             &mut self.acks_first,
+            &mut self.mended,
         ];
         for (at, field) in fields.into_iter().enumerate() {
             *field += bytes.u64(8 * at);
@@ -316,10 +319,11 @@ mod tests {
     #[test]
     fn totals__two_processors__are_added() {
         let mut totals = Totals::default();
-        let one: Vec<u8> = (1_u64..9).flat_map(u64::to_ne_bytes).collect();
+        let one: Vec<u8> = (1_u64..10).flat_map(u64::to_ne_bytes).collect();
         assert_eq!(totals.add(&one), Some(()));
         assert_eq!(totals.add(&one), Some(()));
         assert_eq!((totals.losses, totals.acks_first), (8, 16));
+        assert_eq!(totals.mended, 18);
         assert_eq!(totals.add(&one[1..]), None);
     }
 

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Every total with its name: the one list both formats come from.
-fn figures(totals: &Totals) -> [(&'static str, u64); 7] {
+fn figures(totals: &Totals) -> [(&'static str, u64); 8] {
     [
         ("restarts paced", totals.paced),
         ("local stalls forgiven", totals.stalls),
@@ -58,6 +58,7 @@ fn figures(totals: &Totals) -> [(&'static str, u64); 7] {
         ("of these, wrong", totals.spurious),
         ("phases entered with a memory", totals.switches),
         ("acknowledgements put first", totals.acks_first),
+        ("windows put right", totals.mended),
     ]
 }
 
@@ -71,6 +72,7 @@ fn totals_json(totals: &Totals) -> Value {
         "spurious_timeouts": totals.spurious,
         "phase_switches": totals.switches,
         "acks_first": totals.acks_first,
+        "mended_windows": totals.mended,
     })
 }
 

@@ -4,6 +4,7 @@ mod application;
 mod crowd;
 mod installation;
 mod trajectory;
+mod windows;
 
 use kumi_lab::{Cluster, Topology, UpOptions};
 use serde_json::Value;

@@ -1,0 +1,135 @@
+//! Windows under random loss: none exceeds what its path can hold, whatever the kernel leaves out.
+//!
+//! A full run takes `KUMI_WINDOWS_S=600`: so many seconds on each of six paths, instead of a few on one.
+
+use super::{Control, Program};
+use kumi_lab::{Cluster, Topology, UpOptions};
+use std::time::Duration;
+
+/// Seconds on the first path in a run of all tests.
+const SECONDS: u64 = 3;
+/// Samples that may show what the kernel itself has just stored, before the next callback: one in as many, and
+/// a few. Without sane.h it is one in a hundred.
+const SAMPLES_PER_MISS: u64 = 10_000;
+const MISSES: u64 = 2;
+
+/// A path between two hosts.
+struct Path {
+    rate_mbps: u64,
+    one_way_us: u64,
+    queue_kib: u64,
+    loss: f64,
+}
+
+const fn path(rate_mbps: u64, one_way_us: u64, queue_kib: u64, loss: f64) -> Path {
+    Path {
+        rate_mbps,
+        one_way_us,
+        queue_kib,
+        loss,
+    }
+}
+
+const PATHS: [Path; 6] = [
+    path(500, 2_500, 128, 0.003),
+    path(500, 10_000, 128, 0.003),
+    path(100, 25_000, 256, 0.01),
+    path(200, 1_000, 64, 0.003),
+    path(900, 250, 128, 0.001),
+    path(50, 5_000, 64, 0.03),
+];
+
+impl Path {
+    /// Twice the path's product of rate and round trip, and its buffer, in packets on the wire.
+    fn window_max(&self) -> u64 {
+        let bytes = 2 * self.rate_mbps * 2 * self.one_way_us / 8 + self.queue_kib * 1024;
+        bytes / 1514
+    }
+
+    fn cluster(&self, number: usize) -> Cluster {
+        let Self {
+            rate_mbps,
+            one_way_us,
+            queue_kib,
+            loss,
+        } = self;
+        let text = format!(
+            r#"
+name = "t"
+congestion_control = "cubic"
+host = [{{ name = "h1" }}, {{ name = "h2" }}]
+switch = [{{ name = "s1", port_queue = "{queue_kib}KiB" }}, {{ name = "s2", port_queue = "{queue_kib}KiB" }}]
+link = [
+  {{ between = ["h1:eth1", "s1"], rate = "1Gbit" }},
+  {{ between = ["h2:eth1", "s2"], rate = "1Gbit" }},
+  {{ between = ["s1", "s2"], rate = "{rate_mbps}Mbit", delay = "{one_way_us}us", loss = {loss} }},
+]
+"#
+        );
+        let options = UpOptions {
+            name: Some(format!("windows{number}-{}", std::process::id())),
+            fabric: None,
+            seed: 1,
+        };
+        Cluster::up(&Topology::parse("windows", &text).unwrap(), options).unwrap()
+    }
+}
+
+/// Takes what twelve connections send.
+const SINK: &str = "import socket,threading
+s=socket.create_server(('0.0.0.0',7107),backlog=64)
+def take(c):
+    b=bytearray(1<<20)
+    while c.recv_into(b): pass
+while True:
+    c,_=s.accept()
+    threading.Thread(target=take,args=(c,),daemon=True).start()";
+
+/// Sends on twelve connections; prints samples of window and threshold, those above LIMIT, and the largest.
+const STREAMS: &str = "import os,socket,struct,threading,time
+streams=[socket.create_connection(('h2',7107)) for _ in range(12)];d=b'x'*(1<<18)
+def push(s):
+    while True: s.sendall(d)
+for s in streams: threading.Thread(target=push,args=(s,),daemon=True).start()
+end=time.monotonic()+SECONDS;samples=over=worst=0
+while time.monotonic()<end:
+    time.sleep(0.005)
+    for s in streams:
+        ssthresh,cwnd=struct.unpack_from('II',s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104),76)
+        top=max(cwnd,ssthresh if ssthresh!=0x7fffffff else 0)
+        samples+=1;over+=top>LIMIT;worst=max(worst,top)
+print(samples,over,worst,flush=True);os._exit(0)";
+
+fn check(number: usize, path: &Path, seconds: u64) {
+    let cluster = path.cluster(number);
+    let _sink = Program::start(&cluster, "h2", SINK);
+    std::thread::sleep(Duration::from_millis(500));
+    let limit = path.window_max();
+    let script = STREAMS
+        .replace("SECONDS", &seconds.to_string())
+        .replace("LIMIT", &limit.to_string());
+    let line = Program::start(&cluster, "h1", &script).line();
+    let mut words = line.split(' ').map(|word| word.parse::<u64>().unwrap());
+    let (samples, over) = (words.next().unwrap(), words.next().unwrap());
+    println!(
+        "path {number}: {samples} samples, {over} above {limit}, largest {}",
+        words.next().unwrap()
+    );
+    assert!(samples > 100, "{line}");
+    assert!(
+        over <= MISSES + samples / SAMPLES_PER_MISS,
+        "path {number}, limit {limit}: samples, above, largest {line}"
+    );
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn windows__under_random_loss__stay_within_what_the_path_holds() {
+    let _control = Control::up();
+    let full = std::env::var("KUMI_WINDOWS_S").ok();
+    let full: Option<u64> = full.map(|seconds| seconds.parse().expect("KUMI_WINDOWS_S: seconds"));
+    let paths = if full.is_some() { PATHS.len() } else { 1 };
+    for (number, path) in PATHS.iter().take(paths).enumerate() {
+        check(number, path, full.unwrap_or(SECONDS));
+    }
+}

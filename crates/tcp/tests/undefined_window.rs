@@ -1,0 +1,64 @@
+//! A threshold that no program has set, as a kernel leaves it that skips `ssthresh` (`bpf/tcp/sane.h`).
+
+use kumi_tcp::{Connection, Settings, connections, install, remove, totals};
+use libbpf_rs::{Iter, ObjectBuilder};
+use nix::sys::socket::{setsockopt, sockopt::TcpCongestion};
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+/// Compiled `bpf/tcp/disturb.bpf.c`.
+static DISTURB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/disturb.bpf.o"));
+/// The threshold that it sets.
+const WILD: u32 = 0x0220_34e5;
+
+/// Removes the programs, whatever the test came to.
+struct Programs;
+
+impl Drop for Programs {
+    fn drop(&mut self) {
+        let _ = remove();
+    }
+}
+
+fn disturb() {
+    let open = ObjectBuilder::default().open_memory(DISTURB).unwrap();
+    let object = open.load().unwrap();
+    let program = object.progs_mut().next().unwrap();
+    let link = program.attach().unwrap();
+    let mut nothing = Vec::new();
+    let mut walk = Iter::new(&link).unwrap();
+    walk.read_to_end(&mut nothing).unwrap();
+}
+
+/// The connection to `port`.
+fn shown(port: u16) -> Connection {
+    let all = connections().unwrap();
+    let found = all.into_iter().find(|one| one.remote.port() == port);
+    found.expect("the connection lives")
+}
+
+#[test]
+#[ignore = "needs root, bpf"]
+fn threshold__that_no_program_has_set__is_put_right_with_the_next_acknowledgement() {
+    let _ = remove();
+    install(&Settings::default()).unwrap();
+    let _programs = Programs;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut sender = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    setsockopt(&sender, TcpCongestion, &"kumi".into()).unwrap();
+    let (mut receiver, _) = listener.accept().unwrap();
+    let mut exchange = || {
+        let mut received = [0; 100_000];
+        sender.write_all(&[1; 100_000]).unwrap();
+        receiver.read_exact(&mut received).unwrap();
+    };
+    exchange();
+    let before = shown(port);
+    assert_eq!(before.ssthresh, None, "nothing was lost: {before:?}");
+    disturb();
+    assert_eq!(shown(port).ssthresh, Some(WILD), "disturbed");
+    exchange();
+    assert_eq!(shown(port).ssthresh, None, "as the programs left it");
+    assert_eq!(totals().unwrap().mended, 1);
+}
