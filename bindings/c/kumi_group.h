@@ -102,9 +102,13 @@ struct kumi_group_config {
     /* A group of all ranks of the job, on all ranks or on none, where others of them may be at work beside this one: of
      * links that they share it takes its part. Needed only until the group is begun, or listens. */
     const struct kumi_group *job;
+    /* What only the processes of the job know, 16 bytes or more: the same on all ranks. NULL: KUMI_JOB_SECRET, or the
+     * content of the file KUMI_JOB_SECRET_FILE, or what the launcher lets the job's processes know (SECURITY.md). */
+    const char *secret;
 };
 
-/* Writes a card of KUMI_CARD_BYTES, text with zeros behind it. Whoever has it can take part. */
+/* Writes a card of KUMI_CARD_BYTES, text with zeros behind it. Whoever has it, and the job's secret if one is set, can take
+ * part. */
 struct kumi_listening *kumi_group_listen(const struct kumi_group_config *config, char *card,
                                          char *error, size_t error_bytes);
 

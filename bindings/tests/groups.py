@@ -93,6 +93,23 @@ def slips(group):
     group.barrier()
 
 
+def secret(rank, size):
+    """a process without the job's secret is refused, and the ranks are not hindered"""
+    import kumi.coll
+
+    if rank == 2:
+        os.environ["KUMI_JOB_SECRET"] = "what another job knows"
+        try:
+            kumi.coll.Group()
+            raise AssertionError("nothing was refused")
+        except kumi.coll.GroupError as error:
+            assert "it has another job secret (here: KUMI_JOB_SECRET" in str(error), error
+    os.environ["KUMI_JOB_SECRET"] = "what the job's processes know"
+    with kumi.coll.Group() as group:
+        group.barrier()
+        assert group.size == size
+
+
 def survive(group, victim):
     """What the others do when one is gone: an error on each within a second, and on without it."""
     import numpy as np
@@ -312,6 +329,7 @@ SCENARIOS = {
     "arrays": (arrays, 4, ()),
     "late": (late, 3, ()),
     "slips": (slips, 3, ()),
+    "secret": (secret, 3, ()),
     "killed": (killed, 4, (2,)),
     "stopped": (stopped, 4, (1,)),
     "torch_collectives": (torch_collectives, 4, ()),
@@ -325,8 +343,14 @@ MODULES = {"torch_sharded": "torch.distributed.fsdp._fully_shard", "torch_beside
 BACKENDS = {"torch_beside": "cpu:kumi,cuda:gloo"}
 
 
+# Scenarios that begin their groups themselves.
+ALONE = {"secret"}
+
+
 def one_rank(name):
     scenario = SCENARIOS[name][0]
+    if name in ALONE:
+        return scenario(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
     if not name.startswith("torch"):
         import kumi.coll
 

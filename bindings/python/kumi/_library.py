@@ -50,6 +50,7 @@ class Config(_Sized):
         ("silence_ms", c_uint32),
         ("patience_ms", c_uint32),
         ("job", c_void_p),
+        ("secret", c_char_p),
     ]
 
 

@@ -155,7 +155,8 @@ class Group:
     ``network`` is the file that ``kumi topo`` reads and writes; by default ``KUMI_TOPOLOGY``, or
     ``/etc/kumi/network.toml``. Without one all hosts are taken to be on one switch. ``interface`` is what
     ranks reach each other by, by default ``KUMI_INTERFACE`` or any. ``job`` is a group of all ranks of the job, where
-    others of them may be at work beside this one: it takes its part of the links that they share.
+    others of them may be at work beside this one: it takes its part of the links that they share. ``secret`` is what only
+    the job's processes know, 16 bytes or more; by default ``KUMI_JOB_SECRET``, or what the launcher lets them know.
     """
 
     def __init__(
@@ -168,6 +169,7 @@ class Group:
         interface: Optional[str] = None,
         host: Optional[str] = None,
         job: Optional["Group"] = None,
+        secret: Optional[bytes] = None,
         silence: float = 0.0,
         patience: float = 0.0,
     ):
@@ -179,7 +181,8 @@ class Group:
         interface = interface or os.environ.get("KUMI_INTERFACE") or None
         encoded = [text and os.fsencode(text) for text in (host, interface, network)]
         around = None if job is None else job._group()
-        config = _library.Config(*encoded, int(silence * 1000), int(patience * 1000), around)
+        times = [int(seconds * 1000) for seconds in (silence, patience)]
+        config = _library.Config(*encoded, *times, around, secret)
         error = _error()
         if exchange is None:
             if rank is not None or size is not None:

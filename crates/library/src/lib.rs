@@ -11,5 +11,8 @@ mod ranks;
 mod seen;
 mod work;
 
+/// The release and a digest of the sources that decide on plans: libraries of which it is equal plan alike.
+pub const VERSION: &str = env!("KUMI_VERSION");
+
 pub use ranks::{Ranks, RanksError};
 pub use work::{Asked, AskedOperation, Named, Work, WorkError};

@@ -5,7 +5,7 @@ use super::version::SizedStruct;
 use super::{index, say, text};
 use crate::group::{
     CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening,
-    RANKS_MAX, Reduction, Ticket,
+    RANKS_MAX, Reduction, Secret, Ticket,
 };
 use crate::work::{Asked, AskedOperation, WorkError};
 use kumi_coll::PlanError;
@@ -27,14 +27,15 @@ pub struct CConfig {
     silence_ms: u32,
     patience_ms: u32,
     job: *const Group,
+    secret: *const c_char,
 }
 
-const _: () = assert!(size_of::<CConfig>() == 48);
+const _: () = assert!(size_of::<CConfig>() == 56);
 
 // SAFETY: its first member is its size, and all members may be zero.
 unsafe impl SizedStruct for CConfig {
     const NAME: &'static str = "kumi_group_config";
-    const LEAST: usize = 48;
+    const LEAST: usize = 56;
 }
 
 /// As C has it: `struct kumi_group_call`.
@@ -93,27 +94,40 @@ fn number_of(failure: &Failure) -> c_int {
     }
 }
 
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// # Safety
 /// `config` is null or points to one, whose pointers are null or strings, or a group.
 unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
-    let mut known = Config::default();
+    let secret = Secret::of_user(variable).map_err(GroupError::Argument)?;
+    let mut known = Config {
+        secret,
+        ..Config::default()
+    };
     if config.is_null() {
         return Ok(known);
     }
     // SAFETY: as the caller says.
-    let (config, host, interface, network, job) = unsafe {
+    let (config, host, interface, network, secret, job) = unsafe {
         let config = CConfig::read(config)?;
         (
             config,
             text(config.host),
             text(config.interface),
             text(config.network),
+            text(config.secret),
             config.job.as_ref(),
         )
     };
     known.host = host.map(|host| host.to_string_lossy().into_owned());
     known.interface = interface.map(|name| name.to_string_lossy().into_owned());
     known.network = network.map(|file| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
+    if let Some(secret) = secret {
+        let secret = Secret::chosen(secret.to_bytes(), "kumi_group_config.secret");
+        known.secret = Some(secret.map_err(GroupError::Argument)?);
+    }
     known.job = job.map(|job| job.hosts().to_vec());
     let of = |ms: u32, default| match ms {
         0 => default,
@@ -205,7 +219,7 @@ pub unsafe extern "C" fn kumi_group_from_environment(
 ) -> *mut Group {
     // SAFETY: as the caller says.
     let config = unsafe { config(settings) };
-    let environment = Environment::read(|name| std::env::var(name).ok());
+    let environment = Environment::read(variable);
     let environment = environment.map_err(GroupError::Argument);
     let group = config.and_then(|config| Group::from_environment(config, &environment?));
     // SAFETY: as the caller says.

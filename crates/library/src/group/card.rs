@@ -2,7 +2,6 @@
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Bytes of a card, text with zeros behind it: any exchange of blocks of one size can carry it.
@@ -14,13 +13,20 @@ const ADDRESSES_MAX: usize = 8;
 /// Longest name of a host (`HOST_NAME_MAX` of POSIX).
 const HOST_BYTES_MAX: usize = 64;
 
-const VERSION: &str = "kumi1";
+const FORMAT: &str = "kumi2";
+
+/// Longest text of [`crate::VERSION`].
+const VERSION_BYTES_MAX: usize = 24;
 
 /// Where a rank listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// What those who connect have to say.
+    /// Drawn anew. Who connects says what [`Secret::hello`](super::secret::Secret::hello) makes of it.
     pub key: [u8; 16],
+    /// What [`Secret::proof`](super::secret::Secret::proof) makes of it: tells another secret before anybody connects.
+    pub proof: [u8; 8],
+    /// The owner's [`crate::VERSION`]: plans are computed on each rank.
+    pub version: String,
     /// The port.
     pub port: u16,
     /// Addresses of the host, likeliest first.
@@ -35,18 +41,13 @@ pub struct Card {
 impl Card {
     /// As it is exchanged.
     pub fn bytes(&self) -> [u8; CARD_BYTES] {
-        let mut text = format!("{VERSION} ");
-        for byte in self.key {
-            // Into a string it cannot fail.
-            let _ = write!(text, "{byte:02x}");
-        }
+        let key = u128::from_be_bytes(self.key);
+        let proof = u64::from_be_bytes(self.proof);
         let addresses: Vec<String> = self.addresses.iter().map(IpAddr::to_string).collect();
-        let (port, network) = (self.port, self.network);
-        let _ = write!(
-            text,
-            " {port} {network:016x} {} {}",
-            addresses.join(","),
-            self.host
+        let (version, port, network) = (&self.version, self.port, self.network);
+        let (addresses, host) = (addresses.join(","), &self.host);
+        let text = format!(
+            "{FORMAT} {key:032x} {proof:016x} {version} {port} {network:016x} {addresses} {host}"
         );
         let mut bytes = [0; CARD_BYTES];
         bytes[..text.len()].copy_from_slice(text.as_bytes());
@@ -59,18 +60,24 @@ impl Card {
         let text = std::str::from_utf8(&bytes[..end]).ok()?;
         let mut words = text.split(' ');
         let mut next = || words.next();
-        if next()? != VERSION {
+        if next()? != FORMAT {
             return None;
         }
         let key = u128::from_str_radix(next()?, 16).ok()?.to_be_bytes();
+        let proof = u64::from_str_radix(next()?, 16).ok()?.to_be_bytes();
+        let version = next()?.to_owned();
         let port = next()?.parse().ok()?;
         let network = u64::from_str_radix(next()?, 16).ok()?;
         let addresses = next()?.split(',').map(str::parse);
         let addresses = addresses.collect::<Result<Vec<IpAddr>, _>>().ok()?;
         let host = next()?.to_owned();
-        let is_right = addresses.len() <= ADDRESSES_MAX && host.len() <= HOST_BYTES_MAX;
+        let is_right = addresses.len() <= ADDRESSES_MAX
+            && host.len() <= HOST_BYTES_MAX
+            && version.len() <= VERSION_BYTES_MAX;
         is_right.then_some(Self {
             key,
+            proof,
+            version,
             port,
             addresses,
             host,
@@ -161,6 +168,8 @@ mod tests {
     fn card() -> Card {
         Card {
             key: [0xab; 16],
+            proof: [0x0c; 8],
+            version: "0.1.0+12345678".to_owned(),
             port: 4000,
             addresses: vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()],
             host: "node7".to_owned(),
@@ -172,13 +181,15 @@ mod tests {
     fn card__written_and_read__is_itself() {
         assert_eq!(Card::parse(&card().bytes()), Some(card()));
         assert_eq!(Card::parse(&[0; CARD_BYTES]), None);
-        assert_eq!(Card::parse(b"kumi2 00 1 0 10.0.0.1 a\0"), None);
-        assert_eq!(Card::parse(b"kumi1 no end"), None);
-        let many = b"kumi1 00 1 0 ::,::,::,::,::,::,::,::,:: a\0";
+        assert_eq!(Card::parse(b"kumi3 00 0 1 1 0 10.0.0.1 a\0"), None);
+        assert_eq!(Card::parse(b"kumi2 no end"), None);
+        let many = b"kumi2 00 0 1 1 0 ::,::,::,::,::,::,::,::,:: a\0";
         assert_eq!(Card::parse(many), None);
         let mut largest = card();
         largest.addresses = vec![IpAddr::V6(Ipv6Addr::from_bits(u128::MAX)); ADDRESSES_MAX];
         largest.host = "h".repeat(HOST_BYTES_MAX);
+        largest.version = "v".repeat(VERSION_BYTES_MAX);
+        assert!(crate::VERSION.len() <= VERSION_BYTES_MAX);
         assert_eq!(Card::parse(&largest.bytes()), Some(largest));
     }
 

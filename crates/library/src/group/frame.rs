@@ -9,7 +9,7 @@ pub const HEADER_BYTES: usize = 32;
 /// Longest text or set that follows a word: a set of [`crate::group::RANKS_MAX`] ranks is 2 KiB.
 pub const BODY_BYTES_MAX: usize = 4096;
 
-const MAGIC: [u8; 8] = *b"KUMIGRP1";
+const MAGIC: [u8; 8] = *b"KUMIGRP2";
 
 /// What a connection carries, one way only: from the one who made it, or to it if that was a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,7 @@ impl Lane {
     }
 }
 
-/// Who begins a connection, and for what. A key is known only to those whom its owner gave its card.
+/// Who begins a connection, and for what.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// For what.
@@ -42,7 +42,8 @@ pub struct Hello {
     pub from: u32,
     /// The membership it belongs to, by its number of lost ranks.
     pub term: u32,
-    /// The key of who listens.
+    /// What [`Secret::hello`](super::secret::Secret::hello) makes of the key of who listens: known only to those who have its
+    /// card and the job's secret.
     pub key: [u8; 16],
 }
 
@@ -207,7 +208,7 @@ mod tests {
             key: [7; 16],
         };
         let mut bytes = hello.bytes();
-        assert_eq!(&bytes[..20], b"KUMIGRP1\x01\0\0\0\x02\x01\0\0\x03\0\0\0");
+        assert_eq!(&bytes[..20], b"KUMIGRP2\x01\0\0\0\x02\x01\0\0\x03\0\0\0");
         assert_eq!(Hello::parse(&bytes), Some(hello));
         let call = Hello {
             is_call: true,

@@ -13,12 +13,14 @@ mod membership;
 mod memory;
 mod messages;
 mod progress;
+mod secret;
 mod ticket;
 
 pub use bootstrap::{Environment, exchange};
 pub use card::{CARD_BYTES, Card};
 pub use combine::{Element, Reduction};
 pub use memory::Memory;
+pub use secret::Secret;
 pub use ticket::{Done, Failure, Ticket};
 
 use crate::c::SizeError;
@@ -31,7 +33,7 @@ use messages::Parcel;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use progress::{Order, Progress, Settings, Wanted};
 use std::io;
-use std::net::{Ipv6Addr, TcpListener};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,6 +55,8 @@ pub struct Config {
     /// The hosts of all ranks of the job, where others of them may be at work beside this group: it has its share of the
     /// links that they share (ADR 024). The same on all ranks.
     pub job: Option<Vec<String>>,
+    /// What only the job's processes know; `None` if nothing was set. The same on all ranks.
+    pub secret: Option<Secret>,
     /// How long nothing may be heard of a rank that runs. A second less what telling takes.
     pub silence: Duration,
     /// How long ranks may take to find each other.
@@ -66,6 +70,7 @@ impl Default for Config {
             interface: None,
             network: None,
             job: None,
+            secret: None,
             silence: Duration::from_millis(700),
             patience: Duration::from_secs(60),
         }
@@ -111,9 +116,43 @@ fn system(what: &str) -> impl FnOnce(io::Error) -> GroupError + '_ {
 #[derive(Debug)]
 pub struct Listening {
     config: Config,
-    listener: TcpListener,
+    listeners: Vec<TcpListener>,
     card: Card,
     own: Vec<Own>,
+}
+
+/// Ports that are tried until one is free at all addresses.
+const PORTS_MAX: usize = 16;
+
+/// Listens at these addresses alone, at one port. An address that is not ready yet, or no more, is left out.
+fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<TcpListener>, u16)> {
+    let mut why = io::ErrorKind::AddrNotAvailable.into();
+    for _ in 0..PORTS_MAX {
+        let (mut port, mut listeners, mut heard) = (0, Vec::new(), Vec::new());
+        let is_all = own
+            .iter()
+            .all(|one| match TcpListener::bind((one.address, port)) {
+                Ok(listener) => {
+                    port = listener.local_addr().map_or(0, |address| address.port());
+                    listeners.push(listener);
+                    heard.push(*one);
+                    port != 0
+                }
+                Err(error) => {
+                    let is_absent = error.kind() == io::ErrorKind::AddrNotAvailable;
+                    why = error;
+                    is_absent
+                }
+            });
+        if is_all && !listeners.is_empty() {
+            *own = heard;
+            for listener in &listeners {
+                listener.set_nonblocking(true)?;
+            }
+            return Ok((listeners, port));
+        }
+    }
+    Err(why)
 }
 
 impl Listening {
@@ -122,7 +161,7 @@ impl Listening {
     /// # Errors
     /// The host has no such interface, or no address; the topology file cannot be read.
     pub fn new(config: Config) -> Result<Self, GroupError> {
-        let own =
+        let mut own =
             own_addresses(config.interface.as_deref()).map_err(system("the host's addresses"))?;
         if own.is_empty() {
             let of = config.interface.as_deref();
@@ -131,13 +170,7 @@ impl Listening {
                 "{of} has no address that is up"
             )));
         }
-        let any_v4 = || TcpListener::bind("0.0.0.0:0");
-        let listener = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0)).or_else(|_| any_v4());
-        let listener = listener.map_err(system("listening"))?;
-        listener
-            .set_nonblocking(true)
-            .map_err(system("listening"))?;
-        let port = listener.local_addr().map_err(system("listening"))?.port();
+        let (listeners, port) = listen(&mut own).map_err(system("listening"))?;
         let mut key = [0; 16];
         random(&mut key).map_err(system("/dev/urandom"))?;
         let host = match &config.host {
@@ -171,18 +204,20 @@ impl Listening {
         Ok(Self {
             card: Card {
                 key,
+                proof: secret(&config).proof(&key),
+                version: crate::VERSION.to_owned(),
                 port,
                 addresses,
                 host,
                 network,
             },
             config,
-            listener,
+            listeners,
             own,
         })
     }
 
-    /// What the others have to know. Whoever knows it can take part.
+    /// What the others have to know. Whoever knows it, and the job's secret if there is one, can take part.
     pub fn card(&self) -> [u8; CARD_BYTES] {
         self.card.bytes()
     }
@@ -190,7 +225,7 @@ impl Listening {
     /// Meets the others, whose cards are given by rank.
     ///
     /// # Errors
-    /// A card is none; ranks have different topology files; a rank does not come.
+    /// A card is malformed; ranks have different secrets, libraries or topology files; a rank does not come.
     pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
         let cards = cards.iter().enumerate().map(|(of, card)| {
             let card = Card::parse(card);
@@ -201,15 +236,8 @@ impl Listening {
             let text = format!("rank {rank}'s card, of {}, is not this rank's", cards.len());
             return Err(GroupError::Argument(text));
         }
-        if let Some(other) = cards
-            .iter()
-            .position(|card| card.network != self.card.network)
-        {
-            let [here, there] = [&self.card.host, &cards[other].host];
-            let text = format!(
-                "rank {rank} on {here} and rank {other} on {there} have different topology files, or one has none, or are of different jobs"
-            );
-            return Err(GroupError::Argument(text));
+        if let Some(why) = self.config.is_unlike(rank, &cards) {
+            return Err(GroupError::Argument(why));
         }
         let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
         let members: Vec<usize> = (0..hosts.len()).collect();
@@ -223,6 +251,7 @@ impl Listening {
         let settings = Settings {
             rank,
             cards,
+            secret: secret(&self.config),
             own: self.own,
             silence: self.config.silence,
             patience: self.config.patience,
@@ -231,7 +260,7 @@ impl Listening {
         let progress = Progress::new(
             settings,
             Arc::clone(&shared),
-            self.listener,
+            self.listeners,
             inbox,
             Arc::clone(&bell),
             Arc::clone(&joined),
@@ -255,6 +284,46 @@ impl Listening {
             Some(Err(failure)) => Err(failure.into()),
             _ => Ok(group),
         }
+    }
+}
+
+/// What cards and connections are made with. A launcher's number of the job is not: an exchange of the program's own may
+/// join ranks of several.
+fn secret(config: &Config) -> Secret {
+    config.secret.clone().unwrap_or_else(Secret::none)
+}
+
+impl Config {
+    /// Why ranks with these cards cannot be a group.
+    fn is_unlike(&self, rank: usize, cards: &[Card]) -> Option<String> {
+        let own = &cards[rank];
+        let pair = |other: usize| {
+            let [here, there] = [&own.host, &cards[other].host];
+            format!("rank {rank} on {here} and rank {other} on {there}")
+        };
+        let secret = secret(self);
+        if let Some(other) = cards
+            .iter()
+            .position(|card| card.proof != secret.proof(&card.key))
+        {
+            return Some(format!(
+                "{} have different job secrets, or one has none (KUMI_JOB_SECRET; rank {rank} has {})",
+                pair(other),
+                secret.origin()
+            ));
+        }
+        if let Some(other) = cards.iter().position(|card| card.version != own.version) {
+            let [here, there] = [&own.version, &cards[other].version];
+            return Some(format!(
+                "{} have different libraries, which may plan differently: libkumi {here} and {there}",
+                pair(other)
+            ));
+        }
+        let other = cards.iter().position(|card| card.network != own.network)?;
+        Some(format!(
+            "{} have different topology files, or one has none, or are of different jobs",
+            pair(other)
+        ))
     }
 }
 
@@ -346,8 +415,10 @@ impl Group {
     /// A variable is missing or wrong; the others do not come.
     pub fn from_environment(config: Config, environment: &Environment) -> Result<Self, GroupError> {
         let patience = config.patience;
+        let secret = config.secret.clone();
+        let secret = secret.unwrap_or_else(|| environment.launcher.clone());
         let listening = Listening::new(config)?;
-        let cards = exchange(environment, &listening.card(), patience);
+        let cards = exchange(environment, &secret, &listening.card(), patience);
         let cards = cards.map_err(system("the ranks' cards"))?;
         listening.join(environment.rank, &cards)
     }

@@ -461,8 +461,7 @@ fn stranger__that_says_anything__changes_nothing() {
             strangers.push(stranger);
         }
     }
-    // The fewest strangers that a rank lets wait are fewer than these: the others are closed again.
-    drop(strangers.split_off(4));
+    // More than a rank lets wait: the oldest make room for the ranks.
     std::thread::scope(|scope| {
         for (rank, one) in listening.into_iter().enumerate() {
             let cards = &cards;
@@ -492,5 +491,87 @@ fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
         let cut = ask(AskedOperation::AllReduce, 0, &[6], Element::U32);
         assert_eq!(cut, "6 bytes are no whole number of elements of 4");
         all_reduce(&group, 10).unwrap();
+    });
+}
+
+#[test]
+fn listener__of_an_interface__is_bound_to_its_addresses() {
+    let config = Config {
+        interface: Some("lo".to_owned()),
+        ..Config::default()
+    };
+    let listening = Listening::new(config).unwrap();
+    let ports: Vec<_> = listening
+        .listeners
+        .iter()
+        .map(|one| one.local_addr().unwrap())
+        .collect();
+    assert!(!ports.is_empty());
+    for port in ports {
+        assert!(
+            port.ip().is_loopback() && port.port() == listening.card.port,
+            "{port}"
+        );
+    }
+    // The whole of 127.0.0.0/8 is the loopback interface's, and one address of it is named.
+    let other = ("127.0.0.2", listening.card.port);
+    let refused = std::net::TcpStream::connect(other).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+}
+
+#[test]
+fn cards__that_do_not_belong_together__are_refused_by_the_difference() {
+    let config = |secret: Option<&str>| Config {
+        interface: Some("lo".to_owned()),
+        secret: secret.map(|text| Secret::chosen(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
+        ..Config::default()
+    };
+    let refused = |other: Config, change: &dyn Fn(&mut Card)| {
+        let one = Listening::new(config(Some("what the job knows"))).unwrap();
+        let mut other = Listening::new(other).unwrap();
+        change(&mut other.card);
+        let cards = [one.card(), other.card()].map(|card| card.to_vec());
+        one.join(0, &cards).unwrap_err().to_string()
+    };
+    for other in [None, Some("what another job knows")] {
+        let why = refused(config(other), &|_| ());
+        assert!(why.contains("have different job secrets"), "{why}");
+    }
+    let alike = config(Some("what the job knows"));
+    let why = refused(alike, &|card| card.version = "0.0.9+0".to_owned());
+    assert!(
+        why.contains("which may plan differently: libkumi 0.1.0+"),
+        "{why}"
+    );
+}
+
+/// Who has the cards, as of a store that anybody may read, has not the secret.
+#[test]
+fn stranger__with_the_cards__is_no_rank_without_the_secret() {
+    use std::io::{Read, Write};
+    let config = Config {
+        interface: Some("lo".to_owned()),
+        secret: Some(Secret::chosen(b"what the job knows", "").unwrap()),
+        ..Config::default()
+    };
+    let [one, other] = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
+    let cards = [one.card(), other.card()].map(|card| card.to_vec());
+    let card = one.card.clone();
+    std::thread::scope(|scope| {
+        let zero = scope.spawn(|| one.join(0, &cards).unwrap());
+        let hello = frame::Hello {
+            lane: frame::Lane::Words,
+            is_call: false,
+            from: 1,
+            term: 0,
+            key: card.key,
+        };
+        let mut stranger = std::net::TcpStream::connect((card.addresses[0], card.port)).unwrap();
+        stranger.write_all(&hello.bytes()).unwrap();
+        let mut said = Vec::new();
+        assert_eq!(stranger.read_to_end(&mut said).unwrap(), 0);
+        assert!(!zero.is_finished());
+        let group = other.join(1, &cards).unwrap();
+        drop((zero.join().unwrap(), group));
     });
 }

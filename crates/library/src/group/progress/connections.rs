@@ -57,7 +57,7 @@ impl Progress {
             is_call,
             from: self.settings.rank as u32,
             term: self.membership.term(),
-            key: card.key,
+            key: self.settings.secret.hello(&card.key),
         };
         let to = reach(card, &self.settings.own).ok_or(io::ErrorKind::AddrNotAvailable)?;
         let out = Out::connect(to, lane, &hello.bytes())?;

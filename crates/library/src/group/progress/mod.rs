@@ -24,6 +24,7 @@ use crate::group::lane::{In, Out, Payload};
 use crate::group::membership::Membership;
 use crate::group::memory::Memory;
 use crate::group::messages::{Messages, Parcel};
+use crate::group::secret::Secret;
 use crate::group::ticket::{Done, Failure, Ticket};
 use crate::work::Work;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -79,6 +80,8 @@ pub struct Wanted {
 pub struct Settings {
     pub rank: usize,
     pub cards: Vec<Card>,
+    /// What the job's processes know, beside the cards.
+    pub secret: Secret,
     pub own: Vec<Own>,
     /// How long nothing may be heard of a rank that runs.
     pub silence: Duration,
@@ -169,8 +172,9 @@ pub struct Progress {
     /// What the program sees of the membership.
     shared: Arc<Mutex<Membership>>,
     peers: Vec<Peer>,
-    listener: TcpListener,
-    strangers: HashMap<u64, Stranger>,
+    listeners: Vec<TcpListener>,
+    /// By the order in which they came.
+    strangers: BTreeMap<u64, Stranger>,
     strangers_named: u64,
     /// Lanes that this rank makes for others to send to it, until they have been told so; and those of the kind that it has not
     /// needed itself.
@@ -204,7 +208,7 @@ impl Progress {
     pub fn new(
         settings: Settings,
         shared: Arc<Mutex<Membership>>,
-        listener: TcpListener,
+        listeners: Vec<TcpListener>,
         orders: Receiver<Order>,
         bell: Arc<EventFd>,
         joins: Arc<Ticket>,
@@ -212,7 +216,9 @@ impl Progress {
         let now = Instant::now();
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let readable = |ready: Ready| EpollEvent::new(EpollFlags::EPOLLIN, ready.token());
-        epoll.add(&listener, readable(Ready::Listener))?;
+        for listener in &listeners {
+            epoll.add(listener, readable(Ready::Listener))?;
+        }
         epoll.add(bell.as_fd(), readable(Ready::Bell))?;
         let ranks = settings.cards.len();
         let mut peers = Vec::with_capacity(ranks);
@@ -235,8 +241,8 @@ impl Progress {
             membership: Membership::new(settings.rank, ranks),
             shared,
             peers,
-            listener,
-            strangers: HashMap::new(),
+            listeners,
+            strangers: BTreeMap::new(),
             strangers_named: 0,
             calls: HashMap::new(),
             spare: HashMap::new(),

@@ -23,24 +23,36 @@ pub(super) struct Stranger {
 
 impl Progress {
     pub(super) fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
-            let strangers_max = STRANGERS_PER_RANK_MAX * self.peers.len();
-            if self.strangers.len() >= strangers_max || stream.set_nonblocking(true).is_err() {
-                continue;
-            }
-            self.strangers_named += 1;
-            let name = self.strangers_named;
-            let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
-            if self.epoll.add(&stream, event).is_ok() {
-                self.strangers.insert(
-                    name,
-                    Stranger {
-                        stream,
-                        hello: [0; HELLO_BYTES],
-                        have: 0,
-                        since: Instant::now(),
-                    },
-                );
+        let Self {
+            listeners,
+            strangers,
+            epoll,
+            ..
+        } = self;
+        let strangers_max = STRANGERS_PER_RANK_MAX * self.peers.len();
+        for listener in listeners {
+            while let Ok((stream, _)) = listener.accept() {
+                if stream.set_nonblocking(true).is_err() {
+                    continue;
+                }
+                // A rank says at once whose its connection is, so the oldest is hardly one's.
+                if strangers.len() >= strangers_max {
+                    strangers.pop_first();
+                }
+                self.strangers_named += 1;
+                let name = self.strangers_named;
+                let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
+                if epoll.add(&stream, event).is_ok() {
+                    strangers.insert(
+                        name,
+                        Stranger {
+                            stream,
+                            hello: [0; HELLO_BYTES],
+                            have: 0,
+                            since: Instant::now(),
+                        },
+                    );
+                }
             }
         }
     }
@@ -70,7 +82,8 @@ impl Progress {
             return;
         };
         let peer = hello.from as usize;
-        let is_one = hello.key == self.settings.cards[own].key && peer < self.peers.len();
+        let is_one = hello.key == self.settings.secret.hello(&self.settings.cards[own].key)
+            && peer < self.peers.len();
         if !is_one || peer == own || self.membership.is_lost(peer) {
             return;
         }

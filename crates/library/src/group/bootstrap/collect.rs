@@ -1,0 +1,349 @@
+//! Rank 0's part: it serves all connections at once, each with a deadline of its own, and gives nothing to who has not
+//! shown the job's secret.
+
+use super::{
+    CARD_LIMIT, CARD_MESSAGE_BYTES, CARDS, CARDS_PER_MESSAGE, Environment, FIRST_BYTES, MAGIC,
+    REFUSED,
+};
+use crate::group::card::{CARD_BYTES, Card};
+use crate::group::lane::{Took, take};
+use crate::group::secret::{HANDSHAKE_BYTES, Secret, TAG_BYTES};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use snow::TransportState;
+use std::io::{self, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+/// Connections that have not shown the secret, beside one for each rank. The oldest makes room for a new one: a rank shows
+/// it within a round trip, so a crowd of strangers would have to be renewed as quickly.
+const STRANGERS_MAX: usize = 64;
+
+/// How long a rank that is given the cards may take none of them.
+const STALL_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest time between two looks at the deadlines.
+const TICK_MS: u16 = 50;
+
+/// What a connection has come to.
+enum Stage {
+    /// It is to show the secret.
+    Hello,
+    /// It is to say which rank it is.
+    Card(Box<TransportState>),
+    /// It waits for the other ranks.
+    Waiting(Box<TransportState>, usize),
+    /// It is given the cards from this one on.
+    Giving(Box<TransportState>, usize),
+    /// It is told why it gets none.
+    Leaving,
+}
+
+struct Candidate {
+    stream: TcpStream,
+    from: SocketAddr,
+    stage: Stage,
+    /// When it connected, or last took something that it is given.
+    since: Instant,
+    input: [u8; CARD_MESSAGE_BYTES],
+    have: usize,
+    output: Vec<u8>,
+}
+
+impl Candidate {
+    /// Writes what the kernel takes. False if the connection is broken.
+    fn write(&mut self, now: Instant) -> bool {
+        while !self.output.is_empty() {
+            match self.stream.write(&self.output) {
+                Ok(0) => return false,
+                Ok(bytes) => {
+                    self.output.drain(..bytes);
+                    self.since = now;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// Answers the first message, if it shows the secret.
+    fn answer(&mut self, secret: &Secret) -> Option<Box<TransportState>> {
+        let sealed = self.input[..FIRST_BYTES].strip_prefix(&MAGIC)?;
+        let mut noise = secret.responder().ok()?;
+        noise.read_message(sealed, &mut [0; HANDSHAKE_BYTES]).ok()?;
+        let mut answer = [0; HANDSHAKE_BYTES];
+        let bytes = noise.write_message(&[], &mut answer).ok()?;
+        self.output.extend_from_slice(&answer[..bytes]);
+        noise.into_transport_mode().ok().map(Box::new)
+    }
+
+    /// Whether it is late.
+    fn is_late(&self, now: Instant) -> bool {
+        let limit = match self.stage {
+            Stage::Hello | Stage::Card(_) | Stage::Leaving => CARD_LIMIT,
+            Stage::Giving(..) => STALL_LIMIT,
+            Stage::Waiting(..) => return false,
+        };
+        now.saturating_duration_since(self.since) > limit
+    }
+
+    fn is_stranger(&self) -> bool {
+        matches!(self.stage, Stage::Hello)
+    }
+}
+
+/// Puts a message behind those that wait to be written, its length before it.
+fn seal(transport: &mut TransportState, message: &[u8], output: &mut Vec<u8>) {
+    let mut sealed = vec![0; message.len() + TAG_BYTES];
+    // A message of ours is shorter than Noise's longest, and fewer are sent than it has nonces.
+    let bytes = transport.write_message(message, &mut sealed).unwrap_or(0);
+    output.extend_from_slice(&(bytes as u16).to_le_bytes());
+    output.extend_from_slice(&sealed[..bytes]);
+}
+
+struct Collector<'a> {
+    environment: &'a Environment,
+    secret: &'a Secret,
+    cards: Vec<Option<Vec<u8>>>,
+    candidates: Vec<Candidate>,
+    /// Connections that did not show the secret.
+    strangers: usize,
+}
+
+pub fn collect(
+    environment: &Environment,
+    secret: &Secret,
+    card: &[u8; CARD_BYTES],
+    until: Instant,
+) -> io::Result<Vec<Vec<u8>>> {
+    let Environment { address, ranks, .. } = environment;
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let text =
+            format!("MASTER_ADDR and MASTER_PORT, {address}: rank 0 cannot listen there: {error}");
+        io::Error::new(error.kind(), text)
+    })?;
+    listener.set_nonblocking(true)?;
+    let mut collector = Collector {
+        environment,
+        secret,
+        cards: vec![None; *ranks],
+        candidates: Vec::new(),
+        strangers: 0,
+    };
+    collector.cards[0] = Some(card.to_vec());
+    while let Some(absent) = collector.cards.iter().position(Option::is_none) {
+        if Instant::now() > until {
+            return Err(collector.miss(absent));
+        }
+        collector.turn(Some(&listener))?;
+    }
+    let patience = until.saturating_duration_since(Instant::now());
+    collector.give(Instant::now() + patience.max(STALL_LIMIT))?;
+    Ok(collector.cards.into_iter().flatten().collect())
+}
+
+impl Collector<'_> {
+    fn miss(&self, absent: usize) -> io::Error {
+        let Environment { address, ranks, .. } = self.environment;
+        let mut text = format!("rank {absent} of {ranks} has not come to {address}");
+        if self.strangers > 0 {
+            let (count, origin) = (self.strangers, self.secret.origin());
+            text += &format!(
+                "; {count} connections were refused, which did not know the job's secret (here: {origin})"
+            );
+        }
+        io::Error::new(io::ErrorKind::TimedOut, text)
+    }
+
+    /// Gives all cards to all ranks that wait. Who has gone is missed when the group is joined.
+    fn give(&mut self, until: Instant) -> io::Result<()> {
+        let now = Instant::now();
+        self.candidates
+            .retain(|candidate| matches!(candidate.stage, Stage::Waiting(..)));
+        for candidate in &mut self.candidates {
+            candidate.since = now;
+            candidate.stage = match std::mem::replace(&mut candidate.stage, Stage::Leaving) {
+                Stage::Waiting(transport, _) => Stage::Giving(transport, 0),
+                other => other,
+            };
+        }
+        self.go_on(&[]);
+        while !self.candidates.is_empty() && Instant::now() < until {
+            self.turn(None)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until something can be done, for a tick at most, and does it.
+    fn turn(&mut self, listener: Option<&TcpListener>) -> io::Result<()> {
+        let of = |candidate: &Candidate| match candidate.output.is_empty() {
+            true => PollFlags::POLLIN,
+            false => PollFlags::POLLIN | PollFlags::POLLOUT,
+        };
+        let candidates = self.candidates.iter();
+        let mut polled: Vec<PollFd<'_>> = candidates
+            .map(|candidate| PollFd::new(candidate.stream.as_fd(), of(candidate)))
+            .collect();
+        polled.extend(listener.map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
+        match poll(&mut polled, PollTimeout::from(TICK_MS)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let ready: Vec<bool> = polled.iter().map(|one| one.any().unwrap_or(true)).collect();
+        self.go_on(&ready);
+        if let Some(listener) = listener {
+            self.accept(listener);
+        }
+        Ok(())
+    }
+
+    fn accept(&mut self, listener: &TcpListener) {
+        while let Ok((stream, from)) = listener.accept() {
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let strangers = || self.candidates.iter().filter(|one| one.is_stranger());
+            if strangers().count() >= STRANGERS_MAX + self.cards.len() {
+                let oldest = self.candidates.iter().position(Candidate::is_stranger);
+                oldest.map(|oldest| self.candidates.remove(oldest));
+            }
+            self.candidates.push(Candidate {
+                stream,
+                from,
+                stage: Stage::Hello,
+                since: Instant::now(),
+                input: [0; CARD_MESSAGE_BYTES],
+                have: 0,
+                output: Vec::new(),
+            });
+        }
+    }
+
+    /// Serves those that are ready, all if it is not known which are, and closes those that are late.
+    fn go_on(&mut self, ready: &[bool]) {
+        let now = Instant::now();
+        let mut at = 0;
+        let mut place = 0;
+        while at < self.candidates.len() {
+            let is_ready = ready.get(place).copied().unwrap_or(true);
+            place += 1;
+            let stays = !self.candidates[at].is_late(now) && (!is_ready || self.serve(at, now));
+            match stays {
+                true => at += 1,
+                false => {
+                    self.candidates.remove(at);
+                }
+            }
+        }
+    }
+
+    /// Does all that one connection lets be done. False if it is to be closed.
+    fn serve(&mut self, at: usize, now: Instant) -> bool {
+        loop {
+            if !self.candidates[at].write(now) || !self.fill(at) {
+                return false;
+            }
+            let candidate = &mut self.candidates[at];
+            let wanted = match candidate.stage {
+                Stage::Hello => FIRST_BYTES,
+                Stage::Card(_) => CARD_MESSAGE_BYTES,
+                // Nothing is to come but its end.
+                _ => 1,
+            };
+            let place = &mut candidate.input[candidate.have..wanted];
+            match take(&mut candidate.stream, place) {
+                Took::Nothing => return true,
+                Took::End => return false,
+                Took::Bytes(bytes) => candidate.have += bytes,
+            }
+            if candidate.have < wanted {
+                continue;
+            }
+            candidate.have = 0;
+            match std::mem::replace(&mut candidate.stage, Stage::Leaving) {
+                Stage::Hello => match candidate.answer(self.secret) {
+                    Some(transport) => candidate.stage = Stage::Card(transport),
+                    None => {
+                        self.strangers += 1;
+                        return false;
+                    }
+                },
+                Stage::Card(transport) => {
+                    if !self.take_card(at, transport) {
+                        return false;
+                    }
+                }
+                _ => return false,
+            }
+        }
+    }
+
+    /// A rank has shown the secret and says who it is. False if that is malformed.
+    fn take_card(&mut self, at: usize, mut transport: Box<TransportState>) -> bool {
+        let mut said = [0; CARD_MESSAGE_BYTES];
+        let opened = transport.read_message(&self.candidates[at].input, &mut said);
+        let card = &said[8..8 + CARD_BYTES];
+        if opened.is_err() || Card::parse(card).is_none() {
+            return false;
+        }
+        let number = |at: usize| {
+            let bytes = [said[at], said[at + 1], said[at + 2], said[at + 3]];
+            u32::from_le_bytes(bytes) as usize
+        };
+        let (rank, ranks) = (number(0), number(4));
+        match self.why_not(rank, ranks) {
+            Some(why) => {
+                let mut text = vec![REFUSED];
+                text.extend_from_slice(why.as_bytes());
+                seal(&mut transport, &text, &mut self.candidates[at].output);
+            }
+            None => {
+                self.cards[rank] = Some(card.to_vec());
+                self.candidates[at].stage = Stage::Waiting(transport, rank);
+            }
+        }
+        true
+    }
+
+    fn why_not(&self, rank: usize, ranks: usize) -> Option<String> {
+        let own = self.cards.len();
+        if ranks != own || rank >= own {
+            return Some(format!(
+                "it has rank {rank} of {ranks} (RANK, WORLD_SIZE), and rank 0 knows of {own}"
+            ));
+        }
+        let is_it =
+            |candidate: &&Candidate| matches!(candidate.stage, Stage::Waiting(_, of) if of == rank);
+        if let Some(other) = self.candidates.iter().find(is_it) {
+            let from = other.from;
+            return Some(format!("rank {rank} has come already, from {from} (RANK)"));
+        }
+        // A rank that came and has gone may come again.
+        (rank == 0).then(|| "rank 0 is the one that it has reached (RANK)".to_owned())
+    }
+
+    /// Puts the next cards behind what has been written. False if all have been.
+    fn fill(&mut self, at: usize) -> bool {
+        let Self {
+            candidates, cards, ..
+        } = self;
+        let Candidate { stage, output, .. } = &mut candidates[at];
+        match stage {
+            Stage::Giving(transport, next) if output.is_empty() => {
+                if *next == cards.len() {
+                    return false;
+                }
+                let end = (*next + CARDS_PER_MESSAGE).min(cards.len());
+                let mut message = vec![CARDS];
+                message.extend(cards[*next..end].iter().flatten().flatten());
+                seal(transport, &message, output);
+                *next = end;
+                true
+            }
+            Stage::Leaving => !output.is_empty(),
+            _ => true,
+        }
+    }
+}

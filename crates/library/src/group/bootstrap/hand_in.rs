@@ -1,0 +1,163 @@
+//! The part of all ranks but rank 0.
+
+use super::{
+    CARD_LIMIT, CARD_MESSAGE_BYTES, CARDS, Environment, FIRST_BYTES, MAGIC, PAUSE, REFUSED,
+};
+use crate::group::card::CARD_BYTES;
+use crate::group::secret::{HANDSHAKE_BYTES, Secret};
+use snow::TransportState;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Instant;
+
+/// How often rank 0 may close a connection unanswered: once may be a crowd at its port.
+const ATTEMPTS: usize = 3;
+
+pub fn hand_in(
+    environment: &Environment,
+    secret: &Secret,
+    card: &[u8; CARD_BYTES],
+    until: Instant,
+) -> io::Result<Vec<Vec<u8>>> {
+    let Environment {
+        address,
+        ranks,
+        rank,
+        ..
+    } = environment;
+    let mut attempts = 0;
+    let (mut stream, mut transport) = loop {
+        attempts += 1;
+        let mut stream = reach(address, until)?;
+        match shake_hands(&mut stream, secret, until) {
+            Ok(transport) => break (stream, transport),
+            Err(_) if attempts < ATTEMPTS && Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(error) => {
+                let origin = secret.origin();
+                let text = format!(
+                    "rank 0 at {address} refuses this rank ({error}): it has another job secret (here: {origin}; \
+                     KUMI_JOB_SECRET sets it), or another program is at that port"
+                );
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+            }
+        }
+    };
+    let lost = |error: io::Error| {
+        let text = format!("rank 0 at {address} has not said where the others are: {error}");
+        io::Error::new(error.kind(), text)
+    };
+    let mut message = Vec::with_capacity(CARD_MESSAGE_BYTES);
+    message.extend_from_slice(&(*rank as u32).to_le_bytes());
+    message.extend_from_slice(&(*ranks as u32).to_le_bytes());
+    message.extend_from_slice(card);
+    let mut sealed = [0; CARD_MESSAGE_BYTES];
+    transport
+        .write_message(&message, &mut sealed)
+        .map_err(|error| lost(other(error)))?;
+    stream.write_all(&sealed).map_err(lost)?;
+    let mut cards = Vec::with_capacity(ranks * CARD_BYTES);
+    while cards.len() < ranks * CARD_BYTES {
+        let said = open(&mut stream, &mut transport, until).map_err(lost)?;
+        match said.split_first() {
+            Some((&CARDS, more)) if !more.is_empty() && more.len() % CARD_BYTES == 0 => {
+                cards.extend_from_slice(more);
+            }
+            Some((&REFUSED, why)) => {
+                let why = String::from_utf8_lossy(why);
+                let text = format!("rank 0 at {address} refuses this rank: {why}");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            _ => return Err(lost(io::ErrorKind::InvalidData.into())),
+        }
+    }
+    cards.truncate(ranks * CARD_BYTES);
+    Ok(cards.chunks(CARD_BYTES).map(<[u8]>::to_vec).collect())
+}
+
+fn other(error: snow::Error) -> io::Error {
+    io::Error::other(error)
+}
+
+/// Connects to rank 0, which may not be there yet.
+fn reach(address: &str, until: Instant) -> io::Result<TcpStream> {
+    loop {
+        let reached = address.to_socket_addrs().and_then(|all| {
+            let mut error = io::ErrorKind::AddrNotAvailable.into();
+            for one in all {
+                match TcpStream::connect_timeout(&one, CARD_LIMIT) {
+                    Ok(stream) => return Ok(stream),
+                    Err(refused) => error = refused,
+                }
+            }
+            Err(error)
+        });
+        match reached {
+            Ok(stream) => return Ok(stream),
+            Err(error) if Instant::now() > until => {
+                let text = format!(
+                    "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): {error}"
+                );
+                return Err(io::Error::new(error.kind(), text));
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// Shows the secret, and has rank 0 show it.
+fn shake_hands(
+    stream: &mut TcpStream,
+    secret: &Secret,
+    until: Instant,
+) -> io::Result<TransportState> {
+    let mut noise = secret.initiator().map_err(other)?;
+    let mut first = [0; FIRST_BYTES];
+    first[..MAGIC.len()].copy_from_slice(&MAGIC);
+    noise
+        .write_message(&[], &mut first[MAGIC.len()..])
+        .map_err(other)?;
+    stream.write_all(&first)?;
+    let mut answer = [0; HANDSHAKE_BYTES];
+    read(stream, &mut answer, until)?;
+    noise
+        .read_message(&answer, &mut [0; HANDSHAKE_BYTES])
+        .map_err(other)?;
+    noise.into_transport_mode().map_err(other)
+}
+
+/// A sealed message of rank 0.
+fn open(
+    stream: &mut TcpStream,
+    transport: &mut TransportState,
+    until: Instant,
+) -> io::Result<Vec<u8>> {
+    let mut bytes = [0; 2];
+    read(stream, &mut bytes, until)?;
+    let mut sealed = vec![0; usize::from(u16::from_le_bytes(bytes))];
+    read(stream, &mut sealed, until)?;
+    let mut message = vec![0; sealed.len()];
+    let bytes = transport
+        .read_message(&sealed, &mut message)
+        .map_err(other)?;
+    message.truncate(bytes);
+    Ok(message)
+}
+
+/// Reads all of `place`, however it comes, by `until`.
+fn read(stream: &mut TcpStream, place: &mut [u8], until: Instant) -> io::Result<()> {
+    let mut have = 0;
+    while have < place.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut place[have..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(bytes) => have += bytes,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,234 @@
+use super::*;
+use crate::group::card::Card;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+fn environment(pairs: &[(&str, &str)]) -> Result<Environment, String> {
+    Environment::read(|name| {
+        let pair = pairs.iter().find(|(of, _)| *of == name);
+        pair.map(|(_, text)| (*text).to_owned())
+    })
+}
+
+#[test]
+fn environment__with_a_slip__is_refused_by_the_variables_name() {
+    let right = [
+        ("MASTER_ADDR", "node1"),
+        ("MASTER_PORT", "29500"),
+        ("RANK", "3"),
+        ("WORLD_SIZE", "4"),
+    ];
+    let read = environment(&right).unwrap();
+    assert_eq!(
+        (read.address.as_str(), read.rank, read.ranks),
+        ("node1:29500", 3, 4)
+    );
+    let missing = environment(&right[..3]).unwrap_err();
+    assert!(missing.starts_with("WORLD_SIZE is not set"));
+    let mut wrong = right;
+    wrong[2].1 = "4";
+    let refused = environment(&wrong).unwrap_err();
+    assert_eq!(refused, "RANK is `4`; a number up to 3 would be right");
+}
+
+#[test]
+fn rank__that_does_not_come__is_named() {
+    let alone = Environment {
+        address: "127.0.0.1:0".to_owned(),
+        rank: 0,
+        ranks: 3,
+        launcher: Secret::none(),
+    };
+    let refused = exchange(
+        &alone,
+        &Secret::none(),
+        &[0; CARD_BYTES],
+        Duration::from_millis(50),
+    )
+    .unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "rank 1 of 3 has not come to 127.0.0.1:0"
+    );
+}
+
+/// What ranks of one group know, at a port that is free.
+fn environments(ranks: usize) -> Vec<Environment> {
+    let probe = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = probe.local_addr().unwrap().to_string();
+    let of = |rank| Environment {
+        address: address.clone(),
+        rank,
+        ranks,
+        launcher: Secret::none(),
+    };
+    (0..ranks).map(of).collect()
+}
+
+fn secret(text: &str) -> Secret {
+    Secret::chosen(text.as_bytes(), "a test").unwrap()
+}
+
+fn card(rank: usize) -> [u8; CARD_BYTES] {
+    let card = Card {
+        key: [rank as u8; 16],
+        proof: [0; 8],
+        version: "0".to_owned(),
+        port: 1,
+        addresses: vec!["127.0.0.1".parse().unwrap()],
+        host: format!("host{rank}"),
+        network: 0,
+    };
+    card.bytes()
+}
+
+fn connect(environment: &Environment) -> TcpStream {
+    let until = Instant::now() + Duration::from_secs(5);
+    loop {
+        match TcpStream::connect(&environment.address) {
+            Ok(stream) => return stream,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// All that rank 0 says until it closes the connection.
+fn answer(mut stream: TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    // It may be reset, for there is more than was read.
+    let _ = stream.read_to_end(&mut said);
+    said
+}
+
+const LONG: Duration = Duration::from_secs(20);
+
+#[test]
+fn stranger__without_the_jobs_secret__is_given_nothing() {
+    let all = environments(3);
+    let right = secret("what the job knows");
+    std::thread::scope(|scope| {
+        let give = |rank: usize| exchange(&all[rank], &right, &card(rank), LONG);
+        let zero = scope.spawn(move || give(0).unwrap());
+        // A rank of an earlier release: its number and its card.
+        let mut old = connect(&all[1]);
+        old.write_all(&[&[1, 0, 0, 0], &card(1)[..]].concat())
+            .unwrap();
+        assert_eq!(answer(old), b"");
+        // One with another secret, which shows it as it should.
+        let wrong = secret("what another job knows");
+        let mut noise = wrong.initiator().unwrap();
+        let mut first = [0; FIRST_BYTES];
+        first[..8].copy_from_slice(&MAGIC);
+        noise.write_message(&[], &mut first[8..]).unwrap();
+        let mut stream = connect(&all[1]);
+        stream.write_all(&first).unwrap();
+        assert_eq!(answer(stream), b"");
+        let refused = exchange(&all[1], &wrong, &card(1), LONG).unwrap_err();
+        assert!(
+            refused
+                .to_string()
+                .contains("it has another job secret (here: a test"),
+            "{refused}"
+        );
+        // One that has overheard the first message of a rank.
+        let mut noise = right.initiator().unwrap();
+        noise.write_message(&[], &mut first[8..]).unwrap();
+        let mut stream = connect(&all[1]);
+        stream.write_all(&first).unwrap();
+        stream.write_all(&[7; CARD_MESSAGE_BYTES]).unwrap();
+        let said = answer(stream);
+        assert!(said.len() <= HANDSHAKE_BYTES, "{} bytes", said.len());
+        // The ranks are not hindered.
+        let others = [1, 2].map(|rank| scope.spawn(move || give(rank).unwrap()));
+        let expected = [0, 1, 2].map(|rank| card(rank).to_vec());
+        for rank in others.into_iter().chain([zero]) {
+            assert_eq!(rank.join().unwrap(), expected);
+        }
+    });
+}
+
+#[test]
+fn connections__that_drip__hold_up_nobody() {
+    let all = environments(3);
+    let secret = secret("what the job knows");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let give = |rank: usize| exchange(&all[rank], &secret, &card(rank), LONG).unwrap();
+        let zero = scope.spawn(move || give(0));
+        let mut drips: Vec<TcpStream> = (0..90).map(|_| connect(&all[1])).collect();
+        let is_over = &is_over;
+        scope.spawn(move || {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                for drip in &mut drips {
+                    let _ = drip.write(b"K");
+                }
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        let began = Instant::now();
+        let others = [1, 2].map(|rank| scope.spawn(move || give(rank)));
+        for rank in others.into_iter().chain([zero]) {
+            assert_eq!(rank.join().unwrap().len(), 3);
+        }
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(
+            began.elapsed() < Duration::from_secs(1),
+            "{:?}",
+            began.elapsed()
+        );
+    });
+}
+
+#[test]
+fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
+    let all = environments(3);
+    let secret = secret("what the job knows");
+    std::thread::scope(|scope| {
+        let give = |rank: usize, ranks: usize| {
+            let environment = Environment {
+                rank,
+                ranks,
+                ..all[0].clone()
+            };
+            exchange(&environment, &secret, &card(rank), LONG)
+        };
+        let zero = scope.spawn(move || give(0, 3).unwrap());
+        let why = give(1, 4).unwrap_err().to_string();
+        assert!(
+            why.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 knows of 3"),
+            "{why}"
+        );
+        // One of two with a number waits; which one, the network decides.
+        let same = [(); 2].map(|()| scope.spawn(move || give(1, 3)));
+        while same.iter().all(|one| !one.is_finished()) {
+            std::thread::sleep(PAUSE);
+        }
+        give(2, 3).unwrap();
+        let same = same.map(|one| one.join().unwrap());
+        let refused = same.iter().filter_map(|one| one.as_ref().err());
+        let refused: Vec<String> = refused.map(ToString::to_string).collect();
+        assert!(
+            refused.len() == 1 && refused[0].contains("rank 1 has come already, from 127.0.0.1:"),
+            "{refused:?}"
+        );
+        assert_eq!(zero.join().unwrap().len(), 3);
+    });
+}
+
+#[test]
+fn cards__of_many_ranks__come_to_all() {
+    let all = environments(2 * CARDS_PER_MESSAGE + 1);
+    std::thread::scope(|scope| {
+        let ranks = all.iter().map(|one| {
+            let give = || exchange(one, &one.launcher, &card(one.rank), LONG).unwrap();
+            scope.spawn(give)
+        });
+        let ranks: Vec<_> = ranks.collect();
+        let expected: Vec<Vec<u8>> = all.iter().map(|one| card(one.rank).to_vec()).collect();
+        for rank in ranks {
+            assert!(rank.join().unwrap() == expected);
+        }
+    });
+}

@@ -1,0 +1,256 @@
+//! The secret of a job: what its processes know and others do not, and how they show it.
+//!
+//! | source | worth |
+//! |---|---|
+//! | given, `KUMI_JOB_SECRET`, `KUMI_JOB_SECRET_FILE` | a key |
+//! | Open MPI's key of the job's transports | a key that whoever reads the processes' environment has |
+//! | a launcher's number of the job | keeps jobs apart; anybody can guess it |
+//! | none of these | nothing |
+
+use snow::resolvers::{CryptoResolver, DefaultResolver};
+use snow::{Builder, HandshakeState};
+use std::fmt;
+use std::os::unix::fs::PermissionsExt;
+
+/// Noise's pattern: the secret is shown before any key is agreed on, as the multilink device does it.
+const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
+
+/// Bytes of the message without payload that either side of the handshake sends: a public key and a tag.
+pub const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
+
+/// Bytes that authentication adds to a message.
+pub const TAG_BYTES: usize = 16;
+
+/// Fewest bytes of a secret that somebody chose: 128 bits.
+const BYTES_MIN: usize = 16;
+
+/// Most bytes that are read of a file.
+const FILE_BYTES_MAX: u64 = 4096;
+
+/// Launchers' numbers of a job, likeliest first. Of a heterogeneous job of Slurm, the leader's.
+const JOB_NUMBERS: [&str; 7] = [
+    "TORCHELASTIC_RUN_ID",
+    "SLURM_JOB_ID_HET_GROUP_0",
+    "SLURM_JOB_ID",
+    "PBS_JOBID",
+    "LSB_JOBID",
+    "FLUX_JOB_ID",
+    "PMIX_NAMESPACE",
+];
+
+/// 128 random bits that Open MPI's launcher draws for each job (`orte_precondition_transports`).
+const JOB_KEY: &str = "OMPI_MCA_orte_precondition_transports";
+
+/// What the processes of one job know.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret {
+    key: [u8; 32],
+    origin: String,
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "Secret({})", self.origin)
+    }
+}
+
+impl Secret {
+    /// A secret that the user chose.
+    ///
+    /// # Errors
+    /// It is too short.
+    pub fn chosen(bytes: &[u8], origin: &str) -> Result<Self, String> {
+        if bytes.len() < BYTES_MIN {
+            let given = bytes.len();
+            return Err(format!(
+                "{origin} has {given} bytes: expected {BYTES_MIN} or more, for instance of `openssl rand -hex 16`"
+            ));
+        }
+        Ok(Self::of(b"chosen", bytes, origin))
+    }
+
+    /// The secret that the user has put into the environment, if there is one.
+    ///
+    /// # Errors
+    /// It is too short, or its file cannot be read or can be read by others.
+    pub fn of_user(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
+        let set = |name: &str| variable(name).filter(|text| !text.is_empty());
+        if let Some(text) = set("KUMI_JOB_SECRET") {
+            return Self::chosen(text.as_bytes(), "KUMI_JOB_SECRET").map(Some);
+        }
+        let Some(file) = set("KUMI_JOB_SECRET_FILE") else {
+            return Ok(None);
+        };
+        let origin = format!("KUMI_JOB_SECRET_FILE ({file})");
+        let bytes = read_private(&file).map_err(|why| format!("{origin}: {why}"))?;
+        Self::chosen(bytes.trim_ascii(), &origin).map(Some)
+    }
+
+    /// What the launcher has told all processes of the job.
+    pub fn of_launcher(variable: impl Fn(&str) -> Option<String>) -> Self {
+        // `torchrun` without `--rdzv-id` says "none".
+        let set = |name: &str| variable(name).filter(|text| !text.is_empty() && text != "none");
+        if let Some(text) = set(JOB_KEY) {
+            return Self::of(b"launcher", text.as_bytes(), JOB_KEY);
+        }
+        let number = JOB_NUMBERS
+            .iter()
+            .find_map(|name| Some((*name, set(name)?)));
+        match number {
+            Some((name, text)) => Self::of(b"number", text.as_bytes(), name),
+            None => Self::none(),
+        }
+    }
+
+    /// What everybody knows.
+    pub fn none() -> Self {
+        Self::of(b"none", &[], "no secret")
+    }
+
+    fn of(kind: &[u8], bytes: &[u8], origin: &str) -> Self {
+        let mut data = kind.to_vec();
+        data.push(0);
+        data.extend_from_slice(bytes);
+        Self {
+            key: keyed(b"kumi job secret 1", &data),
+            origin: origin.to_owned(),
+        }
+    }
+
+    /// Where it comes from, for messages.
+    pub fn origin(&self) -> &str {
+        &self.origin
+    }
+
+    /// What who connects to the owner of a card with this key has to say.
+    pub fn hello(&self, card: &[u8; 16]) -> [u8; 16] {
+        self.shown(b"hello", card)
+    }
+
+    /// What a card says of the secret of its owner, so that another is found before anybody connects.
+    pub fn proof(&self, card: &[u8; 16]) -> [u8; 8] {
+        self.shown(b"proof", card)
+    }
+
+    fn shown<const N: usize>(&self, to: &[u8], card: &[u8; 16]) -> [u8; N] {
+        let all = keyed(&self.key, &[to, &card[..]].concat());
+        let mut shown = [0; N];
+        shown.copy_from_slice(&all[..N]);
+        shown
+    }
+
+    /// Noise, of a rank that connects.
+    pub fn initiator(&self) -> Result<HandshakeState, snow::Error> {
+        self.noise()?.build_initiator()
+    }
+
+    /// Noise, of the rank that others connect to.
+    pub fn responder(&self) -> Result<HandshakeState, snow::Error> {
+        self.noise()?.build_responder()
+    }
+
+    fn noise(&self) -> Result<Builder<'_>, snow::Error> {
+        let builder = Builder::new(PATTERN.parse()?).psk(0, &self.key)?;
+        builder.prologue(b"kumi cards 2")
+    }
+}
+
+/// HMAC-BLAKE2s.
+fn keyed(key: &[u8], data: &[u8]) -> [u8; 32] {
+    let choice = &snow::params::HashChoice::Blake2s;
+    let mut out = [0; 32];
+    match DefaultResolver.resolve_hash(choice) {
+        Some(mut hash) => hash.hmac(key, data, &mut out),
+        // The pattern above has the same function, and every handshake would fail.
+        None => unreachable!("snow is built with BLAKE2s"),
+    }
+    out
+}
+
+/// Reads a file that only its owner can read.
+fn read_private(file: &str) -> Result<Vec<u8>, String> {
+    use std::io::Read;
+    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    let mode = opened.metadata().map_err(|error| error.to_string())?;
+    let mode = mode.permissions().mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "mode {mode:o} lets others read or change it: expected 600 or 400 (chmod 600)"
+        ));
+    }
+    let mut bytes = Vec::new();
+    let read = opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "0123456789abcdef";
+
+    fn variables<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<String> + 'a {
+        |name| {
+            let pair = pairs.iter().find(|(of, _)| *of == name);
+            pair.map(|(_, text)| (*text).to_owned())
+        }
+    }
+
+    #[test]
+    fn secret__by_where_it_comes_from__is_another() {
+        let user = Secret::of_user(variables(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
+        let sources = [
+            user.unwrap(),
+            Secret::of_launcher(variables(&[(JOB_KEY, GOOD)])),
+            Secret::of_launcher(variables(&[("SLURM_JOB_ID", GOOD)])),
+            Secret::of_launcher(variables(&[])),
+        ];
+        for (at, one) in sources.iter().enumerate() {
+            for other in &sources[..at] {
+                assert_ne!(one.key, other.key, "{one:?} {other:?}");
+            }
+        }
+        let both = [("SLURM_JOB_ID", "7"), (JOB_KEY, GOOD)];
+        assert_eq!(Secret::of_launcher(variables(&both)), sources[1]);
+        let elastic = [("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", GOOD)];
+        assert_eq!(Secret::of_launcher(variables(&elastic)), sources[2]);
+        assert_eq!(Secret::of_user(variables(&both)), Ok(None));
+        assert!(!format!("{sources:?}").contains(GOOD));
+    }
+
+    #[test]
+    fn secret__that_is_short_or_open_to_others__is_refused_by_name() {
+        let short = Secret::of_user(variables(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
+        assert!(
+            short.starts_with("KUMI_JOB_SECRET has 5 bytes: expected 16 or more"),
+            "{short}"
+        );
+        let file = std::env::temp_dir().join(format!("kumi-secret-{}", std::process::id()));
+        let named = file.to_str().unwrap().to_owned();
+        let read = || Secret::of_user(variables(&[("KUMI_JOB_SECRET_FILE", &named)]));
+        assert!(read().unwrap_err().contains(&named));
+        std::fs::write(&file, format!("{GOOD}\n")).unwrap();
+        let mode = |mode| {
+            let mode = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&file, mode).unwrap();
+        };
+        mode(0o640);
+        let open = read().unwrap_err();
+        assert!(open.contains("mode 640 lets others read"), "{open}");
+        mode(0o600);
+        let chosen = Secret::chosen(GOOD.as_bytes(), "").unwrap();
+        assert_eq!(read().unwrap().unwrap().key, chosen.key);
+        std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn card__of_another_secret__is_told_by_its_proof() {
+        let [one, other] = ["0123456789abcdef", "0123456789abcdeg"]
+            .map(|text| Secret::chosen(text.as_bytes(), "").unwrap());
+        assert_ne!(one.proof(&[1; 16]), other.proof(&[1; 16]));
+        assert_ne!(one.hello(&[1; 16]), other.hello(&[1; 16]));
+        assert_ne!(one.hello(&[1; 16]), one.hello(&[2; 16]));
+        assert_ne!(one.hello(&[1; 16])[..8], one.proof(&[1; 16]));
+    }
+}
