@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define ROUNDS_MAX 10000
 #define SIZES_MAX 64
@@ -248,6 +249,15 @@ static int play_rounds(int size, double *times, long long *wrong)
 	return done;
 }
 
+/* The clock by which whoever watches the connections counts. */
+static long long monotonic_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000000000LL + now.tv_nsec;
+}
+
 static int by_time(const void *a, const void *b)
 {
 	double x = *(const double *)a, y = *(const double *)b;
@@ -263,7 +273,12 @@ static void measure(int size)
 
 	for (int i = 0; i < args.warmup; i++)
 		play(size, i + ROUNDS_MAX, &wrong);
+	MPI_Barrier(MPI_COMM_WORLD);
+	long long begin_ns = monotonic_ns();
 	int rounds = play_rounds(size, times, &wrong);
+
+	MPI_Barrier(MPI_COMM_WORLD);
+	long long end_ns = monotonic_ns();
 
 	MPI_Reduce(times, longest, rounds, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	MPI_Reduce(&wrong, &wrong_sum, 1, MPI_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -274,10 +289,10 @@ static void measure(int size)
 	qsort(longest, rounds, sizeof(longest[0]), by_time);
 	printf("{\"program\":\"alltoall\",\"schedule\":\"%s\",\"across\":%s,\"size_bytes\":%d,\"ranks\":%d,"
 	       "\"rounds\":%d,\"median_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"mean_us\":%.1f,"
-	       "\"bytes_wrong\":%lld}\n",
+	       "\"bytes_wrong\":%lld,\"begin_ns\":%lld,\"end_ns\":%lld}\n",
 	       SCHEDULES[args.schedule], args.across ? "true" : "false", size, ranks, rounds,
 	       longest[rounds / 2] * 1e6, longest[rounds * 99 / 100] * 1e6, longest[rounds - 1] * 1e6,
-	       sum / rounds * 1e6, wrong_sum);
+	       sum / rounds * 1e6, wrong_sum, begin_ns, end_ns);
 	fflush(stdout);
 }
 

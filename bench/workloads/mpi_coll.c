@@ -256,7 +256,7 @@ static void measure(int size)
 {
 	static double times[ROUNDS_MAX];
 	int count = size / (int)sizeof(int), wrong = 0, rounds = 0;
-	double spent = 0;
+	double spent = 0, measured_from_s = 0;
 
 	lay_out(count);
 	for (int round = 0; round < ROUNDS_MAX; round++) {
@@ -266,6 +266,8 @@ static void measure(int size)
 
 		fill(count, round);
 		double began_s = begin_s();
+		if (round == args.warmup)
+			measured_from_s = began_s;
 		if (late_us)
 			usleep((unsigned)late_us);
 		call(count);
@@ -281,6 +283,7 @@ static void measure(int size)
 		if (!goes_on)
 			break;
 	}
+	double measured_to_s = now_s();
 	int all_wrong;
 
 	MPI_Reduce(&wrong, &all_wrong, 1, MPI_INT, MPI_SUM, 0, MPI_COMM_WORLD);
@@ -288,9 +291,11 @@ static void measure(int size)
 		return;
 	qsort(times, rounds, sizeof(*times), ascending);
 	printf("{\"program\":\"coll\",\"operation\":\"%s\",\"size_bytes\":%d,\"ranks\":%d,\"rounds\":%d,"
-	       "\"median_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"bytes_wrong\":%d}\n",
+	       "\"median_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"bytes_wrong\":%d,\"begin_ns\":%.0f,"
+	       "\"end_ns\":%.0f}\n",
 	       OPERATIONS[args.operation], size, ranks, rounds, times[rounds / 2] * 1e6,
-	       times[(rounds * 99 + 99) / 100 - 1] * 1e6, times[rounds - 1] * 1e6, all_wrong * 4);
+	       times[(rounds * 99 + 99) / 100 - 1] * 1e6, times[rounds - 1] * 1e6, all_wrong * 4, measured_from_s * 1e9,
+	       measured_to_s * 1e9);
 	fflush(stdout);
 }
 

@@ -1,4 +1,4 @@
-//! Compiles `bpf/tcp/kumi.bpf.c` and `bpf/trace/trace.bpf.c`. Without clang or libbpf's headers the object is empty, and the
+//! Compiles the programs of `bpf/tcp`, `bpf/trace` and `bpf/silence`. Without clang or libbpf's headers the object is empty, and the
 //! command says that this build has no congestion control.
 
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ fn main() {
     for (folder, name) in [
         ("tcp", "kumi.bpf"),
         ("trace", "trace.bpf"),
+        ("silence", "silence.bpf"),
         ("tcp", "disturb.bpf"),
     ] {
         println!("cargo:rerun-if-changed={}", bpf.join(folder).display());

@@ -29,6 +29,7 @@ mod layout;
 mod pins;
 mod ranks;
 mod replace;
+pub mod silence;
 pub mod trace;
 
 pub use cgroup::folder_of as cgroup_folder;

@@ -16,7 +16,7 @@ use std::path::Path;
 const SCHEMA: u32 = 1;
 
 /// Figures shown in the table, in this order, where a row has them; `-j` has all.
-const COLUMNS: [(&str, &str, f64); 27] = [
+const COLUMNS: [(&str, &str, f64); 29] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("half_round_trip_median_us", "half RTT us", 1.0),
     ("half_round_trip_p99_us", "p99 us", 1.0),
@@ -35,6 +35,7 @@ const COLUMNS: [(&str, &str, f64); 27] = [
     ("neighbour_bps", "neighbour Mb/s", 1e6),
     ("retransmits", "retrans", 1.0),
     ("tcp_timeouts", "timeouts", 1.0),
+    ("silence_max_ms", "silence ms", 1.0),
     ("out_of_order_ratio", "ooo %", 0.01),
     ("lost_ratio", "lost %", 0.01),
     ("cpu_ns_per_byte", "ns/byte", 1.0),
@@ -44,7 +45,11 @@ const COLUMNS: [(&str, &str, f64); 27] = [
     ("gain_ratio", "gain", 1.0),
     ("queue_bytes", "queue KB", 1e3),
     ("rounds", "rounds", 1.0),
+    (SPREAD, "spread %", 0.01),
 ];
+
+/// Name of the figure that says how far a row's repetitions lie apart.
+const SPREAD: &str = "spread_ratio";
 
 /// A row a case, variant and size: the median of each figure over the repetitions.
 pub fn rows(samples: &[Sample]) -> Vec<Map<String, Value>> {
@@ -77,7 +82,23 @@ fn row(group: &[&Sample]) -> Map<String, Value> {
             .collect();
         row.insert(name.clone(), json!(median(&values)));
     }
+    if let Some(spread) = spread(group) {
+        row.insert(SPREAD.into(), json!(spread));
+    }
     row
+}
+
+/// Returns the range of the row's first figure over its repetitions as a share of the median; `None`
+/// for a single repetition.
+fn spread(group: &[&Sample]) -> Option<f64> {
+    let (name, ..) = COLUMNS
+        .iter()
+        .find(|(name, ..)| group[0].figures.contains_key(*name))?;
+    let figure = |sample: &&Sample| sample.figures.get(*name).copied();
+    let values: Vec<f64> = group.iter().filter_map(figure).collect();
+    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (values.len() > 1).then(|| (most - least) / median(&values))
 }
 
 /// The object of `-j`.
@@ -248,6 +269,9 @@ mod tests {
             (&json!("kumi"), &json!(2.0))
         );
         assert_eq!(rows[0]["samples"], json!(2));
+        // From 1 to 3 around 2; one repetition has no spread.
+        assert_eq!(rows[0]["spread_ratio"], json!(1.0));
+        assert!(!rows[1].contains_key("spread_ratio"));
     }
 
     #[test]

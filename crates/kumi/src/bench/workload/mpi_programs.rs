@@ -4,9 +4,11 @@ use super::coll_bound;
 use super::mpi::{Program, mpirun_on};
 use super::{Context, Measured};
 use crate::bench::counters::Counters;
+use crate::bench::hosts::Hosts;
 use crate::bench::interval::median;
 use crate::bench::sample::Figures;
 use anyhow::Context as _;
+use kumi_tcp::silence::{Profile, Silence};
 use kumi_topo::Network;
 use serde::Deserialize;
 use serde_json::Value;
@@ -116,9 +118,11 @@ fn measure_on(
     let hosts = running.hosts;
     let argv = mpirun_on(running, program.program(), ranks_on, args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let silence = watch_silence(hosts);
     let (before, drops_before) = (counters(context)?, hosts.port_drops());
     let text = hosts.run(running.client(), &argv)?;
     let (after, drops_after) = (counters(context)?, hosts.port_drops());
+    let silences = silence.map(|silence| silence.profile()).transpose()?;
     let mut measured = Vec::new();
     let network = || -> anyhow::Result<Network> {
         let network = hosts.network()?;
@@ -128,6 +132,7 @@ fn measure_on(
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("a line of the program")?;
         let mut one = figures(&line);
+        add_silence(&mut one, silences.as_ref());
         if program == MpiProgram::Alltoall {
             coll_bound::add(&mut one, &network()?, "alltoall")?;
             add_excess(&mut one);
@@ -194,8 +199,34 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
     }
 }
 
-/// How much longer the longest round took than the median one, and the longest but one in a hundred: a silence of one flow
-/// holds up all.
+/// Watches the connections between `hosts` where they are namespaces of this machine and the kernel
+/// lets it; `None` elsewhere, and a target that asks for the figure is then missed.
+fn watch_silence(hosts: &dyn Hosts) -> Option<Silence> {
+    let inode = |host: &String| -> Option<u32> {
+        let link = hosts.run(host, &["readlink", "/proc/self/ns/net"]).ok()?;
+        let number = link.trim().strip_prefix("net:[")?.strip_suffix(']')?;
+        number.parse().ok()
+    };
+    if hosts.kind() != "lab" {
+        return None;
+    }
+    let namespaces: Vec<u32> = hosts.names().iter().filter_map(inode).collect();
+    Silence::watch(&namespaces).ok()
+}
+
+/// Adds the longest time in which a connection with data to deliver delivered nothing, within the
+/// rounds that count.
+fn add_silence(measured: &mut Measured, silences: Option<&Profile>) {
+    let [from_ns, to_ns] = ["begin_ns", "end_ns"].map(|name| measured.figures.remove(name));
+    if let (Some(profile), Some(from_ns), Some(to_ns)) = (silences, from_ns, to_ns) {
+        let longest_ns = profile.longest_ns(from_ns as u64, to_ns as u64);
+        let longest_ms = longest_ns as f64 / 1e6;
+        measured.figures.insert("silence_max_ms".into(), longest_ms);
+    }
+}
+
+/// Adds how much longer the longest round took than the median one, and the ratio of the 99th
+/// percentile to the median.
 pub fn add_excess(measured: &mut Measured) {
     let figure = |name: &str| measured.figures.get(name).copied();
     let Some(median_us) = figure("median_us") else {
