@@ -64,6 +64,34 @@ fn speaks_for_job() -> bool {
         .is_none_or(|rank| rank == "0")
 }
 
+/// Says what CMD runs without, once a job, in one write: ranks that share a terminal do not get into each
+/// other's words.
+fn warn(lost: &str) {
+    if speaks_for_job() {
+        let _ = io::stderr().write_all(format!("kumi: warning: {lost}\n").as_bytes());
+    }
+}
+
+/// Has CMD load the library first. Without it, CMD still runs.
+fn preload_into(command: &mut Command) {
+    if let Err(error) = preload::add(command) {
+        warn(&format!(
+            "{error:#}; the program runs without marked phases, planned collectives and socket options"
+        ));
+    }
+}
+
+/// What the preloaded library sets on sockets where no daemon does.
+fn socket_options() -> String {
+    let settings = Settings::default();
+    format!(
+        "rto_min_us={},delack_max_us={},notsent_lowat={}",
+        settings.rto_min.as_micros(),
+        settings.delack_max.as_micros(),
+        settings.unsent_bytes_max
+    )
+}
+
 /// Runs `kumi run`: comes back only if CMD could not be started.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.command[0]);
@@ -73,16 +101,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
     }
-    match join::ask(&Request::Join) {
+    let joined = join::ask(&Request::Join).and_then(|(reply, page)| {
+        let page = page.ok_or_else(|| io::Error::other("the daemon sent no page"))?;
+        Ok((reply, kumi_sys::process::keep_on_exec(page)?))
+    });
+    match joined {
         Ok((reply, page)) => {
-            let page = page.context("the daemon sent no page")?;
-            let page = kumi_sys::process::keep_on_exec(page)?;
             command.env("KUMI_PHASE_FD", page.to_string());
             if args.no_phases {
                 command.env("KUMI_PHASES", "off");
             }
             if !args.no_phases || plans {
-                preload::add(&mut command)?;
+                preload_into(&mut command);
             }
             if args.verbose {
                 let rung = reply.rung.unwrap_or_default();
@@ -100,22 +130,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 eprintln!("kumi: {why}");
                 return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
             }
-            if speaks_for_job() {
-                // One write: ranks that share a terminal do not get into each other's words.
-                let warning = format!(
-                    "kumi: warning: {why}; only socket options are set: short timeouts, less unsent\n"
-                );
-                let _ = io::stderr().write_all(warning.as_bytes());
-            }
-            let settings = Settings::default();
-            let options = format!(
-                "rto_min_us={},delack_max_us={},notsent_lowat={}",
-                settings.rto_min.as_micros(),
-                settings.delack_max.as_micros(),
-                settings.unsent_bytes_max
-            );
-            command.env("KUMI_SOCKET_OPTIONS", options);
-            preload::add(&mut command)?;
+            warn(&format!(
+                "{why}; only socket options are set: short timeouts, less unsent"
+            ));
+            command.env("KUMI_SOCKET_OPTIONS", socket_options());
+            preload_into(&mut command);
         }
     }
     if args.verbose {

@@ -13,11 +13,11 @@ use std::process::Command;
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libkumi_preload.so"));
 
 /// Adds the library to those that `command` loads first.
+///
+/// # Errors
+/// It is not in this build, or there is no folder for it.
 pub fn add(command: &mut Command) -> anyhow::Result<()> {
-    if LIBRARY.is_empty() {
-        eprintln!("kumi: warning: this build has no preload library; phases are not marked");
-        return Ok(());
-    }
+    ensure!(!LIBRARY.is_empty(), "this build has no preload library");
     let mut list = OsString::from(path()?);
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         list.push(":");
@@ -27,24 +27,34 @@ pub fn add(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the library is: one folder a user, which nobody else can write.
+/// Where the library is: in the first folder that this user can have for itself.
 fn path() -> anyhow::Result<PathBuf> {
     let user = nix::unistd::geteuid();
-    let folder = match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(folder) if !user.is_root() => Path::new(&folder).join("kumi"),
-        _ if user.is_root() => PathBuf::from("/run/kumi/lib"),
-        _ => std::env::temp_dir().join(format!("kumi-{user}")),
-    };
+    let own = std::env::temp_dir().join(format!("kumi-{user}"));
+    if user.is_root() {
+        return written_to(Path::new("/run/kumi/lib")).or_else(|_| written_to(&own));
+    }
+    // Slurm and sudo pass XDG_RUNTIME_DIR on to hosts and users that have no such folder.
+    let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    match session.filter(|folder| folder.is_dir()) {
+        Some(folder) => written_to(&folder.join("kumi")).or_else(|_| written_to(&own)),
+        None => written_to(&own),
+    }
+}
+
+/// The library in `folder`, a folder that nobody else can write.
+fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
+    let user = nix::unistd::geteuid();
     let mut builder = fs::DirBuilder::new();
     builder
         .recursive(true)
         .mode(0o755)
-        .create(&folder)
+        .create(folder)
         .with_context(|| format!("{}", folder.display()))?;
-    let stat = fs::symlink_metadata(&folder)?;
+    let stat = fs::symlink_metadata(folder)?;
     ensure!(
         stat.is_dir() && stat.uid() == user.as_raw() && stat.mode() & 0o022 == 0,
-        "{} is not a folder that only user {user} can write: remove it, or set XDG_RUNTIME_DIR",
+        "{} is not a folder that only user {user} can write: remove it, or set TMPDIR",
         folder.display()
     );
     // Its version and content name it: an upgrade writes a new one beside the one in use.
