@@ -7,8 +7,6 @@
 
 /* Where a connection had no other, or it is gone: the kernel's own, always there. */
 #define FALLBACK "cubic"
-/* How long the kernel lets every connection hold back acknowledgements (TCP_DELACK_MAX). */
-#define DELACK_MAX_KERNEL_US 200000
 
 static __always_inline struct tcp_sock *connection(struct bpf_iter__tcp *ctx)
 {
@@ -44,7 +42,7 @@ int show(struct bpf_iter__tcp *ctx)
 	row.local_port = common->skc_num;
 	row.remote_port = bpf_ntohs(common->skc_dport);
 	row.phase = memory->phase;
-	row.rank = memory->rank;
+	row.rank = place_of(memory->rank);
 	row.cwnd = tp->snd_cwnd;
 	row.ssthresh = tp->snd_ssthresh;
 	row.in_flight = in_flight(tp);
@@ -72,30 +70,65 @@ static __always_inline bool is_own(const char *name)
 	return name[0] == 'k' && name[1] == 'u' && name[2] == 'm' && name[3] == 'i' && !name[4];
 }
 
-/* The congestion control that the connection had, and what every connection begins with. */
+/* The congestion control that the connection had. */
+static __always_inline void give_back_control(struct tcp_sock *tp, struct kumi_tcp_owner *owner)
+{
+	char name[] = FALLBACK;
+
+	if (owner && owner->before[0] && !is_own(owner->before) &&
+	    !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, owner->before, sizeof(owner->before)))
+		return;
+	bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
+}
+
+/* The timers that a listener had: what it accepts from now on begins with them. */
+static __always_inline void give_back_timers(struct tcp_sock *tp, const struct kumi_tcp_options *options)
+{
+	int rto_us = options->rto_min_ticks * settings.tick_us;
+	int delack_us = options->delack_max_ticks * settings.tick_us;
+
+	if (rto_us)
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(rto_us));
+	if (delack_us)
+		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(delack_us));
+}
+
+/* A program that has set its own cap since keeps it. */
+static __always_inline void give_back_cap(struct tcp_sock *tp)
+{
+	int unsent = 0;
+
+	if (tp->notsent_lowat == settings.unsent_bytes_max)
+		bpf_setsockopt(tp, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+}
+
+/*
+ * What kumi changed, as it was. A connection keeps its short timers: the kernel never raises the variance of
+ * the round trip to a longer floor, and under such a floor it no longer learns from longer round trips either.
+ * With a delayed acknowledgement longer than the timeout, everything would be sent twice.
+ */
 SEC("iter/tcp")
 int give_back(struct bpf_iter__tcp *ctx)
 {
-	int rto_us = RTO_MIN_KERNEL_US, delack_us = DELACK_MAX_KERNEL_US, unsent = 0;
 	struct tcp_sock *tp = connection(ctx);
+	struct kumi_tcp_memory *memory;
 	struct kumi_tcp_owner *owner;
-	char name[] = FALLBACK;
-	bool is_back = false;
 
-	if (!tp || !bpf_sk_storage_get(&memories, (void *)tp, 0, 0))
+	if (!tp)
 		return 0;
+	memory = bpf_sk_storage_get(&memories, (void *)tp, 0, 0);
 	owner = bpf_sk_storage_get(&owners, (void *)tp, 0, 0);
-	if (owner && owner->before[0] && !is_own(owner->before))
-		is_back = !bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, owner->before,
-					  sizeof(owner->before));
-	if (!is_back)
-		bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
-	if (has(KUMI_TCP_SHORT_RTO)) {
-		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(rto_us));
-		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(delack_us));
+	if (memory) {
+		give_back_control(tp, owner);
+		if (memory->options.is_capped)
+			give_back_cap(tp);
 	}
-	if (has(KUMI_TCP_UNSENT_CAP))
-		bpf_setsockopt(tp, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(unsent));
+	if (!owner)
+		return 0;
+	if (owner->options.is_capped)
+		give_back_cap(tp);
+	if (BPF_CORE_READ((struct sock *)tp, __sk_common.skc_state) == TCP_LISTEN)
+		give_back_timers(tp, &owner->options);
 	return 0;
 }
 

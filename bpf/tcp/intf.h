@@ -28,8 +28,17 @@ struct kumi_tcp_settings {
 	__u32 rto_min_us;       /* floor of the retransmission timeout; the kernel takes 2 ticks at least */
 	__u32 delack_max_us;    /* ceiling of a delayed acknowledgement, for what this host receives */
 	__u32 unsent_bytes_max; /* TCP_NOTSENT_LOWAT */
+	__u32 tick_us;          /* the kernel's tick: its unit of timers */
+	__u32 reserved;
 };
-_Static_assert(sizeof(struct kumi_tcp_settings) == 32, "layout.rs has 32 bytes");
+_Static_assert(sizeof(struct kumi_tcp_settings) == 40, "layout.rs has 40 bytes");
+
+/* A socket's options before kumi changed them. */
+struct kumi_tcp_options {
+	__u32 is_capped;        /* 0 or 1: kumi set TCP_NOTSENT_LOWAT, where the program had not */
+	__u32 rto_min_ticks;    /* floor of the retransmission timeout; 0: kumi has not set it */
+	__u32 delack_max_ticks; /* ceiling of a delayed acknowledgement; 0: kumi has not set it */
+};
 
 /* The congestion control's name. */
 #define OWN_CONTROL "kumi"
@@ -80,6 +89,7 @@ struct kumi_tcp_memory {
 	__u32 rate_interval_us; /* in so long */
 	__u32 ceiling;         /* the largest window or threshold that the programs have left; 0: none yet */
 	__u32 ssthresh;        /* the threshold as the programs left it last */
+	struct kumi_tcp_options options; /* of a socket that nobody owns */
 	__u32 burst_before_pps; /* rate of the train before that was not paced; 0: none */
 	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
 };
@@ -95,9 +105,22 @@ struct kumi_tcp_route {
 
 /* Whose socket it is. Accepted sockets inherit it from the listener. */
 struct kumi_tcp_owner {
-	__u32 rank;      /* index of phase_pages; 0: owned, but nobody tells its phases */
+	__u32 rank;      /* 0: owned, but nobody tells its phases */
 	char before[16]; /* the congestion control it had; empty: it has none of ours yet */
+	struct kumi_tcp_options options;
 };
+
+/*
+ * A process of `kumi run`. Its rank is its place, an index of phase_pages, and above the ten bits of that the
+ * generation of the place: a socket that outlives its process does not follow the next one's page.
+ */
+struct kumi_tcp_process {
+	__u32 rank;
+	__u32 uid;         /* whose place it is */
+	__u64 started;     /* hundredths of a second since boot, as /proc has it: tells it from the next with its number */
+	__u64 cgroup;      /* inode of the cgroup in which its programs are attached */
+};
+_Static_assert(sizeof(struct kumi_tcp_process) == 24, "ranks.rs has 24 bytes");
 
 /* The page in which a program says its phase; see bindings/c/kumi_phase_page.h. */
 struct kumi_phase_page {

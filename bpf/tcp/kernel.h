@@ -52,6 +52,8 @@ struct tcp_congestion_ops;
 
 struct inet_connection_sock {
 	__u32 icsk_rto;
+	__u32 icsk_rto_min;    /* ticks */
+	__u32 icsk_delack_max; /* ticks */
 	const struct tcp_congestion_ops *icsk_ca_ops;
 	__u8 icsk_ca_state : 5; /* by ca_state() only: its place differs */
 } KERNEL;
@@ -88,6 +90,7 @@ struct tcp_sock {
 	__u32 delivered;
 	__u32 rate_delivered;
 	__u32 rate_interval_us;
+	__u32 notsent_lowat; /* bytes; 0: not set */
 	__u8 ecn_flags;
 	__u8 tlp_retrans : 1; /* by BPF_CORE_READ_BITFIELD only: its place differs */
 } KERNEL;
@@ -95,6 +98,8 @@ struct tcp_sock {
 struct task_struct {
 	int tgid;
 	struct task_struct *real_parent;
+	struct task_struct *group_leader;
+	__u64 start_boottime; /* nanoseconds */
 } KERNEL;
 
 struct ack_sample {

@@ -44,7 +44,8 @@ static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 	}
 	if (memory && has(KUMI_TCP_SHORT_RTO))
 		memory->rto_min_us = settings.rto_min_us;
-	set_options(sk);
+	if (memory)
+		set_options(sk, tcp_sk(sk), owner ? &owner->options : &memory->options);
 	return memory;
 }
 

@@ -33,12 +33,12 @@ struct {
 	__type(value, struct kumi_tcp_route);
 } routes SEC(".maps");
 
-/* Process (thread group) to rank: an index of phase_pages, from 1. */
+/* Processes of `kumi run`, by the number of the thread group. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, RANKS_MAX);
 	__type(key, __u32);
-	__type(value, __u32);
+	__type(value, struct kumi_tcp_process);
 } ranks SEC(".maps");
 
 /* What the connections of a rank have met within a cluster, by phase. Times by CLOCK_MONOTONIC, 0: never. */
@@ -82,17 +82,30 @@ static __always_inline bool has(__u32 mechanism)
 	return settings.mechanisms & mechanism;
 }
 
-/* The options that any kernel has: on a socket of the congestion control's, or of sockops'. */
-#define set_options(sk)                                                                       \
-	do {                                                                                  \
-		int rto_us = settings.rto_min_us, delack_us = settings.delack_max_us;         \
-		int unsent = settings.unsent_bytes_max;                                       \
-		if (has(KUMI_TCP_SHORT_RTO)) {                                                \
-			bpf_setsockopt(sk, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(int));   \
-			bpf_setsockopt(sk, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(int)); \
-		}                                                                             \
-		if (has(KUMI_TCP_UNSENT_CAP))                                                 \
-			bpf_setsockopt(sk, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(int)); \
+static __always_inline bool is_longer(__u32 ticks, __u32 than_us)
+{
+	return (__u64)ticks * settings.tick_us > than_us;
+}
+
+/*
+ * The options that any kernel has, on `target`: a socket of the congestion control's, or the context of
+ * sockops. What the program or its route has set for `tp` stays, unless kumi's timer is shorter.
+ */
+#define set_options(target, tp, options)                                                          \
+	do {                                                                                      \
+		int rto_us = settings.rto_min_us, delack_us = settings.delack_max_us;             \
+		int unsent = settings.unsent_bytes_max;                                           \
+		__u32 rto_ticks = (tp)->inet_conn.icsk_rto_min;                                   \
+		__u32 delack_ticks = (tp)->inet_conn.icsk_delack_max;                             \
+		if (has(KUMI_TCP_SHORT_RTO) && is_longer(rto_ticks, rto_us) &&                    \
+		    !bpf_setsockopt(target, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(int)))      \
+			(options)->rto_min_ticks = rto_ticks;                                     \
+		if (has(KUMI_TCP_SHORT_RTO) && is_longer(delack_ticks, delack_us) &&              \
+		    !bpf_setsockopt(target, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(int))) \
+			(options)->delack_max_ticks = delack_ticks;                               \
+		if (has(KUMI_TCP_UNSENT_CAP) && !(tp)->notsent_lowat &&                           \
+		    !bpf_setsockopt(target, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(int)))    \
+			(options)->is_capped = 1;                                                 \
 	} while (0)
 
 static __always_inline struct kumi_tcp_path *path_of(struct kumi_tcp_memory *memory)

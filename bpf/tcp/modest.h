@@ -32,9 +32,12 @@
 static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memory,
 					      const struct tcp_sock *tp)
 {
-	__u32 rank = memory->rank;
+	__u32 place;
 
-	return rank && memory->phase && is_local(tp) ? bpf_map_lookup_elem(&crowds, &rank) : NULL;
+	if (!memory->rank || !memory->phase || !is_local(tp))
+		return NULL;
+	place = place_of(memory->rank);
+	return place ? bpf_map_lookup_elem(&crowds, &place) : NULL;
 }
 
 /* What one connection of a rank loses, in a phase that the program has named, the others could have. */

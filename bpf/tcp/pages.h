@@ -6,7 +6,7 @@
 #include "kernel.h"
 #include "intf.h"
 
-/* Processes of `kumi run` on this host at one time. */
+/* Processes of `kumi run` on this host at one time: ten bits of a rank. */
 #define RANKS_MAX 1024
 
 struct {
@@ -31,15 +31,33 @@ struct {
 	__array(values, struct phase_page_map);
 } phase_pages SEC(".maps");
 
+/* How often each place has been given back. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, RANKS_MAX);
+	__type(key, __u32);
+	__type(value, __u32);
+} generations SEC(".maps");
+
+/* The place of `rank`, an index; 0 where its process has left it. */
+static __always_inline __u32 place_of(__u32 rank)
+{
+	__u32 place = rank % RANKS_MAX;
+	__u32 *generation = bpf_map_lookup_elem(&generations, &place);
+
+	return generation && *generation == rank / RANKS_MAX ? place : 0;
+}
+
 /* The page of `rank`; NULL where nobody tells phases. */
 static __always_inline struct kumi_phase_page *page_of(__u32 rank)
 {
+	__u32 place = place_of(rank);
 	__u32 first = 0;
 	void *map;
 
-	if (!rank)
+	if (!place)
 		return NULL;
-	map = bpf_map_lookup_elem(&phase_pages, &rank);
+	map = bpf_map_lookup_elem(&phase_pages, &place);
 	return map ? bpf_map_lookup_elem(map, &first) : NULL;
 }
 

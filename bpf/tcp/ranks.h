@@ -13,6 +13,8 @@
 
 /* A rank may start helpers, and they theirs; shells in between count. */
 #define GENERATIONS_MAX 8
+/* The unit of `started`: USER_HZ is 100 everywhere. */
+#define STARTED_UNIT_NS 10000000
 /* An IPv4 or IPv6 header and a TCP header with all its options are no longer than this. */
 #define ACK_BYTES_MAX 120
 /* TC_PRIO_INTERACTIVE of linux/pkt_sched.h: the first band of pfifo_fast, prio and fq. */
@@ -21,14 +23,15 @@
 static __always_inline __u32 rank_of_caller(void)
 {
 	struct task_struct *task = (struct task_struct *)bpf_get_current_task();
-	__u32 *rank;
+	struct kumi_tcp_process *process;
 	__u32 tgid;
 
 	for (int generation = 0; generation < GENERATIONS_MAX && task; generation++) {
 		tgid = BPF_CORE_READ(task, tgid);
-		rank = bpf_map_lookup_elem(&ranks, &tgid);
-		if (rank)
-			return *rank;
+		process = bpf_map_lookup_elem(&ranks, &tgid);
+		if (process &&
+		    process->started == BPF_CORE_READ(task, group_leader, start_boottime) / STARTED_UNIT_NS)
+			return process->rank;
 		task = BPF_CORE_READ(task, real_parent);
 	}
 	return 0;
@@ -78,6 +81,7 @@ int choose(struct bpf_sock_ops *ctx)
 	char name[] = OWN_CONTROL;
 	struct bpf_sock *sk = ctx->sk;
 	struct kumi_tcp_owner *owner;
+	struct tcp_sock *tp;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ctx->op != BPF_SOCK_OPS_TCP_LISTEN_CB &&
 	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
@@ -87,7 +91,9 @@ int choose(struct bpf_sock_ops *ctx)
 	if (!owner)
 		return 1;
 	if (ctx->op == BPF_SOCK_OPS_TCP_CONNECT_CB || ctx->op == BPF_SOCK_OPS_TCP_LISTEN_CB) {
-		set_options(ctx);
+		tp = bpf_skc_to_tcp_sock(sk);
+		if (tp)
+			set_options(ctx, tp, &owner->options);
 	} else if (has(KUMI_TCP_HAS_CONTROL)) {
 		bpf_getsockopt(ctx, SOL_TCP, TCP_CONGESTION, owner->before, sizeof(owner->before));
 		bpf_setsockopt(ctx, SOL_TCP, TCP_CONGESTION, name, sizeof(name));

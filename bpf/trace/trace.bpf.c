@@ -206,8 +206,8 @@ static __always_inline void report(const struct watched *record, const struct so
 	event->kind = kind;
 	event->detail = detail;
 	event->ack = ack;
-	event->rank = record->rank;
-	page = page_of(event->rank);
+	page = page_of(record->rank);
+	event->rank = page ? record->rank % RANKS_MAX : 0;
 	event->phase = page ? page->phase : 0;
 	fill(event, sk);
 	/* Whoever reads looks by itself: woken for each, it would take the processor from whom it looks at. */

@@ -15,6 +15,8 @@ pub struct Starting {
 /// Starts the same command line with `--foreground`, out of reach of the terminal's Ctrl-C, its words
 /// going to `log`.
 pub fn start(log: &Path) -> anyhow::Result<Starting> {
+    // A lock that the caller holds, as flock(1) does, would be held as long as the daemon runs.
+    kumi_sys::process::keep_descriptors_from_children();
     let file = File::create(log).with_context(|| format!("{}; run as root", log.display()))?;
     let child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))

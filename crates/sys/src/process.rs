@@ -29,6 +29,36 @@ pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) })
 }
 
+/// Lets this process open as many descriptors as its hard limit permits.
+pub fn raise_descriptor_limit() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: `limit` is a whole `rlimit`, which the kernel writes.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) } != 0 {
+        return;
+    }
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: `limit` is a whole `rlimit`, which the kernel reads.
+    let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+}
+
+/// Keeps the descriptors that this process was started with, beyond the standard three, from its children.
+pub fn keep_descriptors_from_children() {
+    let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let numbers = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for number in numbers.filter(|number: &RawFd| *number > 2) {
+        // SAFETY: F_SETFD sets a flag of a descriptor's number and touches no memory; of a number that is free by
+        // now, it does nothing.
+        let _ = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
+}
+
 /// Owns a descriptor that another process sent over a UNIX socket.
 pub fn received(descriptor: RawFd) -> OwnedFd {
     // SAFETY: the kernel made this descriptor for us when the message was received; the caller, who

@@ -42,16 +42,19 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     Ok(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
-/// Attaches the programs to the cgroup of process `pid`, unless they are there or on a cgroup above.
+/// Attaches the programs to the cgroup of process `pid`, unless they are there or on a cgroup above. Returns
+/// the inode of the cgroup that has them.
 ///
 /// # Errors
 /// [`TcpError::NoCgroup`], or the kernel's refusal.
-pub fn attach(pid: u32) -> Result<(), TcpError> {
+pub fn attach(pid: u32) -> Result<u64, TcpError> {
     let folder = folder_of(pid)?;
-    let is_attached =
-        |folder: &Path| std::fs::metadata(folder).is_ok_and(|stat| links_of(stat.ino()).exists());
-    if folder.ancestors().any(is_attached) {
-        return Ok(());
+    let attached = folder
+        .ancestors()
+        .filter_map(|folder| Some(std::fs::metadata(folder).ok()?.ino()))
+        .find(|inode| links_of(*inode).exists());
+    if let Some(inode) = attached {
+        return Ok(inode);
     }
     let doing = format!("attaching the programs to {}", folder.display());
     let cgroup = File::open(&folder).map_err(pinning(&doing))?;
@@ -64,9 +67,16 @@ pub fn attach(pid: u32) -> Result<(), TcpError> {
         pin_object(link.as_fd(), &links.join(name))
     });
     attached.map_err(|error| {
-        let _ = std::fs::remove_dir_all(&links);
+        detach(inode);
         pinning(&doing)(error)
-    })
+    })?;
+    Ok(inode)
+}
+
+/// Detaches the programs from the cgroup with this inode: no process of `kumi run` is in it any more. The
+/// links are unpinned, so that nothing is left of a cgroup that is gone, nor on one that others use.
+pub fn detach(inode: u64) {
+    let _ = std::fs::remove_dir_all(links_of(inode));
 }
 
 /// Where the links into the cgroup with this inode are pinned.

@@ -57,6 +57,22 @@ pub enum TcpError {
         /// What was missing.
         reason: String,
     },
+    /// The process has ended, or is not to be seen.
+    #[error("process {pid} is not visible in /proc; is it in another PID namespace?")]
+    NoProcess {
+        /// The process.
+        pid: u32,
+    },
+    /// One user's share of the table is full.
+    #[error(
+        "user {uid} has {max} processes of `kumi run` on this host already, which is as many as one user may have"
+    )]
+    TooManyOfUser {
+        /// The user.
+        uid: u32,
+        /// How many it may have.
+        max: usize,
+    },
     /// The table of processes is full.
     #[error(
         "{max} processes of `kumi run` are on this host already, which is as many as there may be"

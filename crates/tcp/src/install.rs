@@ -26,11 +26,12 @@ const CGROUP_PROGRAMS: [&str; 4] = [
 /// Iterators: pinned as links, which are opened to be read.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
-pub(crate) const MAPS: [&str; 7] = [
+pub(crate) const MAPS: [&str; 8] = [
     "totals",
     "ranks",
     "owners",
     "phase_pages",
+    "generations",
     "crowds",
     "memories",
     "routes",

@@ -82,6 +82,13 @@ impl Default for Settings {
     }
 }
 
+/// A name that a program has chosen, as it may be shown on anybody's terminal: without control characters.
+pub(crate) fn printable(name: &[u8]) -> String {
+    let name = String::from_utf8_lossy(name);
+    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().map(shown).collect()
+}
+
 /// The shortest timeout the kernel takes for TCP: two ticks of its clock.
 pub fn shortest_timer() -> Duration {
     2 * tick()
@@ -99,7 +106,7 @@ fn micros(duration: Duration) -> u32 {
 
 impl Settings {
     /// Bytes of the structure.
-    pub const BYTES: usize = 32;
+    pub const BYTES: usize = 40;
 
     /// Whether `mechanism` is in use.
     pub fn has(&self, mechanism: Mechanism) -> bool {
@@ -132,7 +139,8 @@ impl Settings {
         bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());
         bytes[20..24].copy_from_slice(&micros(self.rto_min).to_ne_bytes());
         bytes[24..28].copy_from_slice(&micros(self.delack_max).to_ne_bytes());
-        bytes[28..].copy_from_slice(&self.unsent_bytes_max.to_ne_bytes());
+        bytes[28..32].copy_from_slice(&self.unsent_bytes_max.to_ne_bytes());
+        bytes[32..36].copy_from_slice(&micros(tick()).to_ne_bytes());
         bytes
     }
 
@@ -282,7 +290,7 @@ impl Connection {
             rto_min_us: bytes.u32(88),
             pacing_bps: bytes.u64(96).saturating_mul(8),
             retransmits: bytes.u64(104),
-            phase_name: String::from_utf8_lossy(name).into_owned(),
+            phase_name: printable(name),
         })
     }
 }
@@ -301,7 +309,7 @@ mod tests {
             delack_max: Duration::from_millis(4),
             unsent_bytes_max: 7,
         };
-        let mut expected = [0; 32];
+        let mut expected = [0; 40];
         expected[..8].copy_from_slice(&0x0102_0304_u64.to_ne_bytes());
         expected[8..16].copy_from_slice(&1000_u64.to_ne_bytes());
         for (at, word) in [1 << 30 | 0b1001, 8000, 4000, 7_u32]
@@ -310,6 +318,7 @@ mod tests {
         {
             expected[16 + 4 * at..20 + 4 * at].copy_from_slice(&word.to_ne_bytes());
         }
+        expected[32..36].copy_from_slice(&micros(tick()).to_ne_bytes());
         let rung = Rung::CappedPacing;
         assert_eq!(settings.to_bytes(rung), expected);
         assert_eq!(Settings::from_bytes(&expected), Some((settings, rung)));
@@ -335,13 +344,13 @@ mod tests {
         row[36..38].copy_from_slice(&7100_u16.to_ne_bytes());
         row[52..56].copy_from_slice(&TCP_INFINITE_SSTHRESH.to_ne_bytes());
         row[96..104].copy_from_slice(&1000_u64.to_ne_bytes());
-        row[112..117].copy_from_slice(b"halo\0");
+        row[112..118].copy_from_slice(b"h\x1b[lo\0");
         let connection = Connection::from_bytes(&row).expect("the right size");
         assert_eq!(connection.local.to_string(), "10.0.0.1:7100");
         assert_eq!(connection.remote.to_string(), "10.0.0.2:0");
         assert_eq!(connection.ssthresh, None);
         assert_eq!(connection.pacing_bps, 8000);
-        assert_eq!(connection.phase_name, "halo");
+        assert_eq!(connection.phase_name, "h\u{fffd}[lo", "no escape sequence");
         assert_eq!(Connection::from_bytes(&row[1..]), None);
     }
 }

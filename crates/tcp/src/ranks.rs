@@ -2,6 +2,7 @@
 
 use crate::cgroup;
 use crate::error::TcpError;
+use crate::fields::Fields;
 use crate::install::refused;
 use crate::pins::{is_installed, pin};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
@@ -9,6 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Processes at one time: `RANKS_MAX` of `bpf/tcp/pages.h`. Place 0 stands for nobody.
 const RANKS_MAX: u32 = 1024;
+/// Generations of a place, which share a word with it.
+const GENERATIONS: u32 = u32::MAX / RANKS_MAX;
 /// Bytes of the page: `struct kumi_phase_page`.
 const PAGE_BYTES: u32 = 4096;
 /// Version of the page's layout.
@@ -17,24 +20,74 @@ const PAGE_ABI: u32 = 1;
 const FIRST_PHASE: &[u8] = b"point-to-point";
 pub(crate) const NAMES_AT: usize = 64;
 
+/// Places that one user other than root may take: with half of them, nobody else's jobs are shut out.
+const USER_PLACES_MAX: usize = RANKS_MAX as usize / 2;
+
+/// A process in the table: `struct kumi_tcp_process`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Process {
+    /// Its place, and above the bits of that the place's generation.
+    rank: u32,
+    uid: u32,
+    /// When it was started, in hundredths of a second since boot: tells it from the next with its number.
+    started: u64,
+    /// Inode of the cgroup whose links it relies on.
+    cgroup: u64,
+}
+
+impl Process {
+    const BYTES: usize = 24;
+
+    fn to_bytes(self) -> Vec<u8> {
+        let words = [self.rank.to_ne_bytes(), self.uid.to_ne_bytes()].concat();
+        let longs = [self.started.to_ne_bytes(), self.cgroup.to_ne_bytes()].concat();
+        [words, longs].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes = Fields(bytes.get(..Self::BYTES)?);
+        Some(Self {
+            rank: bytes.u32(0),
+            uid: bytes.u32(4),
+            started: bytes.u64(8),
+            cgroup: bytes.u64(16),
+        })
+    }
+
+    fn number(self) -> u32 {
+        self.rank % RANKS_MAX
+    }
+}
+
 /// A process's place in the table: its sockets are kumi's until it leaves.
 #[derive(Debug, Clone, Copy)]
 pub struct Place {
     pid: u32,
-    number: u32,
+    process: Process,
 }
 
 impl Place {
-    /// Lets the process go: it has ended.
+    /// Lets the process go: it has ended. What it has left running follows nobody's page.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn leave(self) -> Result<(), TcpError> {
-        let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
-        let pages = MapHandle::from_pinned_path(pin("phase_pages")).map_err(refused)?;
+        let ranks = map("ranks")?;
+        let number = self.process.number().to_ne_bytes();
         // What is not there need not be removed.
         let _ = ranks.delete(&self.pid.to_ne_bytes());
-        let _ = pages.delete(&self.number.to_ne_bytes());
+        let next = (generation(self.process.number())? + 1) % GENERATIONS;
+        let generations = map("generations")?;
+        let stored = generations.update(&number, &next.to_ne_bytes(), MapFlags::ANY);
+        stored.map_err(refused)?;
+        let _ = map("phase_pages")?.delete(&number);
+        let cgroup = self.process.cgroup;
+        if !places(&ranks)?
+            .iter()
+            .any(|one| one.process.cgroup == cgroup)
+        {
+            cgroup::detach(cgroup);
+        }
         Ok(())
     }
 }
@@ -48,28 +101,34 @@ pub struct Rank {
 }
 
 impl Rank {
-    /// Takes process `pid` in: its sockets, and those of its children, are kumi's from now on.
+    /// Takes process `pid` of user `uid` in: its sockets, and those of its children, are kumi's from now on.
+    /// One caller at a time: a place is taken in several steps.
     ///
     /// # Errors
     /// [`TcpError`]; the process is left as it was.
-    pub fn join(pid: u32) -> Result<Self, TcpError> {
+    pub fn join(pid: u32, uid: u32) -> Result<Self, TcpError> {
         if !is_installed() {
             return Err(TcpError::Absent);
         }
-        let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
-        let number = free_number(&ranks)?;
+        let ranks = map("ranks")?;
+        let number = free_number(&places(&ranks)?, uid)?;
+        let started = started(pid).ok_or(TcpError::NoProcess { pid })?;
         let page = new_page()?;
-        let pages = MapHandle::from_pinned_path(pin("phase_pages")).map_err(refused)?;
         let descriptor = descriptor_bytes(page.as_fd());
-        pages
+        map("phase_pages")?
             .update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY)
             .map_err(refused)?;
         forget_losses(number)?;
-        cgroup::attach(pid)?;
+        let process = Process {
+            rank: generation(number)? * RANKS_MAX + number,
+            uid,
+            started,
+            cgroup: cgroup::attach(pid)?,
+        };
         ranks
-            .update(&pid.to_ne_bytes(), &number.to_ne_bytes(), MapFlags::ANY)
+            .update(&pid.to_ne_bytes(), &process.to_bytes(), MapFlags::ANY)
             .map_err(refused)?;
-        let place = Place { pid, number };
+        let place = Place { pid, process };
         Ok(Self { place, page })
     }
 
@@ -85,15 +144,33 @@ impl Rank {
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
 pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
-    let ranks = MapHandle::from_pinned_path(pin("ranks")).map_err(refused)?;
     let mut alive = Vec::new();
-    for place in places(&ranks)? {
+    for place in places(&map("ranks")?)? {
         match kumi_sys::process::pidfd(place.pid) {
-            Ok(descriptor) => alive.push((place, descriptor)),
-            Err(_) => place.leave()?,
+            // Looked at after the descriptor is there: the number cannot pass to another process meanwhile.
+            Ok(descriptor) if started(place.pid) == Some(place.process.started) => {
+                alive.push((place, descriptor));
+            }
+            _ => place.leave()?,
         }
     }
     Ok(alive)
+}
+
+fn map(name: &str) -> Result<MapHandle, TcpError> {
+    MapHandle::from_pinned_path(pin(name)).map_err(refused)
+}
+
+/// When process `pid` was started, in hundredths of a second since boot.
+fn started(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    started_in(&stat)
+}
+
+/// The 22nd field; the second is a name in parentheses, which may hold anything.
+fn started_in(stat: &str) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    after_name.split_whitespace().nth(19)?.parse().ok()
 }
 
 fn word(bytes: &[u8]) -> u32 {
@@ -103,24 +180,39 @@ fn word(bytes: &[u8]) -> u32 {
 fn places(ranks: &MapHandle) -> Result<Vec<Place>, TcpError> {
     let mut places = Vec::new();
     for key in ranks.keys() {
-        if let Some(value) = ranks.lookup(&key, MapFlags::ANY).map_err(refused)? {
-            let (pid, number) = (word(&key), word(&value));
-            places.push(Place { pid, number });
+        let value = ranks.lookup(&key, MapFlags::ANY).map_err(refused)?;
+        if let Some(process) = value.as_deref().and_then(Process::from_bytes) {
+            let pid = word(&key);
+            places.push(Place { pid, process });
         }
     }
     Ok(places)
 }
 
-fn free_number(ranks: &MapHandle) -> Result<u32, TcpError> {
-    let taken: Vec<u32> = places(ranks)?.iter().map(|place| place.number).collect();
+fn free_number(places: &[Place], uid: u32) -> Result<u32, TcpError> {
+    let of_user = places.iter().filter(|place| place.process.uid == uid);
+    if uid != 0 && of_user.count() >= USER_PLACES_MAX {
+        return Err(TcpError::TooManyOfUser {
+            uid,
+            max: USER_PLACES_MAX,
+        });
+    }
     (1..RANKS_MAX)
-        .find(|number| !taken.contains(number))
+        .find(|number| !places.iter().any(|place| place.process.number() == *number))
         .ok_or(TcpError::TooManyRanks { max: RANKS_MAX - 1 })
+}
+
+/// How often the place has been given back.
+fn generation(number: u32) -> Result<u32, TcpError> {
+    let generation = map("generations")?
+        .lookup(&number.to_ne_bytes(), MapFlags::ANY)
+        .map_err(refused)?;
+    Ok(generation.map_or(0, |bytes| word(&bytes)))
 }
 
 /// What the process that had the place before lost is nothing to the next.
 fn forget_losses(number: u32) -> Result<(), TcpError> {
-    let crowds = MapHandle::from_pinned_path(pin("crowds")).map_err(refused)?;
+    let crowds = map("crowds")?;
     let nothing = vec![0; crowds.value_size() as usize];
     crowds
         .update(&number.to_ne_bytes(), &nothing, MapFlags::ANY)
@@ -157,4 +249,52 @@ fn new_page() -> Result<MapHandle, TcpError> {
     page.update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY)
         .map_err(refused)?;
     Ok(page)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(number: u32, uid: u32) -> Place {
+        let process = Process {
+            rank: 7 * RANKS_MAX + number,
+            uid,
+            started: 1,
+            cgroup: 2,
+        };
+        Place { pid: 9, process }
+    }
+
+    #[test]
+    fn places__one_users_are_many__leave_half_for_others() {
+        let mut places: Vec<Place> = (1..=512).map(|number| place(number, 1000)).collect();
+        assert_eq!(free_number(&places[1..], 1000).unwrap(), 1);
+        let refused = free_number(&places, 1000).unwrap_err().to_string();
+        assert!(
+            refused.contains("512") && refused.contains("1000"),
+            "{refused}"
+        );
+        assert_eq!(free_number(&places, 1001).unwrap(), 513);
+        places.extend((513..1024).map(|number| place(number, 1001)));
+        let refused = free_number(&places, 0).unwrap_err().to_string();
+        assert!(refused.contains("1023"), "{refused}");
+    }
+
+    #[test]
+    fn process__bytes__are_the_headers_layout_and_come_back() {
+        let process = place(3, 1000).process;
+        let bytes = process.to_bytes();
+        assert_eq!(bytes[..4], (7 * 1024 + 3_u32).to_ne_bytes());
+        assert_eq!(bytes[16..], 2_u64.to_ne_bytes());
+        assert_eq!(Process::from_bytes(&bytes), Some(process));
+        assert_eq!(Process::from_bytes(&bytes[1..]), None);
+    }
+
+    #[test]
+    fn started_in__name_with_a_parenthesis__is_not_misled() {
+        let fields: Vec<String> = (3..30).map(|field| field.to_string()).collect();
+        let stat = format!("12 (a) b (c) {}", fields.join(" "));
+        assert_eq!(started_in(&stat), Some(22));
+        assert_eq!(started_in("12 (a) R 1"), None);
+    }
 }

@@ -6,7 +6,8 @@ use crate::ladder::has_struct_ops_link;
 use crate::layout::Settings;
 use crate::pins::{cgroups, pin, pinning};
 use kumi_sys::bpf::{pin as pin_object, pinned, update_link};
-use libbpf_rs::{MapCore, Object};
+use libbpf_rs::query::LinkTypeInfo;
+use libbpf_rs::{Link, MapCore, Object};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -26,14 +27,20 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
         });
     }
     let mut object = load(settings, rung, has_struct_ops_link()?, &MAPS)?;
-    if rung.has_control() {
-        replace_control(&mut object)?;
+    // The control last: until then, what was replaced can be put back.
+    let mut done = Vec::new();
+    let replaced = replace_links(&object, &mut done).and_then(|()| {
+        if rung.has_control() {
+            replace_control(&mut object)?;
+        }
+        Ok(())
+    });
+    if let Err(error) = replaced {
+        put_back(&done);
+        return Err(error);
     }
     for program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        for link in links_to(&name) {
-            put_into(&link, program.as_fd())?;
-        }
         if is_iterator(&name) {
             put_into(&pin(&name), program.as_fd())?;
         } else if is_pinned_program(&name) {
@@ -49,6 +56,38 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
         rung,
         refusal: None,
     })
+}
+
+/// Puts the new programs behind the links into cgroups, and lists these with the names of their programs. A
+/// cgroup that is gone has nothing to replace: its links are unpinned.
+fn replace_links(object: &Object, done: &mut Vec<(PathBuf, String)>) -> Result<(), TcpError> {
+    for program in object.progs_mut() {
+        let name = program.name().to_string_lossy().into_owned();
+        for link in links_to(&name) {
+            if is_dead(&link) {
+                let _ = std::fs::remove_file(&link);
+                continue;
+            }
+            put_into(&link, program.as_fd())?;
+            done.push((link, name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Puts the pinned programs, which are the old ones still, behind these links again.
+fn put_back(done: &[(PathBuf, String)]) {
+    for (link, name) in done {
+        if let Ok(old) = pinned(&pin(name)) {
+            let _ = put_into(link, old.as_fd());
+        }
+    }
+}
+
+/// Whether the cgroup of a pinned link is gone: the kernel then forgets its number.
+fn is_dead(link: &Path) -> bool {
+    let info = Link::open(link).and_then(|link| link.info());
+    info.is_ok_and(|info| matches!(info.info, LinkTypeInfo::Cgroup(group) if group.cgroup_id == 0))
 }
 
 /// Puts the new congestion control behind the link. libbpf fills in the map's value on its way to a link of

@@ -4,28 +4,18 @@
 //! `kumi tcp up` takes over. Stopped, it gives every live connection back to the kernel's own
 //! congestion control and removes the programs.
 
-use super::join::{Reply, Request, SOCKET};
+use super::join::{Request, SOCKET};
+use super::service::Service;
 use super::up::EXIT_RUNG;
 use crate::BadInput;
 use anyhow::Context;
-use kumi_tcp::{Rank, Rung, Settings, TcpError};
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use kumi_tcp::{Rung, Settings, TcpError};
 use nix::sys::signal::{SigSet, Signal};
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
-use std::io::{BufRead, BufReader, IoSlice, Read};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-
-/// Longest request.
-const REQUEST_BYTES_MAX: u64 = 4096;
-/// A client that says nothing for this long is let go.
-const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What the daemon says.
 pub fn log() -> PathBuf {
@@ -39,7 +29,11 @@ pub fn is_running() -> bool {
 
 /// Ends the daemon, and with it the programs; without a daemon, the programs it left.
 pub fn down() -> anyhow::Result<()> {
-    if super::join::ask(&Request::Down).is_ok() {
+    if !nix::unistd::geteuid().is_root() {
+        return Err(TcpError::NotPermitted.into());
+    }
+    if is_running() {
+        super::join::ask(&Request::Down).context("the daemon")?;
         return wait_for_end();
     }
     kumi_tcp::remove().context("kumi tcp down")?;
@@ -73,10 +67,11 @@ fn wait_for_end() -> anyhow::Result<()> {
 pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
+    let mut adopted = Vec::new();
     let rung = match kumi_tcp::installed() {
         Ok((there, rung)) if there == *settings => {
             println!("took over the TCP programs that a daemon before left in place");
-            watch_adopted()?;
+            adopted = kumi_tcp::adopted()?;
             rung
         }
         Ok(_) => {
@@ -100,14 +95,12 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
         Err(error) => return Err(error.into()),
     };
     announce(settings, rung);
-    let listener = listen()?;
-    std::thread::spawn(move || {
-        let _ = signals.wait();
-        end();
-    });
-    for client in listener.incoming().flatten() {
-        std::thread::spawn(move || serve(&client));
+    kumi_sys::process::raise_descriptor_limit();
+    let must_remove = Service::new(listen()?, &signals, rung, adopted)?.run()?;
+    if must_remove && let Err(error) = kumi_tcp::remove() {
+        eprintln!("kumi: {error}");
     }
+    let _ = std::fs::remove_file(SOCKET);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -138,116 +131,4 @@ fn listen() -> anyhow::Result<UnixListener> {
     // Any user's programs may join: they gain nothing but their own sockets' congestion control.
     std::fs::set_permissions(SOCKET, std::fs::Permissions::from_mode(0o666))?;
     Ok(listener)
-}
-
-/// Removes everything and ends the process.
-fn end() {
-    if let Err(error) = kumi_tcp::remove() {
-        eprintln!("kumi: {error}");
-    }
-    let _ = std::fs::remove_file(SOCKET);
-    std::process::exit(0);
-}
-
-fn serve(client: &UnixStream) {
-    let answer = |reply: &Reply, page: Option<&Rank>| {
-        let mut text = serde_json::to_string(reply).unwrap_or_default();
-        text.push('\n');
-        let descriptors: Vec<i32> = page.iter().map(|rank| rank.page().as_raw_fd()).collect();
-        let rights = [ControlMessage::ScmRights(&descriptors)];
-        let rights = if descriptors.is_empty() {
-            &[][..]
-        } else {
-            &rights
-        };
-        let text = [IoSlice::new(text.as_bytes())];
-        let none = None::<&()>;
-        sendmsg(
-            client.as_raw_fd(),
-            &text,
-            rights,
-            MsgFlags::MSG_NOSIGNAL,
-            none,
-        )
-    };
-    let refuse = |error: String| {
-        let _ = answer(
-            &Reply {
-                error: Some(error),
-                ..Reply::default()
-            },
-            None,
-        );
-    };
-    let Ok(peer) = getsockopt(client, PeerCredentials) else {
-        return;
-    };
-    match request(client) {
-        Ok(Request::Down | Request::HandOver) if peer.uid() != 0 => {
-            refuse("only root may end the daemon".to_owned());
-        }
-        Ok(Request::Down) => {
-            let _ = answer(&Reply::default(), None);
-            end();
-        }
-        Ok(Request::HandOver) => {
-            let _ = answer(&Reply::default(), None);
-            let _ = std::fs::remove_file(SOCKET);
-            std::process::exit(0);
-        }
-        Ok(Request::Join) => match join(peer.pid()) {
-            Ok((rank, ended)) => {
-                let reply = Reply {
-                    rung: kumi_tcp::installed()
-                        .ok()
-                        .map(|(_, rung)| rung.name().to_owned()),
-                    ..Reply::default()
-                };
-                if answer(&reply, Some(&rank)).is_ok() {
-                    wait(&ended);
-                }
-                if let Err(error) = rank.place.leave() {
-                    eprintln!("kumi: process {}: {error}", peer.pid());
-                }
-            }
-            Err(error) => refuse(error.to_string()),
-        },
-        Err(error) => refuse(error.to_string()),
-    }
-}
-
-fn request(client: &UnixStream) -> anyhow::Result<Request> {
-    client.set_read_timeout(Some(CLIENT_TIMEOUT))?;
-    let mut line = String::new();
-    BufReader::new(client.take(REQUEST_BYTES_MAX)).read_line(&mut line)?;
-    Ok(serde_json::from_str(&line)?)
-}
-
-/// Ranks of one job come together, and a place in the table is taken in two steps.
-static JOINING: Mutex<()> = Mutex::new(());
-
-fn join(pid: i32) -> anyhow::Result<(Rank, OwnedFd)> {
-    let _turn = JOINING.lock().unwrap_or_else(PoisonError::into_inner);
-    // Not positive: a process of another PID namespace that this one does not see.
-    let pid = u32::try_from(pid).ok().filter(|pid| *pid > 0);
-    let pid = pid.context("the process is not visible from the daemon's PID namespace")?;
-    let ended = kumi_sys::process::pidfd(pid)?;
-    Ok((Rank::join(pid)?, ended))
-}
-
-/// Waits until the process of a pidfd has ended.
-fn wait(ended: &OwnedFd) {
-    let mut watched = [PollFd::new(ended.as_fd(), PollFlags::POLLIN)];
-    while poll(&mut watched, PollTimeout::NONE) == Err(nix::errno::Errno::EINTR) {}
-}
-
-/// Sees to the processes that a daemon before had taken in.
-fn watch_adopted() -> anyhow::Result<()> {
-    for (place, ended) in kumi_tcp::adopted()? {
-        std::thread::spawn(move || {
-            wait(&ended);
-            let _ = place.leave();
-        });
-    }
-    Ok(())
 }

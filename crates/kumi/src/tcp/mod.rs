@@ -4,6 +4,7 @@ mod daemon;
 mod enable;
 mod explain;
 pub mod join;
+mod service;
 mod show;
 mod trace;
 mod up;
@@ -25,7 +26,7 @@ pub struct Args {
 enum Verb {
     /// Installs the congestion control `kumi` and serves `kumi run`, in the background.
     Up(up::Args),
-    /// Removes it; live connections go on with the kernel's own.
+    /// Removes it; live connections go on with the control they had, and keep short timers until they close.
     Down,
     /// Shows the connections of this network namespace, and what was done so far.
     Show(show::Args),

@@ -84,3 +84,149 @@ fn up__replacing_under_traffic__keeps_old_connections_and_takes_new_ones() {
     assert!(kumi(&["tcp", "down"]).status.success());
     assert!(new.line_in(0.5).starts_with("reno "), "given back");
 }
+
+/// Runs `kumi ARGV` as a user without privileges.
+fn kumi_as_nobody(argv: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid", "65534", "--regid", "65534", "--clear-groups"])
+        .arg(KUMI)
+        .args(argv);
+    command
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn run__runtime_folder_that_is_not_there__starts_the_command_all_the_same() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = kumi(&["tcp", "down"]);
+    let started = |temporary: &str| {
+        let run = kumi_as_nobody(&["run", "--", "sh", "-c", "exit 7"])
+            .env("XDG_RUNTIME_DIR", "/run/user/65534")
+            .env("TMPDIR", temporary)
+            .output()
+            .unwrap();
+        assert_eq!(run.status.code(), Some(7), "{run:?}");
+        said(&run)
+    };
+    let lines = started("/tmp");
+    assert_eq!(lines.matches("warning").count(), 1, "{lines}");
+    // No folder at all: what is lost is said.
+    let lines = started("/proc/none");
+    assert!(
+        lines.contains("/proc/none") && lines.contains("runs without"),
+        "{lines}"
+    );
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn up__lock_that_the_caller_holds__is_not_held_by_the_daemon() {
+    let _control = Control::up();
+    let lock = std::env::temp_dir().join(format!("kumi-lock-{}", std::process::id()));
+    let script = format!(
+        "exec 9>{0}; flock 9; {KUMI} tcp down; {KUMI} tcp up",
+        lock.display()
+    );
+    assert!(
+        Command::new("sh")
+            .args(["-c", &script])
+            .output()
+            .unwrap()
+            .status
+            .success()
+    );
+    let held = Command::new("flock")
+        .arg("-n")
+        .arg(&lock)
+        .arg("true")
+        .status()
+        .unwrap();
+    std::fs::remove_file(&lock).unwrap();
+    assert!(held.success(), "the daemon holds the lock");
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn down__as_a_user__says_that_root_is_needed_and_changes_nothing() {
+    let control = Control::up();
+    let down = kumi_as_nobody(&["tcp", "down"]).output().unwrap();
+    assert!(!down.status.success());
+    assert!(said(&down).contains("run as root"), "{}", said(&down));
+    assert_eq!(control.shown()["rung"], "full");
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn daemon__clients_that_say_nothing__shut_nobody_out() {
+    let _control = Control::up();
+    // Held by another user, who has not sent a byte on any.
+    let script = "import socket,time
+held=[]
+for _ in range(300):
+    s=socket.socket(socket.AF_UNIX);s.settimeout(2);s.connect('/run/kumi/tcp.sock');held.append(s)
+print('held',flush=True);time.sleep(5)";
+    let mut silent = kumi_as_nobody(&["run", "--", "python3", "-c", script])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 4];
+    std::io::Read::read_exact(&mut silent.stdout.take().unwrap(), &mut line).unwrap();
+    assert_eq!(&line, b"held");
+    let asked = std::time::Instant::now();
+    let run = kumi(&["run", "--require", "--", "true"]);
+    assert!(run.status.success(), "{}", said(&run));
+    assert!(
+        asked.elapsed() < Duration::from_secs(1),
+        "{:?}",
+        asked.elapsed()
+    );
+    silent.kill().unwrap();
+    silent.wait().unwrap();
+}
+
+/// A cgroup of version 2, and its folder; `None` where none may be made.
+fn new_cgroup(name: &str) -> Option<std::path::PathBuf> {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    let mount = mounts
+        .lines()
+        .find(|line| line.split(' ').nth(2) == Some("cgroup2"))?;
+    let folder = std::path::Path::new(mount.split(' ').nth(1)?).join(name);
+    std::fs::create_dir(&folder).ok()?;
+    Some(folder)
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn cgroup__whose_processes_have_ended__keeps_no_program_and_stops_no_replacement() {
+    let control = Control::up();
+    let folder = new_cgroup(&format!("kumi-{}", std::process::id())).expect("root may make one");
+    let inside = format!("echo $$ > {}/cgroup.procs; exec ", folder.display());
+    let run = |command: &str| {
+        let script = format!("{inside}{KUMI} run --require -- {command}");
+        Command::new("sh").args(["-c", &script]).spawn().unwrap()
+    };
+    let links = std::path::Path::new("/sys/fs/bpf/kumi/tcp/cgroups");
+    let count = || std::fs::read_dir(links).unwrap().count();
+    // While a process is there, its cgroup goes: the links are dead, and in a replacement's way.
+    let mut child = run("sleep 60");
+    let waited = std::time::Instant::now();
+    while count() == 0 && waited.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(count(), 1);
+    let above = folder.parent().unwrap().join("cgroup.procs");
+    std::fs::write(above, child.id().to_string()).unwrap();
+    std::fs::remove_dir(&folder).unwrap();
+    let replaced = kumi(&["tcp", "up", "--replace"]);
+    assert!(replaced.status.success(), "{}", said(&replaced));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let waited = std::time::Instant::now();
+    while count() > 0 && waited.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!(count(), 0, "no process is left");
+    assert_eq!(control.shown()["rung"], "full");
+}

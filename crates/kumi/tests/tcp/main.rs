@@ -2,6 +2,7 @@
 
 mod application;
 mod crowd;
+mod departure;
 mod installation;
 mod trajectory;
 mod windows;

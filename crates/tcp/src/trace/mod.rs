@@ -47,7 +47,7 @@ pub enum Detail {
 }
 
 /// Maps of the installed programs that tell a socket's process, and its phase.
-const SHARED_MAPS: [&str; 2] = ["owners", PAGES];
+const SHARED_MAPS: [&str; 3] = ["owners", "generations", PAGES];
 const PAGES: &str = "phase_pages";
 
 /// A running trace. Dropping it ends it.

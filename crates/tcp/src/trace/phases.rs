@@ -1,5 +1,6 @@
 //! Names of the phases that processes of `kumi run` are in.
 
+use crate::layout::printable;
 use crate::ranks::NAMES_AT;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::HashMap;
@@ -73,7 +74,7 @@ fn name_in(page: &[u8], phase: u32) -> Option<Arc<str>> {
         .get(at..at + NAME_BYTES)?
         .split(|byte| *byte == 0)
         .next()?;
-    let name = String::from_utf8_lossy(name);
+    let name = printable(name);
     (!name.is_empty()).then(|| name.into())
 }
 

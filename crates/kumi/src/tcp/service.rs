@@ -1,0 +1,312 @@
+//! The daemon's loop: one thread for its clients and for the processes that it has taken in.
+//!
+//! ```text
+//!  listener ─► client ── request, a line ─► reply, and the page's descriptor
+//!                │ silent for CLIENT_TIMEOUT, or one too many of its user: let go
+//!  process ────► pidfd readable: it has ended, and its place is free
+//!  signals ────► SIGINT, SIGTERM: the programs are removed
+//! ```
+
+use super::join::{Reply, Request};
+use anyhow::Context;
+use kumi_tcp::{Place, Rank, Rung};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::SigSet;
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::sockopt::PeerCredentials;
+use nix::sys::socket::{ControlMessage, MsgFlags, getsockopt, sendmsg};
+use std::collections::HashMap;
+use std::io::{ErrorKind, IoSlice, Read};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::{Duration, Instant};
+
+/// Longest request.
+const REQUEST_BYTES_MAX: usize = 4096;
+/// A client that says nothing for this long is let go.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Clients whose request is not complete yet. `kumi run` sends its own at once, so few are.
+const CLIENTS_MAX: usize = 64;
+/// How long nothing is accepted after the kernel had no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Somebody whose request is not complete.
+struct Client {
+    stream: UnixStream,
+    pid: i32,
+    uid: u32,
+    deadline: Instant,
+    text: Vec<u8>,
+}
+
+/// What a request leads to.
+enum Next {
+    /// The loop goes on.
+    Serve,
+    /// The daemon ends and removes the programs.
+    Remove,
+    /// The daemon ends; another takes over the programs.
+    HandOver,
+}
+
+/// What the daemon waits for.
+pub struct Service {
+    listener: UnixListener,
+    signals: SignalFd,
+    rung: Rung,
+    clients: Vec<Client>,
+    ranks: Vec<(Place, OwnedFd)>,
+    accepts_from: Instant,
+}
+
+impl Service {
+    /// A service on `listener` that ends at one of `signals`; `ranks` have been taken in before.
+    pub fn new(
+        listener: UnixListener,
+        signals: &SigSet,
+        rung: Rung,
+        ranks: Vec<(Place, OwnedFd)>,
+    ) -> anyhow::Result<Self> {
+        listener.set_nonblocking(true)?;
+        let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
+        Ok(Self {
+            listener,
+            signals: SignalFd::with_flags(signals, flags)?,
+            rung,
+            clients: Vec::new(),
+            ranks,
+            accepts_from: Instant::now(),
+        })
+    }
+
+    /// Serves until it is told to end. Returns whether the programs are to be removed.
+    pub fn run(mut self) -> anyhow::Result<bool> {
+        loop {
+            let ready = self.wait()?;
+            let (signal, ready) = ready.split_first().context("signals are watched")?;
+            if *signal {
+                return Ok(true);
+            }
+            let (clients, rest) = ready.split_at(self.clients.len());
+            let (ranks, listener) = rest.split_at(self.ranks.len());
+            self.let_go(ranks);
+            match self.serve(clients) {
+                Next::Serve => {}
+                Next::Remove => return Ok(true),
+                Next::HandOver => return Ok(false),
+            }
+            if listener.first() == Some(&true) {
+                self.accept();
+            }
+        }
+    }
+
+    /// Waits for something to do: what is ready, in the order signals, clients, processes, listener.
+    fn wait(&self) -> anyhow::Result<Vec<bool>> {
+        let now = Instant::now();
+        let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let clients = self.clients.iter().map(|client| client.stream.as_fd());
+        let ranks = self.ranks.iter().map(|(_, ended)| ended.as_fd());
+        watched.extend(
+            clients
+                .chain(ranks)
+                .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)),
+        );
+        let deadlines = self.clients.iter().map(|client| client.deadline);
+        let mut next = deadlines.min();
+        if now >= self.accepts_from {
+            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        } else {
+            next = Some(next.map_or(self.accepts_from, |next| next.min(self.accepts_from)));
+        }
+        let timeout = next.map_or(PollTimeout::NONE, |next| {
+            let left = next.saturating_duration_since(now) + Duration::from_millis(1);
+            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+        });
+        match poll(&mut watched, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(watched.iter().map(|one| one.any() == Some(true)).collect())
+    }
+
+    /// Frees the places of processes that have ended.
+    fn let_go(&mut self, ended: &[bool]) {
+        let mut ended = ended.iter();
+        self.ranks.retain(|(place, _)| {
+            if ended.next() != Some(&true) {
+                return true;
+            }
+            if let Err(error) = place.leave() {
+                eprintln!("kumi: {error}");
+            }
+            false
+        });
+    }
+
+    /// Reads what clients have sent, and answers those whose request is complete.
+    fn serve(&mut self, ready: &[bool]) -> Next {
+        let now = Instant::now();
+        let clients = std::mem::take(&mut self.clients);
+        let mut next = Next::Serve;
+        for (at, mut client) in clients.into_iter().enumerate() {
+            let is_ready = ready.get(at) == Some(&true);
+            match if is_ready { client.read() } else { Ok(None) } {
+                Ok(None) if now < client.deadline => self.clients.push(client),
+                Ok(None) => {}
+                Ok(Some(request)) => match self.answer(&client, &request) {
+                    Next::Serve => {}
+                    end => next = end,
+                },
+                Err(error) => client.refuse(&error.to_string()),
+            }
+        }
+        next
+    }
+
+    fn answer(&mut self, client: &Client, request: &Request) -> Next {
+        match request {
+            Request::Down | Request::HandOver if client.uid != 0 => {
+                client.refuse("only root may end the daemon");
+                Next::Serve
+            }
+            Request::Down => {
+                client.reply(&Reply::default(), None);
+                Next::Remove
+            }
+            Request::HandOver => {
+                client.reply(&Reply::default(), None);
+                Next::HandOver
+            }
+            Request::Join => {
+                match join(client) {
+                    Ok((rank, ended)) => {
+                        let reply = Reply {
+                            rung: Some(self.rung.name().to_owned()),
+                            ..Reply::default()
+                        };
+                        client.reply(&reply, Some(&rank));
+                        self.ranks.push((rank.place, ended));
+                    }
+                    Err(error) => client.refuse(&error.to_string()),
+                }
+                Next::Serve
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _)) => {
+                    if self.clients.len() >= CLIENTS_MAX {
+                        let one = evicted(&self.clients);
+                        self.clients.remove(one);
+                    }
+                    self.clients.extend(Client::new(stream));
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => {
+                    eprintln!("kumi: accepting a client: {error}");
+                    self.accepts_from = Instant::now() + ACCEPT_PAUSE;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Client {
+    fn new(stream: UnixStream) -> Option<Self> {
+        let peer = getsockopt(&stream, PeerCredentials).ok()?;
+        stream.set_nonblocking(true).ok()?;
+        Some(Self {
+            stream,
+            pid: peer.pid(),
+            uid: peer.uid(),
+            deadline: Instant::now() + CLIENT_TIMEOUT,
+            text: Vec::new(),
+        })
+    }
+
+    /// Reads what there is; the request, if it is complete.
+    fn read(&mut self) -> anyhow::Result<Option<Request>> {
+        let mut text = [0; REQUEST_BYTES_MAX];
+        let length = match self.stream.read(&mut text) {
+            Ok(0) => anyhow::bail!("the request ended before its line did"),
+            Ok(length) => length,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        self.text.extend_from_slice(&text[..length]);
+        let Some(end) = self.text.iter().position(|byte| *byte == b'\n') else {
+            anyhow::ensure!(
+                self.text.len() < REQUEST_BYTES_MAX,
+                "a request has {REQUEST_BYTES_MAX} bytes at most"
+            );
+            return Ok(None);
+        };
+        Ok(Some(serde_json::from_slice(&self.text[..end])?))
+    }
+
+    /// Answers, with the descriptor of the page of `rank`. Whoever does not listen is not waited for.
+    fn reply(&self, reply: &Reply, rank: Option<&Rank>) {
+        let mut text = serde_json::to_string(reply).unwrap_or_default();
+        text.push('\n');
+        let descriptors: Vec<i32> = rank.iter().map(|rank| rank.page().as_raw_fd()).collect();
+        let rights = [ControlMessage::ScmRights(&descriptors)];
+        let rights = if descriptors.is_empty() {
+            &[][..]
+        } else {
+            &rights
+        };
+        let text = [IoSlice::new(text.as_bytes())];
+        let flags = MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT;
+        let _ = sendmsg::<()>(self.stream.as_raw_fd(), &text, rights, flags, None);
+    }
+
+    fn refuse(&self, error: &str) {
+        let reply = Reply {
+            error: Some(error.to_owned()),
+            ..Reply::default()
+        };
+        self.reply(&reply, None);
+    }
+}
+
+fn join(client: &Client) -> anyhow::Result<(Rank, OwnedFd)> {
+    // Not positive: a process of another PID namespace that this one does not see.
+    let pid = u32::try_from(client.pid).ok().filter(|pid| *pid > 0);
+    let pid = pid.context("the process is not visible from the daemon's PID namespace")?;
+    let ended = kumi_sys::process::pidfd(pid)?;
+    Ok((Rank::join(pid, client.uid)?, ended))
+}
+
+/// The client that makes room for another: the oldest of the user who has most.
+fn evicted(clients: &[Client]) -> usize {
+    let users: Vec<u32> = clients.iter().map(|client| client.uid).collect();
+    oldest_of_most(&users)
+}
+
+fn oldest_of_most(users: &[u32]) -> usize {
+    let mut counts: HashMap<u32, usize> = HashMap::new();
+    for user in users {
+        *counts.entry(*user).or_default() += 1;
+    }
+    let most = counts.values().copied().max().unwrap_or(0);
+    let is_of_most = |user: &u32| counts.get(user) == Some(&most);
+    users.iter().position(is_of_most).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn client_that_makes_room__is_the_oldest_of_the_user_who_has_most() {
+        assert_eq!(oldest_of_most(&[1000, 7, 7, 1000, 7]), 1);
+        assert_eq!(oldest_of_most(&[1000]), 0);
+    }
+}

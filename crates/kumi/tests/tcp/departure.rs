@@ -1,0 +1,129 @@
+//! What is left behind: live sockets after `kumi tcp down`, and children after their process.
+
+use super::{Control, KUMI, Program, kumi};
+use kumi_lab::{Cluster, Topology, UpOptions};
+use serde_json::Value;
+use std::io::Write;
+use std::time::Duration;
+
+const LAN: &str = r#"
+name = "t"
+congestion_control = "cubic"
+host = [{ name = "h1" }, { name = "h2" }]
+switch = [{ name = "s" }]
+link = [
+  { between = ["h1:eth1", "s"], rate = "1Gbit" },
+  { between = ["h2:eth1", "s"], rate = "1Gbit" },
+]
+"#;
+
+fn lan(test: &str) -> Cluster {
+    let options = UpOptions {
+        name: Some(format!("{test}-{}", std::process::id())),
+        fabric: None,
+        seed: 1,
+    };
+    Cluster::up(&Topology::parse("lan", LAN).unwrap(), options).unwrap()
+}
+
+/// Answers each byte with one after so many milliseconds; the listener prints its options at each line of input.
+const SERVER: &str = "import socket,sys,threading,time
+s=socket.create_server(('0.0.0.0',7108))
+def told():
+    for _ in sys.stdin: print(s.getsockopt(socket.IPPROTO_TCP,45),flush=True)
+threading.Thread(target=told,daemon=True).start()
+while True:
+    c,_=s.accept()
+    def answer(c):
+        c.setsockopt(socket.IPPROTO_TCP,socket.TCP_NODELAY,1)
+        while d:=c.recv(1): time.sleep(d[0]/1e3);c.sendall(b'x')
+    threading.Thread(target=answer,args=(c,),daemon=True).start()";
+
+/// Asks 20 times for a prompt answer, and after each line of input 30 times for one after 30 ms. Prints segments
+/// sent again, and the cap on unsent data of a socket with its own and of one without.
+const CLIENT: &str = "import socket,sys
+def connect(own):
+    s=socket.socket()
+    if own: s.setsockopt(socket.IPPROTO_TCP,socket.TCP_NOTSENT_LOWAT,own)
+    s.connect(('h2',7108));s.setsockopt(socket.IPPROTO_TCP,socket.TCP_NODELAY,1)
+    return s
+a,b=connect(4321),connect(0)
+def ask(ms):
+    for _ in range(30 if ms else 20): b.sendall(bytes([ms]));b.recv(1)
+def say():
+    caps=[s.getsockopt(socket.IPPROTO_TCP,socket.TCP_NOTSENT_LOWAT) for s in (a,b)]
+    again=b.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104)[100:104]
+    print(int.from_bytes(again,'little'),*caps,flush=True)
+ask(0);say()
+for _ in sys.stdin: ask(30);say()";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn down__with_live_connections__has_nothing_sent_again_and_gives_back_what_was() {
+    let _control = Control::up();
+    let cluster = lan("departure");
+    let mut server = Program::start(&cluster, "h2", SERVER);
+    std::thread::sleep(Duration::from_millis(400));
+    let mut client = Program::start(&cluster, "h1", CLIENT);
+    assert_eq!(
+        client.line(),
+        "0 4321 1048576",
+        "the program's own cap stays"
+    );
+    writeln!(server.child.stdin.as_ref().unwrap()).unwrap();
+    let floor_us: u32 = server.line().parse().unwrap();
+    assert!(floor_us < 50_000, "{floor_us}");
+    assert!(kumi(&["tcp", "down"]).status.success());
+    writeln!(client.child.stdin.as_ref().unwrap()).unwrap();
+    assert_eq!(client.line(), "0 4321 0", "after `down`");
+    writeln!(server.child.stdin.as_ref().unwrap()).unwrap();
+    assert_eq!(
+        server.line(),
+        "200000",
+        "what the listener accepts begins as without kumi"
+    );
+}
+
+/// Leaves a child behind, which connects before and after.
+const PARENT: &str = "import os,socket,sys,time
+s=socket.create_server(('127.0.0.1',7109))
+if os.fork(): sys.exit()
+os.setsid()
+a=socket.create_connection(('127.0.0.1',7109));c,_=s.accept()
+a.sendall(b'x');c.recv(1)
+print('left',flush=True)
+while True:
+    time.sleep(0.02);a.sendall(b'x');c.recv(1)";
+
+/// Another process, in the place of the one that has ended.
+const NEXT: &str = "import mmap,os,struct,sys
+page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
+page[4:8]=struct.pack('=I',7)
+print('said',flush=True)
+sys.stdin.read()";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn child_that_outlives_its_process__does_not_follow_the_next_ones_phase() {
+    let _control = Control::up();
+    let cluster = lan("orphan");
+    let mut parent = Program::start(&cluster, "h1", PARENT);
+    assert_eq!(parent.line(), "left");
+    assert!(parent.child.wait().unwrap().success());
+    std::thread::sleep(Duration::from_millis(100));
+    let mut next = Program::start(&cluster, "h1", NEXT);
+    assert_eq!(next.line(), "said");
+    std::thread::sleep(Duration::from_millis(200));
+    let mut show = cluster.command("h1", KUMI).unwrap();
+    let show = show.args(["tcp", "show", "-j"]).output().unwrap();
+    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
+    let connections = shown["connections"].as_array().unwrap();
+    assert!(!connections.is_empty(), "{shown}");
+    for one in connections {
+        assert_eq!(
+            (&one["rank"], &one["phase"]),
+            (&0.into(), &0.into()),
+            "{shown}"
+        );
+    }
+}
