@@ -10,6 +10,7 @@ pub mod process;
 pub mod punctual;
 pub mod qdisc;
 pub mod raw_ethernet;
+pub mod route;
 pub mod speed;
 pub mod tap;
 pub mod tcp;

@@ -14,10 +14,16 @@ const NLMSG_DONE: u16 = 3;
 const NLMSG_ERROR: u16 = 2;
 const NLM_F_REQUEST_DUMP: u16 = 0x001 | 0x300;
 const RTMGRP_LINK: u32 = 1;
+/// `NLA_TYPE_MASK`: an attribute's type without the flags for nesting and byte order.
+const NLA_TYPE_MASK: u16 = 0x3fff;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFF_UP: u32 = 0x1;
+const IFF_LOOPBACK: u32 = 0x8;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
 /// `struct nlmsghdr` and `struct ifinfomsg`.
@@ -39,6 +45,10 @@ pub struct Interface {
     pub is_up: bool,
     /// Whether it is up and has its carrier.
     pub has_carrier: bool,
+    /// Whether it is the loopback interface.
+    pub is_loopback: bool,
+    /// Index and kind (`bridge`, `bond`, `vrf`, …) of the interface that it is a port of.
+    pub master: Option<(u32, String)>,
     /// Whether it has been removed.
     pub is_gone: bool,
 }
@@ -63,9 +73,8 @@ impl LinkMonitor {
         let mut changes = Vec::new();
         loop {
             match recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(bytes) => {
-                    parse(&buffer[..bytes], &mut changes);
-                }
+                Ok(bytes) => parse_changes(&buffer[..bytes], &mut changes),
+                Err(nix::errno::Errno::EINTR) => {}
                 Err(nix::errno::Errno::EAGAIN) => return Ok(changes),
                 // Some were lost: ask for all of them.
                 Err(nix::errno::Errno::ENOBUFS) => return interfaces(),
@@ -92,56 +101,106 @@ pub(crate) fn route_socket(groups: u32) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// All interfaces of the caller's network namespace.
-pub fn interfaces() -> io::Result<Vec<Interface>> {
+/// Asks the kernel for all objects of a kind and hands each message's body to `take`.
+///
+/// `request` is the message type, `header_bytes` the length of its fixed part.
+pub(crate) fn dump(
+    request: u16,
+    header_bytes: usize,
+    mut take: impl FnMut(u16, &[u8]),
+) -> io::Result<()> {
     let fd = route_socket(0)?;
-    let mut request = Vec::with_capacity(32);
-    request.extend_from_slice(&32u32.to_ne_bytes());
-    request.extend_from_slice(&RTM_GETLINK.to_ne_bytes());
-    request.extend_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
-    request.resize(MESSAGE_HEADER_BYTES + LINK_HEADER_BYTES, 0);
-    send(fd.as_raw_fd(), &request, MsgFlags::empty())?;
+    let length = MESSAGE_HEADER_BYTES + header_bytes;
+    let mut message = Vec::with_capacity(length);
+    message.extend_from_slice(&(length as u32).to_ne_bytes());
+    message.extend_from_slice(&request.to_ne_bytes());
+    message.extend_from_slice(&NLM_F_REQUEST_DUMP.to_ne_bytes());
+    message.resize(length, 0);
+    send(fd.as_raw_fd(), &message, MsgFlags::empty())?;
     let mut buffer = vec![0; 65_536];
-    let mut found = Vec::new();
     loop {
-        let bytes = recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
-        if parse(&buffer[..bytes], &mut found) {
-            return Ok(found);
+        let bytes = match recv(fd.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            received => received?,
+        };
+        for (kind, body) in messages(&buffer[..bytes]) {
+            match kind {
+                NLMSG_DONE => return Ok(()),
+                NLMSG_ERROR => {
+                    let code = u32_at(body, 0).unwrap_or_default() as i32;
+                    return Err(io::Error::from_raw_os_error(-code));
+                }
+                kind => take(kind, body),
+            }
         }
     }
 }
 
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+/// Waits for the kernel's answer to the request with `sequence`; an older one's is passed over.
+pub(crate) fn acknowledgement(fd: &OwnedFd, sequence: u32) -> io::Result<()> {
+    let mut answer = [0; 1024];
+    loop {
+        let bytes = match recv(fd.as_raw_fd(), &mut answer, MsgFlags::empty()) {
+            Err(nix::errno::Errno::EINTR) => continue,
+            received => received?,
+        };
+        let answer = &answer[..bytes];
+        let (Some(answered), Some(code)) = (u32_at(answer, 8), u32_at(answer, 16)) else {
+            return Err(io::ErrorKind::InvalidData.into());
+        };
+        match (answered == sequence, code as i32) {
+            (false, _) => {}
+            (true, 0) => return Ok(()),
+            (true, code) => return Err(io::Error::from_raw_os_error(-code)),
+        }
+    }
+}
+
+/// All interfaces of the caller's network namespace.
+pub fn interfaces() -> io::Result<Vec<Interface>> {
+    let mut found = Vec::new();
+    dump(RTM_GETLINK, LINK_HEADER_BYTES, |kind, body| {
+        if kind == RTM_NEWLINK {
+            found.extend(interface(body, false));
+        }
+    })?;
+    Ok(found)
+}
+
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// Reads the messages of one datagram. True when a dump has ended.
-fn parse(mut bytes: &[u8], found: &mut Vec<Interface>) -> bool {
-    while let (Some(length), Some(kind)) = (u32_at(bytes, 0), u16_at(bytes, 4)) {
-        let length = length as usize;
-        let Some(message) = bytes
-            .get(..length)
-            .filter(|_| length >= MESSAGE_HEADER_BYTES)
-        else {
-            return false;
-        };
-        match kind {
-            NLMSG_DONE | NLMSG_ERROR => return true,
-            RTM_NEWLINK | RTM_DELLINK => {
-                found.extend(interface(
-                    &message[MESSAGE_HEADER_BYTES..],
-                    kind == RTM_DELLINK,
-                ));
-            }
-            _ => {}
-        }
+/// The messages of one datagram: type, and body after the header. Stops at a damaged one.
+pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (length, kind) = (u32_at(bytes, 0)? as usize, u16_at(bytes, 4)?);
+        let body = bytes.get(MESSAGE_HEADER_BYTES..length)?;
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind, body))
+    })
+}
+
+/// The attributes in `bytes`: type without flags, and value. Stops at a damaged one.
+pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    std::iter::from_fn(move || {
+        let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);
+        let value = bytes.get(4..length)?;
+        bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
+        Some((kind & NLA_TYPE_MASK, value))
+    })
+}
+
+fn parse_changes(bytes: &[u8], found: &mut Vec<Interface>) {
+    for (kind, body) in messages(bytes) {
+        if matches!(kind, RTM_NEWLINK | RTM_DELLINK) {
+            found.extend(interface(body, kind == RTM_DELLINK));
+        }
     }
-    false
 }
 
 fn interface(body: &[u8], is_gone: bool) -> Option<Interface> {
@@ -153,29 +212,32 @@ fn interface(body: &[u8], is_gone: bool) -> Option<Interface> {
         mac: None,
         is_up: flags & IFF_UP != 0,
         has_carrier: flags & IFF_UP != 0 && flags & IFF_LOWER_UP != 0,
+        is_loopback: flags & IFF_LOOPBACK != 0,
+        master: None,
         is_gone,
     };
-    let mut attributes = body.get(LINK_HEADER_BYTES..)?;
-    while let (Some(length), Some(kind)) = (u16_at(attributes, 0), u16_at(attributes, 2)) {
-        let length = usize::from(length);
-        let Some(value) = attributes.get(4..length) else {
-            break;
-        };
+    let (mut master, mut master_kind) = (None, String::new());
+    for (kind, value) in attributes(body.get(LINK_HEADER_BYTES..)?) {
         match kind {
-            IFLA_IFNAME => {
-                interface.name = String::from_utf8_lossy(value)
-                    .trim_end_matches('\0')
-                    .to_owned();
-            }
+            IFLA_IFNAME => interface.name = text(value),
             IFLA_MTU => interface.mtu = u32_at(value, 0)?,
             IFLA_ADDRESS => interface.mac = value.try_into().ok(),
+            IFLA_MASTER => master = u32_at(value, 0),
+            IFLA_LINKINFO => {
+                let mut parts = attributes(value);
+                let slave = parts.find(|(kind, _)| *kind == IFLA_INFO_SLAVE_KIND);
+                master_kind = slave.map_or_else(String::new, |(_, kind)| text(kind));
+            }
             _ => {}
         }
-        attributes = attributes
-            .get(length.next_multiple_of(4)..)
-            .unwrap_or_default();
     }
+    interface.master = master.map(|index| (index, master_kind));
     Some(interface)
+}
+
+fn text(value: &[u8]) -> String {
+    let text = String::from_utf8_lossy(value);
+    text.trim_end_matches('\0').to_owned()
 }
 
 #[cfg(test)]
@@ -190,6 +252,7 @@ mod tests {
             .find(|interface| interface.name == "lo")
             .expect("lo is always there");
         assert_eq!(lo.mtu, 65_536);
+        assert!(lo.is_loopback && lo.master.is_none(), "{lo:?}");
     }
 
     #[test]
@@ -197,7 +260,7 @@ mod tests {
         let mut message = vec![60u8, 0, 0, 0, RTM_NEWLINK as u8, 0];
         message.resize(60, 0xff);
         for length in 0..60 {
-            parse(&message[..length], &mut Vec::new());
+            parse_changes(&message[..length], &mut Vec::new());
         }
     }
 }

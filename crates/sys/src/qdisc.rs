@@ -2,8 +2,8 @@
 //!
 //! `tc class change` does the same; this is for a daemon that does it many times a second.
 
-use crate::netlink::route_socket;
-use nix::sys::socket::{MsgFlags, recv, send};
+use crate::netlink::{acknowledgement, route_socket};
+use nix::sys::socket::{MsgFlags, send};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -95,16 +95,6 @@ impl HtbClass {
         let length = (message.len() as u32).to_ne_bytes();
         message[..4].copy_from_slice(&length);
         send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
-        let mut answer = [0; 256];
-        let bytes = recv(self.fd.as_raw_fd(), &mut answer, MsgFlags::empty())?;
-        let error = answer
-            .get(16..20)
-            .filter(|_| bytes >= 20)
-            .and_then(|code| code.first_chunk());
-        match error.map(|code| i32::from_ne_bytes(*code)) {
-            Some(0) => Ok(()),
-            Some(code) => Err(io::Error::from_raw_os_error(-code)),
-            None => Err(io::ErrorKind::InvalidData.into()),
-        }
+        acknowledgement(&self.fd, self.sequence)
     }
 }

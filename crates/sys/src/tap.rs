@@ -10,6 +10,7 @@ const TUNSETIFF: u64 = 0x4004_54ca;
 const TUNSETPERSIST: u64 = 0x4004_54cb;
 const TUNSETOFFLOAD: u64 = 0x4004_54d0;
 const TUNSETVNETHDRSZ: u64 = 0x4004_54d8;
+const TUNSETCARRIER: u64 = 0x4004_54e2;
 
 const IFF_TAP: u16 = 0x0002;
 const IFF_MULTI_QUEUE: u16 = 0x0100;
@@ -147,6 +148,19 @@ impl Tap {
     /// Lets the device outlive this process, or not.
     pub fn set_persistent(&self, persistent: bool) -> io::Result<()> {
         ioctl_int(&self.file, TUNSETPERSIST, u64::from(persistent))
+    }
+
+    /// Gives the device its carrier or takes it away (Linux 5.0).
+    pub fn set_carrier(&self, has_carrier: bool) -> io::Result<()> {
+        let value = libc::c_int::from(has_carrier);
+        // SAFETY: TUNSETCARRIER reads one int, which `value` is.
+        let result =
+            unsafe { libc::ioctl(self.file.as_raw_fd(), TUNSETCARRIER as _, &raw const value) };
+        if result < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(())
+        }
     }
 
     /// Reads one frame, virtio_net header first. `WouldBlock` when there is none.

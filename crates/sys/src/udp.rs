@@ -37,15 +37,17 @@ impl LinkSocket {
     /// A socket on `interface` (with index `index`), bound to `port` on all its addresses, joined
     /// to the multicast `group`.
     ///
+    /// The port is not shared (no `SO_REUSEADDR`): of two sockets on one port the kernel would give
+    /// every unicast datagram to the later one.
+    ///
     /// # Errors
-    /// `AddrInUse` if another process has the port there, `PermissionDenied` without CAP_NET_RAW
+    /// `AddrInUse` if another socket has the port there, `PermissionDenied` without CAP_NET_RAW
     /// (kernels before 5.7), `NoDevice` if the interface is gone.
     pub fn open(interface: &str, index: u32, port: u16, group: Ipv6Addr) -> io::Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
         setsockopt(&fd, sockopt::BindToDevice, &interface.into())?;
-        setsockopt(&fd, sockopt::ReuseAddr, &true)?;
         let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         bind(fd.as_raw_fd(), &SockaddrIn6::from(any))?;
         let socket = Self {
@@ -103,6 +105,20 @@ impl LinkSocket {
         if setsockopt(&self.fd, sockopt::RcvBufForce, &BUFFER_BYTES).is_err() {
             let _ = setsockopt(&self.fd, sockopt::RcvBuf, &BUFFER_BYTES);
         }
+    }
+
+    /// Has the kernel drop datagrams with fewer than `bytes_min` bytes, and those whose first byte is
+    /// not one of `leads`, before they take a place in the socket's buffer.
+    ///
+    /// # Errors
+    /// The kernel's; more than 255 `leads` are `InvalidInput`.
+    pub fn set_filter(&self, bytes_min: u32, leads: &[u8]) -> io::Result<()> {
+        let program = filter(bytes_min, leads)?;
+        let request = libc::sock_fprog {
+            len: program.len() as libc::c_ushort,
+            filter: program.as_ptr().cast_mut(),
+        };
+        self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
     }
 
     /// Lets the kernel gather datagrams of one sender into one receive, or not. False if it cannot.
@@ -171,6 +187,43 @@ impl LinkSocket {
     }
 }
 
+/// The classic BPF program of [`LinkSocket::set_filter`]. On a UDP socket it sees the UDP header
+/// first.
+fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
+    const UDP_HEADER_BYTES: u32 = 8;
+    const ACCEPT_ALL: u32 = u32::MAX;
+    let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt,
+        jf,
+        k,
+    };
+    // The last comparison stands one step before the drop, and the acceptance after that.
+    let count = u8::try_from(leads.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut program = vec![
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
+        step(
+            libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K,
+            0,
+            count.checked_add(1).ok_or(io::ErrorKind::InvalidInput)?,
+            UDP_HEADER_BYTES + bytes_min,
+        ),
+        step(
+            libc::BPF_LD | libc::BPF_B | libc::BPF_ABS,
+            0,
+            0,
+            UDP_HEADER_BYTES,
+        ),
+    ];
+    for (lead, after) in leads.iter().zip((1..=count).rev()) {
+        let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+        program.push(step(compare, after, 0, u32::from(*lead)));
+    }
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, 0));
+    program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, ACCEPT_ALL));
+    Ok(program)
+}
+
 /// The address as a dual-stack socket wants it.
 pub fn mapped(address: SocketAddr) -> SocketAddrV6 {
     match address {
@@ -184,5 +237,58 @@ pub fn mapped(address: SocketAddr) -> SocketAddrV6 {
 impl AsFd for LinkSocket {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::UdpSocket;
+
+    const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 1);
+
+    fn loopback() -> (LinkSocket, u16) {
+        let index = nix::net::if_::if_nametoindex("lo").expect("lo is always there");
+        let free = UdpSocket::bind("[::1]:0").expect("a port is free");
+        let port = free.local_addr().expect("is bound").port();
+        drop(free);
+        let socket = LinkSocket::open("lo", index, port, GROUP).expect("the port is free");
+        (socket, port)
+    }
+
+    #[test]
+    fn link_socket__port_in_use_on_the_interface__is_refused() {
+        let (_first, port) = loopback();
+        let index = nix::net::if_::if_nametoindex("lo").expect("lo is always there");
+        let second = LinkSocket::open("lo", index, port, GROUP);
+        let kind = second.map(drop).expect_err("the port is taken").kind();
+        assert_eq!(kind, io::ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn link_socket__filter__passes_only_long_datagrams_with_a_known_first_byte() {
+        let (mut socket, port) = loopback();
+        socket
+            .set_filter(4, &[0x11, 0x21])
+            .expect("a valid program");
+        let sender = UdpSocket::bind("[::1]:0").expect("a port is free");
+        let datagrams: [&[u8]; 7] = [
+            b"",
+            b"\x11",
+            b"\x11ab",
+            b"\x31abc",
+            b"\x11abc",
+            b"\x00abcdef",
+            b"\x21abcd",
+        ];
+        for datagram in datagrams {
+            sender.send_to(datagram, ("::1", port)).expect("is sent");
+        }
+        let mut buffer = [0; 64];
+        let mut passed = Vec::new();
+        while let Ok(received) = socket.receive(&mut buffer) {
+            passed.push(buffer[..received.bytes].to_vec());
+        }
+        assert_eq!(passed, [b"\x11abc".to_vec(), b"\x21abcd".to_vec()]);
     }
 }

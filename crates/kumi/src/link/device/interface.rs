@@ -61,30 +61,11 @@ pub fn configure(
     Ok(())
 }
 
-/// Gives every route of the device an `rto_min` that fits its hold time.
-pub fn set_rto_min(device: &str) -> anyhow::Result<()> {
-    let floor = format!("{RTO_MIN_MS}ms");
-    for family in ["-4", "-6"] {
-        let routes = run("ip", &[family, "route", "show", "dev", device]).unwrap_or_default();
-        for route in routes.lines().filter(|route| !route.contains("rto_min")) {
-            let words: Vec<&str> = route.split_whitespace().collect();
-            if words
-                .first()
-                .is_none_or(|first| first.starts_with("fe80") || *first == "multicast")
-            {
-                continue;
-            }
-            let mut change = vec![family, "route", "replace"];
-            change.extend(
-                words
-                    .iter()
-                    .filter(|word| !matches!(**word, "linkdown" | "dead")),
-            );
-            change.extend(["dev", device, "rto_min", &floor]);
-            run("ip", &change)?;
-        }
-    }
-    Ok(())
+/// Gives every lasting route of the device an `rto_min` that fits its hold time. A route that
+/// refuses is left with the system's floor: that is no reason not to serve.
+pub fn set_rto_min(device: &str) -> std::io::Result<usize> {
+    let index = nix::net::if_::if_nametoindex(device)?;
+    kumi_sys::route::set_rto_min(index, RTO_MIN_MS)
 }
 
 /// Removes a device that persists without a daemon.

@@ -1,6 +1,8 @@
 //! The daemon of one device: a single loop between the TAP, the links' sockets and the core; where one
 //! core cannot follow the links, a loop for each of several queues.
 
+mod class;
+mod clock;
 pub mod control;
 mod gathering;
 mod inlet;
@@ -17,6 +19,7 @@ mod state;
 mod tempo;
 
 use super::config::{DeviceConfig, Offload, Preset};
+use clock::Clock;
 use control::{Call, Control, Request, failure};
 use inlet::Inlet;
 use kumi_multilink::endpoint::Endpoint;
@@ -47,6 +50,12 @@ const FRAMES_PER_TURN: usize = 48;
 const BYTES_PER_SEND: usize = 30_000;
 /// Bytes received from one link before the others are served again, for the same reason.
 const RECEIVE_BYTES_PER_TURN: usize = 120_000;
+/// Receives from one link before the others are served again. A turn's bytes come in 84 datagrams of
+/// 1420 bytes where nothing is gathered; this leaves room for three times as many smaller ones.
+const RECEIVES_PER_TURN: usize = 256;
+/// Time spent on one link before the others are served again, whatever comes: twice what a burst of
+/// 64 KB takes to seal. Without it, datagrams without bytes could keep a turn going for ever.
+const RECEIVE_NS_PER_TURN: u64 = 600_000;
 /// The longest sleep, so that a clock that jumps does no harm.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 /// How long unusual datagrams are gathered before the log says so.
@@ -73,7 +82,7 @@ struct Device {
     inlet: Inlet,
     tempo: Tempo,
     listeners: Vec<SyncSender<String>>,
-    started: Instant,
+    clock: Clock,
     receive_buffer: Vec<u8>,
     facts: serde_json::Value,
     tap_write_errors: u64,
@@ -93,7 +102,7 @@ struct Ready {
 
 impl Device {
     fn now_ns(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+        self.clock.now_ns()
     }
 
     /// Runs until told to end.
@@ -124,8 +133,9 @@ impl Device {
             self.transmit();
             self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
             let waiting_bytes = self.inlet.waiting_bytes();
+            let times_ns = (self.clock.elapsed_ns(), now_ns);
             self.shaper
-                .adjust(now_ns, &self.core, waiting_bytes, self.inlet.intake_mut());
+                .adjust(times_ns, &self.core, waiting_bytes, self.inlet.intake_mut());
             if ready.monitor {
                 self.follow_interfaces(now_ns)?;
             }
@@ -218,20 +228,21 @@ impl Device {
         Ok(ready)
     }
 
-    /// Takes what has come on a link, until nothing is left: what the kernel does not gather comes
-    /// singly, and turns may be spaced.
+    /// Takes what has come on a link, until nothing is left or the turn is over: what the kernel does
+    /// not gather comes singly, and turns may be spaced.
     fn receive(&mut self, at: usize) {
-        let started = self.started;
+        let clock = &self.clock;
         let port = &mut self.ports[at];
         let mut taken = 0;
-        while taken < RECEIVE_BYTES_PER_TURN {
+        let began_ns = clock.now_ns();
+        for _ in 0..RECEIVES_PER_TURN {
             let received = match port.receive(&mut self.receive_buffer) {
                 Ok(received) => received,
                 // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
                 Err(_) => return,
             };
             // The clock is read again each time: round trips are measured by it.
-            let now_ns = started.elapsed().as_nanos() as u64;
+            let now_ns = clock.now_ns();
             let bytes = &mut self.receive_buffer[..received.bytes];
             for datagram in bytes.chunks_mut(received.segment_bytes) {
                 let _ = self
@@ -240,6 +251,9 @@ impl Device {
             }
             taken += received.bytes;
             self.tempo.note_received(received.bytes);
+            if taken >= RECEIVE_BYTES_PER_TURN || now_ns > began_ns + RECEIVE_NS_PER_TURN {
+                return;
+            }
         }
     }
 
@@ -356,7 +370,7 @@ impl Device {
         facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
         facts["waiting_bytes"] = self.inlet.waiting_bytes().into();
         let seal = self.config.seal.seal().name();
-        let is_busy = self.shaper.is_busy(self.now_ns());
+        let is_busy = self.shaper.is_busy(self.clock.elapsed_ns());
         let ports = &self.ports;
         let mut state = state::device(&self.config.name, seal, &self.core, ports, &facts);
         state["queue"] = json!({"number": self.lane.number, "busy": is_busy});
@@ -369,7 +383,7 @@ impl Device {
     /// Events to the log and to whoever listens.
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
-            let at_s = self.started.elapsed().as_secs_f64();
+            let at_s = self.clock.elapsed_ns() as f64 / 1e9;
             let mut line = state::event(&event, &self.ports, at_s);
             line["unix_s"] = unix_s().into();
             if self.lane != Lane::ONLY {
@@ -391,7 +405,14 @@ impl Device {
         if now_ns >= self.routes_at_ns && self.lane.number == 0 {
             self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
             let device = self.config.name.clone();
-            std::thread::spawn(move || interface::set_rto_min(&device));
+            // The kernel's configuration lock may be held for long. A thread that cannot be started is
+            // made up for the next time.
+            let set = move || interface::set_rto_min(&device);
+            let _ = std::thread::Builder::new().spawn(set);
+        }
+        if let Some(pause_ns) = self.clock.take_pause() {
+            let what = format!("this process was stopped for {} ms", pause_ns / 1_000_000);
+            interface::log(&self.config.name, &what);
         }
         if self.logged.0.elapsed() < LOG_EVERY {
             return;

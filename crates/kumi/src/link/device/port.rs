@@ -3,6 +3,7 @@
 use super::gathering::Gathering;
 use crate::BadInput;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
+use kumi_multilink::wire::{self, Kind};
 use kumi_sys::netlink::Interface;
 use kumi_sys::udp::{LinkSocket, Received};
 use std::io::ErrorKind;
@@ -15,6 +16,8 @@ pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69)
 const UNDERLAY_BYTES: usize = 48;
 /// Least MTU: IPv6's own.
 const MTU_MIN: u32 = 1280;
+/// The shortest datagram of any kind: a control message without body or tag.
+const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
 /// What is assumed of a NIC that does not say its speed.
 pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Every how many sends the kernel's book-keeping is compared with ours.
@@ -61,6 +64,7 @@ impl Port {
             };
             anyhow::anyhow!("{name}: {error}; {mend}")
         })?;
+        socket.set_filter(DATAGRAM_BYTES_MIN, &leads())?;
         let gathers = gather && socket.set_gathering(true) && socket.set_gathering(false);
         Ok(Self {
             number,
@@ -196,6 +200,15 @@ impl Port {
     }
 }
 
+/// First bytes of datagrams that the kernel lets through: every kind of this version, data first, and
+/// hellos of all versions, so that a peer that is too old or too new is noticed.
+fn leads() -> Vec<u8> {
+    let is_hello = |lead: u8| lead >> 4 == Kind::Hello as u8;
+    let all = 0..=u8::MAX;
+    all.filter(|lead| is_hello(*lead) || wire::kind_of(&[*lead]).is_ok())
+        .collect()
+}
+
 /// Checks an interface that is to be a link.
 pub fn check_interface<'a>(name: &str, all: &'a [Interface]) -> anyhow::Result<&'a Interface> {
     let Some(interface) = all.iter().find(|interface| interface.name == name) else {
@@ -225,4 +238,20 @@ pub fn check_interface<'a>(name: &str, all: &'a [Interface]) -> anyhow::Result<&
         return Err(BadInput(format!("over: `{name}` is down: `ip link set {name} up`")).into());
     }
     Ok(interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leads__of_this_version_and_hellos_of_any__pass_the_filter() {
+        let leads = leads();
+        assert_eq!(leads[0], wire::lead(Kind::Data));
+        for kind in [Kind::Control, Kind::Hello, Kind::Init, Kind::Reply] {
+            assert!(leads.contains(&wire::lead(kind)), "{kind:?}");
+        }
+        assert!(leads.contains(&0x3f), "a hello of a later version");
+        assert!(!leads.contains(&0) && !leads.contains(&0x1f));
+    }
 }

@@ -1,5 +1,6 @@
 //! Bringing a device up, changing its links, taking it down.
 
+use super::clock::Clock;
 use super::control::Desk;
 use super::port::{Port, check_interface};
 use super::shaper::Shaper;
@@ -77,7 +78,10 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .mtu
         .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
-    interface::set_rto_min(&config.name)?;
+    if let Err(error) = interface::set_rto_min(&config.name) {
+        let what = "warning: a route keeps the system's TCP timeout floor";
+        interface::log(&config.name, &format!("{what}: {error}"));
+    }
     taps[0].set_persistent(true)?;
     let is_shaped = config.uses(Offload::Shaper);
     let shapers = Shaper::new(&config.name, is_shaped, taps.len());
@@ -110,7 +114,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             inlet: Default::default(),
             tempo: Tempo::new(config.uses(Offload::Priority)),
             listeners: Vec::new(),
-            started,
+            clock: Clock::new(started),
             receive_buffer: Device::receive_buffer(),
             facts: facts.clone(),
             tap_write_errors: 0,

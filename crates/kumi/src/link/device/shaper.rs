@@ -6,19 +6,14 @@
 //! rather than TBF, because a burst of 64 KB need not fit its bucket and a change of rate does not
 //! refill it.
 
-use super::interface;
+use super::class::{self, KernelClass};
 use super::load::Load;
 use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::pressure::{Intake, PERIOD_NS, Pressure};
-use kumi_sys::qdisc::HtbClass;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::Thread;
 
 /// A change smaller than this is not worth a system call.
 const DEADBAND: f64 = 0.01;
-/// What the class may send at once after a rest, in time at its rate.
-const BURST_NS: u64 = 500_000;
 /// A queue that kept the links busy within this time measures a share of them, not all.
 const LATELY_NS: u64 = 100_000_000;
 /// A rate no link has: the class lets everything through.
@@ -36,11 +31,11 @@ pub struct Shaper {
 /// The class, and what it follows.
 #[derive(Debug)]
 struct Class {
-    device: String,
     pressure: Pressure,
     load: Load,
     wanted_bps: f64,
-    worker: Option<(Arc<AtomicU64>, Thread)>,
+    /// The class in the kernel, unless the device is not shaped.
+    kernel: Option<KernelClass>,
 }
 
 impl Shaper {
@@ -48,21 +43,16 @@ impl Shaper {
     /// `enabled` they do nothing. The class is there from the start: putting it in place later would
     /// throw away what is queued.
     pub fn new(device: &str, enabled: bool, queues: usize) -> Vec<Self> {
-        let mut class = Class {
-            device: device.to_owned(),
+        let kernel = enabled.then(|| KernelClass::start(device, OPEN_BPS as u64));
+        if kernel.is_none() {
+            class::remove_ours(device);
+        }
+        let class = Class {
             pressure: Pressure::default(),
             load: Load::new(queues),
             wanted_bps: OPEN_BPS,
-            worker: None,
+            kernel,
         };
-        if enabled {
-            match class.start() {
-                Ok(worker) => class.worker = Some(worker),
-                Err(error) => {
-                    interface::log(device, &format!("no backpressure for TCP: {error:#}"));
-                }
-            }
-        }
         let class = Arc::new(Mutex::new(class));
         let shaper = |queue| Self {
             queue,
@@ -80,7 +70,7 @@ impl Shaper {
     /// The rate in force, if the device is shaped.
     pub fn rate_bps(&self) -> Option<u64> {
         let class = self.class();
-        let is_closed = class.worker.is_some() && class.wanted_bps < OPEN_BPS;
+        let is_closed = class.kernel.is_some() && class.wanted_bps < OPEN_BPS;
         is_closed.then_some(class.wanted_bps as u64)
     }
 
@@ -90,10 +80,11 @@ impl Shaper {
     }
 
     /// Follows the links, and the `waiting_bytes` taken from the host that wait for them. `intake`
-    /// starts over when it was used.
+    /// starts over when it was used. The times are the kernel's, which all queues share, and the
+    /// core's.
     pub fn adjust(
         &mut self,
-        now_ns: u64,
+        (now_ns, core_now_ns): (u64, u64),
         core: &Endpoint,
         waiting_bytes: usize,
         intake: &mut Intake,
@@ -102,7 +93,7 @@ impl Shaper {
             return;
         }
         self.reported_at_ns = now_ns;
-        let load = core.load(now_ns, waiting_bytes);
+        let load = core.load(core_now_ns, waiting_bytes);
         let mut class = self.class();
         class
             .load
@@ -113,7 +104,7 @@ impl Shaper {
 
 impl Class {
     fn adjust(&mut self, now_ns: u64) {
-        if self.worker.is_none() || !self.pressure.is_due(now_ns) {
+        if self.kernel.is_none() || !self.pressure.is_due(now_ns) {
             return;
         }
         let (capacity_bps, backlog_ns) = self.load.sum(now_ns);
@@ -126,49 +117,8 @@ impl Class {
             return;
         }
         self.wanted_bps = rate_bps;
-        if let Some((rate, thread)) = &self.worker {
-            rate.store(rate_bps as u64, Ordering::Relaxed);
-            thread.unpark();
+        if let Some(kernel) = &self.kernel {
+            kernel.set_rate(rate_bps as u64);
         }
     }
-
-    /// Puts the class in place and starts the thread that changes its rate: the kernel's
-    /// configuration lock may be held for long by others, and the data must not wait for it.
-    fn start(&self) -> anyhow::Result<(Arc<AtomicU64>, Thread)> {
-        let mut class = install(&self.device, self.wanted_bps)?;
-        let rate = Arc::new(AtomicU64::new(self.wanted_bps as u64));
-        let seen = Arc::clone(&rate);
-        let thread = std::thread::spawn(move || {
-            let mut applied = seen.load(Ordering::Relaxed);
-            loop {
-                let wanted = seen.load(Ordering::Relaxed);
-                if wanted == applied {
-                    std::thread::park();
-                    continue;
-                }
-                applied = wanted;
-                if class.set_rate(wanted / 8, BURST_NS).is_err() {
-                    return; // the device is going
-                }
-            }
-        });
-        Ok((rate, thread.thread().clone()))
-    }
-}
-
-fn install(device: &str, rate_bps: f64) -> anyhow::Result<HtbClass> {
-    let rate = format!("{}bit", rate_bps as u64);
-    let root = [
-        "qdisc", "replace", "dev", device, "root", "handle", "1:", "htb", "default", "1",
-    ];
-    interface::run("tc", &root)?;
-    let class = [
-        "class", "replace", "dev", device, "parent", "1:", "classid", "1:1", "htb",
-    ];
-    let rates = [
-        "rate", &rate, "burst", "64k", "cburst", "64k", "quantum", "65536",
-    ];
-    interface::run("tc", &[&class[..], &rates[..]].concat())?;
-    let index = nix::net::if_::if_nametoindex(device)?;
-    Ok(HtbClass::open(index)?)
 }

@@ -50,6 +50,8 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .map(|link| open_nic(link))
         .collect::<Result<_, _>>()?;
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    // A daemon of the other preset may have left its queue on the device.
+    crate::link::device::class::remove_ours(&config.name);
     tap.set_persistent(true)?;
     // Says to `kumi link down` whose device it is, should this process crash.
     std::fs::write(dir.node(), "ri2n\n")?;

@@ -1,0 +1,79 @@
+//! The clock that the core is given: the kernel's, less the time in which this process did not run.
+//!
+//! A loop that was stopped (SIGSTOP, a frozen cgroup, a suspended virtual machine) has heard nothing
+//! meanwhile. With the full time the core would take that for silence and give all paths up. So time
+//! that the loop cannot have spent by itself does not count.
+
+use std::cell::Cell;
+use std::time::Instant;
+
+/// Two looks at the clock that are further apart have something else between them than the loop: it
+/// sleeps 100 ms at most, and looks again after a few milliseconds of work. Less than the 300 ms
+/// after which the core gives a path up (`SILENCE_MAX_NS`).
+const BETWEEN_LOOKS_NS_MAX: u64 = 250_000_000;
+/// What counts of a longer time.
+const COUNTED_NS: u64 = 10_000_000;
+
+/// Time since the start of the loop.
+#[derive(Debug, Clone)]
+pub struct Clock {
+    started: Instant,
+    looked_ns: Cell<u64>,
+    paused_ns: Cell<u64>,
+    unreported_ns: Cell<u64>,
+}
+
+impl Clock {
+    /// A clock that starts at `started`.
+    pub fn new(started: Instant) -> Self {
+        Self {
+            started,
+            looked_ns: Cell::default(),
+            paused_ns: Cell::default(),
+            unreported_ns: Cell::default(),
+        }
+    }
+
+    /// Time that passed, in ns.
+    pub fn elapsed_ns(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    /// Time that passed while the process ran, in ns: the core's clock. It never goes back.
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns_at(self.elapsed_ns())
+    }
+
+    fn now_ns_at(&self, elapsed_ns: u64) -> u64 {
+        let between_ns = elapsed_ns - self.looked_ns.replace(elapsed_ns);
+        if between_ns > BETWEEN_LOOKS_NS_MAX {
+            let pause_ns = between_ns - COUNTED_NS;
+            self.paused_ns.set(self.paused_ns.get() + pause_ns);
+            self.unreported_ns.set(self.unreported_ns.get() + pause_ns);
+        }
+        elapsed_ns - self.paused_ns.get()
+    }
+
+    /// How long the process was stopped since this was last asked, in ns, if it was.
+    pub fn take_pause(&self) -> Option<u64> {
+        Some(self.unreported_ns.take()).filter(|pause_ns| *pause_ns > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clock__time_in_which_the_process_was_stopped__does_not_count() {
+        const MS: u64 = 1_000_000;
+        let clock = Clock::new(Instant::now());
+        assert_eq!(clock.now_ns_at(100 * MS), 100 * MS);
+        assert_eq!(clock.now_ns_at(220 * MS), 220 * MS);
+        assert_eq!(clock.take_pause(), None);
+        assert_eq!(clock.now_ns_at(3_220 * MS), 230 * MS);
+        assert_eq!(clock.take_pause(), Some(2_990 * MS));
+        assert_eq!(clock.take_pause(), None);
+        assert_eq!(clock.now_ns_at(3_320 * MS), 330 * MS);
+    }
+}

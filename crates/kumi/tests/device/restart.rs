@@ -1,0 +1,64 @@
+//! What a connection lives through when the daemon is killed, restarted or stopped.
+
+use super::Bench;
+use super::stream::{Stream, now_s};
+use kumi_lab::topology::LinkChange;
+use std::time::Duration;
+
+/// The longest stall of a connection after the daemon goes on: the outage has doubled TCP's
+/// retransmission timeout several times, and the next retransmission may be as far off.
+const STALL_S_MAX: f64 = 2.9;
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
+    // Rates that two processors carry with room to spare, so that the links are what is measured.
+    let mut bench = Bench::with_rate("restart", &["auto"; 2], "300Mbit");
+    let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
+    let mac = bench.shown("h2")["peers"][0]["mac"].clone();
+    let stream = Stream::start(&bench, 9.5);
+    pause(1.6);
+    let cut_s = now_s();
+    let cable = |bench: &mut Bench, is_in| {
+        let change = LinkChange::carrier(is_in);
+        bench.cluster.set_link("h1:eth2", &change).unwrap();
+    };
+    cable(&mut bench, false);
+    pause(0.3);
+    bench.kill_first("restart");
+    pause(0.1);
+    bench.up(1, "cluster");
+    let restarted_s = now_s();
+    pause(1.0);
+    cable(&mut bench, true);
+    let plugged_s = now_s();
+    pause(2.6);
+    bench.signal_first("restart", "STOP");
+    pause(3.0);
+    bench.signal_first("restart", "CONT");
+    let continued_s = now_s();
+    let delivered = stream.finish();
+    let before_mbps = delivered.mbps(cut_s - 0.8, cut_s);
+    let one_link_mbps = delivered.mbps(plugged_s - 0.5, plugged_s);
+    let after_mbps = delivered.mbps(plugged_s + 2.0, plugged_s + 2.6);
+    let stalls_s = [
+        delivered.longest_silence(restarted_s, plugged_s),
+        delivered.longest_silence(continued_s, continued_s + 2.5),
+    ];
+    let found = format!(
+        "{before_mbps:.0} Mb/s, one link {one_link_mbps:.0}, 2 s after the plug {after_mbps:.0}; \
+         from the plug on {:?}; silent for {:.2} s after the restart, {:.2} s after the stop",
+        delivered.course(plugged_s, plugged_s + 2.6, 13),
+        stalls_s[0],
+        stalls_s[1]
+    );
+    eprintln!("{found}");
+    assert!(after_mbps > 0.85 * before_mbps, "{found}");
+    assert!(one_link_mbps < 0.7 * before_mbps, "{found}");
+    assert!(
+        stalls_s.iter().all(|stall_s| *stall_s <= STALL_S_MAX),
+        "{found}"
+    );
+    let now = &bench.shown("h2")["peers"][0]["mac"];
+    assert_eq!(*now, mac, "the device has kept its address");
+}
