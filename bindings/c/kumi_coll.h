@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Planned collectives (libkumi.so): what one rank sends and receives, piece by piece, so that no two messages
- * meet in a switch. The library plans and keeps count; the caller moves the bytes, by whatever it has.
+ * Planned collectives (libkumi.so): what one rank sends and receives, piece by piece, so that no
+ * two messages meet in a switch. The library plans and keeps count; the caller moves the bytes, by
+ * whatever it has.
  *
  *     ranks = kumi_coll_ranks_new(file, hosts, count, error, sizeof error);
  *     work = kumi_coll_work_new(ranks, rank, &asked, error, sizeof error);
@@ -12,14 +13,18 @@
  *             kumi_coll_work_over(work, at);
  *     }
  *
- * A function that can fail returns NULL and writes why, at most `error_bytes` with the zero. Different works may be
- * used by different threads at once.
+ * A function that can fail returns NULL and writes why, at most `error_bytes` with the zero.
+ * Different works may be used by different threads at once.
  */
 #ifndef KUMI_COLL_H
 #define KUMI_COLL_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 enum kumi_coll_operation {
     KUMI_COLL_GATHER,
@@ -51,12 +56,31 @@ struct kumi_coll_asked {
     int32_t operation;
     /* The rank that has or gets all, where one does; else 0. */
     int32_t root;
-    /* Bytes of each rank's block; of block from * ranks + to in an all-to-all; of the whole vector, one number, in
-     * a broadcast, reduce or all-reduce. */
+    /* Bytes of each rank's block; of block from * ranks + to in an all-to-all; of the whole
+     * vector, one number, in a broadcast, reduce or all-reduce. */
     const uint64_t *bytes;
     size_t blocks;
     /* Bytes of an element, within which nothing is cut: 1 if nothing is combined. */
     uint64_t element_bytes;
+};
+
+/*
+ * A collective of direct messages in which a rank knows only the lengths of its own: it is carried
+ * out in the order of the plan for blocks of one length. `operation`, `root` and `block_bytes` are
+ * the same on all ranks.
+ */
+struct kumi_coll_like {
+    /* KUMI_COLL_GATHER, KUMI_COLL_SCATTER or KUMI_COLL_ALL_TO_ALL. */
+    int32_t operation;
+    /* The rank that gathers or scatters; else 0. */
+    int32_t root;
+    /* Length for which it is planned: at least 1. */
+    uint64_t block_bytes;
+    /* By rank, bytes of the block that it sends or receives; in an all-to-all, of the block for
+     * it. Those that this rank neither sends nor receives are not read. */
+    const uint64_t *out_bytes;
+    /* By rank, bytes of the block from it; of an all-to-all only. */
+    const uint64_t *in_bytes;
 };
 
 struct kumi_coll_step {
@@ -71,15 +95,32 @@ struct kumi_coll_step {
     uint64_t bytes;
 };
 
+#if (defined(__cplusplus) && __cplusplus >= 201103L) || __STDC_VERSION__ >= 201112L
+#ifdef __cplusplus
+#define KUMI_COLL_ASSERT(claim) static_assert(claim, "the layout of KUMI_ABI")
+#else
+#define KUMI_COLL_ASSERT(claim) _Static_assert(claim, "the layout of KUMI_ABI")
+#endif
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_asked) == 32);
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_like) == 32);
+KUMI_COLL_ASSERT(sizeof(struct kumi_coll_step) == 32);
+#undef KUMI_COLL_ASSERT
+#endif
+
 struct kumi_coll_ranks;
 struct kumi_coll_work;
 
-/* The network of `count` ranks on hosts of these names: of the topology file, or of one switch if `file` is NULL. */
+/* Digest of the network in a topology file, NULL for none; comments and layout of the file do
+ * not count. 0 on success, -1 with a message if the file cannot be used. */
+int kumi_coll_network_digest(const char *file, uint64_t *digest, char *error, size_t error_bytes);
+
+/* The network of `count` ranks on hosts of these names: of the topology file, or of one switch
+ * if `file` is NULL. */
 struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const *hosts, int count,
                                             char *error, size_t error_bytes);
 
-/* The same of some ranks of a job whose others, on `job_hosts`, may be at work meanwhile: of links that they share they
- * have their part. */
+/* The same of some ranks of a job whose others, on `job_hosts`, may be at work meanwhile: of
+ * links that they share they have their part. */
 struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *const *hosts, int count,
                                                const char *const *job_hosts, int job_count,
                                                char *error, size_t error_bytes);
@@ -87,7 +128,8 @@ struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *con
 /* Whether all ranks are on one switch, each with a link of its own. */
 int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
 
-/* Whether some are so far apart, in sites, that the hops of a collective count more than its messages. */
+/* Whether some are so far apart, in sites, that the hops of a collective count more than its
+ * messages. */
 int kumi_coll_ranks_is_far(const struct kumi_coll_ranks *ranks);
 
 /* No work of the ranks may be left. */
@@ -98,10 +140,16 @@ struct kumi_coll_work *kumi_coll_work_new(const struct kumi_coll_ranks *ranks, i
                                           const struct kumi_coll_asked *asked, char *error,
                                           size_t error_bytes);
 
+/* The part of `rank`, whose own lengths only are known. */
+struct kumi_coll_work *kumi_coll_work_like(const struct kumi_coll_ranks *ranks, int rank,
+                                           const struct kumi_coll_like *like, char *error,
+                                           size_t error_bytes);
+
 /* The next step to begin now, by its number, or -1. */
 int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step *step);
 
-/* A step is over: a sent piece is being received, which bounds what is on its way; a received one is in its place. */
+/* A step is over: a sent piece is being received, which bounds what is on its way; a received
+ * one is in its place. */
 void kumi_coll_work_over(struct kumi_coll_work *work, int64_t step);
 
 int kumi_coll_work_is_over(const struct kumi_coll_work *work);
@@ -110,5 +158,9 @@ int kumi_coll_work_is_over(const struct kumi_coll_work *work);
 double kumi_coll_work_predicted_s(const struct kumi_coll_work *work);
 
 void kumi_coll_work_free(struct kumi_coll_work *work);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

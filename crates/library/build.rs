@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 /// Sources that decide on plans, from this crate's folder.
-const PLANNER: [&str; 5] = [
+const PLANNER: [&str; 6] = [
     "../coll/src",
     "../topo/src",
+    "src/like.rs",
     "src/ranks.rs",
     "src/seen.rs",
     "src/work.rs",

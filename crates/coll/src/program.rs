@@ -174,6 +174,12 @@ impl Program {
         }
     }
 
+    /// The same, on the paths of another program of this host.
+    #[must_use]
+    pub fn with_flight_of(self, other: &Self) -> Self {
+        self.with_flight(other.flight_bytes.clone())
+    }
+
     /// What may be sent and not yet received when a piece goes to this host.
     pub(crate) fn window_to(&self, peer: u32) -> u64 {
         self.window_bytes + self.flight_to(peer)

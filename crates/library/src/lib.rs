@@ -7,6 +7,7 @@
 
 mod c;
 pub mod group;
+mod like;
 mod ranks;
 mod seen;
 mod work;
@@ -14,5 +15,6 @@ mod work;
 /// The release and a digest of the sources that decide on plans: libraries of which it is equal plan alike.
 pub const VERSION: &str = env!("KUMI_VERSION");
 
-pub use ranks::{Ranks, RanksError};
+pub use like::{Like, OwnBytes};
+pub use ranks::{Ranks, RanksError, network_digest};
 pub use work::{Asked, AskedOperation, Named, Work, WorkError};

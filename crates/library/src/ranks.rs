@@ -1,18 +1,20 @@
 //! The network as the ranks of a job see it.
 
+use crate::like::{Like, Order};
 use crate::seen::Seen;
 use crate::work::{Asked, Planned, WorkError};
 use kumi_topo::{Delay, FileError, Network, Paths, Rate, nearest};
 use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Plans that are kept. A program has a handful of collectives, each with a handful of sizes; if it has more, all are
-/// forgotten, and planned again when they come.
+/// Plans that are kept. A program has a handful of collectives, each with a handful of sizes; if it
+/// has more, all are forgotten, and planned again when they come.
 const KEPT_MAX: usize = 256;
 
-/// Steps of all plans that are kept, some 60 bytes each: 64 MB.
-const KEPT_STEPS_MAX: usize = 1 << 20;
+/// Memory of all plans that are kept, and of what they were asked with: about a million steps. A
+/// plan that takes more by itself is made anew each time.
+const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// What is assumed of hosts on one switch when no file says more.
 const RATE: Rate = match Rate::from_bps(1_000_000_000) {
@@ -55,7 +57,34 @@ pub struct Ranks {
 #[derive(Debug, Default)]
 struct Kept {
     plans: HashMap<(usize, Asked), Arc<Planned>>,
-    steps: usize,
+    orders: HashMap<(usize, Like), Arc<Order>>,
+    bytes: usize,
+}
+
+impl Kept {
+    /// Makes room for one more of so many bytes; false if it is too long to be kept.
+    fn make_room(&mut self, bytes: usize) -> bool {
+        let count = self.plans.len() + self.orders.len();
+        if count >= KEPT_MAX || self.bytes + bytes > KEPT_BYTES_MAX {
+            *self = Self::default();
+        }
+        let fits = bytes <= KEPT_BYTES_MAX;
+        self.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+}
+
+/// Digest of the network in a file; of the one switch that is assumed without one. Layout and
+/// comments do not count.
+///
+/// # Errors
+/// The file is missing or wrong.
+pub fn network_digest(file: Option<&Path>) -> Result<u64, FileError> {
+    let network = file.map(Network::read).transpose()?;
+    let text = format!("{network:?} {RATE:?} {LATENCY:?}");
+    // FNV-1a: nobody forges a network file to have a job fail.
+    let step = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 impl Ranks {
@@ -67,8 +96,9 @@ impl Ranks {
         Self::in_job(file, hosts, hosts)
     }
 
-    /// Some ranks of a job, whose others, on `job_hosts`, may be at work meanwhile: of links that they share they have their
-    /// part. Hosts of the job that the network does not have count for nothing.
+    /// Some ranks of a job, whose others, on `job_hosts`, may be at work meanwhile: of links that
+    /// they share they have their part. Hosts of the job that the network does not have count for
+    /// nothing.
     ///
     /// # Errors
     /// As [`Ranks::new`].
@@ -153,21 +183,36 @@ impl Ranks {
 
     /// One rank's part of a collective, planned now or kept from before.
     pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
-        // A panic of another thread leaves nothing half done here.
-        let lock = || self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (rank, asked);
-        if let Some(planned) = lock().plans.get(&key) {
+        if let Some(planned) = self.kept().plans.get(&key) {
             return Ok(Arc::clone(planned));
         }
         let planned = Arc::new(Planned::new(&self.network, rank, &key.1)?);
-        let mut kept = lock();
-        let steps = planned.program.steps.len();
-        if kept.plans.len() >= KEPT_MAX || kept.steps + steps > KEPT_STEPS_MAX {
-            *kept = Kept::default();
+        let mut kept = self.kept();
+        if kept.make_room(planned.memory_bytes() + key.1.bytes.len() * size_of::<u64>()) {
+            kept.plans.insert(key, Arc::clone(&planned));
         }
-        kept.steps += steps;
-        kept.plans.insert(key, Arc::clone(&planned));
         Ok(planned)
+    }
+
+    /// The order of one rank's transfers in a collective of blocks of one length, planned now or
+    /// kept from before.
+    pub(crate) fn order(&self, rank: usize, like: Like) -> Result<Arc<Order>, WorkError> {
+        let key = (rank, like);
+        if let Some(order) = self.kept().orders.get(&key) {
+            return Ok(Arc::clone(order));
+        }
+        let order = Arc::new(Order::new(&self.network, rank, &like)?);
+        let mut kept = self.kept();
+        if kept.make_room(order.memory_bytes()) {
+            kept.orders.insert(key, Arc::clone(&order));
+        }
+        Ok(order)
+    }
+
+    /// A panic of another thread leaves nothing half done here.
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

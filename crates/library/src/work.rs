@@ -1,9 +1,10 @@
 //! One rank's part of one collective.
 
+use crate::like::{Like, OwnBytes};
 use crate::ranks::Ranks;
 use crate::seen::{Seen, Watch};
 use kumi_coll::{
-    Action, Engine, Operation, PART_BYTES, Plan, PlanError, Program, all_gather, all_reduce,
+    Action, Engine, Operation, PART_BYTES, Plan, PlanError, Program, Step, all_gather, all_reduce,
     all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
     share,
 };
@@ -85,6 +86,9 @@ pub enum WorkError {
         /// Bytes of an element.
         element_bytes: u64,
     },
+    /// An operation whose transfers carry blocks of other ranks.
+    #[error("{0:?} cannot be planned for blocks of one length; known: Gather, Scatter, AllToAll")]
+    Relayed(AskedOperation),
     /// No operation of that number.
     #[error("operation {0} is none; known: 0 to 7")]
     Operation(i32),
@@ -94,10 +98,11 @@ pub enum WorkError {
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub program: Arc<Program>,
-    /// By a block's number in the plan: the caller's name for it, and where it begins there.
-    named: Vec<(u64, u64)>,
-    /// By a block's number, the rank that has it from the beginning; of a vector that is combined, none has.
-    owners: Vec<Option<usize>>,
+    operation: Operation,
+    ranks: usize,
+    /// By block number in the plan, the caller's name for it, and where it begins there. `None` where the names are the
+    /// numbers: a table of all pairs of ranks would be longer than the rank's own part.
+    named: Option<Vec<(u64, u64)>>,
     pub predicted_s: f64,
 }
 
@@ -116,14 +121,45 @@ impl Planned {
             });
         }
         let plan = plan(network, asked)?;
-        let named = names(&plan);
         let program = Program::on(network, &plan, rank, element_bytes);
-        Ok(Self {
+        Ok(Self::of(program, &plan, ranks, names(&plan)))
+    }
+
+    /// One rank's program of a plan, whose blocks have these names.
+    pub fn of(program: Program, plan: &Plan, ranks: usize, named: Option<Vec<(u64, u64)>>) -> Self {
+        Self {
             program: Arc::new(program),
-            owners: owners(&plan),
+            operation: plan.operation,
+            ranks,
             named,
             predicted_s: plan.predicted_s,
-        })
+        }
+    }
+
+    /// The caller's name for a block, and where it begins there.
+    fn name(&self, block: usize) -> (u64, u64) {
+        self.named
+            .as_ref()
+            .map_or((block as u64, 0), |named| named[block])
+    }
+
+    /// The rank that has a block from the beginning; of a vector that is combined, none.
+    fn owner(&self, block: usize) -> Option<usize> {
+        let (name, _) = self.name(block);
+        match self.operation {
+            Operation::Gather { .. } | Operation::AllGather => Some(name as usize),
+            Operation::Scatter { root } | Operation::Broadcast { root } => Some(root),
+            Operation::AllToAll => Some(name as usize / self.ranks),
+            Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => None,
+        }
+    }
+
+    /// Memory that it takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        // A step is needed by another or two.
+        let steps = self.program.steps.len() * (size_of::<Step>() + 2 * size_of::<usize>());
+        let named = self.named.as_ref().map_or(0, Vec::len);
+        steps + named * size_of::<(u64, u64)>()
     }
 }
 
@@ -163,8 +199,8 @@ fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
     }
 }
 
-/// The caller's names of a plan's blocks: ranks, pairs of ranks, or 0 and where in the vector.
-fn names(plan: &Plan) -> Vec<(u64, u64)> {
+/// The caller's names of a plan's blocks: ranks, or 0 and where in the vector. Pairs of ranks are named by number.
+fn names(plan: &Plan) -> Option<Vec<(u64, u64)>> {
     match plan.operation {
         Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => {
             let begins = plan.block_bytes.iter().scan(0, |begin, bytes| {
@@ -172,26 +208,11 @@ fn names(plan: &Plan) -> Vec<(u64, u64)> {
                 *begin += bytes;
                 Some((0, at))
             });
-            begins.collect()
+            Some(begins.collect())
         }
-        Operation::AllToAll => (0..plan.block_bytes.len() as u64)
-            .map(|block| (block, 0))
-            .collect(),
-        _ => plan.order.iter().map(|rank| (*rank as u64, 0)).collect(),
+        Operation::AllToAll => None,
+        _ => Some(plan.order.iter().map(|rank| (*rank as u64, 0)).collect()),
     }
-}
-
-/// Who has each block from the beginning.
-fn owners(plan: &Plan) -> Vec<Option<usize>> {
-    let ranks = plan.order.len();
-    let blocks = 0..plan.block_bytes.len();
-    let owner = |block: usize| match plan.operation {
-        Operation::Gather { .. } | Operation::AllGather => plan.order.get(block).copied(),
-        Operation::Scatter { root } | Operation::Broadcast { root } => Some(root),
-        Operation::AllToAll => Some(block / ranks),
-        Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => None,
-    };
-    blocks.map(owner).collect()
 }
 
 /// A step as the caller sees it.
@@ -225,13 +246,25 @@ impl Work {
     /// # Errors
     /// What was asked for makes no sense.
     pub fn new(ranks: &Ranks, rank: usize, asked: Asked) -> Result<Self, WorkError> {
-        let planned = ranks.planned(rank, asked)?;
-        Ok(Self {
+        Ok(Self::of(ranks, rank, ranks.planned(rank, asked)?))
+    }
+
+    /// Begins `rank`'s part of a collective of which it knows its own lengths only.
+    ///
+    /// # Errors
+    /// The operation has transfers that are not direct, or there is not one length for each rank.
+    pub fn like(ranks: &Ranks, rank: usize, like: Like, own: &OwnBytes) -> Result<Self, WorkError> {
+        let planned = ranks.order(rank, like)?.planned(own)?;
+        Ok(Self::of(ranks, rank, Arc::new(planned)))
+    }
+
+    fn of(ranks: &Ranks, rank: usize, planned: Arc<Planned>) -> Self {
+        Self {
             engine: Engine::new(Arc::clone(&planned.program)),
             planned,
             rank,
             watch: ranks.seen().map(|seen| Box::new((seen, Watch::default()))),
-        })
+        }
     }
 
     /// A step to begin now, by its index, if there is one.
@@ -240,7 +273,7 @@ impl Work {
         let step = &self.planned.program.steps[at];
         let (block, begins) = match step.action {
             Action::Tell | Action::Hear => (0, 0),
-            _ => self.planned.named[step.block as usize],
+            _ => self.planned.name(step.block as usize),
         };
         let named = Named {
             action: step.action,
@@ -260,7 +293,7 @@ impl Work {
         if let (Some(kept), Action::Receive) = (&mut self.watch, of.action) {
             let (_, watch) = &mut **kept;
             let peer = of.peer as usize;
-            if self.planned.owners[of.block as usize] == Some(peer) {
+            if self.planned.owner(of.block as usize) == Some(peer) {
                 watch.came(peer, of.bytes);
             }
         }

@@ -1,7 +1,8 @@
 //! Plans for who moves the bytes itself: `bindings/c/kumi_coll.h` says what each function is for.
 
 use super::{index, say, text};
-use crate::ranks::Ranks;
+use crate::like::{Like, OwnBytes};
+use crate::ranks::{Ranks, network_digest};
 use crate::work::{Asked, AskedOperation, Work, WorkError};
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int};
@@ -35,8 +36,49 @@ pub struct CAsked {
 
 const _: () = assert!(size_of::<CAsked>() == 32);
 
+/// What a rank asks for that knows its own lengths only, as C has it: `struct kumi_coll_like`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct CLike {
+    operation: i32,
+    root: i32,
+    block_bytes: u64,
+    out_bytes: *const u64,
+    in_bytes: *const u64,
+}
+
+const _: () = assert!(size_of::<CLike>() == 32);
+
 /// # Safety
-/// `file` is null or a string; `hosts` are `count` strings; `error` is null or has room for `error_bytes`.
+/// `file` is null or a string; `digest` has room for one; `error` is null or has room for
+/// `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_network_digest(
+    file: *const c_char,
+    digest: *mut u64,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> c_int {
+    // SAFETY: as the caller says.
+    let file = unsafe { text(file) };
+    let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
+    match network_digest(file) {
+        Ok(found) => {
+            // SAFETY: as the caller says.
+            unsafe { digest.write(found) };
+            0
+        }
+        Err(problem) => {
+            // SAFETY: as the caller says.
+            unsafe { say(&problem, error, error_bytes) };
+            -1
+        }
+    }
+}
+
+/// # Safety
+/// `file` is null or a string; `hosts` are `count` strings; `error` is null or has room for
+/// `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_new(
     file: *const c_char,
@@ -50,8 +92,8 @@ pub unsafe extern "C" fn kumi_coll_ranks_new(
 }
 
 /// # Safety
-/// `file` is null or a string; `hosts` are `count` strings, and `job_hosts` are `job_count`; `error` is null or has room for
-/// `error_bytes`.
+/// `file` is null or a string; `hosts` are `count` strings, and `job_hosts` are `job_count`;
+/// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_in_job(
     file: *const c_char,
@@ -114,8 +156,8 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
 }
 
 /// # Safety
-/// `ranks` comes from `kumi_coll_ranks_new`; `asked` points to `blocks` numbers; `error` is null or has room for
-/// `error_bytes`.
+/// `ranks` comes from `kumi_coll_ranks_new`; `asked` points to `blocks` numbers; `error` is null or
+/// has room for `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_new(
     ranks: *const Ranks,
@@ -141,7 +183,57 @@ pub unsafe extern "C" fn kumi_coll_work_new(
         };
         Work::new(ranks, index(rank), asked)
     };
-    match work() {
+    // SAFETY: as the caller says.
+    unsafe { given(work(), error, error_bytes) }
+}
+
+/// # Safety
+/// `ranks` comes from `kumi_coll_ranks_new`; `like` points to as many numbers as it has ranks;
+/// `error` is null or has room for `error_bytes`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_coll_work_like(
+    ranks: *const Ranks,
+    rank: c_int,
+    like: *const CLike,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Work {
+    // SAFETY: as the caller says.
+    let (ranks, like) = unsafe { (&*ranks, &*like) };
+    let count = ranks.network().hosts.len();
+    // SAFETY: as the caller says.
+    let numbers = |at: *const u64| unsafe { std::slice::from_raw_parts(at, count) }.to_vec();
+    let work = || {
+        let operation = AskedOperation::from_number(like.operation)
+            .ok_or(WorkError::Operation(like.operation))?;
+        let own = OwnBytes {
+            out: numbers(like.out_bytes),
+            into: match operation {
+                AskedOperation::AllToAll => numbers(like.in_bytes),
+                _ => Vec::new(),
+            },
+        };
+        let like = Like {
+            operation,
+            root: index(like.root),
+            block_bytes: like.block_bytes,
+        };
+        Work::like(ranks, index(rank), like, &own)
+    };
+    // SAFETY: as the caller says.
+    unsafe { given(work(), error, error_bytes) }
+}
+
+/// A work for C to have, or null with a message.
+///
+/// # Safety
+/// `error` is null or has room for `error_bytes`.
+unsafe fn given(
+    work: Result<Work, WorkError>,
+    error: *mut c_char,
+    error_bytes: usize,
+) -> *mut Work {
+    match work {
         Ok(work) => Box::into_raw(Box::new(work)),
         Err(problem) => {
             // SAFETY: as the caller says.

@@ -1,0 +1,180 @@
+//! Collectives in which a rank knows only its own lengths, in the order of a plan for blocks of one
+//! length.
+//!
+//! The transfers of these operations are direct, so a rank needs the lengths of its own blocks
+//! only. What it waits for, and whom it grants its port, is the plan's for blocks of one length;
+//! how many chunks a block has, its own length says.
+
+use crate::work::{AskedOperation, Planned, WorkError};
+use kumi_coll::{
+    After, Blocks, Grain, Operation, Plan, Program, Transfer, Until, all_to_all, gather_by_turns,
+    scatter,
+};
+use kumi_topo::Network;
+use std::collections::HashMap;
+
+/// A collective that is planned for blocks of one length: the same on all ranks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Like {
+    /// Gather, scatter or all-to-all.
+    pub operation: AskedOperation,
+    /// Rank that gathers or scatters; else 0.
+    pub root: usize,
+    /// Length of the plan's blocks.
+    pub block_bytes: u64,
+}
+
+/// Lengths of one rank's own blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OwnBytes {
+    /// By rank: of the block for it in an all-to-all; else of its block, where this rank sends or
+    /// receives it.
+    pub out: Vec<u64>,
+    /// By rank, of the block from it in an all-to-all; else empty.
+    pub into: Vec<u64>,
+}
+
+/// One rank's part of a plan for blocks of one length.
+#[derive(Debug)]
+pub(crate) struct Order {
+    rank: usize,
+    ranks: usize,
+    /// Transfers of the rank, those that it grants, and those that they wait for. Blocks are
+    /// numbered anew.
+    plan: Plan,
+    /// By block, the caller's name for it.
+    names: Vec<u64>,
+    grain: Grain,
+    /// The program for blocks of the plan's length.
+    nominal: Program,
+}
+
+impl Order {
+    pub fn new(network: &Network, rank: usize, like: &Like) -> Result<Self, WorkError> {
+        let ranks = network.hosts.len();
+        if rank >= ranks {
+            return Err(WorkError::Rank { rank, ranks });
+        }
+        let bytes = like.block_bytes.max(1);
+        let plan = match like.operation {
+            AskedOperation::Gather => gather_by_turns(network, like.root, &vec![bytes; ranks])?,
+            AskedOperation::Scatter => scatter(network, like.root, &vec![bytes; ranks])?,
+            AskedOperation::AllToAll => all_to_all(network, vec![bytes; ranks * ranks])?,
+            other => return Err(WorkError::Relayed(other)),
+        };
+        let (plan, names) = part_of(&plan, rank);
+        let nominal = Program::on(network, &plan, rank, 1);
+        Ok(Self {
+            rank,
+            ranks,
+            grain: Grain::on(network, 1),
+            plan,
+            names,
+            nominal,
+        })
+    }
+
+    /// Memory that it takes, about.
+    pub fn memory_bytes(&self) -> usize {
+        self.plan.transfers.len() * size_of::<(Transfer, After, u64, u64)>()
+            + self.nominal.steps.len() * size_of::<kumi_coll::Step>()
+    }
+
+    /// The rank's part with its own lengths.
+    pub fn planned(&self, own: &OwnBytes) -> Result<Planned, WorkError> {
+        let pairs = self.plan.operation == Operation::AllToAll;
+        let sizes = [(own.out.len(), true), (own.into.len(), pairs)];
+        for (given, is_asked) in sizes {
+            if is_asked && given != self.ranks {
+                let blocks = self.ranks;
+                return Err(kumi_coll::PlanError::Sizes { given, blocks }.into());
+            }
+        }
+        let mut plan = self.plan.clone();
+        for transfer in &self.plan.transfers {
+            if transfer.from != self.rank && transfer.to != self.rank {
+                continue;
+            }
+            for block in transfer.blocks.numbers() {
+                plan.block_bytes[block] = match pairs {
+                    true if transfer.from == self.rank => own.out[transfer.to],
+                    true => own.into[transfer.from],
+                    false => own.out[self.names[block] as usize],
+                };
+            }
+        }
+        for at in 0..plan.transfers.len() {
+            for wait in 0..plan.transfers[at].after.len() {
+                let waited = plan.transfers[at].after[wait].transfer;
+                let whole = plan.bytes_of(&plan.transfers[waited]);
+                // A shorter transfer cannot have more bytes outstanding than it has.
+                if let Until::Come { missing_bytes } = &mut plan.transfers[at].after[wait].until {
+                    *missing_bytes = whole.min(*missing_bytes);
+                }
+            }
+        }
+        let program = Program::new(&plan, self.rank, self.grain).with_flight_of(&self.nominal);
+        let named = self.names.iter().map(|name| (*name, 0)).collect();
+        Ok(Planned::of(program, &plan, self.ranks, Some(named)))
+    }
+}
+
+/// The transfers of a plan that concern one rank, and the names of their blocks, which are numbered
+/// anew.
+fn part_of(plan: &Plan, rank: usize) -> (Plan, Vec<u64>) {
+    let concerns = |transfer: &Transfer| {
+        let grants = |wait: &After| plan.transfers[wait.transfer].to == rank;
+        transfer.from == rank || transfer.to == rank || transfer.after.iter().any(grants)
+    };
+    let mut is_needed = vec![false; plan.transfers.len()];
+    for (at, transfer) in plan.transfers.iter().enumerate() {
+        if concerns(transfer) {
+            is_needed[at] = true;
+            for wait in &transfer.after {
+                is_needed[wait.transfer] = true;
+            }
+        }
+    }
+    let name_of = |block: usize| match plan.operation {
+        Operation::AllToAll => block as u64,
+        _ => plan.order[block] as u64,
+    };
+    let mut places: HashMap<usize, usize> = HashMap::new();
+    let (mut transfers, mut block_bytes, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    for (at, transfer) in plan.transfers.iter().enumerate() {
+        if !is_needed[at] {
+            continue;
+        }
+        let mut blocks = Blocks::default();
+        for block in transfer.blocks.numbers() {
+            blocks = blocks.union(&Blocks::one(names.len()));
+            names.push(name_of(block));
+            block_bytes.push(plan.block_bytes[block]);
+        }
+        let mut after = Vec::new();
+        if concerns(transfer) {
+            after.extend(transfer.after.iter().map(|wait| After {
+                transfer: places[&wait.transfer],
+                until: wait.until,
+            }));
+        }
+        places.insert(at, transfers.len());
+        transfers.push(Transfer {
+            blocks,
+            after,
+            ..transfer.clone()
+        });
+    }
+    let part = Plan {
+        operation: plan.operation,
+        order: plan.order.clone(),
+        block_bytes,
+        transfers,
+        port_bytes: plan.port_bytes,
+        predicted_s: plan.predicted_s,
+    };
+    (part, names)
+}
+
+#[cfg(test)]
+mod tests;
