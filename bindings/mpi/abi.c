@@ -9,56 +9,110 @@
 #include "abi.h"
 #include "marking.h"
 
-/* MPICH's constants are fixed by its binary interface (Intel MPI and MVAPICH keep it); in Open MPI a handle is
- * the address of an object. */
-static const kumi_handle mpich_byte = 0x4c00010d, mpich_world = 0x44000000;
+/* MPICH's constants are fixed by its binary interface (Intel MPI and MVAPICH keep it). In Open
+ * MPI a handle is the address of an object. */
+enum {
+    MPICH_BYTE = 0x4c00010d,
+    MPICH_DATATYPE_NULL = 0x0c000000,
+    MPICH_BAND = 0x58000006,
+    MPICH_WORLD = 0x44000000,
+    MPICH_SELF = 0x44000001,
+    MPICH_ERRORS_RETURN = 0x54000001,
+    MPICH_TAG_UB = 0x64400001,
+    MPICH_STATUS_BYTES = 20,
+    MPICH_STATUS_ERROR_AT = 16,
+    MPICH_ERR_IN_STATUS = 17,
+    MPICH_ANY_SOURCE = -2,
+    OPENMPI_TAG_UB = 0,
+    OPENMPI_STATUS_BYTES = 24,
+    OPENMPI_STATUS_ERROR_AT = 8,
+    OPENMPI_ERR_IN_STATUS = 18,
+    OPENMPI_ANY_SOURCE = -1,
+    UNDEFINED_OF_BOTH = -32766,
+};
 
-/* The address of a variable: of the program's own copy, if it has one, as the library itself sees it then. */
+/* The address of a variable: of the program's own copy, if it has one, as the library itself
+ * sees it then. */
 static void *find_variable(const char *symbol, const void *caller)
 {
     void *at = dlsym(RTLD_DEFAULT, symbol);
     return at != NULL ? at : kumi_mpi_find(symbol, caller);
 }
 
-/* The names of the common block that is MPI_IN_PLACE in Open MPI's Fortran, by compiler. */
+/* Open MPI's Fortran passes the address of a common block for each constant. */
 static void find_fortran_of_openmpi(struct kumi_abi *abi, const void *caller)
 {
     static const char *const functions[] = {"PMPI_Comm_f2c", "PMPI_Type_f2c", "PMPI_Op_f2c"};
     for (int i = 0; i < 3; i++)
         abi->from_fortran[i] = (kumi_handle(*)(int32_t))kumi_mpi_find(functions[i], caller);
-    static const char *const in_places[KUMI_FORTRAN_IN_PLACES] = {
+    static const char *const in_places[KUMI_FORTRAN_SPELLINGS] = {
         "mpi_fortran_in_place_", "mpi_fortran_in_place", "mpi_fortran_in_place__",
         "MPI_FORTRAN_IN_PLACE"};
-    for (int i = 0; i < KUMI_FORTRAN_IN_PLACES; i++)
+    static const char *const bottoms[KUMI_FORTRAN_SPELLINGS] = {
+        "mpi_fortran_bottom_", "mpi_fortran_bottom", "mpi_fortran_bottom__", "MPI_FORTRAN_BOTTOM"};
+    for (int i = 0; i < KUMI_FORTRAN_SPELLINGS; i++) {
         abi->fortran_in_place[i] = find_variable(in_places[i], caller);
+        abi->fortran_bottom[i] = find_variable(bottoms[i], caller);
+    }
+}
+
+static bool find_openmpi(struct kumi_abi *abi, const void *caller)
+{
+    const struct {
+        const char *symbol;
+        kumi_handle *at;
+    } objects[] = {
+        {"ompi_mpi_byte", &abi->byte},         {"ompi_mpi_op_band", &abi->bit_and},
+        {"ompi_mpi_comm_world", &abi->world},  {"ompi_mpi_comm_self", &abi->self},
+        {"ompi_mpi_errors_return", &abi->errors_return},
+        {"ompi_mpi_datatype_null", &abi->no_type},
+    };
+    for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
+        *objects[i].at = (kumi_handle)find_variable(objects[i].symbol, caller);
+        if (*objects[i].at == 0)
+            return false;
+    }
+    abi->in_place = (const void *)1;
+    abi->status_ignore = NULL;
+    abi->request_bytes = sizeof(void *);
+    abi->status_bytes = OPENMPI_STATUS_BYTES;
+    abi->status_error_at = OPENMPI_STATUS_ERROR_AT;
+    abi->error_in_status = OPENMPI_ERR_IN_STATUS;
+    abi->tag_limit_key = OPENMPI_TAG_UB;
+    abi->any_source = OPENMPI_ANY_SOURCE;
+    abi->combiner_named = 0;
+    find_fortran_of_openmpi(abi, caller);
+    return true;
+}
+
+static bool find_mpich(struct kumi_abi *abi, const void *caller)
+{
+    abi->byte = MPICH_BYTE;
+    abi->no_type = MPICH_DATATYPE_NULL;
+    abi->bit_and = MPICH_BAND;
+    abi->world = MPICH_WORLD;
+    abi->self = MPICH_SELF;
+    abi->errors_return = MPICH_ERRORS_RETURN;
+    abi->in_place = (const void *)-1;
+    abi->status_ignore = (void *)1;
+    abi->request_bytes = sizeof(int);
+    abi->status_bytes = MPICH_STATUS_BYTES;
+    abi->status_error_at = MPICH_STATUS_ERROR_AT;
+    abi->error_in_status = MPICH_ERR_IN_STATUS;
+    abi->tag_limit_key = MPICH_TAG_UB;
+    abi->any_source = MPICH_ANY_SOURCE;
+    abi->combiner_named = 1;
+    abi->fortran_in_place_at = find_variable("MPIR_F_MPI_IN_PLACE", caller);
+    abi->fortran_bottom_at = find_variable("MPIR_F_MPI_BOTTOM", caller);
+    /* The constant is this library's if a byte has one byte. */
+    int bytes = 0;
+    return abi->Type_size(abi->byte, &bytes) == 0 && bytes == 1;
 }
 
 static bool find_constants(struct kumi_abi *abi, const void *caller)
 {
-    void *byte = find_variable("ompi_mpi_byte", caller);
-    void *world = find_variable("ompi_mpi_comm_world", caller);
-    if (byte != NULL && world != NULL) {
-        abi->byte = (kumi_handle)byte;
-        abi->world = (kumi_handle)world;
-        abi->in_place = (const void *)1;
-        abi->statuses_ignore = NULL;
-        abi->request_bytes = sizeof(void *);
-        abi->combiner_named = 0;
-        find_fortran_of_openmpi(abi, caller);
-        return true;
-    }
-    abi->byte = mpich_byte;
-    abi->world = mpich_world;
-    abi->in_place = (const void *)-1;
-    abi->statuses_ignore = (void *)1;
-    abi->request_bytes = sizeof(int);
-    abi->combiner_named = 1;
-    /* The library's Fortran start-up sets it. */
-    const void *const *in_place = find_variable("MPIR_F_MPI_IN_PLACE", caller);
-    abi->fortran_in_place[0] = in_place == NULL ? NULL : *in_place;
-    /* A sign that the constant is this library's: a byte has one byte. */
-    int bytes = 0;
-    return abi->Type_size(abi->byte, &bytes) == 0 && bytes == 1;
+    abi->undefined = UNDEFINED_OF_BOTH;
+    return find_openmpi(abi, caller) || find_mpich(abi, caller);
 }
 
 static bool find_all(struct kumi_abi *abi, const void *caller)
@@ -77,7 +131,7 @@ static bool find_all(struct kumi_abi *abi, const void *caller)
     return false;
 }
 
-const struct kumi_abi *kumi_abi(const void *caller)
+const struct kumi_abi *kumi_mpi_library(const void *caller)
 {
     static struct kumi_abi abi;
     static pthread_mutex_t finding = PTHREAD_MUTEX_INITIALIZER;

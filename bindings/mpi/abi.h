@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the replaced collectives need of the MPI library: its own functions, and the constants that differ from one
- * library to the other. Handles are kept as uintptr_t: ints in MPICH, addresses in Open MPI.
+ * What the replaced collectives need of the MPI library: its own functions, and the constants that
+ * differ from one library to the other. Handles are kept as uintptr_t: ints in MPICH, addresses in
+ * Open MPI.
  */
 #ifndef KUMI_MPI_ABI_H
 #define KUMI_MPI_ABI_H
@@ -20,7 +21,11 @@ typedef uintptr_t kumi_handle;
     X(Comm_rank, (kumi_handle, int *))                                                             \
     X(Comm_test_inter, (kumi_handle, int *))                                                       \
     X(Comm_dup, (kumi_handle, kumi_handle *))                                                      \
-    X(Comm_free, (kumi_handle *))                                                                  \
+    X(Comm_group, (kumi_handle, kumi_handle *))                                                    \
+    X(Comm_set_errhandler, (kumi_handle, kumi_handle))                                             \
+    X(Comm_call_errhandler, (kumi_handle, int))                                                    \
+    X(Group_free, (kumi_handle *))                                                                 \
+    X(Group_translate_ranks, (kumi_handle, int, const int *, kumi_handle, int *))                  \
     X(Comm_create_keyval, (void *, void *, int *, void *))                                         \
     X(Comm_get_attr, (kumi_handle, int, void *, int *))                                            \
     X(Comm_set_attr, (kumi_handle, int, void *))                                                   \
@@ -34,32 +39,53 @@ typedef uintptr_t kumi_handle;
     X(Isend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                      \
     X(Issend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                     \
     X(Irecv, (void *, int, kumi_handle, int, int, kumi_handle, void *))                            \
+    X(Sendrecv, (const void *, int, kumi_handle, int, int, void *, int, kumi_handle, int, int,     \
+                 kumi_handle, void *))                                                             \
     X(Waitsome, (int, void *, int *, int *, void *))                                               \
+    X(Wait, (void *, void *))                                                                      \
+    X(Test, (void *, int *, void *))                                                               \
+    X(Cancel, (void *))                                                                            \
+    X(Request_free, (void *))                                                                      \
+    X(Get_count, (const void *, kumi_handle, int *))                                               \
     X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))          \
-    X(Bcast, (void *, int, kumi_handle, int, kumi_handle))
+    X(Allreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle))               \
+    X(Iallreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle, void *))
 
-enum { KUMI_FORTRAN_IN_PLACES = 4 };
+/* Spellings of a Fortran common block's symbol, by compiler. */
+enum { KUMI_FORTRAN_SPELLINGS = 4 };
+
+/* Bytes of MPI_Request and of MPI_Status in the library that has the longer ones: Open MPI. */
+enum { KUMI_REQUEST_BYTES_MAX = 8, KUMI_STATUS_BYTES_MAX = 24 };
 
 enum kumi_handle_kind { KUMI_COMMUNICATOR, KUMI_DATATYPE, KUMI_OPERATION };
 
 struct kumi_abi {
-    /* Open MPI's functions from a Fortran handle to one of C, by kind; NULL where the two are the same. */
+    /* Open MPI's functions from a Fortran handle to one of C, by kind; NULL where the two are
+     * the same. */
     kumi_handle (*from_fortran[3])(int32_t);
 #define FUNCTION(name, arguments) int(*name) arguments;
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    kumi_handle byte, world;
-    /* MPI_IN_PLACE, and MPI_STATUSES_IGNORE. */
+    /* MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF and
+     * MPI_ERRORS_RETURN. */
+    kumi_handle byte, no_type, bit_and, world, self, errors_return;
+    /* MPI_IN_PLACE; MPI_STATUS_IGNORE, which is MPI_STATUSES_IGNORE too. MPI_BOTTOM is NULL in
+     * both libraries. */
     const void *in_place;
-    void *statuses_ignore;
-    /* What Fortran passes for MPI_IN_PLACE: one of these addresses. */
-    const void *fortran_in_place[KUMI_FORTRAN_IN_PLACES];
-    /* sizeof(MPI_Request), and MPI_COMBINER_NAMED. */
-    size_t request_bytes;
+    void *status_ignore;
+    /* Addresses that Fortran passes for MPI_IN_PLACE and MPI_BOTTOM. */
+    const void *fortran_in_place[KUMI_FORTRAN_SPELLINGS];
+    const void *fortran_bottom[KUMI_FORTRAN_SPELLINGS];
+    /* MPICH's variables for the same two, which its Fortran start-up sets. */
+    const void *const *fortran_in_place_at, *const *fortran_bottom_at;
+    /* sizeof(MPI_Request) and sizeof(MPI_Status); offset of MPI_ERROR in the latter. */
+    size_t request_bytes, status_bytes, status_error_at;
     int combiner_named;
+    /* MPI_UNDEFINED, MPI_ANY_SOURCE, MPI_ERR_IN_STATUS and MPI_TAG_UB. */
+    int undefined, any_source, error_in_status, tag_limit_key;
 };
 
 /* The library behind the code at `caller`, or NULL, said once, if it lacks something. */
-KUMI_HIDDEN const struct kumi_abi *kumi_abi(const void *caller);
+KUMI_HIDDEN const struct kumi_abi *kumi_mpi_library(const void *caller);
 
 #endif

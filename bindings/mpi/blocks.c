@@ -2,6 +2,7 @@
 /* Where a collective's blocks are in memory. */
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,8 +16,8 @@ uint64_t kumi_element_bytes(const struct kumi_abi *abi, kumi_handle type, bool *
         abi->Type_get_extent(type, &lower, &extent) != 0 ||
         abi->Type_get_envelope(type, &integers, &addresses, &types, &combiner) != 0)
         return 0;
-    /* A named type with a hole, such as MPI_DOUBLE_INT, is not one run. A derived one without holes may be in another
-     * order than memory. */
+    /* A named type with a hole, such as MPI_DOUBLE_INT, is not one run. A derived one without
+     * holes may be in another order than memory. */
     *is_plain = combiner == abi->combiner_named && lower == 0 && extent == bytes;
     return (uint64_t)bytes;
 }
@@ -32,6 +33,37 @@ static char *address_of(const struct kumi_buffer *buffer, int block, intptr_t ex
     return buffer->at + place * extent;
 }
 
+/*
+ * Packs or unpacks at MPI_BOTTOM, which MPICH's MPI_Pack refuses: as a message of the rank to
+ * itself. Threads take turns, for their messages look alike.
+ */
+static bool pack_at_bottom(const struct kumi_communicator *of, kumi_handle type, int count, void *packed,
+                           int bytes, bool is_read)
+{
+    static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+    const struct kumi_abi *abi = of->abi;
+    kumi_handle alone = of->job->alone;
+    pthread_mutex_lock(&turn);
+    int error = is_read ? abi->Sendrecv(NULL, count, type, 0, 0, packed, bytes, abi->byte, 0, 0, alone,
+                                        abi->status_ignore)
+                        : abi->Sendrecv(packed, bytes, abi->byte, 0, 0, NULL, count, type, 0, 0, alone,
+                                        abi->status_ignore);
+    pthread_mutex_unlock(&turn);
+    return error == 0;
+}
+
+static bool pack_part(const struct kumi_communicator *of, kumi_handle type, char *at, int count,
+                      char *packed, int bytes, bool is_read)
+{
+    const struct kumi_abi *abi = of->abi;
+    int position = 0;
+    if (at == NULL)
+        return pack_at_bottom(of, type, count, packed, bytes, is_read);
+    int error = is_read ? abi->Pack(at, count, type, packed, bytes, &position, of->job->inside)
+                        : abi->Unpack(packed, bytes, &position, at, count, type, of->job->inside);
+    return error == 0 && position == bytes;
+}
+
 /* Packs or unpacks a block in parts, for the library's positions are ints. */
 static bool pack(const struct kumi_blocks *blocks, const struct kumi_communicator *of,
                  const struct kumi_buffer *buffer, int block, intptr_t extent, bool is_read)
@@ -45,11 +77,8 @@ static bool pack(const struct kumi_blocks *blocks, const struct kumi_communicato
     char *at = address_of(buffer, block, extent);
     for (int done = 0; done < count;) {
         int part = count - done < part_max ? count - done : part_max;
-        int bytes = (int)((uint64_t)part * element_bytes), position = 0;
-        int error = is_read ? of->abi->Pack(at, part, buffer->type, packed, bytes, &position, of->inside)
-                            : of->abi->Unpack(packed, bytes, &position, at, part, buffer->type,
-                                              of->inside);
-        if (error != 0 || position != bytes)
+        int bytes = (int)((uint64_t)part * element_bytes);
+        if (!pack_part(of, buffer->type, at, part, packed, bytes, is_read))
             return false;
         done += part;
         at += part * extent;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where a collective's blocks are in memory. Blocks of derived datatypes are packed, and unpacked at the end. */
+/* Where a collective's blocks are in memory. Blocks of derived datatypes are packed, and
+ * unpacked at the end. */
 #ifndef KUMI_MPI_BLOCKS_H
 #define KUMI_MPI_BLOCKS_H
 
@@ -26,7 +27,8 @@ struct kumi_blocks {
     char *packed;
 };
 
-/* Looks at a buffer's blocks; `is_read` packs what is there. False if memory or the datatype is lacking. */
+/* Looks at a buffer's blocks; `is_read` packs what is there. False if memory or the datatype is
+ * lacking. */
 KUMI_HIDDEN bool kumi_blocks_open(struct kumi_blocks *blocks, const struct kumi_communicator *of,
                                   const struct kumi_buffer *buffer, bool is_read);
 
@@ -35,12 +37,14 @@ KUMI_HIDDEN bool kumi_blocks_write_back(struct kumi_blocks *blocks,
                                         const struct kumi_communicator *of,
                                         const struct kumi_buffer *buffer);
 
-/* Goes on with a copy of the blocks, for a collective in place: to be freed after, NULL without memory for it. */
+/* Goes on with a copy of the blocks, for a collective in place: to be freed after, NULL without
+ * memory for it. */
 KUMI_HIDDEN char *kumi_blocks_copy(struct kumi_blocks *blocks);
 
 KUMI_HIDDEN void kumi_blocks_close(struct kumi_blocks *blocks);
 
-/* Bytes of one element; 0 of an unknown datatype. `is_plain` says that an element is one run of memory. */
+/* Bytes of one element; 0 of an unknown datatype. `is_plain` says that an element is one run of
+ * memory. */
 KUMI_HIDDEN uint64_t kumi_element_bytes(const struct kumi_abi *abi, kumi_handle type, bool *is_plain);
 
 #endif

@@ -3,177 +3,307 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "carry.h"
 #include "marking.h"
-
-/* Messages of one communicator that is used for nothing else: pieces, and words without content. */
-enum { TAG_PIECE = 1, TAG_WORD = 2 };
+#include "tags.h"
 
 enum { ERROR_BYTES = 512 };
 
-/* Less than the least whole piece of a plan. */
+/* Less than the shortest whole chunk of a plan. */
 enum { EAGER_BYTES = 8 << 10 };
 
-/* What is under way: requests side by side, as MPI_Waitsome takes them, and what each is of. */
-struct under_way {
+/* The first request in flight is the news of another rank's failure; it is no step, and stays
+ * for the next plan. */
+enum { NEWS = 0 };
+
+/* Steps begun and not yet completed: requests side by side, as MPI_Waitsome takes them, and the
+ * step of each. */
+struct in_flight {
     char *requests;
+    char *statuses;
     struct begun {
         int64_t number;
         struct kumi_coll_step step;
-        /* What is to be combined when it has come. */
+        /* Received bytes that are to be combined. */
         char *scratch;
     } *begun;
     int *finished;
     int count, room;
 };
 
-static bool make_room(struct under_way *way, size_t request_bytes)
+/* One collective that is carried out. */
+struct run {
+    struct kumi_communicator *of;
+    const struct kumi_carried *carried;
+    const char *name;
+    struct kumi_coll_work *work;
+    struct in_flight flight;
+};
+
+static bool grow(void *array, int room, size_t bytes)
 {
-    if (way->count < way->room)
+    void **at = array;
+    void *grown = realloc(*at, (size_t)room * bytes);
+    if (grown != NULL)
+        *at = grown;
+    return grown != NULL;
+}
+
+static bool make_room(struct in_flight *flight, const struct kumi_abi *abi)
+{
+    if (flight->count < flight->room)
         return true;
-    int room = way->room == 0 ? 64 : 2 * way->room;
-    char *requests = realloc(way->requests, (size_t)room * request_bytes);
-    if (requests != NULL)
-        way->requests = requests;
-    struct begun *begun = realloc(way->begun, (size_t)room * sizeof(*begun));
-    if (begun != NULL)
-        way->begun = begun;
-    int *finished = realloc(way->finished, (size_t)room * sizeof(*finished));
-    if (finished != NULL)
-        way->finished = finished;
-    if (requests == NULL || begun == NULL || finished == NULL)
+    int room = flight->room == 0 ? 64 : 2 * flight->room;
+    if (!grow(&flight->requests, room, abi->request_bytes) ||
+        !grow(&flight->statuses, room, abi->status_bytes) ||
+        !grow(&flight->begun, room, sizeof(*flight->begun)) ||
+        !grow(&flight->finished, room, sizeof(*flight->finished)))
         return false;
-    way->room = room;
+    flight->room = room;
     return true;
 }
 
-static char *address(const struct kumi_communicator *of, const struct kumi_carried *carried,
-                     const struct kumi_coll_step *step)
+static char *address(const struct run *run, const struct kumi_coll_step *step)
 {
+    const struct kumi_carried *carried = run->carried;
     uint64_t block = step->block;
     char **table = step->action == KUMI_COLL_SEND ? carried->out : carried->in;
-    if (carried->asked.operation == KUMI_COLL_ALL_TO_ALL) {
-        uint64_t size = (uint64_t)of->size;
+    int operation = carried->like.block_bytes > 0 ? carried->like.operation : carried->asked.operation;
+    if (operation == KUMI_COLL_ALL_TO_ALL) {
+        uint64_t size = (uint64_t)run->of->size;
         block = step->action == KUMI_COLL_SEND ? block % size : block / size;
     }
     return table[block] + step->offset;
 }
 
-static int begin(const struct kumi_communicator *of, const struct kumi_carried *carried,
-                 struct begun *begun, void *request)
+static int begin(const struct run *run, struct begun *begun, void *request)
 {
+    const struct kumi_communicator *of = run->of;
     const struct kumi_abi *abi = of->abi;
     const struct kumi_coll_step *step = &begun->step;
-    int bytes = (int)step->bytes;
+    kumi_handle inside = of->job->inside;
+    int bytes = (int)step->bytes, peer = of->job_ranks[step->peer];
+    int own = of->numbers[of->rank], theirs = of->numbers[step->peer];
     begun->scratch = NULL;
     switch (step->action) {
     case KUMI_COLL_SEND:
-        /* Over when it is received: the window counts what is on its way. What is short does not count, and is
-         * quicker if nobody answers. */
-        if (step->bytes < EAGER_BYTES)
-            return abi->Isend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
-                              of->inside, request);
-        return abi->Issend(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
-                           of->inside, request);
+        /* Complete when it is received, for the window counts bytes in flight. A short one does
+         * not count, and is faster without an answer. */
+        return (step->bytes < EAGER_BYTES ? abi->Isend : abi->Issend)(
+            address(run, step), bytes, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CHUNK), inside,
+            request);
     case KUMI_COLL_RECEIVE:
-        return abi->Irecv(address(of, carried, step), bytes, abi->byte, step->peer, TAG_PIECE,
-                          of->inside, request);
+        return abi->Irecv(address(run, step), bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK),
+                          inside, request);
     case KUMI_COLL_COMBINE:
         begun->scratch = malloc((size_t)bytes + 1);
         if (begun->scratch == NULL)
             return KUMI_MPI_NOTHING_TO_CALL;
-        return abi->Irecv(begun->scratch, bytes, abi->byte, step->peer, TAG_PIECE, of->inside,
-                          request);
+        return abi->Irecv(begun->scratch, bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK),
+                          inside, request);
     case KUMI_COLL_TELL:
-        return abi->Isend(NULL, 0, abi->byte, step->peer, TAG_WORD, of->inside, request);
+        return abi->Isend(NULL, 0, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CONTROL), inside,
+                          request);
     default:
-        return abi->Irecv(NULL, 0, abi->byte, step->peer, TAG_WORD, of->inside, request);
+        return abi->Irecv(NULL, 0, abi->byte, peer, kumi_tag(own, KUMI_TAG_CONTROL), inside, request);
     }
 }
 
-static int end(const struct kumi_communicator *of, const struct kumi_carried *carried,
-               struct begun *begun)
+static bool is_receive(const struct kumi_coll_step *step)
 {
-    if (begun->scratch == NULL)
+    return step->action == KUMI_COLL_RECEIVE || step->action == KUMI_COLL_COMBINE;
+}
+
+/* A chunk that is shorter than its step: the sender called with another length. A longer one is
+ * MPI_ERR_TRUNCATE. */
+static int check_length(const struct run *run, const struct begun *begun, const char *status)
+{
+    const struct kumi_abi *abi = run->of->abi;
+    int bytes = 0;
+    if (!is_receive(&begun->step))
         return 0;
-    if (begun->step.bytes == 0) {
-        free(begun->scratch);
-        return 0;
+    int error = abi->Get_count(status, abi->byte, &bytes);
+    if (error != 0 || bytes == (int)begun->step.bytes)
+        return error;
+    fprintf(stderr, "kumi: rank %d: %s: rank %d sent %d bytes where %d were due: their counts differ\n",
+            run->of->rank, run->name, begun->step.peer, bytes, (int)begun->step.bytes);
+    return KUMI_MPI_NOTHING_TO_CALL;
+}
+
+static int complete(struct run *run, struct begun *begun, const char *status)
+{
+    const struct kumi_carried *carried = run->carried;
+    int error = check_length(run, begun, status);
+    if (error == 0 && begun->scratch != NULL && begun->step.bytes > 0) {
+        int elements = (int)(begun->step.bytes / carried->asked.element_bytes);
+        error = run->of->abi->Reduce_local(begun->scratch, address(run, &begun->step), elements,
+                                           carried->type, carried->operation);
     }
-    int elements = (int)(begun->step.bytes / carried->asked.element_bytes);
-    int error = of->abi->Reduce_local(begun->scratch, address(of, carried, &begun->step), elements,
-                                      carried->type, carried->operation);
-    free(begun->scratch);
     return error;
 }
 
-static int run(const struct kumi_communicator *of, const struct kumi_carried *carried,
-               struct kumi_coll_work *work, struct under_way *way)
+/* The error of the first request that failed, if MPI_Waitsome says that it is in the statuses. */
+static int error_in(const struct run *run, int error, int finished)
 {
-    const struct kumi_planner *planner = of->planner;
-    const size_t request_bytes = of->abi->request_bytes;
-    while (!planner->work_is_over(work)) {
-        for (;;) {
-            if (!make_room(way, request_bytes))
-                return KUMI_MPI_NOTHING_TO_CALL;
-            struct begun *begun = &way->begun[way->count];
-            begun->number = planner->work_begin(work, &begun->step);
-            if (begun->number < 0)
-                break;
-            int error = begin(of, carried, begun, way->requests + (size_t)way->count * request_bytes);
-            if (error != 0)
-                return error;
-            way->count++;
+    const struct kumi_abi *abi = run->of->abi;
+    for (int i = 0; error == abi->error_in_status && i < finished; i++) {
+        int own;
+        memcpy(&own, run->flight.statuses + (size_t)i * abi->status_bytes + abi->status_error_at,
+               sizeof(own));
+        if (own != 0)
+            return own;
+    }
+    return error;
+}
+
+/* Removes completed steps; those that are left keep their order. */
+static void close_up(struct in_flight *flight, size_t request_bytes)
+{
+    int left = 0;
+    for (int i = 0; i < flight->count; i++) {
+        if (flight->begun[i].number < 0)
+            continue;
+        if (left != i) {
+            flight->begun[left] = flight->begun[i];
+            memcpy(flight->requests + (size_t)left * request_bytes,
+                   flight->requests + (size_t)i * request_bytes, request_bytes);
         }
-        int finished = 0;
-        int error = of->abi->Waitsome(way->count, way->requests, &finished, way->finished,
-                                      of->abi->statuses_ignore);
+        left++;
+    }
+    flight->count = left;
+}
+
+static int begin_all(struct run *run)
+{
+    const struct kumi_abi *abi = run->of->abi;
+    struct in_flight *flight = &run->flight;
+    for (;;) {
+        if (!make_room(flight, abi))
+            return KUMI_MPI_NOTHING_TO_CALL;
+        struct begun *begun = &flight->begun[flight->count];
+        begun->number = run->of->job->planner->work_begin(run->work, &begun->step);
+        if (begun->number < 0)
+            return 0;
+        int error = begin(run, begun, flight->requests + (size_t)flight->count * abi->request_bytes);
+        if (error != 0) {
+            free(begun->scratch);
+            return error;
+        }
+        flight->count++;
+    }
+}
+
+/* Completes the steps that MPI_Waitsome named. Of several errors the first counts. */
+static int complete_all(struct run *run, int finished, int error)
+{
+    const struct kumi_abi *abi = run->of->abi;
+    struct in_flight *flight = &run->flight;
+    error = error == 0 ? 0 : error_in(run, error, finished);
+    for (int i = 0; i < finished; i++) {
+        struct begun *begun = &flight->begun[flight->finished[i]];
+        if (flight->finished[i] == NEWS) {
+            fprintf(stderr, "kumi: rank %d: %s: another rank's part of it failed\n", run->of->rank,
+                    run->name);
+            run->of->is_told = true;
+            error = error == 0 ? KUMI_MPI_NOTHING_TO_CALL : error;
+            continue;
+        }
+        if (error == 0)
+            error = complete(run, begun, flight->statuses + (size_t)i * abi->status_bytes);
+        if (error == 0)
+            run->of->job->planner->work_over(run->work, begun->number);
+        free(begun->scratch);
+        begun->number = -1;
+    }
+    close_up(flight, abi->request_bytes);
+    return error;
+}
+
+static int carry_out(struct run *run)
+{
+    const struct kumi_planner *planner = run->of->job->planner;
+    const struct kumi_abi *abi = run->of->abi;
+    struct in_flight *flight = &run->flight;
+    if (!make_room(flight, abi))
+        return KUMI_MPI_NOTHING_TO_CALL;
+    memcpy(flight->requests, run->of->failure, abi->request_bytes);
+    flight->begun[NEWS] = (struct begun){.number = INT64_MAX};
+    flight->count = 1;
+    while (!planner->work_is_over(run->work)) {
+        int error = begin_all(run), finished = 0;
         if (error != 0)
             return error;
-        if (finished <= 0)
+        error = abi->Waitsome(flight->count, flight->requests, &finished, flight->finished,
+                              flight->statuses);
+        if (error == 0 && finished <= 0)
             return KUMI_MPI_NOTHING_TO_CALL;
-        for (int i = 0; i < finished; i++) {
-            struct begun *begun = &way->begun[way->finished[i]];
-            error = end(of, carried, begun);
-            if (error != 0)
-                return error;
-            planner->work_over(work, begun->number);
-            begun->number = -1;
-        }
-        /* Those that are left close up, in their order. */
-        int left = 0;
-        for (int i = 0; i < way->count; i++) {
-            if (way->begun[i].number < 0)
-                continue;
-            if (left != i) {
-                way->begun[left] = way->begun[i];
-                char *to = way->requests + (size_t)left * request_bytes;
-                const char *from = way->requests + (size_t)i * request_bytes;
-                for (size_t byte = 0; byte < request_bytes; byte++)
-                    to[byte] = from[byte];
-            }
-            left++;
-        }
-        way->count = left;
+        if (error != 0 && error != abi->error_in_status)
+            return error;
+        error = complete_all(run, finished, error);
+        if (error != 0)
+            return error;
     }
     return 0;
 }
 
-int kumi_carry(const struct kumi_communicator *of, const struct kumi_carried *carried)
+/* Tells the other ranks, who would wait for this one for ever. */
+static void tell_failure(const struct run *run)
+{
+    const struct kumi_communicator *of = run->of;
+    for (int peer = 0; peer < of->size; peer++) {
+        uint64_t request[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)];
+        if (peer != of->rank &&
+            of->abi->Isend(NULL, 0, of->abi->byte, of->job_ranks[peer],
+                           kumi_tag(of->numbers[peer], KUMI_TAG_FAILURE), of->job->inside, request) == 0)
+            of->abi->Request_free(request);
+    }
+}
+
+/* After an error: no receive may write to the program's memory any more. Sends cannot be taken
+ * back; what they need is left to them. */
+static void abandon(struct run *run)
+{
+    const struct kumi_abi *abi = run->of->abi;
+    run->of->is_broken = true;
+    if (!run->of->is_told)
+        tell_failure(run);
+    for (int i = NEWS + 1; i < run->flight.count; i++) {
+        struct begun *begun = &run->flight.begun[i];
+        void *request = run->flight.requests + (size_t)i * abi->request_bytes;
+        if (begun->step.action == KUMI_COLL_SEND || begun->step.action == KUMI_COLL_TELL)
+            continue;
+        if (abi->Cancel(request) == 0)
+            abi->Wait(request, abi->status_ignore);
+        free(begun->scratch);
+    }
+}
+
+int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried, const char *name)
 {
     char message[ERROR_BYTES] = "";
-    struct kumi_coll_work *work = of->planner->work_new(of->ranks, of->rank, &carried->asked,
-                                                        message, sizeof(message));
-    if (work == NULL) {
-        fprintf(stderr, "kumi: rank %d: %s\n", of->rank, message);
+    const struct kumi_planner *planner = of->job->planner;
+    struct run run = {.of = of, .carried = carried, .name = name};
+    if (carried->like.block_bytes > 0) {
+        struct kumi_coll_like like = carried->like;
+        like.out_bytes = carried->out_bytes;
+        like.in_bytes = carried->in_bytes;
+        run.work = planner->work_like(of->ranks, of->rank, &like, message, sizeof(message));
+    } else {
+        run.work = planner->work_new(of->ranks, of->rank, &carried->asked, message, sizeof(message));
+    }
+    if (run.work == NULL) {
+        fprintf(stderr, "kumi: rank %d: %s: %s\n", of->rank, name, message);
         return KUMI_MPI_NOTHING_TO_CALL;
     }
-    struct under_way way = {0};
-    int error = run(of, carried, work, &way);
-    free(way.requests);
-    free(way.begun);
-    free(way.finished);
-    of->planner->work_free(work);
+    int error = carry_out(&run);
+    if (error != 0)
+        abandon(&run);
+    free(run.flight.requests);
+    free(run.flight.statuses);
+    free(run.flight.begun);
+    free(run.flight.finished);
+    planner->work_free(run.work);
     return error;
 }

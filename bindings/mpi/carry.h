@@ -6,14 +6,20 @@
 #include "communicator.h"
 
 struct kumi_carried {
+    /* The collective: `like` if its `block_bytes` is not 0, else `asked`. */
     struct kumi_coll_asked asked;
-    /* Of each rank, or of a vector alone, where its block is sent from, and where it is received. */
+    struct kumi_coll_like like;
+    /* By rank, or of a vector alone, the address its block is sent from, and the one it is
+     * received at. */
     char **out, **in;
-    /* Only where blocks are combined: what with, and bytes of an element. */
+    /* Only of `like`: bytes of these blocks. */
+    const uint64_t *out_bytes, *in_bytes;
+    /* Only where blocks are combined. */
     kumi_handle type, operation;
 };
 
-/* An MPI error code; 0 is success. */
-KUMI_HIDDEN int kumi_carry(const struct kumi_communicator *of, const struct kumi_carried *carried);
+/* Returns an MPI error code; 0 is success. `name` is the collective's, for messages. */
+KUMI_HIDDEN int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
+                           const char *name);
 
 #endif

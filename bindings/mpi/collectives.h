@@ -6,10 +6,10 @@
 #include "marking.h"
 
 /*
- * Does the call, with the arguments of C or of Fortran as `call` says, if KUMI_COLL asks for it and a plan is thought the
- * better way. True if it was done: `result` is what the function returns.
+ * Does the call, with the arguments of C or of Fortran as `call` says, if KUMI_COLL asks for it and
+ * a plan is thought the better way. True if it was done: `result` is what the function returns.
  */
 KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments,
-                                 const void *caller, int *result);
+                                 int *result);
 
 #endif

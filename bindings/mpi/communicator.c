@@ -1,30 +1,44 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Makes a communicator's duplicate and its network of ranks, and keeps them in an attribute. */
+/* Keeps what is known of a communicator in an attribute of it. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "communicator.h"
-#include "job.h"
+#include "marking.h"
+#include "tags.h"
 
-enum { HOST_BYTES = KUMI_HOST_BYTES, ERROR_BYTES = 512 };
+enum { ERROR_BYTES = 512 };
 
 /* A communicator that is the library's. */
 static struct kumi_communicator left_alone;
+
+static void release(struct kumi_communicator *of)
+{
+    if (of->ranks != NULL)
+        of->job->planner->ranks_free(of->ranks);
+    bool has_number = of->numbers != NULL && of->numbers[of->rank] >= 0;
+    if (has_number && !of->is_told && of->abi->Cancel(of->failure) == 0)
+        of->abi->Wait(of->failure, of->abi->status_ignore);
+    /* The number of a broken one is lost: messages under it may still come. */
+    if (has_number && !of->is_broken)
+        kumi_tag_give_back(of->numbers[of->rank]);
+    free(of->numbers);
+    free(of->job_ranks);
+    free(of);
+}
 
 static int forget(kumi_handle comm, int key, void *attribute, void *extra)
 {
     (void)comm, (void)key, (void)extra;
     struct kumi_communicator *of = attribute;
-    if (of != &left_alone) {
-        of->planner->ranks_free(of->ranks);
-        of->abi->Comm_free(&of->inside);
-        free(of);
-    }
+    if (of == &left_alone)
+        return 0;
+    for (int i = 0; i < KUMI_HISTORIES; i++)
+        kumi_history_end(&of->histories[i], of->abi);
+    release(of);
     return 0;
 }
 
@@ -41,105 +55,159 @@ static int key(const struct kumi_abi *abi)
 {
     static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
     static int made = -1;
+    int now = __atomic_load_n(&made, __ATOMIC_ACQUIRE);
+    if (now != -1)
+        return now;
     pthread_mutex_lock(&making);
-    if (made == -1 && abi->Comm_create_keyval(do_not_copy, forget, &made, NULL) != 0)
-        made = -1;
+    now = made;
+    if (now == -1 && abi->Comm_create_keyval(do_not_copy, forget, &now, NULL) != 0)
+        now = -1;
+    __atomic_store_n(&made, now, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&making);
-    return made;
+    return now;
 }
 
-/* Where each of so many names is. */
-static const char **addresses(const char *names, int count)
+/* Finds each rank's rank in the job. False if one is outside of it: spawned, connected, or of
+ * another session. */
+static bool find_job_ranks(struct kumi_communicator *of)
 {
-    const char **hosts = calloc((size_t)count, sizeof(*hosts));
-    for (int i = 0; hosts != NULL && i < count; i++)
-        hosts[i] = names + (size_t)i * HOST_BYTES;
-    return hosts;
-}
-
-static struct kumi_coll_ranks *make_ranks(const struct kumi_communicator *of, const char *names)
-{
-    int job_size = 0;
-    const char *job_names = kumi_job_hosts(&job_size);
-    if (job_names == NULL) {
-        job_names = names;
-        job_size = of->size;
+    const struct kumi_abi *abi = of->abi;
+    kumi_handle group, world;
+    int *own = calloc((size_t)of->size, sizeof(*own));
+    of->job_ranks = calloc((size_t)of->size, sizeof(*of->job_ranks));
+    bool is_inside = own != NULL && of->job_ranks != NULL;
+    if (is_inside && abi->Comm_group(of->comm, &group) == 0) {
+        for (int i = 0; i < of->size; i++)
+            own[i] = i;
+        is_inside = abi->Comm_group(abi->world, &world) == 0;
+        if (is_inside) {
+            is_inside = abi->Group_translate_ranks(group, of->size, own, world, of->job_ranks) == 0;
+            abi->Group_free(&world);
+        }
+        abi->Group_free(&group);
+    } else {
+        is_inside = false;
     }
-    const char **hosts = addresses(names, of->size), **job_hosts = addresses(job_names, job_size);
-    struct kumi_coll_ranks *ranks = NULL;
-    char error[ERROR_BYTES] = "no memory";
-    if (hosts != NULL && job_hosts != NULL)
-        ranks = of->planner->ranks_in_job(kumi_topology_file(), hosts, of->size, job_hosts, job_size,
-                                          error, sizeof(error));
-    free(hosts);
-    free(job_hosts);
-    if (ranks == NULL && of->rank == 0)
-        fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", error);
-    return ranks;
+    for (int i = 0; is_inside && i < of->size; i++)
+        is_inside = of->job_ranks[i] != abi->undefined;
+    free(own);
+    return is_inside;
 }
 
-/* All ranks must come to the same: a rank that failed says so. */
-static bool all_have(const struct kumi_communicator *of, bool has)
+/* Which of its ranks share hosts. */
+static void find_hosts(struct kumi_communicator *of)
 {
-    unsigned char own = has;
-    unsigned char *all = calloc((size_t)of->size, 1);
-    bool is_whole = all != NULL && of->abi->Allgather(&own, 1, of->abi->byte, all, 1,
-                                                      of->abi->byte, of->inside) == 0;
-    for (int i = 0; is_whole && i < of->size; i++)
-        is_whole = all[i];
-    free(all);
-    return is_whole;
+    const int *host_of = of->job->host_of;
+    unsigned char *is_seen = calloc((size_t)of->job->size, 1);
+    of->is_one_host = true;
+    /* Without memory for it hosts count as shared, which is the common case. */
+    of->shares_hosts = is_seen == NULL;
+    for (int i = 0; i < of->size; i++) {
+        int host = host_of[of->job_ranks[i]];
+        of->is_one_host &= host == host_of[of->job_ranks[0]];
+        if (is_seen == NULL)
+            continue;
+        of->shares_hosts |= is_seen[host];
+        is_seen[host] = 1;
+    }
+    free(is_seen);
 }
 
-static struct kumi_communicator *make(kumi_handle comm, const struct kumi_abi *abi)
+static struct kumi_communicator *make(const struct kumi_job *job, kumi_handle comm)
 {
+    const struct kumi_abi *abi = job->abi;
     int is_inter = 0, size = 0, rank = 0;
     if (abi->Comm_test_inter(comm, &is_inter) != 0 || is_inter || abi->Comm_size(comm, &size) != 0 ||
         size < 2 || abi->Comm_rank(comm, &rank) != 0)
         return &left_alone;
     struct kumi_communicator *of = calloc(1, sizeof(*of));
-    char *names = calloc((size_t)size, HOST_BYTES);
-    if (of == NULL || names == NULL || abi->Comm_dup(comm, &of->inside) != 0) {
-        free(of);
-        free(names);
+    if (of == NULL)
         return &left_alone;
-    }
+    of->job = job;
     of->abi = abi;
+    of->comm = comm;
     of->rank = rank;
     of->size = size;
-    char own[HOST_BYTES] = "";
-    gethostname(own, sizeof(own) - 1);
-    of->planner = kumi_planner();
-    if (abi->Allgather(own, HOST_BYTES, abi->byte, names, HOST_BYTES, abi->byte, of->inside) == 0 &&
-        of->planner != NULL)
-        of->ranks = make_ranks(of, names);
-    free(names);
-    if (all_have(of, of->ranks != NULL)) {
-        of->is_flat = of->planner->ranks_is_flat(of->ranks);
-        of->is_far = of->planner->ranks_is_far(of->ranks);
+    of->is_far = job->is_far;
+    bool is_planned = find_job_ranks(of);
+    if (is_planned)
+        find_hosts(of);
+    if (is_planned && !(job->is_automatic && of->is_one_host))
         return of;
-    }
-    if (of->ranks != NULL)
-        of->planner->ranks_free(of->ranks);
-    abi->Comm_free(&of->inside);
-    free(of);
+    release(of);
     return &left_alone;
 }
 
-struct kumi_communicator *kumi_communicator(kumi_handle comm, const void *caller)
+struct kumi_communicator *kumi_communicator(const struct kumi_job *job, kumi_handle comm)
 {
-    const struct kumi_abi *abi = kumi_abi(caller);
-    int at = abi == NULL ? -1 : key(abi);
-    if (at == -1)
-        return NULL;
+    const struct kumi_abi *abi = job->abi;
+    int at = key(abi), is_made = 0;
     struct kumi_communicator *of = NULL;
-    int is_made = 0;
-    if (abi->Comm_get_attr(comm, at, &of, &is_made) != 0)
+    if (at == -1 || abi->Comm_get_attr(comm, at, &of, &is_made) != 0)
         return NULL;
     if (!is_made) {
-        of = make(comm, abi);
+        of = make(job, comm);
         if (abi->Comm_set_attr(comm, at, of) != 0)
             return NULL;
     }
     return of == &left_alone ? NULL : of;
+}
+
+bool kumi_communicator_network(struct kumi_communicator *of)
+{
+    const struct kumi_job *job = of->job;
+    if (of->ranks != NULL)
+        return true;
+    const char **hosts = calloc((size_t)of->size, sizeof(*hosts));
+    const char **job_hosts = calloc((size_t)job->size, sizeof(*job_hosts));
+    char error[ERROR_BYTES] = "no memory";
+    if (hosts != NULL && job_hosts != NULL) {
+        for (int i = 0; i < of->size; i++)
+            hosts[i] = job->hosts + (size_t)of->job_ranks[i] * KUMI_HOST_BYTES;
+        for (int i = 0; i < job->size; i++)
+            job_hosts[i] = job->hosts + (size_t)i * KUMI_HOST_BYTES;
+        of->ranks = job->planner->ranks_in_job(kumi_topology_file(), hosts, of->size, job_hosts,
+                                               job->size, error, sizeof(error));
+    }
+    free(hosts);
+    free(job_hosts);
+    if (of->ranks == NULL) {
+        /* The job's whole network was made, so memory has run out. */
+        fprintf(stderr, "kumi: rank %d: %s\n", of->rank, error);
+        return false;
+    }
+    of->is_flat = job->planner->ranks_is_flat(of->ranks);
+    of->is_far = job->planner->ranks_is_far(of->ranks);
+    return true;
+}
+
+bool kumi_communicator_open(struct kumi_communicator *of, int *error)
+{
+    *error = 0;
+    if (of->numbers == NULL) {
+        int *numbers = calloc((size_t)of->size, sizeof(*numbers));
+        int own = kumi_tag_take();
+        *error = numbers == NULL ? KUMI_MPI_NOTHING_TO_CALL
+                                 : of->abi->Allgather(&own, sizeof(own), of->abi->byte, numbers,
+                                                      sizeof(own), of->abi->byte, of->comm);
+        if (*error != 0) {
+            kumi_tag_give_back(own);
+            free(numbers);
+            return true;
+        }
+        of->numbers = numbers;
+        if (own >= 0)
+            *error = of->abi->Irecv(NULL, 0, of->abi->byte, of->abi->any_source,
+                                    kumi_tag(own, KUMI_TAG_FAILURE), of->job->inside, of->failure);
+        if (*error != 0)
+            return true;
+    }
+    /* All ranks see the same numbers. One that had none left leaves the communicator to the
+     * library. */
+    for (int i = 0; i < of->size; i++)
+        if (of->numbers[i] < 0)
+            return false;
+    if (!kumi_communicator_network(of))
+        *error = KUMI_MPI_NOTHING_TO_CALL;
+    return true;
 }

@@ -1,28 +1,57 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is known of a communicator whose collectives are replaced. */
+/* What is known of a communicator of the program. */
 #ifndef KUMI_MPI_COMMUNICATOR_H
 #define KUMI_MPI_COMMUNICATOR_H
 
-#include "abi.h"
-#include "planner.h"
+#include "history.h"
+#include "job.h"
 
 struct kumi_communicator {
+    const struct kumi_job *job;
     const struct kumi_abi *abi;
-    const struct kumi_planner *planner;
-    /* A duplicate: messages of ours never match the program's. */
-    kumi_handle inside;
+    /* The program's communicator. */
+    kumi_handle comm;
     int rank, size;
+    /* By rank, its rank in the job. */
+    int *job_ranks;
+    /* All ranks are on one host; some host has several of them. */
+    bool is_one_host, shares_hosts;
+    /* The network of its ranks, made when a call is long enough to be planned on it; NULL until
+     * then. */
     struct kumi_coll_ranks *ranks;
-    /* All are on one switch. */
+    /* All ranks are on one switch. Valid once `ranks` is made. */
     bool is_flat;
-    /* Some are in sites far apart, where hops count more than messages: short collectives are planned too. */
+    /* Some ranks may be in sites far apart, where hops cost more than bytes: short collectives
+     * are planned too. */
     bool is_far;
+    /* By rank, the number (tags.h) under which it receives; NULL until the first planned call. */
+    int *numbers;
+    /* A receive that completes when another rank's plan fails; posted while `numbers` are known. */
+    uint64_t failure[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)];
+    /* A plan failed midway: its messages may still be about, so no other may follow it. */
+    bool is_broken;
+    /* `failure` has completed. */
+    bool is_told;
+    /* Lengths seen by calls in which each rank knows only its own. */
+    struct kumi_history histories[KUMI_HISTORIES];
 };
 
 /*
- * The communicator's own, made at its first collective, which all its ranks are in. NULL if its collectives are the
- * library's: of one rank, between two groups, or where any of its ranks has no plan; then on all.
+ * What is known of `comm`, found out at its first collective without a message. NULL if its
+ * collectives are the library's: one rank, two groups, a rank outside the job, or one host under
+ * `auto`. All its ranks come to the same answer.
  */
-KUMI_HIDDEN struct kumi_communicator *kumi_communicator(kumi_handle comm, const void *caller);
+KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *job,
+                                                        kumi_handle comm);
+
+/* Makes `ranks`; without a message. Whether it stands. */
+KUMI_HIDDEN bool kumi_communicator_network(struct kumi_communicator *of);
+
+/*
+ * Makes all that a planned call needs: `ranks` and `numbers`. All ranks call it at their first
+ * planned call. Writes an MPI error code to `error`. False if the communicator stays the library's;
+ * then on all ranks.
+ */
+KUMI_HIDDEN bool kumi_communicator_open(struct kumi_communicator *of, int *error);
 
 #endif

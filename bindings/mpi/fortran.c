@@ -10,6 +10,16 @@ static uintptr_t handle_from_fortran(const struct kumi_abi *abi, enum kumi_handl
                                            : abi->from_fortran[kind](handle);
 }
 
+/* Whether an address stands for a constant: one of `spellings`, or what the variable at `at`
+ * holds. */
+static bool stands_for(const void *address, const void *const *spellings, const void *const *at)
+{
+    for (int i = 0; i < KUMI_FORTRAN_SPELLINGS; i++)
+        if (address == spellings[i])
+            return true;
+    return at != NULL && address == *at;
+}
+
 void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds, const uintptr_t *fortran,
                        uintptr_t *arguments)
 {
@@ -18,9 +28,12 @@ void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds, const uint
         arguments[i] = fortran[i];
         switch (kinds[i]) {
         case 'b':
-            for (int j = 0; j < KUMI_FORTRAN_IN_PLACES; j++)
-                if (at != NULL && at == abi->fortran_in_place[j])
-                    arguments[i] = (uintptr_t)abi->in_place;
+            if (at == NULL)
+                break;
+            if (stands_for(at, abi->fortran_in_place, abi->fortran_in_place_at))
+                arguments[i] = (uintptr_t)abi->in_place;
+            else if (stands_for(at, abi->fortran_bottom, abi->fortran_bottom_at))
+                arguments[i] = (uintptr_t)NULL;
             break;
         case 'i':
             arguments[i] = (uintptr_t)(uint32_t)*(const int32_t *)at;

@@ -6,8 +6,8 @@
 #include "abi.h"
 
 /*
- * Turns Fortran's arguments, addresses all, into C's. `kinds` has a letter for each: b a buffer, i an integer, a an array
- * of integers, t a datatype, o an operation, c a communicator.
+ * Turns Fortran's arguments, addresses all, into C's. `kinds` has a letter for each: b a buffer, i
+ * an integer, a an array of integers, t a datatype, o an operation, c a communicator.
  */
 KUMI_HIDDEN void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds,
                                    const uintptr_t *fortran, uintptr_t *arguments);

@@ -1,47 +1,147 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Wraps what begins MPI, to tell each rank on which hosts the others are: a communicator of some of them leaves the rest
- * its share of the links. Nothing is told if nothing is to be planned.
+ * Wraps the functions that initialise MPI. Each rank then knows whether all ranks plan alike, and
+ * on which hosts they are: a communicator of some of them leaves the rest its share of the links.
  */
 
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
-#include "abi.h"
 #include "job.h"
 #include "marking.h"
-#include "planner.h"
+#include "tags.h"
 
-static char *names;
-static int names_count;
+/* Digest of this library's sources, set by the build: another build may decide differently. */
+#ifndef KUMI_PRELOAD_DIGEST
+#define KUMI_PRELOAD_DIGEST 0
+#endif
 
-const char *kumi_job_hosts(int *count)
+enum { ERROR_BYTES = 512 };
+
+static struct kumi_job job;
+static bool is_on;
+
+const struct kumi_job *kumi_job(void)
 {
-    *count = names_count;
-    return names;
+    return __atomic_load_n(&is_on, __ATOMIC_ACQUIRE) ? &job : NULL;
 }
 
-/* MPI has begun. Fortran's begin calls C's: only the first tells. */
+/* This rank's terms; all zero if it plans nothing. */
+static struct kumi_terms own_terms(const struct kumi_planner *planner)
+{
+    struct kumi_terms terms = {0};
+    if (planner == NULL)
+        return terms;
+    char error[ERROR_BYTES] = "";
+    if (planner->network_digest(kumi_topology_file(), &terms.network, error, sizeof(error)) != 0) {
+        fprintf(stderr, "kumi: %s\n", error);
+        return (struct kumi_terms){0};
+    }
+    const char *version = planner->version(), *list = kumi_coll_list();
+    terms.plans = 1;
+    terms.library = kumi_digest(0, version, strlen(version));
+    bool is_reproducible = kumi_coll_is_reproducible();
+    terms.options = kumi_digest(0, list, strlen(list));
+    terms.options = kumi_digest(terms.options, &is_reproducible, sizeof(is_reproducible));
+    terms.preload = KUMI_PRELOAD_DIGEST;
+    return terms;
+}
+
+static void group_by_host(int *host_of)
+{
+    for (int rank = 0; rank < job.size; rank++) {
+        const char *own = job.hosts + (size_t)rank * KUMI_HOST_BYTES;
+        int first = 0;
+        /* Launchers place ranks by blocks or in turns: the previous rank's host is the likely
+         * one. */
+        if (rank > 0 && strcmp(own, own - KUMI_HOST_BYTES) == 0)
+            first = host_of[rank - 1];
+        else
+            while (strcmp(job.hosts + (size_t)first * KUMI_HOST_BYTES, own) != 0)
+                first++;
+        host_of[rank] = first;
+    }
+    job.host_of = host_of;
+}
+
+static bool is_one_host(void)
+{
+    for (int rank = 0; rank < job.size; rank++)
+        if (job.host_of[rank] != 0)
+            return false;
+    return true;
+}
+
+/* Whether the network has all hosts; all ranks come to the same answer. */
+static bool find_network(void)
+{
+    const char **hosts = calloc((size_t)job.size, sizeof(*hosts));
+    char error[ERROR_BYTES] = "no memory";
+    struct kumi_coll_ranks *ranks = NULL;
+    for (int i = 0; hosts != NULL && i < job.size; i++)
+        hosts[i] = job.hosts + (size_t)i * KUMI_HOST_BYTES;
+    if (hosts != NULL)
+        ranks = job.planner->ranks_in_job(kumi_topology_file(), hosts, job.size, hosts, job.size,
+                                          error, sizeof(error));
+    free(hosts);
+    if (ranks == NULL) {
+        if (job.rank == 0)
+            fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", error);
+        return false;
+    }
+    job.is_far = job.planner->ranks_is_far(ranks);
+    job.planner->ranks_free(ranks);
+    return true;
+}
+
+/* What a job that plans needs. Every rank is in it, and gets the same answer. */
+static bool begin(const char *own)
+{
+    char *hosts = calloc((size_t)job.size, KUMI_HOST_BYTES);
+    int *host_of = calloc((size_t)job.size, sizeof(*host_of));
+    /* A rank without memory for it would leave the others waiting. */
+    if (hosts == NULL || host_of == NULL)
+        abort();
+    if (job.abi->Allgather(own, KUMI_HOST_BYTES, job.abi->byte, hosts, KUMI_HOST_BYTES,
+                           job.abi->byte, job.abi->world) != 0)
+        return false;
+    job.hosts = hosts;
+    group_by_host(host_of);
+    job.is_automatic = kumi_coll_is_automatic();
+    if (job.is_automatic && is_one_host())
+        return false;
+    if (!find_network() || job.abi->Comm_dup(job.abi->world, &job.inside) != 0 ||
+        job.abi->Comm_dup(job.abi->self, &job.alone) != 0 ||
+        job.abi->Comm_set_errhandler(job.inside, job.abi->errors_return) != 0 ||
+        job.abi->Comm_set_errhandler(job.alone, job.abi->errors_return) != 0)
+        return false;
+    int *tag_max = NULL, is_set = 0;
+    if (job.abi->Comm_get_attr(job.abi->world, job.abi->tag_limit_key, &tag_max, &is_set) != 0 ||
+        !is_set)
+        return false;
+    kumi_tags_begin(*tag_max);
+    return true;
+}
+
+/* MPI has begun. Fortran's functions call C's: only the first call counts. */
 static void meet(const void *caller)
 {
-    const struct kumi_abi *abi = names == NULL && kumi_coll_is_on() ? kumi_abi(caller) : NULL;
-    int size = 0;
-    if (abi == NULL || abi->Comm_size(abi->world, &size) != 0 || size < 2)
+    static bool is_met;
+    const struct kumi_abi *abi = is_met || kumi_coll_list() == NULL ? NULL : kumi_mpi_library(caller);
+    is_met = true;
+    if (abi == NULL || abi->Comm_size(abi->world, &job.size) != 0 || job.size < 2 ||
+        abi->Comm_rank(abi->world, &job.rank) != 0)
         return;
     char own[KUMI_HOST_BYTES] = "";
     gethostname(own, sizeof(own) - 1);
-    char *all = calloc((size_t)size, KUMI_HOST_BYTES);
-    /* All take part: who has no memory would leave the others waiting. */
-    if (all == NULL)
-        abort();
-    if (abi->Allgather(own, KUMI_HOST_BYTES, abi->byte, all, KUMI_HOST_BYTES, abi->byte,
-                       abi->world) != 0) {
-        free(all);
-        return;
-    }
-    names = all;
-    names_count = size;
+    job.abi = abi;
+    job.planner = kumi_coll_is_on() ? kumi_planner() : NULL;
+    struct kumi_terms terms = own_terms(job.planner);
+    if (kumi_agree(abi, own, job.rank, job.size, &terms) && terms.plans && begin(own))
+        __atomic_store_n(&is_on, true, __ATOMIC_RELEASE);
 }
 
 #define WRAPPER __attribute__((visibility("default")))

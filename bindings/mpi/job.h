@@ -1,14 +1,34 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* On which hosts the job's ranks are, told when MPI begins. */
+/* The job: what its ranks agreed on when MPI began. */
 #ifndef KUMI_MPI_JOB_H
 #define KUMI_MPI_JOB_H
 
-#include "kumi_page_access.h"
+#include "abi.h"
+#include "agreement.h"
+#include "planner.h"
 
-/* HOST_NAME_MAX of Linux, with the zero. */
-enum { KUMI_HOST_BYTES = 65 };
+struct kumi_job {
+    const struct kumi_abi *abi;
+    const struct kumi_planner *planner;
+    /* A duplicate of MPI_COMM_WORLD, with MPI_ERRORS_RETURN, that carries the messages of all
+     * plans. Its tags tell communicators apart (tags.h). */
+    kumi_handle inside;
+    /* A duplicate of MPI_COMM_SELF, with MPI_ERRORS_RETURN, on which the library judges
+     * arguments (judge.h). */
+    kumi_handle alone;
+    int rank, size;
+    /* Host names of all ranks, KUMI_HOST_BYTES each; and per rank, the lowest rank on the same
+     * host. */
+    const char *hosts;
+    const int *host_of;
+    /* Some hosts are in sites far apart. */
+    bool is_far;
+    /* KUMI_COLL is `auto`. */
+    bool is_automatic;
+};
 
-/* Names of the hosts of all ranks, KUMI_HOST_BYTES each, and how many; NULL if nobody told. */
-KUMI_HIDDEN const char *kumi_job_hosts(int *count);
+/* The job, or NULL if nothing is planned in it: `--coll off`, one host under `auto`, or ranks
+ * that differ. */
+KUMI_HIDDEN const struct kumi_job *kumi_job(void);
 
 #endif

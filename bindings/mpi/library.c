@@ -17,36 +17,54 @@ enum { LIBRARY_VERSION_BYTES = 8192 };
 /* What of an unknown version goes into the message: its first line, cut at this. */
 enum { SHOWN_VERSION_BYTES = 60 };
 
-void *kumi_mpi_find(const char *symbol, const void *caller)
+/* Whether an address is in this library. */
+static bool is_own(const void *at)
 {
-    void *at = dlsym(RTLD_NEXT, symbol);
-    if (at == NULL)
-        at = dlsym(RTLD_DEFAULT, symbol);
-    if (at != NULL)
-        return at;
-    /* An interpreter loads its MPI module, and MPI with it, with RTLD_LOCAL: in no list that the
-     * two lookups above search, but among the dependencies of the object that called us. */
+    Dl_info object, own;
+    return dladdr(at, &object) != 0 && dladdr((const void *)&is_own, &own) != 0 &&
+           object.dli_fbase == own.dli_fbase;
+}
+
+/* `symbol` in the object that called us, or in what it is linked to. */
+static void *find_behind(const char *symbol, const void *caller)
+{
     Dl_info object;
     if (dladdr(caller, &object) == 0 || object.dli_fname == NULL)
         return NULL;
     void *handle = dlopen(object.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
     if (handle == NULL)
         return NULL;
-    at = dlsym(handle, symbol);
+    void *at = dlsym(handle, symbol);
     dlclose(handle);
     return at;
 }
 
+void *kumi_mpi_find(const char *symbol, const void *caller)
+{
+    void *at = dlsym(RTLD_NEXT, symbol);
+    if (at == NULL)
+        at = dlsym(RTLD_DEFAULT, symbol);
+    /* An interpreter loads its MPI module, and MPI with it, with RTLD_LOCAL: in no list that the
+     * two lookups above search, but among the dependencies of the object that called us. */
+    return at != NULL ? at : find_behind(symbol, caller);
+}
+
+/*
+ * The next function of the wrapped name, so that a profiler that was loaded behind us sees the
+ * call; its MPI_X calls the library's PMPI_X. Without one the next MPI_X is the library's own.
+ */
 void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller)
 {
-    for (int i = 0; i < 2; i++) {
-        void *real = call->profiling[i] == NULL ? NULL : kumi_mpi_find(call->profiling[i], caller);
-        if (real != NULL)
-            return real;
+    void *real = dlsym(RTLD_NEXT, call->symbol);
+    if (real == NULL) {
+        real = find_behind(call->symbol, caller);
+        if (real != NULL && is_own(real))
+            real = NULL;
     }
-    /* A library without profiling names in Fortran: the next function of the wrapped name. Only
-     * RTLD_NEXT, for any other search could find the wrapper itself. */
-    return dlsym(RTLD_NEXT, call->symbol);
+    for (int i = 0; real == NULL && i < 2; i++)
+        if (call->profiling[i] != NULL)
+            real = kumi_mpi_find(call->profiling[i], caller);
+    return real;
 }
 
 static bool starts_with(const char *text, const char *start)

@@ -33,7 +33,8 @@ enum kumi_mpi_calling { BY_VALUE, BY_VALUE_LARGE, BY_ADDRESS };
 struct kumi_mpi_call {
     /* The wrapped symbol. */
     const char *symbol;
-    /* The symbols to forward to: the first that exists. The second may be NULL. */
+    /* The symbols to forward to where there is no next function of the wrapped name: the first
+     * that exists. The second may be NULL. */
     const char *profiling[2];
     /* The C name without suffix, which is the name of the phase. */
     const char *phase_name;
@@ -59,7 +60,8 @@ enum { KUMI_MPI_NOTHING_TO_CALL = 16 };
 KUMI_HIDDEN void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments,
                                  const void *caller);
 
-/* Whether the wrapper that has been entered last is not called by another: MPICH's Fortran calls its C. */
+/* Whether the wrapper that has been entered last is not called by another: MPICH's Fortran calls
+ * its C. */
 KUMI_HIDDEN bool kumi_mpi_is_outermost(void);
 
 /* Called last by every wrapper. */

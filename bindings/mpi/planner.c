@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY and KUMI_TOPOLOGY, which `kumi run` sets. */
+/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY, KUMI_REPRODUCIBLE and KUMI_TOPOLOGY,
+ * which `kumi run` sets. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -18,21 +19,35 @@ static bool load(struct kumi_planner *planner)
         fprintf(stderr, "kumi: collectives are left to the MPI library: %s\n", dlerror());
         return false;
     }
+    __typeof__(kumi_abi) *abi = (__typeof__(kumi_abi) *)dlsym(library, "kumi_abi");
+    uint32_t found = abi == NULL ? 0 : abi();
+    if (found != KUMI_ABI) {
+        fprintf(stderr,
+                "kumi: collectives are left to the MPI library: %s has interface %u, and this kumi needs %u: install "
+                "both of one version\n",
+                file == NULL ? "libkumi.so" : file, found, KUMI_ABI);
+        return false;
+    }
     const char *missing = NULL;
-#define FIND(name)                                                                                 \
-    planner->name = (__typeof__(planner->name))dlsym(library, "kumi_coll_" #name);                  \
+#define FIND_AS(name, symbol)                                                                      \
+    planner->name = (__typeof__(planner->name))dlsym(library, symbol);                             \
     if (planner->name == NULL)                                                                     \
-        missing = "kumi_coll_" #name;
+        missing = symbol;
+#define FIND(name) FIND_AS(name, "kumi_coll_" #name)
+    FIND_AS(version, "kumi_version")
+    FIND(network_digest)
     FIND(ranks_in_job)
     FIND(ranks_free)
     FIND(ranks_is_flat)
     FIND(ranks_is_far)
     FIND(work_new)
+    FIND(work_like)
     FIND(work_begin)
     FIND(work_over)
     FIND(work_is_over)
     FIND(work_free)
 #undef FIND
+#undef FIND_AS
     if (missing != NULL)
         fprintf(stderr, "kumi: collectives are left to the MPI library: libkumi.so has no %s\n",
                 missing);
@@ -59,18 +74,35 @@ const char *kumi_topology_file(void)
     return file == NULL || *file == '\0' ? NULL : file;
 }
 
+const char *kumi_coll_list(void)
+{
+    return getenv("KUMI_COLL");
+}
+
 bool kumi_coll_is_on(void)
 {
-    const char *list = getenv("KUMI_COLL");
+    const char *list = kumi_coll_list();
     return list != NULL && *list != '\0' && strcmp(list, "off") != 0;
+}
+
+bool kumi_coll_is_automatic(void)
+{
+    const char *list = kumi_coll_list();
+    return list != NULL && strcmp(list, "auto") == 0;
+}
+
+bool kumi_coll_is_reproducible(void)
+{
+    const char *asked = getenv("KUMI_REPRODUCIBLE");
+    return asked != NULL && strcmp(asked, "1") == 0;
 }
 
 bool kumi_coll_asked_for(const char *name)
 {
-    const char *list = getenv("KUMI_COLL");
     if (!kumi_coll_is_on())
         return false;
-    if (strcmp(list, "all") == 0)
+    const char *list = kumi_coll_list();
+    if (strcmp(list, "all") == 0 || kumi_coll_is_automatic())
         return true;
     size_t bytes = strlen(name);
     for (const char *item = list; *item != '\0'; item += strspn(item, ",")) {

@@ -4,21 +4,17 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "job.h"
 #include "tally.h"
 
 static unsigned planned, by_library, planned_of_part;
-/* -1 until the first. */
+/* -1 until the first call. */
 static int own_rank = -1;
 
-void kumi_tally(int rank, int size, bool is_planned)
+void kumi_tally(int job_rank, bool is_part, bool is_planned)
 {
-    int nobody = -1;
-    __atomic_compare_exchange_n(&own_rank, &nobody, rank, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+    __atomic_store_n(&own_rank, job_rank, __ATOMIC_RELAXED);
     __atomic_add_fetch(is_planned ? &planned : &by_library, 1, __ATOMIC_RELAXED);
-    int job_size = 0;
-    kumi_job_hosts(&job_size);
-    if (is_planned && size < job_size)
+    if (is_planned && is_part)
         __atomic_add_fetch(&planned_of_part, 1, __ATOMIC_RELAXED);
 }
 

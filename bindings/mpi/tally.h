@@ -7,7 +7,8 @@
 
 #include "kumi_page_access.h"
 
-/* One more, on a communicator of `size` ranks; the rank of the first is the process's, and rank 0 says it. */
-KUMI_HIDDEN void kumi_tally(int rank, int size, bool is_planned);
+/* Counts a call; `is_part` says that its communicator has only some of the job's ranks. Rank 0
+ * of the job reports. */
+KUMI_HIDDEN void kumi_tally(int job_rank, bool is_part, bool is_planned);
 
 #endif

@@ -79,7 +79,7 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
             return KUMI_MPI_NOTHING_TO_CALL;                                                       \
         int result;                                                                                \
         if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
-            !kumi_collective(&call, arguments, __builtin_return_address(0), &result))              \
+            !kumi_collective(&call, arguments, &result))              \
             result = real(ARGUMENTS_##count);                                                      \
         kumi_mpi_leave(&call, arguments);                                                          \
         return result;                                                                             \
@@ -107,7 +107,7 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
         }                                                                                          \
         int result;                                                                                \
         if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
-            !kumi_collective(&call, arguments, __builtin_return_address(0), &result))              \
+            !kumi_collective(&call, arguments, &result))              \
             real(ARGUMENTS_##count, error);                                                        \
         else if (error != NULL)                                                                    \
             *error = result;                                                                       \

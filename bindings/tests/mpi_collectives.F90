@@ -9,8 +9,14 @@ program mpi_collectives
   implicit none
   integer, parameter :: count = 20000
   integer :: rank, ranks, peer, i, error
-  integer, allocatable :: from(:), to(:), counts(:), places(:)
+  integer, allocatable, target :: from(:), to(:), counts(:), places(:)
+  integer(MPI_ADDRESS_KIND) :: addresses(1)
   logical :: holds
+#ifdef USE_F08
+  type(MPI_Datatype) :: absolute
+#else
+  integer :: absolute
+#endif
 
   call MPI_Init(error)
   call MPI_Comm_rank(MPI_COMM_WORLD, rank, error)
@@ -36,6 +42,9 @@ program mpi_collectives
   to = -1
   counts = count
   places = [(count*(ranks - 1 - peer), peer=0, ranks - 1)]
+  ! The first one is the library's, which learns how long they are.
+  call MPI_Gatherv(from, count, MPI_INTEGER, to, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
+  to = -1
   call MPI_Gatherv(from, count, MPI_INTEGER, to, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
   holds = rank /= 0 .or. all(to == [((peer*100, i=1, count), peer=ranks - 1, 0, -1)])
   call claim('gatherv', holds)
@@ -44,6 +53,15 @@ program mpi_collectives
   call MPI_Bcast(to, count*ranks, MPI_INTEGER, ranks - 1, MPI_COMM_WORLD, error)
   holds = all(to == 7)
   call claim('bcast', holds)
+
+  to = merge(9, -1, rank == 0)
+  call MPI_Get_address(to, addresses(1), error)
+  call MPI_Type_create_hindexed(1, [count*ranks], addresses, MPI_INTEGER, absolute, error)
+  call MPI_Type_commit(absolute, error)
+  call MPI_Bcast(MPI_BOTTOM, 1, absolute, 0, MPI_COMM_WORLD, error)
+  call MPI_Type_free(absolute, error)
+  holds = all(to == 9)
+  call claim('bcast from MPI_BOTTOM', holds)
   call MPI_Finalize(error)
 
 contains

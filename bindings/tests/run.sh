@@ -58,7 +58,7 @@ fi
 truncate -s "${PAGE_BYTES:-4096}" "$page"
 cp "$page" "$page.before"
 exec 9<>"$page"
-export KUMI_PHASE_FD=9 LD_PRELOAD=$KUMI_TEST_PRELOAD
+export KUMI_PHASE_FD=9 LD_PRELOAD=$KUMI_TEST_PRELOAD${KUMI_TEST_PROFILER:+:$KUMI_TEST_PROFILER}
 exec "$@"
 PAGE
 chmod +x "$work/with_page"
@@ -185,7 +185,9 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
         "mpicc.$suffix" "${flags[@]}" -o "$work/$suffix-collectives" "$here/mpi_collectives.c" \
             "${phase_sources[@]}" || exit 1
         claims "$name collectives" run_planned "$suffix" "$work/$suffix-collectives"
+        mpi_edges "$name" "$suffix" "${flags[@]}"
         if unshare --uts true 2>"$work/stdout"; then
+            mpi_hosts "$name" "$suffix"
             claims "$name collectives between sites" run_between_sites "$suffix" "$work/$suffix-collectives"
             claim "$name collectives between sites" "those of some ranks have their share" eval \
                 'KUMI_VERBOSE=1 run_between_sites "$suffix" "$work/$suffix-collectives" 2>&1 |
@@ -215,10 +217,75 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
         (cd "$work" && "mpifort.$suffix" -O2 -Wall "${defines[@]}" -o "$suffix-$module-collectives" \
             "$here/mpi_collectives.F90") >"$work/stdout" 2>&1 || { cat "$work/stdout"; exit 1; }
         claims "$name Fortran use $module" run_planned "$suffix" "$work/$suffix-$module-collectives"
-        claim "$name Fortran use $module" "all five were planned" eval \
+        claim "$name Fortran use $module" "all six were planned" eval \
             'KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-$module-collectives" 2>&1 |
-                grep -q "5 collectives by a plan, 5 by"'
+                grep -q "6 collectives by a plan, 7 by"'
     done
+}
+mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling rightly
+    local name=$1 suffix=$2 part
+    shift 2
+    "mpicc.$suffix" "$@" -o "$work/$suffix-edges" "$here/mpi_edges.c" "${phase_sources[@]}" || exit 1
+    for part in bottom communicators uneven; do
+        KUMI_TEST_RANKS=2 claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" $part
+    done
+    # The failures that they provoke are said on stderr.
+    claims "$name edges" run_planned "$suffix" sh -c '"$@" 2>/dev/null' sh "$work/$suffix-edges" errors
+    claim "$name edges" "a failed plan ends a job under MPI_ERRORS_ARE_FATAL" eval \
+        '! run_planned "$suffix" "$work/$suffix-edges" fatal >"$work/stdout" 2>&1 && ! grep -q FAILED "$work/stdout" &&
+            grep -q "MPI_Bcast: rank 0 sent .* their counts differ" "$work/stdout"'
+    claim "$name edges" "a rank that aborts in a planned collective ends the job" eval \
+        '! run_planned "$suffix" "$work/$suffix-edges" abort >"$work/stdout" 2>&1 &&
+            ! grep -q FAILED "$work/stdout"'
+    # MPICH's spawning fails without kumi where hydra finds no name server.
+    [ "$suffix" = mpich ] || claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" spawn
+    claim "$name edges" "--reproducible leaves sums to the library" eval \
+        '! KUMI_REPRODUCIBLE=1 KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" sum 2>&1 |
+            grep -v "^ok"'
+    c -fPIC -shared -o "$work/profiler.so" "$here/profiler.c"
+    for list in all off; do
+        claim "$name edges" "a profiler behind kumi sees calls, with KUMI_COLL=$list" eval \
+            'KUMI_TEST_LIST=$list KUMI_TEST_PROFILER=$work/profiler.so run_planned "$suffix" "$work/$suffix-edges" \
+                profiled 2>&1 | grep -q "profiler: 1 short broadcast"'
+    done
+}
+mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
+    local name=$1 suffix=$2 other
+    printf 'name = "one"\nswitch = [{ name = "s" }]\n' >"$work/one.toml"
+    for rank in 0 1 2 3 4; do
+        printf '[[host]]\nname = "r%d"\n[[link]]\nbetween = ["r%d", "s"]\nrate = "1Gbit"\nlatency = "10us"\n' \
+            $rank $rank >>"$work/one.toml"
+    done
+    sed 's/"1Gbit"/"100Mbit"/' "$work/one.toml" >"$work/slow.toml"
+    sed 's/^name = "one"/# The same network.\nname =   "one"/' "$work/one.toml" >"$work/same.toml"
+    # The version is a release and a digest: another one of as many bytes.
+    sed 's/\([0-9]\.[0-9]*\.[0-9]*+\)[0-9a-f]\{8\}\x00/\100000000\x00/' "$KUMI_TEST_LIBRARY" >"$work/libother.so"
+    differs() { # differs MESSAGE ASSIGNMENT...: only on the second host
+        local message=$1
+        shift
+        on_hosts "$suffix" "$@" >"$work/stdout" 2>&1 && grep -q "^ok.*a broadcast is right" "$work/stdout" &&
+            grep -q "left to the MPI library: hosts r0 (rank 0) and r1 (rank 1): $message.*; 1 of . ranks" "$work/stdout"
+    }
+    claim "$name hosts" "of one network plan" eval \
+        'on_hosts "$suffix" KUMI_TOPOLOGY="$work/same.toml" 2>&1 | grep -q "kumi: 1 collectives by a plan"'
+    claim "$name hosts" "one without the network file: the library's, and said" \
+        differs "only the first plans" KUMI_COLL=off
+    claim "$name hosts" "one with another network file: the library's, and said" \
+        differs "their network files differ" KUMI_TOPOLOGY="$work/slow.toml"
+    claim "$name hosts" "one with another libkumi: the library's, and said" \
+        differs "their versions of libkumi.so differ" KUMI_COLL_LIBRARY="$work/libother.so"
+    claim "$name hosts" "one with another list: the library's, and said" \
+        differs "their --coll or --reproducible differ" KUMI_COLL=gather
+    claim "$name hosts" "one host under auto plans nothing" eval \
+        '! KUMI_TEST_LIST=auto KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" broadcast 2>&1 | grep "by a plan"'
+}
+on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: each rank a host by its name; the assignments are the second host's
+    local suffix=$1
+    shift
+    KUMI_VERBOSE=1 KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml run_planned "$suffix" unshare --uts \
+        sh -c 'rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}; hostname "r$rank"; program=$1; shift
+            [ $rank = 1 ] || set --
+            exec env "$@" "$program" broadcast' sh "$work/$suffix-edges" "$@"
 }
 silent_python() { python3 "$@" >"$work/stdout" || { cat "$work/stdout"; return 1; }; }
 run_ranks() { # run_ranks SUFFIX PROGRAM...
@@ -232,8 +299,8 @@ run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's 
     local suffix=$1 ranks=5
     shift
     local options=(--oversubscribe --allow-run-as-root --mca mpi_yield_when_idle 1)
-    [ "$suffix" = mpich ] && options=() ranks=3
-    KUMI_COLL=all KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit \
+    [ "$suffix" = mpich ] && options=() ranks=${KUMI_TEST_RANKS:-3}
+    KUMI_COLL=${KUMI_TEST_LIST:-all} KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit \
         "mpirun.$suffix" "${options[@]}" -np $ranks "$work/with_page" "$@"
 }
 run_between_sites() { # run_between_sites SUFFIX PROGRAM...: each rank a host by its name, in two sites 10 ms apart

@@ -1,5 +1,5 @@
-//! Compiles the preload library of `kumi run` from `bindings/`. Without a C compiler it is empty, and
-//! the command says that phases are not marked.
+//! Compiles the preload library of `kumi run` from `bindings/`. Without a C compiler it is empty,
+//! and the command says that phases are not marked.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,8 +11,10 @@ fn main() {
     println!("cargo:rerun-if-changed={}", bindings.join("c").display());
     for folder in ["mpi", "socket"] {
         println!("cargo:rerun-if-changed={}", bindings.join(folder).display());
-        sources.extend(c_files(&bindings.join(folder)));
+        sources.extend(files(&bindings.join(folder), "c"));
     }
+    sources.sort();
+    let preload = digest(&bindings, &sources);
     let status = Command::new("cc")
         .args([
             "-std=gnu11",
@@ -23,6 +25,7 @@ fn main() {
             "-Wall",
             "-Wextra",
         ])
+        .arg(format!("-DKUMI_PRELOAD_DIGEST={preload}u"))
         .arg("-I")
         .arg(bindings.join("c"))
         .args(&sources)
@@ -38,14 +41,28 @@ fn main() {
     }
 }
 
-fn c_files(folder: &Path) -> Vec<PathBuf> {
+fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "c"))
+        .filter(|path| path.extension().is_some_and(|extension| extension == kind))
         .collect();
     files.sort();
     files
+}
+
+/// FNV-1a, 64 bits, of the sources and of the headers beside them: ranks whose preload libraries
+/// may decide differently leave collectives to the MPI library.
+fn digest(bindings: &Path, sources: &[PathBuf]) -> u64 {
+    let headers = |folder: &str| files(&bindings.join(folder), "h");
+    let headers = ["c", "mpi"].into_iter().flat_map(headers);
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    for file in sources.iter().cloned().chain(headers) {
+        for byte in std::fs::read(&file).unwrap_or_default() {
+            digest = (digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+    }
+    digest
 }
 
 fn env(name: &str) -> String {

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * One all-reduce by which ranks compare their terms, and an all-gather to name who differs.
+ *
+ * The bitwise AND of all terms, and of all their complements, are complements of each other only if
+ * all terms are equal.
+ */
+
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "agreement.h"
+
+enum { POLL_NS = 20 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
+
+/* After this time a rank says that it waits. Ranks of one job leave MPI_Init within a second of
+ * each other. */
+enum { PATIENCE_S = 10 };
+
+uint64_t kumi_digest(uint64_t digest, const void *bytes, size_t count)
+{
+    const unsigned char *at = bytes;
+    if (digest == 0)
+        digest = 0xcbf29ce484222325u;
+    for (size_t i = 0; i < count; i++)
+        digest = (digest ^ at[i]) * 0x100000001b3u;
+    return digest;
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / SECOND_NS;
+}
+
+/* Waits for a request, and says so once if it takes long: a rank without the preload library
+ * never answers. */
+static int wait_for(const struct kumi_abi *abi, void *request, const char *host, int rank)
+{
+    double began_s = now_s();
+    bool is_said = false;
+    for (int polls = 0;; polls++) {
+        int is_complete = 0;
+        int error = abi->Test(request, &is_complete, abi->status_ignore);
+        if (error != 0 || is_complete)
+            return error;
+        if (polls > 1000)
+            nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
+        if (is_said || now_s() - began_s < PATIENCE_S)
+            continue;
+        is_said = true;
+        fprintf(stderr,
+                "kumi: rank %d on %s has waited %d s in MPI_Init for the other ranks: start all ranks of a job by "
+                "`kumi run`, or none\n",
+                rank, host, PATIENCE_S);
+    }
+}
+
+/* What a rank tells about itself when terms differ. */
+struct card {
+    char host[KUMI_HOST_BYTES];
+    struct kumi_terms terms;
+};
+
+static const char *difference(const struct kumi_terms *a, const struct kumi_terms *b)
+{
+    if (a->plans != b->plans)
+        return a->plans ? "only the first plans collectives (the other has no network file, no libkumi.so, or "
+                          "--coll off)"
+                        : "only the second plans collectives (the other has no network file, no libkumi.so, or "
+                          "--coll off)";
+    if (a->network != b->network)
+        return "their network files differ";
+    if (a->library != b->library)
+        return "their versions of libkumi.so differ";
+    if (a->options != b->options)
+        return "their --coll or --reproducible differ";
+    return a->preload != b->preload ? "their versions of kumi differ" : NULL;
+}
+
+static void explain(const struct card *all, int size)
+{
+    const char *first = NULL;
+    int odd = 0, count = 0;
+    for (int i = size - 1; i > 0; i--) {
+        const char *why = difference(&all[0].terms, &all[i].terms);
+        if (why == NULL)
+            continue;
+        first = why;
+        odd = i;
+        count++;
+    }
+    if (first != NULL)
+        fprintf(stderr,
+                "kumi: collectives are left to the MPI library: hosts %s (rank 0) and %s (rank %d): %s; %d of %d ranks "
+                "differ from rank 0\n",
+                all[0].host, all[odd].host, odd, first, count, size);
+}
+
+bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
+                const struct kumi_terms *own)
+{
+    struct {
+        struct kumi_terms terms, complement;
+    } mine = {.terms = *own}, all;
+    const unsigned char *bytes = (const unsigned char *)own;
+    for (size_t i = 0; i < sizeof(*own); i++)
+        ((unsigned char *)&mine.complement)[i] = (unsigned char)~bytes[i];
+    uint64_t request[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)] = {0};
+    if (abi->Iallreduce(&mine, &all, (int)sizeof(mine), abi->byte, abi->bit_and, abi->world,
+                        request) != 0 ||
+        wait_for(abi, request, host, rank) != 0)
+        return false;
+    bool is_equal = true;
+    for (size_t i = 0; i < sizeof(*own); i++)
+        is_equal &= ((unsigned char *)&all.terms)[i] ==
+                    (unsigned char)~((unsigned char *)&all.complement)[i];
+    if (is_equal)
+        return true;
+    struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));
+    /* A rank without memory for it would leave the others waiting. */
+    if (cards == NULL)
+        abort();
+    strncpy(card.host, host, sizeof(card.host) - 1);
+    if (abi->Allgather(&card, (int)sizeof(card), abi->byte, cards, (int)sizeof(card), abi->byte,
+                       abi->world) == 0 &&
+        rank == 0)
+        explain(cards, size);
+    free(cards);
+    return false;
+}

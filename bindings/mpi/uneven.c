@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Planned collectives in which each rank knows only its own lengths: alltoallv, gatherv, scatterv.
+ * They are carried out in the order of the plan for blocks of one length, that of the longest block
+ * of an earlier call, so nobody tells anybody its lengths.
+ */
+
+#include "judge.h"
+#include "moves.h"
+
+/* An alltoallv is planned if the rank that sends least sends at least this part of blocks of
+ * full length: of few, most control messages would be about nothing. */
+enum { DENSE_PART = 4 };
+
+/* Whether an earlier call of this history was long. This call's lengths are noted for later
+ * ones. */
+static bool was_long(struct call *call, struct kumi_history *history, uint64_t block_max, uint64_t total)
+{
+    struct kumi_communicator *of = call->of;
+    int error = kumi_history_look(history, of->abi);
+    if (error == 0)
+        error = kumi_history_note(history, of->abi, of->comm, block_max, total);
+    if (error != 0) {
+        kumi_failed(call, "ranks cannot compare their lengths", error);
+        return true;
+    }
+    uint64_t bytes = history->block_bytes;
+    return bytes > 1 && kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN);
+}
+
+/* The longest block of a buffer, and the sum of its blocks, in elements. */
+static uint64_t longest(const struct kumi_buffer *buffer, uint64_t *total)
+{
+    uint64_t most = 0;
+    *total = 0;
+    for (int i = 0; i < buffer->blocks; i++) {
+        uint64_t count = (uint64_t)(buffer->counts == NULL ? buffer->count : buffer->counts[i]);
+        *total += count;
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+bool kumi_alltoallv(struct call *call)
+{
+    struct kumi_communicator *of = call->of;
+    struct kumi_exchange both = {.from = buffers(call, 0, of->size),
+                                 .to = buffers(call, 4, of->size),
+                                 .in_place = is_in_place(call, 0)};
+    bool is_plain;
+    if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
+        return false;
+    /* In place, a rank sends as much to each rank as it receives. */
+    const struct kumi_buffer *sent = both.in_place ? &both.to : &both.from;
+    uint64_t element_bytes = kumi_element_bytes(of->abi, sent->type, &is_plain), total;
+    uint64_t most = longest(sent, &total);
+    struct kumi_history *history = &of->histories[KUMI_HISTORY_ALLTOALLV];
+    if (!was_long(call, history, most * element_bytes, total * element_bytes))
+        return false;
+    uint64_t full = history->block_bytes * (uint64_t)(of->size - 1);
+    if (call->result == 0 && history->total_bytes_min < full / DENSE_PART)
+        return false;
+    if (!kumi_open(call))
+        return false;
+    if (call->result == 0 && !both.in_place)
+        call->result = kumi_judge_buffers(call, &both.from, &both.to);
+    if (call->result == 0)
+        kumi_exchange(call, &both,
+                      (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL,
+                                                     .block_bytes = history->block_bytes}});
+    return true;
+}
+
+static bool rooted_uneven(struct call *call, struct kumi_history *history, bool is_gather, int many_at,
+                          int one_at)
+{
+    struct kumi_communicator *of = call->of;
+    struct kumi_rooted rooted = {.root = integer(call, 7), .is_gather = is_gather};
+    if (!is_root_right(call, rooted.root))
+        return false;
+    bool is_root = of->rank == rooted.root, is_plain;
+    rooted.one = buffer(call, one_at, 1);
+    rooted.in_place = is_root && is_in_place(call, one_at);
+    if (is_root)
+        rooted.many = buffers(call, many_at, of->size);
+    if ((!rooted.in_place && !kumi_is_valid(of->abi, &rooted.one)) ||
+        (is_root && !kumi_is_valid(of->abi, &rooted.many)))
+        return false;
+    const struct kumi_buffer *known = is_root ? &rooted.many : &rooted.one;
+    uint64_t element_bytes = kumi_element_bytes(of->abi, known->type, &is_plain), total;
+    uint64_t most = longest(known, &total);
+    if (!was_long(call, history, most * element_bytes, total * element_bytes) || !kumi_open(call))
+        return false;
+    if (call->result == 0 && is_root && !rooted.in_place)
+        call->result = kumi_judge_buffers(call, &rooted.many, &rooted.one);
+    if (call->result == 0)
+        kumi_rooted(call, &rooted, (struct kumi_carried){.like = {.block_bytes = history->block_bytes}});
+    return true;
+}
+
+bool kumi_gatherv(struct call *call)
+{
+    return rooted_uneven(call, &call->of->histories[KUMI_HISTORY_GATHERV], true, 3, 0);
+}
+
+bool kumi_scatterv(struct call *call)
+{
+    return rooted_uneven(call, &call->of->histories[KUMI_HISTORY_SCATTERV], false, 0, 4);
+}
