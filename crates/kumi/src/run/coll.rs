@@ -1,10 +1,12 @@
-//! What `kumi run` tells the preloaded library about collectives: which are planned, by whom, on what network.
+//! What `kumi run` tells the preloaded library about collectives: which are planned, by whom, on
+//! what network.
 
 use crate::BadInput;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Collectives that are replaced, by the names that `KUMI_COLL` takes: those of `bindings/mpi/collectives.c`.
+/// Collectives that are replaced, by the names that `KUMI_COLL` takes: those of
+/// `bindings/mpi/collectives.c`.
 const NAMES: [&str; 14] = [
     "alltoall",
     "alltoallv",
@@ -22,34 +24,46 @@ const NAMES: [&str; 14] = [
     "barrier",
 ];
 
-/// What `auto` stands for: all but alltoall, in which the MPI library's own is up to a fifth quicker where ports are deep
-/// (docs/perf-log.md).
-fn automatic() -> String {
-    let but_alltoall = NAMES.into_iter().filter(|name| *name != "alltoall");
-    but_alltoall.collect::<Vec<_>>().join(",")
+/// What the command line asks for.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'a> {
+    /// `KUMI_COLL`: `auto`, `all`, `off` or a list of names.
+    pub list: Option<&'a str>,
+    /// The network file; without one, the standing one if there is one.
+    pub topology: Option<&'a Path>,
+    /// Reductions are left to the MPI library.
+    pub is_reproducible: bool,
 }
 
-/// Sets what `command` is to know. Whether anything is planned.
-pub fn add(
-    command: &mut Command,
-    list: Option<&str>,
-    topology: Option<&Path>,
-) -> anyhow::Result<bool> {
+/// Sets what `command` is to know. The preloaded library compares it between the ranks of a job, so
+/// it is always set.
+pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
     let standing = Path::new(crate::topo::FILE);
-    let topology = topology.or_else(|| standing.exists().then_some(standing));
-    let list = match list {
+    let standing = standing.exists().then_some(standing);
+    let topology = choice.topology.or(standing);
+    let list = match choice.list {
         Some(list) => list,
         None if topology.is_some() => "auto",
         None => "off",
     };
     check(list)?;
-    let automatic = automatic();
-    let list = if list == "auto" { &automatic } else { list };
     command.env("KUMI_COLL", list);
+    if choice.is_reproducible {
+        command.env("KUMI_REPRODUCIBLE", "1");
+    }
     if list == "off" || list.is_empty() {
-        return Ok(false);
+        return Ok(());
     }
     if let Some(topology) = topology {
+        if !topology.exists() {
+            // The other hosts may have it: the ranks find that they differ, and the job runs.
+            eprintln!(
+                "kumi: warning: {}: no such network file on this host; collectives are the MPI library's",
+                topology.display()
+            );
+            command.env("KUMI_COLL", "off");
+            return Ok(());
+        }
         // Wrong, it is said once by each rank's host now, and not in the midst of a job.
         crate::topo::read(topology)?;
         let topology = std::path::absolute(topology)?;
@@ -58,7 +72,6 @@ pub fn add(
     match library() {
         Some(library) => {
             command.env("KUMI_COLL_LIBRARY", library);
-            Ok(true)
         }
         None => {
             eprintln!(
@@ -66,9 +79,9 @@ pub fn add(
                  library's"
             );
             command.env("KUMI_COLL", "off");
-            Ok(false)
         }
     }
+    Ok(())
 }
 
 fn check(list: &str) -> Result<(), BadInput> {
@@ -88,8 +101,8 @@ fn check(list: &str) -> Result<(), BadInput> {
     }
 }
 
-/// Where the planning library is: beside this command as it was built, in the prefix's `lib`, or in the Python package that
-/// a wheel brings with the command.
+/// Where the planning library is: beside this command as it was built, in the prefix's `lib`, or in
+/// the Python package that a wheel brings with the command.
 fn library() -> Option<PathBuf> {
     let command = std::env::current_exe().ok()?;
     let folder = command.parent()?;
@@ -116,9 +129,7 @@ mod tests {
     fn list__with_a_slip__names_the_nearest() {
         assert!(check("all").is_ok());
         assert!(check("gather,alltoall").is_ok());
-        assert!(
-            check(&automatic()).is_ok() && !automatic().split(',').any(|name| name == "alltoall")
-        );
+        assert!(check("auto").is_ok());
         let slip = check("gather,altoall").unwrap_err().to_string();
         assert!(slip.starts_with("KUMI_COLL: no collective `altoall`; did you mean `alltoall`?"));
     }

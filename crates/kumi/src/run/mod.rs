@@ -31,13 +31,16 @@ pub struct Args {
     /// Does not mark phases of MPI programs.
     #[arg(long)]
     no_phases: bool,
-    /// MPI collectives that are done by a plan: `auto` (those that gain by it), `all`, `off`, or a list such as
-    /// gather,alltoall. Auto if there is a network file, off if not.
+    /// MPI collectives that are done by a plan: `auto` (where that was measured to win), `all`, `off`, or a list such as
+    /// gather,alltoall. Auto if there is a network file, off if not. The same on all ranks, or nothing is planned.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
     /// The network file (`kumi topo`) that collectives are planned on; without one, as if on one switch.
     #[arg(long, value_name = "FILE", env = "KUMI_TOPOLOGY")]
     topology: Option<PathBuf>,
+    /// Leaves reductions to the MPI library, so that sums of floats do not depend on the network file.
+    #[arg(long)]
+    reproducible: bool,
     /// A folder in which planned collectives keep how fast data came between hosts, for `kumi topo learn`.
     #[arg(long, value_name = "FOLDER", env = "KUMI_LEARN")]
     learn: Option<PathBuf>,
@@ -96,7 +99,12 @@ fn socket_options() -> String {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);
-    let plans = coll::add(&mut command, args.coll.as_deref(), args.topology.as_deref())?;
+    let choice = coll::Choice {
+        list: args.coll.as_deref(),
+        topology: args.topology.as_deref(),
+        is_reproducible: args.reproducible,
+    };
+    coll::add(&mut command, choice)?;
     if let Some(folder) = &args.learn {
         std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
@@ -111,9 +119,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             if args.no_phases {
                 command.env("KUMI_PHASES", "off");
             }
-            if !args.no_phases || plans {
-                preload_into(&mut command);
-            }
+            preload_into(&mut command);
             if args.verbose {
                 let rung = reply.rung.unwrap_or_default();
                 eprintln!("kumi: joined the daemon, rung {rung}");
