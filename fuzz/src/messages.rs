@@ -2,11 +2,11 @@
 
 use crate::choices::Choices;
 use crate::frames::{bytes, mutate};
-use kumi_multilink::handshake::{Initiator, Responder};
+use kumi_multilink::handshake::{Envelope, Initiator, Responder};
 use kumi_multilink::secure::{ClusterKey, Seal};
 use kumi_multilink::wire::{
-    CONTROL_HEADER_BYTES, ControlHeader, DATA_HEADER_BYTES, DataHeader, Hello, LINKS_MAX,
-    LinkReport, Missing, Params, Report, kind_of,
+    CONTROL_HEADER_BYTES, ControlHeader, CookieReply, DATA_HEADER_BYTES, DataHeader, Hello, Kind,
+    LINKS_MAX, LinkReport, Missing, Params, Report, kind_of,
 };
 
 fn params(choices: &mut Choices) -> Params {
@@ -14,6 +14,7 @@ fn params(choices: &mut Choices) -> Params {
         node: choices.u64(..4),
         instance: choices.u64(..3),
         sent_at_ns: choices.u64(..),
+        knows: choices.u64(..),
         session: choices.u16(..),
         link: choices.u8(..LINKS_MAX as u8),
         seal: Seal::Encrypt,
@@ -31,7 +32,7 @@ fn params(choices: &mut Choices) -> Params {
 /// Every parser refuses a message or gives what reads back.
 pub fn parse(choices: &mut Choices) {
     let key = ClusterKey::from_bytes([7; 32]);
-    let mut input = match choices.u8(0..5) {
+    let mut input = match choices.u8(0..6) {
         0 => {
             let mut out = [0; DATA_HEADER_BYTES];
             let last = choices.u8(..);
@@ -80,9 +81,17 @@ pub fn parse(choices: &mut Choices) {
         2 => {
             let mut out = Vec::new();
             params(choices).emit(&mut out);
-            [&[0x31, 0, 0, 0], &out[..]].concat()
+            [&[0x32, 0, 0, 0], &out[..]].concat()
         }
         3 => Initiator::start(&key, &params(choices)).1,
+        4 => {
+            let reply = CookieReply {
+                init: [choices.u8(..); 16],
+                cookie: [choices.u8(..); 16],
+            };
+            assert_eq!(CookieReply::parse(&reply.emit(&key), &key), Ok(Some(reply)));
+            reply.emit(&key)
+        }
         _ => bytes(choices, 200),
     };
     mutate(choices, &mut input);
@@ -109,7 +118,16 @@ pub fn parse(choices: &mut Choices) {
         assert_eq!(Hello::parse(&hello.emit(&key), &key), Ok(Some(hello)));
     }
     let _ = Hello::parse(&input, &key);
-    let _ = Responder::read(&key, &input);
-    let (mut initiator, _) = Initiator::start(&key, &params(choices));
-    let _ = initiator.finish(&input);
+    let signed = [&input[..], &key.envelope_mac(&input)].concat();
+    for message in [&input, &signed] {
+        let _ = CookieReply::parse(message, &key);
+        if let Ok(init) = Envelope::open(Kind::Init, &key, message) {
+            let _ = Responder::read(&key, &init);
+        }
+        let (mut initiator, _) = Initiator::start(&key, &params(choices));
+        if let Ok(mut reply) = Envelope::open(Kind::Reply, &key, message) {
+            reply.tie = initiator.tag;
+            let _ = initiator.finish(&reply);
+        }
+    }
 }

@@ -3,9 +3,11 @@
 use crate::choices::Choices;
 use kumi_coll::{check, gather};
 use kumi_lab::Topology;
+use kumi_multilink::handshake::Envelope;
 use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey};
 use kumi_multilink::wire::{
-    CONTROL_HEADER_BYTES, ControlHeader, DATA_HEADER_BYTES, DataHeader, Hello, Report, kind_of,
+    CONTROL_HEADER_BYTES, ControlHeader, CookieReply, DATA_HEADER_BYTES, DataHeader, Hello, Kind,
+    Report, kind_of,
 };
 use kumi_topo::{Network, Rate, slurm};
 
@@ -104,6 +106,11 @@ pub fn wire(bytes: &[u8]) {
     if let Ok(Some(hello)) = Hello::parse(&signed, &key) {
         assert_eq!(Hello::parse(&hello.emit(&key), &key), Ok(Some(hello)));
     }
+    let signed = [bytes, &key.envelope_mac(bytes)].concat();
+    if let Ok(Some(reply)) = CookieReply::parse(&signed, &key) {
+        assert_eq!(reply.emit(&key), signed);
+    }
+    let _ = Envelope::open(Kind::Init, &key, &signed);
 }
 
 /// The same messages as a peer builds them, damaged a little: further in than bytes alone come.

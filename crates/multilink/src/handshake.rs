@@ -1,24 +1,33 @@
 //! The Noise handshake: `NNpsk0`, one round trip, the cluster key as the PSK.
 //!
-//! The PSK comes first (`psk0`), so the responder knows from the first message, before any
-//! Diffie-Hellman and before it stores or answers anything, that the sender holds the cluster key.
-//! The initiator pads its message so that the answer is never larger than the question.
+//! ```text
+//! init:  | kind=4 ver=2 | reserved (24) | cookie, or 0 (128) | Noise message | HMAC-SHA-256, 16 bytes |
+//! reply: | kind=5 ver=2 | reserved (24) | code of the Init (128) | Noise message | HMAC-SHA-256, 16 bytes |
+//! ```
+//!
+//! Both messages travel in an envelope: a keyed code over all of it, checked first, which costs a
+//! microsecond and drops whatever no node of the cluster made. A Reply names the code of the Init it
+//! answers, so only one reply to a call reaches its Diffie-Hellman. The PSK comes first (`psk0`): the
+//! responder reads the first message without any Diffie-Hellman. The initiator pads its message so
+//! that the answer is never larger than the question.
 //!
 //! Ephemeral keys come from the operating system inside `snow`: their values decide nothing that a
 //! simulation observes, so a core that takes its randomness as an argument loses nothing by it.
 
-use crate::secure::{ClusterKey, PacketKey};
+use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, PacketKey, Tag};
 use crate::wire::{Kind, NAME_BYTES_MAX, Params, Reader, lead};
 
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
-const PROLOGUE: &[u8] = b"kumihimo multilink 1";
+const PROLOGUE: &[u8] = b"kumihimo multilink 2";
 
 /// Bytes of a Noise message beyond its payload: an X25519 key and a tag.
 const NOISE_BYTES: usize = 32 + 16;
 /// The longest payload: the fixed parameters and a name of [`NAME_BYTES_MAX`].
-const PAYLOAD_BYTES_MAX: usize = 39 + NAME_BYTES_MAX;
+const PAYLOAD_BYTES_MAX: usize = 47 + NAME_BYTES_MAX;
+/// Bytes before the Noise message: kind, reserved bits and the tie.
+const HEAD_BYTES: usize = 4 + ENVELOPE_MAC_BYTES;
 /// Both messages are padded to this, so neither amplifies the other.
-const MESSAGE_BYTES: usize = 4 + NOISE_BYTES + PAYLOAD_BYTES_MAX;
+const MESSAGE_BYTES: usize = HEAD_BYTES + NOISE_BYTES + PAYLOAD_BYTES_MAX + ENVELOPE_MAC_BYTES;
 
 /// Why a handshake message was refused. Nothing is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -57,30 +66,73 @@ fn builder(key: &ClusterKey) -> snow::Builder<'_> {
         .expect("psk and prologue are set once")
 }
 
-fn message(kind: Kind, noise: &mut snow::HandshakeState, params: &Params) -> Vec<u8> {
+/// A handshake message whose code is right: a node of the cluster made it, now or before.
+#[derive(Debug, Clone, Copy)]
+pub struct Envelope<'a> {
+    /// The cookie of an Init (0: none), or the code of the Init that a Reply answers.
+    pub tie: Tag,
+    /// The code over all before it.
+    pub tag: Tag,
+    noise: &'a [u8],
+}
+
+impl<'a> Envelope<'a> {
+    /// Checks the code of an Init or a Reply. Costs one HMAC.
+    pub fn open(kind: Kind, key: &ClusterKey, datagram: &'a [u8]) -> Result<Self, Refused> {
+        if datagram.len() != MESSAGE_BYTES || datagram[..4] != [lead(kind), 0, 0, 0] {
+            return Err(Refused::Malformed);
+        }
+        let (body, mac) = datagram.split_at(MESSAGE_BYTES - ENVELOPE_MAC_BYTES);
+        if !key.verify_envelope(body, mac) {
+            return Err(Refused::Key);
+        }
+        let tag = |bytes: &[u8]| Tag::try_from(bytes).expect("16 bytes");
+        Ok(Self {
+            tie: tag(&body[4..HEAD_BYTES]),
+            tag: tag(mac),
+            noise: &body[HEAD_BYTES..],
+        })
+    }
+}
+
+/// Writes tie and code around the Noise message in `out`; gives the code.
+fn enclose(key: &ClusterKey, tie: Tag, out: &mut [u8]) -> Tag {
+    out[4..HEAD_BYTES].copy_from_slice(&tie);
+    let (body, mac) = out.split_at_mut(MESSAGE_BYTES - ENVELOPE_MAC_BYTES);
+    let tag = key.envelope_mac(body);
+    mac.copy_from_slice(&tag);
+    tag
+}
+
+fn message(
+    kind: Kind,
+    key: &ClusterKey,
+    tie: Tag,
+    noise: &mut snow::HandshakeState,
+    params: &Params,
+) -> (Vec<u8>, Tag) {
     let mut payload = Vec::with_capacity(PAYLOAD_BYTES_MAX);
     params.emit(&mut payload);
     payload.resize(PAYLOAD_BYTES_MAX, 0);
     let mut out = vec![0; MESSAGE_BYTES];
     out[0] = lead(kind);
+    let room = HEAD_BYTES..MESSAGE_BYTES - ENVELOPE_MAC_BYTES;
     let written = noise
-        .write_message(&payload, &mut out[4..])
+        .write_message(&payload, &mut out[room.clone()])
         .expect("the buffer fits the message");
     assert_eq!(
-        written + 4,
-        MESSAGE_BYTES,
+        written,
+        room.len(),
         "Noise message length is fixed by the pattern"
     );
-    out
+    let tag = enclose(key, tie, &mut out);
+    (out, tag)
 }
 
-fn read(noise: &mut snow::HandshakeState, datagram: &[u8]) -> Result<Params, Refused> {
-    if datagram.len() != MESSAGE_BYTES || datagram[1..4] != [0; 3] {
-        return Err(Refused::Malformed);
-    }
+fn read(noise: &mut snow::HandshakeState, envelope: &Envelope<'_>) -> Result<Params, Refused> {
     let mut payload = [0; MESSAGE_BYTES];
     let bytes = noise
-        .read_message(&datagram[4..], &mut payload)
+        .read_message(envelope.noise, &mut payload)
         .map_err(|_| Refused::Key)?;
     Params::parse(&mut Reader::new(&payload[..bytes])).map_err(|_| Refused::Malformed)
 }
@@ -88,6 +140,9 @@ fn read(noise: &mut snow::HandshakeState, datagram: &[u8]) -> Result<Params, Ref
 /// A handshake this side began.
 pub struct Initiator {
     noise: Box<snow::HandshakeState>,
+    datagram: Vec<u8>,
+    /// The code of the Init that was sent last: what its Reply must name.
+    pub tag: Tag,
     /// The number this side wants on packets of the session.
     pub session: u16,
 }
@@ -98,19 +153,28 @@ impl Initiator {
         let mut noise = builder(key)
             .build_initiator()
             .expect("NNpsk0 needs no static key");
-        let datagram = message(Kind::Init, &mut noise, params);
-        (
-            Self {
-                noise: Box::new(noise),
-                session: params.session,
-            },
-            datagram,
-        )
+        let (datagram, tag) = message(Kind::Init, key, Tag::default(), &mut noise, params);
+        let initiator = Self {
+            noise: Box::new(noise),
+            datagram: datagram.clone(),
+            tag,
+            session: params.session,
+        };
+        (initiator, datagram)
+    }
+
+    /// The same Init with the cookie that the responder asks for.
+    pub fn with_cookie(&mut self, key: &ClusterKey, cookie: Tag) -> &[u8] {
+        self.tag = enclose(key, cookie, &mut self.datagram);
+        &self.datagram
     }
 
     /// Reads the answer. On refusal the handshake stays as it was: a forged reply must not end it.
-    pub fn finish(&mut self, datagram: &[u8]) -> Result<(Params, Keys), Refused> {
-        let params = read(&mut self.noise, datagram)?;
+    pub fn finish(&mut self, reply: &Envelope<'_>) -> Result<(Params, Keys), Refused> {
+        if reply.tie != self.tag {
+            return Err(Refused::Key);
+        }
+        let params = read(&mut self.noise, reply)?;
         let (tx, rx) = self.noise.dangerously_get_raw_split();
         Ok((params, Keys { tx, rx }))
     }
@@ -119,21 +183,23 @@ impl Initiator {
 /// The answering side, between reading the question and deciding to answer.
 pub struct Responder {
     noise: snow::HandshakeState,
+    init: Tag,
 }
 
 impl Responder {
-    /// Reads a first message. Costs two hashes and one AEAD until the key is known to be right.
-    pub fn read(key: &ClusterKey, datagram: &[u8]) -> Result<(Self, Params), Refused> {
+    /// Reads a first message. Costs two hashes and one AEAD.
+    pub fn read(key: &ClusterKey, init: &Envelope<'_>) -> Result<(Self, Params), Refused> {
         let mut noise = builder(key)
             .build_responder()
             .expect("NNpsk0 needs no static key");
-        let params = read(&mut noise, datagram)?;
-        Ok((Self { noise }, params))
+        let params = read(&mut noise, init)?;
+        let init = init.tag;
+        Ok((Self { noise, init }, params))
     }
 
-    /// Answers; gives the datagram to send and the keys.
-    pub fn answer(mut self, params: &Params) -> (Vec<u8>, Keys) {
-        let datagram = message(Kind::Reply, &mut self.noise, params);
+    /// Answers; gives the datagram to send and the keys. Costs a Diffie-Hellman.
+    pub fn answer(mut self, key: &ClusterKey, params: &Params) -> (Vec<u8>, Keys) {
+        let (datagram, _) = message(Kind::Reply, key, self.init, &mut self.noise, params);
         let (rx, tx) = self.noise.dangerously_get_raw_split();
         (datagram, Keys { tx, rx })
     }
@@ -149,6 +215,7 @@ mod tests {
             node,
             instance: 1,
             sent_at_ns: 5,
+            knows: 0,
             session: 11,
             link: 0,
             seal: Seal::Encrypt,
@@ -160,14 +227,19 @@ mod tests {
         }
     }
 
+    fn open<'a>(kind: Kind, key: &ClusterKey, datagram: &'a [u8]) -> Envelope<'a> {
+        Envelope::open(kind, key, datagram).expect("its code is right")
+    }
+
     #[test]
     fn handshake__same_key__agrees_on_keys_and_parameters() {
         let key = ClusterKey::from_bytes([1; 32]);
         let (mut initiator, init) = Initiator::start(&key, &params(1));
-        let (responder, seen) = Responder::read(&key, &init).unwrap();
+        let (responder, seen) = Responder::read(&key, &open(Kind::Init, &key, &init)).unwrap();
         assert_eq!(seen, params(1));
-        let (reply, theirs) = responder.answer(&params(2));
+        let (reply, theirs) = responder.answer(&key, &params(2));
         assert!(reply.len() <= init.len(), "an answer must not amplify");
+        let reply = open(Kind::Reply, &key, &reply);
         let (seen, ours) = initiator.finish(&reply).unwrap();
         assert_eq!(seen, params(2));
         assert_eq!((ours.tx, ours.rx), (theirs.rx, theirs.tx));
@@ -175,21 +247,52 @@ mod tests {
     }
 
     #[test]
-    fn handshake__wrong_key__is_refused_before_an_answer() {
-        let (_, init) = Initiator::start(&ClusterKey::from_bytes([1; 32]), &params(1));
-        let refused = Responder::read(&ClusterKey::from_bytes([2; 32]), &init);
-        assert_eq!(refused.err(), Some(Refused::Key));
+    fn handshake__golden_bytes__are_stable() {
+        let key = ClusterKey::from_bytes([1; 32]);
+        let (mut initiator, init) = Initiator::start(&key, &params(1));
+        assert_eq!((init.len(), &init[..4]), (195, &[0x42, 0, 0, 0][..]));
+        assert_eq!(init[4..20], [0; 16], "no cookie");
+        let with_cookie = initiator.with_cookie(&key, [9; 16]);
+        assert_eq!(with_cookie[4..20], [9; 16]);
+        assert_eq!(with_cookie[20..179], init[20..179], "the Noise message");
+        let envelope = Envelope::open(Kind::Init, &key, &init).unwrap();
+        let reply = Responder::read(&key, &envelope).unwrap().0;
+        let (reply, _) = reply.answer(&key, &params(2));
+        assert_eq!((reply.len(), &reply[..4]), (195, &[0x52, 0, 0, 0][..]));
+        assert_eq!(reply[4..20], init[179..], "names its Init");
     }
 
     #[test]
-    fn handshake__forged_reply__does_not_end_it() {
+    fn handshake__wrong_key_or_a_flipped_bit__is_refused_by_its_code() {
+        let (ours, theirs) = (
+            ClusterKey::from_bytes([1; 32]),
+            ClusterKey::from_bytes([2; 32]),
+        );
+        let (_, mut init) = Initiator::start(&ours, &params(1));
+        let refused = |init: &[u8], key| Envelope::open(Kind::Init, key, init).err();
+        assert_eq!(refused(&init, &theirs), Some(Refused::Key));
+        assert_eq!(refused(&init, &ours), None);
+        for at in [10, 60, 190] {
+            init[at] ^= 1;
+            assert_eq!(refused(&init, &ours), Some(Refused::Key));
+            init[at] ^= 1;
+        }
+        assert_eq!(refused(&init[1..], &ours), Some(Refused::Malformed));
+    }
+
+    #[test]
+    fn handshake__reply_to_another_call__does_not_end_it() {
         let key = ClusterKey::from_bytes([1; 32]);
+        let answer = |init: &[u8]| {
+            let init = Envelope::open(Kind::Init, &key, init).unwrap();
+            let (responder, _) = Responder::read(&key, &init).unwrap();
+            responder.answer(&key, &params(2)).0
+        };
         let (mut initiator, init) = Initiator::start(&key, &params(1));
-        let (responder, _) = Responder::read(&key, &init).unwrap();
-        let (reply, _) = responder.answer(&params(2));
-        let mut forged = reply.clone();
-        forged[60] ^= 1;
-        assert_eq!(initiator.finish(&forged).err(), Some(Refused::Key));
-        assert!(initiator.finish(&reply).is_ok());
+        let (_, other) = Initiator::start(&key, &params(1));
+        let (reply, forged) = (answer(&init), answer(&other));
+        let refused = initiator.finish(&open(Kind::Reply, &key, &forged));
+        assert_eq!(refused.err(), Some(Refused::Key));
+        assert!(initiator.finish(&open(Kind::Reply, &key, &reply)).is_ok());
     }
 }

@@ -16,11 +16,26 @@ pub const CLUSTER_KEY_BYTES: usize = 32;
 /// Bytes of a hello's truncated HMAC: 128 bits, as the AEAD's tag.
 pub const HELLO_MAC_BYTES: usize = 16;
 
+/// Bytes of the truncated HMAC around a handshake message, and of a cookie: 128 bits too.
+pub const ENVELOPE_MAC_BYTES: usize = 16;
+
+/// The code around a handshake message, or a cookie.
+pub type Tag = [u8; ENVELOPE_MAC_BYTES];
+
+fn truncated(key: &hmac::Key, body: &[u8]) -> Tag {
+    let tag = hmac::sign(key, body);
+    let mut out = Tag::default();
+    out.copy_from_slice(&tag.as_ref()[..ENVELOPE_MAC_BYTES]);
+    out
+}
+
 /// The secret all nodes of a cluster share.
 #[derive(Clone)]
 pub struct ClusterKey {
     psk: [u8; CLUSTER_KEY_BYTES],
     hello: hmac::Key,
+    envelope: hmac::Key,
+    cookie: hmac::Key,
 }
 
 impl std::fmt::Debug for ClusterKey {
@@ -30,8 +45,8 @@ impl std::fmt::Debug for ClusterKey {
 }
 
 impl ClusterKey {
-    /// Derives the handshake's PSK and the hello key from the file's bytes, so that neither use of
-    /// the secret can serve the other.
+    /// Derives a key for each use from the file's bytes, so that no use of the secret can serve
+    /// another.
     pub fn from_bytes(bytes: [u8; CLUSTER_KEY_BYTES]) -> Self {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kumihimo multilink 1").extract(&bytes);
         let derive = |label: &'static [u8]| {
@@ -44,6 +59,8 @@ impl ClusterKey {
         Self {
             psk: derive(b"psk"),
             hello: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"hello")),
+            envelope: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"envelope")),
+            cookie: hmac::Key::new(hmac::HMAC_SHA256, &derive(b"cookie")),
         }
     }
 
@@ -54,10 +71,23 @@ impl ClusterKey {
 
     /// The code that signs a hello.
     pub fn hello_mac(&self, body: &[u8]) -> [u8; HELLO_MAC_BYTES] {
-        let tag = hmac::sign(&self.hello, body);
-        let mut mac = [0; HELLO_MAC_BYTES];
-        mac.copy_from_slice(&tag.as_ref()[..HELLO_MAC_BYTES]);
-        mac
+        truncated(&self.hello, body)
+    }
+
+    /// The code around a handshake message.
+    pub fn envelope_mac(&self, body: &[u8]) -> Tag {
+        truncated(&self.envelope, body)
+    }
+
+    /// The cookie that proves that `asker` receives what is sent to its address. Only nodes of the
+    /// cluster can compute or use one, so it needs no secret of its own and may be sent in clear.
+    pub fn cookie(&self, asker: &[u8]) -> Tag {
+        truncated(&self.cookie, asker)
+    }
+
+    /// Whether `mac` is the code around `body`.
+    pub fn verify_envelope(&self, body: &[u8], mac: &[u8]) -> bool {
+        constant_time::verify_slices_are_equal(&self.envelope_mac(body), mac).is_ok()
     }
 
     /// Whether `mac` signs `body`.

@@ -10,6 +10,8 @@ use crate::wire::LINKS_MAX;
 pub const REKEY_NS: u64 = 120_000_000_000;
 /// Packets of the session before are accepted for this long after a renewal.
 pub const OVERLAP_NS: u64 = 10_000_000_000;
+/// A session that the peer is not heard to use for this long is made anew: the peer may have lost it.
+pub const CONFIRM_NS: u64 = 1_000_000_000;
 /// Packets one link may carry under a session: far below the 2³² at which a peer that hears only
 /// the low half could be confused, and below AES-GCM's limit for one key.
 pub const LINK_PACKETS_MAX: u64 = 1 << 31;
@@ -24,6 +26,8 @@ pub struct Session {
     pub seal: Seal,
     /// When it was made.
     pub made_at_ns: u64,
+    /// Whether the peer has been heard to use it.
+    pub is_confirmed: bool,
     tx: PacketKey,
     rx: PacketKey,
     arrivals: Vec<Arrivals>,
@@ -49,6 +53,7 @@ impl Session {
             remote,
             seal,
             made_at_ns: now_ns,
+            is_confirmed: false,
             tx,
             rx,
             arrivals,
@@ -81,6 +86,7 @@ impl Session {
 
     /// Notes an opened packet. True if it left a gap behind it.
     pub fn accept(&mut self, link: u8, seq: u64, now_ns: u64) -> bool {
+        self.is_confirmed = true;
         self.arrivals[usize::from(link)].accept(seq, now_ns)
     }
 

@@ -89,6 +89,11 @@ impl<'a> PeerView<'a> {
         self.peer.current.is_some()
     }
 
+    /// When the keys in use were made, in the endpoint's time.
+    pub fn keyed_at_ns(&self) -> Option<u64> {
+        self.peer.current.as_ref().map(|session| session.made_at_ns)
+    }
+
     /// Payload of a unit, and bytes of its datagram that are not payload.
     pub fn framing(&self) -> (usize, usize) {
         (self.peer.unit_bytes_max, self.peer.framing_bytes())

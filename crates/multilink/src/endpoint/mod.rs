@@ -3,6 +3,8 @@
 //! Sans-IO: it is given the time, datagrams, frames and what the kernel says of its queues, and is
 //! asked for datagrams, frames, events and the next time it wants to be called.
 
+mod admission;
+mod calls;
 mod introduce;
 mod lanes;
 mod link;
@@ -115,6 +117,8 @@ pub struct EndpointCounters {
     pub unknown_session: u64,
     /// Handshakes not looked at because too many came.
     pub handshakes_refused: u64,
+    /// Handshakes whose sender was asked to prove its address first.
+    pub handshakes_challenged: u64,
     /// Frames for which no peer or path was there.
     pub unroutable: u64,
 }
@@ -359,6 +363,7 @@ impl Endpoint {
             Ok(Kind::Hello) => self.handle_hello(link, from, datagram, now_ns),
             Ok(Kind::Init) => self.handle_init(link, from, datagram, now_ns),
             Ok(Kind::Reply) => self.handle_reply(link, from, datagram, now_ns),
+            Ok(Kind::Cookie) => self.handle_cookie(datagram, now_ns),
             Err(malformed) => Err(malformed),
         };
         self.counters.malformed += u64::from(outcome.is_err());
@@ -454,12 +459,9 @@ impl Endpoint {
             }
         };
         let left_a_gap = keys.accept(remote_link, seq, now_ns);
-        if peer
-            .next
-            .as_ref()
-            .is_some_and(|(next, _)| next.local == session)
-        {
-            peer.confirm_next(&mut self.pool);
+        if peer.next.iter().any(|next| next.session.local == session) {
+            peer.confirm_next(session, self.config.instance, &mut self.pool);
+            peer.dial_again_at_ns = now_ns + introduce::YIELD_NS;
             self.renew_session_index(number);
             self.settle_lanes(number, now_ns);
         }
@@ -489,8 +491,8 @@ impl Endpoint {
             for frame in self.frames.iter().skip(before) {
                 self.stations.learn(frame.ethernet(), home, now_ns);
             }
-            if let Some(ended) = self.peers[number].expire_sessions(now_ns) {
-                self.by_session.remove(&ended);
+            if self.peers[number].expire_sessions(now_ns) {
+                self.renew_session_index(number);
             }
             if std::mem::take(&mut self.peers[number].wants_hellos) {
                 self.introduction.hurry(now_ns);

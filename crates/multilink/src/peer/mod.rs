@@ -6,6 +6,7 @@ mod pulse;
 mod reporting;
 mod send;
 
+use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crate::bottleneck::Bottleneck;
@@ -39,7 +40,23 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Dial {
     pub(crate) initiator: Initiator,
     pub(crate) at_ns: u64,
+    /// The way it went: a local link, and where to.
+    pub(crate) way: (u8, SocketAddr),
 }
+
+/// A session this side answered with, until the peer has used it.
+pub(crate) struct Next {
+    pub(crate) session: Session,
+    pub(crate) params: Params,
+    /// Whether the question carried a cookie: it was no recording of an older one.
+    pub(crate) is_proven: bool,
+}
+
+/// Sessions that may wait to be used. A recorded question gets an answer that nobody can use; the
+/// genuine one among a few of those must not be lost.
+const NEXT_MAX: usize = 4;
+/// Past instances of a peer that are remembered, so that what they said is not taken for news.
+const RETIRED_MAX: usize = 16;
 
 /// Everything about one peer.
 pub(crate) struct Peer {
@@ -50,8 +67,18 @@ pub(crate) struct Peer {
     pub(crate) current: Option<Session>,
     /// Keys still accepted after a renewal.
     pub(crate) previous: Option<Session>,
-    /// Keys this side answered with, until the peer has used them.
-    pub(crate) next: Option<(Session, Params)>,
+    /// Keys this side answered with.
+    pub(crate) next: Vec<Next>,
+    /// The instance with which units are counted.
+    pub(crate) associated: Option<u64>,
+    retired: VecDeque<u64>,
+    /// An instance that a hello named while another one's session was in use.
+    doubt: Option<u64>,
+    doubted_at_ns: Option<u64>,
+    /// When the newest hello of the instance was sent.
+    pub(crate) hello_seen_ns: u64,
+    /// While the peer, which was answered, may speak first: it does at once or not at all.
+    pub(crate) yields_until_ns: u64,
     /// The session the newest packet came under: the one to report on.
     pub(crate) arrival_session: u16,
     pub(crate) created_at_ns: u64,
@@ -96,7 +123,13 @@ impl Peer {
             params,
             current: None,
             previous: None,
-            next: None,
+            next: Vec::new(),
+            associated: None,
+            retired: VecDeque::new(),
+            doubt: None,
+            doubted_at_ns: None,
+            hello_seen_ns: 0,
+            yields_until_ns: 0,
             arrival_session: 0,
             created_at_ns: now_ns,
             wants_session: false,
@@ -126,19 +159,21 @@ impl Peer {
 
     /// The session a packet's number belongs to.
     pub(crate) fn session_mut(&mut self, local: u16) -> Option<&mut Session> {
-        let next = self.next.as_mut().map(|(session, _)| session);
-        [self.current.as_mut(), next, self.previous.as_mut()]
+        let next = self.next.iter_mut().map(|next| &mut next.session);
+        [self.current.as_mut(), self.previous.as_mut()]
             .into_iter()
             .flatten()
+            .chain(next)
             .find(|session| session.local == local)
     }
 
     /// The numbers of all sessions.
     pub(crate) fn session_numbers(&self) -> impl Iterator<Item = u16> + '_ {
-        let next = self.next.as_ref().map(|(session, _)| session);
-        [self.current.as_ref(), next, self.previous.as_ref()]
+        let next = self.next.iter().map(|next| &next.session);
+        [self.current.as_ref(), self.previous.as_ref()]
             .into_iter()
             .flatten()
+            .chain(next)
             .map(|s| s.local)
     }
 
@@ -180,32 +215,93 @@ impl Peer {
         }
     }
 
-    /// The session the peer has proven to hold becomes current.
-    pub(crate) fn confirm_next(&mut self, pool: &mut FramePool) {
-        let Some((session, params)) = self.next.take() else {
+    /// Whether a question with these parameters was asked before, as far as is remembered.
+    pub(crate) fn is_old_question(&self, params: &Params) -> bool {
+        let sent_ns = params.sent_at_ns;
+        let answered = |next: &Next| {
+            next.params.instance == params.instance && sent_ns <= next.params.sent_at_ns
+        };
+        let is_known = self.params.instance == params.instance && sent_ns <= self.handshake_seen_ns;
+        is_known || self.is_retired(params.instance) || self.next.iter().any(answered)
+    }
+
+    /// Whether the peer is known to have been started again since `instance`.
+    pub(crate) fn is_retired(&self, instance: u64) -> bool {
+        self.retired.contains(&instance)
+    }
+
+    fn retire(&mut self, instance: u64) {
+        if self.retired.len() == RETIRED_MAX {
+            self.retired.pop_front();
+        }
+        self.retired.push_back(instance);
+    }
+
+    /// Keeps a session until the peer uses it.
+    pub(crate) fn await_use(&mut self, next: Next) {
+        if self.next.len() == NEXT_MAX {
+            let recorded = self.next.iter().position(|next| !next.is_proven);
+            self.next.remove(recorded.unwrap_or(0));
+        }
+        self.next.push(next);
+    }
+
+    /// The session `local`, which the peer has proven to hold, becomes current. `own` is the
+    /// instance of this side.
+    pub(crate) fn confirm_next(&mut self, local: u16, own: u64, pool: &mut FramePool) {
+        let number = self
+            .next
+            .iter()
+            .position(|next| next.session.local == local);
+        let Some(Next {
+            session, params, ..
+        }) = number.map(|number| self.next.remove(number))
+        else {
             return;
         };
-        if params.instance != self.params.instance {
+        self.next.clear();
+        let is_another = self.associated.filter(|before| *before != params.instance);
+        if is_another.is_some() || self.associated.is_some() && params.knows != own {
             self.restart(pool);
         }
+        if let Some(before) = is_another {
+            self.retire(before);
+        }
+        if self.params.instance != params.instance {
+            self.hello_seen_ns = 0;
+        }
+        self.associated = Some(params.instance);
         self.handshake_seen_ns = self.handshake_seen_ns.max(params.sent_at_ns);
+        self.dial = None;
         self.params = params;
         self.wants_session = false;
         self.adopt(session, pool);
     }
 
-    /// Drops what has outlived its use; gives the numbers of sessions that ended.
-    pub(crate) fn expire_sessions(&mut self, now_ns: u64) -> Option<u16> {
+    /// The peer answered a call made at `called_ns` with the instance it has: another one that an
+    /// older hello named is past.
+    pub(crate) fn settle_doubt(&mut self, called_ns: u64) {
+        let is_answer = self.doubted_at_ns.is_some_and(|at_ns| called_ns >= at_ns);
+        let doubted = self.doubt.take_if(|_| is_answer);
+        if let Some(instance) = doubted.filter(|doubted| *doubted != self.params.instance) {
+            self.retire(instance);
+        }
+    }
+
+    /// Drops what has outlived its use. Returns whether any session ended.
+    pub(crate) fn expire_sessions(&mut self, now_ns: u64) -> bool {
+        let before = self.session_numbers().count();
+        self.next
+            .retain(|next| now_ns < next.session.made_at_ns + OVERLAP_NS);
         let made = self
             .current
             .as_ref()
             .map_or(0, |current| current.made_at_ns);
         let is_over = self.previous.is_some() && now_ns.saturating_sub(made) > OVERLAP_NS;
         if is_over {
-            self.previous.take().map(|session| session.local)
-        } else {
-            None
+            self.previous = None;
         }
+        self.session_numbers().count() < before
     }
 
     /// Keys for a session this side began.

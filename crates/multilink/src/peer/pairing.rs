@@ -4,6 +4,12 @@ use core::net::SocketAddr;
 
 use super::{Links, Peer};
 use crate::liveness::State;
+use crate::partner::HEARD_LATELY_NS;
+use crate::wire::Params;
+
+/// Hellos of unknown instances have a peer called again at most once in this time: whoever sends old
+/// ones again costs a handshake now and then.
+const DOUBT_NS: u64 = 1_500_000_000;
 
 /// The place of a local link among those there are.
 fn rank(links: &Links, link: u8) -> usize {
@@ -33,6 +39,31 @@ impl Peer {
             let taken = self.taken(link);
             self.paths[usize::from(link)].choose(now_ns, link, rank(links, link), &taken);
         }
+    }
+
+    /// Notes a hello of the peer. Returns whether it may be a new one: an older one that somebody
+    /// sends again is nothing that the peer says now.
+    pub(crate) fn note_hello(&mut self, params: &Params) -> bool {
+        if self.is_retired(params.instance) {
+            return false;
+        }
+        if params.instance != self.params.instance {
+            return true; // it has restarted, or this is a recording: a call will tell
+        }
+        let newest_ns = self.hello_seen_ns.max(params.sent_at_ns);
+        self.hello_seen_ns = newest_ns;
+        params.sent_at_ns + HEARD_LATELY_NS > newest_ns
+    }
+
+    /// A hello named another instance than the one whose session is in use: a call finds out.
+    pub(crate) fn note_doubt(&mut self, instance: u64, now_ns: u64) {
+        let mut doubted = self.doubted_at_ns.iter();
+        if doubted.any(|at_ns| now_ns < at_ns + DOUBT_NS) {
+            return;
+        }
+        (self.doubt, self.doubted_at_ns) = (Some(instance), Some(now_ns));
+        self.dial_again_at_ns = self.dial_again_at_ns.min(now_ns);
+        self.wants_session = true;
     }
 
     /// A sealed datagram of the peer's link `remote` came from `address` on the local `link`, which

@@ -101,6 +101,9 @@ impl Peer {
         let has_vnet = bytes.get(..VNET_BYTES)?.iter().any(|byte| *byte != 0);
         let start = if has_vnet { 0 } else { VNET_BYTES };
         let contents = bytes.len() - start;
+        if self.unit_bytes_max == 0 {
+            return None; // no link is left
+        }
         let units = contents.div_ceil(self.unit_bytes_max).max(1);
         let last = u8::try_from(units - 1)
             .ok()

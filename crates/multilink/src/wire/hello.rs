@@ -2,9 +2,9 @@
 //! payloads, and the multicast hello that carries them on a LAN.
 //!
 //! ```text
-//! hello:  | kind=3 ver=1 | reserved (24) | parameters … | HMAC-SHA-256 of all before, 16 bytes |
+//! hello:  | kind=3 ver=2 | reserved (24) | parameters … | HMAC-SHA-256 of all before, 16 bytes |
 //! parameters:
-//! | node (64) | instance (64) | sent at (64) | session (16) | link (8) | seal (8) |
+//! | node (64) | instance (64) | sent at (64) | knows (64) | session (16) | link (8) | seal (8) |
 //! | unit bytes max (16) | lanes − 1 (4) | lane (4) | links (8) | MAC (48) | name length (8) | name … |
 //! ```
 
@@ -25,6 +25,9 @@ pub struct Params {
     /// The sender's clock in ns; grows within an instance, so that an old handshake message
     /// cannot be replayed.
     pub sent_at_ns: u64,
+    /// The receiver's instance with which the sender counts units; 0 if it remembers none, so that
+    /// both count from 0 again (handshake only).
+    pub knows: u64,
     /// The number the sender wants on packets of the session (handshake only).
     pub session: u16,
     /// The sender's number for the link this was sent on.
@@ -49,6 +52,7 @@ impl Params {
         out.extend_from_slice(&self.node.to_be_bytes());
         out.extend_from_slice(&self.instance.to_be_bytes());
         out.extend_from_slice(&self.sent_at_ns.to_be_bytes());
+        out.extend_from_slice(&self.knows.to_be_bytes());
         out.extend_from_slice(&self.session.to_be_bytes());
         out.push(self.link);
         out.push(self.seal as u8);
@@ -67,6 +71,7 @@ impl Params {
             node: reader.u64()?,
             instance: reader.u64()?,
             sent_at_ns: reader.u64()?,
+            knows: reader.u64()?,
             session: reader.u16()?,
             link: reader.u8()?,
             seal: Seal::from_wire(reader.u8()?).ok_or(Malformed::Field("seal"))?,
@@ -156,6 +161,7 @@ mod tests {
                 node: 1,
                 instance: 2,
                 sent_at_ns: 3,
+                knows: 5,
                 session: 4,
                 link: 1,
                 seal: Seal::Encrypt,
@@ -192,10 +198,11 @@ mod tests {
     fn hello__golden_bytes__are_stable() {
         let bytes = hello().emit(&ClusterKey::from_bytes([7; 32]));
         let golden = [
-            0x31, 0, 0, 0, // kind, version, reserved
+            0x32, 0, 0, 0, // kind, version, reserved
             0, 0, 0, 0, 0, 0, 0, 1, // node
             0, 0, 0, 0, 0, 0, 0, 2, // instance
             0, 0, 0, 0, 0, 0, 0, 3, // sent at
+            0, 0, 0, 0, 0, 0, 0, 5, // knows
             0, 4, 1, 1, 0x05, 0x8c, // session, link, seal, unit bytes max
             0, 2, 2, 0, 0, 0, 0, 1, // lane, links, MAC
             2, b'h', b'1', // name

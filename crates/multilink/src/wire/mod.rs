@@ -2,15 +2,17 @@
 //! the framing, is `docs/spec/multilink.md`; every integer is big-endian.
 //!
 //! A datagram's first byte tells its kind and the version of the format. `Data` and `Control`
-//! belong to a session and are sealed by it; `Hello`, `Init` and `Reply` make sessions and carry
-//! their own proof of the cluster key.
+//! belong to a session and are sealed by it; `Hello`, `Init`, `Reply` and `Cookie` make sessions and
+//! carry their own proof of the cluster key.
 
+mod cookie;
 mod cursor;
 mod data;
 mod hello;
 mod ping;
 mod report;
 
+pub use cookie::{COOKIE_BYTES, CookieReply};
 pub use cursor::{Reader, Short};
 pub use data::{DATA_HEADER_BYTES, DataHeader, UNIT_INDEX_MAX, flag};
 pub use hello::{Hello, NAME_BYTES_MAX, Params};
@@ -18,7 +20,7 @@ pub use ping::{CONTROL_HEADER_BYTES, ControlHeader, ControlKind};
 pub use report::{LinkReport, Missing, REPORT_MISSING_MAX, Report};
 
 /// Version of the format; a datagram of another version is counted and dropped.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 
 /// Links a device may braid. The issue asks for 2 to 8; the header's field has room for 16.
 pub const LINKS_MAX: usize = 16;
@@ -40,6 +42,8 @@ pub enum Kind {
     Init = 4,
     /// Second message of the Noise handshake.
     Reply = 5,
+    /// Asks for an Init again, with a cookie in it: the responder is under load.
+    Cookie = 6,
 }
 
 /// Why a datagram was not understood.
@@ -82,6 +86,7 @@ pub fn kind_of(datagram: &[u8]) -> Result<Kind, Malformed> {
         3 => Ok(Kind::Hello),
         4 => Ok(Kind::Init),
         5 => Ok(Kind::Reply),
+        6 => Ok(Kind::Cookie),
         other => Err(Malformed::Kind(other)),
     }
 }
@@ -98,6 +103,7 @@ mod tests {
             Kind::Hello,
             Kind::Init,
             Kind::Reply,
+            Kind::Cookie,
         ] {
             assert_eq!(kind_of(&[lead(kind)]), Ok(kind));
         }
@@ -105,8 +111,8 @@ mod tests {
 
     #[test]
     fn lead_byte__of_another_version__is_named() {
-        assert_eq!(kind_of(&[0x12]), Err(Malformed::Version(2)));
-        assert_eq!(kind_of(&[0xf1]), Err(Malformed::Kind(15)));
+        assert_eq!(kind_of(&[0x11]), Err(Malformed::Version(1)));
+        assert_eq!(kind_of(&[0xf2]), Err(Malformed::Kind(15)));
         assert_eq!(kind_of(&[]), Err(Malformed::Short));
     }
 }

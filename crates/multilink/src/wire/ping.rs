@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! +-------+-------+-------+-------+-------------------------------+
-//! | kind=2| ver=1 | link  | what  |            session            |
+//! | kind=2| ver=2 | link  | what  |            session            |
 //! +-------+-------+-------+-------+-------------------------------+
 //! |                link sequence number (low 32 bits)             |
 //! +---------------------------------------------------------------+
@@ -86,7 +86,7 @@ mod tests {
         };
         let mut bytes = [0; CONTROL_HEADER_BYTES];
         header.emit(&mut bytes);
-        assert_eq!(bytes, [0x21, 0x12, 0, 7, 1, 2, 3, 4]);
+        assert_eq!(bytes, [0x22, 0x12, 0, 7, 1, 2, 3, 4]);
         assert_eq!(ControlHeader::parse(&bytes), Ok(header));
         bytes[1] = 0x13;
         assert_eq!(

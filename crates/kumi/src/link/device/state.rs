@@ -31,6 +31,7 @@ pub fn device(name: &str, seal: &str, core: &Endpoint, ports: &[Port], facts: &V
             "replayed": counters.replayed,
             "unknown_session": counters.unknown_session,
             "handshakes_refused": counters.handshakes_refused,
+            "handshakes_challenged": counters.handshakes_challenged,
             "unroutable": counters.unroutable,
         },
     })

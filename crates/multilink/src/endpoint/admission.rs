@@ -1,0 +1,226 @@
+//! Which handshakes are looked at, and which must first prove their address.
+//!
+//! WireGuard's order, with one code for both of its MACs: whatever no node of the cluster made is
+//! dropped before it comes here. What comes here may still be recorded and sent again by somebody on
+//! the path, so each message is looked at once; beyond a rate its sender must put a cookie into it,
+//! which only somebody who receives at its address and holds the key can do.
+
+use std::collections::{HashSet, VecDeque};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::secure::{ClusterKey, Tag};
+
+/// Handshakes without a cookie that are looked at, per second: each costs some 100 us, mostly the
+/// Diffie-Hellman of its answer, so strangers' recordings take a twentieth of a core.
+const UNPROVEN_PER_S: f64 = 500.0;
+/// Handshakes with a cookie: a cluster of a thousand nodes that starts at once takes two seconds.
+const PROVEN_PER_S: f64 = 500.0;
+/// Cookie replies. Each costs two HMACs and 52 bytes; a genuine node is passed over only when
+/// recordings come faster than this.
+const COOKIES_PER_S: f64 = 20_000.0;
+/// Messages remembered so that a copy costs one HMAC. A genuine node makes one every two minutes:
+/// these are eight hours of handshakes with sixteen peers.
+const SEEN_MAX: usize = 4096;
+/// How long a cookie is given out, as WireGuard's `COOKIE_SECRET_MAX_AGE`; it is accepted as long
+/// again.
+const COOKIE_NS: u64 = 120_000_000_000;
+
+/// A rate limit with a burst of a second.
+#[derive(Debug)]
+struct Tokens {
+    per_s: f64,
+    left: f64,
+    at_ns: u64,
+}
+
+impl Tokens {
+    fn new(per_s: f64, now_ns: u64) -> Self {
+        Self {
+            per_s,
+            left: per_s,
+            at_ns: now_ns,
+        }
+    }
+
+    fn take(&mut self, now_ns: u64) -> bool {
+        let earned = now_ns.saturating_sub(self.at_ns) as f64 * self.per_s / 1e9;
+        self.left = (self.left + earned).min(self.per_s);
+        self.at_ns = now_ns;
+        let has_one = self.left >= 1.0;
+        self.left -= f64::from(u8::from(has_one));
+        has_one
+    }
+}
+
+/// What becomes of a handshake message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// It is looked at. Whether its sender has proven its address.
+    Admitted { is_proven: bool },
+    /// Its sender is to send it again with a cookie.
+    Challenged,
+    /// It was looked at before.
+    Replayed,
+    /// Too many come.
+    Refused,
+}
+
+/// The state of admission.
+#[derive(Debug)]
+pub(super) struct Admission {
+    unproven: Tokens,
+    proven: Tokens,
+    cookies: Tokens,
+    seen: HashSet<Tag>,
+    oldest: VecDeque<Tag>,
+}
+
+impl Admission {
+    pub(super) fn new(now_ns: u64) -> Self {
+        Self {
+            unproven: Tokens::new(UNPROVEN_PER_S, now_ns),
+            proven: Tokens::new(PROVEN_PER_S, now_ns),
+            cookies: Tokens::new(COOKIES_PER_S, now_ns),
+            seen: HashSet::new(),
+            oldest: VecDeque::new(),
+        }
+    }
+
+    /// Judges the message with the code `tag`.
+    pub(super) fn judge(&mut self, tag: Tag, is_proven: bool, now_ns: u64) -> Verdict {
+        if self.seen.contains(&tag) {
+            return Verdict::Replayed;
+        }
+        let verdict = if is_proven {
+            match self.proven.take(now_ns) {
+                true => Verdict::Admitted { is_proven },
+                false => Verdict::Refused,
+            }
+        } else if self.unproven.take(now_ns) {
+            Verdict::Admitted { is_proven }
+        } else if self.cookies.take(now_ns) {
+            Verdict::Challenged
+        } else {
+            Verdict::Refused
+        };
+        if verdict != Verdict::Refused {
+            self.note_seen(tag);
+        }
+        verdict
+    }
+
+    fn note_seen(&mut self, tag: Tag) {
+        if self.oldest.len() == SEEN_MAX
+            && let Some(oldest) = self.oldest.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        self.oldest.push_back(tag);
+        self.seen.insert(tag);
+    }
+}
+
+/// The cookies of one endpoint.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Baker<'a> {
+    pub(super) key: &'a ClusterKey,
+    /// The endpoint's instance: another one gives other cookies.
+    pub(super) instance: u64,
+}
+
+impl Baker<'_> {
+    /// The cookie for `asker` on `link` now.
+    pub(super) fn cookie(&self, link: u8, asker: SocketAddr, now_ns: u64) -> Tag {
+        self.of_epoch(link, asker, now_ns / COOKIE_NS)
+    }
+
+    /// Whether `cookie` was given to `asker` on `link` lately.
+    pub(super) fn knows(&self, cookie: Tag, link: u8, asker: SocketAddr, now_ns: u64) -> bool {
+        let epoch = now_ns / COOKIE_NS;
+        let epochs = [Some(epoch), epoch.checked_sub(1)];
+        let mut given = epochs.into_iter().flatten();
+        cookie != Tag::default() && given.any(|epoch| self.of_epoch(link, asker, epoch) == cookie)
+    }
+
+    fn of_epoch(&self, link: u8, asker: SocketAddr, epoch: u64) -> Tag {
+        let mut text = Vec::with_capacity(35);
+        text.extend_from_slice(&self.instance.to_be_bytes());
+        text.extend_from_slice(&epoch.to_be_bytes());
+        text.push(link);
+        let ip = match asker.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        text.extend_from_slice(&ip.octets());
+        text.extend_from_slice(&asker.port().to_be_bytes());
+        self.key.cookie(&text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: u64 = 1_000_000_000;
+
+    fn tag(number: u32) -> Tag {
+        let mut tag = Tag::default();
+        tag[..4].copy_from_slice(&number.to_be_bytes());
+        tag
+    }
+
+    #[test]
+    fn admission__recordings_beyond_the_rate__are_challenged_and_the_proven_come_in() {
+        let mut admission = Admission::new(0);
+        let verdicts: Vec<Verdict> = (0..10_000)
+            .map(|number| admission.judge(tag(number), false, u64::from(number) * S / 10_000))
+            .collect();
+        let admitted = verdicts
+            .iter()
+            .filter(|verdict| matches!(verdict, Verdict::Admitted { .. }));
+        assert!((990..=1010).contains(&admitted.count()));
+        let genuine = admission.judge(tag(20_000), true, S);
+        assert_eq!(genuine, Verdict::Admitted { is_proven: true });
+    }
+
+    #[test]
+    fn admission__same_message_again__is_replayed_and_takes_no_token() {
+        let mut admission = Admission::new(0);
+        let first = admission.judge(tag(1), false, 0);
+        assert_eq!(first, Verdict::Admitted { is_proven: false });
+        for _ in 0..10_000 {
+            assert_eq!(admission.judge(tag(1), false, 0), Verdict::Replayed);
+        }
+        let other = admission.judge(tag(2), false, 0);
+        assert_eq!(other, Verdict::Admitted { is_proven: false });
+    }
+
+    #[test]
+    fn admission__endless_messages__remembers_a_bounded_number() {
+        let mut admission = Admission::new(0);
+        for number in 0..3 * SEEN_MAX as u32 {
+            admission.judge(tag(number), false, u64::from(number) * S);
+        }
+        assert_eq!(
+            (admission.seen.len(), admission.oldest.len()),
+            (SEEN_MAX, SEEN_MAX)
+        );
+    }
+
+    #[test]
+    fn cookie__is_for_one_address_link_and_while() {
+        let key = ClusterKey::from_bytes([7; 32]);
+        let baker = Baker {
+            key: &key,
+            instance: 5,
+        };
+        let (asker, other) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 7).into());
+        let cookie = baker.cookie(0, asker, 10 * S);
+        assert!(baker.knows(cookie, 0, asker, 20 * S));
+        assert!(baker.knows(cookie, 0, asker, 200 * S));
+        assert!(!baker.knows(cookie, 0, asker, 300 * S));
+        assert!(!baker.knows(cookie, 0, other, 20 * S));
+        assert!(!baker.knows(cookie, 1, asker, 20 * S));
+        assert!(!baker.knows(Tag::default(), 0, asker, 20 * S));
+    }
+}

@@ -1,0 +1,318 @@
+//! Making sessions: the handshake, its renewal, and what strangers make of it.
+
+use core::net::SocketAddr;
+
+use super::admission::{Baker, Verdict};
+use super::introduce::{DIAL_MAX_NS, DIAL_NS, YIELD_NS};
+use super::lanes::of_lane;
+use super::{Endpoint, shared};
+use crate::handshake::{Envelope, Initiator, Refused, Responder};
+use crate::peer::{Dial, Next, Peer, Shared};
+use crate::session::CONFIRM_NS;
+use crate::wire::{ControlKind, CookieReply, Kind, Malformed, Params};
+
+/// How long a peer that was answered may speak before it is called: it does at once, or the question
+/// was an old one that somebody sent again.
+const ANSWERED_NS: u64 = 300_000_000;
+
+impl Endpoint {
+    /// Calls a peer.
+    pub(super) fn dial(&mut self, number: usize, now_ns: u64) {
+        let attempts = self.peers[number].dial_attempts as usize;
+        let ways = self.peers[number].ways(&self.links);
+        let Some(&(link, to)) = ways.get(attempts % ways.len().max(1)) else {
+            return;
+        };
+        let knows = self.peers[number].associated.unwrap_or(0);
+        let dial = self.call((link, to), knows, now_ns);
+        let peer = &mut self.peers[number];
+        peer.dial = Some(dial);
+        peer.dial_attempts += 1;
+        peer.dial_again_at_ns = now_ns + (DIAL_NS << attempts.min(8)).min(DIAL_MAX_NS);
+        self.renew_session_index(number);
+    }
+
+    fn call(&mut self, way: (u8, SocketAddr), knows: u64, now_ns: u64) -> Dial {
+        let session = self.allocate_session();
+        let params = self.params(way.0, session, knows, now_ns);
+        let (initiator, datagram) = Initiator::start(&self.config.key, &params);
+        self.send_plain(way.0, way.1, &datagram, now_ns);
+        Dial {
+            initiator,
+            at_ns: now_ns,
+            way,
+        }
+    }
+
+    /// Ends a call to which no answer can come any more.
+    pub(super) fn end_dial(&mut self, number: usize, now_ns: u64) {
+        let dial = &mut self.peers[number].dial;
+        let ended = dial.take_if(|dial| now_ns > dial.at_ns + DIAL_MAX_NS);
+        if ended.is_some() {
+            self.renew_session_index(number);
+        }
+    }
+
+    pub(super) fn dial_statics(&mut self, now_ns: u64) {
+        for at in 0..self.config.static_peers.len() {
+            let addresses = self.config.static_peers[at].clone();
+            let its = |peer: &Peer, address| of_lane(address, peer.params.lane.number);
+            let is_known = self.peers.iter().any(|peer| {
+                peer.current.is_some()
+                    && peer
+                        .paths
+                        .iter()
+                        .any(|p| addresses.iter().any(|(_, a)| p.to == Some(its(peer, *a))))
+            });
+            if is_known {
+                continue;
+            }
+            let lanes = self.config.lane.counterparts();
+            let ways: Vec<(u8, SocketAddr)> = lanes
+                .flat_map(|lane| addresses.iter().map(move |(l, a)| (*l, of_lane(*a, lane))))
+                .collect();
+            let turn = (now_ns / (2 * DIAL_NS)) as usize % ways.len().max(1);
+            let Some(&way) = ways.get(turn) else {
+                continue;
+            };
+            let dial = self.call(way, 0, now_ns);
+            self.introduction.static_dials[at] = Some(dial);
+        }
+    }
+
+    pub(super) fn send_plain(&mut self, link: u8, to: SocketAddr, datagram: &[u8], now_ns: u64) {
+        if let Some(local) = &mut self.links[usize::from(link)] {
+            local
+                .queue
+                .push(to, datagram.len(), |out| out.extend_from_slice(datagram));
+            local.note_queued(now_ns, datagram.len() + super::OVERHEAD_BYTES);
+        }
+    }
+
+    /// Decides whether an Init is looked at; gives whether its sender has proven its address.
+    fn admit(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        envelope: &Envelope<'_>,
+        now_ns: u64,
+    ) -> Option<bool> {
+        let baker = Baker {
+            key: &self.config.key,
+            instance: self.config.instance,
+        };
+        let is_proven = baker.knows(envelope.tie, link, from, now_ns);
+        let admission = &mut self.introduction.admission;
+        match admission.judge(envelope.tag, is_proven, now_ns) {
+            Verdict::Admitted { is_proven } => return Some(is_proven),
+            Verdict::Replayed => self.counters.replayed += 1,
+            Verdict::Refused => self.counters.handshakes_refused += 1,
+            Verdict::Challenged => {
+                self.counters.handshakes_challenged += 1;
+                let reply = CookieReply {
+                    init: envelope.tag,
+                    cookie: baker.cookie(link, from, now_ns),
+                };
+                let datagram = reply.emit(&self.config.key);
+                self.send_plain(link, from, &datagram, now_ns);
+            }
+        }
+        None
+    }
+
+    /// Whether this side has called the sender of `params` a moment ago, and it is on it to call.
+    fn has_called(&self, number: usize, from: SocketAddr, params: &Params, now_ns: u64) -> bool {
+        let is_fresh = |dial: &Dial| now_ns < dial.at_ns + DIAL_NS;
+        let mut statics = self.introduction.static_dials.iter().flatten();
+        let calls_its_address = statics.any(|dial| dial.way.1 == from && is_fresh(dial));
+        let calls_it = self.peers[number].dial.as_ref().is_some_and(is_fresh);
+        self.calls(params) && (calls_it || calls_its_address)
+    }
+
+    pub(super) fn handle_init(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        datagram: &[u8],
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let envelope = match Envelope::open(Kind::Init, &self.config.key, datagram) {
+            Ok(envelope) => envelope,
+            Err(refused) => return self.refuse(refused),
+        };
+        let Some(is_proven) = self.admit(link, from, &envelope, now_ns) else {
+            return Ok(());
+        };
+        let (responder, params) = match Responder::read(&self.config.key, &envelope) {
+            Ok(read) => read,
+            Err(refused) => return self.refuse(refused),
+        };
+        let is_for_us = self.may_talk_to(link, from, &params);
+        if !is_for_us || !self.agrees_on_seal(&params) {
+            return Ok(());
+        }
+        let Some(number) = self.peer_for(&params, now_ns) else {
+            return Ok(());
+        };
+        if self.peers[number].is_old_question(&params) {
+            self.counters.replayed += 1;
+            return Ok(());
+        }
+        if self.has_called(number, from, &params, now_ns) {
+            return Ok(());
+        }
+        let (local, knows) = (
+            self.allocate_session(),
+            self.peers[number].associated.unwrap_or(0),
+        );
+        let ours = self.params(link, local, knows, now_ns);
+        let (reply, keys) = responder.answer(&self.config.key, &ours);
+        let peer = &mut self.peers[number];
+        // Nothing of the peer changes until it uses the keys: the question may be a recording.
+        let rested = now_ns >= peer.yields_until_ns + 3 * ANSWERED_NS;
+        if rested || peer.yields_until_ns == 0 {
+            peer.yields_until_ns = now_ns + ANSWERED_NS;
+        }
+        if peer.ways(&self.links).is_empty() {
+            peer.note_heard(link, params.link, from, &self.links, now_ns);
+        }
+        peer.await_use(Next {
+            session: Peer::session(local, &params, &keys, now_ns),
+            params,
+            is_proven,
+        });
+        self.renew_session_index(number);
+        self.send_plain(link, from, &reply, now_ns);
+        Ok(())
+    }
+
+    fn refuse(&mut self, refused: Refused) -> Result<(), Malformed> {
+        match refused {
+            Refused::Key => {
+                self.counters.wrong_key += 1;
+                Ok(())
+            }
+            Refused::Malformed => Err(Malformed::Field("handshake")),
+        }
+    }
+
+    /// The open calls: of peers, and of configured addresses where nobody is known yet.
+    fn open_dials(&mut self) -> impl Iterator<Item = (Option<usize>, &mut Dial)> {
+        let peers = self.peers.iter_mut().enumerate();
+        let dials = peers.filter_map(|(number, peer)| Some((Some(number), peer.dial.as_mut()?)));
+        let statics = self.introduction.static_dials.iter_mut().flatten();
+        dials.chain(statics.map(|dial| (None, dial)))
+    }
+
+    pub(super) fn handle_cookie(&mut self, datagram: &[u8], now_ns: u64) -> Result<(), Malformed> {
+        let Some(reply) = CookieReply::parse(datagram, &self.config.key)? else {
+            self.counters.wrong_key += 1;
+            return Ok(());
+        };
+        let key = self.config.key.clone();
+        let mut dials = self.open_dials();
+        let asked = dials.find_map(|(_, dial)| {
+            (dial.initiator.tag == reply.init).then(|| {
+                let again = dial.initiator.with_cookie(&key, reply.cookie).to_vec();
+                (dial.way, again)
+            })
+        });
+        drop(dials);
+        match asked {
+            Some(((link, to), again)) => self.send_plain(link, to, &again, now_ns),
+            None => self.counters.replayed += 1,
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_reply(
+        &mut self,
+        link: u8,
+        from: SocketAddr,
+        datagram: &[u8],
+        now_ns: u64,
+    ) -> Result<(), Malformed> {
+        let key = self.config.key.clone();
+        let envelope = match Envelope::open(Kind::Reply, &key, datagram) {
+            Ok(envelope) => envelope,
+            Err(refused) => return self.refuse(refused),
+        };
+        let mut dials = self.open_dials();
+        let answered = dials
+            .find(|(_, dial)| dial.initiator.tag == envelope.tie)
+            .map(|(number, dial)| {
+                let called = (dial.initiator.session, dial.at_ns);
+                (number, called, dial.initiator.finish(&envelope))
+            });
+        drop(dials);
+        let (number, (local, called_ns), params, keys) = match answered {
+            Some((number, called, Ok((params, keys)))) => (number, called, params, keys),
+            Some((.., Err(refused))) => return self.refuse(refused),
+            None => {
+                self.counters.replayed += 1;
+                return Ok(());
+            }
+        };
+        if !self.may_talk_to(link, from, &params) || !self.agrees_on_seal(&params) {
+            return Ok(());
+        }
+        let Some(number) = self.answering_peer(number, local, &params, now_ns) else {
+            return Ok(());
+        };
+        let peer = &mut self.peers[number];
+        peer.dial_again_at_ns = now_ns + YIELD_NS;
+        peer.await_use(Next {
+            session: Peer::session(local, &params, &keys, now_ns),
+            params: params.clone(),
+            is_proven: true,
+        });
+        peer.confirm_next(local, self.config.instance, &mut self.pool);
+        peer.settle_doubt(called_ns);
+        self.settle_lanes(number, now_ns);
+        self.peers[number].note_heard(link, params.link, from, &self.links, now_ns);
+        self.renew_session_index(number);
+        self.adopt_static_addresses(number, from, now_ns);
+        // The responder uses the keys when it sees them used.
+        for link in 0..self.links.len() as u8 {
+            self.peers[number].send_control(link, ControlKind::Ping, &[], shared!(self, now_ns));
+        }
+        Ok(())
+    }
+
+    /// The peer that answered the call with the session `local`: the one called, if it is the one
+    /// that says this, or whoever is at the configured address.
+    fn answering_peer(
+        &mut self,
+        called: Option<usize>,
+        local: u16,
+        params: &Params,
+        now_ns: u64,
+    ) -> Option<usize> {
+        if let Some(number) = called {
+            return self.is_of(number, params).then_some(number);
+        }
+        for dial in &mut self.introduction.static_dials {
+            dial.take_if(|dial| dial.initiator.session == local);
+        }
+        self.peer_for(params, now_ns)
+    }
+
+    pub(super) fn wants_dial(&self, number: usize, now_ns: u64) -> bool {
+        let peer = &self.peers[number];
+        let is_gone = peer.params.lane.is_gone() && !peer.wants_session;
+        if is_gone || now_ns < peer.dial_again_at_ns {
+            return false;
+        }
+        let is_ours = self.calls(&peer.params);
+        match &peer.current {
+            None if now_ns < peer.yields_until_ns => false,
+            // The other side's patience is longer, so the two seldom call at once.
+            None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
+            Some(session) => {
+                let is_unused = !session.is_confirmed && now_ns > session.made_at_ns + CONFIRM_NS;
+                let is_due = peer.wants_session || session.is_old(now_ns) || peer.is_key_worn();
+                is_unused || is_ours && is_due
+            }
+        }
+    }
+}

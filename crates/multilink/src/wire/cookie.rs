@@ -1,0 +1,90 @@
+//! What a responder under load says to an Init that proves no address.
+//!
+//! ```text
+//! | kind=6 ver=2 | reserved (24) | code of the Init (128) | cookie (128) | HMAC-SHA-256 of all before, 16 bytes |
+//! ```
+//!
+//! The initiator sends its Init again with the cookie in it. The code of the Init ties the cookie to
+//! the one call that is open, so an old cookie reply says nothing.
+
+use super::{Kind, Malformed, Reader, lead};
+use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, Tag};
+
+/// Bytes of a cookie reply: fewer than of the Init that it answers.
+pub const COOKIE_BYTES: usize = 4 + 3 * ENVELOPE_MAC_BYTES;
+
+/// A cookie, and the Init it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CookieReply {
+    /// The code at the end of the Init.
+    pub init: Tag,
+    /// What the Init must carry.
+    pub cookie: Tag,
+}
+
+impl CookieReply {
+    /// The datagram.
+    pub fn emit(&self, key: &ClusterKey) -> Vec<u8> {
+        let mut out = vec![lead(Kind::Cookie), 0, 0, 0];
+        out.extend_from_slice(&self.init);
+        out.extend_from_slice(&self.cookie);
+        let mac = key.envelope_mac(&out);
+        out.extend_from_slice(&mac);
+        out
+    }
+
+    /// Reads a cookie reply. `Ok(None)`: it was made with another key.
+    pub fn parse(datagram: &[u8], key: &ClusterKey) -> Result<Option<Self>, Malformed> {
+        if datagram.len() != COOKIE_BYTES {
+            return Err(Malformed::Field("length"));
+        }
+        let (body, mac) = datagram.split_at(COOKIE_BYTES - ENVELOPE_MAC_BYTES);
+        if !key.verify_envelope(body, mac) {
+            return Ok(None);
+        }
+        let mut reader = Reader::new(body);
+        if reader.take(4)? != [lead(Kind::Cookie), 0, 0, 0] {
+            return Err(Malformed::Field("reserved"));
+        }
+        let mut tag = || -> Result<Tag, Malformed> {
+            let bytes = reader.take(ENVELOPE_MAC_BYTES)?;
+            Ok(Tag::try_from(bytes).expect("as many bytes as were asked for"))
+        };
+        Ok(Some(Self {
+            init: tag()?,
+            cookie: tag()?,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cookie__golden_bytes__are_stable_and_read_back() {
+        let key = ClusterKey::from_bytes([7; 32]);
+        let reply = CookieReply {
+            init: [0x11; 16],
+            cookie: [0x22; 16],
+        };
+        let bytes = reply.emit(&key);
+        let golden = [&[0x62, 0, 0, 0][..], &[0x11; 16], &[0x22; 16]].concat();
+        assert_eq!(bytes[..golden.len()], golden);
+        assert_eq!(bytes.len(), COOKIE_BYTES);
+        assert_eq!(CookieReply::parse(&bytes, &key), Ok(Some(reply)));
+    }
+
+    #[test]
+    fn cookie__of_another_key_or_length__is_refused() {
+        let key = ClusterKey::from_bytes([7; 32]);
+        let reply = CookieReply {
+            init: [1; 16],
+            cookie: [2; 16],
+        };
+        let bytes = reply.emit(&ClusterKey::from_bytes([8; 32]));
+        assert_eq!(CookieReply::parse(&bytes, &key), Ok(None));
+        let cut = CookieReply::parse(&bytes[..40], &key);
+        assert_eq!(cut, Err(Malformed::Field("length")));
+    }
+}
