@@ -10,6 +10,25 @@ const BOTTOM: f64 = 34.0;
 const TOP: f64 = 14.0;
 const RIGHT: f64 = 120.0;
 
+/// Shortest time axis, in seconds.
+const END_MIN_S: f64 = 0.1;
+
+/// Most ticks of the time axis.
+const TICKS_MAX: f64 = 10.0;
+
+/// The time between two ticks, in seconds: 0.1, 0.2, 0.5 or such a number times a power of ten.
+fn tick_s(end_s: f64) -> f64 {
+    let mut decade_s = 0.1;
+    loop {
+        for step in [1.0, 2.0, 5.0] {
+            if end_s / (decade_s * step) <= TICKS_MAX {
+                return decade_s * step;
+            }
+        }
+        decade_s *= 10.0;
+    }
+}
+
 /// A chart of rates in bit/s over seconds.
 #[derive(Debug, Default)]
 pub struct Chart {
@@ -55,7 +74,7 @@ impl Chart {
     /// The SVG element.
     pub fn svg(&self) -> String {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
-        let end_s = points().map(|point| point.0).fold(1.0, f64::max);
+        let end_s = points().map(|point| point.0).fold(END_MIN_S, f64::max);
         let rulers = self.rulers.iter().map(|ruler| ruler.0);
         let top_bps = points()
             .map(|point| point.1)
@@ -67,11 +86,14 @@ impl Chart {
         let (right, floor) = (x(end_s), y(0.0));
 
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n");
-        for second in (0..=end_s as u32).step_by(2) {
-            let at = x(f64::from(second));
+        let tick_s = tick_s(end_s);
+        for tick in 0..=(end_s / tick_s) as u32 {
+            let at_s = f64::from(tick) * tick_s;
+            let digits = usize::from(tick_s < 1.0);
             let _ = writeln!(
                 svg,
-                "<text x=\"{at:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"middle\">{second} s</text>",
+                "<text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"middle\">{at_s:.digits$} s</text>",
+                x(at_s),
                 HEIGHT - 12.0
             );
         }
@@ -188,6 +210,12 @@ mod tests {
         let svg = bars(&[("a", 0.0), ("b", f64::NAN), ("c", 2.0)]);
         assert_eq!(svg.matches("width=\"0.0\"").count(), 2);
         assert!(svg.contains("width=\"620.0\""));
+    }
+
+    #[test]
+    fn ticks__short_and_long_runs__are_few_and_round() {
+        let ticks_s = [0.1, 0.45, 1.5, 14.0, 100.0].map(tick_s);
+        assert_eq!(ticks_s, [0.1, 0.1, 0.2, 2.0, 10.0]);
     }
 
     #[test]
