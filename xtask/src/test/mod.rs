@@ -16,6 +16,9 @@ use tally::Tally;
 /// Stages in the order they run: what is quick to fail comes first.
 const STAGES: [&str; 7] = ["fmt", "clippy", "tidy", "unit", "deny", "fuzz", "network"];
 
+/// Seconds a fuzz target runs unless `--fuzz-seconds` says otherwise: `make test` stays below 15 minutes.
+const FUZZ_SECONDS: u32 = 30;
+
 /// What the command line asked for.
 pub struct Options {
     only: Option<String>,
@@ -27,7 +30,7 @@ impl Options {
     pub fn parse(flags: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             only: None,
-            fuzz_seconds: 60,
+            fuzz_seconds: FUZZ_SECONDS,
         };
         for pair in flags.chunks(2) {
             match pair {
