@@ -16,7 +16,8 @@
  *
  * Collectives are done in the order in which they are started, which is the same on all ranks. A rank that dies, hangs
  * or is cut off fails what is under way on all others within a second (KUMI_LOST), never hangs it; the others may call
- * kumi_group_shrink and go on. A function that gives NULL writes why to `error`, at most `error_bytes` with the zero.
+ * kumi_group_shrink and go on. A process that is forked from one with a group has none of its connections: there all
+ * functions but the one that frees fail, with KUMI_SYSTEM. A function that gives NULL writes why to `error`, at most `error_bytes` with the zero.
  * Different threads may use one group. A struct begins with its `size`, which the caller sets to its sizeof: members that
  * later releases add are zero for who was compiled before.
  */
@@ -49,6 +50,8 @@ enum kumi_element {
     KUMI_BF16,
     KUMI_F32,
     KUMI_F64,
+    /* A byte that is zero or not. The sum is whether any is set, the product whether all are. */
+    KUMI_BOOL,
 };
 
 /* AND, OR and XOR are of integers. Integers wrap. */
@@ -131,9 +134,10 @@ int kumi_group_size(const struct kumi_group *group);
 size_t kumi_group_members(const struct kumi_group *group, int32_t *ranks, size_t room);
 size_t kumi_group_lost(const struct kumi_group *group, int32_t *ranks, size_t room);
 
-/* Goes on without those that are lost; all others must call it. Ranks are numbered anew, in their order. An enum
- * kumi_group_outcome. */
-int kumi_group_shrink(struct kumi_group *group, char *error, size_t error_bytes);
+/* Goes on without those that are lost; all others must call it, within `limit_ms` unless that is negative. Ranks are numbered
+ * anew, in their order. An enum kumi_group_outcome: KUMI_NOT_YET if a rank, which `error` names, has not called it. The group
+ * shrinks when it does; it may be called again. */
+int kumi_group_shrink(struct kumi_group *group, int64_t limit_ms, char *error, size_t error_bytes);
 
 /*
  * A collective: the same on all ranks, but for its tables. `bytes` is as in struct kumi_coll_asked: of each rank's
@@ -187,7 +191,16 @@ struct kumi_group_done {
 /* An enum kumi_group_outcome; of no limit if `limit_ms` is negative. May be called again. */
 int kumi_ticket_wait(const struct kumi_ticket *ticket, int64_t limit_ms, struct kumi_group_done *done,
                      char *error, size_t error_bytes);
+/* Also while it is under way; nobody may wait for it meanwhile. */
 void kumi_ticket_free(struct kumi_ticket *ticket);
+
+/* Waits for whichever of several tickets is settled first, of one group or several: each was named to the queue, and its name
+ * comes once, with KUMI_DONE whatever became of it; KUMI_NOT_YET after the limit. A queue outlives no call that uses it. */
+struct kumi_queue;
+struct kumi_queue *kumi_queue_new(void);
+void kumi_queue_free(struct kumi_queue *queue);
+void kumi_ticket_tell(const struct kumi_ticket *ticket, const struct kumi_queue *queue, uint64_t name);
+int kumi_queue_next(const struct kumi_queue *queue, int64_t limit_ms, uint64_t *name);
 
 /* Does a collective, and waits for it. */
 static inline int kumi_group_do(struct kumi_group *group, const struct kumi_group_call *call,
@@ -203,7 +216,7 @@ static inline int kumi_group_do(struct kumi_group *group, const struct kumi_grou
 
 static inline uint64_t kumi_element_size(enum kumi_element element)
 {
-    static const uint8_t bytes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8};
+    static const uint8_t bytes[] = {1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1};
     return bytes[element];
 }
 

@@ -49,6 +49,60 @@ def arrays(group):
         assert bits[0] == (2**size - 1 if bits.dtype == "uint16" else size - 1)
 
 
+def bools(group):
+    """truth values are combined as such: a sum is "any", a product "all\""""
+    import numpy as np
+
+    mine = np.array([group.rank == 1, True, False])
+    for op, expected in (("sum", [1, 1, 0]), ("product", [0, 1, 0]), ("xor", [1, 1, 0])):
+        came = group.all_reduce(mine.copy(), op)
+        assert came.view("uint8").tolist() == expected, (op, came.view("uint8"))
+
+
+def forked(group, victim=1):
+    """a forked child has none of the group's connections and is told so, and outlives its parent unheard"""
+    import numpy as np
+
+    import kumi.coll
+
+    group.barrier()
+    message = group.receive(np.zeros(1), tag=9, wait=False) if group.rank == victim else None
+    if group.rank == victim:
+        said, says = os.pipe()
+        if os.fork() == 0:
+            try:
+                open_ones = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+                sockets = [one for one in open_ones if os.path.exists(one) or os.path.islink(one)]
+                sockets = [one for one in map(os.readlink, sockets) if one.startswith("socket:")]
+                assert not sockets, sockets
+                for wrong in (group.barrier, lambda: group.rank, message.wait, group.shrink):
+                    try:
+                        wrong()
+                        os.write(says, b"nothing was refused")
+                    except kumi.coll.GroupError as error:
+                        assert "was forked from process" in str(error), error
+                group.close()
+                # The parent's group stands.
+                os.write(says, b"ok")
+                time.sleep(1)
+            except BaseException as error:
+                os.write(says, repr(error).encode())
+            os._exit(0)
+        os.close(says)
+        word = os.read(said, 1000)
+        assert word == b"ok", word
+    group.barrier()
+    if group.rank == victim:
+        os.kill(os.getpid(), signal.SIGKILL)
+    began = time.monotonic()
+    try:
+        while True:
+            group.barrier()
+    except kumi.coll.PeerLost as error:
+        # Its silence would be noticed after 700 ms.
+        assert "nothing was heard" not in str(error) and time.monotonic() - began < 0.5, error
+
+
 def late(group):
     """several that are under way at once, and waited for in any order, are done"""
     import numpy as np
@@ -305,6 +359,68 @@ def torch_beside(rank, size):
     assert came[0] == before
 
 
+def torch_late(rank, size):
+    """what is not done within the process group's timeout raises, and so does its future; a limit of a wait counts first"""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    import kumi.coll
+
+    hasty = dist.new_group(timeout=datetime.timedelta(seconds=1.5))
+    dist.barrier()
+    if rank == 1:
+        # The others have given up.
+        dist.barrier()
+        return
+    began = time.monotonic()
+    work = dist.all_reduce(torch.ones(1000), group=hasty, async_op=True)
+    future = work.get_future()
+    try:
+        work.wait(datetime.timedelta(milliseconds=100))
+        raise AssertionError("there was no limit")
+    except kumi.coll.Timeout as error:
+        assert "an all-reduce of 4000 bytes is not done within 0.1 s" in str(error), error
+    for waits in (work.wait, future.wait):
+        try:
+            waits()
+            raise AssertionError("there was no limit")
+        except Exception as error:  # a future raises what PyTorch makes of it
+            assert "is not done within 1.5 s" in str(error), error
+    assert 1.4 < time.monotonic() - began < 3, time.monotonic() - began
+    dist.barrier()
+
+
+def torch_futures(rank, size):
+    """futures are set in the order in which their works are done, and what they call may wait for one another"""
+    import torch
+    import torch.distributed as dist
+
+    first, second = dist.new_group(), dist.new_group()
+    ones = [torch.ones(1000) for _ in range(2)]
+    if rank == 1:
+        behind = dist.all_reduce(ones[0], group=first, async_op=True).get_future()
+        before = dist.all_reduce(ones[1], group=second, async_op=True).get_future()
+        # Each waits for the other two: of what is called on the way, nothing is behind anything else.
+        chained = before.then(lambda done: (behind.wait(), done.value())[1])
+        before.wait()
+        dist.send(torch.ones(1), 0)
+        chained.wait()
+    else:
+        dist.all_reduce(ones[1], group=second)
+        dist.recv(torch.ones(1), 1)
+        dist.all_reduce(ones[0], group=first)
+    assert (ones[0] == size).all() and (ones[1] == size).all()
+    # Two threads that see at once that something is done.
+    for _ in range(300):
+        work = dist.all_reduce(torch.ones(10), async_op=True)
+        future = work.get_future()
+        while not work.is_completed():
+            pass
+        future.wait()
+
+
 def torch_lost(rank, size):
     """a rank that is lost fails torch's collectives, within a second"""
     import torch
@@ -328,6 +444,8 @@ def torch_lost(rank, size):
 SCENARIOS = {
     "arrays": (arrays, 4, ()),
     "late": (late, 3, ()),
+    "bools": (bools, 3, ()),
+    "forked": (forked, 3, (1,)),
     "slips": (slips, 3, ()),
     "secret": (secret, 3, ()),
     "killed": (killed, 4, (2,)),
@@ -336,6 +454,8 @@ SCENARIOS = {
     "torch_training": (torch_training, 3, ()),
     "torch_sharded": (torch_sharded, 3, ()),
     "torch_beside": (torch_beside, 3, ()),
+    "torch_futures": (torch_futures, 2, ()),
+    "torch_late": (torch_late, 3, ()),
     "torch_lost": (torch_lost, 3, (1,)),
 }
 # What a scenario needs that not every PyTorch has.

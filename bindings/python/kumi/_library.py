@@ -18,7 +18,6 @@ ELEMENTS = {
     "byte": 0,
     "int8": 1,
     "uint8": 2,
-    "bool": 2,
     "int16": 3,
     "uint16": 4,
     "int32": 5,
@@ -29,8 +28,9 @@ ELEMENTS = {
     "bfloat16": 10,
     "float32": 11,
     "float64": 12,
+    "bool": 13,
 }
-ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8)
+ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1)
 REDUCTIONS = {"sum": 0, "product": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}
 
 
@@ -87,12 +87,15 @@ _FUNCTIONS = {
     "kumi_group_size": (c_int, [c_void_p]),
     "kumi_group_members": (c_size_t, [c_void_p, POINTER(c_int32), c_size_t]),
     "kumi_group_lost": (c_size_t, [c_void_p, POINTER(c_int32), c_size_t]),
-    "kumi_group_shrink": (c_int, [c_void_p, *_SAY]),
+    "kumi_group_shrink": (c_int, [c_void_p, c_int64, *_SAY]),
     "kumi_group_start": (c_void_p, [c_void_p, POINTER(Call), *_SAY]),
     "kumi_group_send": (c_void_p, [c_void_p, c_int, c_uint64, c_void_p, c_uint64, *_SAY]),
     "kumi_group_receive": (c_void_p, [c_void_p, c_int, c_uint64, c_void_p, c_uint64, *_SAY]),
     "kumi_ticket_wait": (c_int, [c_void_p, c_int64, POINTER(Done), *_SAY]),
     "kumi_ticket_free": (None, [c_void_p]),
+    "kumi_ticket_tell": (None, [c_void_p, c_void_p, c_uint64]),
+    "kumi_queue_new": (c_void_p, []),
+    "kumi_queue_next": (c_int, [c_void_p, c_int64, POINTER(c_uint64)]),
 }
 
 _loaded = None

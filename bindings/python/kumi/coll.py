@@ -17,8 +17,10 @@ A rank that dies, hangs or is cut off raises :class:`PeerLost` on all others wit
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
+import time
 import weakref
 from typing import Any, Callable, List, Optional, Sequence
 
@@ -43,9 +45,20 @@ from ._library import (
     SCATTER,
 )
 
-__all__ = ["Disagreement", "Group", "GroupError", "PeerLost", "Pending"]
+__all__ = ["Disagreement", "Group", "GroupError", "PeerLost", "Pending", "Timeout"]
 
 _NETWORK = "/etc/kumi/network.toml"
+#: By number.
+_NAMES = (
+    "a gather",
+    "a scatter",
+    "a broadcast",
+    "a reduce",
+    "an all-gather",
+    "a reduce-scatter",
+    "an all-reduce",
+    "an all-to-all",
+)
 
 
 class GroupError(RuntimeError):
@@ -64,6 +77,10 @@ class Disagreement(GroupError):
     """Ranks asked for different things. Nothing was done, and the group stands."""
 
 
+class Timeout(GroupError, TimeoutError):
+    """Something is not done within its limit. It goes on, and uses its arrays until it is done or the group is closed."""
+
+
 def _pointers(addresses: Sequence[int]) -> Any:
     return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
 
@@ -77,10 +94,10 @@ def _text(error: Any) -> str:
 
 
 class Pending:
-    """Something that was started. It keeps the arrays that it needs."""
+    """Something that was started. It keeps the arrays that it needs. Different threads may use it."""
 
-    def __init__(self, group: "Group", ticket: int, result: Any, keep: Any):
-        self._group, self._ticket = group, ticket
+    def __init__(self, group: "Group", ticket: int, what: str, result: Any, keep: Any):
+        self._group, self._ticket, self._what = group, ticket, what
         self._result, self._keep = result, keep
         self._outcome: Optional[int] = None
         self._text = ""
@@ -89,6 +106,7 @@ class Pending:
         self.bytes: Optional[int] = None
 
     def _look(self, limit_ms: int) -> bool:
+        # Threads that look at once see the same outcome. The ticket is freed with the last reference to it.
         if self._outcome is None:
             library, error, done = _library.library(), _error(), _library.Done()
             outcome = library.kumi_ticket_wait(
@@ -96,9 +114,9 @@ class Pending:
             )
             if outcome == NOT_YET:
                 return False
-            library.kumi_ticket_free(self._ticket)
-            self._ticket, self._outcome, self._text = 0, outcome, _text(error)
+            self._text = _text(error)
             self.source, self.bytes = done.from_, done.bytes
+            self._outcome = outcome
             self._keep = None
         return True
 
@@ -108,31 +126,40 @@ class Pending:
 
     def wait(self, timeout: Optional[float] = None) -> Any:
         """Waits, at most so many seconds, and returns what the function would have with ``wait=True``."""
-        # In turns, so that Ctrl-C is heard.
-        left = timeout
-        while not self._look(200 if left is None else max(0, min(200, int(left * 1000)))):
-            if left is not None:
-                left -= 0.2
-                if left <= 0:
-                    raise TimeoutError(f"kumi: not done within {timeout} s")
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = 0.2 if until is None else until - time.monotonic()
+            # In turns, so that Ctrl-C is heard.
+            if self._look(int(min(max(left, 0.0), 0.2) * 1000)):
+                break
+            if until is not None and time.monotonic() >= until:
+                raise self._late(timeout)
         if self._outcome != DONE:
             raise self._group._failure(self._outcome, self._text)
         return self._result() if callable(self._result) else self._result
 
+    def _late(self, timeout: Optional[float]) -> Timeout:
+        return Timeout(f"kumi: {self._what} is not done within {timeout:g} s")
+
     def __del__(self):
-        # The thread may still use the arrays.
-        if self._outcome is None and self._ticket:
+        if self._outcome is not None:
+            _library.library().kumi_ticket_free(self._ticket)
+        else:
+            # The thread may still use the arrays.
             _orphans.append((self._ticket, self._keep))
 
 
 #: Tickets that nobody waits for any more, and what they use.
-_orphans: List[Any] = []
+_orphans: Any = collections.deque()
 
 
 def _sweep() -> None:
     library = _library.library()
     for _ in range(len(_orphans)):
-        ticket, keep = _orphans.pop(0)
+        try:
+            ticket, keep = _orphans.popleft()
+        except IndexError:  # another thread sweeps
+            return
         if library.kumi_ticket_wait(ticket, 0, None, None, 0) == NOT_YET:
             _orphans.append((ticket, keep))
         else:
@@ -204,6 +231,7 @@ class Group:
         if not handle:
             raise GroupError(f"kumi: {_text(error)}")
         self._handle: Optional[int] = handle
+        self._process = os.getpid()
         # Also when Python ends: the others are told.
         self._leave = weakref.finalize(self, _leave, handle, os.getpid())
 
@@ -212,6 +240,11 @@ class Group:
     def _group(self) -> int:
         if self._handle is None:
             raise GroupError("kumi: the group is closed")
+        if os.getpid() != self._process:
+            raise GroupError(
+                f"kumi: this process was forked from process {self._process}, which has the group; begin another group "
+                "here, or start processes by the method `spawn`"
+            )
         return self._handle
 
     @property
@@ -238,10 +271,14 @@ class Group:
         """Members of now that are lost, by their ranks of now."""
         return self._list(_library.library().kumi_group_lost)
 
-    def shrink(self) -> None:
-        """Goes on without those that are lost. All others must call it; ranks are numbered anew."""
+    def shrink(self, timeout: Optional[float] = 60.0) -> None:
+        """Goes on without those that are lost. All others must call it; ranks are numbered anew. :class:`Timeout` names a
+        rank that has not within ``timeout`` seconds (``None``: without end)."""
         error = _error()
-        outcome = _library.library().kumi_group_shrink(self._group(), error, ERROR_BYTES)
+        limit_ms = -1 if timeout is None else int(timeout * 1000)
+        outcome = _library.library().kumi_group_shrink(self._group(), limit_ms, error, ERROR_BYTES)
+        if outcome == NOT_YET:
+            raise Timeout(f"kumi: {_text(error)}")
         if outcome != DONE:
             raise self._failure(outcome, _text(error))
 
@@ -300,7 +337,8 @@ class Group:
         )
         if not ticket:
             raise ValueError(f"kumi: {_text(error)}")
-        return Pending(self, ticket, result, keep)
+        what = f"{_NAMES[operation]} of {sum(bytes)} bytes"
+        return Pending(self, ticket, what, result, keep)
 
     def start_send(self, to: int, tag: int, address: int, bytes: int, keep: Any = None) -> Pending:
         """Starts to send a message from an address."""
@@ -318,7 +356,8 @@ class Group:
         ticket = function(self._group(), peer, tag, address, bytes, error, ERROR_BYTES)
         if not ticket:
             raise ValueError(f"kumi: {_text(error)}")
-        return Pending(self, ticket, None, keep)
+        what = "a message from any rank" if peer < 0 else f"a message of rank {self.rank} and rank {peer}"
+        return Pending(self, ticket, f"{what}, tag {tag},", None, keep)
 
     # What is done on arrays.
 

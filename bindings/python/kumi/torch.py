@@ -12,8 +12,13 @@ ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait`
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import os
 import queue
+import sys
 import threading
+import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
@@ -21,12 +26,13 @@ import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
 from torch.futures import Future
 
-from . import coll
+from . import _library, coll
 from ._library import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     BROADCAST,
+    DONE,
     GATHER,
     REDUCE,
     REDUCE_SCATTER,
@@ -85,85 +91,189 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
 #: with its last reference in Python: without it a wait from C++ would never return.
 _kept: "Dict[int, _Done]" = {}
 _KEPT_MAX = 256
+_keeping = threading.Lock()
 
 
 def _keep(work: "_Done") -> None:
-    _kept[id(work)] = work
-    while len(_kept) > _KEPT_MAX:
-        del _kept[next(iter(_kept))]
+    with _keeping:
+        _kept[id(work)] = work
+        while len(_kept) > _KEPT_MAX:
+            del _kept[next(iter(_kept))]
+
+
+def _forget(work: "_Done") -> None:
+    with _keeping:
+        _kept.pop(id(work), None)
+
+
+def _seconds(timeout: Any) -> Optional[float]:
+    """What PyTorch calls a timeout; ``None`` if it was not set."""
+    seconds = timeout.total_seconds() if timeout is not None else 0
+    return seconds if seconds > 0 else None
 
 
 class _Done(_Work):  # type: ignore[misc, valid-type]
     """What the caller waits for. Whatever is left to do with the result is done by whoever sees first that it came."""
 
-    def __init__(self, pending: coll.Pending, result: Any, finish: Optional[Callable[[], None]]):
+    def __init__(
+        self,
+        pending: coll.Pending,
+        result: Any,
+        finish: Optional[Callable[[], None]],
+        limit: Optional[float],
+    ):
         super().__init__()
         self._pending, self._value, self._finish = pending, result, finish
+        #: Seconds that a wait may take that names no limit.
+        self._limit = limit
         self._guard = threading.Lock()
         self._future: Optional[Future] = None
         _keep(self)
 
     def _end(self, timeout: Optional[float]) -> None:
+        self._pending.wait(timeout)
         with self._guard:
-            self._pending.wait(timeout)
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
 
     def wait(self, timeout: Any = None) -> bool:
-        seconds = timeout.total_seconds() if timeout is not None else 0
         try:
-            self._end(seconds if seconds > 0 else None)
+            self._end(_seconds(timeout) or self._limit)
         finally:
-            _kept.pop(id(self), None)
+            _forget(self)
         return True
 
     def is_completed(self) -> bool:
-        return self._pending.done()
+        if not self._pending.done():
+            return False
+        if self._pending._outcome == DONE:
+            self._end(None)
+        return True
 
     def is_success(self) -> bool:
-        return self._pending.done() and self._pending._outcome == 0
+        return self.is_completed() and self._pending._outcome == DONE
 
     def source_rank(self) -> int:
-        self._end(None)
+        self._end(self._limit)
         return self._pending.source or 0
 
     _source_rank = source_rank
 
     def result(self) -> Any:
-        self._end(None)
+        self._end(self._limit)
         return self._value
 
     def get_future(self) -> Future:
-        if self._future is None:
+        with self._guard:
+            if self._future is not None:
+                return self._future
             self._future = Future()
-            _watch(self, self._future)
+        self._settle_later(self._future)
         return self._future
 
-
-_watched: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-_watcher: Optional[threading.Thread] = None
-
-
-def _watch(work: _Done, future: Future) -> None:
-    """Sets a future when its work is done: of one group they end in the order they began."""
-    global _watcher
-    if _watcher is None:
-        _watcher = threading.Thread(target=_watch_all, name="kumi-futures", daemon=True)
-        _watcher.start()
-    _watched.put((work, future))
+    def _settle_later(self, future: Future) -> None:
+        _Watcher.get().watch(self, future)
 
 
-def _watch_all() -> None:
-    while True:
-        work, future = _watched.get()
-        try:
-            work._end(None)
-            future.set_result(work._value)
-        except Exception as error:  # noqa: BLE001: it is the waiter's to handle
-            future.set_exception(error)
-        _kept.pop(id(work), None)
-        del work, future
+def _settle(work: _Done, future: Future, timeout: Optional[float]) -> None:
+    try:
+        work._end(timeout)
+        value = work._value
+    except Exception as error:  # noqa: BLE001: it is the waiter's to handle
+        future.set_exception(error)
+    else:
+        future.set_result(value)
+    _forget(work)
+
+
+#: Threads that run what programs have futures call. More calls than these wait for one another.
+_WORKERS_MAX = 64
+#: Seconds between two looks at the limits of works that are watched.
+_TICK = 0.2
+
+
+class _Watcher:
+    """Sets futures when their works are done, of whatever groups, in the order in which they are done.
+
+    What a program has a future call may wait for another future, so each call has a thread that nothing else waits for."""
+
+    _one: "Optional[_Watcher]" = None
+    _making = threading.Lock()
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self._queue = _library.library().kumi_queue_new()
+        self._names = itertools.count(1)
+        self._watched: Dict[int, Any] = {}
+        self._lock = threading.Lock()
+        self._jobs: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        #: Workers that have nothing to do and are promised nothing.
+        self._idle = 0
+        self._workers = 0
+        threading.Thread(target=self._look, name="kumi-futures", daemon=True).start()
+
+    @classmethod
+    def get(cls) -> "_Watcher":
+        with cls._making:
+            # A forked child has not the thread.
+            if cls._one is None or cls._one._process != os.getpid():
+                cls._one = cls()
+            return cls._one
+
+    def watch(self, work: _Done, future: Future) -> None:
+        name = next(self._names)
+        until = None if work._limit is None else time.monotonic() + work._limit
+        with self._lock:
+            self._watched[name] = (work, future, until)
+        _library.library().kumi_ticket_tell(work._pending._ticket, self._queue, name)
+
+    def _look(self) -> None:
+        name = ctypes.c_uint64()
+        looked_at = time.monotonic()
+        while True:
+            tick_ms = int(_TICK * 1000)
+            outcome = _library.library().kumi_queue_next(self._queue, tick_ms, ctypes.byref(name))
+            if outcome == DONE:
+                with self._lock:
+                    done = self._watched.pop(name.value, None)
+                if done is not None:
+                    self.run(_settle, done[0], done[1], None)
+                done = None
+            now = time.monotonic()
+            if now - looked_at > _TICK:
+                looked_at = now
+                self._give_up(now)
+
+    def _give_up(self, now: float) -> None:
+        with self._lock:
+            late = [one for one in self._watched.items() if one[1][2] is not None and one[1][2] < now]
+            for name, _ in late:
+                del self._watched[name]
+        for _, (work, future, _) in late:
+            error = work._pending._late(work._limit)
+            self.run(future.set_exception, error)
+            _forget(work)
+
+    def run(self, *job: Any) -> None:
+        with self._lock:
+            if self._idle > 0:
+                self._idle -= 1
+            elif self._workers < _WORKERS_MAX:
+                self._workers += 1
+                threading.Thread(target=self._work, name="kumi-callbacks", daemon=True).start()
+        self._jobs.put(job)
+
+    def _work(self) -> None:
+        while True:
+            function, *arguments = self._jobs.get()
+            try:
+                function(*arguments)
+            except Exception as error:  # noqa: BLE001: a future that is settled twice, or a call of the program's
+                print(f"kumi: a future's callback failed: {error}", file=sys.stderr)
+            del function, arguments
+            with self._lock:
+                self._idle += 1
 
 
 class _Contiguous:
@@ -200,12 +310,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._names: Dict[str, str] = {}
+        #: Seconds that a wait may take that names no limit.
+        self._limit = _seconds(timeout)
 
         def exchange(card: bytes) -> List[bytes]:
             store.set(f"kumi/{rank}", card.rstrip(b"\0").decode())
             return [store.get(f"kumi/{peer}").ljust(len(card), b"\0") for peer in range(size)]
 
-        patience = timeout.total_seconds() if timeout is not None else 0.0
+        patience = self._limit or 0.0
         # Groups of some ranks may be at work side by side: each takes its part of the links that they share.
         job = _world[0] if _world and dist.is_initialized() else None
         self._group = coll.Group(rank, size, exchange, job=job, patience=min(patience, 600.0))
@@ -239,6 +351,12 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     def _device_types(self) -> List[torch.device]:
         return [torch.device("cpu")]
 
+    def _set_default_timeout(self, timeout: Any) -> None:
+        self._limit = _seconds(timeout)
+
+    def _limit_of(self, opts: Any) -> Optional[float]:
+        return _seconds(getattr(opts, "timeout", None)) or self._limit
+
     def rank(self) -> int:
         return self._rank
 
@@ -257,6 +375,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         element: str = "byte",
         op: Any = None,
         finish: Optional[Callable[[], None]] = None,
+        opts: Any = None,
     ) -> _Done:
         name = "SUM" if op is None else _operation(op)
         divided = to.runs if name == "AVG" and to is not None else []
@@ -279,7 +398,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             to.addresses if to else [],
             keep=(from_, to),
         )
-        return _Done(pending, value, end)
+        return _Done(pending, value, end, self._limit_of(opts))
 
     @staticmethod
     def _one(tensors: Sequence[torch.Tensor], what: str) -> torch.Tensor:
@@ -291,14 +410,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         tensor = self._one(tensors, "broadcast")
         to = _Contiguous([tensor], writes=True)
         root = opts.rootRank if opts is not None else 0
-        return self._start(BROADCAST, to.bytes, None, to, tensors, root=root)
+        return self._start(BROADCAST, to.bytes, None, to, tensors, root=root, opts=opts)
 
     def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> _Done:
         tensor = self._one(tensors, "allreduce")
         to = _Contiguous([tensor], writes=True)
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         return self._start(
-            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op
+            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op, opts=opts
         )
 
     def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> _Done:
@@ -310,8 +429,9 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             for tensor, part in zip(tensors, flat.split([one.numel() for one in tensors])):
                 tensor.detach().copy_(part.view_as(tensor))
 
+        element = _element(flat)
         return self._start(
-            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(flat), op=op, finish=finish
+            ALL_REDUCE, to.bytes, to, to, tensors, element=element, op=op, finish=finish, opts=opts
         )
 
     def reduce(self, tensors: Any, opts: Any = None) -> _Done:
@@ -321,12 +441,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         to = _Contiguous([tensor], writes=True)
         element = _element(tensor)
         out = to if root == self._rank else None
-        return self._start(REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op)
+        return self._start(
+            REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op, opts=opts
+        )
 
     def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         from_ = _Contiguous([self._one(inputs, "allgather")])
         to = _Contiguous(outputs[0], writes=True)
-        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, outputs)
+        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, outputs, opts=opts)
 
     def _alike(self, one: _Contiguous, many: _Contiguous) -> List[int]:
         sizes = many.bytes
@@ -346,7 +468,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
         from_, to = _Contiguous([input]), self._parts(output, writes=True)
-        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output)
+        return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output, opts=opts)
 
     all_gather_single = _allgather_base
 
@@ -368,14 +490,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         from_ = _Contiguous([self._one(inputs, "gather")])
         to = _Contiguous(outputs[0], writes=True) if self._rank == root else None
         sizes = self._alike(from_, to) if to else from_.bytes * self._size
-        return self._start(GATHER, sizes, from_, to, outputs, root=root)
+        return self._start(GATHER, sizes, from_, to, outputs, root=root, opts=opts)
 
     def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         root = opts.rootRank if opts is not None else 0
         to = _Contiguous([self._one(outputs, "scatter")], writes=True)
         from_ = _Contiguous(inputs[0]) if self._rank == root else None
         sizes = self._alike(to, from_) if from_ else to.bytes * self._size
-        return self._start(SCATTER, sizes, from_, to, outputs, root=root)
+        return self._start(SCATTER, sizes, from_, to, outputs, root=root, opts=opts)
 
     def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         output = self._one(outputs, "reduce_scatter")
@@ -383,14 +505,18 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         to, from_ = _Contiguous([output], writes=True), _Contiguous(inputs[0])
         element = _element(output)
         sizes = self._alike(to, from_)
-        return self._start(REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op)
+        return self._start(
+            REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op, opts=opts
+        )
 
     def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to, from_ = _Contiguous([output], writes=True), self._parts(input)
         element = _element(output)
         sizes = self._alike(to, from_)
-        return self._start(REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op)
+        return self._start(
+            REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op, opts=opts
+        )
 
     reduce_scatter_single = _reduce_scatter_base
 
@@ -402,7 +528,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
     def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
         from_, to = _Contiguous(inputs), _Contiguous(outputs, writes=True)
-        return self._all_to_all(from_, to, outputs)
+        return self._all_to_all(from_, to, outputs, opts)
 
     def alltoall_base(
         self,
@@ -419,34 +545,34 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
         from_ = split(input, input_split_sizes, False)
         to = split(output, output_split_sizes, True)
-        return self._all_to_all(from_, to, output)
+        return self._all_to_all(from_, to, output, opts)
 
     all_to_all_single = alltoall_base
 
-    def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any) -> _Done:
+    def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any, opts: Any) -> _Done:
         # What goes between two others, only they know.
         mine = torch.tensor(from_.bytes, dtype=torch.int64)
         table = torch.empty(self._size * self._size, dtype=torch.int64)
-        self._allgather_base(table, mine).wait()
+        self._allgather_base(table, mine, opts).wait()
         sizes = table.tolist()
         comes = sizes[self._rank :: self._size]
         if comes != to.bytes:
             raise ValueError(f"kumi: blocks of {comes} bytes come, and there is room for {to.bytes}")
-        return self._start(ALL_TO_ALL, sizes, from_, to, value)
+        return self._start(ALL_TO_ALL, sizes, from_, to, value, opts=opts)
 
     def barrier(self, opts: Any = None) -> _Done:
-        nothing = torch.zeros(1, dtype=torch.uint8)
-        return self.allreduce([nothing])
+        nothing = _Contiguous([torch.zeros(1, dtype=torch.uint8)])
+        return self._start(ALL_REDUCE, [1], nothing, nothing, None, element="uint8", opts=opts)
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> _Done:
         from_ = _Contiguous([self._one(tensors, "send")])
         pending = self._group.start_send(to, tag, from_.addresses[0], from_.bytes[0], from_)
-        return _Done(pending, tensors, None)
+        return _Done(pending, tensors, None, self._limit)
 
     def recv(self, tensors: Any, from_: int, tag: int = 0) -> _Done:
         to = _Contiguous([self._one(tensors, "recv")], writes=True)
         pending = self._group.start_receive(from_, tag, to.addresses[0], to.bytes[0], to)
-        return _Done(pending, tensors, to.write_back)
+        return _Done(pending, tensors, to.write_back, self._limit)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> _Done:
         return self.recv(tensors, -1, tag)
@@ -466,12 +592,22 @@ class _All(_Done):
     def __init__(self, works: Sequence[_Done], value: Any):
         _Work.__init__(self)
         self._works, self._value = list(works), value
+        self._limit = self._works[0]._limit if self._works else None
+        self._guard = threading.Lock()
         self._future = None
         _keep(self)
 
     def _end(self, timeout: Optional[float]) -> None:
+        until = None if timeout is None else time.monotonic() + timeout
         for work in self._works:
-            work._end(timeout)
+            work._end(None if until is None else max(0.0, until - time.monotonic()))
+
+    def _settle_later(self, future: Future) -> None:
+        _Watcher.get().run(_settle, self, future, self._limit)
+
+    def result(self) -> Any:
+        self._end(self._limit)
+        return self._value
 
     def is_completed(self) -> bool:
         return all(work.is_completed() for work in self._works)

@@ -4,7 +4,7 @@ use super::spans::{Spans, Tables};
 use super::version::SizedStruct;
 use super::{index, say, text};
 use crate::group::{
-    CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening,
+    CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening, Queue,
     RANKS_MAX, Reduction, Secret, Ticket,
 };
 use crate::work::{Asked, AskedOperation, WorkError};
@@ -85,13 +85,19 @@ const ARGUMENT: c_int = 8;
 /// What `kumi_ticket_wait` answers: `enum kumi_group_outcome`.
 fn number_of(failure: &Failure) -> c_int {
     match failure {
+        Failure::Late(_) => 1,
         Failure::Lost { .. } => 2,
         Failure::Excluded(_) => 3,
         Failure::Disagree(_) => 4,
         Failure::Message(_) => 5,
-        Failure::System(_) => 6,
+        Failure::System(_) | Failure::Forked(_) => 6,
         Failure::Closed => 7,
     }
+}
+
+/// A limit; none if it is negative.
+fn limit_of(ms: i64) -> Option<Duration> {
+    u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
 fn variable(name: &str) -> Option<String> {
@@ -291,11 +297,12 @@ unsafe fn list(of: &[usize], ranks: *mut i32, room: usize) -> usize {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_shrink(
     group: *const Group,
+    limit_ms: i64,
     error: *mut c_char,
     error_bytes: usize,
 ) -> c_int {
     // SAFETY: as the caller says.
-    match unsafe { &*group }.shrink() {
+    match unsafe { &*group }.shrink(limit_of(limit_ms)) {
         Ok(()) => 0,
         Err(problem) => {
             // SAFETY: as the caller says.
@@ -335,6 +342,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
     let element = element.ok_or_else(|| none("element type", call.element))?;
     let reduction = Reduction::from_number(call.reduction);
     let reduction = reduction.ok_or_else(|| none("reduction", call.reduction))?;
+    group.check()?;
     let (rank, ranks, root) = (group.rank(), group.size(), index(call.root));
     let blocks = match operation {
         AskedOperation::AllToAll => ranks * ranks,
@@ -433,7 +441,7 @@ pub unsafe extern "C" fn kumi_ticket_wait(
     error: *mut c_char,
     error_bytes: usize,
 ) -> c_int {
-    let limit = u64::try_from(limit_ms).ok().map(Duration::from_millis);
+    let limit = limit_of(limit_ms);
     if !done.is_null() {
         // SAFETY: as the caller says.
         if let Err(problem) = unsafe { CDone::read(done) } {
@@ -471,5 +479,53 @@ pub unsafe extern "C" fn kumi_ticket_free(ticket: *mut Arc<Ticket>) {
     if !ticket.is_null() {
         // SAFETY: it was made by `Box::into_raw`, as the caller says.
         drop(unsafe { Box::from_raw(ticket) });
+    }
+}
+
+/// Returns a queue, to be freed by `kumi_queue_free`.
+#[unsafe(no_mangle)]
+pub extern "C" fn kumi_queue_new() -> *mut Arc<Queue> {
+    Box::into_raw(Box::default())
+}
+
+/// # Safety
+/// `queue` is null, or comes from `kumi_queue_new` and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_queue_free(queue: *mut Arc<Queue>) {
+    if !queue.is_null() {
+        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        drop(unsafe { Box::from_raw(queue) });
+    }
+}
+
+/// # Safety
+/// `ticket` comes from one of the above, `queue` from `kumi_queue_new`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_ticket_tell(
+    ticket: *const Arc<Ticket>,
+    queue: *const Arc<Queue>,
+    name: u64,
+) {
+    // SAFETY: as the caller says.
+    let (ticket, queue) = unsafe { (&*ticket, &*queue) };
+    ticket.tell(queue, name);
+}
+
+/// # Safety
+/// `queue` comes from `kumi_queue_new`; `name` has room for one.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn kumi_queue_next(
+    queue: *const Arc<Queue>,
+    limit_ms: i64,
+    name: *mut u64,
+) -> c_int {
+    // SAFETY: as the caller says.
+    match unsafe { &*queue }.next(limit_of(limit_ms)) {
+        Some(next) => {
+            // SAFETY: as the caller says.
+            unsafe { name.write(next) };
+            0
+        }
+        None => 1,
     }
 }

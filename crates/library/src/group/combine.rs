@@ -32,9 +32,11 @@ pub enum Element {
     F32 = 11,
     /// `f64`.
     F64 = 12,
+    /// A byte that is zero or not; combined, 0 or 1. Its sum is "any", its product "all".
+    Bool = 13,
 }
 
-const ELEMENTS: [(Element, &str, u64); 13] = [
+const ELEMENTS: [(Element, &str, u64); 14] = [
     (Element::Byte, "bytes", 1),
     (Element::I8, "int8", 1),
     (Element::U8, "uint8", 1),
@@ -48,6 +50,7 @@ const ELEMENTS: [(Element, &str, u64); 13] = [
     (Element::Bf16, "bfloat16", 2),
     (Element::F32, "float32", 4),
     (Element::F64, "float64", 8),
+    (Element::Bool, "bool", 1),
 ];
 
 impl Element {
@@ -193,6 +196,25 @@ pub fn combine(element: Element, reduction: Reduction) -> Option<Combine> {
         Element::Bf16 => of_float!(bf16, f32, bf16::to_f32, bf16::from_f32, reduction),
         Element::F32 => of_float!(f32, f32, |a| a, |a| a, reduction),
         Element::F64 => of_float!(f64, f64, |a| a, |a| a, reduction),
+        Element::Bool => Some(of_bool(reduction)),
+    }
+}
+
+fn of_bool(reduction: Reduction) -> Combine {
+    macro_rules! by {
+        ($of:expr) => {
+            |place: &mut [u8], came: &[u8]| {
+                each::<1>(place, came, |[a], [b]| {
+                    let of: fn(bool, bool) -> bool = $of;
+                    [u8::from(of(a != 0, b != 0))]
+                })
+            }
+        };
+    }
+    match reduction {
+        Reduction::Sum | Reduction::Greatest | Reduction::Or => by!(|a, b| a || b),
+        Reduction::Product | Reduction::Least | Reduction::And => by!(|a, b| a && b),
+        Reduction::Xor => by!(|a, b| a != b),
     }
 }
 
@@ -236,6 +258,24 @@ mod tests {
             combined(Element::U16, Reduction::Xor, [1, 2], [3, 2]),
             [2, 0]
         );
+        // 256 times true, two by two: a sum of bytes would have come back to zero.
+        for (reduction, both, one, none) in [
+            (Reduction::Sum, 1, 1, 0),
+            (Reduction::Greatest, 1, 1, 0),
+            (Reduction::Or, 1, 1, 0),
+            (Reduction::Product, 1, 0, 0),
+            (Reduction::Least, 1, 0, 0),
+            (Reduction::And, 1, 0, 0),
+            (Reduction::Xor, 0, 1, 0),
+        ] {
+            let came = combined(
+                Element::Bool,
+                reduction,
+                [1, 128, 255, 0, 0],
+                [255, 128, 0, 2, 0],
+            );
+            assert_eq!(came, [both, both, one, one, none], "{reduction:?}");
+        }
         assert!(combine(Element::F64, Reduction::And).is_none());
         assert!(combine(Element::Byte, Reduction::Sum).is_none());
     }
@@ -250,7 +290,7 @@ mod tests {
             assert_eq!(*reduction as usize, at);
         }
         assert_eq!(
-            (Element::from_number(13), Reduction::from_number(-1)),
+            (Element::from_number(14), Reduction::from_number(-1)),
             (None, None)
         );
     }

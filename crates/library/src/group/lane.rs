@@ -2,6 +2,7 @@
 
 use crate::group::frame::{HEADER_BYTES, Header, Lane};
 use crate::work::Named;
+use kumi_sys::fork::Private;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
@@ -16,6 +17,9 @@ const WORDS_TOS: u32 = 0x88;
 
 /// A lost word is sent again after so long where nobody says otherwise: 200 ms is longer than most collectives.
 const RTO_MIN_US: u32 = 10_000;
+
+/// A connection of this process alone: a forked child has none.
+pub type Stream = Private<TcpStream>;
 
 /// What frames carry, and where it is.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +56,7 @@ impl Chunk {
 #[derive(Debug)]
 pub struct Out {
     /// None until the peer has made it.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     /// Whether the first of what waits is the hello.
     is_new: bool,
     chunks: VecDeque<Chunk>,
@@ -72,7 +76,7 @@ impl Out {
             Err(error) => return Err(error),
         }
         let mut out = Self {
-            stream: Some(socket.into()),
+            stream: Some(Stream::new(socket.into())),
             is_new: true,
             ..Self::awaited()
         };
@@ -91,8 +95,8 @@ impl Out {
     }
 
     /// Goes on with what waits on a connection that the peer has made.
-    pub fn adopt(&mut self, stream: TcpStream, lane: Lane) {
-        set_options(&SockRef::from(&stream), lane);
+    pub fn adopt(&mut self, stream: Stream, lane: Lane) {
+        set_options(&SockRef::from(&*stream), lane);
         if std::mem::take(&mut self.is_new) {
             self.chunks.pop_front();
         }
@@ -100,12 +104,12 @@ impl Out {
     }
 
     /// The connection, if there is one.
-    pub fn stream(&self) -> Option<&TcpStream> {
+    pub fn stream(&self) -> Option<&Stream> {
         self.stream.as_ref()
     }
 
     /// The same, of one that nothing more is to be sent on.
-    pub fn into_stream(self) -> Option<TcpStream> {
+    pub fn into_stream(self) -> Option<Stream> {
         self.stream
     }
 
@@ -239,7 +243,7 @@ pub enum Took {
 /// A connection that another rank sends on.
 #[derive(Debug)]
 pub struct In {
-    stream: TcpStream,
+    stream: Stream,
     /// What it carries.
     pub lane: Lane,
     /// The membership it belongs to.
@@ -262,9 +266,9 @@ pub struct In {
 const ENOUGH_BYTES_MAX: u64 = 32 << 10;
 
 impl In {
-    pub fn new(stream: TcpStream, lane: Lane, term: u32) -> Self {
+    pub fn new(stream: Stream, lane: Lane, term: u32) -> Self {
         // Answers go by other connections.
-        let _ = SockRef::from(&stream).set_tcp_nodelay(true);
+        let _ = SockRef::from(&*stream).set_tcp_nodelay(true);
         Self {
             stream,
             lane,

@@ -105,16 +105,18 @@ impl Membership {
         Some(news)
     }
 
+    /// Ranks that live and have not said the same as this one.
+    pub fn silent(&self) -> Vec<usize> {
+        let living = (0..self.ranks).filter(|rank| !self.lost.contains(rank));
+        let agrees = |rank: &usize| self.votes[*rank].as_ref() == Some(&self.lost);
+        living
+            .filter(|rank| *rank != self.rank && !agrees(rank))
+            .collect()
+    }
+
     /// Whether all that live agree. If so, the new term has begun.
     pub fn agree(&mut self) -> bool {
-        let mut living = (0..self.ranks).filter(|rank| !self.lost.contains(rank));
-        let is_agreed = |rank: usize| {
-            rank == self.rank
-                || self.votes[rank]
-                    .as_ref()
-                    .is_some_and(|set| *set == self.lost)
-        };
-        if !self.votes_itself || !living.all(is_agreed) {
+        if !self.votes_itself || !self.silent().is_empty() {
             return false;
         }
         self.votes_itself = false;

@@ -1,9 +1,8 @@
 //! Messages of one rank to another: a sender offers, and sends when the receiver has a place for it.
 
 use crate::group::memory::Memory;
-use crate::group::ticket::Ticket;
+use crate::group::ticket::Promise;
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 
 /// Offers that may wait for a receiver: 40 bytes each.
 const OFFERS_MAX: usize = 1 << 16;
@@ -19,7 +18,7 @@ pub struct Parcel {
     /// Where it is: block 0.
     pub memory: Box<dyn Memory>,
     /// Who waits for it.
-    pub ticket: Arc<Ticket>,
+    pub ticket: Promise,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -9,6 +9,7 @@ mod combine;
 mod frame;
 mod job;
 mod lane;
+mod listening;
 mod membership;
 mod memory;
 mod messages;
@@ -19,26 +20,27 @@ mod ticket;
 pub use bootstrap::{Environment, exchange};
 pub use card::{CARD_BYTES, Card};
 pub use combine::{Element, Reduction};
+pub use listening::Listening;
 pub use memory::Memory;
 pub use secret::Secret;
-pub use ticket::{Done, Failure, Ticket};
+pub use ticket::{Done, Failure, Queue, Ticket};
 
 use crate::c::SizeError;
 use crate::ranks::{Ranks, RanksError};
 use crate::work::{Asked, AskedOperation, Work, WorkError};
-use card::{Own, own_addresses};
+use kumi_sys::fork::Private;
 use kumi_topo::Paths;
 use membership::Membership;
 use messages::Parcel;
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use progress::{Order, Progress, Settings, Wanted};
+use nix::sys::eventfd::EventFd;
+use progress::{Order, Wanted};
 use std::io;
-use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use ticket::{Promise, is_own};
 
 /// Most ranks of a group: all have connections to all.
 pub const RANKS_MAX: usize = 4096;
@@ -110,226 +112,6 @@ fn system(what: &str) -> impl FnOnce(io::Error) -> GroupError + '_ {
         what: what.to_owned(),
         error,
     }
-}
-
-/// A rank that can be reached, and has not met the others.
-#[derive(Debug)]
-pub struct Listening {
-    config: Config,
-    listeners: Vec<TcpListener>,
-    card: Card,
-    own: Vec<Own>,
-}
-
-/// Ports that are tried until one is free at all addresses.
-const PORTS_MAX: usize = 16;
-
-/// Listens at these addresses alone, at one port. An address that is not ready yet, or no more, is left out.
-fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<TcpListener>, u16)> {
-    let mut why = io::ErrorKind::AddrNotAvailable.into();
-    for _ in 0..PORTS_MAX {
-        let (mut port, mut listeners, mut heard) = (0, Vec::new(), Vec::new());
-        let is_all = own
-            .iter()
-            .all(|one| match TcpListener::bind((one.address, port)) {
-                Ok(listener) => {
-                    port = listener.local_addr().map_or(0, |address| address.port());
-                    listeners.push(listener);
-                    heard.push(*one);
-                    port != 0
-                }
-                Err(error) => {
-                    let is_absent = error.kind() == io::ErrorKind::AddrNotAvailable;
-                    why = error;
-                    is_absent
-                }
-            });
-        if is_all && !listeners.is_empty() {
-            *own = heard;
-            for listener in &listeners {
-                listener.set_nonblocking(true)?;
-            }
-            return Ok((listeners, port));
-        }
-    }
-    Err(why)
-}
-
-impl Listening {
-    /// Begins to listen.
-    ///
-    /// # Errors
-    /// The host has no such interface, or no address; the topology file cannot be read.
-    pub fn new(config: Config) -> Result<Self, GroupError> {
-        let mut own =
-            own_addresses(config.interface.as_deref()).map_err(system("the host's addresses"))?;
-        if own.is_empty() {
-            let of = config.interface.as_deref();
-            let of = of.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
-            return Err(GroupError::Argument(format!(
-                "{of} has no address that is up"
-            )));
-        }
-        let (listeners, port) = listen(&mut own).map_err(system("listening"))?;
-        let mut key = [0; 16];
-        random(&mut key).map_err(system("/dev/urandom"))?;
-        let host = match &config.host {
-            Some(host) => host.clone(),
-            None => {
-                let name = nix::unistd::gethostname()
-                    .map_err(|error| system("the host's name")(error.into()))?;
-                name.to_string_lossy().into_owned()
-            }
-        };
-        let is_named = !host.is_empty() && host.len() <= 64 && !host.contains([' ', '\0']);
-        if !is_named {
-            return Err(GroupError::Argument(format!(
-                "`{host}` is no name of a host"
-            )));
-        }
-        let mut network = match &config.network {
-            Some(file) => std::fs::read(file).map_err(system(&file.display().to_string()))?,
-            None => Vec::new(),
-        };
-        // Names have no zeros in them, nor has the file.
-        for host in config.job.iter().flatten() {
-            network.push(0);
-            network.extend_from_slice(host.as_bytes());
-        }
-        let network = match network.is_empty() {
-            true => 0,
-            false => digest(&network),
-        };
-        let addresses = own.iter().map(|one| one.address).collect();
-        Ok(Self {
-            card: Card {
-                key,
-                proof: secret(&config).proof(&key),
-                version: crate::VERSION.to_owned(),
-                port,
-                addresses,
-                host,
-                network,
-            },
-            config,
-            listeners,
-            own,
-        })
-    }
-
-    /// What the others have to know. Whoever knows it, and the job's secret if there is one, can take part.
-    pub fn card(&self) -> [u8; CARD_BYTES] {
-        self.card.bytes()
-    }
-
-    /// Meets the others, whose cards are given by rank.
-    ///
-    /// # Errors
-    /// A card is malformed; ranks have different secrets, libraries or topology files; a rank does not come.
-    pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
-        let cards = cards.iter().enumerate().map(|(of, card)| {
-            let card = Card::parse(card);
-            card.ok_or_else(|| GroupError::Argument(format!("the card of rank {of} is none")))
-        });
-        let cards = cards.collect::<Result<Vec<_>, _>>()?;
-        if cards.len() > RANKS_MAX || cards.get(rank) != Some(&self.card) {
-            let text = format!("rank {rank}'s card, of {}, is not this rank's", cards.len());
-            return Err(GroupError::Argument(text));
-        }
-        if let Some(why) = self.config.is_unlike(rank, &cards) {
-            return Err(GroupError::Argument(why));
-        }
-        let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
-        let members: Vec<usize> = (0..hosts.len()).collect();
-        let view = View::new(&self.config, &hosts, &members, rank, 0)?;
-        let shared = Arc::new(Mutex::new(Membership::new(rank, cards.len())));
-        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        let bell = EventFd::from_value_and_flags(0, flags);
-        let bell = Arc::new(bell.map_err(|error| system("eventfd")(error.into()))?);
-        let (orders, inbox) = channel();
-        let joined = Arc::new(Ticket::default());
-        let settings = Settings {
-            rank,
-            cards,
-            secret: secret(&self.config),
-            own: self.own,
-            silence: self.config.silence,
-            patience: self.config.patience,
-            pace: view.pace(&self.config),
-        };
-        let progress = Progress::new(
-            settings,
-            Arc::clone(&shared),
-            self.listeners,
-            inbox,
-            Arc::clone(&bell),
-            Arc::clone(&joined),
-        );
-        let progress = progress.map_err(|error| system("epoll")(error.into()))?;
-        let thread = std::thread::Builder::new().name("kumi-group".to_owned());
-        let thread = thread
-            .spawn(move || progress.run())
-            .map_err(system("a thread"))?;
-        let group = Group {
-            config: self.config,
-            hosts,
-            shared,
-            view: Mutex::new(Arc::new(view)),
-            orders,
-            bell,
-            thread: Some(thread),
-        };
-        group.ring();
-        match joined.wait(None) {
-            Some(Err(failure)) => Err(failure.into()),
-            _ => Ok(group),
-        }
-    }
-}
-
-/// What cards and connections are made with. A launcher's number of the job is not: an exchange of the program's own may
-/// join ranks of several.
-fn secret(config: &Config) -> Secret {
-    config.secret.clone().unwrap_or_else(Secret::none)
-}
-
-impl Config {
-    /// Why ranks with these cards cannot be a group.
-    fn is_unlike(&self, rank: usize, cards: &[Card]) -> Option<String> {
-        let own = &cards[rank];
-        let pair = |other: usize| {
-            let [here, there] = [&own.host, &cards[other].host];
-            format!("rank {rank} on {here} and rank {other} on {there}")
-        };
-        let secret = secret(self);
-        if let Some(other) = cards
-            .iter()
-            .position(|card| card.proof != secret.proof(&card.key))
-        {
-            return Some(format!(
-                "{} have different job secrets, or one has none (KUMI_JOB_SECRET; rank {rank} has {})",
-                pair(other),
-                secret.origin()
-            ));
-        }
-        if let Some(other) = cards.iter().position(|card| card.version != own.version) {
-            let [here, there] = [&own.version, &cards[other].version];
-            return Some(format!(
-                "{} have different libraries, which may plan differently: libkumi {here} and {there}",
-                pair(other)
-            ));
-        }
-        let other = cards.iter().position(|card| card.network != own.network)?;
-        Some(format!(
-            "{} have different topology files, or one has none, or are of different jobs",
-            pair(other)
-        ))
-    }
-}
-
-fn random(key: &mut [u8]) -> io::Result<()> {
-    use std::io::Read;
-    std::fs::File::open("/dev/urandom")?.read_exact(key)
 }
 
 /// FNV-1a, 64 bits: tells files apart that differ by accident.
@@ -404,8 +186,10 @@ pub struct Group {
     shared: Arc<Mutex<Membership>>,
     view: Mutex<Arc<View>>,
     orders: Sender<Order>,
-    bell: Arc<EventFd>,
+    bell: Arc<Private<EventFd>>,
     thread: Option<JoinHandle<()>>,
+    /// The process that has the thread: a forked child has not.
+    process: u32,
 }
 
 impl Group {
@@ -429,18 +213,30 @@ impl Group {
     }
 
     fn order(&self, order: Order) {
-        // The thread is gone only when the group is.
+        // If the thread has ended, what cannot be sent is dropped, which fails its ticket.
         let _ = self.orders.send(order);
         self.ring();
     }
 
-    fn membership(&self) -> MutexGuard<'_, Membership> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether this process has the group.
+    ///
+    /// # Errors
+    /// [`Failure::Forked`]: it is a child of the one that has.
+    pub fn check(&self) -> Result<(), GroupError> {
+        Ok(is_own(self.process)?)
+    }
+
+    /// `None` in a forked child, where it may be locked for ever.
+    fn membership(&self) -> Option<MutexGuard<'_, Membership>> {
+        is_own(self.process).ok()?;
+        Some(self.shared.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn view(&self) -> Result<Arc<View>, GroupError> {
+        is_own(self.process)?;
         let mut view = self.view.lock().unwrap_or_else(PoisonError::into_inner);
-        let membership = self.membership();
+        let membership = self.shared.lock();
+        let membership = membership.unwrap_or_else(PoisonError::into_inner);
         if view.term != membership.term() {
             let (members, rank) = (membership.members(), membership.rank());
             let term = membership.term();
@@ -454,24 +250,29 @@ impl Group {
         &self.hosts
     }
 
-    /// This rank, among the members of now.
+    /// This rank, among the members of now; `usize::MAX` in a forked child.
     pub fn rank(&self) -> usize {
-        self.membership().rank()
+        self.membership()
+            .map_or(usize::MAX, |membership| membership.rank())
     }
 
-    /// How many members there are now.
+    /// How many members there are now; none in a forked child.
     pub fn size(&self) -> usize {
-        self.membership().members().len()
+        self.membership()
+            .map_or(0, |membership| membership.members().len())
     }
 
     /// The members of now, by the ranks that they had when the group began.
     pub fn members(&self) -> Vec<usize> {
-        self.membership().members().to_vec()
+        self.membership()
+            .map_or(Vec::new(), |membership| membership.members().to_vec())
     }
 
     /// Members of now that are lost, by their ranks of now.
     pub fn lost(&self) -> Vec<usize> {
-        let membership = self.membership();
+        let Some(membership) = self.membership() else {
+            return Vec::new();
+        };
         let members = membership.members().iter().enumerate();
         let lost = members.filter(|(_, member)| membership.is_lost(**member));
         lost.map(|(rank, _)| rank).collect()
@@ -503,14 +304,14 @@ impl Group {
             1 => None,
             _ => Some(Work::new(&view.ranks, view.rank, asked)?),
         };
-        let ticket = Arc::new(Ticket::default());
+        let (promise, ticket) = Promise::new();
         self.order(Order::Collective(Box::new(Wanted {
             term: view.term,
             text,
             work,
             memory,
             combine: combine.filter(|_| is_reduction),
-            ticket: Arc::clone(&ticket),
+            ticket: promise,
         })));
         Ok(ticket)
     }
@@ -522,6 +323,7 @@ impl Group {
         bytes: u64,
         memory: Box<dyn Memory>,
     ) -> Result<(Parcel, Arc<Ticket>), GroupError> {
+        is_own(self.process)?;
         let (rank, ranks) = (self.rank(), self.size());
         if let Some(peer) = peer.filter(|peer| *peer >= ranks || *peer == rank) {
             let text = format!(
@@ -530,13 +332,13 @@ impl Group {
             );
             return Err(GroupError::Argument(text));
         }
-        let ticket = Arc::new(Ticket::default());
+        let (promise, ticket) = Promise::new();
         let parcel = Parcel {
             peer,
             tag,
             bytes,
             memory,
-            ticket: Arc::clone(&ticket),
+            ticket: promise,
         };
         Ok((parcel, ticket))
     }
@@ -573,13 +375,17 @@ impl Group {
         Ok(ticket)
     }
 
-    /// Goes on without members that are lost; all that are left must call it. Ranks are numbered anew, in their order.
+    /// Goes on without members that are lost; all that are left must call it, within `limit` if there is one. Ranks are
+    /// numbered anew, in their order.
     ///
     /// # Errors
-    /// The others go on without this rank, or the group ended otherwise.
-    pub fn shrink(&self) -> Result<(), GroupError> {
-        let ticket = Arc::new(Ticket::default());
-        self.order(Order::Shrink(Arc::clone(&ticket)));
+    /// The others go on without this rank, or the group ended otherwise. [`Failure::Late`]: a rank has not called it, and
+    /// the group shrinks when it does.
+    pub fn shrink(&self, limit: Option<Duration>) -> Result<(), GroupError> {
+        is_own(self.process)?;
+        let (promise, ticket) = Promise::new();
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.order(Order::Shrink(promise, until));
         match ticket.wait(None) {
             Some(Err(failure)) => Err(failure.into()),
             _ => Ok(()),
@@ -589,8 +395,14 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        let thread = self.thread.take();
+        if is_own(self.process).is_err() {
+            // What the thread had locked when the process forked stays so.
+            std::mem::forget(thread);
+            return;
+        }
         self.order(Order::Close);
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread {
             // It has panicked, and said so.
             let _ = thread.join();
         }

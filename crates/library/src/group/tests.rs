@@ -1,5 +1,6 @@
 use super::*;
 use std::sync::Barrier;
+use std::sync::mpsc::channel;
 use std::time::Instant;
 
 /// Blocks in memory of their own; what comes is handed out at the end.
@@ -294,7 +295,7 @@ fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
         assert_eq!(group.lost(), [1]);
         // What is asked for meanwhile fails too.
         assert!(all_reduce(&group, 10).is_err());
-        group.shrink().unwrap();
+        group.shrink(None).unwrap();
         assert_eq!((group.members(), group.lost()), (vec![0, 2, 3], vec![]));
         for length in [1, 50_000] {
             let came = all_reduce(&group, length).unwrap();
@@ -316,7 +317,7 @@ fn rank__that_nobody_can_connect_to__makes_the_connections_itself() {
         }
         // After shrinking its connections are made anew.
         all_reduce(&group, 100_000).unwrap_err();
-        group.shrink().unwrap();
+        group.shrink(None).unwrap();
         for length in [1, 50_000] {
             assert!(all_reduce(&group, length).unwrap() == sum(length, &[0, 1, 2]));
         }
@@ -494,84 +495,81 @@ fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
     });
 }
 
-#[test]
-fn listener__of_an_interface__is_bound_to_its_addresses() {
-    let config = Config {
-        interface: Some("lo".to_owned()),
-        ..Config::default()
-    };
-    let listening = Listening::new(config).unwrap();
-    let ports: Vec<_> = listening
-        .listeners
-        .iter()
-        .map(|one| one.local_addr().unwrap())
-        .collect();
-    assert!(!ports.is_empty());
-    for port in ports {
-        assert!(
-            port.ip().is_loopback() && port.port() == listening.card.port,
-            "{port}"
-        );
+/// Memory that nothing can be written to.
+struct Broken;
+
+impl Memory for Broken {
+    fn out(&self, _: u64, _: u64, _: usize) -> &[u8] {
+        panic!("the group's thread ends here, for the test")
     }
-    // The whole of 127.0.0.0/8 is the loopback interface's, and one address of it is named.
-    let other = ("127.0.0.2", listening.card.port);
-    let refused = std::net::TcpStream::connect(other).unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+
+    fn place(&mut self, _: u64, _: u64, _: usize) -> &mut [u8] {
+        panic!("the group's thread ends here, for the test")
+    }
 }
 
 #[test]
-fn cards__that_do_not_belong_together__are_refused_by_the_difference() {
-    let config = |secret: Option<&str>| Config {
-        interface: Some("lo".to_owned()),
-        secret: secret.map(|text| Secret::chosen(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
-        ..Config::default()
-    };
-    let refused = |other: Config, change: &dyn Fn(&mut Card)| {
-        let one = Listening::new(config(Some("what the job knows"))).unwrap();
-        let mut other = Listening::new(other).unwrap();
-        change(&mut other.card);
-        let cards = [one.card(), other.card()].map(|card| card.to_vec());
-        one.join(0, &cards).unwrap_err().to_string()
-    };
-    for other in [None, Some("what another job knows")] {
-        let why = refused(config(other), &|_| ());
-        assert!(why.contains("have different job secrets"), "{why}");
-    }
-    let alike = config(Some("what the job knows"));
-    let why = refused(alike, &|card| card.version = "0.0.9+0".to_owned());
-    assert!(
-        why.contains("which may plan differently: libkumi 0.1.0+"),
-        "{why}"
-    );
-}
-
-/// Who has the cards, as of a store that anybody may read, has not the secret.
-#[test]
-fn stranger__with_the_cards__is_no_rank_without_the_secret() {
-    use std::io::{Read, Write};
-    let config = Config {
-        interface: Some("lo".to_owned()),
-        secret: Some(Secret::chosen(b"what the job knows", "").unwrap()),
-        ..Config::default()
-    };
-    let [one, other] = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
-    let cards = [one.card(), other.card()].map(|card| card.to_vec());
-    let card = one.card.clone();
-    std::thread::scope(|scope| {
-        let zero = scope.spawn(|| one.join(0, &cards).unwrap());
-        let hello = frame::Hello {
-            lane: frame::Lane::Words,
-            is_call: false,
-            from: 1,
-            term: 0,
-            key: card.key,
+fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
+    together(2, |group| {
+        all_reduce(&group, 10).unwrap();
+        if group.rank() == 1 {
+            all_reduce(&group, 10).unwrap_err();
+            return;
+        }
+        let broken = Call {
+            asked: Asked {
+                operation: AskedOperation::AllReduce,
+                root: 0,
+                bytes: vec![40],
+                element_bytes: 4,
+            },
+            element: Element::U32,
+            reduction: Reduction::Sum,
+            memory: Box::new(Broken),
         };
-        let mut stranger = std::net::TcpStream::connect((card.addresses[0], card.port)).unwrap();
-        stranger.write_all(&hello.bytes()).unwrap();
-        let mut said = Vec::new();
-        assert_eq!(stranger.read_to_end(&mut said).unwrap(), 0);
-        assert!(!zero.is_finished());
-        let group = other.join(1, &cards).unwrap();
-        drop((zero.join().unwrap(), group));
+        let limit = Some(Duration::from_secs(5));
+        let started = group.start(broken).unwrap();
+        // One that was started before the thread ended, perhaps, and one after.
+        let (behind, _) = call(
+            AskedOperation::AllReduce,
+            0,
+            vec![4],
+            vec![],
+            vec![vec![0; 4]],
+            None,
+        );
+        let behind = group.start(behind).unwrap();
+        for ticket in [started, behind] {
+            let failed = ticket.wait(limit).expect("it is settled").unwrap_err();
+            assert!(failed.to_string().contains("thread has ended"), "{failed}");
+        }
+        assert!(all_reduce(&group, 1).is_err());
+        let failed = group.shrink(None).unwrap_err().to_string();
+        assert!(failed.contains("thread has ended"), "{failed}");
+    });
+}
+
+#[test]
+fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
+    let barrier = Barrier::new(2);
+    together(3, |group| {
+        all_reduce(&group, 10).unwrap();
+        if group.rank() == 2 {
+            return;
+        }
+        all_reduce(&group, 10).unwrap_err();
+        if group.rank() == 1 {
+            // The other has given up.
+            barrier.wait();
+            return group.shrink(None).unwrap();
+        }
+        let late = group.shrink(Some(Duration::from_millis(100))).unwrap_err();
+        assert!(
+            matches!(&late, GroupError::Failed(Failure::Late(why)) if why.contains("rank 1 on here has not called shrink")),
+            "{late}"
+        );
+        barrier.wait();
+        group.shrink(Some(Duration::from_secs(5))).unwrap();
+        assert_eq!(group.members(), [0, 1]);
     });
 }

@@ -11,10 +11,9 @@
 use super::{Progress, Ready};
 use crate::group::card::reach;
 use crate::group::frame::{Hello, Kind, Lane};
-use crate::group::lane::{In, Out};
+use crate::group::lane::{In, Out, Stream};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io;
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Words of a rank that have not come by then will not: it is called.
@@ -128,7 +127,7 @@ impl Progress {
     }
 
     /// A connection is there by which a peer sends.
-    pub(super) fn come_by(&mut self, stream: TcpStream, peer: usize, lane: Lane, term: u32) {
+    pub(super) fn come_by(&mut self, stream: Stream, peer: usize, lane: Lane, term: u32) {
         let come = In::new(stream, lane, term);
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::In(peer, lane).token());
         if self.epoll.add(&come, event).is_ok() {
@@ -139,7 +138,7 @@ impl Progress {
     }
 
     /// A peer has made a connection for this rank to send on.
-    pub(super) fn is_called(&mut self, stream: TcpStream, peer: usize, lane: Lane) {
+    pub(super) fn is_called(&mut self, stream: Stream, peer: usize, lane: Lane) {
         let own = self.out(peer, lane).as_ref();
         if own.is_some_and(Out::has_begun) {
             // The peer hears on its own connection soon; until then it knows of this one only.

@@ -3,8 +3,8 @@
 use super::{Active, Progress};
 use crate::group::frame::{Kind, Lane};
 use crate::group::lane::Out;
-use crate::group::ticket::{Done, Failure, Ticket};
-use std::sync::{Arc, PoisonError};
+use crate::group::ticket::{Done, Failure, Promise};
+use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 /// Words that say only that a rank runs, in the time in which one must be heard.
@@ -36,6 +36,7 @@ impl Progress {
     pub(super) fn watch(&mut self, now: Instant) {
         let (beat, silence) = (self.beat(), self.silence());
         self.dismiss(now);
+        self.give_up_shrinking(now);
         if self.joins.is_some() {
             self.call_the_silent(now);
         }
@@ -164,8 +165,10 @@ impl Progress {
             _ => failure,
         };
         self.failure = Some(failure.clone());
-        if let Some(shrinks) = self.shrinks.take_if(|_| is_final) {
-            shrinks.settle(Err(failure.clone()));
+        if is_final {
+            for (ticket, _) in self.shrinks.drain(..) {
+                ticket.settle(Err(failure.clone()));
+            }
         }
         if let Some(joins) = self.joins.take() {
             joins.settle(Err(failure.clone()));
@@ -176,14 +179,11 @@ impl Progress {
     pub(super) fn abandon(&mut self, failure: &Failure) {
         let active = self.active.take().map(|active| active.ticket);
         let waiting = self.waiting.drain(..).map(|wanted| wanted.ticket);
-        let messages = self
-            .messages
-            .abandon()
-            .into_iter()
-            .map(|parcel| parcel.ticket);
-        for ticket in active.into_iter().chain(waiting).chain(messages) {
-            ticket.settle(Err(failure.clone()));
-        }
+        let messages = self.messages.abandon();
+        let messages = messages.into_iter().map(|parcel| parcel.ticket);
+        let mut all = active.into_iter().chain(waiting).chain(messages);
+        all.by_ref()
+            .for_each(|ticket| ticket.settle(Err(failure.clone())));
         let term = self.membership.term();
         for peer in &mut self.peers {
             (peer.pieces, peer.messages) = (None, None);
@@ -201,15 +201,42 @@ impl Progress {
     }
 
     /// Goes on without those that are lost, when all that are left say so.
-    pub(super) fn shrink(&mut self, ticket: Arc<Ticket>) {
+    pub(super) fn shrink(&mut self, ticket: Promise, until: Option<Instant>) {
         match &self.failure {
             None => ticket.settle(Ok(Done::default())),
             Some(Failure::Lost { .. }) => {
-                self.shrinks = Some(ticket);
+                self.shrinks.push((ticket, until));
                 self.vote();
             }
             Some(other) => ticket.settle(Err(other.clone())),
         }
+    }
+
+    /// Ends waits for an agreement that has not come in time. This rank has voted, so the others may agree later.
+    fn give_up_shrinking(&mut self, now: Instant) {
+        let is_late = |until: &Option<Instant>| until.is_some_and(|until| now >= until);
+        if !self.shrinks.iter().any(|(_, until)| is_late(until)) {
+            return;
+        }
+        let silent = self.membership.silent();
+        let first = silent.first().map_or(String::new(), |rank| {
+            let member = self.member(*rank).unwrap_or(*rank);
+            let more = match silent.len() {
+                1 => String::new(),
+                count => format!(", nor have {} others", count - 1),
+            };
+            let host = &self.settings.cards[*rank].host;
+            format!(": rank {member} on {host} has not called shrink{more}")
+        });
+        let failure = Failure::Late(format!(
+            "not all ranks have agreed to shrink in time{first}"
+        ));
+        self.shrinks.retain(|(ticket, until)| {
+            if is_late(until) {
+                ticket.settle(Err(failure.clone()));
+            }
+            !is_late(until)
+        });
     }
 
     fn vote(&mut self) {
@@ -237,7 +264,7 @@ impl Progress {
                 self.read_messages(peer);
             }
         }
-        if let Some(ticket) = self.shrinks.take() {
+        for (ticket, _) in self.shrinks.drain(..) {
             ticket.settle(Ok(Done::default()));
         }
         for (peer, header, body) in std::mem::take(&mut self.later) {

@@ -20,18 +20,19 @@ use crate::group::card::{Card, Own};
 use crate::group::combine::Combine;
 use crate::group::frame::{Header, Kind, Lane};
 use crate::group::job::Job;
-use crate::group::lane::{In, Out, Payload};
+use crate::group::lane::{In, Out, Payload, Stream};
 use crate::group::membership::Membership;
 use crate::group::memory::Memory;
 use crate::group::messages::{Messages, Parcel};
 use crate::group::secret::Secret;
-use crate::group::ticket::{Done, Failure, Ticket};
+use crate::group::ticket::{Done, Failure, Promise};
 use crate::work::Work;
+use kumi_sys::fork::Private;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
 use nix::sys::eventfd::EventFd;
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,8 +55,8 @@ pub enum Order {
     Send(Parcel),
     /// To receive one.
     Receive(Parcel),
-    /// To go on without those that are lost.
-    Shrink(Arc<Ticket>),
+    /// To go on without those that are lost, all that are left agreeing by then.
+    Shrink(Promise, Option<Instant>),
     /// To end.
     Close,
 }
@@ -73,7 +74,7 @@ pub struct Wanted {
     /// How elements are combined.
     pub combine: Option<Combine>,
     /// Who waits for it.
-    pub ticket: Arc<Ticket>,
+    pub ticket: Promise,
 }
 
 /// What a group is told once.
@@ -116,7 +117,7 @@ struct Active {
     job: Job,
     sequence: u64,
     text: String,
-    ticket: Arc<Ticket>,
+    ticket: Promise,
 }
 
 /// What was said of a collective that this rank has not begun.
@@ -165,6 +166,12 @@ impl Ready {
     }
 }
 
+fn epoll() -> nix::Result<Private<Epoll>> {
+    let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    let fd = epoll.0.as_raw_fd();
+    Ok(Private::of(epoll, fd))
+}
+
 /// The thread's state. Peers have the ranks that they began with; members, those of now.
 pub struct Progress {
     settings: Settings,
@@ -172,17 +179,17 @@ pub struct Progress {
     /// What the program sees of the membership.
     shared: Arc<Mutex<Membership>>,
     peers: Vec<Peer>,
-    listeners: Vec<TcpListener>,
+    listeners: Vec<Private<TcpListener>>,
     /// By the order in which they came.
     strangers: BTreeMap<u64, Stranger>,
     strangers_named: u64,
     /// Lanes that this rank makes for others to send to it, until they have been told so; and those of the kind that it has not
     /// needed itself.
     calls: HashMap<(usize, Lane), Out>,
-    spare: HashMap<(usize, Lane), TcpStream>,
+    spare: HashMap<(usize, Lane), Stream>,
     orders: Receiver<Order>,
-    bell: Arc<EventFd>,
-    epoll: Epoll,
+    bell: Arc<Private<EventFd>>,
+    epoll: Private<Epoll>,
     waiting: VecDeque<Wanted>,
     active: Option<Active>,
     /// Collectives begun in this term.
@@ -195,11 +202,11 @@ pub struct Progress {
     messages: Messages,
     /// Why nothing is done any more.
     failure: Option<Failure>,
-    shrinks: Option<Arc<Ticket>>,
+    shrinks: Vec<(Promise, Option<Instant>)>,
     /// A piece that is not what the plan says: of which collective, in words, and when it was seen.
     odd: Option<(u64, String, Instant)>,
     /// Who waits for all to have found each other.
-    joins: Option<Arc<Ticket>>,
+    joins: Option<Promise>,
     began_at: Instant,
     is_closing: bool,
 }
@@ -208,13 +215,13 @@ impl Progress {
     pub fn new(
         settings: Settings,
         shared: Arc<Mutex<Membership>>,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<Private<TcpListener>>,
         orders: Receiver<Order>,
-        bell: Arc<EventFd>,
-        joins: Arc<Ticket>,
+        bell: Arc<Private<EventFd>>,
+        joins: Promise,
     ) -> nix::Result<Self> {
         let now = Instant::now();
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let epoll = epoll()?;
         let readable = |ready: Ready| EpollEvent::new(EpollFlags::EPOLLIN, ready.token());
         for listener in &listeners {
             epoll.add(listener, readable(Ready::Listener))?;
@@ -258,7 +265,7 @@ impl Progress {
             later: Vec::new(),
             messages: Messages::default(),
             failure: None,
-            shrinks: None,
+            shrinks: Vec::new(),
             odd: None,
             joins: Some(joins),
             began_at: now,
@@ -472,7 +479,7 @@ impl Progress {
                 Order::Collective(wanted) => self.want(*wanted),
                 Order::Send(parcel) => self.send(parcel),
                 Order::Receive(parcel) => self.receive(parcel),
-                Order::Shrink(ticket) => self.shrink(ticket),
+                Order::Shrink(ticket, until) => self.shrink(ticket, until),
                 Order::Close => {
                     self.close();
                     return;

@@ -2,9 +2,8 @@
 
 use super::{Progress, Ready};
 use crate::group::frame::{HELLO_BYTES, Hello, Lane};
-use crate::group::lane::{Took, take};
+use crate::group::lane::{Stream, Took, take};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Connections that have not said whose they are: each rank makes up to three.
@@ -15,7 +14,7 @@ const HELLO_LIMIT: Duration = Duration::from_secs(5);
 
 /// Whoever has connected.
 pub(super) struct Stranger {
-    stream: TcpStream,
+    stream: Stream,
     hello: [u8; HELLO_BYTES],
     have: usize,
     since: Instant,
@@ -46,7 +45,7 @@ impl Progress {
                     strangers.insert(
                         name,
                         Stranger {
-                            stream,
+                            stream: Stream::new(stream),
                             hello: [0; HELLO_BYTES],
                             have: 0,
                             since: Instant::now(),

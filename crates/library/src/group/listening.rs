@@ -1,0 +1,324 @@
+//! A rank before its group: it listens, and has a card that says where.
+
+use super::card::{CARD_BYTES, Card, Own, own_addresses};
+use super::membership::Membership;
+use super::progress::{Progress, Settings};
+use super::secret::Secret;
+use super::ticket::Promise;
+use super::{Config, Group, GroupError, RANKS_MAX, View, digest, system};
+use kumi_sys::fork::Private;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use std::io;
+use std::net::TcpListener;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+
+/// A rank that can be reached, and has not met the others.
+#[derive(Debug)]
+pub struct Listening {
+    config: Config,
+    pub(super) listeners: Vec<Private<TcpListener>>,
+    pub(super) card: Card,
+    own: Vec<Own>,
+}
+
+/// Ports that are tried until one is free at all addresses.
+const PORTS_MAX: usize = 16;
+
+/// Listens at these addresses alone, at one port. An address that is not ready yet, or no more, is left out.
+fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<Private<TcpListener>>, u16)> {
+    let mut why = io::ErrorKind::AddrNotAvailable.into();
+    for _ in 0..PORTS_MAX {
+        let (mut port, mut listeners, mut heard) = (0, Vec::new(), Vec::new());
+        let is_all = own
+            .iter()
+            .all(|one| match TcpListener::bind((one.address, port)) {
+                Ok(listener) => {
+                    port = listener.local_addr().map_or(0, |address| address.port());
+                    listeners.push(Private::new(listener));
+                    heard.push(*one);
+                    port != 0
+                }
+                Err(error) => {
+                    let is_absent = error.kind() == io::ErrorKind::AddrNotAvailable;
+                    why = error;
+                    is_absent
+                }
+            });
+        if is_all && !listeners.is_empty() {
+            *own = heard;
+            for listener in &listeners {
+                listener.set_nonblocking(true)?;
+            }
+            return Ok((listeners, port));
+        }
+    }
+    Err(why)
+}
+
+impl Listening {
+    /// Begins to listen.
+    ///
+    /// # Errors
+    /// The host has no such interface, or no address; the topology file cannot be read.
+    pub fn new(config: Config) -> Result<Self, GroupError> {
+        let mut own =
+            own_addresses(config.interface.as_deref()).map_err(system("the host's addresses"))?;
+        if own.is_empty() {
+            let of = config.interface.as_deref();
+            let of = of.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
+            return Err(GroupError::Argument(format!(
+                "{of} has no address that is up"
+            )));
+        }
+        let (listeners, port) = listen(&mut own).map_err(system("listening"))?;
+        let mut key = [0; 16];
+        random(&mut key).map_err(system("/dev/urandom"))?;
+        let host = match &config.host {
+            Some(host) => host.clone(),
+            None => {
+                let name = nix::unistd::gethostname()
+                    .map_err(|error| system("the host's name")(error.into()))?;
+                name.to_string_lossy().into_owned()
+            }
+        };
+        let is_named = !host.is_empty() && host.len() <= 64 && !host.contains([' ', '\0']);
+        if !is_named {
+            return Err(GroupError::Argument(format!(
+                "`{host}` is no name of a host"
+            )));
+        }
+        let mut network = match &config.network {
+            Some(file) => std::fs::read(file).map_err(system(&file.display().to_string()))?,
+            None => Vec::new(),
+        };
+        // Names have no zeros in them, nor has the file.
+        for host in config.job.iter().flatten() {
+            network.push(0);
+            network.extend_from_slice(host.as_bytes());
+        }
+        let network = match network.is_empty() {
+            true => 0,
+            false => digest(&network),
+        };
+        let addresses = own.iter().map(|one| one.address).collect();
+        Ok(Self {
+            card: Card {
+                key,
+                proof: secret(&config).proof(&key),
+                version: crate::VERSION.to_owned(),
+                port,
+                addresses,
+                host,
+                network,
+            },
+            config,
+            listeners,
+            own,
+        })
+    }
+
+    /// What the others have to know. Whoever knows it, and the job's secret if there is one, can take part.
+    pub fn card(&self) -> [u8; CARD_BYTES] {
+        self.card.bytes()
+    }
+
+    /// Meets the others, whose cards are given by rank.
+    ///
+    /// # Errors
+    /// A card is malformed; ranks have different secrets, libraries or topology files; a rank does not come.
+    pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
+        let cards = cards.iter().enumerate().map(|(of, card)| {
+            let card = Card::parse(card);
+            card.ok_or_else(|| GroupError::Argument(format!("the card of rank {of} is none")))
+        });
+        let cards = cards.collect::<Result<Vec<_>, _>>()?;
+        if cards.len() > RANKS_MAX || cards.get(rank) != Some(&self.card) {
+            let text = format!("rank {rank}'s card, of {}, is not this rank's", cards.len());
+            return Err(GroupError::Argument(text));
+        }
+        if let Some(why) = self.config.is_unlike(rank, &cards) {
+            return Err(GroupError::Argument(why));
+        }
+        let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
+        let members: Vec<usize> = (0..hosts.len()).collect();
+        let view = View::new(&self.config, &hosts, &members, rank, 0)?;
+        let shared = Arc::new(Mutex::new(Membership::new(rank, cards.len())));
+        let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
+        let bell = EventFd::from_value_and_flags(0, flags);
+        let bell = bell.map_err(|error| system("eventfd")(error.into()))?;
+        let bell = Arc::new(Private::new(bell));
+        let (orders, inbox) = channel();
+        let (joins, joined) = Promise::new();
+        let settings = Settings {
+            rank,
+            cards,
+            secret: secret(&self.config),
+            own: self.own,
+            silence: self.config.silence,
+            patience: self.config.patience,
+            pace: view.pace(&self.config),
+        };
+        let progress = Progress::new(
+            settings,
+            Arc::clone(&shared),
+            self.listeners,
+            inbox,
+            Arc::clone(&bell),
+            joins,
+        );
+        let progress = progress.map_err(|error| system("epoll")(error.into()))?;
+        let thread = std::thread::Builder::new().name("kumi-group".to_owned());
+        let thread = thread
+            .spawn(move || progress.run())
+            .map_err(system("a thread"))?;
+        let group = Group {
+            config: self.config,
+            hosts,
+            shared,
+            view: Mutex::new(Arc::new(view)),
+            orders,
+            bell,
+            thread: Some(thread),
+            process: std::process::id(),
+        };
+        group.ring();
+        match joined.wait(None) {
+            Some(Err(failure)) => Err(failure.into()),
+            _ => Ok(group),
+        }
+    }
+}
+
+/// What cards and connections are made with. A launcher's number of the job is not: an exchange of the program's own may
+/// join ranks of several.
+fn secret(config: &Config) -> Secret {
+    config.secret.clone().unwrap_or_else(Secret::none)
+}
+
+impl Config {
+    /// Why ranks with these cards cannot be a group.
+    fn is_unlike(&self, rank: usize, cards: &[Card]) -> Option<String> {
+        let own = &cards[rank];
+        let pair = |other: usize| {
+            let [here, there] = [&own.host, &cards[other].host];
+            format!("rank {rank} on {here} and rank {other} on {there}")
+        };
+        let secret = secret(self);
+        if let Some(other) = cards
+            .iter()
+            .position(|card| card.proof != secret.proof(&card.key))
+        {
+            return Some(format!(
+                "{} have different job secrets, or one has none (KUMI_JOB_SECRET; rank {rank} has {})",
+                pair(other),
+                secret.origin()
+            ));
+        }
+        if let Some(other) = cards.iter().position(|card| card.version != own.version) {
+            let [here, there] = [&own.version, &cards[other].version];
+            return Some(format!(
+                "{} have different libraries, which may plan differently: libkumi {here} and {there}",
+                pair(other)
+            ));
+        }
+        let other = cards.iter().position(|card| card.network != own.network)?;
+        Some(format!(
+            "{} have different topology files, or one has none, or are of different jobs",
+            pair(other)
+        ))
+    }
+}
+
+fn random(key: &mut [u8]) -> io::Result<()> {
+    use std::io::Read;
+    std::fs::File::open("/dev/urandom")?.read_exact(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listener__of_an_interface__is_bound_to_its_addresses() {
+        let config = Config {
+            interface: Some("lo".to_owned()),
+            ..Config::default()
+        };
+        let listening = Listening::new(config).unwrap();
+        let ports: Vec<_> = listening
+            .listeners
+            .iter()
+            .map(|one| one.local_addr().unwrap())
+            .collect();
+        assert!(!ports.is_empty());
+        for port in ports {
+            assert!(
+                port.ip().is_loopback() && port.port() == listening.card.port,
+                "{port}"
+            );
+        }
+        // The whole of 127.0.0.0/8 is the loopback interface's, and one address of it is named.
+        let other = ("127.0.0.2", listening.card.port);
+        let refused = std::net::TcpStream::connect(other).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn cards__that_do_not_belong_together__are_refused_by_the_difference() {
+        let config = |secret: Option<&str>| Config {
+            interface: Some("lo".to_owned()),
+            secret: secret.map(|text| Secret::chosen(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
+            ..Config::default()
+        };
+        let refused = |other: Config, change: &dyn Fn(&mut Card)| {
+            let one = Listening::new(config(Some("what the job knows"))).unwrap();
+            let mut other = Listening::new(other).unwrap();
+            change(&mut other.card);
+            let cards = [one.card(), other.card()].map(|card| card.to_vec());
+            one.join(0, &cards).unwrap_err().to_string()
+        };
+        for other in [None, Some("what another job knows")] {
+            let why = refused(config(other), &|_| ());
+            assert!(why.contains("have different job secrets"), "{why}");
+        }
+        let alike = config(Some("what the job knows"));
+        let why = refused(alike, &|card| card.version = "0.0.9+0".to_owned());
+        assert!(
+            why.contains("which may plan differently: libkumi 0.1.0+"),
+            "{why}"
+        );
+    }
+
+    /// Who has the cards, as of a store that anybody may read, has not the secret.
+    #[test]
+    fn stranger__with_the_cards__is_no_rank_without_the_secret() {
+        use std::io::{Read, Write};
+        let config = Config {
+            interface: Some("lo".to_owned()),
+            secret: Some(Secret::chosen(b"what the job knows", "").unwrap()),
+            ..Config::default()
+        };
+        let [one, other] = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
+        let cards = [one.card(), other.card()].map(|card| card.to_vec());
+        let card = one.card.clone();
+        std::thread::scope(|scope| {
+            let zero = scope.spawn(|| one.join(0, &cards).unwrap());
+            let hello = crate::group::frame::Hello {
+                lane: crate::group::frame::Lane::Words,
+                is_call: false,
+                from: 1,
+                term: 0,
+                key: card.key,
+            };
+            let mut stranger =
+                std::net::TcpStream::connect((card.addresses[0], card.port)).unwrap();
+            stranger.write_all(&hello.bytes()).unwrap();
+            let mut said = Vec::new();
+            assert_eq!(stranger.read_to_end(&mut said).unwrap(), 0);
+            assert!(!zero.is_finished());
+            let group = other.join(1, &cards).unwrap();
+            drop((zero.join().unwrap(), group));
+        });
+    }
+}

@@ -1,0 +1,166 @@
+//! Descriptors that a forked child does not get.
+//!
+//! `O_CLOEXEC` closes a descriptor where another program is executed. A child that goes on with the same program keeps
+//! it: a connection then outlives its owner, and two processes may read one stream. These are closed in the child.
+
+use std::cell::UnsafeCell;
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Once;
+
+/// Private descriptors of this process, by a number that is never used again.
+struct Table {
+    lock: UnsafeCell<libc::pthread_mutex_t>,
+    named: UnsafeCell<u64>,
+    open: UnsafeCell<BTreeMap<u64, RawFd>>,
+}
+
+// SAFETY: `named` and `open` are touched only with `lock` held.
+unsafe impl Sync for Table {}
+
+static TABLE: Table = Table {
+    lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+    named: UnsafeCell::new(0),
+    open: UnsafeCell::new(BTreeMap::new()),
+};
+
+static HANDLERS: Once = Once::new();
+
+extern "C" fn lock() {
+    // SAFETY: the mutex is initialised and never moves; no thread locks it twice.
+    unsafe { libc::pthread_mutex_lock(TABLE.lock.get()) };
+}
+
+extern "C" fn unlock() {
+    // SAFETY: as above; the thread that forks has locked it, and is the child's only one.
+    unsafe { libc::pthread_mutex_unlock(TABLE.lock.get()) };
+}
+
+extern "C" fn close_all() {
+    // SAFETY: `lock` ran before the fork. The map is not freed, for that might need a lock of the allocator's.
+    unsafe {
+        let open = std::mem::take(&mut *TABLE.open.get());
+        for fd in open.values() {
+            libc::close(*fd);
+        }
+        std::mem::forget(open);
+    }
+    unlock();
+}
+
+/// The table, while nobody forks.
+fn with<T>(of: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
+    lock();
+    // SAFETY: the lock is held, and `of` does not come back here.
+    let result = unsafe { of(&mut *TABLE.named.get(), &mut *TABLE.open.get()) };
+    unlock();
+    result
+}
+
+/// Something with a descriptor that a forked child does not get: there it is closed, and dropping its copy does nothing.
+#[derive(Debug)]
+pub struct Private<T> {
+    inner: ManuallyDrop<T>,
+    name: u64,
+}
+
+impl<T: AsRawFd> Private<T> {
+    /// Keeps a descriptor to this process.
+    pub fn new(inner: T) -> Self {
+        let fd = inner.as_raw_fd();
+        Self::of(inner, fd)
+    }
+}
+
+impl<T> Private<T> {
+    /// The same of what does not tell its descriptor itself.
+    pub fn of(inner: T, fd: RawFd) -> Self {
+        HANDLERS.call_once(|| {
+            // SAFETY: the handlers are functions that stand as long as the library; none of them forks.
+            unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(close_all)) };
+        });
+        let name = with(|named, open| {
+            *named += 1;
+            open.insert(*named, fd);
+            *named
+        });
+        Self {
+            inner: ManuallyDrop::new(inner),
+            name,
+        }
+    }
+}
+
+impl<T> Drop for Private<T> {
+    fn drop(&mut self) {
+        let inner = &mut self.inner;
+        with(|_, open| {
+            // In a forked child the number may be another descriptor's by now.
+            if open.remove(&self.name).is_some() {
+                // SAFETY: it is dropped here alone, and not used after.
+                unsafe { ManuallyDrop::drop(inner) };
+            }
+        });
+    }
+}
+
+impl<T> Deref for Private<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Private<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T: AsFd> AsFd for Private<T> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inner.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// Whether a descriptor is open, without allocating.
+    fn is_open(fd: RawFd) -> bool {
+        // SAFETY: F_GETFD changes nothing, of whatever descriptor.
+        unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
+    }
+
+    #[test]
+    fn descriptor__that_is_private__is_not_the_forked_childs() {
+        let null = || File::open("/dev/null").unwrap();
+        let (shared, private) = (null(), Private::new(null()));
+        let (shared_fd, private_fd) = (shared.as_raw_fd(), private.as_raw_fd());
+        // SAFETY: the child calls only what is safe after a fork, and leaves by `_exit`.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let mut wrong = i32::from(!is_open(shared_fd)) + 2 * i32::from(is_open(private_fd));
+            // The number is used again, and the copy of what had it is dropped.
+            // SAFETY: as above.
+            unsafe {
+                libc::dup2(shared_fd, private_fd);
+                drop(private);
+                wrong += 4 * i32::from(!is_open(private_fd));
+                libc::_exit(wrong);
+            }
+        }
+        let mut status = -1;
+        // SAFETY: `status` has room for one.
+        unsafe { libc::waitpid(child, &mut status, 0) };
+        assert_eq!(status, 0);
+        assert!(is_open(private_fd));
+        drop(private);
+        assert!(!with(|_, open| open.values().any(|fd| *fd == private_fd)));
+    }
+}
