@@ -12,32 +12,24 @@ ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait`
 
 from __future__ import annotations
 
-import ctypes
-import itertools
-import os
-import queue
-import sys
-import threading
-import time
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
-from torch.futures import Future
 
-from . import _library, coll
+from . import coll
 from ._library import (
     ALL_GATHER,
     ALL_REDUCE,
     ALL_TO_ALL,
     BROADCAST,
-    DONE,
     GATHER,
     REDUCE,
     REDUCE_SCATTER,
     SCATTER,
 )
+from ._works import All, Done, seconds_of
 
 __all__ = ["ProcessGroup"]
 
@@ -52,8 +44,6 @@ _OPERATIONS = {
     "BOR": "or",
     "BXOR": "xor",
 }
-# The name differs between versions of PyTorch.
-_Work = getattr(dist, "Work", None) or dist._Work
 # What may be extended in Python: a backend, which stands in a process group beside others ("cpu:kumi,cuda:nccl"), or
 # where PyTorch does not have that yet, only the process group itself.
 _CAN_BE_BACKEND = hasattr(getattr(_c10d, "Backend", None), "all_gather_single")
@@ -85,195 +75,6 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
             )
         if tensor.is_sparse:
             raise ValueError("kumi: a sparse tensor; to_dense() makes one that can be moved")
-
-
-#: Works that nobody has waited for, oldest first. PyTorch's C++ calls back into the Python part of a work, which ends
-#: with its last reference in Python: without it a wait from C++ would never return.
-_kept: "Dict[int, _Done]" = {}
-_KEPT_MAX = 256
-_keeping = threading.Lock()
-
-
-def _keep(work: "_Done") -> None:
-    with _keeping:
-        _kept[id(work)] = work
-        while len(_kept) > _KEPT_MAX:
-            del _kept[next(iter(_kept))]
-
-
-def _forget(work: "_Done") -> None:
-    with _keeping:
-        _kept.pop(id(work), None)
-
-
-def _seconds(timeout: Any) -> Optional[float]:
-    """What PyTorch calls a timeout; ``None`` if it was not set."""
-    seconds = timeout.total_seconds() if timeout is not None else 0
-    return seconds if seconds > 0 else None
-
-
-class _Done(_Work):  # type: ignore[misc, valid-type]
-    """What the caller waits for. Whatever is left to do with the result is done by whoever sees first that it came."""
-
-    def __init__(
-        self,
-        pending: coll.Pending,
-        result: Any,
-        finish: Optional[Callable[[], None]],
-        limit: Optional[float],
-    ):
-        super().__init__()
-        self._pending, self._value, self._finish = pending, result, finish
-        #: Seconds that a wait may take that names no limit.
-        self._limit = limit
-        self._guard = threading.Lock()
-        self._future: Optional[Future] = None
-        _keep(self)
-
-    def _end(self, timeout: Optional[float]) -> None:
-        self._pending.wait(timeout)
-        with self._guard:
-            finish, self._finish = self._finish, None
-            if finish is not None:
-                finish()
-
-    def wait(self, timeout: Any = None) -> bool:
-        try:
-            self._end(_seconds(timeout) or self._limit)
-        finally:
-            _forget(self)
-        return True
-
-    def is_completed(self) -> bool:
-        if not self._pending.done():
-            return False
-        if self._pending._outcome == DONE:
-            self._end(None)
-        return True
-
-    def is_success(self) -> bool:
-        return self.is_completed() and self._pending._outcome == DONE
-
-    def source_rank(self) -> int:
-        self._end(self._limit)
-        return self._pending.source or 0
-
-    _source_rank = source_rank
-
-    def result(self) -> Any:
-        self._end(self._limit)
-        return self._value
-
-    def get_future(self) -> Future:
-        with self._guard:
-            if self._future is not None:
-                return self._future
-            self._future = Future()
-        self._settle_later(self._future)
-        return self._future
-
-    def _settle_later(self, future: Future) -> None:
-        _Watcher.get().watch(self, future)
-
-
-def _settle(work: _Done, future: Future, timeout: Optional[float]) -> None:
-    try:
-        work._end(timeout)
-        value = work._value
-    except Exception as error:  # noqa: BLE001: it is the waiter's to handle
-        future.set_exception(error)
-    else:
-        future.set_result(value)
-    _forget(work)
-
-
-#: Threads that run what programs have futures call. More calls than these wait for one another.
-_WORKERS_MAX = 64
-#: Seconds between two looks at the limits of works that are watched.
-_TICK = 0.2
-
-
-class _Watcher:
-    """Sets futures when their works are done, of whatever groups, in the order in which they are done.
-
-    What a program has a future call may wait for another future, so each call has a thread that nothing else waits for."""
-
-    _one: "Optional[_Watcher]" = None
-    _making = threading.Lock()
-
-    def __init__(self) -> None:
-        self._process = os.getpid()
-        self._queue = _library.library().kumi_queue_new()
-        self._names = itertools.count(1)
-        self._watched: Dict[int, Any] = {}
-        self._lock = threading.Lock()
-        self._jobs: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-        #: Workers that have nothing to do and are promised nothing.
-        self._idle = 0
-        self._workers = 0
-        threading.Thread(target=self._look, name="kumi-futures", daemon=True).start()
-
-    @classmethod
-    def get(cls) -> "_Watcher":
-        with cls._making:
-            # A forked child has not the thread.
-            if cls._one is None or cls._one._process != os.getpid():
-                cls._one = cls()
-            return cls._one
-
-    def watch(self, work: _Done, future: Future) -> None:
-        name = next(self._names)
-        until = None if work._limit is None else time.monotonic() + work._limit
-        with self._lock:
-            self._watched[name] = (work, future, until)
-        _library.library().kumi_ticket_tell(work._pending._ticket, self._queue, name)
-
-    def _look(self) -> None:
-        name = ctypes.c_uint64()
-        looked_at = time.monotonic()
-        while True:
-            tick_ms = int(_TICK * 1000)
-            outcome = _library.library().kumi_queue_next(self._queue, tick_ms, ctypes.byref(name))
-            if outcome == DONE:
-                with self._lock:
-                    done = self._watched.pop(name.value, None)
-                if done is not None:
-                    self.run(_settle, done[0], done[1], None)
-                done = None
-            now = time.monotonic()
-            if now - looked_at > _TICK:
-                looked_at = now
-                self._give_up(now)
-
-    def _give_up(self, now: float) -> None:
-        with self._lock:
-            late = [one for one in self._watched.items() if one[1][2] is not None and one[1][2] < now]
-            for name, _ in late:
-                del self._watched[name]
-        for _, (work, future, _) in late:
-            error = work._pending._late(work._limit)
-            self.run(future.set_exception, error)
-            _forget(work)
-
-    def run(self, *job: Any) -> None:
-        with self._lock:
-            if self._idle > 0:
-                self._idle -= 1
-            elif self._workers < _WORKERS_MAX:
-                self._workers += 1
-                threading.Thread(target=self._work, name="kumi-callbacks", daemon=True).start()
-        self._jobs.put(job)
-
-    def _work(self) -> None:
-        while True:
-            function, *arguments = self._jobs.get()
-            try:
-                function(*arguments)
-            except Exception as error:  # noqa: BLE001: a future that is settled twice, or a call of the program's
-                print(f"kumi: a future's callback failed: {error}", file=sys.stderr)
-            del function, arguments
-            with self._lock:
-                self._idle += 1
 
 
 class _Contiguous:
@@ -311,7 +112,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         self._rank, self._size = rank, size
         self._names: Dict[str, str] = {}
         #: Seconds that a wait may take that names no limit.
-        self._limit = _seconds(timeout)
+        self._limit = seconds_of(timeout)
 
         def exchange(card: bytes) -> List[bytes]:
             store.set(f"kumi/{rank}", card.rstrip(b"\0").decode())
@@ -352,10 +153,10 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         return [torch.device("cpu")]
 
     def _set_default_timeout(self, timeout: Any) -> None:
-        self._limit = _seconds(timeout)
+        self._limit = seconds_of(timeout)
 
     def _limit_of(self, opts: Any) -> Optional[float]:
-        return _seconds(getattr(opts, "timeout", None)) or self._limit
+        return seconds_of(getattr(opts, "timeout", None)) or self._limit
 
     def rank(self) -> int:
         return self._rank
@@ -376,7 +177,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         op: Any = None,
         finish: Optional[Callable[[], None]] = None,
         opts: Any = None,
-    ) -> _Done:
+    ) -> Done:
         name = "SUM" if op is None else _operation(op)
         divided = to.runs if name == "AVG" and to is not None else []
 
@@ -398,7 +199,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             to.addresses if to else [],
             keep=(from_, to),
         )
-        return _Done(pending, value, end, self._limit_of(opts))
+        return Done(pending, value, end, self._limit_of(opts))
 
     @staticmethod
     def _one(tensors: Sequence[torch.Tensor], what: str) -> torch.Tensor:
@@ -406,13 +207,13 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             raise ValueError(f"kumi: {what} of {len(tensors)} tensors at once; one would be right")
         return tensors[0]
 
-    def broadcast(self, tensors: Any, opts: Any = None, **_: Any) -> _Done:
+    def broadcast(self, tensors: Any, opts: Any = None, **_: Any) -> Done:
         tensor = self._one(tensors, "broadcast")
         to = _Contiguous([tensor], writes=True)
         root = opts.rootRank if opts is not None else 0
         return self._start(BROADCAST, to.bytes, None, to, tensors, root=root, opts=opts)
 
-    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> _Done:
+    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Done:
         tensor = self._one(tensors, "allreduce")
         to = _Contiguous([tensor], writes=True)
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
@@ -420,7 +221,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op, opts=opts
         )
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> _Done:
+    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Done:
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         to = _Contiguous([flat])
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
@@ -434,7 +235,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             ALL_REDUCE, to.bytes, to, to, tensors, element=element, op=op, finish=finish, opts=opts
         )
 
-    def reduce(self, tensors: Any, opts: Any = None) -> _Done:
+    def reduce(self, tensors: Any, opts: Any = None) -> Done:
         tensor = self._one(tensors, "reduce")
         root = opts.rootRank if opts is not None else 0
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
@@ -445,7 +246,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op, opts=opts
         )
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         from_ = _Contiguous([self._one(inputs, "allgather")])
         to = _Contiguous(outputs[0], writes=True)
         return self._start(ALL_GATHER, self._alike(from_, to), from_, to, outputs, opts=opts)
@@ -466,40 +267,40 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             raise ValueError(f"kumi: a tensor of shape {shape}; a contiguous one of {self._size} parts would be right")
         return _Contiguous(tensor.detach().view(-1).chunk(self._size) if tensor.numel() else [tensor] * self._size, writes)
 
-    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
+    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Done:
         from_, to = _Contiguous([input]), self._parts(output, writes=True)
         return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output, opts=opts)
 
     all_gather_single = _allgather_base
 
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         works = [self._allgather_base(out, one) for out, one in zip(outputs, inputs)]
-        return _All(works, outputs)
+        return All(works, outputs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> _Done:
+    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Done:
         # By rank, and in each by tensor.
         works = []
         for at, one in enumerate(inputs):
             works.append(self.allgather([[outputs[at] for outputs in output_lists]], [one]))
-        return _All(works, output_lists)
+        return All(works, output_lists)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         root = opts.rootRank if opts is not None else 0
         from_ = _Contiguous([self._one(inputs, "gather")])
         to = _Contiguous(outputs[0], writes=True) if self._rank == root else None
         sizes = self._alike(from_, to) if to else from_.bytes * self._size
         return self._start(GATHER, sizes, from_, to, outputs, root=root, opts=opts)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         root = opts.rootRank if opts is not None else 0
         to = _Contiguous([self._one(outputs, "scatter")], writes=True)
         from_ = _Contiguous(inputs[0]) if self._rank == root else None
         sizes = self._alike(to, from_) if from_ else to.bytes * self._size
         return self._start(SCATTER, sizes, from_, to, outputs, root=root, opts=opts)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         output = self._one(outputs, "reduce_scatter")
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to, from_ = _Contiguous([output], writes=True), _Contiguous(inputs[0])
@@ -509,7 +310,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op, opts=opts
         )
 
-    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> _Done:
+    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Done:
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to, from_ = _Contiguous([output], writes=True), self._parts(input)
         element = _element(output)
@@ -520,13 +321,13 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
     reduce_scatter_single = _reduce_scatter_base
 
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         works = [self._reduce_scatter_base(out, one, opts) for out, one in zip(outputs, inputs)]
-        return _All(works, outputs)
+        return All(works, outputs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> _Done:
+    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
         from_, to = _Contiguous(inputs), _Contiguous(outputs, writes=True)
         return self._all_to_all(from_, to, outputs, opts)
 
@@ -537,7 +338,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         output_split_sizes: Any,
         input_split_sizes: Any,
         opts: Any = None,
-    ) -> _Done:
+    ) -> Done:
         def split(tensor: torch.Tensor, sizes: Any, writes: bool) -> _Contiguous:
             if not sizes:
                 return self._parts(tensor, writes)
@@ -549,7 +350,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
 
     all_to_all_single = alltoall_base
 
-    def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any, opts: Any) -> _Done:
+    def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any, opts: Any) -> Done:
         # What goes between two others, only they know.
         mine = torch.tensor(from_.bytes, dtype=torch.int64)
         table = torch.empty(self._size * self._size, dtype=torch.int64)
@@ -560,21 +361,21 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             raise ValueError(f"kumi: blocks of {comes} bytes come, and there is room for {to.bytes}")
         return self._start(ALL_TO_ALL, sizes, from_, to, value, opts=opts)
 
-    def barrier(self, opts: Any = None) -> _Done:
+    def barrier(self, opts: Any = None) -> Done:
         nothing = _Contiguous([torch.zeros(1, dtype=torch.uint8)])
         return self._start(ALL_REDUCE, [1], nothing, nothing, None, element="uint8", opts=opts)
 
-    def send(self, tensors: Any, to: int, tag: int = 0) -> _Done:
+    def send(self, tensors: Any, to: int, tag: int = 0) -> Done:
         from_ = _Contiguous([self._one(tensors, "send")])
         pending = self._group.start_send(to, tag, from_.addresses[0], from_.bytes[0], from_)
-        return _Done(pending, tensors, None, self._limit)
+        return Done(pending, tensors, None, self._limit)
 
-    def recv(self, tensors: Any, from_: int, tag: int = 0) -> _Done:
+    def recv(self, tensors: Any, from_: int, tag: int = 0) -> Done:
         to = _Contiguous([self._one(tensors, "recv")], writes=True)
         pending = self._group.start_receive(from_, tag, to.addresses[0], to.bytes[0], to)
-        return _Done(pending, tensors, to.write_back, self._limit)
+        return Done(pending, tensors, to.write_back, self._limit)
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> _Done:
+    def recv_anysource(self, tensors: Any, tag: int = 0) -> Done:
         return self.recv(tensors, -1, tag)
 
     def close(self) -> None:
@@ -584,36 +385,6 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         self._group.close()
 
     shutdown = abort = close
-
-
-class _All(_Done):
-    """Several works as one."""
-
-    def __init__(self, works: Sequence[_Done], value: Any):
-        _Work.__init__(self)
-        self._works, self._value = list(works), value
-        self._limit = self._works[0]._limit if self._works else None
-        self._guard = threading.Lock()
-        self._future = None
-        _keep(self)
-
-    def _end(self, timeout: Optional[float]) -> None:
-        until = None if timeout is None else time.monotonic() + timeout
-        for work in self._works:
-            work._end(None if until is None else max(0.0, until - time.monotonic()))
-
-    def _settle_later(self, future: Future) -> None:
-        _Watcher.get().run(_settle, self, future, self._limit)
-
-    def result(self) -> Any:
-        self._end(self._limit)
-        return self._value
-
-    def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
-
-    def is_success(self) -> bool:
-        return all(work.is_success() for work in self._works)
 
 
 def _create(store: Any, rank: int, size: int, timeout: Any = None) -> ProcessGroup:
