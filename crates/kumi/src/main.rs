@@ -60,6 +60,17 @@ pub const EXIT_BAD_INPUT: u8 = 2;
 #[error("{0}")]
 pub struct BadInput(pub String);
 
+impl BadInput {
+    /// One error of all `mistakes`, one a line; `Ok` if there are none.
+    pub fn of_all(mistakes: Vec<String>) -> Result<(), Self> {
+        if mistakes.is_empty() {
+            Ok(())
+        } else {
+            Err(Self(mistakes.join("\n")))
+        }
+    }
+}
+
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Link(args) => link::run(args),

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub const PORT: u16 = 24_870;
 /// Queues a device may have: 8 cores of a host, and 8 ports.
 pub const QUEUES_MAX: u8 = 8;
+/// MTUs of the device: IPv6's least, and the most a TAP has (`ETH_MAX_MTU` less the Ethernet header).
+const MTU_RANGE: std::ops::RangeInclusive<u32> = 1280..=65_521;
 /// Where the cluster key is looked for.
 pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
 
@@ -175,15 +177,44 @@ impl DeviceConfig {
 
     /// Checks what can be checked without touching the system.
     pub fn check(&self) -> Result<(), BadInput> {
-        let bad = |text: String| Err(BadInput(text));
+        BadInput::of_all(self.mistakes())
+    }
+
+    /// All mistakes that can be found without touching the system.
+    pub fn mistakes(&self) -> Vec<String> {
+        let mut found = Vec::new();
         if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
-            return bad(format!(
+            found.push(format!(
                 "device name `{}`: interface names have 1 to 15 characters without spaces or `/`",
                 self.name
             ));
         }
+        self.check_links(&mut found);
+        self.check_ports(&mut found);
+        if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
+            found.push(format!(
+                "mtu: {mtu}; the device takes {} (IPv6 needs that) to {}; leave it out for the largest that \
+                 fits one datagram",
+                MTU_RANGE.start(),
+                MTU_RANGE.end()
+            ));
+        }
+        found.extend(self.address.iter().filter_map(|text| address_mistake(text)));
+        for addresses in &self.peer {
+            if addresses.is_empty() || addresses.len() > self.over.len() {
+                found.push(format!(
+                    "peer: {} addresses for {} links; give one a link, in the order of `over`",
+                    addresses.len(),
+                    self.over.len()
+                ));
+            }
+        }
+        found
+    }
+
+    fn check_links(&self, found: &mut Vec<String>) {
         if self.over.is_empty() || self.over.len() > kumi_multilink::wire::LINKS_MAX {
-            return bad(format!(
+            found.push(format!(
                 "over: {} interfaces given; a device is braided from 1 to {}",
                 self.over.len(),
                 kumi_multilink::wire::LINKS_MAX
@@ -191,36 +222,44 @@ impl DeviceConfig {
         }
         for (at, link) in self.over.iter().enumerate() {
             if self.over[..at].contains(link) {
-                return bad(format!("over: `{link}` is named twice"));
+                found.push(format!("over: `{link}` is named twice"));
             }
             if *link == self.name {
-                return bad(format!("over: `{link}` cannot be under itself"));
+                found.push(format!("over: `{link}` cannot be under itself"));
             }
         }
-        if let Queues::Exactly(queues) = self.queues {
-            if queues > 1 && self.preset == Preset::Ri2n {
-                return bad("queues: the paper's protocol (preset ri2n) has one".to_owned());
-            }
-            if self.port.checked_add(u16::from(queues) - 1).is_none() {
-                return bad(format!(
-                    "port {}: {queues} queues take as many ports from there; there are none after 65535",
-                    self.port
-                ));
-            }
+    }
+
+    fn check_ports(&self, found: &mut Vec<String>) {
+        let Queues::Exactly(queues) = self.queues else {
+            return;
+        };
+        if queues > 1 && self.preset == Preset::Ri2n {
+            found.push("queues: the paper's protocol (preset ri2n) has one".to_owned());
         }
-        for address in &self.address {
-            check_address(address)?;
+        if self.port.checked_add(u16::from(queues) - 1).is_none() {
+            found.push(format!(
+                "port {}: {queues} queues take as many ports from there; there are none after 65535",
+                self.port
+            ));
         }
-        for addresses in &self.peer {
-            if addresses.is_empty() || addresses.len() > self.over.len() {
-                return bad(format!(
-                    "peer: {} addresses for {} links; give one a link, in the order of `over`",
-                    addresses.len(),
-                    self.over.len()
-                ));
-            }
+    }
+
+    /// The most UDP ports that the device may take on this host, from [`Self::port`] on.
+    pub fn ports_max(&self) -> u16 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match (self.preset, self.queues) {
+            (Preset::Ri2n, _) => 0,
+            (_, Queues::Exactly(queues)) => queues.into(),
+            (_, Queues::Auto) => (cores / 2).clamp(1, QUEUES_MAX.into()) as u16,
         }
-        Ok(())
+    }
+
+    /// Whether peers are reached over the link at `at` of `over` by IPv6, as all are that multicast
+    /// finds.
+    pub fn needs_ipv6(&self, at: usize) -> bool {
+        let is_ipv6 = |ips: &Vec<IpAddr>| ips.get(at).is_some_and(IpAddr::is_ipv6);
+        self.preset == Preset::Kumi && (self.peer.is_empty() || self.peer.iter().any(is_ipv6))
     }
 
     /// The static peers as the core wants them.
@@ -236,17 +275,14 @@ impl DeviceConfig {
     }
 }
 
-fn check_address(text: &str) -> Result<(), BadInput> {
+fn address_mistake(text: &str) -> Option<String> {
     let parsed = text.split_once('/').and_then(|(ip, prefix)| {
         let ip: IpAddr = ip.parse().ok()?;
         let prefix: u8 = prefix.parse().ok()?;
         (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(())
     });
-    parsed.ok_or_else(|| {
-        BadInput(format!(
-            "address `{text}`: want an IP address and a prefix length, as 10.77.0.1/24"
-        ))
-    })
+    let what = "want an IP address and a prefix length, as 10.77.0.1/24";
+    (parsed.is_none()).then(|| format!("address `{text}`: {what}"))
 }
 
 #[cfg(test)]
@@ -278,6 +314,16 @@ mod tests {
         assert!(says(config(&["eth1"], "10.0.0.1")).contains("prefix length"));
         assert!(says(config(&["eth1"], "10.0.0.1/33")).contains("10.0.0.1/33"));
         assert!(says(config(&[], "10.0.0.1/24")).contains("0 interfaces"));
+        let mut small = config(&["eth1", "eth1"], "10.0.0.1");
+        small.mtu = Some(100);
+        let said = says(small);
+        for mistake in [
+            "named twice",
+            "mtu: 100; the device takes 1280",
+            "prefix length",
+        ] {
+            assert!(said.contains(mistake), "every mistake is named: {said}");
+        }
         let mut last_port = config(&["eth1"], "10.0.0.1/24");
         (last_port.port, last_port.queues) = (65_535, Queues::Exactly(2));
         assert!(says(last_port).contains("none after 65535"));

@@ -3,9 +3,9 @@
 use crate::BadInput;
 use anyhow::Context;
 use kumi_multilink::secure::{CLUSTER_KEY_BYTES, ClusterKey};
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// Writes a new random key to `path`, which must not exist.
@@ -15,6 +15,7 @@ pub fn generate(path: &Path) -> anyhow::Result<()> {
         .and_then(|mut f| f.read_exact(&mut bytes))
         .context("/dev/urandom")?;
     let digits: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    make_folder(path)?;
     let mut file = OpenOptions::new()
         .write(true)
         .create_new(true)
@@ -30,6 +31,18 @@ pub fn generate(path: &Path) -> anyhow::Result<()> {
         })?;
     writeln!(file, "{digits}")?;
     Ok(())
+}
+
+/// Makes the folder of `path` if it is not there, for its owner only.
+fn make_folder(path: &Path) -> anyhow::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let Some(folder) = folder.filter(|folder| !folder.exists()) else {
+        return Ok(());
+    };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
 /// Reads the key from `path`.
@@ -78,6 +91,16 @@ mod tests {
         assert_eq!(parse("ab"), Err("it has 2 digits".into()));
         assert_eq!(parse("xy"), Err("`x` is not a hexadecimal digit".into()));
         assert_eq!(parse(&"0f".repeat(32)), Ok([15; 32]));
+    }
+
+    #[test]
+    fn key__folder_that_is_not_there__is_made_for_its_owner_only() {
+        let folder = std::env::temp_dir().join(format!("kumi-keys-{}", std::process::id()));
+        let path = folder.join("kumi/cluster.key");
+        generate(&path).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o777;
+        assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o700, 0o600));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

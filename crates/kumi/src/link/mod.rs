@@ -1,5 +1,6 @@
 //! `kumi link`: one virtual Ethernet device braided from several physical links.
 
+mod check;
 mod config;
 mod device;
 mod key;

@@ -13,15 +13,20 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// The folder of the caller's network namespace, made if need be.
+    /// The files of `device` in the caller's network namespace, whether they are there or not.
     pub fn of(device: &str) -> anyhow::Result<Self> {
-        let folder = folder()?;
-        std::fs::create_dir_all(&folder)
-            .with_context(|| format!("cannot make {}; run as root", folder.display()))?;
         Ok(Self {
-            folder,
+            folder: folder()?,
             device: device.to_owned(),
         })
+    }
+
+    /// As [`Self::of`]; the folder is made if need be.
+    pub fn make(device: &str) -> anyhow::Result<Self> {
+        let dir = Self::of(device)?;
+        std::fs::create_dir_all(&dir.folder)
+            .with_context(|| format!("cannot make {}; run as root", dir.folder.display()))?;
+        Ok(dir)
     }
 
     /// The control socket.

@@ -1,5 +1,6 @@
 //! `kumi up -c FILE`: the devices of a configuration file, as one service in the foreground.
 
+use super::check;
 use super::config::DeviceConfig;
 use super::device;
 use super::device::control::{self, Request};
@@ -41,17 +42,6 @@ fn read(path: &Path) -> anyhow::Result<File> {
         .map_err(|error| BadInput(format!("{shown}: {error}; name the file with --config")))?;
     let file: File = toml::from_str(&text)
         .map_err(|error| BadInput(format!("{shown}: {}", error.to_string().trim())))?;
-    for (at, device) in file.link.iter().enumerate() {
-        device
-            .check()
-            .map_err(|error| BadInput(format!("{shown}: link `{}`: {error}", device.name)))?;
-        if file.link[..at]
-            .iter()
-            .any(|other| other.name == device.name)
-        {
-            return Err(BadInput(format!("{shown}: link `{}` stands twice", device.name)).into());
-        }
-    }
     if file.link.is_empty() {
         return Err(BadInput(format!(
             "{shown}: no [[link]] table; there is nothing to run"
@@ -61,9 +51,47 @@ fn read(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
+/// All mistakes of `file`, those of a device as `find` finds them.
+fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, device) in file.link.iter().enumerate() {
+        let mut own = find(device);
+        let before = &file.link[..at];
+        if before.iter().any(|other| other.name == device.name) {
+            own.push("stands twice".to_owned());
+        }
+        own.extend(
+            before
+                .iter()
+                .filter_map(|other| check::shared_port(device, other)),
+        );
+        found.extend(
+            own.iter()
+                .map(|what| format!("link `{}`: {what}", device.name)),
+        );
+    }
+    found
+}
+
+/// Names the file in each mistake.
+fn refuse(path: &Path, mistakes: Vec<String>) -> Result<(), BadInput> {
+    let named = mistakes
+        .iter()
+        .map(|what| format!("{}: {what}", path.display()));
+    BadInput::of_all(named.collect())
+}
+
 /// Runs `kumi up`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = read(&args.config)?;
+    if args.check {
+        let all = kumi_sys::netlink::interfaces()?;
+        refuse(
+            &args.config,
+            mistakes(&file, |device| check::mistakes(device, &all)),
+        )?;
+    }
+    refuse(&args.config, mistakes(&file, DeviceConfig::mistakes))?;
     if args.check {
         println!(
             "{}: {} devices, no mistakes",
@@ -127,9 +155,9 @@ mod tests {
         let path =
             std::env::temp_dir().join(format!("kumi-conf-{:?}", std::thread::current().id()));
         std::fs::write(&path, text).unwrap();
-        let said = read(&path)
-            .map(|_| String::new())
-            .unwrap_or_else(|error| error.to_string());
+        let checked = read(&path)
+            .and_then(|file| Ok(refuse(&path, mistakes(&file, DeviceConfig::mistakes))?));
+        let said = checked.map_or_else(|error| error.to_string(), |()| String::new());
         std::fs::remove_file(&path).unwrap();
         said
     }
@@ -146,6 +174,15 @@ mod tests {
             "{unknown}"
         );
         assert!(says("").contains("no [[link]] table"));
+        let device = |name: &str, over: &str| {
+            format!("[[link]]\nname = \"{name}\"\nover = [\"{over}\"]\nmtu = 100\n")
+        };
+        let both = says(&(device("kumi0", "eth1") + &device("kumi1", "eth1")));
+        assert_eq!(both.lines().count(), 3, "two MTUs and one port: {both}");
+        assert!(
+            both.contains("link `kumi1`: port 24870: kumi0 has"),
+            "{both}"
+        );
         assert!(says("[[link]]\nname = \"kumi0\"\nover = []\n").contains("0 interfaces"));
     }
 }

@@ -71,6 +71,11 @@ impl LocalLink {
         }
     }
 
+    /// Starts over from the NIC's claim: what was set is no measurement.
+    pub fn forget_rate(&mut self) {
+        self.capacity = Capacity::claimed(self.config.rate_bps);
+    }
+
     /// Notes bytes that were queued.
     pub fn note_queued(&mut self, now_ns: u64, wire_bytes: usize) {
         self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;

@@ -1,21 +1,28 @@
 //! The control socket of a device: one JSON request a line, one JSON answer; `events` streams.
 
 use super::join;
+use super::listeners::{Entrance, Listeners};
 use anyhow::Context;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 /// Longest request line.
 const REQUEST_BYTES_MAX: u64 = 65_536;
-/// Events a slow listener may have waiting; later ones are dropped for it.
-const EVENTS_WAITING_MAX: usize = 1024;
+/// Clients served at once, each by a thread: a monitor, some `kumi link events`, and people.
+const CLIENTS_MAX: usize = 64;
+/// How long to wait where the process has no descriptor or thread left for a client.
+const ACCEPT_RETRY: Duration = Duration::from_millis(200);
+/// How often a listener's connection is looked at while no event comes.
+const LISTENER_CHECK: Duration = Duration::from_secs(1);
 /// A client that says nothing for this long is let go.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -62,6 +69,8 @@ pub struct Call {
 pub struct Control {
     /// Readable when calls wait.
     pub wake: Arc<EventFd>,
+    /// Who is told of events.
+    pub listeners: Listeners,
     calls: Receiver<Call>,
 }
 
@@ -69,6 +78,7 @@ pub struct Control {
 #[derive(Debug, Clone)]
 pub struct Desk {
     queues: Vec<(Sender<Call>, Arc<EventFd>)>,
+    entrance: Entrance,
 }
 
 impl Control {
@@ -91,22 +101,25 @@ impl Desk {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).with_context(|| format!("{}", path.display()))?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        let mut desk = Self { queues: Vec::new() };
+        let listeners = Listeners::default();
+        let mut desk = Self {
+            queues: Vec::new(),
+            entrance: listeners.entrance(),
+        };
         let mut controls = Vec::new();
         for _ in 0..queues {
             let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
             let wake = Arc::new(EventFd::from_flags(flags)?);
             let (sender, calls) = channel();
             desk.queues.push((sender, Arc::clone(&wake)));
-            controls.push(Control { wake, calls });
+            controls.push(Control {
+                wake,
+                listeners: listeners.clone(),
+                calls,
+            });
         }
         let served = desk.clone();
-        std::thread::spawn(move || {
-            for client in listener.incoming().flatten() {
-                let desk = served.clone();
-                std::thread::spawn(move || serve(client, &desk));
-            }
-        });
+        std::thread::spawn(move || accept(&listener, &served));
         Ok((desk, controls))
     }
 
@@ -183,15 +196,67 @@ fn is_failure(answer: &str) -> bool {
     answer.is_ok_and(|answer| !answer["error"].is_null())
 }
 
-fn serve(client: UnixStream, desk: &Desk) {
+/// Serves clients, each by a thread, until the process ends.
+fn accept(listener: &UnixListener, desk: &Desk) {
+    let places = Arc::new(());
+    loop {
+        // An error (no descriptor left) stays until somebody gives one back: no reason to spin.
+        let Ok((client, _)) = listener.accept() else {
+            std::thread::sleep(ACCEPT_RETRY);
+            continue;
+        };
+        if Arc::strong_count(&places) > CLIENTS_MAX {
+            let what =
+                format!("{CLIENTS_MAX} clients are served already; end some `kumi link events`");
+            let _ = writeln!(&client, "{}", failure(&what));
+            continue;
+        }
+        let (desk, place) = (desk.clone(), Arc::clone(&places));
+        let serve = move || {
+            serve(&client, &desk);
+            drop(place);
+        };
+        if std::thread::Builder::new().spawn(serve).is_err() {
+            std::thread::sleep(ACCEPT_RETRY);
+        }
+    }
+}
+
+/// Whether the other end of a connection is closed.
+fn has_hung_up(client: &UnixStream) -> bool {
+    let mut looked_at = [PollFd::new(client.as_fd(), PollFlags::empty())];
+    let polled = poll(&mut looked_at, PollTimeout::ZERO);
+    let events = looked_at[0].revents().unwrap_or(PollFlags::empty());
+    polled.is_ok() && events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
+}
+
+/// Gives a client the events from now on, until it leaves or the device ends.
+fn stream_events(mut client: &UnixStream, desk: &Desk) {
+    let Some(listening) = desk.entrance.join() else {
+        return;
+    };
+    loop {
+        match listening.events.recv_timeout(LISTENER_CHECK) {
+            Ok(text) => {
+                if writeln!(client, "{text}").is_err() {
+                    return;
+                }
+            }
+            Err(RecvTimeoutError::Timeout) if !has_hung_up(client) => {}
+            Err(_) => return,
+        }
+    }
+}
+
+fn serve(client: &UnixStream, desk: &Desk) {
     let _ = client.set_read_timeout(Some(CLIENT_TIMEOUT));
     let _ = client.set_write_timeout(Some(CLIENT_TIMEOUT));
     let mut line = String::new();
-    let mut reader = BufReader::new(std::io::Read::take(&client, REQUEST_BYTES_MAX));
+    let mut reader = BufReader::new(std::io::Read::take(client, REQUEST_BYTES_MAX));
     if reader.read_line(&mut line).is_err() {
         return;
     }
-    let mut client = &client;
+    let mut client = client;
     let request = match serde_json::from_str::<Request>(&line) {
         Ok(request) => request,
         Err(error) => {
@@ -203,21 +268,11 @@ fn serve(client: UnixStream, desk: &Desk) {
             return;
         }
     };
-    if request != Request::Events {
-        if let Some(text) = desk.answer(&request) {
-            let _ = writeln!(client, "{text}");
-        }
-        return;
+    if request == Request::Events {
+        return stream_events(client, desk);
     }
-    let (answer, answers) = sync_channel(EVENTS_WAITING_MAX);
-    for queue in 0..desk.queues.len() {
-        desk.call(queue, Request::Events, &answer);
-    }
-    drop(answer);
-    for text in answers {
-        if writeln!(client, "{text}").is_err() {
-            return;
-        }
+    if let Some(text) = desk.answer(&request) {
+        let _ = writeln!(client, "{text}");
     }
 }
 
@@ -226,10 +281,23 @@ pub fn failure(why: &str) -> String {
     serde_json::json!({ "error": why }).to_string()
 }
 
+/// How long a device may take to answer: its loop is at work, or it is stopped.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Asks the device at `path`.
 pub fn ask(path: &Path, request: &Request) -> anyhow::Result<serde_json::Value> {
     let mut text = String::new();
-    stream(path, request)?.read_line(&mut text)?;
+    let mut stream = stream(path, request)?;
+    stream.get_ref().set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream
+        .read_line(&mut text)
+        .map_err(|error| match error.kind() {
+            ErrorKind::WouldBlock => anyhow::anyhow!(
+                "the device does not answer within {} s; is its process stopped?",
+                ANSWER_TIMEOUT.as_secs()
+            ),
+            _ => error.into(),
+        })?;
     let answer: serde_json::Value =
         serde_json::from_str(&text).context("the device ended before it answered")?;
     match answer.get("error").and_then(|error| error.as_str()) {

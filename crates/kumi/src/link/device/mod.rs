@@ -1,6 +1,7 @@
 //! The daemon of one device: a single loop between the TAP, the links' sockets and the core; where one
 //! core cannot follow the links, a loop for each of several queues.
 
+mod carrier;
 mod class;
 mod clock;
 pub mod control;
@@ -8,6 +9,7 @@ mod gathering;
 mod inlet;
 mod interface;
 mod join;
+mod listeners;
 mod load;
 mod port;
 mod queues;
@@ -19,6 +21,7 @@ mod state;
 mod tempo;
 
 use super::config::{DeviceConfig, Offload, Preset};
+use carrier::Carrier;
 use clock::Clock;
 use control::{Call, Control, Request, failure};
 use inlet::Inlet;
@@ -33,7 +36,6 @@ use port::Port;
 use serde_json::json;
 use shaper::Shaper;
 use std::os::fd::AsFd;
-use std::sync::mpsc::SyncSender;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempo::Tempo;
 
@@ -62,6 +64,8 @@ const SLEEP_NS_MAX: u64 = 100_000_000;
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// How often routes are given their `rto_min`: routes come when the administrator adds them.
 const ROUTES_EVERY_NS: u64 = 5_000_000_000;
+/// How often the ports of removed interfaces are tried again, besides at every change of interfaces.
+const REOPEN_EVERY_NS: u64 = 500_000_000;
 
 /// Seconds since 1970: by an event's `at_s` alone nobody could tell what else happened then.
 fn unix_s() -> f64 {
@@ -81,13 +85,14 @@ struct Device {
     shaper: Shaper,
     inlet: Inlet,
     tempo: Tempo,
-    listeners: Vec<SyncSender<String>>,
     clock: Clock,
     receive_buffer: Vec<u8>,
     facts: serde_json::Value,
     tap_write_errors: u64,
     logged: (Instant, kumi_multilink::endpoint::EndpointCounters),
     routes_at_ns: u64,
+    reopen_at_ns: u64,
+    carrier: Carrier,
     ends: bool,
 }
 
@@ -137,7 +142,7 @@ impl Device {
             self.shaper
                 .adjust(times_ns, &self.core, waiting_bytes, self.inlet.intake_mut());
             if ready.monitor {
-                self.follow_interfaces(now_ns)?;
+                self.follow_interfaces(now_ns);
             }
             if ready.control {
                 self.answer_calls(now_ns);
@@ -322,27 +327,48 @@ impl Device {
         }
     }
 
-    /// Follows carriers, and interfaces that go.
-    fn follow_interfaces(&mut self, now_ns: u64) -> anyhow::Result<()> {
-        for change in self.monitor.changes()? {
-            let Some(port) = self.ports.iter().find(|port| port.index == change.index) else {
+    /// Follows carriers, and interfaces that go and come back.
+    fn follow_interfaces(&mut self, now_ns: u64) {
+        let changes = self.monitor.changes().unwrap_or_else(|error| {
+            // The kernel has no memory for the answer, say: the next change tells the state again.
+            let what = format!("changes of interfaces were lost: {error}");
+            interface::log(&self.config.name, &what);
+            Vec::new()
+        });
+        for change in changes {
+            let mut ports = self.ports.iter_mut();
+            let Some(port) = ports.find(|port| port.index == change.index) else {
                 continue;
             };
+            port.is_gone = change.is_gone;
             let has_carrier = change.has_carrier && !change.is_gone;
             self.core.handle_carrier(port.number, has_carrier, now_ns);
         }
+        self.reopen_links(now_ns);
         self.transmit();
-        Ok(())
+    }
+
+    /// Takes the device's carrier away while no peer is reached.
+    fn follow_peers(&mut self, now_ns: u64) {
+        let peers = || self.core.peers().any(|peer| peer.is_up());
+        let Some(is_on) = self.carrier.follow(now_ns, peers) else {
+            return;
+        };
+        let what = match (self.tap.set_carrier(is_on), is_on) {
+            (Ok(()), true) => "carrier: a peer is reached".to_owned(),
+            (Ok(()), false) => "no carrier: no peer is reached".to_owned(),
+            (Err(error), _) => {
+                format!("its carrier cannot be set ({error}); use Linux 5.0 or later")
+            }
+        };
+        interface::log(&self.config.name, &what);
     }
 
     fn answer_calls(&mut self, now_ns: u64) {
         while let Some(Call { request, answer }) = self.control.next_call() {
             let text = match request {
                 Request::Show => self.state().to_string(),
-                Request::Events => {
-                    self.listeners.push(answer);
-                    continue;
-                }
+                Request::Events => continue, // the control socket's own matter
                 Request::Down => {
                     self.ends = true;
                     "{}".to_owned()
@@ -368,6 +394,7 @@ impl Device {
         let mut facts = self.facts.clone();
         facts["tap_write_errors"] = self.tap_write_errors.into();
         facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
+        facts["carrier"] = self.carrier.is_on().into();
         facts["waiting_bytes"] = self.inlet.waiting_bytes().into();
         let seal = self.config.seal.seal().name();
         let is_busy = self.shaper.is_busy(self.clock.elapsed_ns());
@@ -391,12 +418,7 @@ impl Device {
             }
             let text = line.to_string();
             interface::log(&self.config.name, &text);
-            self.listeners.retain(|listener| {
-                !matches!(
-                    listener.try_send(text.clone()),
-                    Err(std::sync::mpsc::TrySendError::Disconnected(_))
-                )
-            });
+            self.control.listeners.tell(&text);
         }
     }
 
@@ -409,6 +431,13 @@ impl Device {
             // made up for the next time.
             let set = move || interface::set_rto_min(&device);
             let _ = std::thread::Builder::new().spawn(set);
+        }
+        if self.lane.number == 0 {
+            self.follow_peers(now_ns);
+        }
+        if now_ns >= self.reopen_at_ns {
+            self.reopen_at_ns = now_ns + REOPEN_EVERY_NS;
+            self.reopen_links(now_ns);
         }
         if let Some(pause_ns) = self.clock.take_pause() {
             let what = format!("this process was stopped for {} ms", pause_ns / 1_000_000);

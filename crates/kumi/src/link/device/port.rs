@@ -1,7 +1,6 @@
 //! A physical interface under the device: its socket, and what the kernel holds for it.
 
 use super::gathering::Gathering;
-use crate::BadInput;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
 use kumi_sys::netlink::Interface;
@@ -14,8 +13,6 @@ pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69)
 
 /// IPv6 and UDP headers.
 const UNDERLAY_BYTES: usize = 48;
-/// Least MTU: IPv6's own.
-const MTU_MIN: u32 = 1280;
 /// The shortest datagram of any kind: a control message without body or tag.
 const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
 /// What is assumed of a NIC that does not say its speed.
@@ -34,6 +31,8 @@ pub struct Port {
     pub index: u32,
     /// The socket.
     pub socket: LinkSocket,
+    /// Whether the interface has been removed. One of its name that comes later takes its place.
+    pub is_gone: bool,
     /// Whether the socket's buffer was full at the last send.
     pub is_blocked: bool,
     /// Whether `UDP_GRO` may be used.
@@ -60,6 +59,7 @@ impl Port {
                 ErrorKind::AddrInUse => format!("UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"),
                 ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
                 ErrorKind::NetworkDown => format!("`ip link set {name} up`"),
+                ErrorKind::NotFound | ErrorKind::InvalidInput => format!("`{name}` has just gone"),
                 _ => format!("is IPv6 off? `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
             };
             anyhow::anyhow!("{name}: {error}; {mend}")
@@ -71,6 +71,7 @@ impl Port {
             name: name.clone(),
             index: interface.index,
             socket,
+            is_gone: false,
             is_blocked: false,
             gathers,
             gathering: Gathering::default(),
@@ -207,37 +208,6 @@ fn leads() -> Vec<u8> {
     let all = 0..=u8::MAX;
     all.filter(|lead| is_hello(*lead) || wire::kind_of(&[*lead]).is_ok())
         .collect()
-}
-
-/// Checks an interface that is to be a link.
-pub fn check_interface<'a>(name: &str, all: &'a [Interface]) -> anyhow::Result<&'a Interface> {
-    let Some(interface) = all.iter().find(|interface| interface.name == name) else {
-        let there: Vec<&str> = all
-            .iter()
-            .map(|i| i.name.as_str())
-            .filter(|name| *name != "lo")
-            .collect();
-        return Err(BadInput(format!(
-            "over: there is no interface `{name}`; there are {}",
-            if there.is_empty() {
-                "none".to_owned()
-            } else {
-                there.join(", ")
-            }
-        ))
-        .into());
-    };
-    if interface.mtu < MTU_MIN {
-        return Err(BadInput(format!(
-            "over: `{name}` has MTU {}; a link needs {MTU_MIN} at least: `ip link set {name} mtu 1500`",
-            interface.mtu
-        ))
-        .into());
-    }
-    if !interface.is_up {
-        return Err(BadInput(format!("over: `{name}` is down: `ip link set {name} up`")).into());
-    }
-    Ok(interface)
 }
 
 #[cfg(test)]

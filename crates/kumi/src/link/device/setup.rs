@@ -2,11 +2,12 @@
 
 use super::clock::Clock;
 use super::control::Desk;
-use super::port::{Port, check_interface};
+use super::port::Port;
 use super::shaper::Shaper;
 use super::tempo::Tempo;
 use super::{Device, Offload, Preset, interface, queues};
 use crate::BadInput;
+use crate::link::check;
 use crate::link::config::DeviceConfig;
 use crate::link::key;
 use crate::link::run_dir::RunDir;
@@ -31,10 +32,10 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     }
     let key = key::load(&config.key)?;
     let all = interfaces()?;
-    for name in &config.over {
-        check_interface(name, &all)?;
+    for (at, name) in config.over.iter().enumerate() {
+        check::interface(name, &all, config.needs_ipv6(at))?;
     }
-    let dir = RunDir::of(&config.name)?;
+    let dir = RunDir::make(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
     let existed = all.iter().any(|interface| interface.name == config.name);
     let sizing = queues::size(&config, existed)?;
@@ -91,6 +92,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         "tap_uso": offloads.udp_segmentation,
         "busy_poll": config.busy_poll,
         "queues": sizing.queues,
+        "udp_port": config.port,
         "core_bps": sizing.core_bps.round(),
     });
     created.keep();
@@ -113,13 +115,14 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             shaper,
             inlet: Default::default(),
             tempo: Tempo::new(config.uses(Offload::Priority)),
-            listeners: Vec::new(),
             clock: Clock::new(started),
             receive_buffer: Device::receive_buffer(),
             facts: facts.clone(),
             tap_write_errors: 0,
             logged: (Instant::now(), Default::default()),
             routes_at_ns: 0,
+            reopen_at_ns: 0,
+            carrier: Default::default(),
             ends: false,
             config: config.clone(),
         });
@@ -193,9 +196,13 @@ fn open_port(
     now_ns: u64,
 ) -> anyhow::Result<Port> {
     let all = interfaces()?;
-    let interface = check_interface(name, &all)?;
+    let interface = check::interface(name, &all, config.needs_ipv6(usize::from(number)))?;
     let udp_port = config.port + u16::from(lane.number);
     let port = Port::open(number, interface, udp_port, config.uses(Offload::UdpGro))?;
+    // The link of an interface that has gone makes way for its successor.
+    if core.link(number).is_some() {
+        core.remove_link(number, now_ns);
+    }
     let link = Port::link_config(interface, config.port, config.peer.is_empty());
     core.add_link(number, link, now_ns);
     if let Some(link) = core.link_mut(number) {
@@ -209,6 +216,9 @@ impl Device {
     pub(super) fn add_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
         if self.ports.iter().any(|port| port.name == name) {
             bail!("`{name}` is a link of {} already", self.config.name);
+        }
+        if name == self.config.name {
+            bail!("`{name}` cannot be under itself");
         }
         let taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
         let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
@@ -224,6 +234,30 @@ impl Device {
         )?;
         self.ports.push(port);
         Ok(())
+    }
+
+    /// Opens the ports again whose interfaces were removed, where one of the same name has come. What
+    /// cannot be opened yet (it is down, it has no IPv6) is tried again later.
+    pub(super) fn reopen_links(&mut self, now_ns: u64) {
+        for at in 0..self.ports.len() {
+            if !self.ports[at].is_gone {
+                continue;
+            }
+            let (number, name) = (self.ports[at].number, self.ports[at].name.clone());
+            let fixed_bps = self.core.link(number).and_then(|link| {
+                let is_fixed = link.config.is_rate_fixed;
+                is_fixed.then(|| link.capacity.rate_bps() as u64)
+            });
+            let lane = self.lane;
+            let opened = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
+            if let Ok(port) = opened {
+                self.ports[at] = port;
+                interface::log(&self.config.name, &format!("{name} has come back"));
+                if fixed_bps.is_some() {
+                    let _ = self.set_rate(&name, fixed_bps);
+                }
+            }
+        }
     }
 
     pub(super) fn remove_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
@@ -253,9 +287,12 @@ impl Device {
             .with_context(|| format!("`{name}` is no link of the device"))?
             .number;
         let link = self.core.link_mut(number).context("link is going")?;
-        link.config.is_rate_fixed = rate_bps.is_some();
-        if let Some(rate_bps) = rate_bps {
-            link.capacity.set(rate_bps);
+        let was_fixed = std::mem::replace(&mut link.config.is_rate_fixed, rate_bps.is_some());
+        match rate_bps {
+            Some(rate_bps) => link.capacity.set(rate_bps),
+            // What was set is no measurement: measuring starts from the NIC's claim.
+            None if was_fixed => link.forget_rate(),
+            None => {}
         }
         Ok(())
     }

@@ -19,7 +19,6 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::sync::mpsc::{SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 pub use setup::run;
@@ -57,7 +56,6 @@ struct Device {
     frame_bytes_max: usize,
     monitor: LinkMonitor,
     control: Control,
-    listeners: Vec<SyncSender<String>>,
     started: Instant,
     tap_write_errors: u64,
     ends: bool,
@@ -222,10 +220,7 @@ impl Device {
         while let Some(Call { request, answer }) = self.control.next_call() {
             let text = match request {
                 Request::Show => self.state().to_string(),
-                Request::Events => {
-                    self.listeners.push(answer);
-                    continue;
-                }
+                Request::Events => continue, // the control socket's own matter
                 Request::Down => {
                     self.ends = true;
                     "{}".to_owned()
@@ -253,10 +248,7 @@ impl Device {
             line["unix_s"] = super::unix_s().into();
             let text = line.to_string();
             interface::log(&self.config.name, &text);
-            self.listeners.retain(|listener| {
-                let sent = listener.try_send(text.clone());
-                !matches!(sent, Err(TrySendError::Disconnected(_)))
-            });
+            self.control.listeners.tell(&text);
         }
     }
 }

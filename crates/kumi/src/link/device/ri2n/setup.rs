@@ -3,10 +3,10 @@
 use super::super::setup::{Created, open_tap, random_u64, refuse_if_running};
 use super::{Device, Nic};
 use crate::BadInput;
+use crate::link::check;
 use crate::link::config::{DeviceConfig, SealChoice};
 use crate::link::device::control::Control;
 use crate::link::device::interface;
-use crate::link::device::port::check_interface;
 use crate::link::run_dir::RunDir;
 use anyhow::Context;
 use kumi_multilink::ri2n::{ETHER_TYPE, HEADER_BYTES, Ri2n};
@@ -27,10 +27,10 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let all = interfaces()?;
     let mut links = Vec::new();
     for name in &config.over {
-        links.push(check_interface(name, &all)?);
+        links.push(check::interface(name, &all, false)?);
     }
     let mtu = mtu(&config, &links)?;
-    let dir = RunDir::of(&config.name)?;
+    let dir = RunDir::make(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
     let existed = all.iter().any(|interface| interface.name == config.name);
     let tap = open_tap(&config.name, false)?;
@@ -65,7 +65,6 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         frame_bytes_max: mtu as usize + FRAME_HEADER_BYTES,
         monitor: LinkMonitor::open()?,
         control: Control::listen(&dir.socket())?,
-        listeners: Vec::new(),
         started: Instant::now(),
         tap_write_errors: 0,
         ends: false,

@@ -1,0 +1,94 @@
+//! Who listens to a device's events.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// Events a slow listener may have waiting; later ones are dropped for it.
+const EVENTS_WAITING_MAX: usize = 1024;
+
+/// A number for each listener, and where its events go.
+type Table = Vec<(u64, SyncSender<String>)>;
+
+/// The device's side: its queues tell events here. Listening ends with the last of them.
+#[derive(Debug, Clone, Default)]
+pub struct Listeners {
+    table: Arc<Mutex<Table>>,
+}
+
+/// The control socket's side: where listeners join.
+#[derive(Debug, Clone)]
+pub struct Entrance {
+    table: Weak<Mutex<Table>>,
+}
+
+/// One listener's place; dropping it gives the place back.
+#[derive(Debug)]
+pub struct Listening {
+    number: u64,
+    table: Weak<Mutex<Table>>,
+    /// The events.
+    pub events: Receiver<String>,
+}
+
+fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+    table.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Listeners {
+    /// Where listeners join.
+    pub fn entrance(&self) -> Entrance {
+        Entrance {
+            table: Arc::downgrade(&self.table),
+        }
+    }
+
+    /// Gives everybody an event.
+    pub fn tell(&self, event: &str) {
+        for (_, listener) in locked(&self.table).iter() {
+            let _ = listener.try_send(event.to_owned());
+        }
+    }
+}
+
+impl Entrance {
+    /// Joins the listeners; `None` if the device has ended.
+    pub fn join(&self) -> Option<Listening> {
+        let table = self.table.upgrade()?;
+        let (sender, events) = sync_channel(EVENTS_WAITING_MAX);
+        let mut places = locked(&table);
+        let number = places.last().map_or(0, |(number, _)| number + 1);
+        places.push((number, sender));
+        Some(Listening {
+            number,
+            table: Weak::clone(&self.table),
+            events,
+        })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(table) = self.table.upgrade() {
+            locked(&table).retain(|(number, _)| *number != self.number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listeners__one_that_leaves__keeps_no_place() {
+        let listeners = Listeners::default();
+        let entrance = listeners.entrance();
+        let (first, second) = (entrance.join().unwrap(), entrance.join().unwrap());
+        drop(first);
+        assert_eq!(locked(&listeners.table).len(), 1);
+        listeners.tell("{}");
+        assert_eq!(second.events.try_recv().as_deref(), Ok("{}"));
+        drop(listeners);
+        assert!(second.events.recv().is_err(), "the device has ended");
+        assert!(entrance.join().is_none());
+    }
+}
