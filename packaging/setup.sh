@@ -40,6 +40,7 @@ command:mpirun.mpich                      mpich           tests: the other MPI l
 command:gfortran                          gfortran        tests: MPI from Fortran
 command:hpcc                              hpcc            tests: an MPI application nobody made for this
 python:numpy                              python3-numpy   tests: collectives on arrays
+python:prometheus_client                  python3-prometheus-client  tests: metrics as Prometheus reads them
 python:torch                              python3-torch   tests: the backend of PyTorch
 command:setpriv                           util-linux      tests: a program without privileges
 command:ssh                               openssh-client  bench: real machines (--hosts), mpirun

@@ -17,7 +17,9 @@ pub struct Starting {
 pub fn start(log: &Path) -> anyhow::Result<Starting> {
     // A lock that the caller holds, as flock(1) does, would be held as long as the daemon runs.
     kumi_sys::process::keep_descriptors_from_children();
-    let file = File::create(log).with_context(|| format!("{}; run as root", log.display()))?;
+    File::create(log).with_context(|| format!("{}; run as root", log.display()))?;
+    // What is cut short later goes on at its new end.
+    let file = File::options().append(true).open(log)?;
     let child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
         .arg("--foreground")

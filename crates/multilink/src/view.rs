@@ -20,6 +20,8 @@ pub struct PathView {
     pub failures: u32,
     /// Smoothed and least round trip, in ns.
     pub rtt_ns: (u64, u64),
+    /// The round trip that was measured last, without the wait in this host, in ns.
+    pub rtt_latest_ns: u64,
     /// Share of packets lost lately.
     pub loss: f64,
     /// Counters.
@@ -138,6 +140,7 @@ impl<'a> PeerView<'a> {
                 state: path.liveness.state(),
                 failures: path.liveness.failures(),
                 rtt_ns: (path.rtt.smoothed_ns(), path.rtt.min_ns()),
+                rtt_latest_ns: path.rtt.network_latest_ns(),
                 loss: path.loss.share(),
                 counters: path.counters,
             })

@@ -68,7 +68,8 @@ impl LinkSocket {
         };
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
-        self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &0i32)?;
+        // A host that does not hear its own hellos has a firewall in front of the port.
+        self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &1i32)?;
         // Never fragment: a datagram too long for the link is to be known, not cut.
         let probe = libc::IPV6_PMTUDISC_PROBE;
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe)?;

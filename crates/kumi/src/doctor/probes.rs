@@ -1,5 +1,7 @@
 //! One probe a feature. A probe changes nothing.
 
+use crate::link::why;
+use kumi_sys::netlink::Interface;
 use kumi_sys::tap::{Tap, TapOffloads};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -27,8 +29,8 @@ pub enum State {
 /// What a probe found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The feature's name.
-    pub feature: &'static str,
+    /// The feature's name; of a device, `link` and its name.
+    pub feature: String,
     /// Whether it works.
     pub state: State,
     /// What it is for, or what is lost without it.
@@ -48,7 +50,7 @@ pub fn all() -> Vec<Finding> {
     let install = "packaging/setup.sh";
     let on_path = |program: &str| found(is_on_path(program), install);
     let tap = tap_offloads();
-    vec![
+    let mut findings = vec![
         vital("tun", "the device and the emulated links", tun()),
         vital(
             "CAP_NET_ADMIN",
@@ -152,7 +154,75 @@ pub fn all() -> Vec<Finding> {
             on_path("mpicc"),
         ),
         other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
-    ]
+    ];
+    findings.extend(ipv6_of_nics());
+    findings.extend(devices());
+    findings
+}
+
+/// NICs on which no peer could be found because IPv6 is off there alone.
+fn ipv6_of_nics() -> Option<Finding> {
+    if ipv6().is_err() {
+        return None; // said already
+    }
+    let nics = kumi_sys::netlink::interfaces().ok()?;
+    let candidates = nics
+        .iter()
+        .filter(|nic| !nic.is_loopback && nic.mac.is_some() && nic.master.is_none());
+    let disabled = |nic: &&Interface| crate::link::is_ipv6_disabled(&nic.name);
+    let names: Vec<&str> = candidates
+        .filter(disabled)
+        .map(|nic| nic.name.as_str())
+        .collect();
+    let first = names.first()?;
+    Some(Finding {
+        feature: "ipv6-nics".into(),
+        state: State::Degraded,
+        why: format!(
+            "IPv6 is disabled on {}: no peer is found over it",
+            names.join(", ")
+        ),
+        mend: Some(format!("sysctl -w net.ipv6.conf.{first}.disable_ipv6=0")),
+        vital: false,
+    })
+}
+
+/// The devices that run here: whether they reach their peers, and why not.
+fn devices() -> Vec<Finding> {
+    let finding = |name: &str, state: State, why: String, mend: Option<String>| Finding {
+        feature: format!("link {name}"),
+        state,
+        why,
+        mend,
+        vital: false,
+    };
+    let (states, failures) = match crate::link::states() {
+        Ok(found) => found,
+        Err(error) => (Vec::new(), vec![error]),
+    };
+    let asked = states.iter().map(|state| {
+        let name = state["device"].as_str().unwrap_or("-");
+        let (up, reasons) = (why::peers_up(state), why::reasons(state));
+        let peers = format!("{up} peers are reached");
+        match (up, reasons.is_empty()) {
+            (1.., true) => finding(name, State::Ok, peers, None),
+            _ => {
+                let why = [&[peers], &reasons[..]].concat().join("; ");
+                let mend = format!("see `kumi link show {name}`");
+                let state = if up == 0 {
+                    State::Missing
+                } else {
+                    State::Degraded
+                };
+                finding(name, state, why, Some(mend))
+            }
+        }
+    });
+    let unasked = failures.iter().map(|error| {
+        let mend = "run it as root".to_owned();
+        finding("", State::Degraded, format!("{error:#}"), Some(mend))
+    });
+    asked.chain(unasked).collect()
 }
 
 /// What `kumi tcp up` would have here; the programs are loaded and let go.
@@ -178,7 +248,7 @@ fn tcp() -> Finding {
         }
     };
     Finding {
-        feature: "tcp",
+        feature: "tcp".into(),
         state,
         why: format!("kumi tcp and kumi run: {why}"),
         mend: mend.map(String::from),
@@ -197,7 +267,7 @@ fn other(feature: &'static str, without: State, why: &str, answer: Answer) -> Fi
     let state = if answer.is_ok() { State::Ok } else { without };
     let mend = answer.err().map(String::from);
     Finding {
-        feature,
+        feature: feature.into(),
         state,
         why: why.into(),
         mend,

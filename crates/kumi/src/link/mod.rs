@@ -9,12 +9,13 @@ mod run_dir;
 pub mod service;
 mod show;
 mod up;
+pub mod why;
 
 use crate::BadInput;
 use anyhow::Context;
 use device::control::{self, Request};
 use run_dir::RunDir;
-use std::io::{BufRead, Write};
+use std::io::{BufRead, ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -106,6 +107,13 @@ pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
     parse_rate(text)?.0.ok_or_else(wrong)
 }
 
+/// The states of all devices of this namespace, and why others could not be asked.
+pub fn states() -> anyhow::Result<(Vec<serde_json::Value>, Vec<anyhow::Error>)> {
+    show::states(None)
+}
+
+pub use check::is_ipv6_disabled;
+
 /// Runs `kumi link`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
@@ -136,7 +144,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error for a device that does not answer.
+/// The error for a device that does not answer, from what asking it gave.
+fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
+    let kind = error
+        .downcast_ref::<std::io::Error>()
+        .map(std::io::Error::kind);
+    match kind {
+        Some(ErrorKind::PermissionDenied) => anyhow::anyhow!(
+            "{device} runs here, but only root may ask it (permission denied); use sudo"
+        ),
+        Some(ErrorKind::ConnectionRefused) => anyhow::anyhow!(
+            "the daemon of {device} has ended by itself and left the device; start it again, \
+             or `kumi link down {device}` removes it"
+        ),
+        Some(_) => not_running(device),
+        None => error,
+    }
+}
+
+/// The error for a device that is not there.
 fn not_running(device: &str) -> anyhow::Error {
     let running = run_dir::devices().unwrap_or_default();
     let there = if running.is_empty() {
@@ -152,13 +178,8 @@ fn not_running(device: &str) -> anyhow::Error {
 
 fn change(device: &str, request: &Request) -> anyhow::Result<()> {
     let socket = RunDir::of(device)?.socket();
-    control::ask(&socket, request).map(drop).map_err(|error| {
-        if error.downcast_ref::<std::io::Error>().is_some() {
-            not_running(device)
-        } else {
-            error
-        }
-    })
+    let asked = control::ask(&socket, request);
+    asked.map(drop).map_err(|error| no_answer(device, error))
 }
 
 fn down(device: &str) -> anyhow::Result<()> {
@@ -187,7 +208,8 @@ fn down(device: &str) -> anyhow::Result<()> {
 
 fn events(device: &str) -> anyhow::Result<()> {
     let socket = RunDir::of(device)?.socket();
-    let stream = control::stream(&socket, &Request::Events).map_err(|_| not_running(device))?;
+    let stream = control::stream(&socket, &Request::Events);
+    let stream = stream.map_err(|error| no_answer(device, error))?;
     let mut out = std::io::stdout().lock();
     for line in stream.lines() {
         writeln!(out, "{}", line?)?;

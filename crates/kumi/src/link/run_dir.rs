@@ -2,6 +2,7 @@
 //! each network namespace, so that the hosts of a lab may all have a `kumi0`.
 
 use anyhow::Context;
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -61,8 +62,13 @@ fn folder() -> anyhow::Result<PathBuf> {
 
 /// The devices of the caller's network namespace that have a control socket.
 pub fn devices() -> anyhow::Result<Vec<String>> {
-    let Ok(entries) = std::fs::read_dir(folder()?) else {
-        return Ok(Vec::new());
+    let folder = folder()?;
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            return Err(error).with_context(|| format!("{}; run as root", folder.display()));
+        }
     };
     let mut names: Vec<String> = entries
         .flatten()

@@ -2,6 +2,7 @@
 
 use super::device::control::{self, Request};
 use super::run_dir::{self, RunDir};
+use super::why;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -21,17 +22,9 @@ pub struct Args {
 /// Runs `kumi link show`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     kumi_sys::process::end_with_reader();
-    let names = match &args.device {
-        Some(name) => vec![name.clone()],
-        None => run_dir::devices()?,
-    };
-    let mut states = Vec::new();
-    for name in &names {
-        match control::ask(&RunDir::of(name)?.socket(), &Request::Show) {
-            Ok(state) => states.push(state),
-            Err(_) if args.device.is_none() => {} // its daemon has just gone
-            Err(_) => return Err(super::not_running(name)),
-        }
+    let (mut states, failures) = states(args.device.as_deref())?;
+    for state in &mut states {
+        state["reasons"] = why::reasons(state).into();
     }
     if args.json {
         println!("{}", serde_json::json!({ "schema": 1, "devices": states }));
@@ -40,7 +33,33 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         states.iter().for_each(full);
     }
-    Ok(ExitCode::SUCCESS)
+    failures
+        .iter()
+        .for_each(|error| eprintln!("kumi: {error:#}"));
+    Ok(if failures.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// The states of the device named, or of all of this namespace; and why others could not be asked.
+pub fn states(device: Option<&str>) -> anyhow::Result<(Vec<Value>, Vec<anyhow::Error>)> {
+    let names = match device {
+        Some(name) => vec![name.to_owned()],
+        None => run_dir::devices()?,
+    };
+    let (mut states, mut failures) = (Vec::new(), Vec::new());
+    for name in &names {
+        let socket = RunDir::of(name)?.socket();
+        match control::ask(&socket, &Request::Show) {
+            Ok(state) => states.push(state),
+            Err(_) if device.is_none() && !socket.exists() => {} // it has just been taken down
+            Err(error) if device.is_none() => failures.push(super::no_answer(name, error)),
+            Err(error) => return Err(super::no_answer(name, error)),
+        }
+    }
+    Ok((states, failures))
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -74,8 +93,13 @@ fn brief(state: &Value) {
 fn full(state: &Value) {
     let facts = &state["facts"];
     println!(
-        "{}: mtu {} seal {} queue {}",
+        "{}:{} mtu {} seal {} queue {}",
         text(state, "device"),
+        if facts["carrier"] == false {
+            " no-carrier"
+        } else {
+            ""
+        },
         facts["mtu"],
         text(state, "seal"),
         facts["shaper_rate_bps"]
@@ -104,11 +128,7 @@ fn full(state: &Value) {
                 "no-carrier"
             },
             rate(number(link, "rate_bps")),
-            if link["rate_measured"] == true {
-                "measured"
-            } else {
-                "claimed"
-            },
+            text(link, "rate_source"),
             if link["gso"] == true {
                 ""
             } else {
@@ -125,15 +145,16 @@ fn full(state: &Value) {
         );
         for path in items(peer, "paths") {
             println!(
-                "    {:<10} {:<11} rtt {} us (min {}) loss {:.3} % tx {} rx {} lost {} repaired {} dup {} late {}",
+                "    {:<10} {:<11} rtt {} us (min {}) tx {} rx {} lost {} ({:.3} %, lately {:.3} %) repaired {} dup {} late {}",
                 text(path, "link"),
                 text(path, "state"),
-                path["rtt_us"],
+                path["rtt_now_us"],
                 path["rtt_min_us"],
-                number(path, "loss") * 100.0,
                 path["tx_packets"],
                 path["rx_packets"],
                 path["lost"],
+                number(path, "lost") / number(path, "tx_packets").max(1.0) * 100.0,
+                number(path, "loss") * 100.0,
                 path["repaired"],
                 path["duplicate"],
                 path["late"],
@@ -144,6 +165,9 @@ fn full(state: &Value) {
             "    held {} frames, gave up {}, skew {} us",
             reorder["held"], reorder["given_up"], reorder["skew_us"]
         );
+    }
+    for reason in items(state, "reasons").filter_map(Value::as_str) {
+        println!("  ! {reason}");
     }
 }
 

@@ -4,7 +4,8 @@ use super::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
 use super::device;
 use super::device::control::{self, Request};
 use super::run_dir::RunDir;
-use crate::background;
+use super::why;
+use crate::background::{self, Starting};
 use anyhow::bail;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -13,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long the daemon may take to set the device up.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
+/// When `--wait-peers` first says what it waits for, and how often from then on.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(4);
+const EXPLAIN_EVERY: Duration = Duration::from_secs(15);
 
 /// Arguments of `kumi link up`.
 #[derive(Debug, clap::Args)]
@@ -57,8 +61,11 @@ pub struct Args {
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Offload>,
     /// Waits for this many peers before returning.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0)]
     wait_peers: usize,
+    /// Seconds that --wait-peers waits at most; 0 waits for ever. The device stays up either way.
+    #[arg(long, value_name = "S", default_value_t = 60)]
+    wait_seconds: u64,
     /// Stays in the foreground.
     #[arg(long)]
     foreground: bool,
@@ -110,7 +117,8 @@ fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
 /// Runs `kumi link up`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config()?;
-    if args.plain || args.preset == Preset::Ri2n {
+    // In the background the daemon says it too, and what it says is passed on.
+    if args.foreground && (args.plain || args.preset == Preset::Ri2n) {
         let why = if args.plain { "plain" } else { "preset ri2n" };
         eprintln!(
             "kumi: warning: --{why}: anyone on {} can read and forge what {} carries",
@@ -123,7 +131,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         device::run(config)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let dir = RunDir::of(&config.name)?;
+    let dir = RunDir::make(&config.name)?;
     if control::ask(&dir.socket(), &Request::Show).is_ok() {
         let name = &config.name;
         return Err(crate::BadInput(format!(
@@ -132,7 +140,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     let mut daemon = background::start(&dir.log())?;
+    let outcome = wait(&args, &mut daemon, &dir);
+    // What the daemon warned of while it started would else stand in its log only.
+    let said = daemon.said();
+    let warnings = said.lines().filter(|line| line.contains("warning: "));
+    if outcome.is_ok() {
+        warnings.for_each(|line| eprintln!("{line}"));
+    }
+    outcome
+}
+
+/// Waits until the device answers, and has the peers asked for.
+fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
+    let mut said_at = EXPLAIN_AFTER;
     loop {
         if let Some((status, said)) = daemon.ended()? {
             if status.code() == Some(i32::from(crate::EXIT_BAD_INPUT)) {
@@ -140,19 +161,41 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             bail!("{said}");
         }
-        if let Ok(state) = control::ask(&dir.socket(), &Request::Show) {
-            let peers = state["peers"].as_array().into_iter().flatten();
-            if peers.filter(|peer| peer["up"] == true).count() >= args.wait_peers {
-                return Ok(ExitCode::SUCCESS);
+        let waited = started.elapsed();
+        match control::ask(&dir.socket(), &Request::Show) {
+            Ok(state) if why::peers_up(&state) >= args.wait_peers => return Ok(ExitCode::SUCCESS),
+            Ok(state) => {
+                let is_over = args.wait_seconds > 0 && waited.as_secs() >= args.wait_seconds;
+                let what = || missing(&state, args.wait_peers);
+                if is_over {
+                    bail!("{}; {} stays up and goes on looking", what(), args.device);
+                }
+                if waited > said_at {
+                    eprintln!("kumi: {}", what());
+                    said_at += EXPLAIN_EVERY;
+                }
             }
-        }
-        if args.wait_peers == 0 && started.elapsed() > START_TIMEOUT {
-            bail!(
+            Err(_) if waited > START_TIMEOUT => bail!(
                 "{} does not answer; see {}",
                 args.device,
                 dir.log().display()
-            );
+            ),
+            Err(_) => {}
         }
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Says which peers are missing, and why.
+fn missing(state: &serde_json::Value, wanted: usize) -> String {
+    let reasons = why::reasons(state);
+    let (up, colon) = (
+        why::peers_up(state),
+        if reasons.is_empty() { "" } else { ":" },
+    );
+    let lines = reasons.iter().map(|reason| format!("\n  {reason}"));
+    format!(
+        "{up} of {wanted} peers are reached{colon}{}",
+        lines.collect::<String>()
+    )
 }

@@ -1,5 +1,6 @@
 //! The braided device on this machine's kernel: the command itself, in a lab of its own.
 
+mod operators;
 mod restart;
 mod stream;
 
@@ -206,6 +207,17 @@ impl Bench {
         self.run("h1", &["pkill", &format!("-{signal}"), "-f", &pattern]);
     }
 
+    /// The link and state of each path to the first peer.
+    fn path_states(&self, host: &str) -> Vec<(String, String)> {
+        let state = self.shown(host);
+        let paths = state["peers"][0]["paths"].as_array().cloned();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let paths = paths.into_iter().flatten();
+        paths
+            .map(|path| (text(&path["link"]), text(&path["state"])))
+            .collect()
+    }
+
     fn path_state(&self, host: &str, link: &str) -> String {
         let state = self.shown(host);
         let paths = state["peers"][0]["paths"].as_array().unwrap();
@@ -320,59 +332,6 @@ fn device__links_added_and_removed_under_load__delivers_every_byte() {
     );
     transfer.finish();
     bench.await_peers("h1", 1);
-}
-
-#[test]
-#[ignore = "needs root, netns, tun"]
-fn device__peer_with_another_key__is_counted_and_never_answered() {
-    let bench = Bench::new("key", 2);
-    bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
-    bench.run("h2", &[KUMI, "link", "keygen", &bench.key("other")]);
-    bench.up(2, "other");
-    std::thread::sleep(Duration::from_secs(2));
-    let state = bench.shown("h2");
-    assert_eq!(
-        state["peers"].as_array().map(Vec::len),
-        Some(0),
-        "{state:#}"
-    );
-    assert!(
-        state["counters"]["wrong_key"].as_u64().unwrap() > 0,
-        "{state:#}"
-    );
-}
-
-#[test]
-#[ignore = "needs root, netns, tun"]
-fn command__mistakes__name_what_is_wrong_and_change_nothing() {
-    let bench = Bench::new("mistakes", 2);
-    let fails = |argv: &[&str]| {
-        let output = bench
-            .command("h1", &[&[KUMI, "link"][..], argv].concat())
-            .output()
-            .unwrap();
-        assert_eq!(output.status.code(), Some(2), "{argv:?}");
-        String::from_utf8_lossy(&output.stderr).into_owned()
-    };
-    let key = bench.key("cluster");
-    let up = |over: &str| {
-        fails(&[
-            "up", "kumi1", "--over", over, "--key", &key, "--port", "25000",
-        ])
-    };
-    assert!(up("eth1,eth9").contains("no interface `eth9`; there are"));
-    assert!(up("eth1,eth1").contains("named twice"));
-    assert!(fails(&["up", "kumi0", "--over", "eth1", "--key", &key]).contains("up already"));
-    assert!(
-        fails(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen")
-    );
-    assert!(fails(&["del", "kumi0", "eth7"]).contains("its links are eth1, eth2"));
-    assert!(fails(&["down", "kumi7"]).contains("no kumi device `kumi7`"));
-    let links = bench.run("h1", &["ip", "-br", "link"]);
-    assert!(
-        !links.contains("kumi1"),
-        "a refused device was left behind: {links}"
-    );
 }
 
 /// What must hold whatever numbers of queues two devices have.

@@ -128,6 +128,12 @@ impl Hello {
         out
     }
 
+    /// The identity that a hello claims, unverified: enough for a node to know its own.
+    pub fn claimed_node(datagram: &[u8]) -> Option<u64> {
+        let node = datagram.get(4..)?.first_chunk()?;
+        (datagram[0] == lead(Kind::Hello)).then(|| u64::from_be_bytes(*node))
+    }
+
     /// Reads a hello. `Ok(None)`: it was made with another key.
     pub fn parse(datagram: &[u8], key: &ClusterKey) -> Result<Option<Self>, Malformed> {
         let split = datagram
@@ -208,6 +214,8 @@ mod tests {
             2, b'h', b'1', // name
         ];
         assert_eq!(bytes[..golden.len()], golden);
+        assert_eq!(Hello::claimed_node(&bytes), Some(1));
+        assert_eq!(Hello::claimed_node(&bytes[..11]), None);
         assert_eq!(bytes.len(), golden.len() + HELLO_MAC_BYTES);
     }
 }

@@ -1,9 +1,15 @@
 //! Setting up the host's side of the device: addresses, MTU, queue, routes. All by iproute2, the
 //! tool an administrator would use and can check with.
 
+use crate::link::run_dir::RunDir;
 use anyhow::{Context, bail};
+use std::fs::File;
 use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A GSO burst that leaves room for headers, so that one burst is one `UDP_SEGMENT` send.
 const GSO_BYTES_MAX: u32 = 61_440;
@@ -73,7 +79,70 @@ pub fn remove(device: &str) -> anyhow::Result<()> {
     run("ip", &["link", "del", "dev", device]).map(drop)
 }
 
+/// Bytes of a background daemon's log, after which a new one begins; the one before is kept beside it
+/// as `.1`. A link that flaps each second fills it in some hours.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+/// How many bytes may be written before the log's length is looked at.
+const LOG_BYTES_UNSEEN: u64 = 64 << 10;
+
+static WRITTEN: AtomicU64 = AtomicU64::new(LOG_BYTES_UNSEEN);
+
 /// Writes a line to standard error with the device's name, for the log.
 pub fn log(device: &str, line: &str) {
-    let _ = writeln!(std::io::stderr(), "{device}: {line}");
+    let text = format!("{device}: {line}\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    let bytes = text.len() as u64;
+    if WRITTEN.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOG_BYTES_UNSEEN {
+        WRITTEN.store(0, Ordering::Relaxed);
+        let log = RunDir::of(device).map(|dir| dir.log());
+        let _ = log.and_then(|path| Ok(bound(&std::io::stderr(), &path, LOG_BYTES_MAX)?));
+    }
+}
+
+/// Moves what is in `output` aside where it is the file at `path` and has more than `bytes_max`. The
+/// file stays the same, because the daemon and what it starts have it open.
+fn bound(output: &impl AsFd, path: &Path, bytes_max: u64) -> std::io::Result<()> {
+    let file = File::from(output.as_fd().try_clone_to_owned()?);
+    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
+    let is_the_log = (open.dev(), open.ino()) == (named.dev(), named.ino());
+    if is_the_log && open.is_file() && open.len() > bytes_max {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".1");
+        std::fs::copy(path, aside)?;
+        file.set_len(0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log__that_has_grown__begins_again_and_keeps_the_one_before() {
+        let path = std::env::temp_dir().join(format!("kumi-log-{}", std::process::id()));
+        let aside = path.with_extension("1");
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .unwrap();
+        file.write_all(b"0123456789").unwrap();
+        bound(&file, &path, 10).unwrap();
+        assert!(!aside.exists(), "it may have ten bytes");
+        file.write_all(b"a").unwrap();
+        bound(&file, Path::new("/dev/null"), 10).unwrap();
+        assert_eq!(
+            file.metadata().unwrap().len(),
+            11,
+            "another file is left alone"
+        );
+        bound(&file, &path, 10).unwrap();
+        file.write_all(b"b").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"b");
+        assert_eq!(std::fs::read(&aside).unwrap(), b"0123456789a");
+        for path in [path, aside] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
 }

@@ -68,6 +68,7 @@ fn link(links: &[&Value]) -> Value {
         let sum: f64 = busy.map(|link| rate(link)).sum();
         whole["rate_bps"] = largest.max(sum).into();
         whole["rate_measured"] = true.into();
+        whole["rate_source"] = "measured".into();
     }
     if let Some(whole) = whole.as_object_mut() {
         whole.remove("busy");
@@ -135,7 +136,7 @@ fn path(lanes: &[&Value]) -> Value {
         ] {
             add(&mut whole[key], &other[key]);
         }
-        for key in ["rtt_us", "loss", "failures"] {
+        for key in ["rtt_us", "rtt_now_us", "loss", "failures"] {
             raise(&mut whole[key], &other[key]);
         }
         if number(&other["rtt_min_us"]) < number(&whole["rtt_min_us"]) {

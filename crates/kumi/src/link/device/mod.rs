@@ -6,6 +6,7 @@ mod class;
 mod clock;
 pub mod control;
 mod gathering;
+mod hearing;
 mod inlet;
 mod interface;
 mod join;
@@ -76,6 +77,7 @@ fn unix_s() -> f64 {
 /// A running device, or one queue of it.
 struct Device {
     lane: Lane,
+    node: u64,
     config: DeviceConfig,
     core: Endpoint,
     tap: Tap,
@@ -93,6 +95,8 @@ struct Device {
     routes_at_ns: u64,
     reopen_at_ns: u64,
     carrier: Carrier,
+    /// The last peer that seals otherwise.
+    seal_mismatch: Option<String>,
     ends: bool,
 }
 
@@ -250,9 +254,19 @@ impl Device {
             let now_ns = clock.now_ns();
             let bytes = &mut self.receive_buffer[..received.bytes];
             for datagram in bytes.chunks_mut(received.segment_bytes) {
-                let _ = self
-                    .core
-                    .handle_datagram(port.number, received.from, datagram, now_ns);
+                if port.hearing.note(self.node, datagram, now_ns) {
+                    continue;
+                }
+                let (core, from) = (&mut self.core, received.from);
+                let is_introduction = hearing::is_introduction(datagram);
+                let wrong_key = |core: &Endpoint| core.counters().wrong_key;
+                let before = if is_introduction { wrong_key(core) } else { 0 };
+                let outcome = core.handle_datagram(port.number, from, datagram, now_ns);
+                if is_introduction {
+                    let is_wrong_key = wrong_key(core) > before;
+                    port.hearing
+                        .note_outcome(from, outcome, is_wrong_key, now_ns);
+                }
             }
             taken += received.bytes;
             self.tempo.note_received(received.bytes);
@@ -399,7 +413,11 @@ impl Device {
         let seal = self.config.seal.seal().name();
         let is_busy = self.shaper.is_busy(self.clock.elapsed_ns());
         let ports = &self.ports;
-        let mut state = state::device(&self.config.name, seal, &self.core, ports, &facts);
+        facts["up_s"] = (self.clock.elapsed_ns() as f64 / 1e9).into();
+        facts["seal_mismatch"] = self.seal_mismatch.clone().into();
+        facts["multicast"] = self.config.peer.is_empty().into();
+        let now_ns = self.now_ns();
+        let mut state = state::device(&self.config.name, seal, &self.core, (ports, now_ns), &facts);
         state["queue"] = json!({"number": self.lane.number, "busy": is_busy});
         for link in state["links"].as_array_mut().into_iter().flatten() {
             link["busy"] = is_busy.into();
@@ -410,6 +428,9 @@ impl Device {
     /// Events to the log and to whoever listens.
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
+            if let kumi_multilink::endpoint::Event::SealMismatch { name, theirs } = &event {
+                self.seal_mismatch = Some(format!("{name} ({})", theirs.name()));
+            }
             let at_s = self.clock.elapsed_ns() as f64 / 1e9;
             let mut line = state::event(&event, &self.ports, at_s);
             line["unix_s"] = unix_s().into();

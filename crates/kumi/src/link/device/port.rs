@@ -1,6 +1,7 @@
 //! A physical interface under the device: its socket, and what the kernel holds for it.
 
 use super::gathering::Gathering;
+use super::hearing::Hearing;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
 use kumi_sys::netlink::Interface;
@@ -38,11 +39,23 @@ pub struct Port {
     /// Whether `UDP_GRO` may be used.
     pub gathers: bool,
     gathering: Gathering,
+    /// What came in.
+    pub hearing: Hearing,
     /// Sends the kernel refused, by what it said, for the log.
     pub refused: u64,
     /// Kernel buffer bytes per wire byte.
     buffer_ratio: f64,
     sends: u32,
+}
+
+/// Another socket has the port of a link.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name}: UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"
+)]
+pub struct PortTaken {
+    name: String,
+    udp_port: u16,
 }
 
 impl Port {
@@ -55,8 +68,11 @@ impl Port {
     ) -> anyhow::Result<Self> {
         let name = &interface.name;
         let socket = LinkSocket::open(name, interface.index, udp_port, GROUP).map_err(|error| {
+            if error.kind() == ErrorKind::AddrInUse {
+                let name = name.clone();
+                return anyhow::Error::new(PortTaken { name, udp_port });
+            }
             let mend = match error.kind() {
-                ErrorKind::AddrInUse => format!("UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"),
                 ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
                 ErrorKind::NetworkDown => format!("`ip link set {name} up`"),
                 ErrorKind::NotFound | ErrorKind::InvalidInput => format!("`{name}` has just gone"),
@@ -75,6 +91,7 @@ impl Port {
             is_blocked: false,
             gathers,
             gathering: Gathering::default(),
+            hearing: Hearing::default(),
             refused: 0,
             buffer_ratio: 1.3,
             sends: 0,
@@ -153,6 +170,7 @@ impl Port {
                 }
                 Err(error) => {
                     self.refused += 1;
+                    self.hearing.note_refusal(&error, now_ns);
                     self.fall_back(core, datagrams, &error);
                     core.transmitted(self.number);
                 }

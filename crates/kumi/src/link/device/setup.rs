@@ -2,7 +2,7 @@
 
 use super::clock::Clock;
 use super::control::Desk;
-use super::port::Port;
+use super::port::{Port, PortTaken};
 use super::shaper::Shaper;
 use super::tempo::Tempo;
 use super::{Device, Offload, Preset, interface, queues};
@@ -21,6 +21,9 @@ use std::time::Instant;
 
 /// Inner Ethernet header with a VLAN tag, and the virtio header: what a frame has beyond its MTU.
 const FRAME_HEADER_BYTES: usize = 18 + 10;
+/// How long a port in use is waited for: the kernel takes some 10 ms to clear a killed process away.
+const PORT_ATTEMPTS: u32 = 10;
+const PORT_RETRY: std::time::Duration = std::time::Duration::from_millis(30);
 /// Frames the device's ring holds (the default of 500 is less than a window of small frames).
 const QUEUE_FRAMES: u32 = 2000;
 
@@ -71,7 +74,13 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         );
         let mut ports = Vec::new();
         for (number, name) in config.over.iter().enumerate() {
-            ports.push(open_port(number as u8, name, &config, &mut core, lane, 0)?);
+            ports.push(open_port_patiently(
+                number as u8,
+                name,
+                &config,
+                &mut core,
+                lane,
+            )?);
         }
         sides.push((lane, core, ports));
     }
@@ -107,6 +116,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     for ((((lane, core, ports), tap), shaper), control) in parts {
         devices.push(Device {
             lane,
+            node,
             core,
             tap,
             ports,
@@ -123,14 +133,17 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             routes_at_ns: 0,
             reopen_at_ns: 0,
             carrier: Default::default(),
+            seal_mismatch: None,
             ends: false,
             config: config.clone(),
         });
     }
     let device = queues::serve(devices, &desk)?;
     device.tap.set_persistent(false)?;
+    // The control socket goes last: who waits for that may start the next daemon at once.
+    drop(device);
     dir.clear();
-    interface::log(&device.config.name, "down");
+    interface::log(&config.name, "down");
     Ok(())
 }
 
@@ -185,6 +198,26 @@ pub(crate) fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
         ),
         _ => anyhow::anyhow!("making {name}: {error}"),
     })
+}
+
+/// Opens a port; one in use may be that of a daemon that was killed and is still being cleared away.
+fn open_port_patiently(
+    number: u8,
+    name: &str,
+    config: &DeviceConfig,
+    core: &mut Endpoint,
+    lane: Lane,
+) -> anyhow::Result<Port> {
+    let mut attempts = PORT_ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match open_port(number, name, config, core, lane, 0) {
+            Err(error) if attempts > 0 && error.is::<PortTaken>() => {
+                std::thread::sleep(PORT_RETRY);
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 fn open_port(

@@ -1,7 +1,7 @@
 //! The device's state as JSON, for `kumi link show`, and its events.
 
 use super::port::Port;
-use kumi_multilink::endpoint::{Endpoint, Event, OVERHEAD_BYTES};
+use kumi_multilink::endpoint::{Endpoint, Event, LocalLink, OVERHEAD_BYTES};
 use kumi_multilink::frame::VNET_BYTES;
 use kumi_multilink::view::{PathView, PeerView};
 use serde_json::{Value, json};
@@ -12,8 +12,14 @@ pub const SCHEMA: u32 = 1;
 const WIRE_GAP_BYTES: usize = 24;
 
 /// The state of the whole device.
-pub fn device(name: &str, seal: &str, core: &Endpoint, ports: &[Port], facts: &Value) -> Value {
-    let links: Vec<Value> = ports.iter().map(|port| link(port, core)).collect();
+pub fn device(
+    name: &str,
+    seal: &str,
+    core: &Endpoint,
+    (ports, now_ns): (&[Port], u64),
+    facts: &Value,
+) -> Value {
+    let links: Vec<Value> = ports.iter().map(|port| link(port, core, now_ns)).collect();
     let peers: Vec<Value> = core.peers().map(|peer| peer_state(&peer, ports)).collect();
     let counters = core.counters();
     json!({
@@ -49,17 +55,32 @@ fn framing(core: &Endpoint) -> Value {
     })
 }
 
-fn link(port: &Port, core: &Endpoint) -> Value {
+/// Where a link's rate comes from.
+fn rate_source(link: &LocalLink) -> &'static str {
+    if link.config.is_rate_fixed {
+        "fixed"
+    } else if link.capacity.is_measured() {
+        "measured"
+    } else {
+        "claimed"
+    }
+}
+
+fn link(port: &Port, core: &Endpoint, now_ns: u64) -> Value {
     let link = core.link(port.number);
+    let source = link.map_or("claimed", rate_source);
     json!({
         "number": port.number,
         "name": port.name,
         "carrier": link.is_some_and(|link| link.has_carrier),
         "rate_bps": link.map_or(0.0, |link| link.capacity.rate_bps().round()),
-        "rate_measured": link.is_some_and(|link| link.capacity.is_measured()),
+        "rate_measured": source == "measured",
+        "rate_source": source,
         "gso": link.is_some_and(|link| link.queue.segmentation),
         "gro": port.gathers,
         "send_errors": port.refused,
+        "gone": port.is_gone,
+        "heard": port.hearing.shown(now_ns),
     })
 }
 
@@ -97,6 +118,7 @@ fn path_state(path: &PathView, ports: &[Port]) -> Value {
         "state": path.state.name(),
         "failures": path.failures,
         "rtt_us": path.rtt_ns.0 / 1000,
+        "rtt_now_us": path.rtt_latest_ns / 1000,
         "rtt_min_us": path.rtt_ns.1 / 1000,
         "loss": path.loss,
         "tx_packets": path.counters.tx_packets,

@@ -73,8 +73,11 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     interface::log(&device.config.name, "up, preset ri2n");
     device.serve()?;
     device.tap.set_persistent(false)?;
+    let name = device.config.name.clone();
+    // The control socket goes last: who waits for that may start the next daemon at once.
+    drop(device);
     dir.clear();
-    interface::log(&device.config.name, "down");
+    interface::log(&name, "down");
     Ok(())
 }
 

@@ -1,0 +1,148 @@
+//! Why a device has no peers: sentences from its state, for `link show`, `--wait-peers` and `doctor`.
+
+use super::check;
+use serde_json::Value;
+
+/// What was heard or refused longer ago than this says nothing of now: five hellos.
+const LATELY_MS: u64 = 5_000;
+/// How long a device may have run before silence means anything: two hellos and a handshake.
+const PATIENCE_S: f64 = 2.5;
+
+fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or("-")
+}
+
+fn is_recent(what: &Value) -> bool {
+    what["ms_ago"].as_u64().is_some_and(|ms| ms < LATELY_MS)
+}
+
+/// How many peers of a device are reached.
+pub fn peers_up(state: &Value) -> usize {
+    items(state, "peers")
+        .filter(|peer| peer["up"] == true)
+        .count()
+}
+
+/// Why fewer peers are reached than there could be: a sentence for each link and peer that explains
+/// it. Empty if nothing is known to be wrong.
+pub fn reasons(state: &Value) -> Vec<String> {
+    if state["preset"] == "ri2n" {
+        return Vec::new(); // the paper's protocol hears nothing but its peers
+    }
+    let mut found: Vec<String> = items(state, "links")
+        .filter_map(|link| of_link(link, state))
+        .collect();
+    found.extend(state["facts"]["seal_mismatch"].as_str().map(|peer| {
+        let own = text(state, "seal");
+        format!("peer {peer} seals otherwise than this device ({own}): give both the same")
+    }));
+    for peer in items(state, "peers").filter(|peer| peer["up"] != true) {
+        let name = text(peer, "name");
+        found.push(if peer["session"] == true {
+            format!("peer {name} answers on no link: is it down?")
+        } else {
+            format!(
+                "peer {name} is heard, but no handshake completes: do links pass both ways, and \
+                 packets of their full MTU?"
+            )
+        });
+    }
+    found
+}
+
+fn of_link(link: &Value, state: &Value) -> Option<String> {
+    let (name, port) = (text(link, "name"), &state["facts"]["udp_port"]);
+    let heard = &link["heard"];
+    let is_multicast = state["facts"]["multicast"] != false;
+    let what = if link["gone"] == true {
+        "the interface has been removed".to_owned()
+    } else if link["carrier"] != true {
+        format!("no carrier: is its cable in, and is it up (`ip link set {name} up`)?")
+    } else if is_recent(&heard["wrong_key"]) {
+        let from = text(&heard["wrong_key"], "from");
+        format!("{from} uses another cluster key: copy one node's key file to all others")
+    } else if is_recent(&heard["other_version"]) {
+        let (from, version) = (
+            text(&heard["other_version"], "from"),
+            &heard["other_version"]["version"],
+        );
+        format!(
+            "{from} speaks version {version} of the protocol: use one version of kumi everywhere"
+        )
+    } else if is_multicast && check::is_ipv6_disabled(name) {
+        format!(
+            "IPv6 is disabled, by which peers find each other: `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"
+        )
+    } else if is_recent(&heard["refusal"]) {
+        let error = text(&heard["refusal"], "error");
+        format!("the kernel refuses to send: {error}")
+    } else if is_recent(heard) || number(state, "up_s") < PATIENCE_S {
+        return None;
+    } else if is_multicast
+        && heard["own_hello_ms_ago"]
+            .as_u64()
+            .is_none_or(|ms| ms > LATELY_MS)
+    {
+        format!(
+            "not even this host's own hellos come back: a firewall here drops UDP port {port}, or the interface has no IPv6 address"
+        )
+    } else {
+        format!(
+            "nothing heard on UDP port {port}: is a peer's daemon running on this network, does a \
+             firewall there drop the port{}?",
+            if is_multicast {
+                ", does the switch pass IPv6 multicast"
+            } else {
+                ""
+            }
+        )
+    };
+    Some(format!("{name}: {what}"))
+}
+
+fn number(state: &Value, key: &str) -> f64 {
+    state["facts"][key].as_f64().unwrap_or(f64::INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn state(link: Value) -> Value {
+        json!({"seal": "encrypt", "facts": {"udp_port": 24870, "multicast": false, "up_s": 9.0},
+               "links": [link], "peers": []})
+    }
+
+    #[test]
+    fn reasons__each_trouble__has_its_sentence() {
+        let says = |link: Value| reasons(&state(link)).join("\n");
+        let heard = |heard: Value| json!({"name": "eth1", "carrier": true, "heard": heard});
+        assert!(says(json!({"name": "eth1", "carrier": false})).contains("eth1: no carrier"));
+        assert!(says(json!({"name": "eth1", "gone": true})).contains("removed"));
+        let stranger = json!({"ms_ago": 9, "wrong_key": {"from": "fe80::1", "ms_ago": 9}});
+        assert!(says(heard(stranger)).contains("fe80::1 uses another cluster key"));
+        let old = json!({"ms_ago": 9, "wrong_key": {"from": "fe80::1", "ms_ago": 60_000}});
+        assert_eq!(says(heard(old)), "", "that was mended");
+        let version = json!({"other_version": {"from": "fe80::1", "version": 9, "ms_ago": 9}});
+        assert!(says(heard(version)).contains("version 9 of the protocol"));
+        let refusal = json!({"refusal": {"error": "Operation not permitted", "ms_ago": 9}});
+        assert!(says(heard(refusal)).contains("refuses to send: Operation not permitted"));
+        assert!(says(heard(json!({}))).contains("nothing heard on UDP port 24870"));
+    }
+
+    #[test]
+    fn reasons__peer_without_session__is_named() {
+        let mut state = state(json!({"name": "eth1", "carrier": true, "heard": {"ms_ago": 1}}));
+        state["peers"] =
+            json!([{"name": "h2", "up": false, "session": false}, {"name": "h3", "up": true}]);
+        let said = reasons(&state);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("peer h2 is heard, but no handshake completes"));
+        assert_eq!(peers_up(&state), 1);
+    }
+}
