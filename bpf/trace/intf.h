@@ -55,7 +55,18 @@ struct kumi_trace_event {
 	__u32 lost;  /* events that found no room since the last that did */
 	__u32 rank;  /* whose page tells the phase, of those that `kumi run` started; 0: nobody's */
 	__u32 phase; /* the phase its program was in; means nothing where nobody tells */
+	/* Since the connection was made, as Web100 cumulates them (RFC 4898). */
+	__u64 bytes_sent;    /* with what was sent again */
+	__u64 bytes_resent;
+	__u64 bytes_acked;
+	__u32 network_ticks; /* held up by the window or the wire */
+	__u32 far_ticks;     /* by the far window */
+	__u32 buffer_ticks;  /* by its send buffer */
+	/* Since the connection is watched. */
+	__u32 dupacks;       /* acknowledgements of what was acknowledged before, while data was under way */
+	__u32 sacks;         /* segments with selective acknowledgements */
+	__u32 dsacks;        /* segments that the far end received twice, as it told; since the connection was made */
 };
-_Static_assert(sizeof(struct kumi_trace_event) == 136, "event.rs has 136 bytes");
+_Static_assert(sizeof(struct kumi_trace_event) == 184, "event.rs has 184 bytes");
 
 #endif

@@ -3,8 +3,8 @@
  * What happens to the connections of watched processes, event by event: the time series that Web100 gave
  * Takano et al. (section 3.2), from the kernel's own tracepoints. Nothing is changed.
  *
- * A socket is watched if a watched process, or a child of one, made it; if its cookie is; or if it is in
- * the watched cgroup.
+ * A socket is watched if a watched process, or a child of one, made it or had it before; if a watched listener
+ * accepted it; or if it is in the watched cgroup.
  */
 #include "../tcp/kernel.h"
 #include "../tcp/pages.h"
@@ -18,9 +18,15 @@ const volatile struct kumi_trace_settings settings = {};
 /* Room for a tenth of a second of a busy host's acknowledgements. */
 #define RING_BYTES (16 << 20)
 #define PROCESSES_MAX 1024
-#define COOKIES_MAX 16384
 #define SOCKETS_MAX 65536
 #define GENERATIONS_MAX 16
+/* TCP's options, at most, in bytes; what ends them, what fills them up, and the selective acknowledgement. */
+#define OPTIONS_MAX 40
+/* Room for them, a power of two. */
+#define OPTIONS_ROOM 64
+#define OPTION_END 0
+#define OPTION_NOP 1
+#define OPTION_SACK 5
 /* Acknowledgements that follow data by less were not held back. */
 #define HELD_MIN_NS 1000000
 
@@ -54,7 +60,11 @@ struct inet_connection_sock___traced {
 
 struct tcp_sock___traced {
 	__u32 snd_una, snd_nxt, write_seq, snd_wnd, rcv_wnd;
-	__u8 chrono_type : 2;
+	__u64 bytes_sent, bytes_retrans, bytes_acked;
+	__u32 dsack_dups;
+	__u32 chrono_start;   /* ticks */
+	__u32 chrono_stat[3]; /* ticks: network, far window, send buffer */
+	__u8 chrono_type : 2; /* which of them runs, from 1; 0: none */
 } KERNEL;
 
 /* enum skb_drop_reason, found by name. */
@@ -66,6 +76,8 @@ struct watched {
 	__u64 cookie;
 	__u64 data_at_ns; /* data came and is not acknowledged yet; 0: none */
 	__u32 rank;       /* whose page tells its phase; 0: nobody's */
+	__u32 dupacks;
+	__u32 sacks;
 	__u32 reserved;
 };
 
@@ -91,13 +103,6 @@ struct {
 	__type(key, __u32);
 	__type(value, __u32);
 } processes SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, COOKIES_MAX);
-	__type(key, __u64);
-	__type(value, __u32);
-} cookies SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
@@ -144,7 +149,7 @@ static __always_inline struct watched *find(struct sock *sk)
 	if (record)
 		return record;
 	fresh.cookie = bpf_get_socket_cookie(sk);
-	if (!bpf_sk_storage_get(&marks, sk, 0, 0) && !bpf_map_lookup_elem(&cookies, &fresh.cookie) &&
+	if (!bpf_sk_storage_get(&marks, sk, 0, 0) &&
 	    (!settings.cgroup ||
 	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != settings.cgroup))
 		return NULL;
@@ -152,6 +157,24 @@ static __always_inline struct watched *find(struct sock *sk)
 	fresh.rank = owner ? owner->rank : 0;
 	bpf_map_update_elem(&sockets, &address, &fresh, BPF_ANY);
 	return at(sk);
+}
+
+/* What has been cumulated of a connection, the span that runs now included. */
+static __always_inline void fill_totals(struct kumi_trace_event *event, const struct watched *record,
+					const struct tcp_sock___traced *traced)
+{
+	__u32 running = BPF_CORE_READ_BITFIELD_PROBED(traced, chrono_type);
+	__u32 span = (__u32)bpf_jiffies64() - BPF_CORE_READ(traced, chrono_start);
+
+	event->bytes_sent = BPF_CORE_READ(traced, bytes_sent);
+	event->bytes_resent = BPF_CORE_READ(traced, bytes_retrans);
+	event->bytes_acked = BPF_CORE_READ(traced, bytes_acked);
+	event->network_ticks = BPF_CORE_READ(traced, chrono_stat[0]) + (running == 1 ? span : 0);
+	event->far_ticks = BPF_CORE_READ(traced, chrono_stat[1]) + (running == 2 ? span : 0);
+	event->buffer_ticks = BPF_CORE_READ(traced, chrono_stat[2]) + (running == 3 ? span : 0);
+	event->dsacks = BPF_CORE_READ(traced, dsack_dups);
+	event->dupacks = record->dupacks;
+	event->sacks = record->sacks;
 }
 
 static __always_inline void fill(struct kumi_trace_event *event, const struct sock *sk)
@@ -210,6 +233,7 @@ static __always_inline void report(const struct watched *record, const struct so
 	event->rank = page ? record->rank % RANKS_MAX : 0;
 	event->phase = page ? page->phase : 0;
 	fill(event, sk);
+	fill_totals(event, record, (const void *)sk);
 	/* Whoever reads looks by itself: woken for each, it would take the processor from whom it looks at. */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
@@ -220,6 +244,40 @@ static __always_inline bool has_sent(const struct sock *sk)
 	const struct tcp_sock___traced *traced = (void *)sk;
 
 	return BPF_CORE_READ(traced, snd_una) != BPF_CORE_READ(traced, write_seq);
+}
+
+/* Whether a header of so many bytes has a selective acknowledgement. */
+static __always_inline bool has_sack(const unsigned char *tcp, __u32 header)
+{
+	__u8 options[OPTIONS_ROOM] = {}, kind, size;
+	__u32 length = header - 20, at = 0;
+
+	/* What follows shorter options is read in vain: the verifier wants a length that it knows. */
+	if (header <= 20 || length > OPTIONS_MAX || bpf_probe_read_kernel(options, OPTIONS_MAX, tcp + 20))
+		return false;
+	for (int option = 0; option < OPTIONS_MAX && at + 1 < length; option++) {
+		kind = options[at % OPTIONS_ROOM];
+		size = options[(at + 1) % OPTIONS_ROOM];
+		if (kind == OPTION_SACK)
+			return true;
+		if (kind == OPTION_END || (kind != OPTION_NOP && size < 2))
+			return false;
+		at += kind == OPTION_NOP ? 1 : size;
+	}
+	return false;
+}
+
+/* Counts the acknowledgements that announce a loss, or packets out of order. */
+static __always_inline void count_signs(struct watched *record, const struct sock *sk,
+					const unsigned char *tcp, __u32 header, __u32 payload, __u32 ack)
+{
+	const struct tcp_sock___traced *traced = (void *)sk;
+	const struct tcp_sock *tp = (void *)sk;
+
+	if (!payload && ack == BPF_CORE_READ(traced, snd_una) && BPF_CORE_READ(tp, packets_out))
+		record->dupacks++;
+	if (has_sack(tcp, header))
+		record->sacks++;
 }
 
 /* A segment has arrived for a connection that stands; it has not been looked at yet. */
@@ -237,6 +295,7 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	bpf_probe_read_kernel(&ack, sizeof(ack), tcp + 8);
 	bpf_probe_read_kernel(&offset, sizeof(offset), tcp + 12);
 	payload = BPF_CORE_READ(skb, len) - (offset >> 4) * 4;
+	count_signs(record, sk, tcp, (offset >> 4) * 4, payload, bpf_ntohl(ack));
 	if (payload && !record->data_at_ns)
 		record->data_at_ns = bpf_ktime_get_ns();
 	if (settings.only_senders && !has_sent(sk))

@@ -1,7 +1,11 @@
 //! Watching a process that is not our child, and descriptors that pass between processes.
 
+use nix::sys::signal::SigSet;
+use std::fs::DirEntry;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Ends the process when its output is read no more, as `head` has it, instead of failing at a write. For
 /// commands that print and do nothing else: Rust ignores the signal, and sockets and children with it.
@@ -76,39 +80,59 @@ pub fn keep_on_exec(descriptor: OwnedFd) -> io::Result<RawFd> {
     Ok(kept.into_raw_fd())
 }
 
-/// The cookies of the sockets that process `pid` has open; none of what may not be looked at.
-pub fn socket_cookies(pid: u32) -> Vec<u64> {
+/// Has what `command` starts receive every signal: a child inherits what its parent has blocked.
+pub fn unblock_signals_in(command: &mut Command) {
+    let unblock = || Ok(SigSet::all().thread_unblock()?);
+    // SAFETY: between fork and exec only the signal mask is changed, by one system call; nothing is allocated
+    // and no lock is taken.
+    unsafe { command.pre_exec(unblock) };
+}
+
+/// Copies of the descriptors of the sockets that process `pid` has open; none of what may not be looked at.
+pub fn sockets(pid: u32) -> Vec<OwnedFd> {
     let (Ok(process), Ok(entries)) = (pidfd(pid), std::fs::read_dir(format!("/proc/{pid}/fd")))
     else {
         return Vec::new();
     };
+    let is_socket = |entry: &DirEntry| {
+        let to = std::fs::read_link(entry.path()).unwrap_or_default();
+        to.to_string_lossy().starts_with("socket:")
+    };
     let numbers = entries
         .flatten()
+        .filter(is_socket)
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     numbers
         .filter_map(|number: RawFd| {
             // SAFETY: pidfd_getfd takes three integers and touches no memory of ours.
             let copy =
                 unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-            let copy = received(RawFd::try_from(copy).ok().filter(|copy| *copy >= 0)?);
-            cookie(copy.as_fd())
+            Some(received(
+                RawFd::try_from(copy).ok().filter(|copy| *copy >= 0)?,
+            ))
         })
         .collect()
 }
 
-/// `SO_COOKIE` of a socket; none of anything else.
-fn cookie(socket: BorrowedFd<'_>) -> Option<u64> {
-    let mut cookie = 0_u64;
-    let mut length = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: `cookie` is writable for the `length` bytes that the kernel writes.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_COOKIE,
-            std::ptr::from_mut(&mut cookie).cast(),
-            &mut length,
-        )
-    };
-    (result == 0).then_some(cookie)
+/// The processes that descend from `pid`, and itself.
+pub fn family(pid: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let parents: Vec<(u32, u32)> = entries
+        .filter_map(|entry| {
+            let child = entry.file_name().to_str()?.parse().ok()?;
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+            let (_, after_name) = stat.rsplit_once(')')?;
+            let parent = after_name.split_whitespace().nth(1)?.parse().ok()?;
+            Some((child, parent))
+        })
+        .collect();
+    let mut family = vec![pid];
+    let mut next = 0;
+    while let Some(parent) = family.get(next).copied() {
+        let children = parents.iter().filter(|(_, of)| *of == parent);
+        let children: Vec<u32> = children.map(|(child, _)| *child).collect();
+        family.extend(children.into_iter().filter(|child| *child != parent));
+        next += 1;
+    }
+    family
 }

@@ -97,8 +97,8 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     announce(settings, rung);
     kumi_sys::process::raise_descriptor_limit();
     let must_remove = Service::new(listen()?, &signals, rung, adopted)?.run()?;
-    if must_remove && let Err(error) = kumi_tcp::remove() {
-        eprintln!("kumi: {error}");
+    if must_remove {
+        kumi_tcp::remove().unwrap_or_else(|error| eprintln!("kumi: {error}"));
     }
     let _ = std::fs::remove_file(SOCKET);
     Ok(ExitCode::SUCCESS)

@@ -45,7 +45,7 @@ fn json(report: &Report) -> Value {
             "lost_s": loss.lost_s,
             "summed_s": loss.summed_s,
             "count": loss.count,
-            "mend": loss.cause.mend(),
+            "mend": loss.cause.mend(loss.place),
             "phases": loss.phases.iter().map(|phase| json!({
                 "phase": &*phase.name,
                 "summed_s": phase.summed_s,
@@ -74,6 +74,7 @@ fn json(report: &Report) -> Value {
         "connections": connections.collect::<Vec<_>>(),
         "events_lost": report.events_lost,
         "connections_left": report.connections_left,
+        "acknowledgements_joined": report.acknowledgements_joined,
     })
 }
 
@@ -110,7 +111,7 @@ fn text(report: &Report, top: usize) -> String {
         if !loss.phases.is_empty() {
             say(format!("    {}", phases(&loss.phases)));
         }
-        say(format!("    mend: {}", loss.cause.mend()));
+        say(format!("    mend: {}", loss.cause.mend(loss.place)));
     }
     let slow = report.connections.iter().filter(|one| one.slow > 0);
     for one in slow.take(top) {
@@ -120,6 +121,12 @@ fn text(report: &Report, top: usize) -> String {
         let lost = report.events_lost;
         say(format!(
             "  {lost} events found no room: the figures are too small by what they hid"
+        ));
+    }
+    if report.acknowledgements_joined > 0 {
+        let joined = report.acknowledgements_joined;
+        say(format!(
+            "  {joined} acknowledgements beyond the limit were counted with the ones before: watch for a shorter time"
         ));
     }
     if report.connections_left > 0 {

@@ -8,6 +8,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+/// The number of the format, in every line; it grows when a key changes its meaning.
+const SCHEMA: u32 = 1;
+
 /// Arguments of `kumi tcp trace`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -47,7 +50,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 fn line(event: &Event) -> Value {
+    let totals = &event.totals;
     let mut line = json!({
+        "schema": SCHEMA,
         "at_ns": event.at_ns,
         "event": event.kind.name(),
         "local": event.local.to_string(),
@@ -71,6 +76,15 @@ fn line(event: &Event) -> Value {
             Limit::FarWindow => "far-window",
             Limit::SendBuffer => "send-buffer",
         },
+        "bytes_sent": totals.bytes_sent,
+        "bytes_resent": totals.bytes_resent,
+        "bytes_acked": totals.bytes_acked,
+        "network_limited_us": totals.network_us,
+        "far_window_limited_us": totals.far_window_us,
+        "send_buffer_limited_us": totals.send_buffer_us,
+        "dupacks": totals.dupacks,
+        "sacks": totals.sacks,
+        "dsacks": totals.dsacks,
     });
     let more = match event.kind {
         Kind::Segment { ack, payload_bytes } => {

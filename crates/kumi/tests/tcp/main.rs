@@ -5,6 +5,7 @@ mod crowd;
 mod departure;
 mod installation;
 mod trajectory;
+mod watched;
 mod windows;
 
 use kumi_lab::{Cluster, Topology, UpOptions};

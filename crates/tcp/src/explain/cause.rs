@@ -19,6 +19,8 @@ pub enum Cause {
     SenderBuffer,
     /// The connection was new.
     SlowStart,
+    /// Slow start grew beyond what the path holds; the loss was repaired, or the window was small after it.
+    Overshoot,
     /// A loss in the network was repaired, or the window was small after one.
     Congestion,
     /// The program gave too little to send.
@@ -29,7 +31,7 @@ pub enum Cause {
 
 impl Cause {
     /// Every cause.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Timeout,
         Self::TailLossProbe,
         Self::SendStall,
@@ -38,6 +40,7 @@ impl Cause {
         Self::ReceiverWindow,
         Self::SenderBuffer,
         Self::SlowStart,
+        Self::Overshoot,
         Self::Congestion,
         Self::Application,
         Self::Path,
@@ -54,6 +57,7 @@ impl Cause {
             Self::ReceiverWindow => "receiver window",
             Self::SenderBuffer => "sender's buffer",
             Self::SlowStart => "slow start",
+            Self::Overshoot => "slow start overshoot",
             Self::Congestion => "congestion",
             Self::Application => "application",
             Self::Path => "path",
@@ -65,40 +69,96 @@ impl Cause {
         self.name().replace('\'', "").replace(' ', "_")
     }
 
-    /// What mends it.
-    pub fn mend(self) -> &'static str {
-        match self {
-            Self::Timeout => {
+    /// What mends it at `place`; says so where nothing does.
+    pub fn mend(self, place: Place) -> &'static str {
+        match (self, place) {
+            (Self::Timeout, Place::Cluster { .. }) => {
                 "kumi tcp (a floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; deeper switch ports"
             }
-            Self::TailLossProbe => {
+            (Self::Timeout, Place::Wan { .. }) => {
+                "kumi tcp (a floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; a deeper queue at the \
+                 bottleneck"
+            }
+            (Self::TailLossProbe, Place::Cluster { .. }) => {
                 "kumi tcp: fewer losses at the end of a message; deeper switch ports"
             }
-            Self::SendStall => {
+            (Self::TailLossProbe, Place::Wan { .. }) => {
+                "kumi tcp: fewer losses at the end of a message; a deeper queue at the bottleneck"
+            }
+            (Self::SendStall, _) => {
                 "kumi tcp (stalls forgiven), or a longer queue: ip link set DEV txqueuelen 1000"
             }
-            Self::DelayedAck => {
+            (Self::DelayedAck, _) => {
                 "kumi tcp at the receiver, or TCP_NODELAY and fewer small writes in a row"
             }
-            Self::IdleCollapse => {
+            (Self::IdleCollapse, _) => {
                 "kumi tcp (paced restart), or sysctl net.ipv4.tcp_slow_start_after_idle=0, which bursts"
             }
-            Self::ReceiverWindow => {
+            (Self::ReceiverWindow, _) => {
                 "a faster reader, or sysctl net.ipv4.tcp_rmem with a larger maximum"
             }
-            Self::SenderBuffer => {
+            (Self::SenderBuffer, _) => {
                 "sysctl net.ipv4.tcp_wmem with a larger maximum; no SO_SNDBUF in the program"
             }
-            Self::SlowStart => {
-                "connections that are kept, or kumi tcp (a known host starts at half its rate)"
+            (Self::SlowStart, _) => {
+                "nothing to mend for one transfer; for many, connections that are kept, or kumi tcp (a known \
+                 host starts at half its rate)"
             }
-            Self::Congestion => {
+            (Self::Overshoot, _) => {
+                "kumi tcp (slow start ends at what its first packets show the path to carry), or a deeper queue \
+                 at the bottleneck"
+            }
+            (Self::Congestion, Place::Cluster { is_shared: true }) => {
                 "less at once into one port; kumi tcp within a cluster keeps queues short"
             }
-            Self::Application => {
-                "nothing in TCP: the program was computing, or waiting for another"
+            (Self::Congestion, Place::Cluster { is_shared: false }) => {
+                "nothing to mend in this program: others send into the port, or a link loses packets (ethtool \
+                 -S, the switch's counters)"
             }
-            Self::Path => "look at the links: kumi link show, ethtool -S, the switch's counters",
+            (Self::Congestion, Place::Wan { is_shared: true }) => {
+                "fewer connections to one host at once, or kumi tcp: they take the path from each other"
+            }
+            (Self::Congestion, Place::Wan { is_shared: false }) => {
+                "nothing to mend on this host: others use the path, or it loses packets (mtr)"
+            }
+            (Self::Application, _) => {
+                "nothing to mend in TCP: the program was computing, or waiting for another"
+            }
+            (Self::Path, Place::Cluster { .. }) => {
+                "look at the links: kumi link show, ethtool -S, the switch's counters"
+            }
+            (Self::Path, Place::Wan { .. }) => {
+                "nothing to mend on this host: nothing came for more than a round trip (mtr tells where)"
+            }
+        }
+    }
+}
+
+/// Where a cause held connections up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Place {
+    /// On a path with a round trip below [`CLUSTER_RTT_NS`].
+    Cluster {
+        /// The program has other connections to the same host.
+        is_shared: bool,
+    },
+    /// On a longer path.
+    Wan {
+        /// The program has other connections to the same host.
+        is_shared: bool,
+    },
+}
+
+/// Round trips shorter than this are a cluster's: `LOCAL_RTT_US` of `bpf/tcp/path.h`.
+const CLUSTER_RTT_NS: u64 = 2_000_000;
+
+impl Place {
+    /// The place of a connection with this round trip.
+    pub fn new(rtt_min_ns: u64, is_shared: bool) -> Self {
+        if rtt_min_ns < CLUSTER_RTT_NS {
+            Self::Cluster { is_shared }
+        } else {
+            Self::Wan { is_shared }
         }
     }
 }
@@ -106,6 +166,20 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn advice__for_a_wan__names_no_switch_port() {
+        for cause in Cause::ALL {
+            for is_shared in [false, true] {
+                let mend = cause.mend(Place::new(20_000_000, is_shared));
+                assert!(!mend.contains("port") && !mend.contains("switch"), "{mend}");
+            }
+        }
+        let alone = Cause::Congestion.mend(Place::new(20_000_000, false));
+        assert!(alone.starts_with("nothing to mend"), "{alone}");
+        let incast = Cause::Congestion.mend(Place::new(100_000, true));
+        assert!(incast.contains("into one port"), "{incast}");
+    }
 
     #[test]
     fn causes__names_and_keys__are_distinct() {

@@ -14,6 +14,9 @@ const SILENCE_MIN_NS: u64 = 1_500_000;
 /// How long Linux holds an acknowledgement back (`TCP_DELACK_MIN`, 40 ms), and a bit: where the far end is
 /// not watched, a longer silence is rather its timeout.
 const HELD_MAX_NS: u64 = 60_000_000;
+/// Round trips in which a second loss is still slow start's: 0.7 of twice the path is more than it holds. As
+/// `REPAIR_ROUND_TRIPS` of `bpf/tcp/pace.h`.
+const OVERSHOOT_ROUND_TRIPS: u64 = 8;
 /// The kernel's "no threshold yet".
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 /// Pieces of one connection that are kept; later ones are joined to the last.
@@ -93,6 +96,10 @@ pub struct Flow {
     limited: Option<Cause>,
     refused_at_ns: u64,
     held: Option<(u64, u64)>,
+    /// The threshold before the event to come: a cut has changed it when it is told.
+    ssthresh: u32,
+    /// When slow start last lost something.
+    overshot_at_ns: Option<u64>,
 }
 
 impl Flow {
@@ -112,6 +119,8 @@ impl Flow {
             limited: None,
             refused_at_ns: 0,
             held: None,
+            ssthresh: NO_THRESHOLD,
+            overshot_at_ns: None,
         }
     }
 
@@ -120,18 +129,23 @@ impl Flow {
         self.held = Some((at_ns.saturating_sub(held_ns), at_ns));
     }
 
-    /// Takes one event.
-    pub fn note(&mut self, event: &Event) {
+    /// Takes one event; without room its piece is joined to the last. Returns whether it was joined.
+    pub fn note(&mut self, event: &Event, has_room: bool) -> bool {
+        let mut is_joined = false;
         self.rtt_min_ns = u64::from(event.rtt_min_us) * 1000;
         match event.kind {
             Kind::Write => self.begin(event, event.at_ns),
-            Kind::Segment { ack, .. } => self.arrived(event, ack),
+            Kind::Segment { ack, payload_bytes } => {
+                is_joined = self.arrived(event, ack, payload_bytes, has_room);
+            }
             Kind::Retransmit(why) => self.resent(why),
             Kind::LocalDrop => self.refused_at_ns = event.at_ns,
             Kind::State(state) => self.changed(event, state),
             Kind::HeldAck { .. } => {}
             Kind::Close => self.end(event, event.at_ns),
         }
+        self.ssthresh = event.ssthresh;
+        is_joined
     }
 
     fn begin(&mut self, event: &Event, at_ns: u64) {
@@ -171,6 +185,17 @@ impl Flow {
         self.repair = Some(self.repair.map_or(cause, |before| before.min(cause)));
     }
 
+    /// Whether a loss is slow start's: it is being repaired, or the window cut once holds too much still.
+    fn is_overshoot(&mut self, event: &Event) -> bool {
+        if event.cwnd < self.ssthresh {
+            self.overshot_at_ns = Some(event.at_ns);
+            return true;
+        }
+        let rtt_ns = 1000 * u64::from(event.srtt_us);
+        self.overshot_at_ns
+            .is_some_and(|at| event.at_ns.saturating_sub(at) < OVERSHOOT_ROUND_TRIPS * rtt_ns)
+    }
+
     fn changed(&mut self, event: &Event, state: State) {
         let cause = match state {
             State::Open | State::Disorder => return,
@@ -183,6 +208,7 @@ impl Flow {
             State::Reduced if self.repair == Some(Cause::TailLossProbe) => Cause::TailLossProbe,
             // Cut without a loss, and no router marks here: a refusal that left no trace.
             State::Reduced => Cause::SendStall,
+            State::Recovery if self.is_overshoot(event) => Cause::Overshoot,
             State::Recovery => Cause::Congestion,
             State::Loss => Cause::Timeout,
         };
@@ -195,29 +221,31 @@ impl Flow {
         });
     }
 
-    fn arrived(&mut self, event: &Event, ack: u32) {
+    fn arrived(&mut self, event: &Event, ack: u32, payload_bytes: u32, has_room: bool) -> bool {
         let acked = ack.wrapping_sub(event.snd_una);
         let outstanding = event.write_seq.wrapping_sub(event.snd_una);
         let acked = if acked <= outstanding { acked } else { 0 };
         if self.running.is_none() {
             if outstanding == 0 {
-                return; // a receiver
+                return false; // a receiver
             }
             let rtt_ns = u64::from(event.srtt_us) * 1000;
             self.begin(event, event.at_ns.saturating_sub(rtt_ns));
         }
-        let Some(running) = self.running else { return };
+        let Some(running) = self.running else {
+            return false;
+        };
         let is_first = self.pieces.len() == running.first_piece;
         let rtt_ns = u64::from(event.rtt_min_us) * 1000;
         let piece = Piece {
             from_ns: running.last_arrival_ns,
             to_ns: event.at_ns.max(running.last_arrival_ns),
             bytes: acked.into(),
-            cause: self.cause(event, running.last_arrival_ns, outstanding),
+            cause: self.cause(event, running.last_arrival_ns, outstanding, payload_bytes),
             latency_ns: if is_first { rtt_ns } else { 0 },
             phase: self.phase,
         };
-        self.push(piece);
+        let is_joined = self.push(piece, has_room);
         if let Some(by @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = piece.cause {
             self.limited = Some(by);
         }
@@ -230,21 +258,33 @@ impl Flow {
         if acked == outstanding {
             self.end(event, event.at_ns);
         }
+        is_joined
     }
 
-    fn push(&mut self, piece: Piece) {
-        let is_full = self.pieces.len() >= PIECES_MAX;
+    /// Keeps a piece, or joins it to the last: then true.
+    fn push(&mut self, piece: Piece, has_room: bool) -> bool {
+        let is_full = !has_room || self.pieces.len() >= PIECES_MAX;
         match self.pieces.last_mut() {
             Some(last) if is_full => {
                 last.to_ns = piece.to_ns;
                 last.bytes += piece.bytes;
+                true
             }
-            _ => self.pieces.push(piece),
+            _ => {
+                self.pieces.push(piece);
+                false
+            }
         }
     }
 
     /// Why the piece that ends with `event` may have been slow.
-    fn cause(&self, event: &Event, from_ns: u64, outstanding: u32) -> Option<Cause> {
+    fn cause(
+        &self,
+        event: &Event,
+        from_ns: u64,
+        outstanding: u32,
+        payload_bytes: u32,
+    ) -> Option<Cause> {
         let took_ns = event.at_ns.saturating_sub(from_ns);
         let rtt_ns = u64::from(event.srtt_us.max(event.rtt_min_us)) * 1000;
         let is_silent = took_ns > SILENCE_MIN_NS.max((SILENCE_ROUND_TRIPS * rtt_ns as f64) as u64);
@@ -263,8 +303,11 @@ impl Flow {
                 return Some(Cause::DelayedAck);
             }
         }
+        let unsent = event.write_seq.wrapping_sub(event.snd_nxt);
         if is_silent {
             return Some(match event.limit {
+                // The far program's answer, with which its host acknowledged: nothing here waited for that.
+                _ if few && unsent == 0 && payload_bytes > 0 => Cause::Application,
                 Limit::FarWindow => Cause::ReceiverWindow,
                 _ if few && took_ns < rtt_ns + HELD_MAX_NS => Cause::DelayedAck,
                 Limit::SendBuffer => Cause::SenderBuffer,
@@ -278,7 +321,6 @@ impl Flow {
         }
         // A window that is not full, or for which nothing waits, holds nobody up: the program does, or, by
         // turns, a buffer.
-        let unsent = event.write_seq.wrapping_sub(event.snd_nxt);
         if unsent < event.mss_bytes || event.in_flight < event.cwnd / 4 * 3 {
             return self.limited;
         }

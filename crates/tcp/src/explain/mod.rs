@@ -9,7 +9,7 @@ mod cause;
 mod flow;
 mod union;
 
-pub use cause::Cause;
+pub use cause::{Cause, Place};
 
 use crate::trace::{Event, Kind};
 use flow::{Flow, Piece, Transfer};
@@ -28,6 +28,8 @@ const TRAIN_BYTES: u64 = 8 * 1448;
 const TRAIN_NS: u64 = 200_000;
 /// Connections that are looked at; later ones are counted only.
 const FLOWS_MAX: usize = 65_536;
+/// Pieces of all connections together that are kept: 117 MB of 56 bytes, which is a minute of a full gigabit.
+const PIECES_TOTAL_MAX: usize = 1 << 21;
 /// Phases that are told apart, of all programs together.
 const PHASES_MAX: usize = 1024;
 
@@ -36,6 +38,8 @@ const PHASES_MAX: usize = 1024;
 pub struct Loss {
     /// The cause.
     pub cause: Cause,
+    /// Where it held connections up most.
+    pub place: Place,
     /// Time in which at least one connection was held up by it, and none by a cause before it.
     pub lost_s: f64,
     /// The same summed over connections.
@@ -94,6 +98,8 @@ pub struct Report {
     pub events_lost: u64,
     /// Connections beyond the limit, which were not looked at.
     pub connections_left: u64,
+    /// Acknowledgements beyond the limit, which were counted with the ones before.
+    pub acknowledgements_joined: u64,
 }
 
 /// The analysis while events come.
@@ -107,6 +113,18 @@ pub struct Analysis {
     events_lost: u64,
     left: u64,
     phases: Vec<Arc<str>>,
+    room: Room,
+    joined: u64,
+}
+
+/// Pieces that may still be kept.
+#[derive(Debug)]
+struct Room(usize);
+
+impl Default for Room {
+    fn default() -> Self {
+        Self(PIECES_TOTAL_MAX)
+    }
 }
 
 impl Analysis {
@@ -135,7 +153,9 @@ impl Analysis {
         let phase = event.phase_name.as_ref().and_then(|name| self.number(name));
         if let Some(flow) = self.flows.get_mut(&event.cookie) {
             flow.phase = phase;
-            flow.note(event);
+            let before = flow.pieces.len();
+            self.joined += u64::from(flow.note(event, self.room.0 > 0));
+            self.room.0 = self.room.0.saturating_sub(flow.pieces.len() - before);
         }
         if event.kind == Kind::Close {
             self.by_ends.remove(&(event.local, event.remote));
@@ -165,7 +185,9 @@ impl Analysis {
         }
         let rates = path_rates(&self.done);
         let mut busy = Union::default();
+        let connections_to = connections_to(&self.done);
         let mut lost: BTreeMap<Cause, (Union, f64, u64)> = BTreeMap::new();
+        let mut places: BTreeMap<(Cause, Place), f64> = BTreeMap::new();
         let mut in_phases: BTreeMap<(Cause, u16), (f64, u64)> = BTreeMap::new();
         let mut connections = Vec::new();
         for flow in &self.done {
@@ -192,11 +214,16 @@ impl Analysis {
                     continue;
                 }
                 explained.slow += 1;
+                let is_shared = connections_to
+                    .get(&flow.remote.ip())
+                    .is_some_and(|n| *n > 1);
+                let place = Place::new(transfer.rtt_min_ns, is_shared);
                 let mut before = None;
                 for (cause, piece, lost_ns) in losses(pieces, rate) {
                     let entry = lost.entry(cause).or_default();
                     entry.0.add(piece.to_ns - lost_ns, piece.to_ns);
                     entry.1 += lost_ns as f64 / 1e9;
+                    *places.entry((cause, place)).or_default() += lost_ns as f64 / 1e9;
                     // A stretch of pieces with one cause is one occurrence.
                     let is_new = before.map(|(before, _)| before) != Some(cause);
                     let is_new_there = before != Some((cause, piece.phase));
@@ -223,6 +250,7 @@ impl Analysis {
             all.merge(&spans);
             losses.push(Loss {
                 cause,
+                place: place_of(cause, &places),
                 lost_s: (all.length_ns() - before_ns) as f64 / 1e9,
                 summed_s,
                 count,
@@ -239,8 +267,25 @@ impl Analysis {
             connections,
             events_lost: self.events_lost,
             connections_left: self.left,
+            acknowledgements_joined: self.joined,
         }
     }
+}
+
+/// Connections to each far host.
+fn connections_to(flows: &[Flow]) -> HashMap<IpAddr, usize> {
+    let mut connections = HashMap::new();
+    for flow in flows {
+        *connections.entry(flow.remote.ip()).or_default() += 1;
+    }
+    connections
+}
+
+/// Where one cause lost most.
+fn place_of(cause: Cause, places: &BTreeMap<(Cause, Place), f64>) -> Place {
+    let of_cause = places.iter().filter(|((of, _), _)| *of == cause);
+    let most = of_cause.max_by(|a, b| a.1.total_cmp(b.1));
+    most.map_or(Place::new(0, false), |((_, place), _)| *place)
 }
 
 /// The phases of one cause, the one that lost most first.

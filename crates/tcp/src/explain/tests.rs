@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{Limit, Retransmit, State};
+use crate::trace::{Cumulated, Limit, Retransmit, State};
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
@@ -61,6 +61,7 @@ impl Stage {
             rank: 0,
             phase: 0,
             phase_name: self.phase.clone(),
+            totals: Cumulated::default(),
         }
     }
 
@@ -350,4 +351,56 @@ fn events__of_any_kind_in_any_order__never_panic() {
     }
     let report = analysis.finish();
     assert!(report.lost_s >= 0.0);
+}
+
+#[test]
+fn loss__at_the_end_of_slow_start__is_an_overshoot_and_later_ones_are_congestion() {
+    let mut stage = Stage::begun(600);
+    stage.wait(20);
+    stage.ack(1);
+    let slow_start = Event {
+        ssthresh: 0x7fff_ffff,
+        ..stage.event(Kind::Write)
+    };
+    stage.analysis.note(&slow_start);
+    stage.note(Kind::State(State::Recovery));
+    stage.state = State::Recovery;
+    stage.cwnd = 100;
+    stage.unsent = 100 * MSS;
+    for _ in 0..10 {
+        stage.wait(15);
+        stage.ack(20);
+    }
+    let report = stage.analysis.finish();
+    let causes: Vec<Cause> = report.losses.iter().map(|loss| loss.cause).collect();
+    assert!(causes.contains(&Cause::Overshoot), "{causes:?}");
+    assert!(!causes.contains(&Cause::Congestion), "{causes:?}");
+    assert_eq!(report.losses[0].place, Place::Wan { is_shared: false });
+}
+
+#[test]
+fn answer__of_the_far_program_after_a_pause__is_not_the_path() {
+    let mut stage = Stage::begun(1);
+    stage.wait(300);
+    let ack = stage.una.wrapping_add(MSS);
+    stage.note(Kind::Segment {
+        ack,
+        payload_bytes: 500,
+    });
+    let (waited_s, lost_s) = stage.lost(Cause::Application);
+    assert!(
+        waited_s > 0.25 && (lost_s - waited_s).abs() < 0.01,
+        "{waited_s} {lost_s}"
+    );
+}
+
+#[test]
+fn pieces__beyond_the_limit__are_joined_and_counted() {
+    let mut stage = Stage::new();
+    stage.analysis.room = Room(10);
+    stage.fast(50);
+    assert_eq!(stage.analysis.flows[&7].pieces.len(), 10);
+    let report = stage.analysis.finish();
+    assert_eq!(report.acknowledgements_joined, 40);
+    assert_eq!(report.connections[0].bytes, 60 * 50 * u64::from(MSS));
 }

@@ -160,11 +160,36 @@ pub struct Event {
     pub phase: u32,
     /// The phase's name, where there is somebody who tells it.
     pub phase_name: Option<Arc<str>>,
+    /// What has been cumulated of the connection.
+    pub totals: Cumulated,
+}
+
+/// What Web100 cumulates of a connection (RFC 4898): since it was made, and segments since it is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cumulated {
+    /// Payload bytes sent, with what was sent again.
+    pub bytes_sent: u64,
+    /// Of these, bytes sent again.
+    pub bytes_resent: u64,
+    /// Bytes acknowledged.
+    pub bytes_acked: u64,
+    /// Time held up by congestion control or the wire, microseconds.
+    pub network_us: u64,
+    /// Time held up by the far end's window, microseconds.
+    pub far_window_us: u64,
+    /// Time held up by the send buffer, microseconds.
+    pub send_buffer_us: u64,
+    /// Acknowledgements of what was acknowledged before, while data was under way.
+    pub dupacks: u32,
+    /// Segments with selective acknowledgements.
+    pub sacks: u32,
+    /// Segments that the far end told it had received twice.
+    pub dsacks: u32,
 }
 
 impl Event {
     /// Bytes of the structure.
-    pub const BYTES: usize = 136;
+    pub const BYTES: usize = 184;
 
     /// Reads one; `None` if it has not the structure's size, or is of a kind nobody knows.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
@@ -219,6 +244,17 @@ impl Event {
             rank: fields.u32(128),
             phase: fields.u32(132),
             phase_name: None,
+            totals: Cumulated {
+                bytes_sent: fields.u64(136),
+                bytes_resent: fields.u64(144),
+                bytes_acked: fields.u64(152),
+                network_us: u64::from(fields.u32(160)) * tick_us,
+                far_window_us: u64::from(fields.u32(164)) * tick_us,
+                send_buffer_us: u64::from(fields.u32(168)) * tick_us,
+                dupacks: fields.u32(172),
+                sacks: fields.u32(176),
+                dsacks: fields.u32(180),
+            },
         })
     }
 }
@@ -237,12 +273,15 @@ mod tests {
         bytes[88..90].copy_from_slice(&80_u16.to_ne_bytes());
         bytes[92..96].copy_from_slice(&[10, 0, 0, 1]);
         bytes[124..128].copy_from_slice(&3_u32.to_ne_bytes());
-        bytes[132..].copy_from_slice(&5_u32.to_ne_bytes());
+        bytes[132..136].copy_from_slice(&5_u32.to_ne_bytes());
+        bytes[144..152].copy_from_slice(&1448_u64.to_ne_bytes());
+        bytes[180..].copy_from_slice(&6_u32.to_ne_bytes());
         let event = Event::from_bytes(&bytes).expect("the right size");
         assert_eq!(event.kind, Kind::Retransmit(Retransmit::Timeout));
         assert_eq!((event.cwnd, event.limit), (10, Limit::FarWindow));
         assert_eq!(event.local.to_string(), "10.0.0.1:80");
         assert_eq!((event.lost, event.rank, event.phase), (3, 0, 5));
+        assert_eq!((event.totals.bytes_resent, event.totals.dsacks), (1448, 6));
         assert_eq!(Event::from_bytes(&bytes[1..]), None);
         bytes[24] = 99;
         assert_eq!(Event::from_bytes(&bytes), None);

@@ -3,7 +3,7 @@
 mod event;
 mod phases;
 
-pub use event::{Event, Kind, Limit, Retransmit, State};
+pub use event::{Cumulated, Event, Kind, Limit, Retransmit, State};
 
 use crate::cgroup;
 use crate::error::TcpError;
@@ -153,11 +153,12 @@ fn watch_process(object: &Object, pid: u32) -> Result<(), TcpError> {
     map("processes")
         .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
         .map_err(refused)?;
-    let cookies = map("cookies");
-    for cookie in kumi_sys::process::socket_cookies(pid) {
-        cookies
-            .update(&cookie.to_ne_bytes(), &one, MapFlags::ANY)
-            .map_err(refused)?;
+    // What a marked listener accepts inherits the mark. Sockets that are none of TCP's are marked in vain.
+    let marks = map("marks");
+    for pid in kumi_sys::process::family(pid) {
+        for socket in kumi_sys::process::sockets(pid) {
+            let _ = marks.update(&socket.as_raw_fd().to_ne_bytes(), &one, MapFlags::ANY);
+        }
     }
     Ok(())
 }

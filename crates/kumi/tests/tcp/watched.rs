@@ -1,0 +1,118 @@
+//! How a trace begins and ends: with what was there before, with the command, the process, a signal.
+
+use super::KUMI;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+fn watching(args: &[&str]) -> Child {
+    let mut command = Command::new(KUMI);
+    command.args(["tcp", "trace", "-o", "/dev/null"]).args(args);
+    command.spawn().unwrap()
+}
+
+/// How `child` ends within some seconds.
+fn ends(mut child: Child) -> ExitStatus {
+    let began = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        if began.elapsed() > Duration::from_secs(5) {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            panic!("goes on");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether a process with exactly this command line runs.
+fn runs(command: &str) -> bool {
+    let output = Command::new("pgrep").args(["-f", "-x", command]).output();
+    output.unwrap().status.success()
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn trace_of_a_command__told_to_end__ends_with_it() {
+    let command = format!("sleep 60.{}", std::process::id());
+    let args: Vec<&str> = command.split(' ').collect();
+    let tracing = watching(&[&["--"], &args[..]].concat());
+    let began = Instant::now();
+    while !runs(&command) && began.elapsed() < Duration::from_secs(5) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    kill(
+        Pid::from_raw(tracing.id().try_into().unwrap()),
+        Signal::SIGINT,
+    )
+    .unwrap();
+    assert_eq!(ends(tracing).code(), Some(128 + 2));
+    assert!(!runs(&command), "the command is left behind");
+    let timed = watching(&[&["--seconds", "0.2", "--"], &args[..]].concat());
+    assert_eq!(ends(timed).code(), Some(128 + 15));
+    assert!(!runs(&command), "the command is left behind");
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn trace_of_a_process__that_ends__ends() {
+    let mut process = Command::new("sleep").arg("0.7").spawn().unwrap();
+    let tracing = watching(&["--pid", &process.id().to_string()]);
+    process.wait().unwrap();
+    assert!(ends(tracing).success());
+}
+
+/// A server that was there before it was looked at: a child of the process has the listener.
+const SERVER: &str = "import os,socket,time
+s=socket.create_server(('127.0.0.1',0));print(s.getsockname()[1],flush=True)
+if os.fork(): os.wait()
+while True:
+    c,_=s.accept();c.recv(9);c.sendall(b'x'*100000);c.close()";
+
+const CLIENT: &str = "import socket,sys
+s=socket.create_connection(('127.0.0.1',int(sys.argv[1])));s.sendall(b'x')
+while s.recv(65536): pass";
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn trace_of_a_running_server__shows_what_its_listener_accepts() {
+    let mut server = Command::new("python3")
+        .args(["-c", SERVER])
+        .stdout(Stdio::piped())
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    let mut line = String::new();
+    let mut said = BufReader::new(server.stdout.take().unwrap());
+    said.read_line(&mut line).unwrap();
+    let pid = server.id().to_string();
+    let tracing = Command::new(KUMI)
+        .args(["tcp", "trace", "--seconds", "1.2", "--pid", &pid])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(700));
+    let client = Command::new("python3")
+        .args(["-c", CLIENT, line.trim()])
+        .status();
+    assert!(client.unwrap().success());
+    let traced = tracing.wait_with_output().unwrap();
+    let group = Pid::from_raw(-i32::try_from(server.id()).unwrap());
+    kill(group, Signal::SIGKILL).unwrap();
+    assert_eq!(server.wait().unwrap().signal(), Some(9));
+    let lines = String::from_utf8_lossy(&traced.stdout).into_owned();
+    let last = lines.lines().last().expect("the connection is seen");
+    let event: Value = serde_json::from_str(last).unwrap();
+    assert_eq!(event["schema"], 1, "{event}");
+    assert_eq!(event["bytes_sent"], 100_000, "{event}");
+    assert!(
+        event["network_limited_us"].is_u64() && event["dupacks"] == 0,
+        "{event}"
+    );
+}
