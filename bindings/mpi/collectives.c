@@ -17,7 +17,7 @@
 #include "tally.h"
 
 /* Whether this thread is in a collective of ours, whose calls of the library are its own. */
-static _Thread_local bool is_inside;
+static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 
 bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
 {
@@ -58,29 +58,38 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
         call->result = kumi_carry(call->of, &carried, call->name);
 }
 
+/* Where `auto` plans a collective: where plans were measured to win (docs/perf-log.md). */
+enum automatic {
+    NEVER,
+    /* Only on communicators with one rank a host. */
+    ONE_RANK_A_HOST,
+    BETWEEN_HOSTS,
+};
+
 /* The collectives, their names in KUMI_COLL, and their arguments as fortran.h has them, the
  * communicator last. */
 static const struct replaced {
     const char *call, *name, *arguments;
     bool (*instead)(struct call *);
-    /* Whether sums of floats depend on the order of the plan; and whether `auto` plans it at
-     * all. */
-    bool is_reduction, is_automatic;
+    /* Sums of floats depend on the order of the plan. */
+    bool is_reduction;
+    enum automatic automatic;
 } all_replaced[] = {
-    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, false},
-    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, true},
-    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, true},
-    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, true},
-    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, true},
-    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, true},
-    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, true},
-    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, true},
-    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, true},
-    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, true},
-    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, true},
-    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, true},
-    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true, true},
-    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, true},
+    {"MPI_Alltoall", "alltoall", "bitbitc", kumi_alltoall, false, NEVER},
+    {"MPI_Alltoallv", "alltoallv", "baatbaatc", kumi_alltoallv, false, ONE_RANK_A_HOST},
+    {"MPI_Gather", "gather", "bitbitic", kumi_gather, false, BETWEEN_HOSTS},
+    {"MPI_Gatherv", "gatherv", "bitbaatic", kumi_gatherv, false, BETWEEN_HOSTS},
+    {"MPI_Scatter", "scatter", "bitbitic", kumi_scatter, false, NEVER},
+    {"MPI_Scatterv", "scatterv", "baatbitic", kumi_scatterv, false, NEVER},
+    {"MPI_Allgather", "allgather", "bitbitc", kumi_allgather, false, BETWEEN_HOSTS},
+    {"MPI_Allgatherv", "allgatherv", "bitbaatc", kumi_allgatherv, false, BETWEEN_HOSTS},
+    {"MPI_Bcast", "bcast", "bitic", kumi_bcast, false, BETWEEN_HOSTS},
+    {"MPI_Allreduce", "allreduce", "bbitoc", kumi_allreduce, true, BETWEEN_HOSTS},
+    {"MPI_Reduce", "reduce", "bbitoic", kumi_reduce, true, BETWEEN_HOSTS},
+    {"MPI_Reduce_scatter", "reduce_scatter", "bbatoc", kumi_reduce_scatter, true, BETWEEN_HOSTS},
+    {"MPI_Reduce_scatter_block", "reduce_scatter_block", "bbitoc", kumi_reduce_scatter_block, true,
+     BETWEEN_HOSTS},
+    {"MPI_Barrier", "barrier", "c", kumi_barrier, false, BETWEEN_HOSTS},
 };
 
 enum { ARGUMENTS_MAX = 9 };
@@ -89,7 +98,8 @@ static const struct replaced none;
 
 static bool is_asked_for(const struct replaced *of)
 {
-    return kumi_coll_asked_for(of->name) && (of->is_automatic || !kumi_coll_is_automatic()) &&
+    bool is_left = kumi_coll_is_automatic() && of->automatic == NEVER;
+    return kumi_coll_asked_for(of->name) && !is_left &&
            !(of->is_reduction && kumi_coll_is_reproducible());
 }
 
@@ -114,7 +124,9 @@ static bool replace(const struct replaced *replaced, struct call *call)
         kumi_failed(call, "an earlier planned collective failed on this communicator", 0);
         return true;
     }
-    bool is_done = replaced->instead(call);
+    bool is_left = of->job->is_automatic && of->shares_hosts &&
+                   replaced->automatic == ONE_RANK_A_HOST;
+    bool is_done = !is_left && replaced->instead(call);
     /* A barrier that is left to the library is nothing to speak of. */
     if (is_done || replaced->instead != kumi_barrier)
         kumi_tally(of->job->rank, of->size < of->job->size, is_done);

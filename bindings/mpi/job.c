@@ -126,22 +126,31 @@ static bool begin(const char *own)
     return true;
 }
 
-/* MPI has begun. Fortran's functions call C's: only the first call counts. */
-static void meet(const void *caller)
+/* Whether the job plans collectives. All ranks take part. */
+static bool agree(const void *caller)
 {
-    static bool is_met;
-    const struct kumi_abi *abi = is_met || kumi_coll_list() == NULL ? NULL : kumi_mpi_library(caller);
-    is_met = true;
+    const struct kumi_abi *abi = kumi_coll_list() == NULL ? NULL : kumi_mpi_library(caller);
     if (abi == NULL || abi->Comm_size(abi->world, &job.size) != 0 || job.size < 2 ||
         abi->Comm_rank(abi->world, &job.rank) != 0)
-        return;
+        return false;
     char own[KUMI_HOST_BYTES] = "";
     gethostname(own, sizeof(own) - 1);
     job.abi = abi;
     job.planner = kumi_coll_is_on() ? kumi_planner() : NULL;
     struct kumi_terms terms = own_terms(job.planner);
-    if (kumi_agree(abi, own, job.rank, job.size, &terms) && terms.plans && begin(own))
-        __atomic_store_n(&is_on, true, __ATOMIC_RELEASE);
+    return kumi_agree(abi, own, job.rank, job.size, &terms) && terms.plans && begin(own);
+}
+
+/* MPI has begun. Fortran's functions call C's: only the first call counts. */
+static void meet(const void *caller)
+{
+    static bool is_met;
+    if (is_met)
+        return;
+    is_met = true;
+    bool is_planning = agree(caller);
+    __atomic_store_n(&is_on, is_planning, __ATOMIC_RELEASE);
+    kumi_mpi_begun(is_planning);
 }
 
 #define WRAPPER __attribute__((visibility("default")))

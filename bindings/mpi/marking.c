@@ -48,7 +48,7 @@ static bool nonblocking_open;
 
 /* Wrapped functions that this thread is inside of. MPI libraries call their own public functions:
  * MPICH's Fortran functions call the C ones, ROMIO calls collectives. Only the outermost counts. */
-static _Thread_local uint32_t wrapped_depth;
+static _Thread_local uint32_t wrapped_depth __attribute__((tls_model("initial-exec")));
 
 static uint32_t phase_of(struct kumi_phase_page *page, struct kumi_mpi_call *call)
 {
@@ -224,6 +224,14 @@ static struct kumi_phase_page *marked_page(void)
         __atomic_store_n(&answer, now, __ATOMIC_RELAXED);
     }
     return now == MARKED ? kumi_page() : NULL;
+}
+
+bool kumi_mpi_is_idle;
+
+void kumi_mpi_begun(bool is_planning)
+{
+    bool is_idle = !is_planning && marked_page() == NULL;
+    __atomic_store_n(&kumi_mpi_is_idle, is_idle, __ATOMIC_RELAXED);
 }
 
 void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, const void *caller)

@@ -54,7 +54,7 @@ bool kumi_alltoall(struct call *call)
     uint64_t bytes = kumi_element_bytes(of->abi, both.to.type, &is_plain) * (uint64_t)both.to.count;
     /* Words to each of all ranks cost most here, so nothing shorter is planned between sites
      * either. */
-    if (bytes < KUMI_BLOCK_BYTES_MIN || !kumi_open(call))
+    if (bytes < KUMI_BLOCK_BYTES_MIN || of->size > KUMI_EXCHANGE_RANKS_MAX || !kumi_open(call))
         return false;
     if (call->result == 0 && !both.in_place)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);

@@ -48,6 +48,8 @@ bool kumi_alltoallv(struct call *call)
                                  .to = buffers(call, 4, of->size),
                                  .in_place = is_in_place(call, 0)};
     bool is_plain;
+    if (of->size > KUMI_EXCHANGE_RANKS_MAX)
+        return false;
     if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
         return false;
     /* In place, a rank sends as much to each rank as it receives. */

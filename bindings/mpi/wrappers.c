@@ -72,9 +72,12 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
             .kind = what,                                                                          \
             .calling = how,                                                                        \
         };                                                                                         \
+        int (*real)(PARAMETERS_##count) = (int (*)(PARAMETERS_##count))kumi_mpi_straight(&call);   \
+        if (real != NULL)                                                                          \
+            return real(ARGUMENTS_##count);                                                        \
         const uintptr_t arguments[] = {ARGUMENTS_##count};                                         \
-        int (*real)(PARAMETERS_##count) = (int (*)(PARAMETERS_##count))kumi_mpi_enter(             \
-            &call, arguments, __builtin_return_address(0));                                        \
+        real = (int (*)(PARAMETERS_##count))kumi_mpi_enter(&call, arguments,                       \
+                                                           __builtin_return_address(0));           \
         if (real == NULL)                                                                          \
             return KUMI_MPI_NOTHING_TO_CALL;                                                       \
         int result;                                                                                \
@@ -97,9 +100,15 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
             .kind = what,                                                                          \
             .calling = BY_ADDRESS,                                                                 \
         };                                                                                         \
+        void (*real)(PARAMETERS_##count, int *) =                                                  \
+            (void (*)(PARAMETERS_##count, int *))kumi_mpi_straight(&call);                         \
+        if (real != NULL) {                                                                        \
+            real(ARGUMENTS_##count, error);                                                        \
+            return;                                                                                \
+        }                                                                                          \
         const uintptr_t arguments[] = {ARGUMENTS_##count};                                         \
-        void (*real)(PARAMETERS_##count, int *) = (void (*)(PARAMETERS_##count, int *))            \
-            kumi_mpi_enter(&call, arguments, __builtin_return_address(0));                         \
+        real = (void (*)(PARAMETERS_##count, int *))kumi_mpi_enter(&call, arguments,               \
+                                                                   __builtin_return_address(0));   \
         if (real == NULL) {                                                                        \
             if (error != NULL)                                                                     \
                 *error = KUMI_MPI_NOTHING_TO_CALL;                                                 \
