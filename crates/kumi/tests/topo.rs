@@ -1,8 +1,10 @@
 //! `kumi topo` as a user runs it, on the file that the packages carry.
 
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/network.toml");
@@ -281,5 +283,65 @@ fn verify__network_that_is_not_as_written__names_what_differs() {
         "{} {}",
         out(&second),
         said(&second)
+    );
+}
+
+/// A shell as `--shell` takes it: a program that is called with a host and a command.
+fn shell(name: &str, body: &str) -> PathBuf {
+    let path = written(name, &format!("#!/bin/sh\n{body}\n"));
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn discover__shell_that_hangs__is_named_and_ended_in_time() {
+    let hangs = shell("hanging-shell", "trap '' TERM HUP; exec sleep 600");
+    let began = Instant::now();
+    let output = Command::new(KUMI)
+        .args([
+            "topo",
+            "discover",
+            "--hosts",
+            "one,two",
+            "--start-limit",
+            "1",
+        ])
+        .args(["--shell", hangs.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_file(&hangs);
+    assert!(!output.status.success());
+    assert!(
+        said(&output).contains("one two: no answer"),
+        "{}",
+        said(&output)
+    );
+    assert!(
+        began.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        began.elapsed()
+    );
+}
+
+#[test]
+#[ignore = "needs root, netns"]
+fn discover__one_host_under_two_names__is_refused_by_both() {
+    let here = shell("local-shell", "shift; exec \"$@\"");
+    let line = format!(
+        "ip link add d0 type veth peer name d1 && ip address add 10.99.0.1/24 dev d0 && \
+         ip link set d0 up && ip link set d1 up && \
+         exec {KUMI} topo discover --hosts one,two --shell {} --command {KUMI}",
+        here.display()
+    );
+    let output = Command::new("unshare")
+        .args(["--net", "sh", "-c", &line])
+        .output()
+        .unwrap();
+    let _ = std::fs::remove_file(&here);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    assert!(
+        said(&output).contains("one and two are one host, 10.99.0.1"),
+        "{}",
+        said(&output)
     );
 }

@@ -102,6 +102,20 @@ impl fmt::Display for Difference {
     }
 }
 
+impl Difference {
+    /// Whether both are about the same thing, whatever was measured of it.
+    pub fn is_of_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Rate { from, to, .. }, Self::Rate { from: f, to: t, .. }) => {
+                (from, to) == (f, t)
+            }
+            (Self::Moved { host, .. }, Self::Moved { host: other, .. }) => host == other,
+            (Self::Apart { switch, .. }, Self::Apart { switch: other, .. }) => switch == other,
+            _ => self == other,
+        }
+    }
+}
+
 /// What of `written` is not as `measured`, which has hosts of the same names. Rates differ that are further apart than
 /// `tolerance`, a share of what is written.
 pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec<Difference> {

@@ -77,9 +77,33 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
     Ok(measured)
 }
 
-/// Traffic of others: each host sends to the next of its switch.
+/// Traffic of others: each host sends to the next of its switch, and over each link between switches
+/// a host sends to one behind it, both ways. Every link carries at least `share` of its rate, or what
+/// one host can send.
 fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<Vec<Background>> {
     let device = |host: &str| hosts.devices(host).first().cloned().unwrap_or_default();
+    let mut all = Vec::new();
+    for (from, to, bps) in neighbours(truth).into_iter().chain(crossings(truth)) {
+        let datagrams = (share * bps / BURSTS_PER_S / DATAGRAM_BITS).round();
+        let (from, to) = (&truth.hosts[from].name, &truth.hosts[to].name);
+        let address = hosts.address(to, &device(to))?;
+        let datagrams = datagrams.to_string();
+        let argv = [
+            hosts.kumi(),
+            "workload",
+            "datagram-bursts",
+            &address,
+            DISCARD_PORT,
+            &datagrams,
+            BACKGROUND_S,
+        ];
+        all.push(Background::start(hosts, from, &argv, COMMAND_SECONDS_MAX)?);
+    }
+    Ok(all)
+}
+
+/// Each host, the next host of its switch, and what both their links carry, in bits a second.
+fn neighbours(truth: &Network) -> Vec<(usize, usize, f64)> {
     let mut on: BTreeMap<End, Vec<(usize, f64)>> = BTreeMap::new();
     for link in &truth.links {
         for (end, other) in [(0, 1), (1, 0)] {
@@ -89,26 +113,46 @@ fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<
             }
         }
     }
-    let mut all = Vec::new();
-    for members in on.values().filter(|members| members.len() > 1) {
-        for (at, (host, bps)) in members.iter().enumerate() {
-            let (next, next_bps) = members[(at + 1) % members.len()];
-            let burst = (share * bps.min(next_bps) / BURSTS_PER_S / DATAGRAM_BITS).round();
-            let next = &truth.hosts[next].name;
-            let address = hosts.address(next, &device(next))?;
-            let count = burst.to_string();
-            let argv = [
-                hosts.kumi(),
-                "workload",
-                "datagram-bursts",
-                &address,
-                DISCARD_PORT,
-                &count,
-                BACKGROUND_S,
-            ];
-            let host = &truth.hosts[*host].name;
-            all.push(Background::start(hosts, host, &argv, COMMAND_SECONDS_MAX)?);
+    let on_switches = on.values().filter(|members| members.len() > 1);
+    on_switches
+        .flat_map(|members| {
+            members.iter().enumerate().map(|(at, (host, bps))| {
+                let (next, next_bps) = members[(at + 1) % members.len()];
+                (*host, next, bps.min(next_bps))
+            })
+        })
+        .collect()
+}
+
+/// For each link between switches and each way, a host before it, one behind it, and what the link
+/// and the hosts' own carry, in bits a second.
+fn crossings(truth: &Network) -> Vec<(usize, usize, f64)> {
+    let own_bps = |host: usize| {
+        let own = truth
+            .links
+            .iter()
+            .find(|link| link.ends.contains(&End::Host(host)));
+        own.map_or(0.0, |link| link.rates[0].bps() as f64)
+    };
+    let sides = Sides::of(truth);
+    let mut crossings = Vec::new();
+    for (number, (side, link)) in sides.links().enumerate() {
+        let hosts = |is_first| -> Vec<usize> {
+            let all = 0..truth.hosts.len();
+            all.filter(|host| side[*host] == is_first).collect()
+        };
+        let (firsts, seconds) = (hosts(true), hosts(false));
+        if firsts.len() < 2 || seconds.len() < 2 {
+            continue; // a host's own link
         }
+        // Another host for each link, so that no host's own link carries it all.
+        let (one, other) = (
+            firsts[number % firsts.len()],
+            seconds[number % seconds.len()],
+        );
+        let bps = own_bps(one).min(own_bps(other));
+        crossings.push((one, other, bps.min(link.bps[0])));
+        crossings.push((other, one, bps.min(link.bps[1])));
     }
-    Ok(all)
+    crossings
 }

@@ -15,7 +15,7 @@ use std::io::{BufRead, IoSliceMut, Write};
 use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Trains that are kept, the latest, and arrivals of each.
@@ -60,8 +60,8 @@ pub enum Told {
         number: u32,
         packets: u32,
     },
-    /// Say when the packets of a train came.
-    Arrivals { number: u32 },
+    /// Say when the packets of a train came, once no packet of any train has come for this time.
+    Arrivals { number: u32, quiet_us: u64 },
 }
 
 /// What it says.
@@ -99,8 +99,36 @@ pub struct Trip {
     pub ahead_ns: i64,
 }
 
-/// Arrivals of trains, by number.
-type Trains = Arc<Mutex<BTreeMap<u32, Vec<u64>>>>;
+/// What came of trains.
+#[derive(Debug, Default)]
+struct Arrived {
+    /// When packets came, in nanoseconds since 1970, by the train's number.
+    at_ns: BTreeMap<u32, Vec<u64>>,
+    /// When the last packet of any train came.
+    last: Option<Instant>,
+}
+
+type Trains = Arc<Mutex<Arrived>>;
+
+fn lock(trains: &Trains) -> MutexGuard<'_, Arrived> {
+    trains.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Longest time that a train's queued packets are waited for: 1 MB of queues at 8 Mb/s.
+const QUIET_LIMIT: Duration = Duration::from_secs(1);
+
+/// Waits until no packet of a train has come for `quiet`, [`QUIET_LIMIT`] at most.
+fn await_quiet(trains: &Trains, quiet: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < QUIET_LIMIT {
+        let since = lock(trains).last.map_or(began, |last| last.max(began));
+        let left = quiet.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left);
+    }
+}
 
 /// Runs an end until its input ends.
 pub fn run(args: &Args) -> anyhow::Result<()> {
@@ -155,9 +183,9 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 end.train(peer, number, packets);
                 say(&Said::Sent { number })?;
             }
-            Told::Arrivals { number } => {
-                let mut trains = trains.lock().unwrap_or_else(PoisonError::into_inner);
-                let mut at_ns = trains.remove(&number).unwrap_or_default();
+            Told::Arrivals { number, quiet_us } => {
+                await_quiet(&trains, Duration::from_micros(quiet_us));
+                let mut at_ns = lock(&trains).at_ns.remove(&number).unwrap_or_default();
                 at_ns.sort_unstable();
                 say(&Said::Came { number, at_ns })?;
             }
@@ -323,7 +351,9 @@ impl Answering {
                     }
                 }
                 Kind::Train => {
-                    let mut trains = self.trains.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut trains = lock(&self.trains);
+                    trains.last = Some(Instant::now());
+                    let trains = &mut trains.at_ns;
                     if trains.len() == TRAINS_MAX && !trains.contains_key(&packet.number) {
                         trains.pop_first();
                     }

@@ -7,10 +7,16 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// An end is started, or answers, within so long.
+/// Longest time in which an end answers. The longest answer is that to 1000 rounds of pings.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
+
+/// Longest time that ends may take to leave when their input is closed; then they are killed.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often a leaving end is asked for.
+const LEAVE_LOOK: Duration = Duration::from_millis(5);
 
 /// Ends that run. Dropped, they end.
 pub struct Ends {
@@ -76,14 +82,23 @@ impl Ends {
 
     /// One answer of each of these.
     pub fn hear(&self, of: &[usize]) -> anyhow::Result<Vec<Said>> {
+        self.hear_within(of, ANSWER_LIMIT)
+    }
+
+    /// The same, each answer within `limit` of the one before.
+    fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Said>> {
         let mut answers: Vec<Option<Said>> = vec![None; of.len()];
-        while let Some(absent) = answers.iter().position(Option::is_none) {
-            let (end, said) = match self.said.recv_timeout(ANSWER_LIMIT) {
+        while answers.iter().any(Option::is_none) {
+            let (end, said) = match self.said.recv_timeout(limit) {
                 Ok(heard) => heard,
                 Err(RecvTimeoutError::Timeout) => {
+                    let absent = of.iter().zip(&answers);
+                    let absent = absent.filter(|(_, answer)| answer.is_none());
+                    let names: Vec<&str> = absent.map(|(end, _)| &*self.names[*end]).collect();
                     bail!(
-                        "{}: kumi topo probe does not answer",
-                        self.names[of[absent]]
+                        "{}: no answer of kumi topo probe in {} s; can the shell reach them without a password?",
+                        names.join(" "),
+                        limit.as_secs()
                     )
                 }
                 Err(RecvTimeoutError::Disconnected) => bail!("all ends have ended"),
@@ -103,10 +118,14 @@ impl Ends {
 
     /// Has them find each other: on a network that all are on, the one named if one is. What each host's switch there calls
     /// itself, where that is known.
-    pub fn meet(&mut self, network: Option<&str>) -> anyhow::Result<Vec<Option<String>>> {
+    pub fn meet(
+        &mut self,
+        network: Option<&str>,
+        start_limit: Duration,
+    ) -> anyhow::Result<Vec<Option<String>>> {
         let all: Vec<usize> = (0..self.names.len()).collect();
         let mut here = Vec::new();
-        for said in self.hear(&all)? {
+        for said in self.hear_within(&all, start_limit)? {
             let Said::Here { port, addresses } = said else {
                 bail!("an end began with something else");
             };
@@ -156,6 +175,7 @@ impl Ends {
                 Some(SocketAddrV4::new(own.address, here[*host].0))
             })
             .collect();
+        self.refuse_twins(&addresses)?;
         let switches = all
             .iter()
             .map(|host| on(*shared, *host)?.switch.clone())
@@ -169,11 +189,36 @@ impl Ends {
     }
 }
 
+impl Ends {
+    /// Refuses two names of one host: its pairs would be measured twice and its link filled by itself.
+    fn refuse_twins(&self, addresses: &[SocketAddrV4]) -> Result<(), BadInput> {
+        for (at, address) in addresses.iter().enumerate() {
+            let twin = addresses[..at]
+                .iter()
+                .position(|one| one.ip() == address.ip());
+            if let Some(twin) = twin {
+                return Err(BadInput(format!(
+                    "--hosts: {} and {} are one host, {}; name it once",
+                    self.names[twin],
+                    self.names[at],
+                    address.ip()
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Ends {
     fn drop(&mut self) {
-        // They end with their input.
+        // They end with their input; a shell that hangs does not.
         self.inputs.clear();
+        let until = Instant::now() + LEAVE_LIMIT;
         for child in &mut self.children {
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(LEAVE_LOOK);
+            }
+            let _ = child.kill();
             let _ = child.wait();
         }
     }
@@ -186,7 +231,7 @@ fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), BadInput> {
     });
     parsed.ok_or_else(|| {
         BadInput(format!(
-            "--network: `{text}` is none; 10.0.0.0/24 would be right"
+            "invalid --network `{text}`: expected an IPv4 network as 10.0.0.0/24"
         ))
     })
 }

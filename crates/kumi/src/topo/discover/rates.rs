@@ -15,6 +15,16 @@ const TRAIN_S: f64 = 0.03;
 /// The same between switches, where trains of several hosts have to meet.
 const TOGETHER_S: f64 = 0.15;
 
+/// The same while it is still to be found how many hosts fill a link between switches.
+const SEARCH_S: f64 = 0.04;
+
+/// Shortest silence after which the queues on the way count as empty, in seconds. A train that finds
+/// packets of the one before in a queue is compressed or dropped: a link of 15 Mb/s read 18, or 7.
+const QUIET_MIN_S: f64 = 0.02;
+
+/// The same in packets of the slowest train.
+const QUIET_PACKETS: f64 = 5.0;
+
 /// Over what time a rate is told: shorter, and the clock and what a NIC gathers count.
 const WINDOW_NS: u64 = 1_500_000;
 
@@ -68,7 +78,11 @@ pub fn measure(
             packets: packets(guessed_bps[*from].min(guessed_bps[*to]), TRAIN_S),
         });
         let trains: Vec<Train> = trains.collect();
-        let seen = run(ends, &mut number, &trains)?;
+        let slowest = trains
+            .iter()
+            .map(|train| guessed_bps[train.from].min(guessed_bps[train.to]));
+        let quiet_s = quiet_s(slowest.fold(f64::INFINITY, f64::min));
+        let seen = run(ends, &mut number, &trains, quiet_s)?;
         let mut sums = vec![0.0; hosts];
         for (train, at_ns) in trains.iter().zip(&seen) {
             let bps = burst_bps(at_ns);
@@ -171,7 +185,8 @@ fn nearest_other(tree: &Inferred, host: usize) -> Option<usize> {
         .min_by_key(hops)
 }
 
-/// What a link between switches carries, both ways at once.
+/// What a link between switches carries, both ways at once. The number of hosts that send is doubled
+/// until they fill the link, each way by itself: they offer at most about twice what it carries.
 fn between(
     ends: &mut Ends,
     number: &mut u32,
@@ -193,41 +208,104 @@ fn between(
     };
     let (firsts, seconds) = (nearest(true, first), nearest(false, second));
     let pairs: Vec<(usize, usize)> = firsts.into_iter().zip(seconds).take(TOGETHER_MAX).collect();
-    let there = pairs.iter().copied();
-    let back = pairs.iter().map(|(a, b)| (*b, *a));
-    let bps_of = |from: usize, to: usize| hosts[from][0].min(hosts[to][1]).max(1e5);
-    let trains = there.chain(back).map(|(from, to)| Train {
-        from,
-        to,
-        packets: packets(bps_of(from, to), TOGETHER_S),
-    });
-    let trains: Vec<Train> = trains.collect();
-    let mut seen = run(ends, number, &trains)?;
-    for (train, at_ns) in trains.iter().zip(&mut seen) {
-        let ahead_ns = ahead_ns[train.to];
-        at_ns
-            .iter_mut()
-            .for_each(|at| *at = at.saturating_add_signed(-ahead_ns));
-    }
-    let mut rates = [0.0; 2];
-    for (way, rate) in rates.iter_mut().enumerate() {
-        let part = way * pairs.len()..(way + 1) * pairs.len();
-        let offered: f64 = trains[part.clone()]
-            .iter()
-            .map(|train| bps_of(train.from, train.to))
-            .sum();
-        let passed = together_bps(&seen[part]);
-        *rate = if passed < FILLED * offered {
-            passed
-        } else {
-            offered
+    let mut counts = [1; 2];
+    loop {
+        let crossing = Crossing {
+            pairs: &pairs,
+            counts,
+            hosts,
+            ahead_ns,
         };
+        let found = crossing.measure(ends, number, SEARCH_S)?;
+        let more = [0, 1].map(|way| match found[way].is_filled {
+            true => counts[way],
+            false => (2 * counts[way]).min(pairs.len()),
+        });
+        if more == counts {
+            let found = crossing.measure(ends, number, TOGETHER_S)?;
+            return Ok(found.map(|way| way.bps));
+        }
+        counts = more;
     }
-    Ok(rates)
 }
 
-/// Sends trains at once, and returns when their packets came.
-fn run(ends: &mut Ends, number: &mut u32, trains: &[Train]) -> anyhow::Result<Vec<Vec<u64>>> {
+/// Trains over a link between switches, both ways at once.
+struct Crossing<'a> {
+    /// A host on either side, nearest first.
+    pairs: &'a [(usize, usize)],
+    /// How many of the pairs send there, and how many back.
+    counts: [usize; 2],
+    /// What each host's link carries, from it and to it, in bits a second.
+    hosts: &'a [[f64; 2]],
+    /// By how much each host's clock is ahead.
+    ahead_ns: &'a [i64],
+}
+
+/// What trains found of one way of a link.
+#[derive(Debug, Clone, Copy, Default)]
+struct Found {
+    /// The link's rate, in bits a second, as far as the trains could fill it.
+    bps: f64,
+    /// Whether the link carried less than was sent.
+    is_filled: bool,
+}
+
+impl Crossing<'_> {
+    fn bps_of(&self, from: usize, to: usize) -> f64 {
+        self.hosts[from][0].min(self.hosts[to][1]).max(1e5)
+    }
+
+    fn measure(
+        &self,
+        ends: &mut Ends,
+        number: &mut u32,
+        seconds: f64,
+    ) -> anyhow::Result<[Found; 2]> {
+        let there = self.pairs[..self.counts[0]].iter().copied();
+        let back = self.pairs[..self.counts[1]].iter().map(|(a, b)| (*b, *a));
+        let trains = there.chain(back).map(|(from, to)| Train {
+            from,
+            to,
+            packets: packets(self.bps_of(from, to), seconds),
+        });
+        let trains: Vec<Train> = trains.collect();
+        let quiet_s = trains
+            .iter()
+            .map(|train| quiet_s(self.bps_of(train.from, train.to)))
+            .fold(QUIET_MIN_S, f64::max);
+        let mut seen = run(ends, number, &trains, quiet_s)?;
+        for (train, at_ns) in trains.iter().zip(&mut seen) {
+            let ahead_ns = self.ahead_ns[train.to];
+            at_ns
+                .iter_mut()
+                .for_each(|at| *at = at.saturating_add_signed(-ahead_ns));
+        }
+        let (there, back) = seen.split_at(self.counts[0]);
+        let offered = trains.iter().map(|train| self.bps_of(train.from, train.to));
+        let offered: Vec<f64> = offered.collect();
+        let (offered_there, offered_back) = offered.split_at(self.counts[0]);
+        let found = |seen: &[Vec<u64>], offered: &[f64]| {
+            let (passed, offered) = (together_bps(seen), offered.iter().sum::<f64>());
+            let is_filled = passed < FILLED * offered;
+            let bps = if is_filled { passed } else { offered };
+            Found { bps, is_filled }
+        };
+        Ok([found(there, offered_there), found(back, offered_back)])
+    }
+}
+
+/// How long trains at `bps` must be silent before nothing of them is on its way, in seconds.
+fn quiet_s(bps: f64) -> f64 {
+    (QUIET_PACKETS * WIRE_BITS / bps.max(1e5)).max(QUIET_MIN_S)
+}
+
+/// Sends trains at once, and returns when their packets came, once the queues on the way are empty.
+fn run(
+    ends: &mut Ends,
+    number: &mut u32,
+    trains: &[Train],
+    quiet_s: f64,
+) -> anyhow::Result<Vec<Vec<u64>>> {
     let first = *number;
     *number += trains.len() as u32;
     let numbers = first..*number;
@@ -241,10 +319,9 @@ fn run(ends: &mut Ends, number: &mut u32, trains: &[Train]) -> anyhow::Result<Ve
     }
     let senders: Vec<usize> = trains.iter().map(|train| train.from).collect();
     ends.hear(&senders)?;
-    // The last are still on their way.
-    std::thread::sleep(std::time::Duration::from_millis(30));
+    let quiet_us = (quiet_s * 1e6) as u64;
     for (train, number) in trains.iter().zip(numbers) {
-        ends.tell(train.to, &Told::Arrivals { number })?;
+        ends.tell(train.to, &Told::Arrivals { number, quiet_us })?;
     }
     let receivers: Vec<usize> = trains.iter().map(|train| train.to).collect();
     let mut seen = Vec::new();
