@@ -141,6 +141,14 @@ static bool agree(const void *caller)
     return kumi_agree(abi, own, job.rank, job.size, &terms) && terms.plans && begin(own);
 }
 
+static void name_profiler(const void *caller)
+{
+    const char *profiler = job.rank == 0 ? kumi_mpi_profiler(caller) : NULL;
+    if (profiler != NULL)
+        fprintf(stderr, "kumi: %s does not see planned collectives: `--coll off` for a full profile\n",
+                profiler);
+}
+
 /* MPI has begun. Fortran's functions call C's: only the first call counts. */
 static void meet(const void *caller)
 {
@@ -151,6 +159,8 @@ static void meet(const void *caller)
     bool is_planning = agree(caller);
     __atomic_store_n(&is_on, is_planning, __ATOMIC_RELEASE);
     kumi_mpi_begun(is_planning);
+    if (is_planning)
+        name_profiler(caller);
 }
 
 #define WRAPPER __attribute__((visibility("default")))

@@ -67,6 +67,19 @@ void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller)
     return real;
 }
 
+static const char *object_of(const void *at)
+{
+    Dl_info object;
+    return at != NULL && dladdr(at, &object) != 0 ? object.dli_fname : NULL;
+}
+
+const char *kumi_mpi_profiler(const void *caller)
+{
+    const char *next = object_of(dlsym(RTLD_NEXT, "MPI_Bcast"));
+    const char *library = object_of(kumi_mpi_find("PMPI_Bcast", caller));
+    return next != NULL && library != NULL && strcmp(next, library) != 0 ? next : NULL;
+}
+
 static bool starts_with(const char *text, const char *start)
 {
     return strncmp(text, start, strlen(start)) == 0;

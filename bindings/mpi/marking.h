@@ -88,6 +88,9 @@ KUMI_HIDDEN void *kumi_mpi_find(const char *symbol, const void *caller);
 /* kumi_mpi_find for whichever symbol `call` is to be forwarded to. */
 KUMI_HIDDEN void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller);
 
+/* The file of a profiler that is loaded between this library and the MPI library, or NULL. */
+KUMI_HIDDEN const char *kumi_mpi_profiler(const void *caller);
+
 /* Whether the library is one whose calls can be marked. Asked once, said on stderr if not. */
 KUMI_HIDDEN bool kumi_mpi_known_library(const void *caller);
 

@@ -5,6 +5,7 @@
  * part a run: mpi_edges PART.
  */
 #include <mpi.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -263,6 +264,24 @@ static int child(void)
 
 /* --- lengths that each rank knows alone ------------------------------------------------------- */
 
+/* A communicator that is freed when its ranks have not yet looked at what they compared. */
+static bool freed_at_once(void)
+{
+    MPI_Comm comm;
+    int *counts = calloc((size_t)ranks, sizeof(*counts)), *places = calloc((size_t)ranks, sizeof(*places));
+    int from = 3, to = 0;
+    counts[(rank + 1) % ranks] = 1;
+    int *in_counts = calloc((size_t)ranks, sizeof(*in_counts));
+    in_counts[(rank + ranks - 1) % ranks] = 1;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Alltoallv(&from, counts, places, MPI_INT, &to, in_counts, places, MPI_INT, comm);
+    MPI_Comm_free(&comm);
+    free(counts);
+    free(places);
+    free(in_counts);
+    return to == 3;
+}
+
 static void uneven(void)
 {
     int *counts = malloc(sizeof(int) * (size_t)ranks), *places = malloc(sizeof(int) * (size_t)ranks);
@@ -290,10 +309,37 @@ static void uneven(void)
         free(to);
     }
     expect_true("twelve alltoallv of other counts each", is_right);
+    expect_true("a communicator is freed after its first alltoallv", freed_at_once());
     free(counts);
     free(places);
     free(in_counts);
     free(in_places);
+}
+
+/* --- threads ---------------------------------------------------------------------------------- */
+
+/* Broadcasts on a communicator of the thread's own. */
+static void *broadcasts(void *comm)
+{
+    for (int i = 0; i < 30; i++)
+        if (!broadcast(*(MPI_Comm *)comm))
+            return NULL;
+    return comm;
+}
+
+static void threads(void)
+{
+    MPI_Comm comms[2];
+    pthread_t other;
+    void *others;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+    pthread_create(&other, NULL, broadcasts, &comms[1]);
+    void *own = broadcasts(&comms[0]);
+    pthread_join(other, &others);
+    expect_true("two threads broadcast at once, on a communicator each", own != NULL && others != NULL);
+    MPI_Comm_free(&comms[0]);
+    MPI_Comm_free(&comms[1]);
 }
 
 static void sum(void)
@@ -308,8 +354,10 @@ static void sum(void)
 
 int main(int argc, char **argv)
 {
-    MPI_Init(&argc, &argv);
     const char *part = argc > 1 ? argv[1] : "";
+    bool has_threads = strcmp(part, "threads") == 0;
+    int level;
+    MPI_Init_thread(&argc, &argv, has_threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &level);
     if (strcmp(part, "child") == 0)
         return child();
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -327,6 +375,10 @@ int main(int argc, char **argv)
         spawned(argv[0]);
     else if (strcmp(part, "uneven") == 0)
         uneven();
+    else if (has_threads && level == MPI_THREAD_MULTIPLE)
+        threads();
+    else if (has_threads)
+        expect_true("no threads in this library", true);
     else if (strcmp(part, "abort") == 0)
         abort_within();
     else if (strcmp(part, "sum") == 0)

@@ -225,8 +225,8 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
 mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling rightly
     local name=$1 suffix=$2 part
     shift 2
-    "mpicc.$suffix" "$@" -o "$work/$suffix-edges" "$here/mpi_edges.c" "${phase_sources[@]}" || exit 1
-    for part in bottom communicators uneven; do
+    "mpicc.$suffix" "$@" -o "$work/$suffix-edges" "$here/mpi_edges.c" "${phase_sources[@]}" -lpthread || exit 1
+    for part in bottom communicators uneven threads; do
         KUMI_TEST_RANKS=2 claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" $part
     done
     # The failures that they provoke are said on stderr.
@@ -246,7 +246,9 @@ mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling 
     for list in all off; do
         claim "$name edges" "a profiler behind kumi sees calls, with KUMI_COLL=$list" eval \
             'KUMI_TEST_LIST=$list KUMI_TEST_PROFILER=$work/profiler.so run_planned "$suffix" "$work/$suffix-edges" \
-                profiled 2>&1 | grep -q "profiler: 1 short broadcast"'
+                profiled >"$work/stdout" 2>&1; grep -q "profiler: 1 short broadcast" "$work/stdout"'
+        [ $list = off ] || claim "$name edges" "which calls it does not see is said once" eval \
+            '[ "$(grep -c "profiler.so does not see planned collectives" "$work/stdout")" = 1 ]'
     done
 }
 mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
