@@ -18,7 +18,7 @@ int kumi_history_look(struct kumi_history *history, const struct kumi_abi *abi)
     if (error != 0)
         return error;
     uint64_t blocks = ~history->all.block_max, totals = ~history->all.total;
-    uint64_t block_bytes = (uint64_t)1 << (63 - __builtin_clzll(blocks | 1));
+    uint64_t block_bytes = (uint64_t)2 << (63 - __builtin_clzll(blocks | 1));
     bool is_news = block_bytes != history->block_bytes;
     history->block_bytes = block_bytes;
     history->total_bytes_min = totals & (~totals + 1);

@@ -16,9 +16,9 @@
 /* Collectives with a history. */
 enum { KUMI_HISTORY_ALLTOALLV, KUMI_HISTORY_GATHERV, KUMI_HISTORY_SCATTERV, KUMI_HISTORIES };
 
-/* A program whose lengths change is noticed after this many calls at most. One comparison of 64
- * calls is lost in them. */
-enum { KUMI_HISTORY_DISTANCE_MAX = 64 };
+/* A program whose lengths change is noticed after this many calls at most: until then longer
+ * blocks go by the plan of shorter ones, which lets two senders into one port. */
+enum { KUMI_HISTORY_DISTANCE_MAX = 8 };
 
 /* Bit n is set if some rank's value is in 2^n … 2^(n+1)-1; complemented, for the library ANDs
  * them. */
@@ -27,8 +27,8 @@ struct kumi_lengths {
 };
 
 struct kumi_history {
-    /* What the last comparison found: a power of two at most the longest block, and at most the
-     * least total of a rank. 0 before the first. */
+    /* What the last comparison found: the power of two above the longest block of any rank, and
+     * one at most the least total of a rank. 0 before the first. */
     uint64_t block_bytes, total_bytes_min;
     /* Calls until the next comparison, and until the one after that. */
     unsigned wait, distance;

@@ -24,7 +24,8 @@ static bool was_long(struct call *call, struct kumi_history *history, uint64_t b
         kumi_failed(call, "ranks cannot compare their lengths", error);
         return true;
     }
-    uint64_t bytes = history->block_bytes;
+    /* The longest block was at least half of it. */
+    uint64_t bytes = history->block_bytes / 2;
     return bytes > 1 && kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN);
 }
 
@@ -59,7 +60,7 @@ bool kumi_alltoallv(struct call *call)
     struct kumi_history *history = &of->histories[KUMI_HISTORY_ALLTOALLV];
     if (!was_long(call, history, most * element_bytes, total * element_bytes))
         return false;
-    uint64_t full = history->block_bytes * (uint64_t)(of->size - 1);
+    uint64_t full = history->block_bytes / 2 * (uint64_t)(of->size - 1);
     if (call->result == 0 && history->total_bytes_min < full / DENSE_PART)
         return false;
     if (!kumi_open(call))
