@@ -76,8 +76,13 @@ static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct
 	struct kumi_tcp_path *path = path_of(memory);
 
 	if (path->is_bounded && is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS)) {
+		/* How fast the start's own packets arrive is the path's rate now, be it half of what it was. */
 		path->best_pps = best_pps(path) * 7ULL / 8;
+		if (memory->train_pps && memory->train_pps < path->best_pps)
+			path->best_pps = memory->train_pps;
 		path->last_pps = 0;
+		path->proven = 0;
+		memory->has_retreated = 1;
 	}
 	path->is_bounded = 1;
 	if (memory->is_guess)

@@ -56,6 +56,8 @@ struct kumi_tcp_path {
 	__u32 ssthresh;      /* packets, when the phase was left */
 	__u32 cwnd;          /* the same */
 	__u32 is_bounded;    /* 0 or 1: a train or a loss has shown what the path does not carry */
+	__u32 proven;        /* packets of the longest train that came at the rate it was sent at, without a loss */
+	__u32 reserved;
 };
 
 /* What a connection remembers. One in each socket's storage. */
@@ -66,11 +68,17 @@ struct kumi_tcp_memory {
 	__u64 lost_at_ns;      /* the last time that the window was cut for a loss; 0: never */
 	__u64 queued_at_ns;    /* since when a queue stands that was filled, or overflowed; 0: none does */
 	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
+	__u64 entered_at_ns;   /* when the phase was entered; 0: it is the first */
 	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
 	__u32 train_from;      /* packets delivered until then */
 	__u32 train_pps;       /* rate at which the train's packets arrived; 0: too few yet */
 	__u32 paced_pps;       /* rate at which the train was sent, if it was a paced start; else 0 */
 	__u32 phase;           /* the phase it is in: an index of phases */
+	__u32 phase_before;    /* the one it was in before */
+	__u32 has_retreated;   /* 0 or 1: a start was too fast since the path was put down; later ones are to know */
+	__u32 is_held_up;      /* 0 or 1: a buffer at either end held the train up, which tells of no path then */
+	__u32 reserved;
+	__u32 confirm_rtt_us;  /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
 	__u32 rank;            /* whose page tells the phase; 0: nobody's */
 	__u32 is_idle;         /* 0 or 1: the window was just cut for silence */
 	__u32 cwnd_before;     /* the window before it was; 0: it was not */
@@ -90,7 +98,7 @@ struct kumi_tcp_memory {
 	__u32 ceiling;         /* the largest window or threshold that the programs have left; 0: none yet */
 	__u32 ssthresh;        /* the threshold as the programs left it last */
 	struct kumi_tcp_options options; /* of a socket that nobody owns */
-	__u32 burst_before_pps; /* rate of the train before that was not paced; 0: none */
+	__u32 burst_before_pps; /* rate of the train before; 0: none */
 	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
 };
 

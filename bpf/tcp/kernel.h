@@ -93,6 +93,7 @@ struct tcp_sock {
 	__u32 notsent_lowat; /* bytes; 0: not set */
 	__u8 ecn_flags;
 	__u8 tlp_retrans : 1; /* by BPF_CORE_READ_BITFIELD only: its place differs */
+	__u8 chrono_type : 2; /* as that one; who holds the sender up: 2 the far window, 3 its own buffer */
 } KERNEL;
 
 struct task_struct {

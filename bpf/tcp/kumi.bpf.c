@@ -127,6 +127,7 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	else
 		cwnd = kept(memory, tp, cwnd);
 	memory->losses++;
+	blame_phase_before(memory, tp);
 	memory->lost_at_ns = bpf_ktime_get_ns();
 	space_out(memory, sk);
 	retreat(memory, tp);
@@ -209,6 +210,8 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	if (memory && !is_local(tcp_sk(sk))) {
 		learn(memory, sk);
 		follow_train(memory, tcp_sk(sk));
+		confirm(memory, tcp_sk(sk), sample->rtt_us);
+		approve(memory, tcp_sk(sk));
 	}
 	cubictcp_acked(sk, sample);
 }
@@ -224,8 +227,10 @@ __u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
 	memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 	if (memory)
 		mend(memory, tcp_sk(sk));
-	if (memory && !is_local(tcp_sk(sk)) && has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING))
+	if (memory && !is_local(tcp_sk(sk)) && has(KUMI_TCP_PACED_RESTART) && has(KUMI_TCP_WRITES_PACING)) {
+		hold_first(memory, sk);
 		hold_pace(memory, sk);
+	}
 	return CLUMP_MIN;
 }
 

@@ -111,6 +111,35 @@ static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk
 	COUNT(paced);
 }
 
+/* Packets that may go faster than trains as long have proven: twice as many as these, and a first train. */
+static __always_inline __u32 at_once(const struct kumi_tcp_path *path)
+{
+	__u32 proven = path->proven < CWND_MAX ? path->proven : CWND_MAX;
+
+	return 2 * proven > 2 * TRAIN_MIN ? 2 * proven : 2 * TRAIN_MIN;
+}
+
+/*
+ * Before the first acknowledgement of a start nothing tells whether its rate is too much, and a rate that short
+ * trains have shown is so by an eighth, easily: what exceeds them twice goes as much slower.
+ */
+static __always_inline void hold_first(struct kumi_tcp_memory *memory, struct sock *sk)
+{
+	const struct kumi_tcp_path *path = path_of(memory);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	__u64 pps = best_pps(path);
+
+	if (!memory->paced_pps || memory->is_guess || memory->train_at_ns ||
+	    tp->packets_out < at_once(path))
+		return;
+	if (path->is_bounded)
+		pps -= pps / 8;
+	if (pps >= memory->paced_pps)
+		return;
+	memory->paced_pps = pps;
+	set_pacing(memory, sk, pps * tp->mss_cache);
+}
+
 /*
  * The kernel is about to send; since the last acknowledgement it paces a fifth faster than the window calls for.
  * While a start is being filled no faster than the path is known to carry, and a little: a sender that was held

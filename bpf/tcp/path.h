@@ -76,6 +76,14 @@ static __always_inline bool is_same_path(__u32 then_us, __u32 now_us)
 	return now_us > then_us / 2 && now_us / 10 < then_us;
 }
 
+/* The round trip of the packet that was delivered last: the shortest may be five minutes old. */
+static __always_inline __u32 fresh_rtt_us(const struct tcp_sock *tp)
+{
+	__u32 rtt_us = tp->rack.rtt_us;
+
+	return rtt_us ? rtt_us : tp->rtt_min.s[0].v;
+}
+
 /* Whether that was, and no more than so many round trips ago. */
 static __always_inline bool is_recent(__u64 at_ns, const struct tcp_sock *tp, __u32 round_trips)
 {

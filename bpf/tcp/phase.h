@@ -10,6 +10,7 @@
 #define KUMI_TCP_PHASE_H
 
 #include "fill.h"
+#include "sane.h"
 
 static __always_inline __u32 phase_now(const struct kumi_tcp_memory *memory)
 {
@@ -69,7 +70,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 		return;
 	}
 	if (!is_fresh(path->acked_at_ns) ||
-	    !is_same_path(path->rtt_us, rtt_us))
+	    !is_same_path(path->rtt_us, fresh_rtt_us(tp)))
 		return;
 	if (is_local(tp)) { /* windows are small, and many share the port: as it was left */
 		tp->snd_ssthresh = path->ssthresh;
@@ -95,9 +96,10 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 	/* A window less than the rate calls for is sent more slowly, too, or the buffer overflows within it. */
 	if (pps > cwnd * 1000000ULL / rtt_us)
 		pps = cwnd * 1000000ULL / rtt_us;
-	if (cwnd > tp->snd_cwnd || !in_flight(tp))
+	if (cwnd > tp->snd_cwnd || !in_flight(tp)) {
 		pace(memory, sk, pps, cwnd, false);
-	else
+		memory->confirm_rtt_us = path->rtt_us;
+	} else
 		set_window(tp, cwnd);
 	if (in_flight(tp))
 		memory->paced_pps = 0; /* the next acknowledgement has the kernel set the rate */
@@ -117,6 +119,24 @@ static __always_inline void forget_start(struct kumi_tcp_memory *memory, const s
 }
 
 /*
+ * A loss right after a phase was entered is one of packets that the phase before sent: it was left with too
+ * large a window, and must not find that again.
+ */
+static __always_inline void blame_phase_before(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+{
+	struct kumi_tcp_path *before = &memory->phases[memory->phase_before % KUMI_PHASES_MAX];
+
+	if (!is_recent(memory->entered_at_ns, tp, 1) || memory->phase_before == memory->phase)
+		return;
+	before->ssthresh = cubic_ssthresh(before->cwnd);
+	before->cwnd = before->ssthresh;
+	before->best_pps = best_pps(before) * 7ULL / 8;
+	before->last_pps = 0;
+	before->is_bounded = 1;
+	memory->entered_at_ns = 0; /* one cut a change */
+}
+
+/*
  * Notices that the phase has changed; then the parameters have too. Not while a loss is repaired: how much the
  * kernel sends then it reckons from the threshold.
  */
@@ -129,6 +149,8 @@ static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct 
 		return;
 	leave(memory, tcp_sk(sk));
 	pps = best_pps(path_of(memory));
+	memory->phase_before = memory->phase;
+	memory->entered_at_ns = bpf_ktime_get_ns();
 	memory->phase = phase;
 	forget_start(memory, tcp_sk(sk));
 	enter(memory, sk, pps);

@@ -14,6 +14,12 @@
 #define SHARE_EVERY_NS 1000000000ULL
 /* Packets of a train, at least, that tell a rate. */
 #define TRAIN_MIN 16
+/* The first of the kernel's accounts of a sender's time (enum tcp_chrono) that is a buffer's. */
+#define HELD_UP_BY_BUFFER 2
+/* Packets of a train whose rate is not a matter of clumps and timers any more: four of TRAIN_MIN. */
+#define LONG_TRAIN 64
+/* A path that carries less than a first window in a round trip is none that a train bounds. */
+#define CLUMP_MIN_WINDOW 10
 /* The same of slow start's first trains: a guess is enough, and a receiver may acknowledge many at once. */
 #define FIRST_TRAIN_MIN 8
 
@@ -34,7 +40,7 @@ static __always_inline void route_key(struct route_key *key, const struct sock *
 
 /*
  * Puts the path down for connections to come. One that has sent little knows little of it: less than is known
- * counts only from one that has lost something.
+ * counts only where a start at the path's limit was too fast. A loss tells nothing of a slow phase's rate.
  */
 static __always_inline void share(struct kumi_tcp_memory *memory, const struct sock *sk, __u64 now_ns)
 {
@@ -44,7 +50,7 @@ static __always_inline void share(struct kumi_tcp_memory *memory, const struct s
 
 	route.at_ns = now_ns;
 	route.pps = best_pps(path_of(memory));
-	route.rtt_us = tp->rtt_min.s[0].v;
+	route.rtt_us = fresh_rtt_us(tp);
 	route.is_bounded = path_of(memory)->is_bounded;
 	if (!route.pps)
 		return;
@@ -52,8 +58,9 @@ static __always_inline void share(struct kumi_tcp_memory *memory, const struct s
 	route_key(&key, sk);
 	known = bpf_map_lookup_elem(&routes, &key);
 	if (!known || !is_fresh(known->at_ns) || !is_same_path(known->rtt_us, route.rtt_us) ||
-	    route.pps >= known->pps || memory->losses)
+	    route.pps >= known->pps || memory->has_retreated)
 		bpf_map_update_elem(&routes, &key, &route, BPF_ANY);
+	memory->has_retreated = 0;
 }
 
 /*
@@ -95,12 +102,30 @@ static __always_inline void learn(struct kumi_tcp_memory *memory, const struct s
 }
 
 /*
+ * The train comes more slowly than it was sent: that is all the path carries, and slow start ends there, before
+ * it overflows the bottleneck's queue.
+ */
+static __always_inline void bound_by_train(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 carried = filling(tp, memory->train_pps);
+
+	if (path->is_bounded || memory->is_held_up || !memory->paced_pps || memory->train_pps >= memory->paced_pps / 8 * 7 ||
+	    carried < CLUMP_MIN_WINDOW)
+		return;
+	path->is_bounded = 1;
+	tp->snd_ssthresh = carried;
+	if (tp->snd_cwnd > carried)
+		set_window(tp, carried);
+}
+
+/*
  * A train is what is sent after the path was empty, within a round trip. Its packets come to the far end
  * as far apart as the bottleneck makes them, and so do their acknowledgements: a short burst shows the
  * rate of a path that it does not fill. One that begins slow start is short, and what follows it belongs
  * to the next round trip.
  */
-static __always_inline void follow_train(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
+static __always_inline void follow_train(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
 {
 	bool is_first = tp->snd_cwnd < tp->snd_ssthresh && memory->is_clump;
 	__u64 span_ns = (__u64)(tp->srtt_us >> 3) * 1000 / (is_first ? 2 : 1);
@@ -108,6 +133,8 @@ static __always_inline void follow_train(struct kumi_tcp_memory *memory, const s
 	__u64 took_ns = now_ns - memory->train_at_ns;
 	__u32 packets = tp->delivered - memory->train_from;
 
+	if (BPF_CORE_READ_BITFIELD(tp, chrono_type) >= HELD_UP_BY_BUFFER)
+		memory->is_held_up = 1;
 	if (!memory->train_at_ns) {
 		if (tp->delivered == memory->train_from)
 			return; /* the far end's data came, no acknowledgement */
@@ -116,6 +143,8 @@ static __always_inline void follow_train(struct kumi_tcp_memory *memory, const s
 		memory->train_pps = 0;
 	} else if (packets >= (is_first ? FIRST_TRAIN_MIN : TRAIN_MIN) && took_ns && took_ns < span_ns) {
 		memory->train_pps = pps_of(packets, took_ns);
+		if (packets >= 2 * TRAIN_MIN)
+			bound_by_train(memory, tp);
 	}
 }
 
@@ -127,27 +156,36 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory, const st
 {
 	struct kumi_tcp_path *path = path_of(memory);
 	__u32 pps = memory->train_pps, best = best_pps(path);
+	__u32 packets = tp->delivered - memory->train_from;
 	__u32 borne_out;
 
 	/* Acknowledgements that were held back and came together show too much; the rate sent does not. */
 	if (memory->paced_pps && pps > memory->paced_pps)
 		pps = memory->paced_pps;
 	/*
-	 * A burst that was not paced left at the NIC's rate: it shows the bottleneck's, if not the NIC's, and if
-	 * the next bears it out.
+	 * One train shows too much as often as too little, and the highest of many always shows too much. Where the
+	 * path's limit is known, more counts as far as two trains in a row bear it out, and a long train that came
+	 * an eighth slower than it was sent corrects half of the difference. A train that filled its window shows
+	 * a little less, which tells nothing of the path. A burst that was not paced left at the NIC's rate.
 	 */
-	if (!memory->paced_pps && pps) {
-		borne_out = pps < memory->burst_before_pps ? pps : memory->burst_before_pps;
-		memory->burst_before_pps = pps;
-		if (borne_out > best)
-			path->best_pps = best && borne_out / 2 > best ? 2 * best : borne_out;
+	borne_out = pps < memory->burst_before_pps ? pps : memory->burst_before_pps;
+	memory->burst_before_pps = pps;
+	if (memory->paced_pps && !path->is_bounded)
+		borne_out = pps;
+	if (pps && borne_out > best)
+		path->best_pps = best && borne_out / 2 > best ? 2 * best : borne_out;
+	else if (pps && pps < best && pps < memory->paced_pps / 8 * 7 &&
+		 path->is_bounded && packets >= LONG_TRAIN && !memory->is_held_up) {
+		path->best_pps = best - (best - pps) / 2;
+		path->last_pps = 0;
 	}
 	if (memory->paced_pps && pps) {
-		if (pps > path->best_pps)
-			path->best_pps = pps;
 		if (pps < memory->paced_pps / 8 * 7)
-			path->is_bounded = 1;
+			path->is_bounded |= !memory->is_held_up;
+		else if (memory->lost_at_ns < memory->began_at_ns && packets > path->proven)
+			path->proven = packets;
 	}
+	memory->is_held_up = 0;
 	memory->paced_pps = 0;
 	memory->train_pps = 0;
 	memory->train_at_ns = 0;

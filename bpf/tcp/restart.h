@@ -57,25 +57,68 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	struct tcp_sock *tp = tcp_sk(sk);
 	__u64 rtt_us = tp->rtt_min.s[0].v;
 	__u64 pps = best_pps(path);
-	__u64 cwnd;
+	__u32 proven_cwnd, cwnd;
 
 	if (!memory->is_idle)
 		return;
 	memory->is_idle = 0;
 	/*
 	 * Short bursts never show all of a path: half as much again each time, until one comes slower than it
-	 * was sent. Twice as much would overflow a shallow buffer before that shows.
+	 * was sent. Twice as much would overflow a shallow buffer before that shows. Only as many packets go at
+	 * that rate as have been proven, twice (`hold_first`): the window has room for these.
 	 */
+	proven_cwnd = packets_of(pps, rtt_us + CLUMP_US / 4);
 	if (!path->is_bounded)
 		pps += pps / 2;
 	else
 		pps += pps / (!memory->queued_at_ns ? PROBE_PART / 2 : PROBE_PART);
 	cwnd = packets_of(pps, rtt_us + CLUMP_US / 4);
+	if (!path->is_bounded && cwnd > proven_cwnd + at_once(path))
+		cwnd = proven_cwnd + at_once(path);
 	if (is_local(tp) || cwnd <= tp->snd_cwnd)
 		return;
 	if (path->is_bounded) /* more is not there: no slow start beyond */
 		tp->snd_ssthresh = cwnd;
 	pace(memory, sk, pps, cwnd, false);
+	memory->confirm_rtt_us = rtt_us;
+}
+
+/* Slow start ends at `cwnd`, which is a guess: what more there is, `fill` finds. */
+static __always_inline void guess(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 cwnd)
+{
+	tp->snd_ssthresh = cwnd > tp->snd_cwnd ? cwnd : tp->snd_cwnd;
+	memory->is_guess = 1;
+	memory->restarted_at_ns = bpf_ktime_get_ns();
+}
+
+/*
+ * The first sample after a start says whether the path is the one that was measured. If not, what is
+ * remembered does not count (RFC 9959, safe retreat): the connection goes on as a new one, whose slow start ends
+ * where half of that rate would.
+ */
+static __always_inline void confirm(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __s32 sample_us)
+{
+	struct kumi_tcp_path *path = path_of(memory);
+	__u32 then_us = memory->confirm_rtt_us;
+	__u32 half;
+
+	if (!then_us || sample_us <= 0)
+		return;
+	memory->confirm_rtt_us = 0;
+	if (is_same_path(then_us, sample_us))
+		return;
+	half = packets_of(best_pps(path), sample_us) / 2;
+	path->best_pps = 0;
+	path->last_pps = 0;
+	path->is_bounded = 0;
+	path->proven = 0;
+	memory->restarted_at_ns = 0;
+	memory->paced_pps = 0;
+	memory->is_guess = 0;
+	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
+	set_window(tp, INITIAL_CWND);
+	if (half > INITIAL_CWND)
+		guess(memory, tp, half);
 }
 
 /*
@@ -110,14 +153,6 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 		tp->snd_ssthresh = cwnd;
 	}
 	pace(memory, sk, pps, cwnd, true);
-}
-
-/* Slow start ends at `cwnd`, which is a guess: what more there is, `fill` finds. */
-static __always_inline void guess(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 cwnd)
-{
-	tp->snd_ssthresh = cwnd > tp->snd_cwnd ? cwnd : tp->snd_cwnd;
-	memory->is_guess = 1;
-	memory->restarted_at_ns = bpf_ktime_get_ns();
 }
 
 /*

@@ -4,6 +4,7 @@ mod application;
 mod crowd;
 mod departure;
 mod installation;
+mod sizes;
 mod trajectory;
 mod watched;
 mod windows;
