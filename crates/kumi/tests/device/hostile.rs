@@ -1,0 +1,66 @@
+//! What strangers on the wire can do to a device.
+
+use super::Bench;
+
+/// Sends empty datagrams and bursts of one-byte datagrams to all addresses, for ever, as fast as it
+/// can. A burst is one system call (`UDP_SEGMENT`), so that the flood is limited by the receiving
+/// kernel more than by the sender.
+const FLOOD: &str = "import socket,sys
+to=[(a,24870) for a in sys.argv[1:]]
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+g=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+g.setsockopt(17,103,1)
+burst=bytes(64)
+while True:
+ for a in to:
+  for _ in range(8):
+   try:
+    s.sendto(b'',a)
+    g.sendto(burst,a)
+   except OSError: pass";
+
+/// Datagrams that a host has received by UDP over IPv4, wanted or not.
+fn datagrams(bench: &Bench, host: &str) -> u64 {
+    let snmp = bench.run(host, &["cat", "/proc/net/snmp"]);
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
+    let counts: Vec<&str> = lines.next_back().unwrap().split(' ').collect();
+    // InDatagrams and InErrors; what a socket filter drops counts as an error.
+    [0, 2]
+        .iter()
+        .map(|at| counts[*at].parse::<u64>().unwrap())
+        .sum()
+}
+
+/// The handicap of the flooder: the stream asks for 200 Mb/s of links that carry 2000, because flood,
+/// stream and both daemons share this machine's processors.
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
+    let bench = Bench::with_rate("flood", &["auto"; 3], "1Gbit");
+    let undisturbed_mbps = bench.paced_mbps();
+    let nics = bench.cluster.nics();
+    let of_first = nics.iter().filter(|nic| nic.host_name == "h1");
+    let addresses: Vec<String> = of_first.map(|nic| nic.ipv4.to_string()).collect();
+    assert_eq!(addresses.len(), 2);
+    let before = datagrams(&bench, "h1");
+    let began = std::time::Instant::now();
+    let mut flooders: Vec<_> = addresses
+        .iter()
+        .map(|address| {
+            let mut command = bench.command("h3", &["/usr/bin/python3", "-c", FLOOD]);
+            command.arg(address).spawn().unwrap()
+        })
+        .collect();
+    let flooded_mbps = bench.paced_mbps();
+    let a_second = (datagrams(&bench, "h1") - before) as f64 / began.elapsed().as_secs_f64();
+    for flooder in &mut flooders {
+        flooder.kill().unwrap();
+        flooder.wait().unwrap();
+    }
+    let found = format!(
+        "{undisturbed_mbps:.0} Mb/s undisturbed, {flooded_mbps:.0} among {a_second:.0} datagrams a second"
+    );
+    eprintln!("{found}");
+    assert!(a_second > 100_000.0, "no flood: {found}");
+    assert!(flooded_mbps >= 0.8 * undisturbed_mbps, "{found}");
+}
