@@ -102,6 +102,10 @@ pub enum Kind {
     Bye = 11,
     /// The sender has something to send on lane `number`, and cannot connect: the peer shall.
     Call = 12,
+    /// There is no room for an offer, by its name: it is to be kept back.
+    Hold = 13,
+    /// A message with tag `sequence` is wanted beyond the window; `number` is 1, or 0 if it is not any more.
+    Want = 14,
     /// A piece of a collective follows.
     Piece = 16,
     /// A message follows, by its name.
@@ -179,6 +183,8 @@ fn word(kind: u8) -> Option<Kind> {
         Kind::Refuse,
         Kind::Bye,
         Kind::Call,
+        Kind::Hold,
+        Kind::Want,
     ];
     kinds.into_iter().find(|one| *one as u8 == kind)
 }

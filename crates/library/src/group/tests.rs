@@ -395,6 +395,23 @@ fn messages_round(hidden: &[usize]) {
         for sent in sends {
             assert!(sent.wait(None).unwrap().is_ok());
         }
+        // Of more than a receiver knows of at a time, the last is wanted first.
+        let ahead = messages::WINDOW as u64 * 2;
+        let sends: Vec<_> = (0..ahead)
+            .map(|at| {
+                let (memory, _) = blocks(text(rank, at % 16, 8));
+                group.send(next, 100 + at, 8, memory).unwrap()
+            })
+            .collect();
+        for at in (0..ahead).rev() {
+            let (memory, came) = blocks(vec![0; 8]);
+            let received = group.receive(Some(before), 100 + at, 8, memory).unwrap();
+            received.wait(None).unwrap().unwrap();
+            assert_eq!(came.recv().unwrap(), text(before, at % 16, 8));
+        }
+        for sent in sends {
+            assert!(sent.wait(None).unwrap().is_ok());
+        }
         // What does not fit is refused at both ends, and nothing else is.
         let (memory, _) = blocks(vec![7; 50]);
         let sent = group.send(next, 9, 50, memory).unwrap();

@@ -3,8 +3,8 @@
 use super::{Progress, Ready};
 use crate::group::frame::{Header, Kind, Lane};
 use crate::group::lane::{Payload, Took};
-use crate::group::messages::Parcel;
-use crate::group::ticket::Done;
+use crate::group::messages::{Act, Parcel};
+use crate::group::ticket::{Done, Failure};
 use crate::work::Named;
 use kumi_coll::Action;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
@@ -209,23 +209,59 @@ impl Progress {
             return parcel.ticket.settle(Err(failure.clone()));
         }
         let Some(member) = parcel.peer else { return };
-        let peer = self.membership.members()[member];
-        let (tag, bytes) = (parcel.tag, parcel.bytes);
-        let name = self.messages.offer(parcel);
-        self.say(peer, Kind::Offer, tag, name, &bytes.to_le_bytes());
-        self.is_missed(member);
+        match self.messages.send(parcel) {
+            Ok(()) => {
+                self.say_of_messages();
+                self.is_missed(member);
+            }
+            Err((parcel, why)) => parcel.ticket.settle(Err(Failure::Message(why))),
+        }
     }
 
     pub(super) fn receive(&mut self, parcel: Parcel) {
         if let Some(failure) = &self.failure {
             return parcel.ticket.settle(Err(failure.clone()));
         }
-        let from = parcel.peer;
-        let answer = self.messages.receive(parcel);
-        let waits = answer.is_none();
-        self.answer(answer);
-        if let (Some(member), true) = (from, waits) {
-            self.is_missed(member);
+        let (from, rank) = (parcel.peer, self.membership.rank());
+        let others = (0..self.membership.members().len()).filter(|member| *member != rank);
+        match self.messages.receive(parcel, others) {
+            Ok(()) => {
+                self.say_of_messages();
+                if let Some(member) = from {
+                    self.is_missed(member);
+                }
+            }
+            Err((parcel, why)) => parcel.ticket.settle(Err(Failure::Message(why))),
+        }
+    }
+
+    /// Tells members what their messages, and this rank's to them, have come to.
+    pub(super) fn say_of_messages(&mut self) {
+        for (member, act) in self.messages.acts() {
+            let peer = self.membership.members()[member];
+            match act {
+                Act::Offer { name, tag, bytes } => {
+                    self.say(peer, Kind::Offer, tag, name, &bytes.to_le_bytes());
+                }
+                Act::Take { name } => self.say(peer, Kind::Take, 0, name, &[]),
+                Act::Hold { name } => self.say(peer, Kind::Hold, 0, name, &[]),
+                Act::Want { tag, is_on } => self.say(peer, Kind::Want, tag, u64::from(is_on), &[]),
+                Act::Refuse {
+                    name,
+                    bytes,
+                    place_bytes,
+                } => {
+                    let rank = self.membership.rank();
+                    let text = format!(
+                        "a message of {bytes} bytes from rank {member} does not fit the {place_bytes} that rank {rank} \
+                         has for it"
+                    );
+                    self.say(peer, Kind::Refuse, 0, name, text.as_bytes());
+                    if let Some(parcel) = self.messages.received(member, name) {
+                        parcel.ticket.settle(Err(Failure::Message(text)));
+                    }
+                }
+            }
         }
     }
 
@@ -239,16 +275,16 @@ impl Progress {
 
     /// A message is wanted that this rank has offered.
     pub(super) fn hear_take(&mut self, peer: usize, member: usize, name: u64) -> bool {
-        let parcel = self.messages.outgoing(name);
-        let Some(parcel) = parcel.filter(|parcel| parcel.peer == Some(member)) else {
+        let Ok(bytes) = self.messages.taken(member, name) else {
             return false;
         };
+        self.say_of_messages();
         let header = Header {
             kind: Kind::Message,
             term: self.membership.term(),
             sequence: 0,
             number: name,
-            bytes: parcel.bytes,
+            bytes,
         };
         if let Some(out) = self.lane(peer, Lane::Messages) {
             out.push(

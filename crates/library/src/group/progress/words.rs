@@ -4,7 +4,6 @@ use super::{Active, EARLY_MAX, Progress};
 use crate::group::frame::{Header, Kind, Lane};
 use crate::group::job::Due;
 use crate::group::lane::{In, Took};
-use crate::group::messages::Answer;
 use crate::group::ticket::Failure;
 use std::time::Instant;
 
@@ -73,18 +72,24 @@ impl Progress {
             Kind::Disagree => self.hear_disagree(header.sequence, text()),
             Kind::Offer => match <[u8; 8]>::try_from(body) {
                 Ok(bytes) => {
-                    let bytes = u64::from_le_bytes(bytes);
-                    let offered =
-                        self.messages
-                            .offered(member, header.number, header.sequence, bytes);
-                    offered.map(|answer| self.answer(answer)).is_ok()
+                    let (name, tag) = (header.number, header.sequence);
+                    self.messages
+                        .offered(member, name, tag, u64::from_le_bytes(bytes));
+                    true
                 }
                 Err(_) => false,
             },
+            Kind::Hold => self.messages.held(member, header.number).is_ok(),
+            Kind::Want if header.number > 1 => false,
+            Kind::Want => {
+                let is_on = header.number == 1;
+                self.messages.wanted(member, header.sequence, is_on).is_ok()
+            }
             Kind::Take => self.hear_take(peer, member, header.number),
             Kind::Call => self.hear_call(peer, header.number),
             _ => self.hear_refuse(member, header.number, text()),
         };
+        self.say_of_messages();
         if !is_sound {
             let kind = header.kind;
             self.lose(
@@ -258,42 +263,12 @@ impl Progress {
         true
     }
 
-    pub(super) fn answer(&mut self, answer: Option<Answer>) {
-        match answer {
-            None => {}
-            Some(Answer::Take(from, name)) => {
-                let peer = self.membership.members()[from];
-                self.say(peer, Kind::Take, 0, name, &[]);
-            }
-            Some(Answer::Refuse {
-                from,
-                name,
-                bytes,
-                place_bytes,
-            }) => {
-                let rank = self.membership.rank();
-                let text = format!(
-                    "a message of {bytes} bytes from rank {from} does not fit the {place_bytes} that rank {rank} \
-                     has for it"
-                );
-                let peer = self.membership.members()[from];
-                self.say(peer, Kind::Refuse, 0, name, text.as_bytes());
-                if let Some(parcel) = self.messages.received(from, name) {
-                    parcel.ticket.settle(Err(Failure::Message(text)));
-                }
-            }
-        }
-    }
-
     fn hear_refuse(&mut self, member: usize, name: u64, text: String) -> bool {
-        let is_its = |parcel: &crate::group::messages::Parcel| parcel.peer == Some(member);
-        if !self.messages.outgoing(name).is_some_and(is_its) {
-            return false;
-        }
-        if let Some(parcel) = self.messages.sent(name) {
+        let refused = self.messages.refused(member, name);
+        if let Ok(Some(parcel)) = &refused {
             parcel.ticket.settle(Err(Failure::Message(text)));
         }
-        true
+        refused.is_ok()
     }
 
     /// Does what is due.
