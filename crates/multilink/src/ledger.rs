@@ -1,10 +1,15 @@
 //! What was sent on one path and has not been reported on yet.
 
+use crate::endpoint::OVERHEAD_BYTES;
 use crate::retain::UnitRef;
+use crate::wire::{CONTROL_HEADER_BYTES, TAG_BYTES};
 use std::collections::VecDeque;
 
 /// Entries kept: 100 ms of full frames at 10 Gb/s. Beyond it the oldest are forgotten; TCP repairs.
 pub const LEDGER_MAX: usize = 1 << 16;
+
+/// Wire bytes of a ping without padding: control header, tag and what lies around a datagram.
+const PING_BYTES_MAX: usize = CONTROL_HEADER_BYTES + TAG_BYTES + OVERHEAD_BYTES;
 
 /// A datagram on its way.
 #[derive(Debug, Clone, Copy)]
@@ -19,6 +24,13 @@ pub struct Sent {
     pub eliciting: bool,
     /// The unit it carried, if it can be sent again.
     pub unit: Option<UnitRef>,
+}
+
+impl Sent {
+    /// Whether it is a padded ping: its loss tells of the path's MTU.
+    pub fn is_probe(&self) -> bool {
+        self.eliciting && self.unit.is_none() && self.bytes as usize > PING_BYTES_MAX
+    }
 }
 
 /// The datagrams of one path, by link sequence number.

@@ -30,6 +30,7 @@ pub mod liveness;
 mod partner;
 mod path;
 mod peer;
+mod pmtu;
 pub mod pressure;
 pub mod reorder;
 mod replay;

@@ -137,11 +137,6 @@ impl Liveness {
         self.failures
     }
 
-    /// When the peer last acknowledged something sent on the path; 0: never.
-    pub fn acked_at_ns(&self) -> u64 {
-        self.acked_at_ns
-    }
-
     /// The peer has restarted: the silence was its own, not the path's.
     pub fn forgive(&mut self) {
         self.failures = 0;

@@ -6,6 +6,7 @@ use crate::bottleneck::Bottleneck;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
 use crate::partner::{Partners, is_same_place};
+use crate::pmtu::PathMtu;
 
 /// How long a minimum round trip is believed.
 const RTT_MIN_WINDOW_NS: u64 = 10_000_000_000;
@@ -134,6 +135,10 @@ pub struct Path {
     pub to: Option<SocketAddr>,
     /// Since when it sends there.
     to_since_ns: u64,
+    /// When anything that asks for a report was last delivered.
+    pub answered_at_ns: u64,
+    /// How long its datagrams may be.
+    pub mtu: PathMtu,
     /// What is not reported on.
     pub ledger: Ledger,
     /// How long it takes.
@@ -176,8 +181,8 @@ impl Path {
 
     /// Chooses where to send, unless the path works: see [`Partners::choose`].
     pub fn choose(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
-        let acked_ns = self.liveness.acked_at_ns();
-        let answers = acked_ns > self.to_since_ns && now_ns < acked_ns + TRY_NS;
+        let answered_ns = self.answered_at_ns;
+        let answers = answered_ns > self.to_since_ns && now_ns < answered_ns + TRY_NS;
         if (self.is_settled() || answers) && self.to.is_some() {
             return;
         }
@@ -195,6 +200,7 @@ impl Path {
         self.to = Some(address);
         self.to_since_ns = now_ns;
         self.pinged_at_ns = 0;
+        self.mtu.doubt(true);
         self.rtt = Rtt::default();
         self.loss = LossMeter::default();
         self.bottleneck = Bottleneck::default();
@@ -203,7 +209,7 @@ impl Path {
     /// Whether the partner has been tried long enough without an answer.
     pub fn is_unanswered(&self, now_ns: u64) -> bool {
         let tried_ns = TRY_NS.max(3 * self.rtt.min_ns());
-        let since_ns = self.to_since_ns.max(self.liveness.acked_at_ns());
+        let since_ns = self.to_since_ns.max(self.answered_at_ns);
         !self.is_settled() && now_ns >= since_ns + tried_ns
     }
 

@@ -18,6 +18,8 @@ pub struct PathView {
     pub state: State,
     /// Failures not yet forgiven.
     pub failures: u32,
+    /// The longest datagram it carries, in bytes, and whether one was delivered.
+    pub datagram_bytes: (usize, bool),
     /// Smoothed and least round trip, in ns.
     pub rtt_ns: (u64, u64),
     /// The round trip that was measured last, without the wait in this host, in ns.
@@ -139,6 +141,7 @@ impl<'a> PeerView<'a> {
                 to: path.to,
                 state: path.liveness.state(),
                 failures: path.liveness.failures(),
+                datagram_bytes: (path.mtu.size(), path.mtu.is_confirmed()),
                 rtt_ns: (path.rtt.smoothed_ns(), path.rtt.min_ns()),
                 rtt_latest_ns: path.rtt.network_latest_ns(),
                 loss: path.loss.share(),

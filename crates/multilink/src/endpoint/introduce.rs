@@ -109,8 +109,8 @@ impl Endpoint {
         for session in peer.session_numbers().chain(dial) {
             self.by_session.insert(session, number);
         }
-        self.peers[number].unit_bytes_max =
-            usize::from(self.peers[number].params.unit_bytes_max).min(self.unit_bytes_max());
+        let own = self.unit_bytes_max();
+        self.peers[number].set_unit_limit(own);
     }
 
     pub(super) fn peer_for(&mut self, params: &Params, now_ns: u64) -> Option<usize> {
@@ -195,6 +195,12 @@ impl Endpoint {
         }
         peer.note_heard(link, params.link, from, &self.links, now_ns);
         let is_new_instance = peer.params.instance != params.instance;
+        if !is_new_instance && peer.params.unit_bytes_max != params.unit_bytes_max {
+            peer.params.unit_bytes_max = params.unit_bytes_max; // its links have changed
+            let own = self.unit_bytes_max();
+            self.peers[number].set_unit_limit(own);
+            return Ok(());
+        }
         if is_new_instance && peer.current.is_none() {
             peer.hello_seen_ns = params.sent_at_ns;
             peer.params = params;

@@ -180,6 +180,15 @@ impl Endpoint {
         assert!(slot.is_none(), "link number {number} is taken");
         *slot = Some(LocalLink::new(config));
         self.introduction.hurry(now_ns);
+        self.fit_units();
+    }
+
+    /// Cuts units so that they fit the links there are.
+    fn fit_units(&mut self) {
+        let own = self.unit_bytes_max();
+        for peer in &mut self.peers {
+            peer.set_unit_limit(own);
+        }
     }
 
     /// Removes a link; what was open on it goes to the others.
@@ -188,6 +197,7 @@ impl Endpoint {
             peer.handle_link_removed(number, shared!(self, now_ns));
         }
         self.links[usize::from(number)] = None;
+        self.fit_units();
     }
 
     /// The NIC under a link gained or lost its carrier.

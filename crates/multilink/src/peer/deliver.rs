@@ -1,6 +1,7 @@
 //! Units in: opened, counted, ordered, and handed to the host.
 
 use super::{Peer, Shared};
+use crate::path::Path;
 use crate::reorder::{Fate, Unit};
 use crate::wire::{DATA_HEADER_BYTES, DataHeader, flag};
 
@@ -84,12 +85,37 @@ impl Peer {
             .handle_timeout(shared.now_ns, rtt_ns, shared.pool, shared.frames);
     }
 
+    /// Bytes of the tag on each datagram to the peer.
+    pub(super) fn tag_bytes(&self) -> usize {
+        let current = self.current.as_ref();
+        current.map_or(0, |session| session.seal.tag_bytes())
+    }
+
     /// Bytes of a unit's datagram that are not payload.
     pub(crate) fn framing_bytes(&self) -> usize {
-        DATA_HEADER_BYTES
-            + self
-                .current
-                .as_ref()
-                .map_or(0, |session| session.seal.tag_bytes())
+        DATA_HEADER_BYTES + self.tag_bytes()
+    }
+
+    /// This side's links take units of `own` bytes (0: there is none): follows them and the peer's.
+    pub(crate) fn set_unit_limit(&mut self, own: usize) {
+        self.unit_limit = usize::from(self.params.unit_bytes_max).min(own);
+        let framing = DATA_HEADER_BYTES + self.params.seal.tag_bytes();
+        for path in self.paths.iter_mut().filter(|_| own > 0) {
+            path.mtu.set_limit(self.unit_limit + framing);
+        }
+        self.fit_units();
+    }
+
+    /// Cuts units from now on so that they fit every path in use, or every path if none is.
+    pub(crate) fn fit_units(&mut self) {
+        let framing = self.framing_bytes();
+        let least = |paths: &mut dyn Iterator<Item = &Path>| {
+            let units = paths.map(|path| path.mtu.size().saturating_sub(framing));
+            units.min()
+        };
+        let known = || self.paths.iter().filter(|path| path.to.is_some());
+        let in_use = least(&mut known().filter(|path| path.is_settled()));
+        let fitting = in_use.or_else(|| least(&mut known()));
+        self.unit_bytes_max = self.unit_limit.min(fitting.unwrap_or(self.unit_limit));
     }
 }

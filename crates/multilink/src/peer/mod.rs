@@ -61,7 +61,9 @@ const RETIRED_MAX: usize = 16;
 /// Everything about one peer.
 pub(crate) struct Peer {
     pub(crate) params: Params,
-    /// Unit payload both sides can take, in bytes.
+    /// Unit payload that both sides' links can take, in bytes.
+    unit_limit: usize,
+    /// Unit payload that the paths in use carry, in bytes.
     pub(crate) unit_bytes_max: usize,
     /// Keys for sending.
     pub(crate) current: Option<Session>,
@@ -119,6 +121,7 @@ impl Peer {
         let mut paths = Vec::new();
         paths.resize_with(LINKS_MAX, Path::default);
         Self {
+            unit_limit: usize::from(params.unit_bytes_max),
             unit_bytes_max: usize::from(params.unit_bytes_max),
             params,
             current: None,
@@ -335,6 +338,10 @@ impl Peer {
             path.loss = LossMeter::default();
             path.bottleneck = Bottleneck::default();
         }
+        if matches!(change.to, State::Down | State::Quarantined) {
+            path.mtu.doubt(false);
+        }
+        self.fit_units();
         if matches!(change.to, State::Suspect | State::Down | State::Quarantined) {
             self.evacuate(link, shared);
         }

@@ -2,7 +2,7 @@
 
 use super::{Links, Peer, Shared};
 use crate::liveness::State;
-use crate::wire::ControlKind;
+use crate::wire::{CONTROL_HEADER_BYTES, ControlKind};
 
 /// Pings on a path in use that carries nothing.
 const HEARTBEAT_NS: u64 = 100_000_000;
@@ -21,6 +21,9 @@ const TAIL_NS: u64 = 2_500_000;
 const CHECK_NS: u64 = 2_000_000;
 /// What another path must have delivered later than ours to overtake it, beyond both delays.
 const OVERTAKE_NS: u64 = 4_000_000;
+
+/// What a padded ping is padded with.
+static PADDING: [u8; 1 << 16] = [0; 1 << 16];
 
 /// Whether the local link is there and has its carrier.
 fn can_send(links: &Links, link: usize) -> bool {
@@ -50,9 +53,32 @@ impl Peer {
                 && can_send(shared.links, link)
             {
                 self.retry_unanswered(link as u8, shared.links, shared.now_ns);
+                self.send_probe(link as u8, shared);
                 self.send_control(link as u8, ControlKind::Ping, &[], shared);
             }
         }
+    }
+
+    /// When a padded ping is due on a path, and of how many bytes.
+    fn probe_due(&self, link: usize) -> Option<(u64, usize)> {
+        let path = &self.paths[link];
+        match path.liveness.state() {
+            State::Suspect => None,
+            State::Up => path.mtu.probe(true),
+            State::New | State::Down | State::Quarantined => path.mtu.probe(false),
+        }
+    }
+
+    /// Sends a padded ping if one is due; a short one is to follow.
+    fn send_probe(&mut self, link: u8, shared: &mut Shared<'_>) {
+        let due = self.probe_due(usize::from(link));
+        let Some((_, bytes)) = due.filter(|(at_ns, _)| *at_ns <= shared.now_ns) else {
+            return;
+        };
+        let padding = bytes.saturating_sub(CONTROL_HEADER_BYTES + self.tag_bytes());
+        let padding = &PADDING[..padding.min(PADDING.len())];
+        self.send_control(link, ControlKind::Ping, padding, shared);
+        self.paths[usize::from(link)].mtu.note_probe(shared.now_ns);
     }
 
     fn check_silence(&mut self, link: u8, shared: &mut Shared<'_>) {
@@ -97,7 +123,11 @@ impl Peer {
                 let tail_ns = path.ledger.oldest_open().map(|_| {
                     (path.eliciting_at_ns + tail_after_ns).max(path.pinged_at_ns + tail_after_ns)
                 });
-                Some(tail_ns.map_or(heartbeat_ns, |tail_ns| tail_ns.min(heartbeat_ns)))
+                let probe_ns = self.probe_due(link).map(|(at_ns, _)| at_ns);
+                [Some(heartbeat_ns), tail_ns, probe_ns]
+                    .into_iter()
+                    .flatten()
+                    .min()
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use super::deliver::REPORT_MIN_NS;
 use super::{Peer, Shared};
+use crate::endpoint::OVERHEAD_BYTES;
 use crate::ledger::Lost;
 use crate::liveness::State;
 use crate::path::Path;
@@ -132,17 +133,28 @@ impl Peer {
             .collect();
         let is_congested = path.rtt.network_latest_ns() > path.rtt.min_ns() + CONGESTED_NS;
         let (mut delivered_bytes, mut progressed, mut share) = (0u32, false, None);
+        let mut resized = false;
         let (mut settled, mut repairs) = (Vec::new(), Vec::new());
         let Path {
             ledger,
             loss,
             counters,
             newest_acked_sent_ns,
+            mtu,
             ..
         } = path;
         ledger.settle(highest, &lost, |sent, is_lost| {
-            share = loss.count(now_ns, is_lost).or(share);
-            counters.lost += u64::from(is_lost);
+            let datagram_bytes = sent.bytes as usize - OVERHEAD_BYTES;
+            let is_probe = sent.is_probe();
+            if !is_probe {
+                share = loss.count(now_ns, is_lost).or(share);
+                counters.lost += u64::from(is_lost);
+            }
+            if is_lost {
+                mtu.note_lost(datagram_bytes, is_probe);
+            } else {
+                resized |= mtu.note_delivered(now_ns, datagram_bytes);
+            }
             match (sent.unit, is_lost && !is_congested) {
                 (Some(unit), true) => repairs.push(unit),
                 (Some(unit), false) => settled.push(unit),
@@ -169,7 +181,15 @@ impl Peer {
             path.bottleneck
                 .note_report(now_ns, delivered_bytes, queue_ns, link_bps);
         }
+        if resized {
+            self.fit_units();
+        }
         if progressed {
+            self.paths[usize::from(link.link)].answered_at_ns = now_ns;
+        }
+        // A path is used again when it has shown that it carries full datagrams.
+        let path = &self.paths[usize::from(link.link)];
+        if progressed && (path.is_settled() || path.mtu.is_confirmed()) {
             let alone = !self.paths.iter().any(Path::is_settled);
             let path = &mut self.paths[usize::from(link.link)];
             if let Some(to) = path.to {

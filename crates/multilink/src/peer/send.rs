@@ -337,6 +337,14 @@ impl Peer {
         }
     }
 
+    /// Moves the paths that carry datagrams of `bytes` to the front, and gives how many there are: a
+    /// unit that was cut for larger ones keeps its size.
+    fn keep_fitting(&self, vessels: &mut [Vessel], bytes: usize) -> usize {
+        let is_short = |vessel: &Vessel| self.paths[usize::from(vessel.link)].mtu.size() < bytes;
+        vessels.sort_by_key(is_short);
+        vessels.iter().filter(|vessel| !is_short(vessel)).count()
+    }
+
     /// Sends what is to be repaired, within the budget, where it arrives first.
     pub(crate) fn send_repairs(&mut self, shared: &mut Shared<'_>) {
         while let Some(unit) = self.repair_queue.pop_front() {
@@ -344,8 +352,10 @@ impl Peer {
                 continue;
             };
             let bytes = (cut.range(unit.index).len() + DATA_HEADER_BYTES + OVERHEAD_BYTES) as f64;
+            let datagram_bytes = cut.range(unit.index).len() + self.framing_bytes();
             let mut vessels = [Vessel::NONE; LINKS_MAX];
             let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
+            let count = self.keep_fitting(&mut vessels[..count], datagram_bytes);
             let count = self.prefer_sound(&mut vessels[..count]);
             let run = split(&mut vessels[..count], 1, bytes as usize, 1).next();
             match run.filter(|_| self.repair_budget_bytes >= bytes) {

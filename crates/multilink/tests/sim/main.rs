@@ -13,6 +13,7 @@ mod account;
 mod directed;
 mod frames;
 mod hostile;
+mod mtu;
 mod recable;
 mod seeds;
 mod station;

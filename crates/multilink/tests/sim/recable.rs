@@ -49,7 +49,8 @@ fn cables__crossed_under_load__all_is_whole_again_in_two_seconds() {
         let mut world = world(layout, hosts);
         load_both_ways(&mut world);
         for _ in 0..2 {
-            world.sim.node_mut(1).cross(0, 1);
+            let now_ns = world.now_ns();
+            world.sim.node_mut(1).cross(0, 1, now_ns);
             world.run_for(2 * S);
             assert_whole(&world);
             assert_flows(&mut world);
@@ -64,7 +65,8 @@ fn cables__crossed_while_unplugged_and_idle__are_whole_in_two_seconds() {
         world.change(&format!("h0:eth{nic}"), LinkChange::carrier(false));
     }
     world.run_for(20 * S);
-    world.sim.node_mut(1).cross(0, 1);
+    let now_ns = world.now_ns();
+    world.sim.node_mut(1).cross(0, 1, now_ns);
     for nic in 0..2 {
         world.change(&format!("h0:eth{nic}"), LinkChange::carrier(true));
     }

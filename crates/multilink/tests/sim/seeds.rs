@@ -238,9 +238,10 @@ fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
                 .sim
                 .change_at(at_ns, &format!("h{host}:eth{link}"), change);
         }
-    } else if world.plan.links[one].mtu == world.plan.links[other].mtu {
+    } else if world.plan.links[one].rate_mbps == world.plan.links[other].rate_mbps {
         world.sim.run_until(rng.u64(from_ns..until_ns));
-        world.sim.node_mut(rng.usize(..hosts)).cross(one, other);
+        let (host, now_ns) = (rng.usize(..hosts), world.now_ns());
+        world.sim.node_mut(host).cross(one, other, now_ns);
     }
 }
 
@@ -248,6 +249,11 @@ fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
 fn run(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
     let mut world = World::new(plan(rng, seed));
+    for link in 0..world.plan.links.len() {
+        if rng.u8(..) < 30 {
+            world.clamp(link, pick(rng, &[1280, 1400, 1500, 4000]));
+        }
+    }
     world.run_until_whole(10 * S);
     let begin_ns = world.now_ns();
     start_flows(&mut world, rng, None, None);

@@ -107,6 +107,8 @@ pub struct Station {
     nics: Vec<Nic>,
     /// For each NIC, the cable that is plugged into it.
     cables: Vec<usize>,
+    /// For each cable, the MTU of the switch at its other end.
+    pub passes: Vec<usize>,
     out: VecDeque<(usize, Vec<u8>)>,
     pub sources: Vec<Source>,
     turn: usize,
@@ -170,6 +172,7 @@ impl Station {
             instance,
             started_ns,
             cables: (0..nics.len()).collect(),
+            passes: vec![usize::MAX; nics.len()],
             nics,
             out: VecDeque::new(),
             sources: Vec::new(),
@@ -260,9 +263,24 @@ impl Station {
         }
     }
 
-    /// Swaps the cables of two NICs; no carrier is seen to go.
-    pub fn cross(&mut self, one: usize, other: usize) {
+    /// Swaps the cables of two NICs. A carrier is seen to come or go only if the cables differ in it.
+    pub fn cross(&mut self, one: usize, other: usize, now_ns: u64) {
         self.cables.swap(one, other);
+        let carriers = (self.nics[one].has_carrier, self.nics[other].has_carrier);
+        self.follow_carrier(one, carriers.1, now_ns);
+        self.follow_carrier(other, carriers.0, now_ns);
+    }
+
+    fn follow_carrier(&mut self, nic: usize, up: bool, now_ns: u64) {
+        self.nics[nic].has_carrier = up;
+        if !up {
+            self.nics[nic].leaving.clear();
+            self.nics[nic].unsent_bytes = 0;
+            self.nics[nic].is_blocked = false;
+        }
+        let clock_ns = self.clock_ns(now_ns);
+        self.core.handle_carrier(nic as u8, up, clock_ns);
+        self.touch();
     }
 
     fn nic_of(&self, cable: usize) -> usize {
@@ -451,7 +469,10 @@ impl Station {
                     };
                     if nic.has_carrier {
                         nic.push(now_ns, frame.len());
-                        self.out.push_back((self.cables[number], frame));
+                        let cable = self.cables[number];
+                        if frame.len() - ETHERNET_BYTES <= self.passes[cable] {
+                            self.out.push_back((cable, frame));
+                        }
                     }
                 }
                 self.core.transmitted(number as u8);
@@ -519,15 +540,7 @@ impl Node for Station {
 
     fn handle_carrier(&mut self, now_ns: u64, cable: usize, up: bool) {
         let nic = self.nic_of(cable);
-        self.nics[nic].has_carrier = up;
-        if !up {
-            self.nics[nic].leaving.clear();
-            self.nics[nic].unsent_bytes = 0;
-            self.nics[nic].is_blocked = false;
-        }
-        let clock_ns = self.clock_ns(now_ns);
-        self.core.handle_carrier(nic as u8, up, clock_ns);
-        self.touch();
+        self.follow_carrier(nic, up, now_ns);
     }
 }
 

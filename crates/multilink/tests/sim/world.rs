@@ -205,8 +205,8 @@ impl World {
                     let (link, state) = (path.link, path.state.name());
                     write!(
                         text,
-                        " {link} {state} ({} failures, loss {:.3})",
-                        path.failures, path.loss
+                        " {link} {state} ({} failures, loss {:.3}, {:?} to {:?})",
+                        path.failures, path.loss, path.datagram_bytes, path.to
                     )
                     .unwrap();
                 }
@@ -267,6 +267,13 @@ impl World {
     pub fn change(&mut self, nic: &str, change: LinkChange) {
         let now_ns = self.now_ns();
         self.sim.change_at(now_ns, nic, change);
+    }
+
+    /// Has the switches of link `number` drop frames beyond `mtu`, in silence.
+    pub fn clamp(&mut self, number: usize, mtu: usize) {
+        for host in 0..self.plan.hosts {
+            self.sim.node_mut(host).passes[number] = mtu;
+        }
     }
 
     /// Asserts that all that was sent since `from_ns` has arrived.

@@ -1,0 +1,310 @@
+//! How long datagrams may be on one path: path MTU discovery by probes (PLPMTUD, RFC 8899).
+//!
+//! ```text
+//!              probe of `size` delivered              all sizes up to the limit known
+//!  Searching ───────────────────────────▶ Confirmed ──────────────────────────────▶ at rest, 60 s
+//!      ▲                                     │  ▲ larger probe delivered: `size` grows
+//!      └─────────────────────────────────────┘  │ larger probe lost 3 times: `lost_at` falls
+//!        large datagrams lost, small ones not,  └─
+//!        and 3 probes of `size` too: `size` falls
+//! ```
+//!
+//! A probe is a ping padded to the size in question with a short ping behind it. The probe counts as
+//! lost only if the short one arrived: a path that is dead says nothing of its MTU. Sizes are of
+//! datagrams: MTU less IP and UDP headers.
+
+/// The size every path carries: IPv6's least MTU, less the headers.
+const BASE_BYTES: usize = 1232;
+/// What an ordinary Ethernet carries: tried first when a larger size is lost.
+const ETHERNET_BYTES: usize = 1452;
+/// Probes of one size that must be lost (RFC 8899 `MAX_PROBES`).
+const PROBES_MAX: u32 = 3;
+/// Large datagrams lost in a row, with small ones delivered between, before probes find out why.
+const SUSPECT_LOSSES: u32 = 3;
+/// The search ends this close to a size that is lost: a fiftieth of a frame.
+const STEP_BYTES: usize = 32;
+/// Time between probes while the path is out of use, as its pings; under suspicion; in a search for a
+/// larger size, which must not look like load.
+const ADMIT_NS: u64 = 50_000_000;
+const SUSPECT_NS: u64 = 20_000_000;
+const SEARCH_NS: u64 = 100_000_000;
+/// How long a lost size is believed: a tenth of RFC 8899's `PMTU_RAISE_TIMER`, as a switch is
+/// configured anew while somebody waits.
+const RAISE_NS: u64 = 60_000_000_000;
+
+/// The state of one path.
+#[derive(Debug, Clone)]
+pub struct PathMtu {
+    /// The most that both ends' links take.
+    limit: usize,
+    size: usize,
+    is_confirmed: bool,
+    /// The least size that is known to be lost; beyond the limit if none is.
+    lost_at: usize,
+    probes_lost: u32,
+    large_lost: u32,
+    /// The newest lost datagram, until something after it is settled: its size, whether a probe.
+    lost_last: Option<(usize, bool)>,
+    probed_at_ns: u64,
+    found_at_ns: u64,
+}
+
+impl Default for PathMtu {
+    fn default() -> Self {
+        Self {
+            limit: BASE_BYTES,
+            size: BASE_BYTES,
+            is_confirmed: false,
+            lost_at: BASE_BYTES + 1,
+            probes_lost: 0,
+            large_lost: 0,
+            lost_last: None,
+            probed_at_ns: 0,
+            found_at_ns: 0,
+        }
+    }
+}
+
+impl PathMtu {
+    /// The longest datagram to send.
+    pub fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Whether a datagram of that size was delivered, or every path carries it.
+    pub fn is_confirmed(&self) -> bool {
+        self.is_confirmed || self.size <= BASE_BYTES
+    }
+
+    /// The links at both ends take datagrams of `limit` bytes.
+    pub fn set_limit(&mut self, limit: usize) {
+        if limit == self.limit {
+            return;
+        }
+        let is_open = self.lost_at > self.limit;
+        let is_fresh = is_open && !self.is_confirmed && self.size == self.limit;
+        self.limit = limit;
+        if is_open || self.lost_at > limit {
+            self.lost_at = limit + 1;
+        }
+        if is_fresh || self.size > limit {
+            self.size = limit;
+        }
+        self.probes_lost = 0;
+    }
+
+    /// The path leads elsewhere now, or failed: its size is to be shown again before it is used.
+    pub fn doubt(&mut self, leads_elsewhere: bool) {
+        self.is_confirmed = false;
+        (self.probes_lost, self.large_lost, self.lost_last) = (0, 0, None);
+        if leads_elsewhere {
+            (self.size, self.lost_at) = (self.limit, self.limit + 1);
+            self.probed_at_ns = 0;
+        }
+    }
+
+    /// A datagram of `bytes` was delivered. Returns whether the size changed.
+    pub fn note_delivered(&mut self, now_ns: u64, bytes: usize) -> bool {
+        if bytes <= BASE_BYTES.min(self.size - 1) {
+            // It is short: what was lost before it was not lost with everything else.
+            let Some((lost, is_probe)) = self.lost_last.take() else {
+                return false;
+            };
+            return self.note_lost_alone(now_ns, lost, is_probe);
+        }
+        self.lost_last = None;
+        if bytes < self.size {
+            return false;
+        }
+        self.large_lost = 0;
+        self.probes_lost = 0;
+        self.is_confirmed = true;
+        let grows = bytes > self.size;
+        self.size = bytes.min(self.limit);
+        if grows {
+            self.settle_search(now_ns);
+        }
+        grows
+    }
+
+    /// A datagram of `bytes` was lost.
+    pub fn note_lost(&mut self, bytes: usize, is_probe: bool) {
+        if bytes > BASE_BYTES {
+            self.lost_last = Some((bytes, is_probe));
+        }
+    }
+
+    fn note_lost_alone(&mut self, now_ns: u64, bytes: usize, is_probe: bool) -> bool {
+        if !is_probe {
+            self.large_lost = self.large_lost.saturating_add(1);
+            return false;
+        }
+        if bytes < self.size {
+            return false;
+        }
+        self.probes_lost += 1;
+        if self.probes_lost < PROBES_MAX {
+            return false;
+        }
+        self.probes_lost = 0;
+        self.lost_at = self.lost_at.min(bytes);
+        if bytes > self.size {
+            self.settle_search(now_ns);
+            return false;
+        }
+        let next = match self.size > ETHERNET_BYTES {
+            true => ETHERNET_BYTES,
+            false => BASE_BYTES,
+        };
+        let falls = next < self.size;
+        self.size = next.min(self.size);
+        self.is_confirmed = false;
+        falls
+    }
+
+    fn settle_search(&mut self, now_ns: u64) {
+        if self.sought().is_none() {
+            self.found_at_ns = now_ns;
+        }
+    }
+
+    /// The larger size to look for.
+    fn sought(&self) -> Option<usize> {
+        if self.lost_at > self.limit {
+            return (self.size < self.limit).then_some(self.limit);
+        }
+        let is_worth_it = self.lost_at > self.size + STEP_BYTES;
+        is_worth_it.then(|| self.size.midpoint(self.lost_at))
+    }
+
+    /// When a probe is due, and of what size. `is_used`: the path carries data.
+    pub fn probe(&self, is_used: bool) -> Option<(u64, usize)> {
+        let is_suspicious = self.large_lost >= SUSPECT_LOSSES;
+        if self.size <= BASE_BYTES && !is_used {
+            return None; // every ping shows that it works
+        }
+        if !is_used {
+            return Some((self.probed_at_ns + ADMIT_NS, self.size));
+        }
+        if self.size > BASE_BYTES && (is_suspicious || !self.is_confirmed) {
+            return Some((self.probed_at_ns + SUSPECT_NS, self.size));
+        }
+        if let Some(sought) = self.sought() {
+            return Some((self.probed_at_ns + SEARCH_NS, sought));
+        }
+        (self.size < self.limit).then_some((self.found_at_ns + RAISE_NS, self.limit))
+    }
+
+    /// A probe was sent.
+    pub fn note_probe(&mut self, now_ns: u64) {
+        self.probed_at_ns = now_ns;
+        if self.sought().is_none() && now_ns >= self.found_at_ns + RAISE_NS {
+            self.lost_at = self.limit + 1; // look again
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1000 * MS;
+
+    fn jumbo() -> PathMtu {
+        let mut mtu = PathMtu::default();
+        mtu.set_limit(8952);
+        mtu
+    }
+
+    /// Sends the probes that are due on a path that carries `mtu` bytes until `until_ns`.
+    fn run(path: &mut PathMtu, from_ns: u64, until_ns: u64, mtu: usize) {
+        let mut now_ns = from_ns;
+        while now_ns < until_ns {
+            let due = path.probe(path.is_confirmed());
+            if let Some((_, bytes)) = due.filter(|(at_ns, _)| *at_ns <= now_ns) {
+                path.note_probe(now_ns);
+                if bytes <= mtu {
+                    path.note_delivered(now_ns, bytes);
+                } else {
+                    path.note_lost(bytes, true);
+                }
+                path.note_delivered(now_ns, 24);
+            }
+            now_ns += MS;
+        }
+    }
+
+    #[test]
+    fn pmtu__sound_path__is_confirmed_by_the_first_probe() {
+        let mut path = jumbo();
+        assert_eq!(path.probe(false), Some((ADMIT_NS, 8952)));
+        assert!(!path.note_delivered(0, 8952));
+        assert_eq!((path.size(), path.is_confirmed()), (8952, true));
+        assert_eq!(path.probe(true), None, "nothing is left to find");
+    }
+
+    #[test]
+    fn pmtu__switch_that_passes_1500__is_found_at_once_and_not_more_sought_than_needed() {
+        let mut path = jumbo();
+        run(&mut path, 50 * MS, 300 * MS, 1452);
+        assert_eq!((path.size(), path.is_confirmed()), (1452, true));
+        run(&mut path, 300 * MS, 20 * S, 1452);
+        assert!((1452..1452 + STEP_BYTES).contains(&path.size()));
+        assert!(path.probe(true).is_some_and(|(at_ns, _)| at_ns > 50 * S));
+        run(&mut path, 20 * S, 120 * S, 8952);
+        assert_eq!(path.size(), 8952, "the switch passes more now");
+    }
+
+    #[test]
+    fn pmtu__any_size_of_path__is_found_from_below() {
+        for mtu in (BASE_BYTES..8952).step_by(123) {
+            let mut path = jumbo();
+            run(&mut path, 50 * MS, 20 * S, mtu);
+            assert!(
+                path.size() <= mtu && path.size() + STEP_BYTES >= mtu,
+                "{mtu}: {path:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn pmtu__path_that_shrinks_under_load__falls_within_100_ms() {
+        let mut path = jumbo();
+        path.note_delivered(0, 8952);
+        for _ in 0..SUSPECT_LOSSES {
+            path.note_lost(8952, false);
+            path.note_delivered(S, 24);
+        }
+        run(&mut path, S, S + 100 * MS, 1452);
+        assert_eq!((path.size(), path.is_confirmed()), (1452, true));
+    }
+
+    #[test]
+    fn pmtu__congestion_or_a_dead_path__says_nothing_of_its_size() {
+        let mut path = jumbo();
+        path.note_delivered(0, 8952);
+        for round in 0..100 {
+            path.note_lost(8952, round % 2 == 0);
+            path.note_lost(8952, false);
+            path.note_lost(24, false);
+            path.note_delivered(S, 8952);
+        }
+        for _ in 0..100 {
+            path.note_lost(8952, true); // nobody answers
+        }
+        path.note_delivered(S, 24);
+        assert_eq!(path.size(), 8952);
+    }
+
+    #[test]
+    fn pmtu__limit_that_falls_and_rises__is_followed() {
+        let mut path = jumbo();
+        path.note_delivered(0, 8952);
+        path.set_limit(1452);
+        assert_eq!((path.size(), path.is_confirmed()), (1452, true));
+        path.set_limit(8952);
+        run(&mut path, S, S + 200 * MS, 8952);
+        assert_eq!(path.size(), 8952);
+    }
+}
