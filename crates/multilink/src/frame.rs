@@ -9,11 +9,20 @@ pub const VNET_BYTES: usize = 10;
 /// Largest frame, header included: a GSO burst (65 535 B of IP) and its Ethernet and VLAN headers.
 pub const FRAME_BYTES_MAX: usize = VNET_BYTES + 18 + 65_535;
 
-/// Frames up to this size live in small buffers, so that an acknowledgement does not hold 64 KB.
+/// Frames up to these sizes live in small and middling buffers, so that neither an acknowledgement
+/// nor a jumbo frame (9 KB) holds 64 KB. A buffer is at most eight times its frame.
 const SMALL_BYTES: usize = 2048;
+const MIDDLING_BYTES: usize = 16_384;
 
-/// Free buffers of each size that are kept for reuse.
+/// Free buffers of each size that are kept for reuse: 43 MB of all three.
 const FREE_MAX: usize = 512;
+
+/// Bytes of the buffer that holds a frame of `len` bytes.
+fn size_class(len: usize) -> usize {
+    let classes = [SMALL_BYTES, MIDDLING_BYTES];
+    let fitting = classes.into_iter().find(|class| len <= *class);
+    fitting.unwrap_or(FRAME_BYTES_MAX)
+}
 
 /// A frame in a buffer of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +40,11 @@ impl Frame {
     /// The whole buffer, to be filled; follow with [`Frame::set_len`].
     pub fn buffer(&mut self) -> &mut [u8] {
         &mut self.bytes
+    }
+
+    /// Bytes of memory that the frame takes: those of its buffer.
+    pub fn buffer_bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Says how much of the buffer is the frame.
@@ -59,6 +73,7 @@ impl Frame {
 #[derive(Debug, Default)]
 pub struct FramePool {
     small: Vec<Vec<u8>>,
+    middling: Vec<Vec<u8>>,
     large: Vec<Vec<u8>>,
 }
 
@@ -66,17 +81,25 @@ impl FramePool {
     /// A frame of `len` bytes with unspecified contents.
     pub fn take(&mut self, len: usize) -> Frame {
         assert!(len <= FRAME_BYTES_MAX, "frame of {len} bytes");
-        let bytes = if len <= SMALL_BYTES {
-            self.small.pop().unwrap_or_else(|| vec![0; SMALL_BYTES])
-        } else {
-            self.large.pop().unwrap_or_else(|| vec![0; FRAME_BYTES_MAX])
-        };
+        let class = size_class(len);
+        let free = self.free(class).and_then(Vec::pop);
+        let bytes = free.unwrap_or_else(|| vec![0; class]);
         Frame { bytes, len }
     }
 
-    /// Moves a small frame out of a large buffer, so that what waits takes little memory.
+    fn free(&mut self, class: usize) -> Option<&mut Vec<Vec<u8>>> {
+        match class {
+            SMALL_BYTES => Some(&mut self.small),
+            MIDDLING_BYTES => Some(&mut self.middling),
+            FRAME_BYTES_MAX => Some(&mut self.large),
+            _ => None,
+        }
+    }
+
+    /// Moves a frame out of a buffer of a larger class than its own, so that what waits takes little
+    /// memory.
     pub fn compact(&mut self, frame: Frame) -> Frame {
-        if frame.len > SMALL_BYTES || frame.bytes.len() <= SMALL_BYTES {
+        if frame.bytes.len() <= size_class(frame.len) {
             return frame;
         }
         let mut small = self.take(frame.len);
@@ -87,12 +110,8 @@ impl FramePool {
 
     /// Takes a frame's buffer back.
     pub fn give(&mut self, frame: Frame) {
-        let free = match frame.bytes.len() {
-            SMALL_BYTES => &mut self.small,
-            FRAME_BYTES_MAX => &mut self.large,
-            _ => return,
-        };
-        if free.len() < FREE_MAX {
+        let free = self.free(frame.bytes.len());
+        if let Some(free) = free.filter(|free| free.len() < FREE_MAX) {
             free.push(frame.bytes);
         }
     }

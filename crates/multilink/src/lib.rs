@@ -37,6 +37,7 @@ mod replay;
 mod retain;
 pub mod ri2n;
 mod salvage;
+mod scatter;
 pub mod secure;
 mod seq;
 mod session;

@@ -3,7 +3,7 @@
 use crate::frame::{Frame, FramePool};
 use std::collections::VecDeque;
 
-/// Bytes kept for one peer. What is unacknowledged is rate × (report interval + round trip): 10 ms
+/// Bytes of buffers kept for one peer. What is unacknowledged is rate × (report interval + round trip): 10 ms
 /// at 10 Gb/s is 12 MB; twice that leaves room for a link that has just died.
 pub const RETAINED_BYTES_MAX: usize = 24_000_000;
 
@@ -69,13 +69,13 @@ pub struct Retained {
 impl Retained {
     /// Keeps a frame; gives what its units are called. Makes room by forgetting the oldest.
     pub fn keep(&mut self, frame: Frame, cut: Cut, pool: &mut FramePool) -> UnitRef {
-        while self.bytes + frame.as_slice().len() > RETAINED_BYTES_MAX {
+        while self.bytes + frame.buffer_bytes() > RETAINED_BYTES_MAX {
             let Some((slot, generation)) = self.oldest.pop_front() else {
                 break;
             };
             self.forget(slot, generation, pool);
         }
-        self.bytes += frame.as_slice().len();
+        self.bytes += frame.buffer_bytes();
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot {
                 generation: 0,
@@ -132,7 +132,7 @@ impl Retained {
             return;
         }
         if let Some((frame, _)) = entry.frame.take() {
-            self.bytes -= frame.as_slice().len();
+            self.bytes -= frame.buffer_bytes();
             self.free.push(slot);
             pool.give(frame);
         }
@@ -143,7 +143,7 @@ impl Retained {
         self.slots.len().max(self.oldest.len())
     }
 
-    /// Bytes now kept.
+    /// Bytes of buffers now kept.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -171,10 +171,27 @@ mod tests {
         let unit = retained.keep(pool.take(100), cut(1), &mut pool);
         assert_eq!(retained.get(unit).unwrap().1.range(1), 60..100);
         retained.settle(unit, &mut pool);
-        assert_eq!(retained.bytes(), 100);
+        assert_eq!(retained.bytes(), 2048, "the buffer's, not the frame's");
         retained.settle(UnitRef { index: 1, ..unit }, &mut pool);
         assert_eq!((retained.bytes(), retained.get(unit)), (0, None));
         retained.settle(unit, &mut pool);
+    }
+
+    #[test]
+    fn retained__frames_much_shorter_than_their_buffers__take_no_more_than_the_limit() {
+        for frame_bytes in [100, 2100, 3000, 9000, 17_000] {
+            let (mut retained, mut pool) = (Retained::default(), FramePool::default());
+            let units: Vec<UnitRef> = (0..20_000)
+                .map(|_| retained.keep(pool.take(frame_bytes), cut(0), &mut pool))
+                .collect();
+            let kept = units.iter().filter_map(|unit| retained.get(*unit));
+            let allocated: usize = kept.map(|(frame, _)| frame.buffer_bytes()).sum();
+            assert!(
+                allocated <= RETAINED_BYTES_MAX,
+                "{allocated} B of {frame_bytes}"
+            );
+            assert_eq!(allocated, retained.bytes());
+        }
     }
 
     #[test]

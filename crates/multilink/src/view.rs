@@ -33,11 +33,11 @@ pub struct PathView {
 /// What is kept for one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryView {
-    /// Bytes of frames that may have to be sent again.
+    /// Bytes of the buffers of frames that may have to be sent again.
     pub retained_bytes: usize,
     /// Places those frames take in the tables.
     pub retained_places: usize,
-    /// Bytes of frames that are incomplete or wait for others.
+    /// Bytes of the buffers of frames that are incomplete or wait for others.
     pub held_bytes: usize,
     /// Datagrams not reported on.
     pub open_datagrams: usize,

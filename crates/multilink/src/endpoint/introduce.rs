@@ -22,7 +22,7 @@ pub(super) const DIAL_MAX_NS: u64 = 5_000_000_000;
 /// The node with the larger number leaves the first call to the other for this long. A hello of
 /// another instance has a peer called again no more often.
 pub(super) const YIELD_NS: u64 = 1_500_000_000;
-/// A peer that has been silent this long and has no session is forgotten.
+/// A peer on which no path is up and that has been silent this long is forgotten.
 const FORGET_NS: u64 = 60_000_000_000;
 
 /// The state of introductions.
@@ -121,35 +121,55 @@ impl Endpoint {
         if params.node == self.config.node || !self.has_room(now_ns) {
             return None;
         }
-        // A place is taken only when there is no other: whoever had it may come back, and still knows
-        // how far our sequence of units had come.
-        let number = match self.peers.len() {
-            PEERS_MAX => self.forgotten(now_ns)?,
-            free => free,
-        };
-        let peer = Peer::new(params.clone(), now_ns);
-        if number == self.peers.len() {
-            self.peers.push(peer);
-        } else {
-            let old = std::mem::replace(&mut self.peers[number], peer);
-            self.by_node
-                .remove(&(old.params.node, old.params.lane.number));
-            self.by_session.retain(|_, peer| *peer != number);
+        if self.peers.len() == PEERS_MAX {
+            self.forget_dead(now_ns);
         }
+        let number = self.peers.len();
+        self.peers.push(Peer::new(params.clone(), now_ns));
         self.by_node.insert(key, number);
         self.introduce_station(number, now_ns);
         Some(number)
     }
 
     fn has_room(&self, now_ns: u64) -> bool {
-        self.peers.len() < PEERS_MAX || self.forgotten(now_ns).is_some()
+        let mut numbers = 0..self.peers.len();
+        self.peers.len() < PEERS_MAX || numbers.any(|number| self.is_dead(number, now_ns))
     }
 
-    /// A peer whose place may be taken.
-    fn forgotten(&self, now_ns: u64) -> Option<usize> {
-        self.peers
-            .iter()
-            .position(|peer| !peer.is_up && now_ns.saturating_sub(peer.heard_at_ns) > FORGET_NS)
+    /// Whether a peer may be forgotten: it has been silent for long, or another one that is up has its
+    /// address, because the same host came back with a new identity.
+    fn is_dead(&self, number: usize, now_ns: u64) -> bool {
+        let peer = &self.peers[number];
+        if peer.is_up {
+            return false;
+        }
+        let is_silent = now_ns.saturating_sub(peer.heard_at_ns) > FORGET_NS;
+        let mut others = self.peers.iter().filter(|other| other.is_up);
+        is_silent || others.any(|other| other.is_at_address_of(peer))
+    }
+
+    fn forget_dead(&mut self, now_ns: u64) {
+        for number in (0..self.peers.len()).rev() {
+            if self.is_dead(number, now_ns) {
+                self.forget(number);
+            }
+        }
+    }
+
+    /// Forgets a peer. If it comes back as the instance it was, both sides count from 0 again.
+    fn forget(&mut self, number: usize) {
+        let gone = self.peers.swap_remove(number);
+        let moved = self.peers.len();
+        let key = (gone.params.node, gone.params.lane.number);
+        self.by_node.remove(&key);
+        self.by_session.retain(|_, peer| *peer != number);
+        let numbers = self.by_node.values_mut();
+        for peer in numbers.chain(self.by_session.values_mut()) {
+            if *peer == moved {
+                *peer = number;
+            }
+        }
+        self.stations.forget(number, moved);
     }
 
     /// Whether the peer's seal is ours; says so once a handshake if not.
@@ -239,6 +259,7 @@ impl Endpoint {
             self.introduction.hurried = self.introduction.hurried.saturating_sub(1);
             self.introduction.hello_at_ns =
                 now_ns + if hurried { HELLO_HURRY_NS } else { HELLO_NS };
+            self.forget_dead(now_ns);
             self.send_hellos(now_ns);
         }
         if now_ns >= self.introduction.static_at_ns {

@@ -42,6 +42,15 @@ impl Stations {
         self.table.insert(mac, (peer, now_ns));
     }
 
+    /// Forgets peer `gone`; peer `moved` has its number from now on.
+    pub fn forget(&mut self, gone: usize, moved: usize) {
+        self.last = None;
+        self.table.retain(|_, (peer, _)| *peer != gone);
+        for (peer, _) in self.table.values_mut().filter(|entry| entry.0 == moved) {
+            *peer = gone;
+        }
+    }
+
     /// Learns from a frame's source address.
     pub fn learn(&mut self, ethernet: &[u8], peer: usize, now_ns: u64) {
         let Some(mac) = ethernet.get(6..12).and_then(|mac| mac.first_chunk::<6>()) else {
@@ -68,6 +77,19 @@ mod tests {
         }
         assert_eq!(stations.table.len(), STATIONS_MAX);
         assert_eq!(stations.find(&[0; 6]), Some(1));
+    }
+
+    #[test]
+    fn stations__of_a_peer_that_is_forgotten__are_free_and_the_last_takes_its_number() {
+        let mut stations = Stations::default();
+        for peer in 0..3 {
+            stations.insert([2, 0, 0, 0, 0, peer as u8], peer, 0);
+        }
+        stations.forget(0, 2);
+        let found = |number, stations: &mut Stations| stations.find(&[2, 0, 0, 0, 0, number]);
+        assert_eq!(found(0, &mut stations), None);
+        assert_eq!(found(1, &mut stations), Some(1));
+        assert_eq!(found(2, &mut stations), Some(0));
     }
 
     #[test]

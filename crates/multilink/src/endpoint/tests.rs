@@ -340,6 +340,61 @@ fn endpoint__peer_away_while_another_comes__is_remembered() {
 }
 
 #[test]
+fn endpoint__peer_dead_for_a_minute__is_forgotten_and_its_station_with_it() {
+    let mut pair = Pair::new();
+    pair.cut = [[true; 2]; 2];
+    pair.run_for(55_000 * MS);
+    assert_eq!(pair.ends[0].peers().count(), 1);
+    pair.run_for(8_000 * MS);
+    assert_eq!(pair.ends[0].peers().count(), 0);
+    pair.cut = [[false; 2]; 2];
+    pair.run_for(5_000 * MS);
+    for (side, number) in [(0, 7), (1, 8)] {
+        pair.send(side, number);
+    }
+    pair.run_for(100 * MS);
+    let delivered = [pair.delivered[0].len(), pair.delivered[1].len()];
+    assert_eq!(delivered, [1, 1]);
+}
+
+#[test]
+fn endpoint__one_side_forgot_the_other__both_count_units_anew() {
+    let mut pair = Pair::new();
+    for number in 0..100 {
+        pair.send(0, number);
+        pair.send(1, number);
+    }
+    pair.run_for(100 * MS);
+    pair.cut = [[true; 2]; 2];
+    pair.run_for(50_000 * MS);
+    pair.cut[1] = [false; 2]; // what side 1 says is heard, so side 0 remembers it
+    pair.run_for(20_000 * MS);
+    let known = [0, 1].map(|side: usize| pair.ends[side].peers().count());
+    assert_eq!(known, [1, 0]);
+    pair.cut = [[false; 2]; 2];
+    pair.run_for(5_000 * MS);
+    pair.delivered = Default::default();
+    for number in 0..10 {
+        pair.send(0, number);
+        pair.send(1, number);
+    }
+    pair.run_for(100 * MS);
+    let delivered = [pair.delivered[0].len(), pair.delivered[1].len()];
+    assert_eq!(delivered, [10, 10]);
+}
+
+#[test]
+fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
+    let mut pair = Pair::new();
+    for (round, node) in [(1, 3), (2, 4), (3, 5)] {
+        pair.ends[1] = endpoint(node, 100 + round, pair.now_ns);
+        pair.run_for(4_000 * MS);
+        let nodes: Vec<u64> = pair.ends[0].peers().map(|peer| peer.node()).collect();
+        assert_eq!(nodes, [node]);
+    }
+}
+
+#[test]
 fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
     let mut caller = endpoint(1, 11, 0);
     let mut old = endpoint(2, 22, 0);

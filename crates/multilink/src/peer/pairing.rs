@@ -89,6 +89,14 @@ impl Peer {
         }
     }
 
+    /// Whether a path that is up leads where one of `other` led: one socket is one device.
+    pub(crate) fn is_at_address_of(&self, other: &Peer) -> bool {
+        let mut paths = self.paths.iter().zip(&other.paths);
+        paths.any(|(ours, theirs)| {
+            ours.liveness.state() == State::Up && ours.to.is_some() && ours.to == theirs.to
+        })
+    }
+
     /// The ways to call the peer: first where the paths send to, then wherever else it was heard.
     pub(crate) fn ways(&self, links: &Links) -> Vec<(u8, SocketAddr)> {
         let open = || {

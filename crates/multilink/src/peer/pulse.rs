@@ -13,6 +13,9 @@ const IDLE_NS: u64 = 10_000_000_000;
 /// Pings on a suspect, on a path that is down, on one in quarantine.
 const SUSPECT_PING_NS: u64 = 5_000_000;
 const DOWN_PING_NS: u64 = 50_000_000;
+/// Pings on a path that has not answered for [`LONG_DOWN_NS`]: a host that is off costs little.
+const LONG_DOWN_PING_NS: u64 = 250_000_000;
+const LONG_DOWN_NS: u64 = 5_000_000_000;
 const QUARANTINE_PING_NS: u64 = 10_000_000;
 /// A datagram unreported for this long with nothing sent after it: a ping finds out whether it
 /// was lost (a lost tail shows no gap by itself). So short that the repair comes within the hold.
@@ -108,6 +111,9 @@ impl Peer {
         let since = |at_ns: u64, interval_ns: u64| Some(at_ns + interval_ns);
         match path.liveness.state() {
             State::Suspect => since(path.pinged_at_ns, SUSPECT_PING_NS),
+            State::Down if path.pinged_at_ns > path.answered_at_ns + LONG_DOWN_NS => {
+                since(path.pinged_at_ns, LONG_DOWN_PING_NS)
+            }
             State::Down => since(path.pinged_at_ns, DOWN_PING_NS),
             State::Quarantined => since(path.pinged_at_ns, QUARANTINE_PING_NS),
             State::New => since(path.pinged_at_ns, HEARTBEAT_NS / 2),

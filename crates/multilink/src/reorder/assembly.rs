@@ -72,11 +72,12 @@ impl Assembly {
         pool: &mut FramePool,
     ) -> u32 {
         let head = if unit.has_vnet { 0 } else { VNET_BYTES };
-        let bytes = if unit.last == 0 {
-            head + unit.payload.len()
+        let unit_bytes = if unit.index == 0 {
+            unit.payload.len()
         } else {
-            FRAME_BYTES_MAX
+            usize::from(unit.aux)
         };
+        let bytes = head + (usize::from(unit.last) + 1) * unit_bytes;
         let mut frame = pool.take(bytes.min(FRAME_BYTES_MAX));
         frame.buffer()[..head].fill(0);
         *self = Self {
@@ -188,11 +189,7 @@ impl Assembly {
 
     /// Memory the assembly holds, in bytes.
     pub(super) fn held_bytes(&self) -> usize {
-        if self.last_index == 0 {
-            2048
-        } else {
-            FRAME_BYTES_MAX
-        }
+        self.frame.as_ref().map_or(0, Frame::buffer_bytes)
     }
 
     /// The highest unit that is missing, if any is.

@@ -174,6 +174,7 @@ impl Reorder {
         pool: &mut FramePool,
         out: &mut VecDeque<Frame>,
     ) -> Fate {
+        self.window.prepare();
         let seq = extend(unit.seq, self.window.next());
         if !repair {
             let progress = &mut self.links[usize::from(link) % LINKS_MAX];

@@ -10,6 +10,7 @@ pub(super) const NO_SLOT: u32 = u32::MAX;
 const RING: u64 = WINDOW * 2;
 
 /// Per-unit knowledge of one peer's units.
+#[derive(Default)]
 pub(super) struct Window {
     /// Everything below is resolved.
     base: u64,
@@ -31,25 +32,22 @@ impl std::fmt::Debug for Window {
     }
 }
 
-impl Default for Window {
-    fn default() -> Self {
-        Self {
-            base: 0,
-            next: 0,
-            resolved: vec![0; (RING / 64) as usize],
-            taken: vec![0; (RING / 64) as usize],
-            ending: vec![NO_SLOT; RING as usize],
-            dependent: vec![NO_SLOT; RING as usize],
-        }
-    }
-}
-
 fn bit(seq: u64) -> (usize, u64) {
     let place = seq % RING;
     ((place / 64) as usize, 1 << (place % 64))
 }
 
 impl Window {
+    /// Makes the rings, half a megabyte: a peer that never sends a frame takes none.
+    pub(super) fn prepare(&mut self) {
+        if self.ending.is_empty() {
+            self.resolved = vec![0; (RING / 64) as usize];
+            self.taken = vec![0; (RING / 64) as usize];
+            self.ending = vec![NO_SLOT; RING as usize];
+            self.dependent = vec![NO_SLOT; RING as usize];
+        }
+    }
+
     pub(super) fn base(&self) -> u64 {
         self.base
     }
