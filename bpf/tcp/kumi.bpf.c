@@ -192,10 +192,14 @@ void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
 	cubictcp_state(sk, state);
 }
 
-/* Whether the path is a cluster's and no loss is being repaired: time is short there, and nothing is learnt. */
+/*
+ * Whether the path is a cluster's, no loss is being repaired, and no value stands out: time is short there, and
+ * nothing is learnt.
+ */
 static __always_inline bool is_busy_local(const struct tcp_sock *tp)
 {
-	return is_local(tp) && ca_state(tp) < TCP_CA_CWR;
+	return is_local(tp) && ca_state(tp) < TCP_CA_CWR && tp->snd_cwnd <= CWND_MAX &&
+	       (tp->snd_ssthresh <= CWND_MAX || tp->snd_ssthresh == TCP_INFINITE_SSTHRESH);
 }
 
 SEC("struct_ops")

@@ -10,7 +10,7 @@ use std::time::Duration;
 const SECONDS: u64 = 3;
 /// Samples that may show what the kernel itself has just stored, before the next callback: one in as many, and
 /// a few. Without sane.h it is one in a hundred.
-const SAMPLES_PER_MISS: u64 = 10_000;
+const SAMPLES_PER_MISS: u64 = 1_000;
 const MISSES: u64 = 2;
 
 /// A path between two hosts.
