@@ -151,10 +151,11 @@ char *kumi_blocks_copy(struct kumi_blocks *blocks)
     return copy;
 }
 
-void kumi_blocks_close(struct kumi_blocks *blocks)
+void kumi_blocks_close(struct kumi_blocks *blocks, const struct kumi_communicator *of)
 {
     free(blocks->at);
     free(blocks->bytes);
-    free(blocks->packed);
+    if (!of->is_broken)
+        free(blocks->packed);
     *blocks = (struct kumi_blocks){0};
 }

@@ -41,7 +41,8 @@ KUMI_HIDDEN bool kumi_blocks_write_back(struct kumi_blocks *blocks,
  * memory for it. */
 KUMI_HIDDEN char *kumi_blocks_copy(struct kumi_blocks *blocks);
 
-KUMI_HIDDEN void kumi_blocks_close(struct kumi_blocks *blocks);
+/* Packed blocks of a broken communicator are lost: its sends may still read them. */
+KUMI_HIDDEN void kumi_blocks_close(struct kumi_blocks *blocks, const struct kumi_communicator *of);
 
 /* Bytes of one element; 0 of an unknown datatype. `is_plain` says that an element is one run of
  * memory. */

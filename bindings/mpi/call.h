@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "blocks.h"
@@ -18,6 +19,8 @@ struct call {
     const char *name;
     /* MPI error code that the function returns. */
     int result;
+    /* kumi_failed() was called. */
+    bool has_failed;
 };
 
 /* Functions that replace a collective. True if the call is done, with `result`; false if it is
@@ -104,6 +107,14 @@ static inline struct kumi_buffer buffers(const struct call *call, int at, int bl
 static inline bool is_root_right(const struct call *call, int root)
 {
     return root >= 0 && root < call->of->size;
+}
+
+/* Frees memory that a plan was carried out on. Sends of a broken one may still read it: it is
+ * lost. */
+static inline void release(const struct call *call, void *memory)
+{
+    if (!call->of->is_broken)
+        free(memory);
 }
 
 static inline void copy(char *to, const char *from, uint64_t bytes)

@@ -248,11 +248,10 @@ static int carry_out(struct run *run)
     return 0;
 }
 
-/* Tells the other ranks, who would wait for this one for ever. */
-static void tell_failure(const struct run *run)
+void kumi_break(struct kumi_communicator *of)
 {
-    const struct kumi_communicator *of = run->of;
-    for (int peer = 0; peer < of->size; peer++) {
+    of->is_broken = true;
+    for (int peer = 0; !of->is_told && peer < of->size; peer++) {
         uint64_t request[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)];
         if (peer != of->rank &&
             of->abi->Isend(NULL, 0, of->abi->byte, of->job_ranks[peer],
@@ -266,9 +265,7 @@ static void tell_failure(const struct run *run)
 static void abandon(struct run *run)
 {
     const struct kumi_abi *abi = run->of->abi;
-    run->of->is_broken = true;
-    if (!run->of->is_told)
-        tell_failure(run);
+    kumi_break(run->of);
     for (int i = NEWS + 1; i < run->flight.count; i++) {
         struct begun *begun = &run->flight.begun[i];
         void *request = run->flight.requests + (size_t)i * abi->request_bytes;
@@ -295,6 +292,7 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
     }
     if (run.work == NULL) {
         fprintf(stderr, "kumi: rank %d: %s: %s\n", of->rank, name, message);
+        kumi_break(of);
         return KUMI_MPI_NOTHING_TO_CALL;
     }
     int error = carry_out(&run);

@@ -18,6 +18,10 @@ struct kumi_carried {
     kumi_handle type, operation;
 };
 
+/* Marks a communicator as broken, and tells the other ranks, who would wait for this one for
+ * ever. */
+KUMI_HIDDEN void kumi_break(struct kumi_communicator *of);
+
 /* Returns an MPI error code; 0 is success. `name` is the collective's, for messages. */
 KUMI_HIDDEN int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
                            const char *name);

@@ -49,6 +49,7 @@ bool kumi_open(struct call *call)
 void kumi_failed(struct call *call, const char *what, int code)
 {
     fprintf(stderr, "kumi: rank %d: %s: %s\n", call->of->rank, call->name, what);
+    call->has_failed = true;
     call->result = code == 0 ? KUMI_MPI_NOTHING_TO_CALL : code;
 }
 
@@ -127,6 +128,8 @@ static bool replace(const struct replaced *replaced, struct call *call)
     bool is_left = of->job->is_automatic && of->shares_hosts &&
                    replaced->automatic == ONE_RANK_A_HOST;
     bool is_done = !is_left && replaced->instead(call);
+    if (call->has_failed && of->numbers != NULL && !of->is_broken)
+        kumi_break(of);
     /* A barrier that is left to the library is nothing to speak of. */
     if (is_done || replaced->instead != kumi_barrier)
         kumi_tally(of->job->rank, of->size < of->job->size, is_done);

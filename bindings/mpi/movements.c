@@ -34,12 +34,12 @@ void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_ca
             carried.in_bytes = both->in.bytes;
             kumi_carry_call(call, carried);
         }
-        free(copy_of);
+        release(call, copy_of);
     }
     if (call->result == 0 && !kumi_blocks_write_back(&both->in, of, &both->to))
         kumi_failed(call, "blocks cannot be unpacked", 0);
-    kumi_blocks_close(&both->out);
-    kumi_blocks_close(&both->in);
+    kumi_blocks_close(&both->out, of);
+    kumi_blocks_close(&both->in, of);
 }
 
 bool kumi_alltoall(struct call *call)
@@ -109,8 +109,8 @@ void kumi_rooted(struct call *call, const struct kumi_rooted *rooted, struct kum
         if (!is_written)
             kumi_failed(call, "blocks cannot be unpacked", 0);
     }
-    kumi_blocks_close(&all);
-    kumi_blocks_close(&own);
+    kumi_blocks_close(&all, of);
+    kumi_blocks_close(&own, of);
     free(table);
     free(bytes);
 }
@@ -173,8 +173,8 @@ static void gather_to_all(struct call *call, const struct kumi_buffer *to,
         if (call->result == 0 && !kumi_blocks_write_back(&all, of, to))
             kumi_failed(call, "blocks cannot be unpacked", 0);
     }
-    kumi_blocks_close(&all);
-    kumi_blocks_close(&own);
+    kumi_blocks_close(&all, of);
+    kumi_blocks_close(&own, of);
 }
 
 static bool all_gather(struct call *call, struct kumi_buffer to)
@@ -234,7 +234,7 @@ bool kumi_bcast(struct call *call)
         if (call->result == 0 && of->rank != root && !kumi_blocks_write_back(&whole, of, &vector))
             kumi_failed(call, "a vector cannot be unpacked", 0);
     }
-    kumi_blocks_close(&whole);
+    kumi_blocks_close(&whole, of);
     return true;
 }
 

@@ -82,7 +82,7 @@ static bool reduction(struct call *call, int operation, int root)
                                                 .in = &sum,
                                                 .type = type,
                                                 .operation = op});
-    free(scratch);
+    release(call, scratch);
     return true;
 }
 
@@ -129,7 +129,7 @@ static void scatter_sums(struct call *call, kumi_handle type, kumi_handle op, ui
         if (call->result == 0)
             copy(memory(call, 1), sums + before_own, bytes[of->rank]);
     }
-    free(sums);
+    release(call, sums);
     free(table);
 }
 

@@ -12,6 +12,10 @@
  * full length: of few, most control messages would be about nothing. */
 enum { DENSE_PART = 4 };
 
+/* With few ranks and long blocks an alltoallv has a plan of its own, for which all lengths are
+ * exchanged: 32 ranks exchange 8 KiB and plan 3 ms, where blocks of 64 KiB take 17 ms at 1 Gb/s. */
+enum { EXACT_RANKS_MAX = 32, EXACT_BLOCK_BYTES_MIN = 64 << 10 };
+
 /* Whether an earlier call of this history was long. This call's lengths are noted for later
  * ones. */
 static bool was_long(struct call *call, struct kumi_history *history, uint64_t block_max, uint64_t total)
@@ -42,6 +46,28 @@ static uint64_t longest(const struct kumi_buffer *buffer, uint64_t *total)
     return most;
 }
 
+/* By the plan for these very lengths, which all ranks tell each other. */
+static void exchange_exactly(struct call *call, struct kumi_exchange *both, uint64_t element_bytes)
+{
+    const struct kumi_communicator *of = call->of;
+    const struct kumi_buffer *sent = both->in_place ? &both->to : &both->from;
+    size_t ranks = (size_t)of->size;
+    uint64_t row[EXACT_RANKS_MAX] = {0}, all[EXACT_RANKS_MAX * EXACT_RANKS_MAX];
+    for (size_t i = 0; i < ranks; i++)
+        row[i] = (uint64_t)sent->counts[i] * element_bytes;
+    int bytes = (int)(ranks * sizeof(*row));
+    int error = of->abi->Allgather(row, bytes, of->abi->byte, all, bytes, of->abi->byte, of->comm);
+    if (error != 0) {
+        kumi_failed(call, "ranks cannot tell each other their lengths", error);
+        return;
+    }
+    kumi_exchange(call, both,
+                  (struct kumi_carried){.asked = {.operation = KUMI_COLL_ALL_TO_ALL,
+                                                  .bytes = all,
+                                                  .blocks = ranks * ranks,
+                                                  .element_bytes = 1}});
+}
+
 bool kumi_alltoallv(struct call *call)
 {
     struct kumi_communicator *of = call->of;
@@ -67,7 +93,12 @@ bool kumi_alltoallv(struct call *call)
         return false;
     if (call->result == 0 && !both.in_place)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);
-    if (call->result == 0)
+    if (call->result != 0)
+        return true;
+    /* All ranks have compared the same lengths, so they take the same way. */
+    if (of->size <= EXACT_RANKS_MAX && history->block_bytes / 2 >= EXACT_BLOCK_BYTES_MIN)
+        exchange_exactly(call, &both, element_bytes);
+    else
         kumi_exchange(call, &both,
                       (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL,
                                                      .block_bytes = history->block_bytes}});

@@ -232,10 +232,10 @@ mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling 
     # The failures that they provoke are said on stderr.
     claims "$name edges" run_planned "$suffix" sh -c '"$@" 2>/dev/null' sh "$work/$suffix-edges" errors
     claim "$name edges" "a failed plan ends a job under MPI_ERRORS_ARE_FATAL" eval \
-        '! run_planned "$suffix" "$work/$suffix-edges" fatal >"$work/stdout" 2>&1 && ! grep -q FAILED "$work/stdout" &&
+        'ends run_planned "$suffix" "$work/$suffix-edges" fatal && ! grep -q FAILED "$work/stdout" &&
             grep -q "MPI_Bcast: rank 0 sent .* their counts differ" "$work/stdout"'
     claim "$name edges" "a rank that aborts in a planned collective ends the job" eval \
-        '! run_planned "$suffix" "$work/$suffix-edges" abort >"$work/stdout" 2>&1 &&
+        'ends run_planned "$suffix" "$work/$suffix-edges" abort &&
             ! grep -q FAILED "$work/stdout"'
     # MPICH's spawning fails without kumi where hydra finds no name server.
     [ "$suffix" = mpich ] || claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" spawn
@@ -250,6 +250,12 @@ mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling 
         [ $list = off ] || claim "$name edges" "which calls it does not see is said once" eval \
             '[ "$(grep -c "profiler.so does not see planned collectives" "$work/stdout")" = 1 ]'
     done
+}
+ends() { # ends COMMAND...: it fails within 10 s by itself; what it says is in stdout
+    SECONDS=0
+    "$@" >"$work/stdout" 2>&1
+    local status=$?
+    [ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] && [ $SECONDS -lt 10 ]
 }
 mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
     local name=$1 suffix=$2 other
@@ -270,7 +276,7 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
     }
     claim "$name hosts" "of one network plan" eval \
         'on_hosts "$suffix" KUMI_TOPOLOGY="$work/same.toml" 2>&1 | grep -q "kumi: 1 collectives by a plan"'
-    claim "$name hosts" "one without the network file: the library's, and said" \
+    claim "$name hosts" "one without the network file, as kumi run has it: the library's, and said" \
         differs "only the first plans" KUMI_COLL=off
     claim "$name hosts" "one with another network file: the library's, and said" \
         differs "their network files differ" KUMI_TOPOLOGY="$work/slow.toml"

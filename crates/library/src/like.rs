@@ -2,8 +2,8 @@
 //! length.
 //!
 //! The transfers of these operations are direct, so a rank needs the lengths of its own blocks
-//! only. What it waits for, and whom it grants its port, is the plan's for blocks of one length;
-//! how many chunks a block has, its own length says.
+//! only. Waits and grants come from the plan for equal blocks; the rank's own lengths set the chunk
+//! counts.
 
 use crate::work::{AskedOperation, Planned, WorkError};
 use kumi_coll::{
