@@ -195,6 +195,14 @@ pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])>
     })
 }
 
+/// Appends an attribute to `out`, padded to four bytes.
+pub(crate) fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    out.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
+    out.extend_from_slice(&kind.to_ne_bytes());
+    out.extend_from_slice(value);
+    out.resize(out.len().next_multiple_of(4), 0);
+}
+
 fn parse_changes(bytes: &[u8], found: &mut Vec<Interface>) {
     for (kind, body) in messages(bytes) {
         if matches!(kind, RTM_NEWLINK | RTM_DELLINK) {

@@ -2,7 +2,7 @@
 //!
 //! `tc class change` does the same; this is for a daemon that does it many times a second.
 
-use crate::netlink::{acknowledgement, route_socket};
+use crate::netlink::{acknowledgement, attribute, route_socket};
 use nix::sys::socket::{MsgFlags, send};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,13 +28,6 @@ pub struct HtbClass {
     class: u32,
     parent: u32,
     sequence: u32,
-}
-
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
-    out.extend_from_slice(&kind.to_ne_bytes());
-    out.extend_from_slice(value);
-    out.resize(out.len().next_multiple_of(4), 0);
 }
 
 impl HtbClass {

@@ -4,7 +4,7 @@
 //! `expires`, `error`, next-hop objects. Here the kernel's own message is returned with one metric
 //! changed.
 
-use crate::netlink::{acknowledgement, attributes, dump, route_socket, u32_at};
+use crate::netlink::{acknowledgement, attribute, attributes, dump, route_socket, u32_at};
 use nix::sys::socket::{MsgFlags, send};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -125,13 +125,6 @@ fn with_rto_min(body: &[u8], interface_index: u32, rto_min_ms: u32) -> Option<Ve
     }
     attribute(&mut request, RTA_METRICS, &nested);
     Some(request)
-}
-
-fn attribute(out: &mut Vec<u8>, kind: u16, value: &[u8]) {
-    out.extend_from_slice(&((4 + value.len()) as u16).to_ne_bytes());
-    out.extend_from_slice(&kind.to_ne_bytes());
-    out.extend_from_slice(value);
-    out.resize(out.len().next_multiple_of(4), 0);
 }
 
 /// Replaces a route that exists; one that has gone is not made again.
