@@ -5,9 +5,13 @@ use super::stream::{Stream, now_s};
 use kumi_lab::topology::LinkChange;
 use std::time::Duration;
 
-/// The longest stall of a connection after the daemon goes on: the outage has doubled TCP's
-/// retransmission timeout several times, and the next retransmission may be as far off.
-const STALL_S_MAX: f64 = 2.9;
+/// Longest stall of a connection after a restart, in seconds. The target is 1 s. The bound is twice
+/// the longest stall measured (0.02-1.0 s): TCP waits for its next retransmission.
+const RESTART_STALL_S_MAX: f64 = 2.0;
+/// Longest stall after the daemon was stopped for 3 s and continued, in seconds. The target is 1 s.
+/// Measured: 1.0-2.5 s. Timeouts double from 0.2 s, so the retransmission at 3.0 s may just miss, and
+/// the next follows at 6.2 s. A second lost retransmission exceeds the bound.
+const STOP_STALL_S_MAX: f64 = 3.5;
 
 #[test]
 #[ignore = "needs root, netns, tun"]
@@ -16,7 +20,7 @@ fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
     let mut bench = Bench::with_rate("restart", &["auto"; 2], "300Mbit");
     let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
     let mac = bench.shown("h2")["peers"][0]["mac"].clone();
-    let stream = Stream::start(&bench, 9.5);
+    let stream = Stream::start(&bench, 11.5);
     pause(1.6);
     let cut_s = now_s();
     let cable = |bench: &mut Bench, is_in| {
@@ -33,6 +37,7 @@ fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
     cable(&mut bench, true);
     let plugged_s = now_s();
     pause(2.6);
+    let stopped_s = now_s();
     bench.signal_first("restart", "STOP");
     pause(3.0);
     bench.signal_first("restart", "CONT");
@@ -41,9 +46,10 @@ fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
     let before_mbps = delivered.mbps(cut_s - 0.8, cut_s);
     let one_link_mbps = delivered.mbps(plugged_s - 0.5, plugged_s);
     let after_mbps = delivered.mbps(plugged_s + 2.0, plugged_s + 2.6);
+    let end_s = delivered.end_s();
     let stalls_s = [
-        delivered.longest_silence(restarted_s, plugged_s),
-        delivered.longest_silence(continued_s, continued_s + 2.5),
+        delivered.longest_silence(restarted_s, stopped_s),
+        delivered.longest_silence(continued_s, end_s),
     ];
     let found = format!(
         "{before_mbps:.0} Mb/s, one link {one_link_mbps:.0}, 2 s after the plug {after_mbps:.0}; \
@@ -55,10 +61,26 @@ fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
     eprintln!("{found}");
     assert!(after_mbps > 0.85 * before_mbps, "{found}");
     assert!(one_link_mbps < 0.7 * before_mbps, "{found}");
-    assert!(
-        stalls_s.iter().all(|stall_s| *stall_s <= STALL_S_MAX),
-        "{found}"
-    );
+    assert!(end_s > continued_s, "nothing after the stop: {found}");
+    assert!(stalls_s[0] <= RESTART_STALL_S_MAX, "{found}");
+    assert!(stalls_s[1] <= STOP_STALL_S_MAX, "{found}");
     let now = &bench.shown("h2")["peers"][0]["mac"];
     assert_eq!(*now, mac, "the device has kept its address");
+    leaves_a_foreign_queue_alone(&bench);
+}
+
+/// Gives the device another root queue while no daemon runs: the next daemon must leave it alone.
+fn leaves_a_foreign_queue_alone(bench: &Bench) {
+    let tc = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        bench.run("h1", &[&["tc", "qdisc"][..], &words].concat())
+    };
+    assert!(tc("show dev kumi0").contains("htb 1: root"));
+    bench.kill_first("restart");
+    std::thread::sleep(Duration::from_millis(100));
+    tc("replace dev kumi0 root handle 7: pfifo limit 777");
+    bench.up(1, "cluster");
+    let (queue, log) = (tc("show dev kumi0"), bench.log("h1"));
+    assert!(queue.contains("pfifo 7: root"), "{queue}\n{log}");
+    assert!(log.contains("which is left alone"), "{log}");
 }

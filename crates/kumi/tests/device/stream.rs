@@ -78,6 +78,11 @@ impl Delivered {
             .fold(0.0, f64::max)
     }
 
+    /// The moment of the last delivery, in seconds since 1970.
+    pub fn end_s(&self) -> f64 {
+        self.bins.last().map_or(0.0, |(at_s, _)| *at_s)
+    }
+
     /// Rates of `parts` equal parts of the time between two moments, in Mb/s.
     pub fn course(&self, from_s: f64, to_s: f64, parts: usize) -> Vec<f64> {
         let part_s = (to_s - from_s) / parts as f64;

@@ -31,8 +31,9 @@ pub struct KernelClass {
 
 impl KernelClass {
     /// Puts the class of `device` in place at `rate_bps`, and starts the thread. A failure is logged
-    /// and tried again.
-    pub fn start(device: &str, rate_bps: u64) -> Self {
+    /// and tried again. `is_new` says that this start created the device: only then is a foreign
+    /// root queue replaced, because no administrator can have chosen it.
+    pub fn start(device: &str, is_new: bool, rate_bps: u64) -> Self {
         let rate = Arc::new(AtomicU64::new(rate_bps));
         let is_ended = Arc::new(AtomicBool::new(false));
         let mut keeper = Keeper {
@@ -42,8 +43,7 @@ impl KernelClass {
             class: None,
             said: String::new(),
         };
-        // Whatever has the device's queue at the start makes way: the device was just configured.
-        keeper.put_in_place(true);
+        keeper.put_in_place(is_new);
         let thread = std::thread::spawn(move || keeper.keep());
         Self {
             rate_bps: rate,

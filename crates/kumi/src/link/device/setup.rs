@@ -94,7 +94,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     }
     taps[0].set_persistent(true)?;
     let is_shaped = config.uses(Offload::Shaper);
-    let shapers = Shaper::new(&config.name, is_shaped, taps.len());
+    let shapers = Shaper::new(&config.name, !existed, is_shaped, taps.len());
     let facts = serde_json::json!({
         "mtu": mtu,
         "tap_tso": offloads.tcp_segmentation,

@@ -41,9 +41,9 @@ struct Class {
 impl Shaper {
     /// Shapers for the `queues` of `device`, open until the links have been measured; without
     /// `enabled` they do nothing. The class is there from the start: putting it in place later would
-    /// throw away what is queued.
-    pub fn new(device: &str, enabled: bool, queues: usize) -> Vec<Self> {
-        let kernel = enabled.then(|| KernelClass::start(device, OPEN_BPS as u64));
+    /// throw away what is queued. `is_new` is as for [`KernelClass::start`].
+    pub fn new(device: &str, is_new: bool, enabled: bool, queues: usize) -> Vec<Self> {
+        let kernel = enabled.then(|| KernelClass::start(device, is_new, OPEN_BPS as u64));
         if kernel.is_none() {
             class::remove_ours(device);
         }
