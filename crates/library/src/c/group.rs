@@ -107,7 +107,7 @@ fn variable(name: &str) -> Option<String> {
 /// # Safety
 /// `config` is null or points to one, whose pointers are null or strings, or a group.
 unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
-    let secret = Secret::of_user(variable).map_err(GroupError::Argument)?;
+    let secret = Secret::of_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
     let mut known = Config {
         secret,
         ..Config::default()

@@ -9,8 +9,12 @@
 
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState};
+use std::ffi::OsString;
 use std::fmt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use subtle::ConstantTimeEq;
 
 /// Noise's pattern: the secret is shown before any key is agreed on, as the multilink device does it.
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
@@ -69,20 +73,35 @@ impl Secret {
         Ok(Self::of(b"chosen", bytes, origin))
     }
 
-    /// The secret that the user has put into the environment, if there is one.
+    /// Returns the secret that the user has put into the environment, if there is one. It may be
+    /// any bytes, UTF-8 or not.
     ///
     /// # Errors
-    /// It is too short, or its file cannot be read or can be read by others.
-    pub fn of_user(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, String> {
-        let set = |name: &str| variable(name).filter(|text| !text.is_empty());
-        if let Some(text) = set("KUMI_JOB_SECRET") {
-            return Self::chosen(text.as_bytes(), "KUMI_JOB_SECRET").map(Some);
+    /// A variable is set but empty, the secret is too short, or its file cannot be read or can be
+    /// read by others. None of these falls back to a weaker secret.
+    pub fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, String> {
+        if let Some(secret) = variable("KUMI_JOB_SECRET") {
+            if secret.is_empty() {
+                return Err(
+                    "KUMI_JOB_SECRET is empty: set it to the job's secret, for instance of \
+                     `openssl rand -hex 16`, or unset it"
+                        .to_owned(),
+                );
+            }
+            return Self::chosen(secret.as_bytes(), "KUMI_JOB_SECRET").map(Some);
         }
-        let Some(file) = set("KUMI_JOB_SECRET_FILE") else {
+        let Some(file) = variable("KUMI_JOB_SECRET_FILE") else {
             return Ok(None);
         };
-        let origin = format!("KUMI_JOB_SECRET_FILE ({file})");
-        let bytes = read_private(&file).map_err(|why| format!("{origin}: {why}"))?;
+        if file.is_empty() {
+            return Err(
+                "KUMI_JOB_SECRET_FILE is empty: set it to the path of the secret's file, or unset it"
+                    .to_owned(),
+            );
+        }
+        let file = Path::new(&file);
+        let origin = format!("KUMI_JOB_SECRET_FILE ({})", file.display());
+        let bytes = read_private(file).map_err(|why| format!("{origin}: {why}"))?;
         Self::chosen(bytes.trim_ascii(), &origin).map(Some)
     }
 
@@ -127,6 +146,12 @@ impl Secret {
         self.shown(b"hello", card)
     }
 
+    /// Returns whether `said` is the hello to the owner of this card's key. The time it takes does
+    /// not depend on how many bytes are right.
+    pub fn is_hello(&self, card: &[u8; 16], said: &[u8; 16]) -> bool {
+        self.hello(card).ct_eq(said).into()
+    }
+
     /// What a card says of the secret of its owner, so that another is found before anybody connects.
     pub fn proof(&self, card: &[u8; 16]) -> [u8; 8] {
         self.shown(b"proof", card)
@@ -168,7 +193,7 @@ fn keyed(key: &[u8], data: &[u8]) -> [u8; 32] {
 }
 
 /// Reads a file that only its owner can read.
-fn read_private(file: &str) -> Result<Vec<u8>, String> {
+fn read_private(file: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
     let mode = opened.metadata().map_err(|error| error.to_string())?;
@@ -187,6 +212,7 @@ fn read_private(file: &str) -> Result<Vec<u8>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsStr;
 
     const GOOD: &str = "0123456789abcdef";
 
@@ -197,9 +223,14 @@ mod tests {
         }
     }
 
+    fn os<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<OsString> + 'a {
+        let text = variables(pairs);
+        move |name| text(name).map(OsString::from)
+    }
+
     #[test]
     fn secret__by_where_it_comes_from__is_another() {
-        let user = Secret::of_user(variables(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
+        let user = Secret::of_user(os(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
         let sources = [
             user.unwrap(),
             Secret::of_launcher(variables(&[(JOB_KEY, GOOD)])),
@@ -215,20 +246,20 @@ mod tests {
         assert_eq!(Secret::of_launcher(variables(&both)), sources[1]);
         let elastic = [("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", GOOD)];
         assert_eq!(Secret::of_launcher(variables(&elastic)), sources[2]);
-        assert_eq!(Secret::of_user(variables(&both)), Ok(None));
+        assert_eq!(Secret::of_user(os(&both)), Ok(None));
         assert!(!format!("{sources:?}").contains(GOOD));
     }
 
     #[test]
     fn secret__that_is_short_or_open_to_others__is_refused_by_name() {
-        let short = Secret::of_user(variables(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
+        let short = Secret::of_user(os(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
         assert!(
             short.starts_with("KUMI_JOB_SECRET has 5 bytes: expected 16 or more"),
             "{short}"
         );
         let file = std::env::temp_dir().join(format!("kumi-secret-{}", std::process::id()));
         let named = file.to_str().unwrap().to_owned();
-        let read = || Secret::of_user(variables(&[("KUMI_JOB_SECRET_FILE", &named)]));
+        let read = || Secret::of_user(os(&[("KUMI_JOB_SECRET_FILE", &named)]));
         assert!(read().unwrap_err().contains(&named));
         std::fs::write(&file, format!("{GOOD}\n")).unwrap();
         let mode = |mode| {
@@ -242,6 +273,48 @@ mod tests {
         let chosen = Secret::chosen(GOOD.as_bytes(), "").unwrap();
         assert_eq!(read().unwrap().unwrap().key, chosen.key);
         std::fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn secret__that_is_not_utf8__is_used_by_its_bytes() {
+        let bytes = [0xff; 16];
+        let named = |wanted: &'static str, bytes: &[u8]| {
+            let value = OsStr::from_bytes(bytes).to_owned();
+            move |name: &str| (name == wanted).then(|| value.clone())
+        };
+        let read = Secret::of_user(named("KUMI_JOB_SECRET", &bytes)).unwrap();
+        assert_eq!(read.unwrap().key, Secret::chosen(&bytes, "").unwrap().key);
+        // A file's name too: it is looked for, not taken for unset.
+        let missing = Secret::of_user(named("KUMI_JOB_SECRET_FILE", b"/nowhere/\xff"));
+        let missing = missing.unwrap_err();
+        assert!(
+            missing.starts_with("KUMI_JOB_SECRET_FILE (/nowhere/"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn secret__that_is_set_but_empty__is_refused_by_name() {
+        for name in ["KUMI_JOB_SECRET", "KUMI_JOB_SECRET_FILE"] {
+            let refused = Secret::of_user(os(&[(name, "")])).unwrap_err();
+            assert!(
+                refused.starts_with(&format!("{name} is empty: ")),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn hello__with_any_bit_wrong__is_refused() {
+        let secret = Secret::chosen(GOOD.as_bytes(), "").unwrap();
+        let right = secret.hello(&[1; 16]);
+        assert!(secret.is_hello(&[1; 16], &right));
+        assert!(!secret.is_hello(&[2; 16], &right));
+        for bit in 0..128 {
+            let mut wrong = right;
+            wrong[bit / 8] ^= 1 << (bit % 8);
+            assert!(!secret.is_hello(&[1; 16], &wrong), "bit {bit}");
+        }
     }
 
     #[test]

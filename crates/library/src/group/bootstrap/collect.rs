@@ -15,12 +15,17 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Connections that have not shown the secret, beside one for each rank. The oldest makes room for a new one: a rank shows
-/// it within a round trip, so a crowd of strangers would have to be renewed as quickly.
+/// Connections that have not sent their card, beside one for each rank. The oldest makes room for a
+/// new one: a rank sends its card within two round trips, so a crowd of strangers would have to be
+/// renewed as quickly. The first message may be a replay, so it does not make a rank.
 const STRANGERS_MAX: usize = 64;
 
 /// How long a rank that is given the cards may take none of them.
 const STALL_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long no connection is accepted after `accept` has failed, for instance because the process
+/// has no descriptor left. The listener stays readable then, and each turn would fail again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Longest time between two looks at the deadlines.
 const TICK_MS: u16 = 50;
@@ -90,7 +95,7 @@ impl Candidate {
     }
 
     fn is_stranger(&self) -> bool {
-        matches!(self.stage, Stage::Hello)
+        matches!(self.stage, Stage::Hello | Stage::Card(_))
     }
 }
 
@@ -110,6 +115,8 @@ struct Collector<'a> {
     candidates: Vec<Candidate>,
     /// Connections that did not show the secret.
     strangers: usize,
+    /// Until when no connection is accepted, after `accept` has failed.
+    accepts_from: Option<Instant>,
 }
 
 pub fn collect(
@@ -118,20 +125,14 @@ pub fn collect(
     card: &[u8; CARD_BYTES],
     until: Instant,
 ) -> io::Result<Vec<Vec<u8>>> {
-    let Environment { address, ranks, .. } = environment;
+    let address = &environment.address;
     let listener = TcpListener::bind(address).map_err(|error| {
         let text =
             format!("MASTER_ADDR and MASTER_PORT, {address}: rank 0 cannot listen there: {error}");
         io::Error::new(error.kind(), text)
     })?;
     listener.set_nonblocking(true)?;
-    let mut collector = Collector {
-        environment,
-        secret,
-        cards: vec![None; *ranks],
-        candidates: Vec::new(),
-        strangers: 0,
-    };
+    let mut collector = Collector::new(environment, secret);
     collector.cards[0] = Some(card.to_vec());
     while let Some(absent) = collector.cards.iter().position(Option::is_none) {
         if Instant::now() > until {
@@ -144,7 +145,18 @@ pub fn collect(
     Ok(collector.cards.into_iter().flatten().collect())
 }
 
-impl Collector<'_> {
+impl<'a> Collector<'a> {
+    fn new(environment: &'a Environment, secret: &'a Secret) -> Self {
+        Self {
+            environment,
+            secret,
+            cards: vec![None; environment.ranks],
+            candidates: Vec::new(),
+            strangers: 0,
+            accepts_from: None,
+        }
+    }
+
     fn miss(&self, absent: usize) -> io::Error {
         let Environment { address, ranks, .. } = self.environment;
         let mut text = format!("rank {absent} of {ranks} has not come to {address}");
@@ -178,6 +190,8 @@ impl Collector<'_> {
 
     /// Waits until something can be done, for a tick at most, and does it.
     fn turn(&mut self, listener: Option<&TcpListener>) -> io::Result<()> {
+        self.accepts_from.take_if(|from| Instant::now() >= *from);
+        let listener = listener.filter(|_| self.accepts_from.is_none());
         let of = |candidate: &Candidate| match candidate.output.is_empty() {
             true => PollFlags::POLLIN,
             false => PollFlags::POLLIN | PollFlags::POLLOUT,
@@ -200,7 +214,15 @@ impl Collector<'_> {
     }
 
     fn accept(&mut self, listener: &TcpListener) {
-        while let Ok((stream, from)) = listener.accept() {
+        loop {
+            let (stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(_) => {
+                    self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                    return;
+                }
+            };
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
@@ -345,5 +367,44 @@ impl Collector<'_> {
             Stage::Leaving => !output.is_empty(),
             _ => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections__that_replay_the_first_message__make_room_for_new_ones() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let environment = Environment {
+            address: address.to_string(),
+            rank: 0,
+            ranks: 2,
+            launcher: Secret::none(),
+        };
+        let secret = Secret::chosen(b"what the job knows", "a test").unwrap();
+        let mut first = [0; FIRST_BYTES];
+        first[..MAGIC.len()].copy_from_slice(&MAGIC);
+        let mut noise = secret.initiator().unwrap();
+        noise.write_message(&[], &mut first[MAGIC.len()..]).unwrap();
+        let mut collector = Collector::new(&environment, &secret);
+        let most = STRANGERS_MAX + environment.ranks;
+        let mut replays = Vec::new();
+        for _ in 0..most + 8 {
+            let mut replay = TcpStream::connect(address).unwrap();
+            replay.write_all(&first).unwrap();
+            let from = replay.local_addr().unwrap();
+            replays.push(replay);
+            let is_answered =
+                |one: &Candidate| one.from == from && matches!(one.stage, Stage::Card(_));
+            while !collector.candidates.iter().any(is_answered) {
+                collector.turn(Some(&listener)).unwrap();
+            }
+        }
+        let held = collector.candidates.len();
+        assert!(held <= most, "{held} of {most}");
     }
 }

@@ -183,6 +183,8 @@ pub struct Progress {
     /// By the order in which they came.
     strangers: BTreeMap<u64, Stranger>,
     strangers_named: u64,
+    /// Until when no connection is accepted, after `accept` has failed.
+    accepts_from: Option<Instant>,
     /// Lanes that this rank makes for others to send to it, until they have been told so; and those of the kind that it has not
     /// needed itself.
     calls: HashMap<(usize, Lane), Out>,
@@ -251,6 +253,7 @@ impl Progress {
             listeners,
             strangers: BTreeMap::new(),
             strangers_named: 0,
+            accepts_from: None,
             calls: HashMap::new(),
             spare: HashMap::new(),
             orders,

@@ -4,6 +4,7 @@ use super::{Progress, Ready};
 use crate::group::frame::{HELLO_BYTES, Hello, Lane};
 use crate::group::lane::{Stream, Took, take};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// Connections that have not said whose they are: each rank makes up to three.
@@ -11,6 +12,10 @@ const STRANGERS_PER_RANK_MAX: usize = 4;
 
 /// A connection says whose it is within so long.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
+
+/// How long no connection is accepted after `accept` has failed, for instance because the process
+/// has no descriptor left. The listener stays readable then, and each turn would fail again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whoever has connected.
 pub(super) struct Stranger {
@@ -26,11 +31,20 @@ impl Progress {
             listeners,
             strangers,
             epoll,
+            accepts_from,
             ..
         } = self;
         let strangers_max = STRANGERS_PER_RANK_MAX * self.peers.len();
         for listener in listeners {
-            while let Ok((stream, _)) = listener.accept() {
+            loop {
+                let stream = match listener.accept() {
+                    Ok((stream, _)) => stream,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(_) => {
+                        *accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                        break;
+                    }
+                };
                 if stream.set_nonblocking(true).is_err() {
                     continue;
                 }
@@ -53,6 +67,18 @@ impl Progress {
                     );
                 }
             }
+        }
+        if self.accepts_from.is_some() {
+            self.watch_listeners(EpollFlags::empty());
+        }
+    }
+
+    /// Sets what the listeners are watched for.
+    fn watch_listeners(&self, flags: EpollFlags) {
+        for listener in &self.listeners {
+            let mut event = EpollEvent::new(flags, Ready::Listener.token());
+            // It cannot fail: the listener was added, and a change allocates nothing.
+            let _ = self.epoll.modify(listener, &mut event);
         }
     }
 
@@ -81,8 +107,8 @@ impl Progress {
             return;
         };
         let peer = hello.from as usize;
-        let is_one = hello.key == self.settings.secret.hello(&self.settings.cards[own].key)
-            && peer < self.peers.len();
+        let own_key = &self.settings.cards[own].key;
+        let is_one = self.settings.secret.is_hello(own_key, &hello.key) && peer < self.peers.len();
         if !is_one || peer == own || self.membership.is_lost(peer) {
             return;
         }
@@ -96,9 +122,12 @@ impl Progress {
         }
     }
 
-    /// Closes what has said nothing for long.
+    /// Closes what has said nothing for long, and accepts connections again after a pause.
     pub(super) fn dismiss(&mut self, now: Instant) {
         self.strangers
             .retain(|_, stranger| now.saturating_duration_since(stranger.since) < HELLO_LIMIT);
+        if self.accepts_from.take_if(|from| now >= *from).is_some() {
+            self.watch_listeners(EpollFlags::EPOLLIN);
+        }
     }
 }
