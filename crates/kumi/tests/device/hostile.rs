@@ -31,13 +31,17 @@ fn datagrams(bench: &Bench, host: &str) -> u64 {
         .sum()
 }
 
-/// The handicap of the flooder: the stream asks for 200 Mb/s of links that carry 2000, because flood,
-/// stream and both daemons share this machine's processors.
+/// Least share of its undisturbed goodput that the stream keeps. On the development machine (two
+/// processors) it keeps 0.82-0.95 in 7 runs, and 0.67-0.70 in 3 without the ports' socket filter.
+const KEPT_SHARE_MIN: f64 = 0.76;
+
+/// The stream takes all that two links of 500 Mb/s carry, so that the flood's cost is seen. Faster
+/// links would measure the processors, which flood, stream and daemons share.
 #[test]
 #[ignore = "needs root, netns, tun"]
 fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
-    let bench = Bench::with_rate("flood", &["auto"; 3], "1Gbit");
-    let undisturbed_mbps = bench.paced_mbps();
+    let bench = Bench::with_rate("flood", &["auto"; 3], "500Mbit");
+    let undisturbed_mbps = bench.stream_mbps();
     let nics = bench.cluster.nics();
     let of_first = nics.iter().filter(|nic| nic.host_name == "h1");
     let addresses: Vec<String> = of_first.map(|nic| nic.ipv4.to_string()).collect();
@@ -51,7 +55,7 @@ fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
             command.arg(address).spawn().unwrap()
         })
         .collect();
-    let flooded_mbps = bench.paced_mbps();
+    let flooded_mbps = bench.stream_mbps();
     let a_second = (datagrams(&bench, "h1") - before) as f64 / began.elapsed().as_secs_f64();
     for flooder in &mut flooders {
         flooder.kill().unwrap();
@@ -62,5 +66,5 @@ fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
     );
     eprintln!("{found}");
     assert!(a_second > 100_000.0, "no flood: {found}");
-    assert!(flooded_mbps >= 0.8 * undisturbed_mbps, "{found}");
+    assert!(flooded_mbps >= KEPT_SHARE_MIN * undisturbed_mbps, "{found}");
 }

@@ -134,20 +134,11 @@ impl Bench {
 
     /// What one TCP stream carries from h1 to h2 in two seconds, in Mb/s.
     fn stream_mbps(&self) -> f64 {
-        self.iperf_mbps(&[])
-    }
-
-    /// The same of a stream that asks for 200 Mb/s only.
-    fn paced_mbps(&self) -> f64 {
-        self.iperf_mbps(&["-b", "200M"])
-    }
-
-    fn iperf_mbps(&self, more: &[&str]) -> f64 {
         let mut server = self.command("h2", &["iperf3", "-s", "-1"]);
         let mut server = server.stdout(Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(300));
         let client = ["iperf3", "-c", "10.77.0.2", "-t", "2", "-C", "cubic", "-J"];
-        let report = self.run("h1", &[&client[..], more].concat());
+        let report = self.run("h1", &client);
         server.wait().unwrap();
         let report: Value = serde_json::from_str(&report).unwrap();
         let bps = &report["end"]["sum_received"]["bits_per_second"];
