@@ -60,7 +60,7 @@ impl Process {
 }
 
 /// A process's place in the table: its sockets are kumi's until it leaves.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pid: u32,
     process: Process,
@@ -73,6 +73,11 @@ impl Place {
     /// The kernel's refusal.
     pub fn leave(self) -> Result<(), TcpError> {
         let ranks = map("ranks")?;
+        let standing = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
+        let standing = standing.map_err(refused)?;
+        if standing.as_deref().and_then(Process::from_bytes) != Some(self.process) {
+            return Ok(()); // it left before, and its number may be another process's
+        }
         let number = self.process.number().to_ne_bytes();
         // What is not there need not be removed.
         let _ = ranks.delete(&self.pid.to_ne_bytes());
@@ -102,6 +107,7 @@ pub struct Rank {
 
 impl Rank {
     /// Takes process `pid` of user `uid` in: its sockets, and those of its children, are kumi's from now on.
+    /// A process that has a place gets it again: one that calls twice, and `kumi run` under `kumi run`.
     /// One caller at a time: a place is taken in several steps.
     ///
     /// # Errors
@@ -111,8 +117,16 @@ impl Rank {
             return Err(TcpError::Absent);
         }
         let ranks = map("ranks")?;
-        let number = free_number(&places(&ranks)?, uid)?;
         let started = started(pid).ok_or(TcpError::NoProcess { pid })?;
+        let place = places(&ranks)?.into_iter().find(|place| place.pid == pid);
+        if let Some(place) = place {
+            if (place.process.started, place.process.uid) == (started, uid) {
+                return Self::again(place);
+            }
+            // Its number belonged to a process that has ended.
+            place.leave()?;
+        }
+        let number = free_number(&places(&ranks)?, uid)?;
         let page = new_page()?;
         let descriptor = descriptor_bytes(page.as_fd());
         map("phase_pages")?
@@ -129,6 +143,16 @@ impl Rank {
             .update(&pid.to_ne_bytes(), &process.to_bytes(), MapFlags::ANY)
             .map_err(refused)?;
         let place = Place { pid, process };
+        Ok(Self { place, page })
+    }
+
+    /// The place of a process that joined before, with the page it has.
+    fn again(place: Place) -> Result<Self, TcpError> {
+        let number = place.process.number().to_ne_bytes();
+        let page = map("phase_pages")?.lookup(&number, MapFlags::ANY);
+        let page = page.map_err(refused)?.map(|bytes| word(&bytes));
+        let page = page.ok_or(TcpError::NoProcess { pid: place.pid })?;
+        let page = MapHandle::from_map_id(page).map_err(refused)?;
         Ok(Self { place, page })
     }
 

@@ -187,7 +187,10 @@ impl Service {
                             ..Reply::default()
                         };
                         client.reply(&reply, Some(&rank));
-                        self.ranks.push((rank.place, ended));
+                        // A process that joins again has its place already.
+                        if !self.ranks.iter().any(|(place, _)| *place == rank.place) {
+                            self.ranks.push((rank.place, ended));
+                        }
                     }
                     Err(error) => client.refuse(&error.to_string()),
                 }

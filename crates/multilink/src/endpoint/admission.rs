@@ -110,10 +110,10 @@ impl Admission {
     }
 
     fn note_seen(&mut self, tag: Tag) {
-        if self.oldest.len() == SEEN_MAX
-            && let Some(oldest) = self.oldest.pop_front()
-        {
-            self.seen.remove(&oldest);
+        if self.oldest.len() == SEEN_MAX {
+            if let Some(oldest) = self.oldest.pop_front() {
+                self.seen.remove(&oldest);
+            }
         }
         self.oldest.push_back(tag);
         self.seen.insert(tag);
