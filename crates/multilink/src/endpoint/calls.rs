@@ -57,12 +57,14 @@ impl Endpoint {
         for at in 0..self.config.static_peers.len() {
             let addresses = self.config.static_peers[at].clone();
             let its = |peer: &Peer, address| of_lane(address, peer.params.lane.number);
+            // It may answer from another of its addresses than the one configured.
+            let answered = self.introduction.static_nodes[at];
             let is_known = self.peers.iter().any(|peer| {
+                let mut paths = peer.paths.iter();
                 peer.current.is_some()
-                    && peer
-                        .paths
-                        .iter()
-                        .any(|p| addresses.iter().any(|(_, a)| p.to == Some(its(peer, *a))))
+                    && (answered == Some(peer.params.node)
+                        || paths
+                            .any(|p| addresses.iter().any(|(_, a)| p.to == Some(its(peer, *a)))))
             });
             if is_known {
                 continue;
@@ -161,10 +163,11 @@ impl Endpoint {
         if self.has_called(number, from, &params, now_ns) {
             return Ok(());
         }
-        let (local, knows) = (
-            self.allocate_session(),
-            self.peers[number].associated.unwrap_or(0),
-        );
+        // Both sides count from 0 again, or neither: a sender that does not know this instance is
+        // answered as one that this side does not know.
+        let is_known = params.knows == self.config.instance;
+        let associated = self.peers[number].associated.filter(|_| is_known);
+        let (local, knows) = (self.allocate_session(), associated.unwrap_or(0));
         let ours = self.params(link, local, knows, now_ns);
         let (reply, keys) = responder.answer(&self.config.key, &ours);
         let peer = &mut self.peers[number];
@@ -291,8 +294,11 @@ impl Endpoint {
         if let Some(number) = called {
             return self.is_of(number, params).then_some(number);
         }
-        for dial in &mut self.introduction.static_dials {
-            dial.take_if(|dial| dial.initiator.session == local);
+        let introduction = &mut self.introduction;
+        for (at, dial) in introduction.static_dials.iter_mut().enumerate() {
+            if dial.take_if(|d| d.initiator.session == local).is_some() {
+                introduction.static_nodes[at] = Some(params.node);
+            }
         }
         self.peer_for(params, now_ns)
     }

@@ -34,6 +34,8 @@ pub(super) struct Introduction {
     static_at_ns: u64,
     /// Open calls to configured peers.
     pub(super) static_dials: Vec<Option<Dial>>,
+    /// Which node last answered at each configured peer's addresses.
+    pub(super) static_nodes: Vec<Option<u64>>,
 }
 
 impl std::fmt::Debug for Dial {
@@ -52,6 +54,7 @@ impl Introduction {
             admission: Admission::new(now_ns),
             static_at_ns: now_ns,
             static_dials,
+            static_nodes: vec![None; config.static_peers.len()],
         }
     }
 

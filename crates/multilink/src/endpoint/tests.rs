@@ -395,6 +395,28 @@ fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
 }
 
 #[test]
+fn endpoint__peer_that_answers_from_another_address_than_configured__is_heard_both_ways() {
+    let mut pair = Pair::new();
+    // The configured address is a second one of side 1: what is sent there arrives, and its answers
+    // come from the first.
+    let second = SocketAddr::from(([10, 9, 9, 9], 7000));
+    pair.ends[0].config.static_peers = vec![vec![(0, second)]];
+    pair.ends[0]
+        .introduction
+        .static_dials
+        .resize_with(1, || None);
+    pair.ends[0].introduction.static_nodes = vec![None];
+    for number in 0..40 {
+        pair.run_for(100 * MS);
+        pair.send(0, number);
+        pair.send(1, number);
+    }
+    pair.run_for(100 * MS);
+    let delivered = [pair.delivered[0].len(), pair.delivered[1].len()];
+    assert_eq!(delivered, [40, 40]);
+}
+
+#[test]
 fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
     let mut caller = endpoint(1, 11, 0);
     let mut old = endpoint(2, 22, 0);

@@ -52,7 +52,7 @@ impl Peer {
         }
         let newest_ns = self.hello_seen_ns.max(params.sent_at_ns);
         self.hello_seen_ns = newest_ns;
-        params.sent_at_ns + HEARD_LATELY_NS > newest_ns
+        params.sent_at_ns.saturating_add(HEARD_LATELY_NS) > newest_ns
     }
 
     /// A hello named another instance than the one whose session is in use: a call finds out.
