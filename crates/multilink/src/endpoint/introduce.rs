@@ -143,15 +143,12 @@ impl Endpoint {
     /// address, because the same host came back with a new identity.
     fn is_dead(&self, number: usize, now_ns: u64) -> bool {
         let peer = &self.peers[number];
-        if peer.is_up {
-            return false;
-        }
-        let is_silent = now_ns.saturating_sub(peer.heard_at_ns) > FORGET_NS;
-        let mut others = self.peers.iter().filter(|other| other.is_up);
-        is_silent || others.any(|other| other.is_at_address_of(peer))
+        let silent_ns = now_ns.saturating_sub(peer.heard_at_ns);
+        let is_silent = !peer.is_up && silent_ns > FORGET_NS;
+        is_silent || self.peers.iter().any(|other| other.supersedes(peer))
     }
 
-    fn forget_dead(&mut self, now_ns: u64) {
+    pub(super) fn forget_dead(&mut self, now_ns: u64) {
         for number in (0..self.peers.len()).rev() {
             if self.is_dead(number, now_ns) {
                 self.forget(number);
@@ -162,6 +159,13 @@ impl Endpoint {
     /// Forgets a peer. If it comes back as the instance it was, both sides count from 0 again.
     fn forget(&mut self, number: usize) {
         let gone = self.peers.swap_remove(number);
+        if gone.is_up {
+            self.events.push_back(Event::Peer {
+                node: gone.params.node,
+                name: gone.params.name.clone(),
+                is_up: false,
+            });
+        }
         let moved = self.peers.len();
         let key = (gone.params.node, gone.params.lane.number);
         self.by_node.remove(&key);

@@ -30,8 +30,8 @@ pub use link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD
 use stations::Stations;
 
 /// Peers an endpoint keeps: a cluster of a thousand nodes. Only holders of the cluster key become
-/// peers, so this is a limit of memory, not of defence: some 50 KB for one that is idle, 0.6 MB for
-/// one that has sent frames, and at most [`crate::retain::RETAINED_BYTES_MAX`] and as much again held
+/// peers, so this is a limit of memory, not of defence: 25 KB for one that is idle (64 hosts,
+/// simulated), half a megabyte more for one that has sent frames, and at most [`crate::retain::RETAINED_BYTES_MAX`] and as much again held
 /// for one that keeps a 10 Gb/s link busy.
 pub const PEERS_MAX: usize = 1024;
 
@@ -511,6 +511,13 @@ impl Endpoint {
             if std::mem::take(&mut self.peers[number].wants_hellos) {
                 self.introduction.hurry(now_ns);
             }
+        }
+        let mut came_up = false;
+        for peer in &mut self.peers {
+            came_up |= std::mem::take(&mut peer.came_up);
+        }
+        if came_up {
+            self.forget_dead(now_ns);
         }
         self.introduce(now_ns);
     }

@@ -388,7 +388,14 @@ fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
     let mut pair = Pair::new();
     for (round, node) in [(1, 3), (2, 4), (3, 5)] {
         pair.ends[1] = endpoint(node, 100 + round, pair.now_ns);
-        pair.run_for(4_000 * MS);
+        let is_up = |pair: &Pair| {
+            let mut peers = pair.ends[0].peers();
+            peers.any(|peer| peer.node() == node && peer.is_up())
+        };
+        while !is_up(&pair) {
+            pair.run_for(10 * MS);
+        }
+        pair.run_for(10 * MS);
         let nodes: Vec<u64> = pair.ends[0].peers().map(|peer| peer.node()).collect();
         assert_eq!(nodes, [node]);
     }

@@ -94,6 +94,8 @@ pub(crate) struct Peer {
     pub(crate) paths: Vec<Path>,
     /// A path went down: the peer's links may be heard elsewhere now.
     pub(crate) wants_hellos: bool,
+    /// It came up: another peer at its address may be its past.
+    pub(crate) came_up: bool,
     /// When anything authentic last came.
     pub(crate) heard_at_ns: u64,
     pub(crate) is_up: bool,
@@ -142,6 +144,7 @@ impl Peer {
             handshake_seen_ns: 0,
             paths,
             wants_hellos: false,
+            came_up: false,
             heard_at_ns: now_ns,
             is_up: false,
             next_unit: 0,
@@ -352,6 +355,7 @@ impl Peer {
             .any(|path| path.liveness.state() == State::Up);
         if is_up != self.is_up {
             self.is_up = is_up;
+            self.came_up |= is_up;
             shared.events.push_back(Event::Peer {
                 node: self.params.node,
                 name: self.params.name.clone(),

@@ -89,12 +89,20 @@ impl Peer {
         }
     }
 
-    /// Whether a path that is up leads where one of `other` led: one socket is one device.
-    pub(crate) fn is_at_address_of(&self, other: &Peer) -> bool {
+    /// Whether a path that is up leads where one of `other` led.
+    fn is_at_address_of(&self, other: &Peer) -> bool {
         let mut paths = self.paths.iter().zip(&other.paths);
         paths.any(|(ours, theirs)| {
             ours.liveness.state() == State::Up && ours.to.is_some() && ours.to == theirs.to
         })
+    }
+
+    /// Whether this peer has come up in the place of `other`: keys were agreed on after `other` was
+    /// last heard, and a path leads where one of `other` led. One socket is one device.
+    pub(crate) fn supersedes(&self, other: &Peer) -> bool {
+        let keyed_ns = self.current.as_ref().map(|session| session.made_at_ns);
+        let is_newer = keyed_ns.is_some_and(|at_ns| at_ns > other.heard_at_ns);
+        self.is_up && self.is_at_address_of(other) && (is_newer || !other.is_up)
     }
 
     /// The ways to call the peer: first where the paths send to, then wherever else it was heard.
