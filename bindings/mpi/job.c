@@ -191,7 +191,7 @@ static void meet(const void *caller)
             return;                                                                                \
         }                                                                                          \
         real arguments;                                                                            \
-        /* Of mpi_f08 it is optional. */                                                           \
+        /* `error` is optional in mpi_f08. */                                                       \
         if (error == NULL || *error == 0)                                                          \
             meet(__builtin_return_address(0));                                                     \
     }

@@ -1,4 +1,4 @@
-//! What a responder under load says to an Init that proves no address.
+//! The cookie reply: asks for an Init again with proof of its address.
 //!
 //! ```text
 //! | kind=6 ver=2 | reserved (24) | code of the Init (128) | cookie (128) | HMAC-SHA-256 of all before, 16 bytes |

@@ -22,7 +22,7 @@ pub use report::{LinkReport, Missing, REPORT_MISSING_MAX, Report};
 /// Version of the format; a datagram of another version is counted and dropped.
 pub const VERSION: u8 = 2;
 
-/// Links a device may braid. The issue asks for 2 to 8; the header's field has room for 16.
+/// Links a device may braid. The index field of the header has room for 16.
 pub const LINKS_MAX: usize = 16;
 
 /// Bytes of the AEAD tag at the end of every sealed datagram (AES-GCM).
