@@ -109,6 +109,11 @@ impl Admission {
         verdict
     }
 
+    /// Whether one more cookie may be sent.
+    pub(super) fn may_challenge(&mut self, now_ns: u64) -> bool {
+        self.cookies.take(now_ns)
+    }
+
     fn note_seen(&mut self, tag: Tag) {
         if self.oldest.len() == SEEN_MAX {
             if let Some(oldest) = self.oldest.pop_front() {
@@ -122,37 +127,38 @@ impl Admission {
 
 /// The cookies of one endpoint.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Baker<'a> {
+pub(super) struct Cookies<'a> {
     pub(super) key: &'a ClusterKey,
     /// The endpoint's instance: another one gives other cookies.
     pub(super) instance: u64,
 }
 
-impl Baker<'_> {
-    /// The cookie for `asker` on `link` now.
-    pub(super) fn cookie(&self, link: u8, asker: SocketAddr, now_ns: u64) -> Tag {
-        self.of_epoch(link, asker, now_ns / COOKIE_NS)
+impl Cookies<'_> {
+    /// The cookie for `sender` on `link` now.
+    pub(super) fn cookie(&self, link: u8, sender: SocketAddr, now_ns: u64) -> Tag {
+        self.cookie_at_epoch(link, sender, now_ns / COOKIE_NS)
     }
 
-    /// Whether `cookie` was given to `asker` on `link` lately.
-    pub(super) fn knows(&self, cookie: Tag, link: u8, asker: SocketAddr, now_ns: u64) -> bool {
+    /// Whether `cookie` was given to `sender` on `link` lately.
+    pub(super) fn knows(&self, cookie: Tag, link: u8, sender: SocketAddr, now_ns: u64) -> bool {
         let epoch = now_ns / COOKIE_NS;
         let epochs = [Some(epoch), epoch.checked_sub(1)];
         let mut given = epochs.into_iter().flatten();
-        cookie != Tag::default() && given.any(|epoch| self.of_epoch(link, asker, epoch) == cookie)
+        cookie != Tag::default()
+            && given.any(|epoch| self.cookie_at_epoch(link, sender, epoch) == cookie)
     }
 
-    fn of_epoch(&self, link: u8, asker: SocketAddr, epoch: u64) -> Tag {
+    fn cookie_at_epoch(&self, link: u8, sender: SocketAddr, epoch: u64) -> Tag {
         let mut text = Vec::with_capacity(35);
         text.extend_from_slice(&self.instance.to_be_bytes());
         text.extend_from_slice(&epoch.to_be_bytes());
         text.push(link);
-        let ip = match asker.ip() {
+        let ip = match sender.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
         };
         text.extend_from_slice(&ip.octets());
-        text.extend_from_slice(&asker.port().to_be_bytes());
+        text.extend_from_slice(&sender.port().to_be_bytes());
         self.key.cookie(&text)
     }
 }
@@ -210,17 +216,17 @@ mod tests {
     #[test]
     fn cookie__is_for_one_address_link_and_while() {
         let key = ClusterKey::from_bytes([7; 32]);
-        let baker = Baker {
+        let cookies = Cookies {
             key: &key,
             instance: 5,
         };
-        let (asker, other) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 7).into());
-        let cookie = baker.cookie(0, asker, 10 * S);
-        assert!(baker.knows(cookie, 0, asker, 20 * S));
-        assert!(baker.knows(cookie, 0, asker, 200 * S));
-        assert!(!baker.knows(cookie, 0, asker, 300 * S));
-        assert!(!baker.knows(cookie, 0, other, 20 * S));
-        assert!(!baker.knows(cookie, 1, asker, 20 * S));
-        assert!(!baker.knows(Tag::default(), 0, asker, 20 * S));
+        let (sender, other) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 7).into());
+        let cookie = cookies.cookie(0, sender, 10 * S);
+        assert!(cookies.knows(cookie, 0, sender, 20 * S));
+        assert!(cookies.knows(cookie, 0, sender, 200 * S));
+        assert!(!cookies.knows(cookie, 0, sender, 300 * S));
+        assert!(!cookies.knows(cookie, 0, other, 20 * S));
+        assert!(!cookies.knows(cookie, 1, sender, 20 * S));
+        assert!(!cookies.knows(Tag::default(), 0, sender, 20 * S));
     }
 }

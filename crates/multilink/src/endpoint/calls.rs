@@ -2,12 +2,13 @@
 
 use core::net::SocketAddr;
 
-use super::admission::{Baker, Verdict};
+use super::admission::{Cookies, Verdict};
 use super::introduce::{DIAL_MAX_NS, DIAL_NS, YIELD_NS};
 use super::lanes::of_lane;
 use super::{Endpoint, shared};
 use crate::handshake::{Envelope, Initiator, Refused, Responder};
 use crate::peer::{Dial, Next, Peer, Shared};
+use crate::secure::Tag;
 use crate::session::CONFIRM_NS;
 use crate::wire::{ControlKind, CookieReply, Kind, Malformed, Params};
 
@@ -99,27 +100,34 @@ impl Endpoint {
         envelope: &Envelope<'_>,
         now_ns: u64,
     ) -> Option<bool> {
-        let baker = Baker {
+        let cookies = Cookies {
             key: &self.config.key,
             instance: self.config.instance,
         };
-        let is_proven = baker.knows(envelope.tie, link, from, now_ns);
+        let is_proven = cookies.knows(envelope.tie, link, from, now_ns);
         let admission = &mut self.introduction.admission;
         match admission.judge(envelope.tag, is_proven, now_ns) {
             Verdict::Admitted { is_proven } => return Some(is_proven),
             Verdict::Replayed => self.counters.replayed += 1,
             Verdict::Refused => self.counters.handshakes_refused += 1,
-            Verdict::Challenged => {
-                self.counters.handshakes_challenged += 1;
-                let reply = CookieReply {
-                    init: envelope.tag,
-                    cookie: baker.cookie(link, from, now_ns),
-                };
-                let datagram = reply.emit(&self.config.key);
-                self.send_plain(link, from, &datagram, now_ns);
-            }
+            Verdict::Challenged => self.challenge(link, from, envelope.tag, now_ns),
         }
         None
+    }
+
+    /// Asks the sender of an Init to send it again with a cookie.
+    fn challenge(&mut self, link: u8, from: SocketAddr, init: Tag, now_ns: u64) {
+        self.counters.handshakes_challenged += 1;
+        let cookies = Cookies {
+            key: &self.config.key,
+            instance: self.config.instance,
+        };
+        let reply = CookieReply {
+            init,
+            cookie: cookies.cookie(link, from, now_ns),
+        };
+        let datagram = reply.emit(&self.config.key);
+        self.send_plain(link, from, &datagram, now_ns);
     }
 
     /// Whether this side has called the sender of `params` a moment ago, and it is on it to call.
@@ -161,6 +169,13 @@ impl Endpoint {
             return Ok(());
         }
         if self.has_called(number, from, &params, now_ns) {
+            return Ok(());
+        }
+        if !is_proven && self.peers[number].needs_proof(&params) {
+            match self.introduction.admission.may_challenge(now_ns) {
+                true => self.challenge(link, from, envelope.tag, now_ns),
+                false => self.counters.handshakes_refused += 1,
+            }
             return Ok(());
         }
         // Both sides count from 0 again, or neither: a sender that does not know this instance is
@@ -303,6 +318,22 @@ impl Endpoint {
         self.peer_for(params, now_ns)
     }
 
+    /// When a session that the peer has not been heard to use is to be made anew. The side that does
+    /// not call waits longer, or both would dial at once each time.
+    pub(super) fn unused_at_ns(&self, number: usize) -> Option<u64> {
+        let peer = &self.peers[number];
+        let unused = peer
+            .current
+            .as_ref()
+            .filter(|current| !current.is_confirmed)?;
+        let yield_ns = if self.calls(&peer.params) {
+            0
+        } else {
+            YIELD_NS
+        };
+        Some(unused.made_at_ns + CONFIRM_NS + yield_ns + 1)
+    }
+
     pub(super) fn wants_dial(&self, number: usize, now_ns: u64) -> bool {
         let peer = &self.peers[number];
         let is_gone = peer.params.lane.is_gone() && !peer.wants_session;
@@ -315,7 +346,9 @@ impl Endpoint {
             // The other side's patience is longer, so the two seldom call at once.
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
-                let is_unused = !session.is_confirmed && now_ns > session.made_at_ns + CONFIRM_NS;
+                let is_unused = self
+                    .unused_at_ns(number)
+                    .is_some_and(|at_ns| now_ns >= at_ns);
                 let is_due = peer.wants_session || session.is_old(now_ns) || peer.is_key_worn();
                 is_unused || is_ours && is_due
             }

@@ -6,7 +6,6 @@ use super::admission::Admission;
 use super::lanes::of_lane;
 use super::{Config, Endpoint, Event, PEERS_MAX};
 use crate::peer::{Dial, Peer};
-use crate::session::CONFIRM_NS;
 use crate::wire::{Hello, Malformed, Params};
 
 /// Time between hellos, once introductions are made.
@@ -305,11 +304,7 @@ impl Endpoint {
             due_ns = due_ns.min(self.introduction.static_at_ns);
         }
         let calls = self.peers.iter().enumerate().flat_map(|(number, peer)| {
-            let unused = peer
-                .current
-                .as_ref()
-                .filter(|current| !current.is_confirmed);
-            let unused_ns = unused.map(|current| current.made_at_ns + CONFIRM_NS + 1);
+            let unused_ns = self.unused_at_ns(number);
             let again_ns = peer.dial_again_at_ns.max(peer.yields_until_ns);
             [Some(again_ns), unused_ns]
                 .into_iter()

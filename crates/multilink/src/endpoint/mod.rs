@@ -473,7 +473,11 @@ impl Endpoint {
             }
         };
         let left_a_gap = keys.accept(remote_link, seq, now_ns);
-        if peer.next.iter().any(|next| next.session.local == session) {
+        let is_next = peer.next.iter().any(|next| next.session.local == session);
+        // If both sides dialled at once, both settle for the session of the side that calls.
+        let calls =
+            (self.config.lane.count, self.config.node) < (peer.params.lane.count, peer.params.node);
+        if is_next && !(calls && peer.has_newer(session)) {
             peer.confirm_next(session, self.config.instance, &mut self.pool);
             peer.dial_again_at_ns = now_ns + introduce::YIELD_NS;
             self.renew_session_index(number);
@@ -571,5 +575,7 @@ impl Endpoint {
     }
 }
 
+#[cfg(test)]
+mod far;
 #[cfg(test)]
 mod tests;

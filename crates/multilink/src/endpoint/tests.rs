@@ -2,13 +2,13 @@ use super::*;
 use crate::liveness::State;
 
 const MS: u64 = 1_000_000;
-const LINKS: u8 = 2;
+pub(super) const LINKS: u8 = 2;
 
-fn address(side: usize, link: u8) -> SocketAddr {
+pub(super) fn address(side: usize, link: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, link, side as u8 + 1], 7000))
 }
 
-fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
+pub(super) fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
     let config = Config {
         node,
         instance,

@@ -243,13 +243,34 @@ impl Peer {
         self.retired.push_back(instance);
     }
 
-    /// Keeps a session until the peer uses it.
+    /// Whether an Init with these parameters must prove its address first. All places for sessions
+    /// are taken by other instances that did not, so recordings could push out the genuine one.
+    pub(crate) fn needs_proof(&self, params: &Params) -> bool {
+        let mut unproven = self.next.iter().filter(|next| !next.is_proven);
+        let is_full = unproven.clone().count() == NEXT_MAX;
+        is_full && unproven.all(|next| next.params.instance != params.instance)
+    }
+
+    /// Keeps a session until the peer uses it: one for each instance, the newest.
     pub(crate) fn await_use(&mut self, next: Next) {
-        if self.next.len() == NEXT_MAX {
+        let is_same = |waiting: &Next| waiting.params.instance == next.params.instance;
+        if let Some(older) = self.next.iter().position(is_same) {
+            self.next.remove(older);
+        } else if self.next.len() == NEXT_MAX {
             let recorded = self.next.iter().position(|next| !next.is_proven);
             self.next.remove(recorded.unwrap_or(0));
         }
         self.next.push(next);
+    }
+
+    /// Whether this side holds a newer session with the instance that uses the session `local`.
+    pub(crate) fn has_newer(&self, local: u16) -> bool {
+        let used = self.next.iter().find(|next| next.session.local == local);
+        let current = self.current.as_ref();
+        used.zip(current).is_some_and(|(used, current)| {
+            used.params.instance == self.params.instance
+                && used.session.made_at_ns <= current.made_at_ns
+        })
     }
 
     /// The session `local`, which the peer has proven to hold, becomes current. `own` is the
@@ -265,7 +286,9 @@ impl Peer {
         else {
             return;
         };
-        self.next.clear();
+        // The peer may use another session that it was answered with, if both dialled at once.
+        self.next
+            .retain(|next| next.params.instance == params.instance);
         let is_another = self.associated.filter(|before| *before != params.instance);
         if is_another.is_some() || self.associated.is_some() && params.knows != own {
             self.restart(pool);

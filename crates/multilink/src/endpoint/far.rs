@@ -1,0 +1,191 @@
+//! Handshakes on long paths, and those that somebody recorded.
+
+use super::tests::{LINKS, address, endpoint};
+use super::*;
+use crate::handshake::Initiator;
+use crate::wire::{CookieReply, Params};
+
+const MS: u64 = 1_000_000;
+const S: u64 = 1_000_000_000;
+
+/// A datagram under way: when it arrives, at which side, on which link.
+type Flight = (u64, usize, u8, Vec<u8>);
+
+/// Two endpoints a long way apart.
+struct Far {
+    ends: [Endpoint; 2],
+    now_ns: u64,
+    one_way_ns: u64,
+    flights: VecDeque<Flight>,
+    is_cut: bool,
+    delivered: [usize; 2],
+}
+
+impl Far {
+    fn new(one_way_ns: u64) -> Self {
+        let mut far = Self {
+            ends: [endpoint(1, 11, 0), endpoint(2, 22, 0)],
+            now_ns: 0,
+            one_way_ns,
+            flights: VecDeque::new(),
+            is_cut: false,
+            delivered: [0; 2],
+        };
+        far.run_for(8 * S);
+        far.assert_agreed();
+        far
+    }
+
+    fn run_for(&mut self, ns: u64) {
+        let until_ns = self.now_ns + ns;
+        while self.now_ns < until_ns {
+            self.now_ns += MS;
+            while let Some((_, to, link, mut bytes)) =
+                self.flights.pop_front_if(|flight| flight.0 <= self.now_ns)
+            {
+                let from = address(1 - to, link);
+                let _ = self.ends[to].handle_datagram(link, from, &mut bytes, self.now_ns);
+            }
+            for side in 0..2 {
+                self.take_turn(side);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, side: usize) {
+        if self.ends[side].poll_timeout(self.now_ns) <= self.now_ns {
+            self.ends[side].handle_timeout(self.now_ns);
+        }
+        for link in 0..LINKS {
+            while let Some(batch) = self.ends[side].poll_transmit(link) {
+                let (bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
+                self.ends[side].transmitted(link);
+                let arrives_ns = self.now_ns + self.one_way_ns;
+                let datagrams = bytes.chunks(segment).filter(|_| !self.is_cut);
+                self.flights.extend(
+                    datagrams.map(|datagram| (arrives_ns, 1 - side, link, datagram.to_vec())),
+                );
+            }
+        }
+        while self.ends[side].poll_frame().is_some() {
+            self.delivered[side] += 1;
+        }
+    }
+
+    /// The number on packets to this side and the number on packets to the other.
+    fn numbers(&self, side: usize) -> (u16, u16) {
+        let current = self.ends[side].peers[0].current.as_ref();
+        current.map_or((0, 0), |session| (session.local, session.remote))
+    }
+
+    fn assert_agreed(&self) {
+        let [(ours, theirs), (far_ours, far_theirs)] = [0, 1].map(|side| self.numbers(side));
+        assert_eq!((ours, theirs), (far_theirs, far_ours), "two sessions");
+        for end in &self.ends {
+            assert!(
+                end.peers[0]
+                    .current
+                    .as_ref()
+                    .is_some_and(|one| one.is_confirmed)
+            );
+        }
+    }
+
+    fn send_both_ways(&mut self) {
+        self.delivered = [0; 2];
+        for side in 0..2u8 {
+            let destination = [2, 0, 0, 0, 0, 2 - side, 2, 0, 0, 0, 0, 1 + side, 8, 0];
+            let frame = Frame::from_ethernet(&[&destination[..], &[0; 80]].concat());
+            self.ends[usize::from(side)].handle_frame(frame, self.now_ns);
+        }
+        self.run_for(2 * self.one_way_ns + 50 * MS);
+        assert_eq!(self.delivered, [1, 1]);
+    }
+}
+
+#[test]
+fn dials__of_both_sides_at_once_on_a_long_path__settle_for_one_session() {
+    for seed in 0..40 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut far = Far::new(random.u64(125..300) * MS);
+        let is_cut = random.bool();
+        for side in [0, 1] {
+            let now_ns = far.now_ns;
+            far.ends[side].dial(0, now_ns);
+            far.run_for(random.u64(0..2) * random.u64(0..100) * MS);
+        }
+        far.run_for(random.u64(0..1000) * MS);
+        far.is_cut = is_cut;
+        far.run_for(random.u64(1000..3000) * MS);
+        far.is_cut = false;
+        far.run_for(6 * S);
+        far.assert_agreed();
+        let settled = far.numbers(0);
+        // Longer than sessions overlap.
+        far.run_for(11 * S);
+        assert_eq!(far.numbers(0), settled, "seed {seed}: made anew");
+        far.assert_agreed();
+        far.send_both_ways();
+    }
+}
+
+/// An Init of node 1 as `instance`, sent at `sent_at_ns`.
+fn init(instance: u64, sent_at_ns: u64) -> (Initiator, Vec<u8>) {
+    let mut node = endpoint(1, instance, 0);
+    let session = node.allocate_session();
+    let params = Params {
+        sent_at_ns,
+        ..node.params(0, session, 0, 0)
+    };
+    Initiator::start(&node.config.key, &params)
+}
+
+fn waiting(end: &Endpoint) -> Vec<(u64, bool)> {
+    let next = end.peers[0].next.iter();
+    next.map(|next| (next.params.instance, next.is_proven))
+        .collect()
+}
+
+fn receive(end: &mut Endpoint, datagram: &[u8]) {
+    let mut datagram = datagram.to_vec();
+    end.handle_datagram(0, address(0, 0), &mut datagram, S)
+        .unwrap();
+}
+
+#[test]
+fn inits__recorded_of_one_past_instance__take_one_place() {
+    let mut end = endpoint(2, 22, 0);
+    for sent_at_ns in 1..=8 {
+        receive(&mut end, &init(5, sent_at_ns).1);
+    }
+    receive(&mut end, &init(5, 3).1);
+    assert_eq!(waiting(&end), [(5, false)]);
+    receive(&mut end, &init(6, 9).1);
+    assert_eq!(waiting(&end), [(5, false), (6, false)]);
+}
+
+#[test]
+fn init__while_recordings_of_others_wait__comes_in_with_a_cookie() {
+    let mut end = endpoint(2, 22, 0);
+    for instance in 1..=8 {
+        receive(&mut end, &init(instance, instance).1);
+    }
+    let recorded = [1, 2, 3, 4].map(|instance| (instance, false));
+    assert_eq!(waiting(&end), recorded);
+    while end.poll_transmit(0).is_some() {
+        end.transmitted(0);
+    }
+    let (mut initiator, datagram) = init(99, 9);
+    receive(&mut end, &datagram);
+    assert_eq!(waiting(&end), recorded);
+    let batch = end.poll_transmit(0).expect("a cookie reply");
+    let key = end.config.key.clone();
+    let reply = CookieReply::parse(&batch.bytes, &key).unwrap().unwrap();
+    assert_eq!(reply.init, initiator.tag);
+    let again = initiator.with_cookie(&key, reply.cookie).to_vec();
+    receive(&mut end, &again);
+    for instance in 10..=20 {
+        receive(&mut end, &init(instance, instance).1);
+    }
+    assert!(waiting(&end).contains(&(99, true)), "{:?}", waiting(&end));
+}
