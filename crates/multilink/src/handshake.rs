@@ -2,14 +2,14 @@
 //!
 //! ```text
 //! init:  | kind=4 ver=2 | reserved (24) | cookie, or 0 (128) | Noise message | HMAC-SHA-256, 16 bytes |
-//! reply: | kind=5 ver=2 | reserved (24) | code of the Init (128) | Noise message | HMAC-SHA-256, 16 bytes |
+//! reply: | kind=5 ver=2 | reserved (24) | MAC of the Init (128) | Noise message | HMAC-SHA-256, 16 bytes |
 //! ```
 //!
-//! Both messages travel in an envelope: a keyed code over all of it, checked first, which costs a
-//! microsecond and drops whatever no node of the cluster made. A Reply names the code of the Init it
-//! answers, so only one reply to a call reaches its Diffie-Hellman. The PSK comes first (`psk0`): the
+//! Both messages travel in an envelope: a MAC over all of it, checked first, which costs a
+//! microsecond and drops whatever no node of the cluster made. A Reply names the MAC of the Init it
+//! answers, so only one Reply to a dial reaches its Diffie-Hellman. The PSK comes first (`psk0`): the
 //! responder reads the first message without any Diffie-Hellman. The initiator pads its message so
-//! that the answer is never larger than the question.
+//! that the Reply is never larger than the Init.
 //!
 //! Ephemeral keys come from the operating system inside `snow`: their values decide nothing that a
 //! simulation observes, so a core that takes its randomness as an argument loses nothing by it.
@@ -66,18 +66,18 @@ fn builder(key: &ClusterKey) -> snow::Builder<'_> {
         .expect("psk and prologue are set once")
 }
 
-/// A handshake message whose code is right: a node of the cluster made it, now or before.
+/// A handshake message with a valid MAC: a node of the cluster made it, now or before.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
-    /// The cookie of an Init (0: none), or the code of the Init that a Reply answers.
+    /// The cookie of an Init (0: none), or the MAC of the Init that a Reply answers.
     pub tie: Tag,
-    /// The code over all before it.
+    /// The MAC of all bytes before it.
     pub tag: Tag,
     noise: &'a [u8],
 }
 
 impl<'a> Envelope<'a> {
-    /// Checks the code of an Init or a Reply. Costs one HMAC.
+    /// Checks the MAC of an Init or a Reply. Costs one HMAC.
     pub fn open(kind: Kind, key: &ClusterKey, datagram: &'a [u8]) -> Result<Self, Refused> {
         if datagram.len() != MESSAGE_BYTES || datagram[..4] != [lead(kind), 0, 0, 0] {
             return Err(Refused::Malformed);
@@ -95,7 +95,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Writes tie and code around the Noise message in `out`; gives the code.
+/// Writes tie and MAC around the Noise message in `out`; returns the MAC.
 fn enclose(key: &ClusterKey, tie: Tag, out: &mut [u8]) -> Tag {
     out[4..HEAD_BYTES].copy_from_slice(&tie);
     let (body, mac) = out.split_at_mut(MESSAGE_BYTES - ENVELOPE_MAC_BYTES);
@@ -141,7 +141,7 @@ fn read(noise: &mut snow::HandshakeState, envelope: &Envelope<'_>) -> Result<Par
 pub struct Initiator {
     noise: Box<snow::HandshakeState>,
     datagram: Vec<u8>,
-    /// The code of the Init that was sent last: what its Reply must name.
+    /// The MAC of the Init that was sent last: what its Reply must name.
     pub tag: Tag,
     /// The number this side wants on packets of the session.
     pub session: u16,
@@ -180,7 +180,7 @@ impl Initiator {
     }
 }
 
-/// The answering side, between reading the question and deciding to answer.
+/// The answering side, between reading the Init and deciding to answer.
 pub struct Responder {
     noise: snow::HandshakeState,
     init: Tag,
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn open<'a>(kind: Kind, key: &ClusterKey, datagram: &'a [u8]) -> Envelope<'a> {
-        Envelope::open(kind, key, datagram).expect("its code is right")
+        Envelope::open(kind, key, datagram).expect("its MAC is valid")
     }
 
     #[test]
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake__wrong_key_or_a_flipped_bit__is_refused_by_its_code() {
+    fn handshake__wrong_key_or_a_flipped_bit__is_refused_by_its_mac() {
         let (ours, theirs) = (
             ClusterKey::from_bytes([1; 32]),
             ClusterKey::from_bytes([2; 32]),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake__reply_to_another_call__does_not_end_it() {
+    fn handshake__reply_to_another_dial__does_not_end_it() {
         let key = ClusterKey::from_bytes([1; 32]);
         let answer = |init: &[u8]| {
             let init = Envelope::open(Kind::Init, &key, init).unwrap();

@@ -55,7 +55,7 @@ impl Lane {
     }
 
     /// The numbers of the lanes that may be this one's counterpart at a device of which it is not known
-    /// how many it has: what is said to all of them reaches it. Those that number more call by themselves.
+    /// how many it has: what is said to all of them reaches it. Those that number more dial by themselves.
     pub fn counterparts(self) -> impl Iterator<Item = u8> {
         (0..=self.number)
             .rev()

@@ -19,7 +19,7 @@ pub const HELLO_MAC_BYTES: usize = 16;
 /// Bytes of the truncated HMAC around a handshake message, and of a cookie: 128 bits too.
 pub const ENVELOPE_MAC_BYTES: usize = 16;
 
-/// The code around a handshake message, or a cookie.
+/// The MAC of a handshake message, or a cookie.
 pub type Tag = [u8; ENVELOPE_MAC_BYTES];
 
 fn truncated(key: &hmac::Key, body: &[u8]) -> Tag {
@@ -69,23 +69,23 @@ impl ClusterKey {
         &self.psk
     }
 
-    /// The code that signs a hello.
+    /// The MAC of a hello.
     pub fn hello_mac(&self, body: &[u8]) -> [u8; HELLO_MAC_BYTES] {
         truncated(&self.hello, body)
     }
 
-    /// The code around a handshake message.
+    /// The MAC of a handshake message.
     pub fn envelope_mac(&self, body: &[u8]) -> Tag {
         truncated(&self.envelope, body)
     }
 
-    /// The cookie that proves that `asker` receives what is sent to its address. Only nodes of the
+    /// The cookie that proves that `sender` receives what is sent to its address. Only nodes of the
     /// cluster can compute or use one, so it needs no secret of its own and may be sent in clear.
-    pub fn cookie(&self, asker: &[u8]) -> Tag {
-        truncated(&self.cookie, asker)
+    pub fn cookie(&self, sender: &[u8]) -> Tag {
+        truncated(&self.cookie, sender)
     }
 
-    /// Whether `mac` is the code around `body`.
+    /// Returns whether `mac` is the MAC of `body`.
     pub fn verify_envelope(&self, body: &[u8], mac: &[u8]) -> bool {
         constant_time::verify_slices_are_equal(&self.envelope_mac(body), mac).is_ok()
     }

@@ -1,6 +1,6 @@
 //! Which handshakes are looked at, and which must first prove their address.
 //!
-//! WireGuard's order, with one code for both of its MACs: whatever no node of the cluster made is
+//! WireGuard's order, with one MAC for both of its own: whatever no node of the cluster made is
 //! dropped before it comes here. What comes here may still be recorded and sent again by somebody on
 //! the path, so each message is looked at once; beyond a rate its sender must put a cookie into it,
 //! which only somebody who receives at its address and holds the key can do.
@@ -86,7 +86,7 @@ impl Admission {
         }
     }
 
-    /// Judges the message with the code `tag`.
+    /// Judges the message with the MAC `tag`.
     pub(super) fn judge(&mut self, tag: Tag, is_proven: bool, now_ns: u64) -> Verdict {
         if self.seen.contains(&tag) {
             return Verdict::Replayed;

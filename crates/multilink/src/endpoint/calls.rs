@@ -12,12 +12,11 @@ use crate::secure::Tag;
 use crate::session::CONFIRM_NS;
 use crate::wire::{ControlKind, CookieReply, Kind, Malformed, Params};
 
-/// How long a peer that was answered may speak before it is called: it does at once, or the question
-/// was an old one that somebody sent again.
+/// After answering an Init, wait this long for the peer's first packet before dialling it.
 const ANSWERED_NS: u64 = 300_000_000;
 
 impl Endpoint {
-    /// Calls a peer.
+    /// Dials a peer: sends an Init.
     pub(super) fn dial(&mut self, number: usize, now_ns: u64) {
         let attempts = self.peers[number].dial_attempts as usize;
         let ways = self.peers[number].ways(&self.links);
@@ -25,7 +24,7 @@ impl Endpoint {
             return;
         };
         let knows = self.peers[number].associated.unwrap_or(0);
-        let dial = self.call((link, to), knows, now_ns);
+        let dial = self.send_init((link, to), knows, now_ns);
         let peer = &mut self.peers[number];
         peer.dial = Some(dial);
         peer.dial_attempts += 1;
@@ -33,7 +32,7 @@ impl Endpoint {
         self.renew_session_index(number);
     }
 
-    fn call(&mut self, way: (u8, SocketAddr), knows: u64, now_ns: u64) -> Dial {
+    fn send_init(&mut self, way: (u8, SocketAddr), knows: u64, now_ns: u64) -> Dial {
         let session = self.allocate_session();
         let params = self.params(way.0, session, knows, now_ns);
         let (initiator, datagram) = Initiator::start(&self.config.key, &params);
@@ -45,7 +44,7 @@ impl Endpoint {
         }
     }
 
-    /// Ends a call to which no answer can come any more.
+    /// Ends a dial that can no longer be answered.
     pub(super) fn end_dial(&mut self, number: usize, now_ns: u64) {
         let dial = &mut self.peers[number].dial;
         let ended = dial.take_if(|dial| now_ns > dial.at_ns + DIAL_MAX_NS);
@@ -78,7 +77,7 @@ impl Endpoint {
             let Some(&way) = ways.get(turn) else {
                 continue;
             };
-            let dial = self.call(way, 0, now_ns);
+            let dial = self.send_init(way, 0, now_ns);
             self.introduction.static_dials[at] = Some(dial);
         }
     }
@@ -130,13 +129,13 @@ impl Endpoint {
         self.send_plain(link, from, &datagram, now_ns);
     }
 
-    /// Whether this side has called the sender of `params` a moment ago, and it is on it to call.
-    fn has_called(&self, number: usize, from: SocketAddr, params: &Params, now_ns: u64) -> bool {
+    /// Returns whether this side is the pair's caller and has a fresh dial open to this sender.
+    fn has_dialled(&self, number: usize, from: SocketAddr, params: &Params, now_ns: u64) -> bool {
         let is_fresh = |dial: &Dial| now_ns < dial.at_ns + DIAL_NS;
         let mut statics = self.introduction.static_dials.iter().flatten();
-        let calls_its_address = statics.any(|dial| dial.way.1 == from && is_fresh(dial));
-        let calls_it = self.peers[number].dial.as_ref().is_some_and(is_fresh);
-        self.calls(params) && (calls_it || calls_its_address)
+        let dials_its_address = statics.any(|dial| dial.way.1 == from && is_fresh(dial));
+        let dials_it = self.peers[number].dial.as_ref().is_some_and(is_fresh);
+        self.is_caller(params) && (dials_it || dials_its_address)
     }
 
     pub(super) fn handle_init(
@@ -164,11 +163,11 @@ impl Endpoint {
         let Some(number) = self.peer_for(&params, now_ns) else {
             return Ok(());
         };
-        if self.peers[number].is_old_question(&params) {
+        if self.peers[number].is_old_init(&params) {
             self.counters.replayed += 1;
             return Ok(());
         }
-        if self.has_called(number, from, &params, now_ns) {
+        if self.has_dialled(number, from, &params, now_ns) {
             return Ok(());
         }
         if !is_proven && self.peers[number].needs_proof(&params) {
@@ -186,7 +185,7 @@ impl Endpoint {
         let ours = self.params(link, local, knows, now_ns);
         let (reply, keys) = responder.answer(&self.config.key, &ours);
         let peer = &mut self.peers[number];
-        // Nothing of the peer changes until it uses the keys: the question may be a recording.
+        // Nothing of the peer changes until it uses the keys: the Init may be a recording.
         let rested = now_ns >= peer.yields_until_ns + 3 * ANSWERED_NS;
         if rested || peer.yields_until_ns == 0 {
             peer.yields_until_ns = now_ns + ANSWERED_NS;
@@ -214,7 +213,7 @@ impl Endpoint {
         }
     }
 
-    /// The open calls: of peers, and of configured addresses where nobody is known yet.
+    /// The open dials: to peers, and to configured addresses where nobody is known yet.
     fn open_dials(&mut self) -> impl Iterator<Item = (Option<usize>, &mut Dial)> {
         let peers = self.peers.iter_mut().enumerate();
         let dials = peers.filter_map(|(number, peer)| Some((Some(number), peer.dial.as_mut()?)));
@@ -229,14 +228,14 @@ impl Endpoint {
         };
         let key = self.config.key.clone();
         let mut dials = self.open_dials();
-        let asked = dials.find_map(|(_, dial)| {
+        let challenged = dials.find_map(|(_, dial)| {
             (dial.initiator.tag == reply.init).then(|| {
                 let again = dial.initiator.with_cookie(&key, reply.cookie).to_vec();
                 (dial.way, again)
             })
         });
         drop(dials);
-        match asked {
+        match challenged {
             Some(((link, to), again)) => self.send_plain(link, to, &again, now_ns),
             None => self.counters.replayed += 1,
         }
@@ -259,12 +258,12 @@ impl Endpoint {
         let answered = dials
             .find(|(_, dial)| dial.initiator.tag == envelope.tie)
             .map(|(number, dial)| {
-                let called = (dial.initiator.session, dial.at_ns);
-                (number, called, dial.initiator.finish(&envelope))
+                let dialled = (dial.initiator.session, dial.at_ns);
+                (number, dialled, dial.initiator.finish(&envelope))
             });
         drop(dials);
-        let (number, (local, called_ns), params, keys) = match answered {
-            Some((number, called, Ok((params, keys)))) => (number, called, params, keys),
+        let (number, (local, dialled_ns), params, keys) = match answered {
+            Some((number, dialled, Ok((params, keys)))) => (number, dialled, params, keys),
             Some((.., Err(refused))) => return self.refuse(refused),
             None => {
                 self.counters.replayed += 1;
@@ -285,7 +284,7 @@ impl Endpoint {
             is_proven: true,
         });
         peer.confirm_next(local, self.config.instance, &mut self.pool);
-        peer.settle_doubt(called_ns);
+        peer.settle_doubt(dialled_ns);
         self.settle_lanes(number, now_ns);
         self.peers[number].note_heard(link, params.link, from, &self.links, now_ns);
         self.renew_session_index(number);
@@ -297,16 +296,16 @@ impl Endpoint {
         Ok(())
     }
 
-    /// The peer that answered the call with the session `local`: the one called, if it is the one
-    /// that says this, or whoever is at the configured address.
+    /// Returns the peer that answered the Init for the session `local`: the one that was dialled, if
+    /// the Reply is its own, or the one at the configured address.
     fn answering_peer(
         &mut self,
-        called: Option<usize>,
+        dialled: Option<usize>,
         local: u16,
         params: &Params,
         now_ns: u64,
     ) -> Option<usize> {
-        if let Some(number) = called {
+        if let Some(number) = dialled {
             return self.is_of(number, params).then_some(number);
         }
         let introduction = &mut self.introduction;
@@ -318,15 +317,15 @@ impl Endpoint {
         self.peer_for(params, now_ns)
     }
 
-    /// When a session that the peer has not been heard to use is to be made anew. The side that does
-    /// not call waits longer, or both would dial at once each time.
+    /// When a session that the peer has not been heard to use is to be made anew. The side that is
+    /// not the caller waits longer, or both would dial at once each time.
     pub(super) fn unused_at_ns(&self, number: usize) -> Option<u64> {
         let peer = &self.peers[number];
         let unused = peer
             .current
             .as_ref()
             .filter(|current| !current.is_confirmed)?;
-        let yield_ns = if self.calls(&peer.params) {
+        let yield_ns = if self.is_caller(&peer.params) {
             0
         } else {
             YIELD_NS
@@ -340,10 +339,10 @@ impl Endpoint {
         if is_gone || now_ns < peer.dial_again_at_ns {
             return false;
         }
-        let is_ours = self.calls(&peer.params);
+        let is_ours = self.is_caller(&peer.params);
         match &peer.current {
             None if now_ns < peer.yields_until_ns => false,
-            // The other side's patience is longer, so the two seldom call at once.
+            // The other side's patience is longer, so the two seldom dial at once.
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
                 let is_unused = self

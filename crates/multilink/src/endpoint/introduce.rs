@@ -16,10 +16,10 @@ const HELLO_HURRY_NS: u64 = 100_000_000;
 const HELLO_HURRIED: u32 = 5;
 /// First wait for an answer to a handshake; doubles to [`DIAL_MAX_NS`].
 pub(super) const DIAL_NS: u64 = 200_000_000;
-/// The longest wait; a call without an answer is over after it.
+/// The longest wait; a dial without an answer ends after it.
 pub(super) const DIAL_MAX_NS: u64 = 5_000_000_000;
-/// The node with the larger number leaves the first call to the other for this long. A hello of
-/// another instance has a peer called again no more often.
+/// The node with the larger number leaves the first dial to the other for this long. A hello of
+/// another instance has a peer dialled again no more often.
 pub(super) const YIELD_NS: u64 = 1_500_000_000;
 /// A peer on which no path is up and that has been silent this long is forgotten.
 const FORGET_NS: u64 = 60_000_000_000;
@@ -31,7 +31,7 @@ pub(super) struct Introduction {
     hurried: u32,
     pub(super) admission: Admission,
     static_at_ns: u64,
-    /// Open calls to configured peers.
+    /// Open dials to configured peers.
     pub(super) static_dials: Vec<Option<Dial>>,
     /// Which node last answered at each configured peer's addresses.
     pub(super) static_nodes: Vec<Option<u64>>,
@@ -258,7 +258,7 @@ impl Endpoint {
         }
     }
 
-    /// Hellos, calls and renewals that are due.
+    /// Sends hellos, dials and renewals that are due.
     pub(super) fn introduce(&mut self, now_ns: u64) {
         if now_ns >= self.introduction.hello_at_ns {
             let hurried = self.introduction.hurried > 0;
@@ -303,7 +303,7 @@ impl Endpoint {
         if !self.config.static_peers.is_empty() {
             due_ns = due_ns.min(self.introduction.static_at_ns);
         }
-        let calls = self.peers.iter().enumerate().flat_map(|(number, peer)| {
+        let dials = self.peers.iter().enumerate().flat_map(|(number, peer)| {
             let unused_ns = self.unused_at_ns(number);
             let again_ns = peer.dial_again_at_ns.max(peer.yields_until_ns);
             [Some(again_ns), unused_ns]
@@ -312,6 +312,6 @@ impl Endpoint {
                 .map(|at_ns| at_ns.max(now_ns + 1_000_000))
                 .filter(move |at_ns| self.wants_dial(number, *at_ns))
         });
-        calls.min().map_or(due_ns, |call| call.min(due_ns))
+        dials.min().map_or(due_ns, |dial_ns| dial_ns.min(due_ns))
     }
 }

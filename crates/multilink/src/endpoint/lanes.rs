@@ -33,9 +33,9 @@ impl Endpoint {
         known.node == params.node && known.lane.number == params.lane.number
     }
 
-    /// Whether it is on us to call: on the side with fewer lanes, because not all of the other's hear
-    /// our hellos; otherwise on the node with the smaller number.
-    pub(super) fn calls(&self, theirs: &Params) -> bool {
+    /// Returns whether this side is the pair's caller, which dials first: the side with fewer lanes,
+    /// because not all of the other's hear its hellos; otherwise the node with the smaller number.
+    pub(super) fn is_caller(&self, theirs: &Params) -> bool {
         (self.config.lane.count, self.config.node) < (theirs.lane.count, theirs.node)
     }
 

@@ -474,10 +474,10 @@ impl Endpoint {
         };
         let left_a_gap = keys.accept(remote_link, seq, now_ns);
         let is_next = peer.next.iter().any(|next| next.session.local == session);
-        // If both sides dialled at once, both settle for the session of the side that calls.
-        let calls =
-            (self.config.lane.count, self.config.node) < (peer.params.lane.count, peer.params.node);
-        if is_next && !(calls && peer.has_newer(session)) {
+        // If both sides dialled at once, both settle for the caller's session.
+        let keeps_own = peer.has_newer(session) && self.is_caller(&self.peers[number].params);
+        let peer = &mut self.peers[number];
+        if is_next && !keeps_own {
             peer.confirm_next(session, self.config.instance, &mut self.pool);
             peer.dial_again_at_ns = now_ns + introduce::YIELD_NS;
             self.renew_session_index(number);

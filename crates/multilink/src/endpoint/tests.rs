@@ -424,7 +424,7 @@ fn endpoint__peer_that_answers_from_another_address_than_configured__is_heard_bo
 }
 
 #[test]
-fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
+fn endpoint__answered_an_init_nobody_follows_up__dials_by_itself() {
     let mut caller = endpoint(1, 11, 0);
     let mut old = endpoint(2, 22, 0);
     let hello = hello_of(&mut old, 0, 0);
@@ -437,14 +437,14 @@ fn endpoint__answered_a_question_nobody_follows_up__calls_by_itself() {
     };
     let (_, init) = crate::handshake::Initiator::start(&key, &params);
     let _ = caller.handle_datagram(0, address(1, 0), &mut init.clone(), 0);
-    let mut called = false;
+    let mut has_dialled = false;
     for ms in 0..5000 {
         caller.handle_timeout(ms * MS);
         while let Some(batch) = caller.poll_transmit(0) {
             let mut sent = batch.bytes.chunks(batch.segment_bytes);
-            called |= sent.any(|datagram| kind_of(datagram) == Ok(Kind::Init));
+            has_dialled |= sent.any(|datagram| kind_of(datagram) == Ok(Kind::Init));
             caller.transmitted(0);
         }
     }
-    assert!(called);
+    assert!(has_dialled);
 }

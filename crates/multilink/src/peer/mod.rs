@@ -48,12 +48,12 @@ pub(crate) struct Dial {
 pub(crate) struct Next {
     pub(crate) session: Session,
     pub(crate) params: Params,
-    /// Whether the question carried a cookie: it was no recording of an older one.
+    /// Whether the Init carried a cookie, so that it is not a recording.
     pub(crate) is_proven: bool,
 }
 
-/// Sessions that may wait to be used. A recorded question gets an answer that nobody can use; the
-/// genuine one among a few of those must not be lost.
+/// Sessions that may wait to be used. A recorded Init gets a Reply that nobody can use; the
+/// session of a genuine Init among a few of those must not be lost.
 const NEXT_MAX: usize = 4;
 /// Past instances of a peer that are remembered, so that what they said is not taken for news.
 const RETIRED_MAX: usize = 16;
@@ -221,8 +221,8 @@ impl Peer {
         }
     }
 
-    /// Whether a question with these parameters was asked before, as far as is remembered.
-    pub(crate) fn is_old_question(&self, params: &Params) -> bool {
+    /// Returns whether an Init with these parameters was received before, as far as is remembered.
+    pub(crate) fn is_old_init(&self, params: &Params) -> bool {
         let sent_ns = params.sent_at_ns;
         let answered = |next: &Next| {
             next.params.instance == params.instance && sent_ns <= next.params.sent_at_ns
@@ -307,10 +307,9 @@ impl Peer {
         self.adopt(session, pool);
     }
 
-    /// The peer answered a call made at `called_ns` with the instance it has: another one that an
-    /// older hello named is past.
-    pub(crate) fn settle_doubt(&mut self, called_ns: u64) {
-        let is_answer = self.doubted_at_ns.is_some_and(|at_ns| called_ns >= at_ns);
+    /// Retires the doubted instance if the peer answered a later Init with a different one.
+    pub(crate) fn settle_doubt(&mut self, dialled_ns: u64) {
+        let is_answer = self.doubted_at_ns.is_some_and(|at_ns| dialled_ns >= at_ns);
         let doubted = self.doubt.take_if(|_| is_answer);
         if let Some(instance) = doubted.filter(|doubted| *doubted != self.params.instance) {
             self.retire(instance);

@@ -7,7 +7,7 @@ use crate::liveness::State;
 use crate::partner::HEARD_LATELY_NS;
 use crate::wire::Params;
 
-/// Hellos of unknown instances have a peer called again at most once in this time: whoever sends old
+/// Hellos of unknown instances have a peer dialled again at most once in this time: whoever sends old
 /// ones again costs a handshake now and then.
 const DOUBT_NS: u64 = 1_500_000_000;
 
@@ -48,14 +48,14 @@ impl Peer {
             return false;
         }
         if params.instance != self.params.instance {
-            return true; // it has restarted, or this is a recording: a call will tell
+            return true; // it has restarted, or this is a recording: a dial will tell
         }
         let newest_ns = self.hello_seen_ns.max(params.sent_at_ns);
         self.hello_seen_ns = newest_ns;
         params.sent_at_ns.saturating_add(HEARD_LATELY_NS) > newest_ns
     }
 
-    /// A hello named another instance than the one whose session is in use: a call finds out.
+    /// A hello named another instance than the one whose session is in use: a dial finds out.
     pub(crate) fn note_doubt(&mut self, instance: u64, now_ns: u64) {
         let mut doubted = self.doubted_at_ns.iter();
         if doubted.any(|at_ns| now_ns < at_ns + DOUBT_NS) {
@@ -105,7 +105,7 @@ impl Peer {
         self.is_up && self.is_at_address_of(other) && (is_newer || !other.is_up)
     }
 
-    /// The ways to call the peer: first where the paths send to, then wherever else it was heard.
+    /// The ways to dial the peer: first where the paths send to, then wherever else it was heard.
     pub(crate) fn ways(&self, links: &Links) -> Vec<(u8, SocketAddr)> {
         let open = || {
             let paths = self.paths.iter().zip(links).enumerate();

@@ -1,11 +1,11 @@
 //! The cookie reply: asks for an Init again with proof of its address.
 //!
 //! ```text
-//! | kind=6 ver=2 | reserved (24) | code of the Init (128) | cookie (128) | HMAC-SHA-256 of all before, 16 bytes |
+//! | kind=6 ver=2 | reserved (24) | MAC of the Init (128) | cookie (128) | HMAC-SHA-256 of all before, 16 bytes |
 //! ```
 //!
-//! The initiator sends its Init again with the cookie in it. The code of the Init ties the cookie to
-//! the one call that is open, so an old cookie reply says nothing.
+//! The initiator sends its Init again with the cookie in it. The MAC of the Init ties the cookie to
+//! the one dial that is open, so an old cookie reply says nothing.
 
 use super::{Kind, Malformed, Reader, lead};
 use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, Tag};
@@ -16,7 +16,7 @@ pub const COOKIE_BYTES: usize = 4 + 3 * ENVELOPE_MAC_BYTES;
 /// A cookie, and the Init it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieReply {
-    /// The code at the end of the Init.
+    /// The MAC at the end of the Init.
     pub init: Tag,
     /// What the Init must carry.
     pub cookie: Tag,

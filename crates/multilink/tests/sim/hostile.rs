@@ -174,7 +174,7 @@ fn init__recorded_and_sent_again_within_the_round_trip_of_another__does_not_disp
 }
 
 #[test]
-fn hello__of_a_past_instance__has_the_peer_called_once_and_never_again() {
+fn hello__of_a_past_instance__has_the_peer_dialled_once_and_never_again() {
     let mut world = World::pair(vec![LinkPlan::of(100); 2]);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     let recorded = recorded(&mut world, 0, 1, 3);
@@ -205,7 +205,7 @@ fn hello__of_a_past_instance__has_the_peer_called_once_and_never_again() {
     assert_eq!(
         keyed_at_ns(&world),
         before,
-        "old hellos had it called again"
+        "old hellos had it dialled again"
     );
     assert_flows(&mut world);
 }
@@ -360,7 +360,7 @@ fn cluster_key__another__is_counted_and_never_answered() {
 }
 
 #[test]
-fn answer__to_any_handshake__is_no_larger_than_the_question() {
+fn answer__to_any_handshake__is_no_larger_than_the_init() {
     let mut world = World::pair(vec![LinkPlan::of(100); 2]);
     world.run_for(S);
     let (_, init) = Initiator::start(&ClusterKey::from_bytes([7; 32]), &params(9));
