@@ -24,6 +24,7 @@ pub mod sides;
 pub mod slurm;
 pub mod source;
 pub mod svg;
+pub mod trips;
 
 pub use nearest::nearest;
 pub use network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};

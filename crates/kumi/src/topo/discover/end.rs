@@ -70,8 +70,8 @@ pub enum Told {
 pub enum Said {
     /// Its port and addresses.
     Here { port: u16, addresses: Vec<Own> },
-    /// Of each peer, the least round trip, and by how much its clock is ahead of this one; none if all were lost.
-    Pinged { peers: Vec<(u32, Option<Trip>)> },
+    /// Of each peer, the least ways there and back; none if all probes were lost.
+    Pinged { peers: Vec<(u32, Option<Ways>)> },
     /// A train has been sent.
     Sent { number: u32 },
     /// When packets of a train came, in nanoseconds since 1970 by this host's clock.
@@ -90,13 +90,23 @@ pub struct Own {
     pub switch: Option<String>,
 }
 
-/// A round trip, in nanoseconds.
+/// How long a probe took, in nanoseconds, each way from one host's clock to the other's.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Trip {
-    /// How long it took, but for what the peer took to answer.
-    pub ns: u64,
-    /// How far the peer's clock is ahead, if it took as long there as back.
-    pub ahead_ns: i64,
+pub struct Ways {
+    /// From this host to the peer.
+    pub there_ns: i64,
+    /// From the peer to this host.
+    pub back_ns: i64,
+}
+
+impl Ways {
+    /// The lesser of each way: the two meet different queues.
+    fn least(self, other: Self) -> Self {
+        Self {
+            there_ns: self.there_ns.min(other.there_ns),
+            back_ns: self.back_ns.min(other.back_ns),
+        }
+    }
 }
 
 /// What came of trains.
@@ -248,15 +258,14 @@ impl End {
         rounds: u32,
         bytes: usize,
         pause_us: u64,
-    ) -> Vec<(u32, Option<Trip>)> {
-        let mut least: Vec<Option<Trip>> = vec![None; peers.len()];
+    ) -> Vec<(u32, Option<Ways>)> {
+        let mut least: Vec<Option<Ways>> = vec![None; peers.len()];
         let mut chance = now_ns() | 1;
         // Round by round, so that what disturbs one disturbs one.
         for _ in 0..rounds {
             for (at, peer) in peers.iter().enumerate() {
-                if let Some(trip) = self.one_ping(*peer, bytes) {
-                    let is_least = least[at].is_none_or(|standing| trip.ns < standing.ns);
-                    least[at] = if is_least { Some(trip) } else { least[at] };
+                if let Some(ways) = self.one_ping(*peer, bytes) {
+                    least[at] = Some(least[at].map_or(ways, |standing| standing.least(ways)));
                 }
                 // Not in step with the others: from a half of it to one and a half (xorshift).
                 chance ^= chance << 13;
@@ -269,7 +278,7 @@ impl End {
         peers.iter().copied().zip(least).collect()
     }
 
-    fn one_ping(&mut self, peer: u32, bytes: usize) -> Option<Trip> {
+    fn one_ping(&mut self, peer: u32, bytes: usize) -> Option<Ways> {
         let to = *self.peers.get(peer as usize)?;
         self.number = self.number.wrapping_add(1);
         let ping = Packet {
@@ -293,9 +302,13 @@ impl End {
             let (pong, came_ns) = self.came.recv_timeout(left).ok()?;
             if pong.number == self.number {
                 self.longest = self.longest.max(Some(began.elapsed()));
-                let ns = came_ns.checked_sub(sent_ns)?.checked_sub(pong.turn_ns)?;
-                let ahead_ns = pong.clock_ns as i64 - (sent_ns + ns / 2) as i64;
-                return Some(Trip { ns, ahead_ns });
+                let difference_ns = |from_ns: u64, to_ns: u64| {
+                    i64::try_from(i128::from(to_ns) - i128::from(from_ns)).ok()
+                };
+                return Some(Ways {
+                    there_ns: difference_ns(sent_ns, pong.clock_ns)?,
+                    back_ns: difference_ns(pong.clock_ns.checked_add(pong.turn_ns)?, came_ns)?,
+                });
             }
         }
     }

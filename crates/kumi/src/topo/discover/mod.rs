@@ -15,14 +15,15 @@ mod packet;
 mod rates;
 
 use crate::BadInput;
-use anyhow::bail;
-use end::{Said, Told, Trip};
+use anyhow::{anyhow, bail};
+use end::{Said, Told};
 use ends::Ends;
 use kumi_topo::infer::{Inferred, Lengths, fit, infer};
+use kumi_topo::trips::{BATCH_ROUNDS, Trip, Trips};
 use kumi_topo::{Delay, End, Host, Link, Network, Rate, Switch};
 use packet::{LARGE_BYTES, SMALL_BYTES};
 use rates::Rates;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// Arguments of `kumi topo discover`.
@@ -110,19 +111,6 @@ pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Networ
 /// Between a host's probes, about: of 64 hosts on 10 Mb/s one probe of 0.1 ms comes in 0.6 ms, half of them over the middle.
 const PAUSE_US: u64 = 14_000;
 
-/// Probes of a batch per pair. Between two batches the round trips are compared.
-const BATCH_ROUNDS: u32 = 2;
-
-/// Most probes per pair. Where 20 % of each link is taken and a path has six, one probe in four meets
-/// no queue; of 24 probes all meet one in 0.1 % of the pairs.
-const ROUNDS_MAX: u32 = 24;
-
-/// A round trip that a batch shortens by more than this share was disturbed before.
-const DISTURBED_SHARE: f64 = 0.02;
-
-/// Probing ends when a batch shortens at most this share of the round trips: [`infer`] takes medians.
-const DISTURBED_PAIRS_MAX: f64 = 0.05;
-
 /// Round trips of all pairs, in microseconds; and how far each host's clock is ahead of the first's, in nanoseconds. Pairs
 /// are probed until the round trips stand, at least `rounds` times.
 fn round_trips(
@@ -130,44 +118,27 @@ fn round_trips(
     names: &[String],
     rounds: u32,
 ) -> anyhow::Result<(Vec<Vec<f64>>, Vec<i64>)> {
-    let mut least: BTreeMap<(usize, usize), Option<Trip>> = BTreeMap::new();
-    let mut probes = 0;
+    let mut trips = Trips::new(names.len(), rounds);
     loop {
-        let mut shortened = 0;
         for (from, peer, trip) in ping(ends, halves(names.len()), BATCH_ROUNDS, SMALL_BYTES)? {
-            let standing = least.entry((from, peer)).or_default();
-            let Some(trip) = trip else { continue };
-            let before_ns = standing.map_or(f64::INFINITY, |standing| standing.ns as f64);
-            if (trip.ns as f64) < before_ns {
-                *standing = Some(trip);
+            if let Some(trip) = trip {
+                trips.note(from, peer, trip);
             }
-            shortened += usize::from((trip.ns as f64) < before_ns * (1.0 - DISTURBED_SHARE));
         }
-        probes += BATCH_ROUNDS;
-        let is_settled = shortened as f64 <= DISTURBED_PAIRS_MAX * least.len() as f64;
-        if probes >= ROUNDS_MAX.max(rounds) || (probes >= rounds && is_settled) {
+        if trips.end_batch() {
             break;
         }
     }
-    let mut table = vec![vec![0.0; names.len()]; names.len()];
-    let mut ahead_ns = vec![0; names.len()];
-    for ((from, peer), trip) in least {
-        let Some(trip) = trip else {
-            bail!(
-                "{} and {} do not reach each other: none of {probes} probes was answered (a firewall that drops UDP?)",
-                names[from],
-                names[peer]
-            );
-        };
-        let us = trip.ns as f64 / 1e3;
-        (table[from][peer], table[peer][from]) = (us, us);
-        match (from, peer) {
-            (0, peer) => ahead_ns[peer] = trip.ahead_ns,
-            (from, 0) => ahead_ns[from] = -trip.ahead_ns,
-            _ => {}
-        }
-    }
-    Ok((table, ahead_ns))
+    let table_us = trips.table_us().map_err(|(from, peer)| {
+        anyhow!(
+            "{} and {} do not reach each other: none of {} probes was answered (a firewall that drops UDP?)",
+            names[from],
+            names[peer],
+            trips.rounds()
+        )
+    })?;
+    let ahead_ns = (0..names.len()).map(|peer| trips.ahead_ns(peer)).collect();
+    Ok((table_us, ahead_ns))
 }
 
 /// Whom each host asks, so that each pair is asked once: the half that follows it round the list.
@@ -179,7 +150,7 @@ fn halves(hosts: usize) -> Vec<Vec<u32>> {
     asks.collect()
 }
 
-/// Has each host ping its peers, all at once. From whom, to whom, and the least round trip.
+/// Has each host ping its peers, all at once. Returns from whom, to whom, and the round trip.
 fn ping(
     ends: &mut Ends,
     asks: Vec<Vec<u32>>,
@@ -201,11 +172,10 @@ fn ping(
         let Said::Pinged { peers } = said else {
             bail!("an end said {said:?} of its round trips");
         };
-        trips.extend(
-            peers
-                .into_iter()
-                .map(|(peer, trip)| (from, peer as usize, trip)),
-        );
+        trips.extend(peers.into_iter().map(|(peer, ways)| {
+            let trip = ways.and_then(|ways| Trip::from_ways(ways.there_ns, ways.back_ns));
+            (from, peer as usize, trip)
+        }));
     }
     Ok(trips)
 }

@@ -1,0 +1,319 @@
+//! Switches put together into a tree, each where most of what was measured agrees.
+//!
+//! A queue only lengthens a distance. So a place is judged by the distances that it explains: one
+//! that is longer than the tree says may be disturbed, one that is shorter contradicts the tree. A
+//! switch without hosts must explain more than it costs.
+
+use super::{Inferred, pairs};
+
+/// What a distance costs that is longer than the tree says, and one that is shorter.
+const DISTURBED_COST: f64 = 1.0;
+const CONTRADICTION_COST: f64 = 2.0;
+
+/// What a switch without hosts costs: more than one disturbed pair of hosts.
+const SWITCH_COST: f64 = 1.5;
+
+/// Most that a distance counts between two switches, in pairs of hosts that bear it out.
+pub(super) const WEIGHT_MAX: usize = 4;
+
+/// How often each switch is taken out and placed again, with all others placed.
+const SWEEPS: usize = 4;
+
+/// How far switches are apart, and how many pairs of hosts say so.
+pub(super) struct Apart {
+    pub(super) length: Vec<Vec<f64>>,
+    pub(super) weight: Vec<Vec<f64>>,
+}
+
+/// A tree under construction. Switches with hosts have the first numbers.
+#[derive(Debug, Clone)]
+pub(super) struct Tree {
+    links: Vec<(usize, usize, f64)>,
+    with_hosts: usize,
+    next: usize,
+    tolerance: f64,
+}
+
+/// Where a switch may hang.
+#[derive(Debug, Clone, Copy)]
+struct Place {
+    at: Spot,
+    leg: f64,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Spot {
+    Node(usize),
+    /// On a link, this far from its first end.
+    On(usize, f64),
+}
+
+impl Tree {
+    /// The tree of switches that are so far apart; `order` says which are the surest.
+    pub(super) fn new(apart: &Apart, order: &[usize], tolerance: f64) -> Self {
+        let with_hosts = apart.length.len();
+        let mut tree = Self {
+            links: Vec::new(),
+            with_hosts,
+            next: with_hosts,
+            tolerance,
+        };
+        for (at, switch) in order.iter().enumerate() {
+            tree.add(*switch, &order[..at], apart);
+        }
+        for _ in 0..SWEEPS {
+            for switch in order {
+                let others: Vec<usize> =
+                    order.iter().copied().filter(|one| one != switch).collect();
+                let mut moved = tree.clone();
+                moved.remove(*switch);
+                moved.add(*switch, &others, apart);
+                if moved.cost(apart) <= tree.cost(apart) {
+                    tree = moved;
+                }
+            }
+            tree.refit(apart);
+        }
+        tree.simplify(apart);
+        tree
+    }
+
+    /// The links, with switches without hosts numbered behind the others.
+    pub(super) fn finish(mut self) -> (Vec<(usize, usize)>, usize) {
+        let mut numbers: Vec<usize> = self.links.iter().flat_map(|(a, b, _)| [*a, *b]).collect();
+        numbers.retain(|number| *number >= self.with_hosts);
+        numbers.sort_unstable();
+        numbers.dedup();
+        let place = |number: usize| match numbers.binary_search(&number) {
+            Ok(at) => self.with_hosts + at,
+            Err(_) => number,
+        };
+        let links = self.links.drain(..);
+        let links = links.map(|(a, b, _)| (place(a), place(b))).collect();
+        (links, self.with_hosts + numbers.len())
+    }
+
+    /// The length of the way from a switch to each, infinite to those that are not placed.
+    fn lengths_from(&self, from: usize) -> Vec<f64> {
+        let mut lengths = vec![f64::INFINITY; self.next];
+        lengths[from] = 0.0;
+        let mut stack = vec![from];
+        while let Some(at) = stack.pop() {
+            for (a, b, length) in &self.links {
+                let next = match at {
+                    at if at == *a => *b,
+                    at if at == *b => *a,
+                    _ => continue,
+                };
+                if lengths[next].is_infinite() {
+                    lengths[next] = lengths[at] + length;
+                    stack.push(next);
+                }
+            }
+        }
+        lengths
+    }
+
+    fn misfit(&self, measured: f64, length: f64, weight: f64) -> f64 {
+        let left = measured - length;
+        let scale = match left {
+            left if left > self.tolerance => DISTURBED_COST,
+            left if left < -self.tolerance => CONTRADICTION_COST,
+            // Of places that explain as much, the one that fits best.
+            left => 0.01 * left.abs() / self.tolerance,
+        };
+        weight * scale
+    }
+
+    fn cost(&self, apart: &Apart) -> f64 {
+        let table: Vec<Vec<f64>> = (0..self.with_hosts)
+            .map(|one| self.lengths_from(one))
+            .collect();
+        let misfits = pairs(self.with_hosts)
+            .map(|(a, b)| self.misfit(apart.length[a][b], table[a][b], apart.weight[a][b]));
+        misfits.sum::<f64>() + SWITCH_COST * self.hostless() as f64
+    }
+
+    fn hostless(&self) -> usize {
+        let ends = self.links.iter().flat_map(|(a, b, _)| [*a, *b]);
+        let mut ends: Vec<usize> = ends.filter(|end| *end >= self.with_hosts).collect();
+        ends.sort_unstable();
+        ends.dedup();
+        ends.len()
+    }
+
+    /// Adds a switch where its distances to those `placed` are explained best.
+    fn add(&mut self, switch: usize, placed: &[usize], apart: &Apart) {
+        if placed.is_empty() {
+            return;
+        }
+        let from: Vec<Vec<f64>> = (0..self.next).map(|node| self.lengths_from(node)).collect();
+        let measured = &apart.length[switch];
+        let mut best: Option<(f64, Place)> = None;
+        for (at, a) in placed.iter().enumerate() {
+            for b in &placed[..=at] {
+                let length = from[*a][*b];
+                let leg = match a == b {
+                    true => measured[*a],
+                    false => (measured[*a] + measured[*b] - length) / 2.0,
+                };
+                if leg < -self.tolerance {
+                    continue;
+                }
+                let leg = leg.max(0.0);
+                let along = (measured[*a] - leg).clamp(0.0, length);
+                let spot = self.spot(*a, *b, along, &from);
+                let to = |node: usize| match spot {
+                    Spot::Node(node_at) => from[node_at][node],
+                    Spot::On(link, offset) => {
+                        let (first, second, length) = self.links[link];
+                        f64::min(
+                            from[first][node] + offset,
+                            from[second][node] + length - offset,
+                        )
+                    }
+                };
+                let misfits = placed.iter().map(|one| {
+                    self.misfit(measured[*one], leg + to(*one), apart.weight[switch][*one])
+                });
+                let is_new = matches!(spot, Spot::On(..)) && leg >= self.tolerance;
+                let cost = misfits.sum::<f64>() + SWITCH_COST * f64::from(u8::from(is_new));
+                if best.is_none_or(|(least, _)| cost < least) {
+                    best = Some((cost, Place { at: spot, leg }));
+                }
+            }
+        }
+        let nearest = placed
+            .iter()
+            .min_by(|a, b| measured[**a].total_cmp(&measured[**b]));
+        let fallback = nearest.map(|node| Place {
+            at: Spot::Node(*node),
+            leg: measured[*node].max(0.0),
+        });
+        if let Some(place) = best.map(|(_, place)| place).or(fallback) {
+            self.hang(switch, place);
+        }
+    }
+
+    /// What is `along` the way from one switch to another: a switch, if one is near.
+    fn spot(&self, from: usize, to: usize, along: f64, lengths: &[Vec<f64>]) -> Spot {
+        let total = lengths[from][to];
+        let is_on_way =
+            |node: usize| (lengths[from][node] + lengths[node][to] - total).abs() < 1e-6;
+        let nodes = (0..self.next).filter(|node| is_on_way(*node));
+        let nearest = nodes.min_by(|a, b| {
+            let off = |node: &usize| (lengths[from][*node] - along).abs();
+            off(a).total_cmp(&off(b))
+        });
+        let nearest = nearest.unwrap_or(from);
+        if (lengths[from][nearest] - along).abs() < self.tolerance {
+            return Spot::Node(nearest);
+        }
+        for (link, (a, b, _)) in self.links.iter().enumerate() {
+            let (at_a, at_b) = (lengths[from][*a], lengths[from][*b]);
+            if is_on_way(*a) && is_on_way(*b) && at_a.min(at_b) < along && along < at_a.max(at_b) {
+                return Spot::On(link, (along - at_a).abs());
+            }
+        }
+        Spot::Node(nearest)
+    }
+
+    fn hang(&mut self, switch: usize, place: Place) {
+        let is_near = place.leg < self.tolerance;
+        match place.at {
+            Spot::Node(node) if is_near && node >= self.with_hosts => self.rename(node, switch),
+            Spot::Node(node) => self.links.push((node, switch, place.leg)),
+            Spot::On(link, offset) => {
+                let (a, b, length) = self.links[link];
+                let middle = if is_near { switch } else { self.next };
+                self.links[link] = (a, middle, offset);
+                self.links.push((middle, b, length - offset));
+                if !is_near {
+                    self.next += 1;
+                    self.links.push((middle, switch, place.leg));
+                }
+            }
+        }
+    }
+
+    fn rename(&mut self, from: usize, to: usize) {
+        for (a, b, _) in &mut self.links {
+            *a = if *a == from { to } else { *a };
+            *b = if *b == from { to } else { *b };
+        }
+    }
+
+    fn links_of(&self, switch: usize) -> Vec<usize> {
+        let links = (0..self.links.len()).filter(|link| {
+            let (a, b, _) = self.links[*link];
+            a == switch || b == switch
+        });
+        links.collect()
+    }
+
+    /// Takes a switch out. What only joined two links is one link then.
+    fn remove(&mut self, switch: usize) {
+        let node = self.next;
+        self.next += 1;
+        self.rename(switch, node);
+        self.tidy(node);
+    }
+
+    /// Ends a switch without hosts that has fewer than three links.
+    fn tidy(&mut self, node: usize) {
+        let other = |(a, b, _): (usize, usize, f64)| if a == node { b } else { a };
+        match self.links_of(node)[..] {
+            [link] => {
+                let neighbour = other(self.links.swap_remove(link));
+                if neighbour >= self.with_hosts {
+                    self.tidy(neighbour);
+                }
+            }
+            [one, two] => {
+                let (first, second) = (self.links[one], self.links[two]);
+                self.links[one] = (other(first), other(second), first.2 + second.2);
+                self.links.swap_remove(two);
+            }
+            _ => {}
+        }
+    }
+
+    /// Lengths that most distances agree on: least absolute misfit, by reweighted least squares.
+    fn refit(&mut self, apart: &Apart) {
+        let tree = Inferred {
+            switch_of: Vec::new(),
+            links: self.links.iter().map(|(a, b, _)| (*a, *b)).collect(),
+            switches: self.next,
+        };
+        let from: Vec<Vec<Vec<usize>>> = (0..self.with_hosts).map(|a| tree.paths_from(a)).collect();
+        let measured: Vec<(&[usize], f64, f64)> = pairs(self.with_hosts)
+            .map(|(a, b)| (&from[a][b][..], apart.length[a][b], apart.weight[a][b]))
+            .collect();
+        let mut lengths: Vec<f64> = self.links.iter().map(|(_, _, length)| *length).collect();
+        super::settle(&mut lengths, &measured, self.tolerance);
+        for (link, length) in self.links.iter_mut().zip(lengths) {
+            link.2 = length;
+        }
+    }
+
+    /// Takes out each link to a switch without hosts that explains no more than it costs.
+    fn simplify(&mut self, apart: &Apart) {
+        let mut link = 0;
+        while link < self.links.len() {
+            let (a, b, _) = self.links[link];
+            let (gone, kept) = if a >= self.with_hosts { (a, b) } else { (b, a) };
+            let mut simpler = self.clone();
+            if gone >= self.with_hosts {
+                simpler.links.swap_remove(link);
+                simpler.rename(gone, kept);
+                simpler.refit(apart);
+                if simpler.cost(apart) <= self.cost(apart) {
+                    *self = simpler;
+                    link = 0;
+                    continue;
+                }
+            }
+            link += 1;
+        }
+    }
+}
