@@ -5,9 +5,10 @@
 //!        │                              ▲ UDP, packet.rs
 //!        ├─ round trips of all pairs ───┤
 //!        ├─ kumi_topo::infer: the tree  │
-//!        └─ trains of packets ──────────┘                          (rates.rs)
+//!        └─ trains of packets ──────────┘             (rates.rs, crossing.rs)
 //! ```
 
+mod crossing;
 pub mod end;
 mod ends;
 mod lldp;

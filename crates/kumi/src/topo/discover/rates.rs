@@ -1,8 +1,9 @@
 //! What links carry, from trains of packets.
 //!
-//! A host's link is as fast as its fastest train to or from another on the same switch. A link between switches is as fast as
-//! trains of many hosts that pass it at once are together; if the hosts cannot fill it, it is at least that fast.
+//! A host's link is as fast as its fastest train to or from another on the same switch. Links between switches follow
+//! ([`super::crossing`]).
 
+use super::crossing::{self, Crossing};
 use super::end::{Said, Told};
 use super::ends::Ends;
 use super::packet::{FRAMING_BYTES, LARGE_BYTES};
@@ -12,15 +13,9 @@ use kumi_topo::infer::Inferred;
 /// How long a train is on its link: long enough to see past a moment's other traffic.
 const TRAIN_S: f64 = 0.03;
 
-/// The same between switches, where trains of several hosts have to meet.
-const TOGETHER_S: f64 = 0.15;
-
-/// The same while it is still to be found how many hosts fill a link between switches.
-const SEARCH_S: f64 = 0.04;
-
 /// Shortest silence after which the queues on the way count as empty, in seconds. A train that finds
 /// packets of the one before in a queue is compressed or dropped: a link of 15 Mb/s read 18, or 7.
-const QUIET_MIN_S: f64 = 0.02;
+pub(super) const QUIET_MIN_S: f64 = 0.02;
 
 /// The same in packets of the slowest train.
 const QUIET_PACKETS: f64 = 5.0;
@@ -31,13 +26,7 @@ const WINDOW_NS: u64 = 1_500_000;
 const PACKETS_MIN: u32 = 24;
 const PACKETS_MAX: u32 = 4000;
 
-/// Hosts on either side that fill a link together.
-const TOGETHER_MAX: usize = 8;
-
-/// What is not filled to that share may be faster.
-const FILLED: f64 = 0.9;
-
-const WIRE_BITS: f64 = ((LARGE_BYTES + FRAMING_BYTES) * 8) as f64;
+pub(super) const WIRE_BITS: f64 = ((LARGE_BYTES + FRAMING_BYTES) * 8) as f64;
 
 /// What was measured, in bits a second; 0 where nothing was.
 pub struct Rates {
@@ -51,10 +40,10 @@ pub struct Rates {
 
 /// A train from one host to another.
 #[derive(Debug, Clone, Copy)]
-struct Train {
-    from: usize,
-    to: usize,
-    packets: u32,
+pub(super) struct Train {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) packets: u32,
 }
 
 /// Measures with what is guessed of the hosts' links, in bits a second, and by how much their clocks are ahead.
@@ -99,8 +88,9 @@ pub fn measure(
             }
         }
     }
-    for link in 0..tree.links.len() {
-        rates.links[link] = between(ends, &mut number, tree, (&rates.hosts, ahead_ns), link)?;
+    for link in crossing::outermost_first(tree) {
+        let crossing = Crossing::new(tree, &rates, ahead_ns, link);
+        rates.links[link] = crossing.measure(ends, &mut number)?;
     }
     Ok(rates)
 }
@@ -185,122 +175,13 @@ fn nearest_other(tree: &Inferred, host: usize) -> Option<usize> {
         .min_by_key(hops)
 }
 
-/// What a link between switches carries, both ways at once. The number of hosts that send is doubled
-/// until they fill the link, each way by itself: they offer at most about twice what it carries.
-fn between(
-    ends: &mut Ends,
-    number: &mut u32,
-    tree: &Inferred,
-    (hosts, ahead_ns): (&[[f64; 2]], &[i64]),
-    link: usize,
-) -> anyhow::Result<[f64; 2]> {
-    let first_side = tree.side(link);
-    let (first, second) = tree.links[link];
-    let paths = tree.paths();
-    // Those nearest to the link, for what is further off may be held up elsewhere.
-    let nearest = |is_first: bool, switch: usize| {
-        let all = 0..tree.switch_of.len();
-        let mut side: Vec<usize> = all
-            .filter(|host| first_side.contains(&tree.switch_of[*host]) == is_first)
-            .collect();
-        side.sort_by_key(|host| paths[switch][tree.switch_of[*host]].len());
-        side
-    };
-    let (firsts, seconds) = (nearest(true, first), nearest(false, second));
-    let pairs: Vec<(usize, usize)> = firsts.into_iter().zip(seconds).take(TOGETHER_MAX).collect();
-    let mut counts = [1; 2];
-    loop {
-        let crossing = Crossing {
-            pairs: &pairs,
-            counts,
-            hosts,
-            ahead_ns,
-        };
-        let found = crossing.measure(ends, number, SEARCH_S)?;
-        let more = [0, 1].map(|way| match found[way].is_filled {
-            true => counts[way],
-            false => (2 * counts[way]).min(pairs.len()),
-        });
-        if more == counts {
-            let found = crossing.measure(ends, number, TOGETHER_S)?;
-            return Ok(found.map(|way| way.bps));
-        }
-        counts = more;
-    }
-}
-
-/// Trains over a link between switches, both ways at once.
-struct Crossing<'a> {
-    /// A host on either side, nearest first.
-    pairs: &'a [(usize, usize)],
-    /// How many of the pairs send there, and how many back.
-    counts: [usize; 2],
-    /// What each host's link carries, from it and to it, in bits a second.
-    hosts: &'a [[f64; 2]],
-    /// By how much each host's clock is ahead.
-    ahead_ns: &'a [i64],
-}
-
-/// What trains found of one way of a link.
-#[derive(Debug, Clone, Copy, Default)]
-struct Found {
-    /// The link's rate, in bits a second, as far as the trains could fill it.
-    bps: f64,
-    /// Whether the link carried less than was sent.
-    is_filled: bool,
-}
-
-impl Crossing<'_> {
-    fn bps_of(&self, from: usize, to: usize) -> f64 {
-        self.hosts[from][0].min(self.hosts[to][1]).max(1e5)
-    }
-
-    fn measure(
-        &self,
-        ends: &mut Ends,
-        number: &mut u32,
-        seconds: f64,
-    ) -> anyhow::Result<[Found; 2]> {
-        let there = self.pairs[..self.counts[0]].iter().copied();
-        let back = self.pairs[..self.counts[1]].iter().map(|(a, b)| (*b, *a));
-        let trains = there.chain(back).map(|(from, to)| Train {
-            from,
-            to,
-            packets: packets(self.bps_of(from, to), seconds),
-        });
-        let trains: Vec<Train> = trains.collect();
-        let quiet_s = trains
-            .iter()
-            .map(|train| quiet_s(self.bps_of(train.from, train.to)))
-            .fold(QUIET_MIN_S, f64::max);
-        let mut seen = run(ends, number, &trains, quiet_s)?;
-        for (train, at_ns) in trains.iter().zip(&mut seen) {
-            let ahead_ns = self.ahead_ns[train.to];
-            at_ns
-                .iter_mut()
-                .for_each(|at| *at = at.saturating_add_signed(-ahead_ns));
-        }
-        let (there, back) = seen.split_at(self.counts[0]);
-        let offered = trains.iter().map(|train| self.bps_of(train.from, train.to));
-        let offered: Vec<f64> = offered.collect();
-        let (offered_there, offered_back) = offered.split_at(self.counts[0]);
-        let found = |seen: &[Vec<u64>], offered: &[f64]| {
-            let (passed, offered) = (together_bps(seen), offered.iter().sum::<f64>());
-            let is_filled = passed < FILLED * offered;
-            let bps = if is_filled { passed } else { offered };
-            Found { bps, is_filled }
-        };
-        Ok([found(there, offered_there), found(back, offered_back)])
-    }
-}
-
 /// How long trains at `bps` must be silent before nothing of them is on its way, in seconds.
-fn quiet_s(bps: f64) -> f64 {
+pub(super) fn quiet_s(bps: f64) -> f64 {
     (QUIET_PACKETS * WIRE_BITS / bps.max(1e5)).max(QUIET_MIN_S)
 }
 
 /// Sends trains at once, and returns when their packets came, once the queues on the way are empty.
-fn run(
+pub(super) fn run(
     ends: &mut Ends,
     number: &mut u32,
     trains: &[Train],
@@ -334,7 +215,7 @@ fn run(
     Ok(seen)
 }
 
-fn packets(bps: f64, seconds: f64) -> u32 {
+pub(super) fn packets(bps: f64, seconds: f64) -> u32 {
     ((bps * seconds / WIRE_BITS) as u32).clamp(PACKETS_MIN, PACKETS_MAX)
 }
 
@@ -358,31 +239,6 @@ fn burst_bps(at_ns: &[u64]) -> f64 {
     }
 }
 
-/// How fast packets of several trains come together, by one clock: while those of all come that are not all but shut out,
-/// or in all the time, if they hardly ever do.
-fn together_bps(seen: &[Vec<u64>]) -> f64 {
-    let whole = seen.iter().filter(|at_ns| at_ns.len() >= FLOW_PACKETS_MIN);
-    let from = whole.clone().filter_map(|at_ns| at_ns.first()).max();
-    let to = whole.filter_map(|at_ns| at_ns.last()).min();
-    let mut at_ns: Vec<u64> = seen.iter().flatten().copied().collect();
-    at_ns.sort_unstable();
-    let (Some(first), Some(last)) = (at_ns.first(), at_ns.last()) else {
-        return 0.0;
-    };
-    let all = match (from, to) {
-        (Some(from), Some(to)) if to.saturating_sub(*from) > (last - first) / 4 => (*from, *to),
-        _ => (*first, *last),
-    };
-    let count = at_ns
-        .iter()
-        .filter(|at| **at > all.0 && **at <= all.1)
-        .count();
-    count as f64 * WIRE_BITS / (all.1 - all.0).max(1) as f64 * 1e9
-}
-
-/// Trains of which fewer packets come say nothing of when they were on their way.
-const FLOW_PACKETS_MIN: usize = 8;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -393,18 +249,7 @@ mod tests {
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
         let at_ns: Vec<u64> = (0..60).map(|at| at * gap + at / 6 * gap).collect();
         assert!((burst_bps(&at_ns) / 10e6 - 1.0).abs() < 0.02);
-        assert!(together_bps(&[at_ns]) < 0.9 * 10e6);
-        // Two by turns, one later than the other.
-        let [one, other] = [0, 7].map(|late| {
-            (late..late + 40)
-                .map(|at| 2 * at * gap)
-                .collect::<Vec<u64>>()
-        });
-        assert!((together_bps(&[one, other]) / 10e6 - 1.0).abs() < 0.05);
-        assert_eq!(
-            (burst_bps(&[]), burst_bps(&[5]), together_bps(&[])),
-            (0.0, 0.0, 0.0)
-        );
+        assert_eq!((burst_bps(&[]), burst_bps(&[5])), (0.0, 0.0));
     }
 
     #[test]
