@@ -18,8 +18,9 @@ const LONG_DOWN_PING_NS: u64 = 250_000_000;
 const LONG_DOWN_NS: u64 = 5_000_000_000;
 const QUARANTINE_PING_NS: u64 = 10_000_000;
 /// A datagram unreported for this long with nothing sent after it: a ping finds out whether it
-/// was lost (a lost tail shows no gap by itself). So short that the repair comes within the hold.
-const TAIL_NS: u64 = 2_500_000;
+/// was lost (a lost tail shows no gap by itself). Two of these and a round trip fit into the least hold
+/// of 5 ms, so that the repair comes in time although one ping is lost.
+const TAIL_NS: u64 = 2_000_000;
 /// How often silence is looked for.
 const CHECK_NS: u64 = 2_000_000;
 /// What another path must have delivered later than ours to overtake it, beyond both delays.
