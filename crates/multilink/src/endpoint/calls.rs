@@ -21,6 +21,7 @@ impl Endpoint {
         let attempts = self.peers[number].dial_attempts as usize;
         let ways = self.peers[number].ways(&self.links);
         let Some(&(link, to)) = ways.get(attempts % ways.len().max(1)) else {
+            self.peers[number].dial_again_at_ns = now_ns + DIAL_NS;
             return;
         };
         let knows = self.peers[number].associated.unwrap_or(0);

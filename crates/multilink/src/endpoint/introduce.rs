@@ -304,12 +304,12 @@ impl Endpoint {
             due_ns = due_ns.min(self.introduction.static_at_ns);
         }
         let dials = self.peers.iter().enumerate().flat_map(|(number, peer)| {
-            let unused_ns = self.unused_at_ns(number);
             let again_ns = peer.dial_again_at_ns.max(peer.yields_until_ns);
-            [Some(again_ns), unused_ns]
+            let patient_ns = peer.created_at_ns + YIELD_NS + 1;
+            [Some(again_ns), Some(patient_ns), self.unused_at_ns(number)]
                 .into_iter()
                 .flatten()
-                .map(|at_ns| at_ns.max(now_ns + 1_000_000))
+                .map(move |at_ns| at_ns.max(again_ns).max(now_ns))
                 .filter(move |at_ns| self.wants_dial(number, *at_ns))
         });
         dials.min().map_or(due_ns, |dial_ns| dial_ns.min(due_ns))

@@ -528,6 +528,10 @@ impl Endpoint {
 
     /// When [`Endpoint::handle_timeout`] is next to be called.
     pub fn poll_timeout(&self, now_ns: u64) -> u64 {
+        let mut changed = self.peers.iter();
+        if changed.any(|peer| peer.came_up || peer.wants_hellos) {
+            return now_ns;
+        }
         let peers = self
             .peers
             .iter()

@@ -97,11 +97,11 @@ impl Peer {
         })
     }
 
-    /// Whether this peer has come up in the place of `other`: keys were agreed on after `other` was
-    /// last heard, and a path leads where one of `other` led. One socket is one device.
+    /// Returns whether this peer has come up in the place of `other`: keys were agreed on when `other`
+    /// was last heard or later, and a path leads where one of `other` led. One socket is one device.
     pub(crate) fn supersedes(&self, other: &Peer) -> bool {
         let keyed_ns = self.current.as_ref().map(|session| session.made_at_ns);
-        let is_newer = keyed_ns.is_some_and(|at_ns| at_ns > other.heard_at_ns);
+        let is_newer = keyed_ns.is_some_and(|at_ns| at_ns >= other.heard_at_ns);
         self.is_up && self.is_at_address_of(other) && (is_newer || !other.is_up)
     }
 
