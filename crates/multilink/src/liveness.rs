@@ -77,6 +77,8 @@ pub enum Reason {
     Healed,
     /// It answered, and no other path to the peer was in use.
     LastResort,
+    /// The peer said goodbye.
+    Goodbye,
 }
 
 impl Reason {
@@ -89,6 +91,7 @@ impl Reason {
             Self::Loss => "loss",
             Self::Healed => "healed",
             Self::LastResort => "last-resort",
+            Self::Goodbye => "goodbye",
         }
     }
 }
@@ -161,6 +164,13 @@ impl Liveness {
 
     fn patience_ns(&self) -> u64 {
         READMIT_NS << self.failures.saturating_sub(1).min(PATIENCE_MAX)
+    }
+
+    /// The peer said goodbye: the path begins anew with the peer's next instance.
+    pub fn handle_goodbye(&mut self) -> Option<Change> {
+        let change = self.change(State::New, Reason::Goodbye);
+        *self = Self::default();
+        change
     }
 
     /// The peer acknowledged something sent on the path. `alone`: no other path to it is in use.

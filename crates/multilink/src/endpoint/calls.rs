@@ -343,6 +343,8 @@ impl Endpoint {
         let is_ours = self.is_caller(&peer.params);
         match &peer.current {
             None if now_ns < peer.yields_until_ns => false,
+            // It said goodbye; its next instance introduces itself or dials.
+            None if peer.is_retired(peer.params.instance) => false,
             // The other side's patience is longer, so the two seldom dial at once.
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {

@@ -72,6 +72,21 @@ impl Far {
         }
     }
 
+    /// The hellos that a side sends within 2 s.
+    fn hellos_of(&mut self, side: usize) -> Vec<Flight> {
+        let mut hellos = Vec::new();
+        for _ in 0..2000 {
+            self.run_for(MS);
+            let sent = self.flights.iter().filter(|flight| flight.1 != side);
+            hellos.extend(
+                sent.filter(|flight| kind_of(&flight.3) == Ok(Kind::Hello))
+                    .cloned(),
+            );
+        }
+        assert!(!hellos.is_empty());
+        hellos
+    }
+
     /// The number on packets to this side and the number on packets to the other.
     fn numbers(&self, side: usize) -> (u16, u16) {
         let current = self.ends[side].peers[0].current.as_ref();
@@ -127,6 +142,51 @@ fn dials__of_both_sides_at_once_on_a_long_path__settle_for_one_session() {
         far.assert_agreed();
         far.send_both_ways();
     }
+}
+
+#[test]
+fn goodbye__ends_the_instance_at_once__and_keeps_out_neither_the_next_nor_by_its_recording() {
+    let mut far = Far::new(2 * MS);
+    let recorded: Vec<Flight> = far.hellos_of(0);
+    let now_ns = far.now_ns;
+    far.ends[0].say_goodbye(now_ns);
+    far.take_turn(0);
+    let goodbyes: Vec<Flight> = far
+        .flights
+        .iter()
+        .filter(|flight| flight.1 == 1)
+        .cloned()
+        .collect();
+    assert!(goodbyes.len() >= usize::from(LINKS), "one on each link");
+    let forged = goodbyes.iter().map(|(_, _, link, bytes)| {
+        let mut bytes = bytes.clone();
+        *bytes.last_mut().unwrap() ^= 1;
+        (*link, bytes)
+    });
+    for (link, mut bytes) in forged.collect::<Vec<_>>() {
+        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, now_ns);
+    }
+    assert!(far.ends[1].peers[0].is_up, "a forged goodbye is believed");
+    far.is_cut = true;
+    far.run_for(3 * MS);
+    let peer = &far.ends[1].peers[0];
+    assert!(!peer.is_up && peer.current.is_none() && peer.is_retired(11));
+    // Nothing brings the ended instance back, and nobody dials it.
+    for (_, _, link, mut bytes) in recorded {
+        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, far.now_ns);
+    }
+    far.run_for(3 * S);
+    assert!(far.ends[1].peers[0].dial.is_none() && far.ends[1].peers[0].dial_attempts == 0);
+    far.is_cut = false;
+    far.ends[0] = endpoint(1, 12, far.now_ns);
+    far.run_for(500 * MS);
+    assert!(far.ends[1].peers[0].is_up, "the next instance is not up");
+    for (_, _, link, mut bytes) in goodbyes {
+        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, far.now_ns);
+    }
+    assert!(far.ends[1].peers[0].is_up, "a replayed goodbye is believed");
+    far.send_both_ways();
+    far.assert_agreed();
 }
 
 /// An Init of node 1 as `instance`, sent at `sent_at_ns`.

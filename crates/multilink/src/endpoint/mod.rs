@@ -441,6 +441,11 @@ impl Endpoint {
                 Ok(())
             }
             ControlKind::Report => peer.handle_report(&datagram[body], shared!(self, now_ns)),
+            ControlKind::Goodbye => {
+                peer.handle_goodbye(shared!(self, now_ns));
+                self.renew_session_index(number);
+                Ok(())
+            }
         }
     }
 
@@ -491,6 +496,16 @@ impl Endpoint {
             peer.note_sealed_from(link, remote_link, from, &self.links, now_ns);
         }
         Some((number, payload))
+    }
+
+    /// Tells all peers on all links that this instance ends. The endpoint is not to be used after
+    /// what this queued is sent.
+    pub fn say_goodbye(&mut self, now_ns: u64) {
+        for peer in &mut self.peers {
+            for link in 0..self.links.len() as u8 {
+                peer.send_control(link, ControlKind::Goodbye, &[], shared!(self, now_ns));
+            }
+        }
     }
 
     /// What the kernel still holds of a link's datagrams, in wire bytes.

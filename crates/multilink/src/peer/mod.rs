@@ -197,6 +197,24 @@ impl Peer {
         }
     }
 
+    /// The peer's instance has ended. It is past from now on: its recordings are no news, and only
+    /// another instance is dialled.
+    pub(crate) fn handle_goodbye(&mut self, shared: &mut Shared<'_>) {
+        self.restart(shared.pool);
+        self.retire(self.params.instance);
+        self.associated = None;
+        (self.dial, self.doubt) = (None, None);
+        self.wants_session = false;
+        let gone = self.params.instance;
+        self.next.retain(|next| next.params.instance != gone);
+        for link in 0..self.paths.len() as u8 {
+            let path = &mut self.paths[usize::from(link)];
+            if let Some(change) = path.liveness.handle_goodbye() {
+                self.apply(link, change, shared);
+            }
+        }
+    }
+
     fn settle_all(&mut self, pool: &mut FramePool) {
         let queued = std::mem::take(&mut self.repair_queue);
         for path in &mut self.paths {

@@ -1,4 +1,5 @@
-//! Control messages inside a session: their common header, and the ping, which has nothing else.
+//! Control messages inside a session: their common header, and the two that have nothing else, the
+//! ping and the goodbye.
 //!
 //! ```text
 //! +-------+-------+-------+-------+-------------------------------+
@@ -26,6 +27,8 @@ pub enum ControlKind {
     Ping = 1,
     /// A [`super::Report`]; never itself reported on at once.
     Report = 2,
+    /// The sender's instance ends. A version that does not know it drops it as malformed.
+    Goodbye = 3,
 }
 
 /// Header of a control message.
@@ -61,6 +64,7 @@ impl ControlHeader {
         let kind = match link_kind & 0x0f {
             1 => ControlKind::Ping,
             2 => ControlKind::Report,
+            3 => ControlKind::Goodbye,
             _ => return Err(Malformed::Field("control kind")),
         };
         Ok(Self {
@@ -89,6 +93,12 @@ mod tests {
         assert_eq!(bytes, [0x22, 0x12, 0, 7, 1, 2, 3, 4]);
         assert_eq!(ControlHeader::parse(&bytes), Ok(header));
         bytes[1] = 0x13;
+        let goodbye = ControlHeader {
+            kind: ControlKind::Goodbye,
+            ..header
+        };
+        assert_eq!(ControlHeader::parse(&bytes), Ok(goodbye));
+        bytes[1] = 0x14;
         assert_eq!(
             ControlHeader::parse(&bytes),
             Err(Malformed::Field("control kind"))

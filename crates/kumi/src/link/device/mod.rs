@@ -154,6 +154,9 @@ impl Device {
             self.tell_events();
             self.keep_house(now_ns);
         }
+        // Peers then need not find out by silence.
+        self.core.say_goodbye(self.clock.now_ns());
+        self.transmit();
         Ok(())
     }
 
