@@ -88,6 +88,16 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .mtu
         .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    // On a device that was there the administrator may have chosen otherwise.
+    let hastened = if existed {
+        Ok(())
+    } else {
+        interface::hasten_neighbours(&config.name)
+    };
+    if let Err(error) = hastened {
+        let what = "warning: the kernel asks for neighbours once a second only";
+        interface::log(&config.name, &format!("{what}: {error}"));
+    }
     if let Err(error) = interface::set_rto_min(&config.name) {
         let what = "warning: a route keeps the system's TCP timeout floor";
         interface::log(&config.name, &format!("{what}: {error}"));
