@@ -48,6 +48,9 @@ enum kumi_coll_action {
     KUMI_COLL_TELL,
     /* One is received. */
     KUMI_COLL_HEAR,
+    /* A short piece is sent. It is over when it has been handed over. Pieces between two ranks keep
+     * their order, whether they are sent or posted. */
+    KUMI_COLL_POST,
 };
 
 /* A collective: the same on all ranks. */

@@ -10,7 +10,7 @@
 
 /* Raised by each change after which a program must be compiled again. A member added at the end of a struct that
  * begins with its `size` is no such change. The build reads this line. */
-#define KUMI_ABI 1
+#define KUMI_ABI 2
 
 #ifdef __cplusplus
 extern "C" {

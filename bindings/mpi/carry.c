@@ -11,9 +11,6 @@
 
 enum { ERROR_BYTES = 512 };
 
-/* Less than the shortest whole chunk of a plan. */
-enum { EAGER_BYTES = 8 << 10 };
-
 /* The first request in flight is the news of another rank's failure; it is no step, and stays
  * for the next plan. */
 enum { NEWS = 0 };
@@ -65,15 +62,20 @@ static bool make_room(struct in_flight *flight, const struct kumi_abi *abi)
     return true;
 }
 
+static bool is_send(const struct kumi_coll_step *step)
+{
+    return step->action == KUMI_COLL_SEND || step->action == KUMI_COLL_POST;
+}
+
 static char *address(const struct run *run, const struct kumi_coll_step *step)
 {
     const struct kumi_carried *carried = run->carried;
     uint64_t block = step->block;
-    char **table = step->action == KUMI_COLL_SEND ? carried->out : carried->in;
+    char **table = is_send(step) ? carried->out : carried->in;
     int operation = carried->like.block_bytes > 0 ? carried->like.operation : carried->asked.operation;
     if (operation == KUMI_COLL_ALL_TO_ALL) {
         uint64_t size = (uint64_t)run->of->size;
-        block = step->action == KUMI_COLL_SEND ? block % size : block / size;
+        block = is_send(step) ? block % size : block / size;
     }
     return table[block] + step->offset;
 }
@@ -89,9 +91,10 @@ static int begin(const struct run *run, struct begun *begun, void *request)
     begun->scratch = NULL;
     switch (step->action) {
     case KUMI_COLL_SEND:
-        /* Complete when it is received, for the window counts bytes in flight. A short one does
-         * not count, and is faster without an answer. */
-        return (step->bytes < EAGER_BYTES ? abi->Isend : abi->Issend)(
+    case KUMI_COLL_POST:
+        /* A send is complete when it is received, for the window counts bytes in flight. A short
+         * one that no window counts is faster without an answer. */
+        return (step->action == KUMI_COLL_POST ? abi->Isend : abi->Issend)(
             address(run, step), bytes, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CHUNK), inside,
             request);
     case KUMI_COLL_RECEIVE:
@@ -269,7 +272,7 @@ static void abandon(struct run *run)
     for (int i = NEWS + 1; i < run->flight.count; i++) {
         struct begun *begun = &run->flight.begun[i];
         void *request = run->flight.requests + (size_t)i * abi->request_bytes;
-        if (begun->step.action == KUMI_COLL_SEND || begun->step.action == KUMI_COLL_TELL)
+        if (is_send(&begun->step) || begun->step.action == KUMI_COLL_TELL)
             continue;
         if (abi->Cancel(request) == 0)
             abi->Wait(request, abi->status_ignore);

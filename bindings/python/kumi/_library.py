@@ -7,7 +7,7 @@ import shutil
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 #: KUMI_ABI of bindings/c/kumi_version.h.
-ABI = 1
+ABI = 2
 CARD_BYTES = 512
 ERROR_BYTES = 1024
 

@@ -296,7 +296,15 @@ fn check_links(
         for (place, link) in links.into_iter().enumerate() {
             let passed = &mut passed[link.0 as usize];
             let lanes = &mut lanes[link.0 as usize];
-            let needed = |lane: &Lane| early.wait(lane, &plan.transfers, transfer.from, place);
+            let needed = |lane: &Lane| {
+                early.wait(
+                    lane,
+                    &plan.transfers,
+                    (transfer.from, transfer.to),
+                    place,
+                    paths.link_bytes_per_s(link),
+                )
+            };
             let kept_bytes = early.most(paths.link_bytes_per_s(link));
             let waits = |lane: &Lane| is_behind(&transfer.after, needed(lane));
             let is_given = lanes.take((at, bytes), rate, kept_bytes, waits)

@@ -8,7 +8,7 @@
 //!
 //! What a host has sent and nobody has received yet is kept within a window. It is what stands in the host's own queue,
 //! which words wait behind, and at most what stands in a port of a switch: TCP by itself fills either until
-//! something is lost. On a long path, who has been granted its turn begins with little, and doubles it with every round
+//! something is lost. Behind ports that are slower than the host's own link it is bounded for each port (`narrow.rs`). On a long path, who has been granted its turn begins with little, and doubles it with every round
 //! trip, as TCP would after a pause: so it may begin while the one before it still sends.
 
 use crate::program::{Action, Program, Step};
@@ -28,10 +28,14 @@ pub struct Engine {
     sends: BTreeSet<usize>,
     sent: BTreeSet<usize>,
     sent_bytes: u64,
-    /// What has been received, and words that wait until it is more, least first.
-    received_bytes: u64,
-    words: BTreeSet<(u64, u32)>,
+    /// By step, whether it is over; the first receive that is not; and control messages that wait for all receives up to a
+    /// step, nearest first.
+    is_step_over: Vec<bool>,
+    first_missing: usize,
+    words: BTreeSet<(u32, u32)>,
     left: usize,
+    /// By narrow port of the program, bytes in flight through it.
+    narrow_bytes: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -62,15 +66,18 @@ impl Engine {
             sends: BTreeSet::new(),
             sent: BTreeSet::new(),
             sent_bytes: 0,
-            received_bytes: 0,
+            is_step_over: vec![false; program.steps.len()],
+            first_missing: 0,
             words: program.words.iter().copied().collect(),
             left: program.steps.len(),
+            narrow_bytes: vec![0; program.narrows.ports()],
             streams,
             program,
         };
         for stream in 0..engine.streams.len() {
             engine.advance(stream as u32);
         }
+        engine.pass_received();
         engine
     }
 
@@ -83,7 +90,11 @@ impl Engine {
         let send = self.sends.iter().copied().find(|send| {
             let step = &program.steps[*send];
             let flow = &self.streams[step.stream as usize];
-            flow.sent_bytes == 0 || flow.sent_bytes + step.bytes <= flow.sent_bytes_max
+            let is_within = |sent: u64, most: u64| sent == 0 || sent + step.bytes <= most;
+            let mut narrow = program.narrows.on_path_to(step.peer);
+            is_within(flow.sent_bytes, flow.sent_bytes_max)
+                && is_within(flow.sent_bytes, program.window_to(step.peer))
+                && narrow.all(|(port, most)| is_within(self.narrow_bytes[port], most))
         })?;
         let Step {
             bytes,
@@ -93,7 +104,7 @@ impl Engine {
         } = program.steps[send];
         // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
-        if !is_first && self.sent_bytes + bytes > program.window_to(peer) {
+        if !is_first && self.sent_bytes + bytes > program.own_window() {
             return None;
         }
         self.sends.remove(&send);
@@ -102,6 +113,9 @@ impl Engine {
         flow.sent_bytes += bytes;
         flow.is_offered = false;
         self.sent_bytes += bytes;
+        for (port, _) in program.narrows.on_path_to(peer) {
+            self.narrow_bytes[port] += bytes;
+        }
         self.advance(stream);
         self.fulfil(program.begun_lets(send));
         Some(send)
@@ -115,13 +129,19 @@ impl Engine {
         let flow = &mut self.streams[of.stream as usize];
         flow.under_way -= 1;
         match of.action {
-            Action::Send => {
+            Action::Send | Action::Post => {
                 self.sent.remove(&step);
                 self.sent_bytes -= of.bytes;
                 flow.sent_bytes -= of.bytes;
                 flow.sent_bytes_max = flow.sent_bytes_max.saturating_add(of.bytes);
+                for (port, _) in program.narrows.on_path_to(of.peer) {
+                    self.narrow_bytes[port] -= of.bytes;
+                }
             }
-            Action::Receive | Action::Combine => self.receive(of.bytes),
+            Action::Receive | Action::Combine => {
+                self.is_step_over[step] = true;
+                self.pass_received();
+            }
             Action::Tell | Action::Hear => {}
         }
         self.advance(of.stream);
@@ -133,14 +153,24 @@ impl Engine {
         self.left == 0
     }
 
-    fn receive(&mut self, bytes: u64) {
-        self.received_bytes += bytes;
-        while let Some((least, word)) = self.words.first().copied() {
-            if least > self.received_bytes {
+    /// Goes on to the first receive that is not over, and sends the control messages that waited for those before.
+    fn pass_received(&mut self) {
+        let steps = &self.program.steps;
+        let is_missing = |(step, is_over): (&Step, &bool)| {
+            matches!(step.action, Action::Receive | Action::Combine) && !is_over
+        };
+        let rest = steps
+            .iter()
+            .zip(&self.is_step_over)
+            .skip(self.first_missing);
+        let passed = rest.take_while(|one| !is_missing(*one)).count();
+        self.first_missing += passed;
+        while let Some((last, message)) = self.words.first().copied() {
+            if last as usize >= self.first_missing {
                 return;
             }
             self.words.pop_first();
-            self.fulfil(std::iter::once(word as usize));
+            self.fulfil(std::iter::once(message as usize));
         }
     }
 
@@ -159,7 +189,7 @@ impl Engine {
         let flow = &mut self.streams[stream as usize];
         while let Some(first) = flow.waiting.front().copied() {
             let step = &self.program.steps[first as usize];
-            let is_send = step.action == Action::Send;
+            let is_send = matches!(step.action, Action::Send | Action::Post);
             let is_full = match is_send {
                 true => flow.is_offered,
                 false => flow.under_way >= self.program.under_way_max(step.peer),

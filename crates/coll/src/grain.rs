@@ -1,7 +1,9 @@
 //! How finely blocks are cut, and how much of them is on its way at once.
 
-use crate::plan::PORT_BYTES;
-use kumi_topo::{Network, Paths};
+use crate::narrow::own_bytes_per_s;
+use crate::schedule::is_far;
+use kumi_topo::ethernet::PLAIN_TCP;
+use kumi_topo::{INSIDE_BYTES_PER_S, Network, Paths};
 
 /// How fine a program is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,17 +21,24 @@ impl Default for Grain {
     fn default() -> Self {
         Self {
             piece_bytes: PIECE_BYTES,
-            // Measured: with a third, links stand idle; with much more, words are late (docs/perf-log.md).
-            window_bytes: 48 << 10,
+            window_bytes: WINDOW_BYTES,
             element_bytes: 1,
         }
     }
 }
 
-/// Longest piece by default: 0.07 ms on 1 Gb/s, several times what a message costs a host.
+/// Longest piece by default: 0.07 ms on 1 Gb/s, several times what a message costs a host; a quarter of what a port holds.
 pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 
-/// Longest piece where every link is fast enough for it: beyond, a piece's own cost no longer counts.
+/// Bytes in flight beyond what a path holds: one piece on its way into the link, one out of it, and half of one for the host to
+/// answer. As acknowledgements take a share of each link, this is what comes to stand in a port behind a host that fills its link
+/// (docs/perf-log.md, 2026-11-24).
+const WINDOW_BYTES: u64 = 20 << 10;
+
+/// The same between sites. Measured: with a third, links stand idle; with much more, words are late (docs/perf-log.md).
+const FAR_WINDOW_BYTES: u64 = 48 << 10;
+
+/// Longest piece between sites: beyond, a piece's own cost no longer counts.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
 /// Pieces at most that a path there and back holds.
@@ -53,17 +62,36 @@ pub(crate) fn flight_bytes(paths: &Paths, rank: usize, piece_bytes: u64) -> Vec<
         } else {
             paths.bytes_per_s(rank, peer)
         };
-        let bytes = (round_trips * there_and_back_s * bytes_per_s) as u64;
-        if bytes > PORT_BYTES { bytes } else { 0 }
+        (round_trips * there_and_back_s * bytes_per_s * PLAIN_TCP) as u64
     };
     (0..paths.hosts()).map(of).collect()
 }
 
+/// What a host's own link carries until the furthest host has answered.
+pub(crate) fn own_flight_bytes(paths: &Paths, rank: usize) -> u64 {
+    let peers = (0..paths.hosts()).filter(|peer| *peer != rank);
+    let (mut furthest_s, mut fastest) = (0.0_f64, 0.0_f64);
+    for peer in peers {
+        furthest_s = furthest_s.max(paths.latency_s(rank, peer) * 2.0);
+        let bytes_per_s = own_bytes_per_s(paths, rank, peer);
+        if bytes_per_s < INSIDE_BYTES_PER_S {
+            fastest = fastest.max(bytes_per_s);
+        }
+    }
+    (furthest_s * fastest * PLAIN_TCP) as u64
+}
+
 impl Grain {
-    /// Pieces of as many microseconds as the default ones have on 1 Gb/s, on the slowest link between ranks: the same on
-    /// every rank, for what one sends in pieces the other receives so.
+    /// Pieces of [`PIECE_BYTES`]; between sites, of a share of what the slowest path between ranks holds. The same on every
+    /// rank, for what one sends in pieces the other receives so.
     pub fn on(network: &Network, element_bytes: u64) -> Self {
-        let usual = Self::default();
+        let usual = Self {
+            element_bytes,
+            ..Self::default()
+        };
+        if !is_far(network) {
+            return usual;
+        }
         let paths = Paths::new(network);
         // A walk round all ranks passes every link that is between any two.
         let tour = paths.tour(network, 0);
@@ -73,18 +101,15 @@ impl Grain {
             false => paths.bytes_per_s(*a, *b).min(paths.bytes_per_s(*b, *a)),
         });
         let slowest = rates.fold(f64::INFINITY, f64::min);
-        let times = (slowest * 8.0 / 1e9) as u64;
-        // A power of two, for whole elements of any size.
-        let times = 1 << times.clamp(1, PIECE_BYTES_MAX / usual.piece_bytes).ilog2();
         // On long paths few long pieces, for each is announced and granted by itself.
         let (a, b) = paths.furthest();
         let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
         let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
         let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
         Self {
-            piece_bytes: (usual.piece_bytes * times).max(flight),
-            window_bytes: usual.window_bytes * times,
-            element_bytes,
+            piece_bytes: usual.piece_bytes.max(flight),
+            window_bytes: FAR_WINDOW_BYTES,
+            ..usual
         }
     }
 }

@@ -5,6 +5,7 @@
 //! there, then whatever is under way at once fits: one transfer at a time where links are alike, several
 //! where a link is fatter than those that lead to it.
 
+use crate::grain::PIECE_BYTES;
 use crate::plan::After;
 use std::collections::VecDeque;
 
@@ -38,14 +39,18 @@ impl Lane {
         self.last.map(|(transfer, _)| transfer)
     }
 
-    /// What one that follows has to wait for: the last that may not be on its way any more, and how much of it may be
-    /// missing. `early_bytes` says of a transfer, of so many bytes, how much of it, and of those behind it, may be.
-    pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> u64) -> Option<After> {
+    /// What one that follows has to wait for: the last that may not be in flight any more, and how many of its bytes may be
+    /// missing. `early_bytes` says of a transfer how much may stand before the link, and how much the link carries
+    /// until one that hears of it can be there. The latter counts only when the transfer's own first chunk has come: then the
+    /// link is busy meanwhile.
+    pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> (u64, u64)) -> Option<After> {
         let mut behind = 0;
         for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
-            let room = early_bytes(*transfer, *bytes).saturating_sub(behind);
+            let (standing, flight) = early_bytes(*transfer, *bytes);
+            let room = standing.saturating_sub(behind);
             if *bytes > room {
-                return Some(After::but_for(*transfer, room));
+                let begun = bytes.saturating_sub(PIECE_BYTES).max(room);
+                return Some(After::but_for(*transfer, (room + flight).min(begun)));
             }
             behind += bytes;
         }
@@ -191,7 +196,10 @@ mod tests {
     fn lane__with_room_in_the_port__waits_for_what_no_longer_fits() {
         let mut lanes = Lanes::new(1.0);
         let mut next = |transfer, bytes| {
-            let wait = lanes.used().next().and_then(|lane| lane.wait(|_, _| 10));
+            let wait = lanes
+                .used()
+                .next()
+                .and_then(|lane| lane.wait(|_, _| (10, 0)));
             lanes.take((transfer, bytes), 1.0, 10, |_| true);
             wait
         };

@@ -23,6 +23,7 @@ mod grain;
 mod hierarchical;
 mod lanes;
 mod list_schedule;
+mod narrow;
 mod plan;
 mod program;
 mod ring;

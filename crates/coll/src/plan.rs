@@ -150,40 +150,80 @@ pub struct After {
     pub until: Until,
 }
 
-/// How far a transfer has to be before what waits for it begins; what asks for more is less.
+/// How far a transfer has to be before one that waits for it begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
-    /// It has come. If it comes to another host than waits, that tells the sender by a message of its own (the paper's
-    /// synchronisation, section 4.2.1).
+    /// It has been received. If another host than the one that waits receives it, that host tells the sender by a message of its
+    /// own (the paper's synchronisation, section 4.2.1).
     Come {
-        /// What may still be missing of it.
+        /// Bytes of it that may still be missing.
         missing_bytes: u64,
+        /// Whether all transfers to the same host that stand before it in the plan have to be received whole besides.
+        with_earlier: bool,
     },
-    /// It is on its way: of the same sender, which sends the one behind the other.
+    /// It has been sent, by the host that waits.
     Sent,
 }
 
 impl After {
-    /// Nothing may be missing.
+    /// Waits for all of a transfer.
     pub fn whole(transfer: usize) -> Self {
         Self::but_for(transfer, 0)
     }
 
-    /// So many bytes may be missing.
+    /// Waits until at most this many bytes are missing.
     pub fn but_for(transfer: usize, missing_bytes: u64) -> Self {
-        let until = Until::Come { missing_bytes };
+        let until = Until::Come {
+            missing_bytes,
+            with_earlier: false,
+        };
         Self { transfer, until }
     }
 
-    /// It has been sent, by who waits.
+    /// Waits until a transfer has been sent by the host that waits.
     pub fn sent(transfer: usize) -> Self {
         let until = Until::Sent;
         Self { transfer, until }
     }
 
-    /// Whether there is no more to wait for, for who waits as `other` asks.
+    /// The same, and all transfers to the same receiver that stand before.
+    #[must_use]
+    pub fn with_earlier(self) -> Self {
+        let until = match self.until {
+            Until::Come { missing_bytes, .. } => Until::Come {
+                missing_bytes,
+                with_earlier: true,
+            },
+            Until::Sent => Until::Sent,
+        };
+        Self { until, ..self }
+    }
+
+    /// Whether `other` waits for the same transfer, and for at least as much of it.
     pub fn is_within(self, other: Self) -> bool {
-        self.transfer == other.transfer && other.until <= self.until
+        self.transfer == other.transfer && self.and(other).until == other.until
+    }
+
+    /// Waits for what both ask of one transfer.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let until = match (self.until, other.until) {
+            (
+                Until::Come {
+                    missing_bytes: ours,
+                    with_earlier: are_ours_earlier,
+                },
+                Until::Come {
+                    missing_bytes: theirs,
+                    with_earlier: are_theirs_earlier,
+                },
+            ) => Until::Come {
+                missing_bytes: ours.min(theirs),
+                with_earlier: are_ours_earlier || are_theirs_earlier,
+            },
+            (come @ Until::Come { .. }, Until::Sent) | (Until::Sent, come) => come,
+        };
+        Self { until, ..self }
     }
 }
 

@@ -1,7 +1,9 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
-use crate::grain::{Grain, flight_bytes};
+use crate::grain::{Grain, flight_bytes, own_flight_bytes};
+use crate::narrow::Narrows;
 use crate::plan::{Plan, Until};
+use crate::schedule::is_far;
 use crate::uniform::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
@@ -15,7 +17,7 @@ pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Action {
-    /// A piece is sent.
+    /// A piece is sent. The step is over when the peer has begun to receive it.
     Send = 0,
     /// A piece is received in its place.
     Receive = 1,
@@ -25,13 +27,15 @@ pub enum Action {
     Tell = 3,
     /// The peer says so.
     Hear = 4,
+    /// A short piece is sent that no window counts. The step is over when it has been handed over.
+    Post = 5,
 }
 
 impl Action {
     /// Which stream between two hosts it belongs to: pieces and words pass each other, neither overtakes its own.
     fn stream(self) -> Stream {
         match self {
-            Self::Send => Stream::PiecesOut,
+            Self::Send | Self::Post => Stream::PiecesOut,
             Self::Receive | Self::Combine => Stream::PiecesIn,
             Self::Tell => Stream::WordsOut,
             Self::Hear => Stream::WordsIn,
@@ -69,7 +73,7 @@ pub struct Step {
 }
 
 /// What one host does. Those of one stream are begun in this order, here and at the other end.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Program {
     /// What it does.
     pub steps: Vec<Step>,
@@ -77,16 +81,21 @@ pub struct Program {
     needed_by: Edges,
     /// Steps that need each step begun.
     begun_lets: Edges,
-    /// Words that wait for bytes received of whomever: the bytes and the step.
-    pub(crate) words: Vec<(u64, u32)>,
+    /// Control messages that wait for all receives up to a step: that step, and the message's.
+    pub(crate) words: Vec<(u32, u32)>,
     /// What may be sent and not yet received.
     pub window_bytes: u64,
     /// By host, how much more where the path there and back holds as much; nothing of those that are not named.
     flight_bytes: Vec<u64>,
+    own_flight_bytes: u64,
+    /// Whether hosts are so far apart that what is in flight between them exceeds a port.
+    is_far: bool,
     piece_bytes: u64,
     pub(crate) streams: usize,
     /// Streams of a gather that a word from elsewhere lets begin.
     ramped: BTreeSet<u32>,
+    /// Ports at which this host's paths become slower.
+    pub(crate) narrows: Narrows,
 }
 
 /// Successors of steps, eight bytes an edge: sorted by the step that they leave.
@@ -110,6 +119,10 @@ impl Edges {
     }
 }
 
+/// Pieces from this length on are answered. A shorter one costs less than its answer, and a window of them is not worth
+/// counting where ports are as fast as the host's own link.
+const ANSWERED_BYTES: u64 = 8 << 10;
+
 /// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
 const UNDER_WAY_MAX: usize = 8;
 
@@ -120,7 +133,6 @@ impl Program {
             plan,
             host,
             grain,
-            come_by: come_by(plan),
             steps: Vec::new(),
             needed_by: Vec::new(),
             begun_lets: Vec::new(),
@@ -143,8 +155,11 @@ impl Program {
             words: writer.words,
             window_bytes: grain.window_bytes,
             flight_bytes: Vec::new(),
+            own_flight_bytes: 0,
+            is_far: false,
             piece_bytes: grain.piece_bytes.max(1),
             ramped: writer.ramped,
+            narrows: Narrows::default(),
         }
     }
 
@@ -161,28 +176,56 @@ impl Program {
     /// The part of `host` in a sound plan, as fine as the network asks for, of elements of so many bytes.
     pub fn on(network: &Network, plan: &Plan, host: usize, element_bytes: u64) -> Self {
         let grain = Grain::on(network, element_bytes);
-        let flight_bytes = flight_bytes(&Paths::new(network), host, grain.piece_bytes);
-        Self::new(plan, host, grain).with_flight(flight_bytes)
-    }
-
-    /// The same, on paths that by themselves hold so many bytes, there and back, by host.
-    #[must_use]
-    pub fn with_flight(self, flight_bytes: Vec<u64>) -> Self {
+        let paths = Paths::new(network);
+        let flight_bytes = flight_bytes(&paths, host, grain.piece_bytes);
+        let is_far = is_far(network);
+        // Between sites it is TCP that knows how much a port takes.
+        let narrows = match is_far {
+            true => Narrows::default(),
+            false => Narrows::of(&paths, host),
+        };
         Self {
             flight_bytes,
-            ..self
+            own_flight_bytes: own_flight_bytes(&paths, host),
+            is_far,
+            narrows,
+            ..Self::new(plan, host, grain)
         }
+        .with_posts()
     }
 
     /// The same, on the paths of another program of this host.
     #[must_use]
-    pub fn with_flight_of(self, other: &Self) -> Self {
-        self.with_flight(other.flight_bytes.clone())
+    pub fn on_paths_of(self, other: &Self) -> Self {
+        Self {
+            flight_bytes: other.flight_bytes.clone(),
+            own_flight_bytes: other.own_flight_bytes,
+            is_far: other.is_far,
+            narrows: other.narrows.clone(),
+            ..self
+        }
+        .with_posts()
+    }
+
+    /// Lets short pieces go without an answer, but where a narrow port has to be asked.
+    fn with_posts(mut self) -> Self {
+        for step in &mut self.steps {
+            let is_short = step.action == Action::Send && step.bytes < ANSWERED_BYTES;
+            if is_short && !self.narrows.is_on_path_to(step.peer) {
+                step.action = Action::Post;
+            }
+        }
+        self
     }
 
     /// What may be sent and not yet received when a piece goes to this host.
     pub(crate) fn window_to(&self, peer: u32) -> u64 {
         self.window_bytes + self.flight_to(peer)
+    }
+
+    /// What may be sent and not yet received in all: what the host's own link carries until the furthest host has answered.
+    pub(crate) fn own_window(&self) -> u64 {
+        self.window_bytes + self.own_flight_bytes
     }
 
     /// Receives or words with this host that may be under way at once, of one stream.
@@ -193,7 +236,9 @@ impl Program {
     /// What a stream may have on its way before anything has come: all that it can, or, granted from afar, a ramp.
     pub(crate) fn first_bytes(&self, stream: u32, peer: u32) -> u64 {
         match self.flight_to(peer) {
-            flight if flight > 0 && self.ramped.contains(&stream) => RAMP_BYTES,
+            flight if self.is_far && flight > RAMP_BYTES && self.ramped.contains(&stream) => {
+                RAMP_BYTES
+            }
             _ => u64::MAX,
         }
     }
@@ -203,27 +248,14 @@ impl Program {
     }
 }
 
-/// Of each transfer, the bytes of all to the same host up to it. Transfers into one port may come interleaved: not
-/// which of them has come says how much can still come, but how much of all.
-fn come_by(plan: &Plan) -> Vec<u64> {
-    let mut came = vec![0; plan.order.len()];
-    let transfers = plan.transfers.iter().map(|transfer| {
-        came[transfer.to] += plan.bytes_of(transfer);
-        came[transfer.to]
-    });
-    transfers.collect()
-}
-
 struct Writer<'a> {
     plan: &'a Plan,
     host: usize,
     grain: Grain,
-    /// Of each transfer, what has come to its receiver when it has come, and all before it in the plan.
-    come_by: Vec<u64>,
     steps: Vec<Step>,
     needed_by: Vec<(u32, u32)>,
     begun_lets: Vec<(u32, u32)>,
-    words: Vec<(u64, u32)>,
+    words: Vec<(u32, u32)>,
     streams: HashMap<(usize, Stream), u32>,
     /// Of each transfer from here or to here, the steps of its pieces.
     steps_of: HashMap<usize, Range<usize>>,
@@ -243,8 +275,11 @@ impl Writer<'_> {
         for wait in &transfer.after {
             let waited = wait.transfer;
             let of = &plan.transfers[waited];
-            let missing_bytes = match wait.until {
-                Until::Come { missing_bytes } if of.to != transfer.from => missing_bytes,
+            let (missing_bytes, with_earlier) = match wait.until {
+                Until::Come {
+                    missing_bytes,
+                    with_earlier,
+                } if of.to != transfer.from => (missing_bytes, with_earlier),
                 until => {
                     if transfer.from == self.host {
                         let last = self.steps_of[&waited].end - 1;
@@ -258,11 +293,15 @@ impl Writer<'_> {
             };
             if of.to == self.host {
                 let told = self.step(Action::Tell, transfer.from, 0, (0, 0));
-                if of.to == transfer.to {
-                    self.wait_for_bytes(told, self.come_by[waited] - missing_bytes);
-                } else {
-                    let piece = self.piece_before(waited, missing_bytes);
-                    self.need(told, piece);
+                let piece = self.piece_before(waited, missing_bytes);
+                match piece {
+                    Some(piece) if !with_earlier => self.need(told, piece),
+                    Some(piece) => self.wait_for_all(told, piece),
+                    None => {
+                        if let Some(before) = self.steps_of[&waited].start.checked_sub(1) {
+                            self.wait_for_all(told, before);
+                        }
+                    }
                 }
             } else if transfer.from == self.host {
                 begins_after.push(self.step(Action::Hear, of.to, 0, (0, 0)));
@@ -332,7 +371,7 @@ impl Writer<'_> {
     fn pieces(&mut self, at: usize, action: Action, block: usize) -> Range<usize> {
         let transfer = &self.plan.transfers[at];
         let peer = match action {
-            Action::Send => transfer.to,
+            Action::Send | Action::Post => transfer.to,
             _ => transfer.from,
         };
         let Grain {
@@ -361,17 +400,17 @@ impl Writer<'_> {
         }
     }
 
-    /// The step with which no more than so many bytes of a transfer to here are missing.
-    fn piece_before(&self, transfer: usize, missing_bytes: u64) -> usize {
+    /// The step after which at most this many bytes of a transfer to here are missing; none if that is so from the beginning.
+    fn piece_before(&self, transfer: usize, missing_bytes: u64) -> Option<usize> {
         let pieces = self.steps_of[&transfer].clone();
         let mut missing = 0;
         for step in pieces.clone().rev() {
             missing += self.steps[step].bytes;
-            if missing > missing_bytes {
-                return step;
+            if missing > missing_bytes || self.steps[step].bytes == 0 {
+                return Some(step);
             }
         }
-        pieces.start
+        None
     }
 
     fn step(&mut self, action: Action, peer: usize, block: usize, span: (u64, u64)) -> usize {
@@ -394,12 +433,10 @@ impl Writer<'_> {
         self.needed_by.push((needed as u32, step as u32));
     }
 
-    /// A word that waits until so much has been received of whomever.
-    fn wait_for_bytes(&mut self, word: usize, received_bytes: u64) {
-        if received_bytes > 0 {
-            self.steps[word].needs += 1;
-            self.words.push((received_bytes, word as u32));
-        }
+    /// A control message that waits until all receives up to a step are over.
+    fn wait_for_all(&mut self, message: usize, last: usize) {
+        self.steps[message].needs += 1;
+        self.words.push((last as u32, message as u32));
     }
 }
 

@@ -5,6 +5,7 @@
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
+use crate::narrow::{carried_bytes_per_s, is_narrow, own_bytes_per_s};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer, Until};
 use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
@@ -68,7 +69,13 @@ impl<'a> Schedule<'a> {
         let mut after: Vec<After> = Vec::new();
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
-            self.follow((from, at), rate, lanes, &mut after);
+            self.follow(
+                (from, to, at),
+                rate,
+                self.paths.link_bytes_per_s(*link),
+                lanes,
+                &mut after,
+            );
         }
         // What stands in a port before it has to pass first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
@@ -79,7 +86,13 @@ impl<'a> Schedule<'a> {
             if lanes.free() < rate * ENOUGH {
                 let mut over_s = f64::INFINITY;
                 for lane in lanes.used() {
-                    let needed = self.early.wait(lane, &self.transfers, from, at);
+                    let needed = self.early.wait(
+                        lane,
+                        &self.transfers,
+                        (from, to),
+                        at,
+                        self.paths.link_bytes_per_s(*link),
+                    );
                     let is_behind = is_behind(&after, needed);
                     behind.push(is_behind);
                     if let (true, Some(last)) = (is_behind, lane.last()) {
@@ -133,8 +146,9 @@ impl<'a> Schedule<'a> {
     /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest.
     fn follow(
         &self,
-        (from, place_on_path): (usize, usize),
+        (from, to, place_on_path): (usize, usize, usize),
         rate: f64,
+        link_bytes_per_s: f64,
         lanes: &Lanes,
         after: &mut Vec<After>,
     ) {
@@ -146,7 +160,13 @@ impl<'a> Schedule<'a> {
         // Lanes that it would have to wait for, with when it would know.
         let mut open: Vec<(f64, f64, After)> = Vec::new();
         for lane in lanes.used() {
-            let needed = self.early.wait(lane, &self.transfers, from, place_on_path);
+            let needed = self.early.wait(
+                lane,
+                &self.transfers,
+                (from, to),
+                place_on_path,
+                link_bytes_per_s,
+            );
             match needed.filter(|_| !is_behind(after, needed)) {
                 Some(wait) => open.push((self.known_s(wait, from), lane.part, wait)),
                 None => free += lane.part,
@@ -161,7 +181,7 @@ impl<'a> Schedule<'a> {
                 .iter_mut()
                 .find(|wait| wait.transfer == soonest.transfer)
             {
-                Some(wait) => *wait = soonest,
+                Some(wait) => *wait = wait.and(soonest),
                 None => after.push(soonest),
             }
             open.retain(|(_, part, wait)| {
@@ -175,7 +195,7 @@ impl<'a> Schedule<'a> {
     /// When a host knows that as much of a transfer as it waits for is over: has sent it, has it, or is told.
     fn known_s(&self, wait: After, host: usize) -> f64 {
         let of = &self.reckoned[wait.transfer];
-        let Until::Come { missing_bytes } = wait.until else {
+        let Until::Come { missing_bytes, .. } = wait.until else {
             return of.sent_s;
         };
         let missing_s = missing_bytes as f64 / of.bytes_per_s;
@@ -210,6 +230,13 @@ impl<'a> Schedule<'a> {
     }
 }
 
+/// Payload of the transfer before that may stand in a port when the next one arrives: a quarter of what a port holds
+/// ([`PORT_BYTES`]), and one chunk.
+const EARLY_BYTES: u64 = 8 << 10;
+
+/// The share of its rate that a busy link surely carries of payload: [`kumi_topo::ethernet::PLAIN_TCP`] less 2 % for acknowledgements.
+const BUSY_SHARE: f64 = 0.92;
+
 /// Between ranks of one host, or on one floor, all is said sooner.
 const FAR_S: f64 = 1e-3;
 
@@ -220,6 +247,8 @@ pub(crate) struct Early<'a> {
     /// There and back between the hosts that are furthest apart, in seconds; 0 where no more is under way meanwhile than
     /// stands in a port.
     round_trip_s: f64,
+    /// The same wherever they are.
+    furthest_s: f64,
     is_ramped: bool,
 }
 
@@ -234,6 +263,7 @@ impl<'a> Early<'a> {
             paths,
             port_bytes,
             round_trip_s: if is_far { round_trip_s } else { 0.0 },
+            furthest_s: round_trip_s,
             is_ramped: false,
         }
     }
@@ -256,13 +286,21 @@ impl<'a> Early<'a> {
         &self,
         lane: &Lane,
         transfers: &[Transfer],
-        from: usize,
+        (from, to): (usize, usize),
         place_on_path: usize,
+        link_bytes_per_s: f64,
     ) -> Option<After> {
         match lane.last() {
             Some(last) if transfers[last].from == from => Some(After::sent(last)),
-            _ => lane
-                .wait(|waited, bytes| self.bytes(place_on_path, from, &transfers[waited], bytes)),
+            _ => {
+                let share = (lane.part / link_bytes_per_s).min(1.0);
+                let wait = lane.wait(|waited, bytes| {
+                    self.bytes(place_on_path, (from, to), &transfers[waited], bytes, share)
+                })?;
+                let is_last =
+                    place_on_path > 0 && transfers[wait.transfer].to == to && share >= ENOUGH;
+                Some(if is_last { wait.with_earlier() } else { wait })
+            }
         }
     }
 
@@ -273,12 +311,19 @@ impl<'a> Early<'a> {
     /// With a ramp, who is told so from afar sends [`RAMP_BYTES`] at first, and more when they have come (`engine.rs`): so
     /// that the link is not idle meanwhile, that much is let in one round trip earlier, of what the port may hold. `waited`
     /// is of so many `bytes`: one of less than a ramp would have all that wait for it ramp at once.
-    fn bytes(&self, place_on_path: usize, from: usize, waited: &Transfer, bytes: u64) -> u64 {
+    fn bytes(
+        &self,
+        place_on_path: usize,
+        (from, to): (usize, usize),
+        waited: &Transfer,
+        bytes: u64,
+        share: f64,
+    ) -> (u64, u64) {
         if place_on_path == 0 {
-            return 0;
+            return (0, 0);
         }
         if self.round_trip_s == 0.0 {
-            return self.port_bytes;
+            return self.near_bytes((from, to), waited, share);
         }
         let there_and_back_s =
             self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
@@ -288,13 +333,43 @@ impl<'a> Early<'a> {
             ramped if self.is_ramped && ramped > RAMP_BYTES => ramped - RAMP_BYTES,
             _ => 0,
         };
-        self.port_bytes + flight_bytes + ramp_bytes
+        let standing_bytes = (self.port_bytes as f64 * share) as u64;
+        (standing_bytes + flight_bytes + ramp_bytes, 0)
+    }
+
+    /// The same where hosts are near. In a gather all that passes the root's port is bound for it, and each sender has nothing
+    /// else to do, so the link is busy for a whole round trip. Elsewhere a sender may be held up by another of its transfers, or
+    /// by a narrow port, so only a part of a round trip counts.
+    fn near_bytes(&self, (from, to): (usize, usize), waited: &Transfer, share: f64) -> (u64, u64) {
+        let rates = |from, to| {
+            let own_bytes_per_s = own_bytes_per_s(self.paths, from, to);
+            (own_bytes_per_s, self.paths.bytes_per_s(from, to))
+        };
+        let (own_bytes_per_s, path_bytes_per_s) = rates(waited.from, waited.to);
+        let round_trip_s = self.paths.latency_s(waited.from, waited.to) * 2.0;
+        let carried = carried_bytes_per_s(own_bytes_per_s, path_bytes_per_s, round_trip_s);
+        let there_and_back_s = self.paths.latency_s(waited.to, from) * 2.0;
+        let flight_bytes = (there_and_back_s * carried * BUSY_SHARE) as u64;
+        let (next_own, next_path) = rates(from, to);
+        let is_on_narrow_path =
+            is_narrow(own_bytes_per_s, path_bytes_per_s) || is_narrow(next_own, next_path);
+        let most_bytes = match (self.is_ramped, is_on_narrow_path) {
+            (true, false) => u64::MAX,
+            (true, true) => EARLY_BYTES,
+            (false, false) => 2 * EARLY_BYTES,
+            (false, true) => 0,
+        };
+        let of_share = |bytes: u64| (bytes as f64 * share) as u64;
+        (
+            of_share(EARLY_BYTES),
+            of_share(flight_bytes.min(most_bytes)),
+        )
     }
 
     /// The most that may be on its way over a link of that rate.
     pub fn most(&self, bytes_per_s: f64) -> u64 {
         let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
-        self.port_bytes + (round_trips * self.round_trip_s * bytes_per_s) as u64
+        self.port_bytes + (round_trips * self.furthest_s * bytes_per_s) as u64
     }
 }
 

@@ -108,12 +108,13 @@ impl Order {
                 let waited = plan.transfers[at].after[wait].transfer;
                 let whole = plan.bytes_of(&plan.transfers[waited]);
                 // A shorter transfer cannot have more bytes outstanding than it has.
-                if let Until::Come { missing_bytes } = &mut plan.transfers[at].after[wait].until {
+                if let Until::Come { missing_bytes, .. } = &mut plan.transfers[at].after[wait].until
+                {
                     *missing_bytes = whole.min(*missing_bytes);
                 }
             }
         }
-        let program = Program::new(&plan, self.rank, self.grain).with_flight_of(&self.nominal);
+        let program = Program::new(&plan, self.rank, self.grain).on_paths_of(&self.nominal);
         let named = self.names.iter().map(|name| (*name, 0)).collect();
         Ok(Planned::of(program, &plan, self.ranks, Some(named)))
     }

@@ -26,8 +26,8 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
         for (rank, work) in works.iter_mut().enumerate() {
             while let Some((step, named)) = work.begin() {
                 let is_word = named.bytes == 0;
-                // 0 and 3 are what goes out.
-                let goes_out = matches!(named.action as i32, 0 | 3);
+                // 0, 3 and 5 are what goes out.
+                let goes_out = matches!(named.action as i32, 0 | 3 | 5);
                 let (from, to) = if goes_out {
                     (rank, named.peer)
                 } else {

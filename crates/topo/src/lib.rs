@@ -30,4 +30,5 @@ pub use nearest::nearest;
 pub use network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};
 pub use paths::{DirectedLink, Paths};
 pub use quantity::{Delay, Rate};
+pub use ranks::INSIDE_BYTES_PER_S;
 pub use source::FileError;

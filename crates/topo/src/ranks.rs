@@ -10,6 +10,9 @@ const INSIDE: Rate = match Rate::from_bps(400_000_000_000) {
     None => panic!("a rate"),
 };
 
+/// The same in bytes per second: a rank whose own link has this rate shares the link of its host.
+pub const INSIDE_BYTES_PER_S: f64 = INSIDE.bps() as f64 / 8.0;
+
 /// What a hop inside a host takes.
 const INSIDE_NS: u64 = 500;
 

@@ -88,7 +88,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 let span = step.offset as usize..(step.offset + step.bytes) as usize;
                 let is_word = matches!(step.action, Action::Tell | Action::Hear);
                 match step.action {
-                    Action::Send => {
+                    Action::Send | Action::Post => {
                         let piece = all[host].blocks[&block][span].to_vec();
                         sent.entry((host, peer, false))
                             .or_default()

@@ -195,9 +195,15 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
     let after = |transfer: &Transfer| -> Vec<Value> {
         let waits = transfer.after.iter();
         let as_json = |wait: &After| match wait.until {
-            Until::Come { missing_bytes } => {
-                json!({"transfer": wait.transfer, "until": "come", "missing_bytes": missing_bytes})
-            }
+            Until::Come {
+                missing_bytes,
+                with_earlier,
+            } => json!({
+                "transfer": wait.transfer,
+                "until": "come",
+                "missing_bytes": missing_bytes,
+                "with_earlier": with_earlier,
+            }),
             Until::Sent => json!({"transfer": wait.transfer, "until": "sent"}),
         };
         waits.map(as_json).collect()

@@ -22,9 +22,6 @@ const WIRE_BYTES: usize = 4 + 8 + 12;
 /// When hosts begin, after each has made itself known to the switches.
 const BEGIN_NS: u64 = 10_000_000_000;
 
-/// Pieces from this on are over when the receiver says so; shorter ones when they are sent (`bindings/mpi/carry.c`).
-const ANSWERED_BYTES: u64 = 8 << 10;
-
 /// How many times longer than predicted something takes that will never end.
 const PATIENCE: f64 = 100.0;
 
@@ -82,7 +79,10 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
 /// What a frame is the last of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
+    /// A piece that the receiver answers.
     Piece,
+    /// One that it does not.
+    Posted,
     Word,
     /// A piece has been received.
     Came,
@@ -90,7 +90,7 @@ enum Kind {
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Piece, Self::Word, Self::Came]
+        [Self::Piece, Self::Posted, Self::Word, Self::Came]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -106,6 +106,8 @@ struct Rank {
     /// Steps that wait for something of a peer, and how much of it has come that none waited for.
     awaited: HashMap<(usize, Kind), VecDeque<usize>>,
     came: HashMap<(usize, Kind), usize>,
+    /// By peer, whether each piece that has come is to be answered.
+    answered: HashMap<usize, VecDeque<bool>>,
 }
 
 impl Rank {
@@ -118,6 +120,7 @@ impl Rank {
             queue: SendQueue::new(network, host),
             awaited: HashMap::new(),
             came: HashMap::new(),
+            answered: HashMap::new(),
         }
     }
 
@@ -133,11 +136,12 @@ impl Rank {
             let awaits = match step.action {
                 Action::Send => {
                     self.send(peer, Kind::Piece, bytes);
-                    if bytes < ANSWERED_BYTES {
-                        self.engine.over(at);
-                        continue;
-                    }
                     Kind::Came
+                }
+                Action::Post => {
+                    self.send(peer, Kind::Posted, bytes);
+                    self.engine.over(at);
+                    continue;
                 }
                 Action::Tell => {
                     self.send(peer, Kind::Word, 0);
@@ -163,7 +167,8 @@ impl Rank {
             *came -= 1;
             awaited.pop_front();
             self.engine.over(at);
-            if kind == Kind::Piece && self.program.steps[at].bytes >= ANSWERED_BYTES {
+            let answers = self.answered.entry(peer).or_default();
+            if kind == Kind::Piece && answers.pop_front() == Some(true) {
                 let answer = frame(self.host, Some(peer), Some(Kind::Came), 0);
                 self.queue.push(peer, answer);
             }
@@ -253,6 +258,14 @@ impl Node for Rank {
             return;
         }
         let peer = usize::from(u16::from_be_bytes([frame[10], frame[11]]));
+        let kind = match kind {
+            Kind::Piece | Kind::Posted => {
+                let answers = self.answered.entry(peer).or_default();
+                answers.push_back(kind == Kind::Piece);
+                Kind::Piece
+            }
+            other => other,
+        };
         *self.came.entry((peer, kind)).or_default() += 1;
         self.meet(peer, kind);
         self.proceed();

@@ -54,7 +54,8 @@ impl Job {
         while let Some((at, named)) = self.work.begin() {
             let peer = named.peer;
             match named.action {
-                Action::Send => {
+                // A member answers every piece, also one that need not be.
+                Action::Send | Action::Post => {
                     self.sent[peer].push_back(at);
                     return Some(Due::Send(peer, named));
                 }

@@ -23,8 +23,8 @@ fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
             while let Some((step, named)) = work.begin() {
                 is_idle = false;
                 match named.action {
-                    Action::Send | Action::Tell => {
-                        let lane = (rank, named.peer, named.action == Action::Send);
+                    Action::Send | Action::Post | Action::Tell => {
+                        let lane = (rank, named.peer, named.action != Action::Tell);
                         let lane = sent.entry(lane).or_default();
                         lane.push_back((step, named.bytes));
                     }

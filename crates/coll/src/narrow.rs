@@ -1,0 +1,144 @@
+//! Windows into ports at which a host's paths become slower.
+//!
+//! A host that sends at the rate of its own link fills the queue of a slower port behind it. The bytes that it has in flight through
+//! such a port are therefore bounded by
+//!
+//! ```text
+//!   w = min(S + F, S / (1 - r/R)),    F = r · RTT · payload share of the wire
+//! ```
+//!
+//! with *R* the rate of the host's link, *r* that of the port, *RTT* the latency there and back, and *S* = [`STANDING_BYTES`].
+//! Of the first bound, *S* stands in the port when it is busy. Of the second, no more than *S* can ever stand there: while *w* bytes
+//! arrive at *R*, *w*·*r*/*R* leave. The second holds whatever happens to acknowledgements, which data of the other direction delays
+//! and compresses into bursts. Where it is the lesser, the path carries *w* / *RTT* only.
+
+use kumi_topo::ethernet::PLAIN_TCP;
+use kumi_topo::{INSIDE_BYTES_PER_S, Paths};
+
+/// Payload of one host that may stand in a port that is slower than its link: half of what a port holds
+/// ([`crate::PORT_BYTES`]). The other half is for the transfer before (`schedule.rs`) and for headers.
+pub(crate) const STANDING_BYTES: u64 = 16 << 10;
+
+/// Rates that differ by less than this share are one rate, measured twice.
+const SAME_RATE: f64 = 0.99;
+
+/// The narrow ports of one host's paths.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Narrows {
+    ports: usize,
+    /// By host, the ports on the path to it, nearest first, with the bytes that may be in flight through them.
+    on_path: Vec<Vec<(u32, u64)>>,
+}
+
+impl Narrows {
+    /// Looks at a host's paths to all others.
+    pub fn of(paths: &Paths, host: usize) -> Self {
+        let mut links: Vec<u32> = Vec::new();
+        let mut on_path = vec![Vec::new(); paths.hosts()];
+        for (peer, on_path) in on_path.iter_mut().enumerate() {
+            let round_trip_s = paths.latency_s(host, peer) + paths.latency_s(peer, host);
+            let passed = paths.links(host, peer);
+            let rates = passed.iter().map(|link| paths.link_bytes_per_s(*link));
+            let own_bytes_per_s = own_bytes_per_s(paths, host, peer);
+            let mut slowest = own_bytes_per_s;
+            for (link, bytes_per_s) in passed.iter().zip(rates) {
+                if !is_narrow(slowest, bytes_per_s) {
+                    continue;
+                }
+                slowest = bytes_per_s;
+                let known = links.iter().position(|one| *one == link.0);
+                let port = known.unwrap_or_else(|| {
+                    links.push(link.0);
+                    links.len() - 1
+                });
+                let window = window_bytes(own_bytes_per_s, bytes_per_s, round_trip_s);
+                on_path.push((port as u32, window as u64));
+            }
+        }
+        Self {
+            ports: links.len(),
+            on_path,
+        }
+    }
+
+    /// Ports there are.
+    pub fn ports(&self) -> usize {
+        self.ports
+    }
+
+    /// The indices of the ports on the path to a host, and the bytes that may be in flight through them when it is sent to.
+    pub fn on_path_to(&self, peer: u32) -> impl Iterator<Item = (usize, u64)> + '_ {
+        let ports = self.on_path.get(peer as usize).into_iter().flatten();
+        ports.map(|(port, window_bytes)| (*port as usize, *window_bytes))
+    }
+
+    /// Whether a path becomes slower behind the host's own link.
+    pub fn is_on_path_to(&self, peer: u32) -> bool {
+        self.on_path_to(peer).next().is_some()
+    }
+}
+
+/// The rate at which a host sends to another: of its own link, or, where it shares the link of its machine with others, of the
+/// path, as the queue between is the machine's own.
+pub(crate) fn own_bytes_per_s(paths: &Paths, from: usize, to: usize) -> f64 {
+    match paths.sending_bytes_per_s(from) {
+        Some(bytes_per_s) if bytes_per_s < INSIDE_BYTES_PER_S => bytes_per_s,
+        _ => paths.bytes_per_s(from, to),
+    }
+}
+
+/// Whether a path becomes slower at a port.
+pub(crate) fn is_narrow(bytes_per_s_before: f64, bytes_per_s: f64) -> bool {
+    bytes_per_s < bytes_per_s_before * SAME_RATE
+}
+
+fn window_bytes(own_bytes_per_s: f64, port_bytes_per_s: f64, round_trip_s: f64) -> f64 {
+    let standing = STANDING_BYTES as f64;
+    let flight = port_bytes_per_s * round_trip_s * PLAIN_TCP;
+    (standing + flight).min(standing / (1.0 - port_bytes_per_s / own_bytes_per_s))
+}
+
+/// What a path carries of one transfer, in bytes a second: its slowest link's rate, or a window a round trip.
+pub(crate) fn carried_bytes_per_s(
+    own_bytes_per_s: f64,
+    path_bytes_per_s: f64,
+    round_trip_s: f64,
+) -> f64 {
+    if !is_narrow(own_bytes_per_s, path_bytes_per_s) || round_trip_s <= 0.0 {
+        return path_bytes_per_s;
+    }
+    let window = window_bytes(own_bytes_per_s, path_bytes_per_s, round_trip_s);
+    path_bytes_per_s.min(window / round_trip_s)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::even_tree;
+
+    #[test]
+    fn window__into_a_slower_port__leaves_no_more_standing_than_the_bound() {
+        for (own, port, round_trip_s) in [
+            (10e9, 2.5e9, 40e-6),
+            (100e9, 25e9, 40e-6),
+            (1e9, 0.9e9, 1e-4),
+        ] {
+            let window = window_bytes(own / 8.0, port / 8.0, round_trip_s);
+            let standing = window * (1.0 - port / own);
+            assert!(standing <= STANDING_BYTES as f64 + 1.0, "{standing}");
+            let carried = carried_bytes_per_s(own / 8.0, port / 8.0, round_trip_s);
+            assert!(carried <= port / 8.0);
+        }
+    }
+
+    #[test]
+    fn ports__that_are_slower_than_the_hosts_link__are_narrow_for_that_host_only() {
+        let mut network = even_tree(&[0, 0], 100, &[0, 1, 1], 100);
+        network.links[1].rates = [kumi_topo::Rate::from_bps(1_000_000_000).unwrap(); 2];
+        let paths = Paths::new(&network);
+        let fast = Narrows::of(&paths, 0);
+        assert_eq!(fast.ports(), 1);
+        assert!(fast.is_on_path_to(1) && fast.is_on_path_to(2));
+        assert_eq!(Narrows::of(&paths, 1).ports(), 0);
+    }
+}
