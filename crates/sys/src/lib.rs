@@ -3,6 +3,7 @@
 //! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
 
 pub mod bpf;
+pub mod datagrams;
 pub mod fork;
 pub mod netlink;
 pub mod netns;

@@ -1,36 +1,21 @@
 //! UDP sockets bound to one NIC, with segmentation offload in both directions.
 
-use nix::errno::Errno;
+use crate::datagrams::Datagrams;
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, ControlMessageOwned, MsgFlags, SockFlag, SockType, SockaddrIn6,
-    bind, recvmsg, sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, SockaddrIn6, bind, sendmsg,
+    setsockopt, socket, sockopt,
 };
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSlice};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 /// Bytes of socket buffer asked for in each direction: 30 ms at 2 Gb/s for a reader that was late.
 const BUFFER_BYTES: usize = 8 << 20;
 
-/// Bytes one receive may give: `UDP_GRO` never gathers more.
-pub const RECEIVE_BYTES_MAX: usize = 65_536;
-
 /// A dual-stack UDP socket that sends and receives on one interface only.
 #[derive(Debug)]
 pub struct LinkSocket {
     fd: OwnedFd,
-    control: Vec<u8>,
-}
-
-/// What a receive gave.
-#[derive(Debug, Clone, Copy)]
-pub struct Received {
-    /// Bytes in the buffer.
-    pub bytes: usize,
-    /// Length of each datagram but the last; equal to `bytes` for a single one.
-    pub segment_bytes: usize,
-    /// Where they came from.
-    pub from: SocketAddr,
 }
 
 impl LinkSocket {
@@ -50,10 +35,7 @@ impl LinkSocket {
         setsockopt(&fd, sockopt::BindToDevice, &interface.into())?;
         let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
         bind(fd.as_raw_fd(), &SockaddrIn6::from(any))?;
-        let socket = Self {
-            fd,
-            control: nix::cmsg_space!(i32),
-        };
+        let socket = Self { fd };
         socket.join(index, group)?;
         socket.enlarge_buffers();
         Ok(socket)
@@ -151,27 +133,12 @@ impl LinkSocket {
         Ok(())
     }
 
-    /// Receives what is there into `buffer`. `WouldBlock` when there is nothing.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> io::Result<Received> {
-        let mut slices = [IoSliceMut::new(buffer)];
-        let message = recvmsg::<SockaddrIn6>(
-            self.fd.as_raw_fd(),
-            &mut slices,
-            Some(&mut self.control),
-            MsgFlags::MSG_DONTWAIT,
-        )?;
-        let gathered = message.cmsgs()?.find_map(|control| match control {
-            ControlMessageOwned::UdpGroSegments(bytes) => usize::try_from(bytes).ok(),
-            _ => None,
-        });
-        let from = message.address.ok_or(Errno::EINVAL)?;
-        let from = SocketAddrV6::new(from.ip(), from.port(), 0, from.scope_id());
-        let bytes = message.bytes;
-        Ok(Received {
-            bytes,
-            segment_bytes: gathered.filter(|bytes| *bytes > 0).unwrap_or(bytes.max(1)),
-            from: from.into(),
-        })
+    /// Receives what is there into places of `place_bytes`. `WouldBlock` when there is nothing.
+    /// Where datagrams are gathered, a place has to hold [`RECEIVE_BYTES_MAX`].
+    ///
+    /// [`RECEIVE_BYTES_MAX`]: crate::datagrams::RECEIVE_BYTES_MAX
+    pub fn receive(&self, into: &mut Datagrams, place_bytes: usize) -> io::Result<()> {
+        into.receive(self.fd.as_fd(), place_bytes)
     }
 
     /// Memory the kernel holds of what was sent and has not left the host, in bytes of buffer
@@ -257,6 +224,51 @@ mod tests {
         (socket, port)
     }
 
+    /// What waits at the socket: the bytes and segment length of each entry.
+    fn waiting(socket: &LinkSocket, place_bytes: usize) -> Vec<(Vec<u8>, usize)> {
+        let mut datagrams = Datagrams::default();
+        let mut waiting = Vec::new();
+        while socket.receive(&mut datagrams, place_bytes).is_ok() {
+            let entries = datagrams.iter_mut();
+            waiting.extend(entries.map(|(bytes, entry)| (bytes.to_vec(), entry.segment_bytes)));
+        }
+        waiting
+    }
+
+    #[test]
+    fn receive__more_datagrams_than_places__takes_all_in_order_and_leaves_out_the_too_long() {
+        let (socket, port) = loopback();
+        let sender = UdpSocket::bind("[::1]:0").expect("a port is free");
+        for number in 0..40u8 {
+            let bytes = vec![number; if number == 20 { 3000 } else { 1400 }];
+            sender.send_to(&bytes, ("::1", port)).expect("is sent");
+        }
+        let mut datagrams = Datagrams::default();
+        socket.receive(&mut datagrams, 2048).expect("40 wait");
+        assert!(datagrams.is_full());
+        let from = datagrams.iter_mut().next().map(|(_, entry)| entry.from);
+        assert_eq!(from, sender.local_addr().ok());
+        let first: Vec<u8> = datagrams.iter_mut().map(|(bytes, _)| bytes[0]).collect();
+        let rest = waiting(&socket, 2048);
+        let all = first.into_iter().chain(rest.iter().map(|entry| entry.0[0]));
+        assert!(all.eq((0..40).filter(|number| *number != 20)));
+        assert!(
+            rest.iter()
+                .all(|(bytes, segment)| (bytes.len(), *segment) == (1400, 1400))
+        );
+    }
+
+    #[test]
+    fn receive__gathered_datagrams__are_one_entry_with_their_length() {
+        let (socket, port) = loopback();
+        let (sender, _) = loopback();
+        assert!(socket.set_gathering(true));
+        let to = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+        sender.send(&[7; 2500], 1000, to).expect("is sent");
+        let gathered = waiting(&socket, crate::datagrams::RECEIVE_BYTES_MAX);
+        assert_eq!(gathered, [(vec![7; 2500], 1000)]);
+    }
+
     #[test]
     fn link_socket__port_in_use_on_the_interface__is_refused() {
         let (_first, port) = loopback();
@@ -268,7 +280,7 @@ mod tests {
 
     #[test]
     fn link_socket__filter__passes_only_long_datagrams_with_a_known_first_byte() {
-        let (mut socket, port) = loopback();
+        let (socket, port) = loopback();
         socket
             .set_filter(4, &[0x11, 0x21])
             .expect("a valid program");
@@ -285,11 +297,10 @@ mod tests {
         for datagram in datagrams {
             sender.send_to(datagram, ("::1", port)).expect("is sent");
         }
-        let mut buffer = [0; 64];
-        let mut passed = Vec::new();
-        while let Ok(received) = socket.receive(&mut buffer) {
-            passed.push(buffer[..received.bytes].to_vec());
-        }
+        let passed: Vec<Vec<u8>> = waiting(&socket, 2048)
+            .into_iter()
+            .map(|entry| entry.0)
+            .collect();
         assert_eq!(passed, [b"\x11abc".to_vec(), b"\x21abcd".to_vec()]);
     }
 }

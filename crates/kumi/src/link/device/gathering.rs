@@ -25,6 +25,11 @@ pub struct Gathering {
 }
 
 impl Gathering {
+    /// Whether datagrams are gathered now.
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
     /// So many datagrams came at once.
     pub fn note(&mut self, datagrams: usize) {
         self.datagrams = self.datagrams.saturating_add(datagrams as u32);

@@ -20,6 +20,7 @@ mod shaper;
 mod sizing;
 mod state;
 mod tempo;
+mod wait;
 
 use super::config::{DeviceConfig, Offload, Preset};
 use carrier::Carrier;
@@ -28,15 +29,12 @@ use control::{Call, Control, Request, failure};
 use inlet::Inlet;
 use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::lane::Lane;
+use kumi_sys::datagrams::Datagrams;
 use kumi_sys::netlink::LinkMonitor;
 use kumi_sys::tap::Tap;
-use kumi_sys::udp::RECEIVE_BYTES_MAX;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 use port::Port;
 use serde_json::json;
 use shaper::Shaper;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tempo::Tempo;
 
@@ -59,8 +57,6 @@ const RECEIVES_PER_TURN: usize = 256;
 /// Time spent on one link before the others are served again, whatever comes: twice what a burst of
 /// 64 KB takes to seal. Without it, datagrams without bytes could keep a turn going for ever.
 const RECEIVE_NS_PER_TURN: u64 = 600_000;
-/// The longest sleep, so that a clock that jumps does no harm.
-const SLEEP_NS_MAX: u64 = 100_000_000;
 /// How long unusual datagrams are gathered before the log says so.
 const LOG_EVERY: Duration = Duration::from_secs(60);
 /// How often routes are given their `rto_min`: routes come when the administrator adds them.
@@ -88,7 +84,7 @@ struct Device {
     inlet: Inlet,
     tempo: Tempo,
     clock: Clock,
-    receive_buffer: Vec<u8>,
+    datagrams: Datagrams,
     facts: serde_json::Value,
     tap_write_errors: u64,
     logged: (Instant, kumi_multilink::endpoint::EndpointCounters),
@@ -98,15 +94,6 @@ struct Device {
     /// The last peer that seals otherwise.
     seal_mismatch: Option<String>,
     ends: bool,
-}
-
-/// What woke the loop.
-#[derive(Default)]
-struct Ready {
-    tap: bool,
-    control: bool,
-    monitor: bool,
-    ports: u32,
 }
 
 impl Device {
@@ -119,7 +106,7 @@ impl Device {
         while !self.ends {
             let ready = self.wait()?;
             let now_ns = self.now_ns();
-            for port in &self.ports {
+            for port in &mut self.ports {
                 port.observe(&mut self.core, now_ns);
             }
             for at in 0..self.ports.len() {
@@ -160,120 +147,31 @@ impl Device {
         Ok(())
     }
 
-    /// Waits until something is there or due: awake for what is expected soon, then asleep.
-    fn wait(&mut self) -> anyhow::Result<Ready> {
-        let space_ns = self.tempo.space_ns(self.now_ns());
-        if space_ns > 0 && !self.config.busy_poll {
-            std::thread::sleep(Duration::from_nanos(space_ns));
-        }
-        let began_ns = self.now_ns();
-        self.tempo.adapt(began_ns, &self.config.name);
-        let mut due_ns = self.core.poll_timeout(began_ns);
-        if !self.inlet.is_empty() && !self.is_blocked() {
-            let room_at_ns = self.core.frames_wait_until(began_ns).unwrap_or(began_ns);
-            due_ns = due_ns.min(room_at_ns);
-        }
-        let spin_ns = if self.config.busy_poll {
-            u64::MAX
-        } else {
-            self.tempo.spin_ns(began_ns)
-        };
-        let takes_frames = self.inlet.has_room();
-        let mut now_ns = began_ns;
-        loop {
-            let awake = now_ns - began_ns < spin_ns;
-            let sleep_ns = if awake {
-                0
-            } else {
-                due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
-            };
-            let ready = self.poll(takes_frames, sleep_ns)?;
-            let found = ready.tap || ready.ports != 0;
-            let looked_ns = now_ns;
-            now_ns = self.now_ns();
-            if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
-                if awake {
-                    self.tempo.note_spun(looked_ns - began_ns);
-                }
-                if found {
-                    self.tempo.note_activity(now_ns);
-                }
-                return Ok(ready);
-            }
-        }
-    }
-
-    /// Asks the kernel what is there, waiting for `sleep_ns` at most.
-    fn poll(&self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
-        let tap_events = if takes_frames {
-            PollFlags::POLLIN
-        } else {
-            PollFlags::empty()
-        };
-        let mut fds = Vec::with_capacity(3 + self.ports.len());
-        fds.push(PollFd::new(self.tap.as_fd(), tap_events));
-        fds.push(PollFd::new(self.control.wake.as_fd(), PollFlags::POLLIN));
-        fds.push(PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN));
-        for port in &self.ports {
-            let out = if port.is_blocked {
-                PollFlags::POLLOUT
-            } else {
-                PollFlags::empty()
-            };
-            fds.push(PollFd::new(port.socket.as_fd(), PollFlags::POLLIN | out));
-        }
-        let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
-        match ppoll(&mut fds, Some(timeout), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        let mut ready = Ready {
-            tap: is_ready(&fds[0]) && takes_frames,
-            control: is_ready(&fds[1]),
-            monitor: is_ready(&fds[2]),
-            ports: 0,
-        };
-        for (at, fd) in fds[3..].iter().enumerate() {
-            ready.ports |= u32::from(is_ready(fd)) << at;
-        }
-        Ok(ready)
-    }
-
     /// Takes what has come on a link, until nothing is left or the turn is over: what the kernel does
     /// not gather comes singly, and turns may be spaced.
     fn receive(&mut self, at: usize) {
-        let clock = &self.clock;
-        let port = &mut self.ports[at];
-        let mut taken = 0;
-        let began_ns = clock.now_ns();
-        for _ in 0..RECEIVES_PER_TURN {
-            let received = match port.receive(&mut self.receive_buffer) {
-                Ok(received) => received,
-                // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
-                Err(_) => return,
-            };
+        let (mut taken, mut datagrams) = (0, 0);
+        let began_ns = self.clock.now_ns();
+        while datagrams < RECEIVES_PER_TURN {
+            let port = &mut self.ports[at];
+            // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
+            if port.receive(&mut self.datagrams).is_err() {
+                return;
+            }
             // The clock is read again each time: round trips are measured by it.
-            let now_ns = clock.now_ns();
-            let bytes = &mut self.receive_buffer[..received.bytes];
-            for datagram in bytes.chunks_mut(received.segment_bytes) {
-                if port.hearing.note(self.node, datagram, now_ns) {
-                    continue;
-                }
-                let (core, from) = (&mut self.core, received.from);
-                let is_introduction = hearing::is_introduction(datagram);
-                let wrong_key = |core: &Endpoint| core.counters().wrong_key;
-                let before = if is_introduction { wrong_key(core) } else { 0 };
-                let outcome = core.handle_datagram(port.number, from, datagram, now_ns);
-                if is_introduction {
-                    let is_wrong_key = wrong_key(core) > before;
-                    port.hearing
-                        .note_outcome(from, outcome, is_wrong_key, now_ns);
+            let now_ns = self.clock.now_ns();
+            for (bytes, received) in self.datagrams.iter_mut() {
+                taken += received.bytes;
+                datagrams += 1;
+                self.tempo.note_received(received.bytes);
+                port.note_received(received.bytes.div_ceil(received.segment_bytes));
+                for datagram in bytes.chunks_mut(received.segment_bytes) {
+                    port.handle(self.node, datagram, received.from, &mut self.core, now_ns);
                 }
             }
-            taken += received.bytes;
-            self.tempo.note_received(received.bytes);
-            if taken >= RECEIVE_BYTES_PER_TURN || now_ns > began_ns + RECEIVE_NS_PER_TURN {
+            let is_over =
+                taken >= RECEIVE_BYTES_PER_TURN || now_ns > began_ns + RECEIVE_NS_PER_TURN;
+            if is_over || !self.datagrams.is_full() {
                 return;
             }
         }
@@ -489,10 +387,5 @@ impl Device {
             }
         }
         self.logged = (Instant::now(), counters);
-    }
-
-    /// A buffer for what a link receives.
-    fn receive_buffer() -> Vec<u8> {
-        vec![0; RECEIVE_BYTES_MAX]
     }
 }

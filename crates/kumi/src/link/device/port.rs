@@ -1,11 +1,12 @@
 //! A physical interface under the device: its socket, and what the kernel holds for it.
 
 use super::gathering::Gathering;
-use super::hearing::Hearing;
+use super::hearing::{self, Hearing};
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
+use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
 use kumi_sys::netlink::Interface;
-use kumi_sys::udp::{LinkSocket, Received};
+use kumi_sys::udp::LinkSocket;
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
@@ -20,6 +21,11 @@ const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
 pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
 /// Every how many sends the kernel's book-keeping is compared with ours.
 const CALIBRATE_EVERY: u32 = 16;
+/// A look at what the kernel holds serves for this long. A link of 10 Gb/s carries 60 KB meanwhile, about a
+/// batch, which is what the estimate of its rate allows for.
+const LOOK_EVERY_NS: u64 = 50_000;
+/// Bytes of a place for one datagram, at least: the longest hello or handshake is much shorter.
+const PLACE_BYTES_MIN: usize = 2048;
 
 /// A link's interface and socket.
 #[derive(Debug)]
@@ -46,6 +52,9 @@ pub struct Port {
     /// Kernel buffer bytes per wire byte.
     buffer_ratio: f64,
     sends: u32,
+    looked_at_ns: u64,
+    /// Bytes of a place for one datagram: more than the link carries.
+    place_bytes: usize,
 }
 
 /// Another socket has the port of a link.
@@ -95,6 +104,8 @@ impl Port {
             refused: 0,
             buffer_ratio: 1.3,
             sends: 0,
+            looked_at_ns: 0,
+            place_bytes: PLACE_BYTES_MIN.max(interface.mtu as usize),
         })
     }
 
@@ -110,12 +121,42 @@ impl Port {
         }
     }
 
-    /// Reads what has come; errors are the kernel's, `WouldBlock` where there is nothing.
-    pub fn receive(&mut self, buffer: &mut [u8]) -> std::io::Result<Received> {
-        let received = self.socket.receive(buffer)?;
-        self.gathering
-            .note(received.bytes.div_ceil(received.segment_bytes.max(1)));
-        Ok(received)
+    /// Receives what is there; errors are the kernel's, `WouldBlock` where there is nothing.
+    pub fn receive(&mut self, into: &mut Datagrams) -> std::io::Result<()> {
+        let place_bytes = if self.gathering.is_on() {
+            RECEIVE_BYTES_MAX
+        } else {
+            self.place_bytes
+        };
+        self.socket.receive(into, place_bytes)
+    }
+
+    /// Gives the core a datagram, and notes what it is worth.
+    pub fn handle(
+        &mut self,
+        node: u64,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        core: &mut Endpoint,
+        now_ns: u64,
+    ) {
+        if self.hearing.note(node, datagram, now_ns) {
+            return;
+        }
+        let is_introduction = hearing::is_introduction(datagram);
+        let wrong_key = |core: &Endpoint| core.counters().wrong_key;
+        let before = if is_introduction { wrong_key(core) } else { 0 };
+        let outcome = core.handle_datagram(self.number, from, datagram, now_ns);
+        if is_introduction {
+            let is_wrong_key = wrong_key(core) > before;
+            self.hearing
+                .note_outcome(from, outcome, is_wrong_key, now_ns);
+        }
+    }
+
+    /// Notes datagrams that were received.
+    pub fn note_received(&mut self, datagrams: usize) {
+        self.gathering.note(datagrams);
     }
 
     /// Has datagrams gathered while they come in numbers. `is_drained`: nothing is left to read.
@@ -129,7 +170,7 @@ impl Port {
     }
 
     /// Tells the core how much of what was sent has not left.
-    pub fn observe(&self, core: &mut Endpoint, now_ns: u64) {
+    pub fn observe(&mut self, core: &mut Endpoint, now_ns: u64) {
         if !core
             .link(self.number)
             .is_some_and(|link| link.is_worth_a_look())
@@ -139,7 +180,11 @@ impl Port {
         self.look(core, now_ns);
     }
 
-    fn look(&self, core: &mut Endpoint, now_ns: u64) {
+    fn look(&mut self, core: &mut Endpoint, now_ns: u64) {
+        if now_ns < self.looked_at_ns + LOOK_EVERY_NS {
+            return;
+        }
+        self.looked_at_ns = now_ns;
         if let Ok(bytes) = self.socket.unsent_buffer_bytes() {
             let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
             core.observe_unsent(self.number, wire_bytes, now_ns);

@@ -136,7 +136,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             inlet: Default::default(),
             tempo: Tempo::new(config.uses(Offload::Priority)),
             clock: Clock::new(started),
-            receive_buffer: Device::receive_buffer(),
+            datagrams: Default::default(),
             facts: facts.clone(),
             tap_write_errors: 0,
             logged: (Instant::now(), Default::default()),

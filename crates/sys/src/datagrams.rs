@@ -1,0 +1,136 @@
+//! The datagrams that one system call receives.
+
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Bytes one receive may give: `UDP_GRO` never gathers more.
+pub const RECEIVE_BYTES_MAX: usize = 65_536;
+/// Places of one receive. A message of 4 KB arrives as three datagrams; 16 places of 2 KB fit a
+/// first-level cache.
+pub const PLACES_MAX: usize = 16;
+
+/// Bytes of control message that `UDP_GRO` fills: a header and an int, each in words of 8 bytes.
+const CONTROL_WORDS: usize = 3;
+
+/// One entry of a receive: a datagram, or several of equal length that the kernel has gathered.
+#[derive(Debug, Clone, Copy)]
+pub struct Received {
+    /// Length in bytes.
+    pub bytes: usize,
+    /// Length of each datagram but the last; equal to `bytes` for a single one.
+    pub segment_bytes: usize,
+    /// The sender.
+    pub from: SocketAddr,
+}
+
+/// A buffer for a receive, and what the last one put there.
+#[derive(Debug)]
+pub struct Datagrams {
+    buffer: Vec<u8>,
+    place_bytes: usize,
+    places: usize,
+    received: Vec<Option<Received>>,
+}
+
+impl Default for Datagrams {
+    fn default() -> Self {
+        Self {
+            buffer: vec![0; RECEIVE_BYTES_MAX],
+            place_bytes: RECEIVE_BYTES_MAX,
+            places: 1,
+            received: Vec::with_capacity(PLACES_MAX),
+        }
+    }
+}
+
+impl Datagrams {
+    /// Receives into places of `place_bytes`: as many as the buffer has, at most [`PLACES_MAX`].
+    /// `WouldBlock` when there is nothing.
+    pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
+        self.received.clear();
+        self.place_bytes = place_bytes.clamp(1, RECEIVE_BYTES_MAX);
+        self.places = (RECEIVE_BYTES_MAX / self.place_bytes).min(PLACES_MAX);
+        // SAFETY: all-zero bytes are a valid value of each of these C structures.
+        let mut names: [libc::sockaddr_in6; PLACES_MAX] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut parts: [libc::iovec; PLACES_MAX] = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        let mut messages: [libc::mmsghdr; PLACES_MAX] = unsafe { std::mem::zeroed() };
+        let mut controls = [[0u64; CONTROL_WORDS]; PLACES_MAX];
+        let buffers = self.buffer.chunks_exact_mut(self.place_bytes);
+        for (at, buffer) in buffers.take(self.places).enumerate() {
+            parts[at].iov_base = buffer.as_mut_ptr().cast();
+            parts[at].iov_len = buffer.len();
+            let header = &mut messages[at].msg_hdr;
+            header.msg_iov = &raw mut parts[at];
+            header.msg_iovlen = 1;
+            header.msg_name = (&raw mut names[at]).cast();
+            header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+            header.msg_control = controls[at].as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(&controls[at]) as _;
+        }
+        // SAFETY: `places` messages are filled in. Each leads to a name, a control buffer and a part
+        // of its own, and the part to a piece of `self.buffer` of its own, with their lengths; all
+        // outlive the call and nothing else touches them during it.
+        let count = unsafe {
+            libc::recvmmsg(
+                fd.as_raw_fd(),
+                messages.as_mut_ptr(),
+                self.places as libc::c_uint,
+                libc::MSG_DONTWAIT as _,
+                std::ptr::null_mut(),
+            )
+        };
+        if count < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let filled = messages.iter().zip(&names).take(count as usize);
+        self.received.extend(filled.map(|(message, name)| {
+            // What is longer than its place is no datagram of ours.
+            let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+            let bytes = message.msg_len as usize;
+            is_whole.then(|| Received {
+                bytes,
+                segment_bytes: gathered(&message.msg_hdr).unwrap_or(bytes.max(1)),
+                from: sender(name),
+            })
+        }));
+        Ok(())
+    }
+
+    /// Whether every place was filled, so that more may be waiting.
+    pub fn is_full(&self) -> bool {
+        self.received.len() == self.places
+    }
+
+    /// The entries of the last receive, in order, each with its bytes.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&mut [u8], Received)> {
+        let places = self.buffer.chunks_exact_mut(self.place_bytes);
+        let filled = places.zip(&self.received);
+        filled.filter_map(|(place, received)| {
+            received.map(|received| (&mut place[..received.bytes], received))
+        })
+    }
+}
+
+/// The segment length in the control message of `UDP_GRO`, if there is one.
+fn gathered(header: &libc::msghdr) -> Option<usize> {
+    // SAFETY: the kernel has filled in the header, and its control buffer is still there.
+    let control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
+    if (control.cmsg_level, control.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {
+        return None;
+    }
+    // SAFETY: a message of this kind carries an int, which may be unaligned.
+    let bytes = unsafe {
+        libc::CMSG_DATA(control)
+            .cast::<libc::c_int>()
+            .read_unaligned()
+    };
+    usize::try_from(bytes).ok().filter(|bytes| *bytes > 0)
+}
+
+fn sender(name: &libc::sockaddr_in6) -> SocketAddr {
+    let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+    SocketAddrV6::new(ip, u16::from_be(name.sin6_port), 0, name.sin6_scope_id).into()
+}
