@@ -13,6 +13,10 @@ const GSO_UDP_L4: u8 = 5;
 const UDP_BYTES: usize = 8;
 const UDP_CHECKSUM: usize = 6;
 const IPPROTO_UDP: u8 = 17;
+/// Datagrams of a burst, at most (`UDP_MAX_SEGMENTS` since Linux 6.9).
+const SEGMENTS_MAX: usize = 128;
+/// Bytes of IP headers, with options or extension headers, at most. Each datagram gets a copy.
+const IP_HEADERS_BYTES_MAX: usize = 256;
 
 /// The headers of a burst, in bytes from the start of the Ethernet frame.
 struct Burst {
@@ -41,7 +45,11 @@ impl Burst {
         };
         let payload = l4 + UDP_BYTES;
         let is_whole = l4 >= l3 + ip_bytes && payload < ethernet.len() && segment_bytes > 0;
-        is_whole.then_some(Self {
+        // A peer must not make one frame into more than a kernel would.
+        let is_genuine = is_whole
+            && l4 <= l3 + IP_HEADERS_BYTES_MAX
+            && (ethernet.len() - payload).div_ceil(segment_bytes) <= SEGMENTS_MAX;
+        is_genuine.then_some(Self {
             layers: Layers { l3, l4, v6 },
             payload,
             segment_bytes,
@@ -169,5 +177,22 @@ mod tests {
             assert_eq!(same.as_slice(), frame.as_slice());
         }
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn scatter__burst_of_too_many_or_with_headers_too_long__is_left_as_it_is() {
+        let burst = |segment_bytes: u16, l4: u16| {
+            let mut frame = datagram(false, &[7; 40_000]);
+            let bytes = frame.buffer();
+            bytes[1] = GSO_UDP_L4;
+            bytes[4..6].copy_from_slice(&segment_bytes.to_le_bytes());
+            bytes[6..8].copy_from_slice(&l4.to_le_bytes());
+            frame
+        };
+        for (segment_bytes, l4, count) in [(400, 34, 100), (100, 34, 1), (400, 30_000, 1)] {
+            let (mut queue, mut pool) = (VecDeque::new(), FramePool::default());
+            scatter(burst(segment_bytes, l4), &mut queue, &mut pool);
+            assert_eq!(queue.len() + 1, count, "{segment_bytes} B, headers of {l4}");
+        }
     }
 }

@@ -11,6 +11,12 @@ use std::collections::VecDeque;
 pub const BATCH_DATAGRAMS_MAX: usize = 64;
 /// Bytes a batch may hold: below 64 KB with the IP and UDP headers.
 pub const BATCH_BYTES_MAX: usize = 65_000;
+/// Bytes, and batches, a queue holds before it is full: what a dead link leaves to another one
+/// ([`RETAINED_BYTES_MAX`], 17 000 datagrams of 1420 bytes), and a third more.
+///
+/// [`RETAINED_BYTES_MAX`]: crate::retain::RETAINED_BYTES_MAX
+const QUEUE_BYTES_MAX: usize = 32_000_000;
+const QUEUE_BATCHES_MAX: usize = 24_000;
 /// Empty batches kept for reuse by one link.
 const FREE_MAX: usize = 64;
 
@@ -107,6 +113,12 @@ impl TransmitQueue {
                 self.free.push(batch);
             }
         }
+    }
+
+    /// Whether so much waits that nothing more is to be added that others can cause: replies to
+    /// handshakes, reports and pings. Frames are held back long before.
+    pub fn is_full(&self) -> bool {
+        self.queued_bytes > QUEUE_BYTES_MAX || self.batches.len() > QUEUE_BATCHES_MAX
     }
 
     /// Bytes not yet given to the kernel.

@@ -84,7 +84,8 @@ impl Endpoint {
     }
 
     pub(super) fn send_plain(&mut self, link: u8, to: SocketAddr, datagram: &[u8], now_ns: u64) {
-        if let Some(local) = &mut self.links[usize::from(link)] {
+        let local = self.links[usize::from(link)].as_mut();
+        if let Some(local) = local.filter(|local| !local.queue.is_full()) {
             local
                 .queue
                 .push(to, datagram.len(), |out| out.extend_from_slice(datagram));

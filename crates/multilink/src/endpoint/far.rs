@@ -2,8 +2,9 @@
 
 use super::tests::{LINKS, address, endpoint};
 use super::*;
+use crate::frame::VNET_BYTES;
 use crate::handshake::Initiator;
-use crate::wire::{CookieReply, Params};
+use crate::wire::{CookieReply, Params, flag};
 
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
@@ -248,4 +249,67 @@ fn init__while_recordings_of_others_wait__comes_in_with_a_cookie() {
         receive(&mut end, &init(instance, instance).1);
     }
     assert!(waiting(&end).contains(&(99, true)), "{:?}", waiting(&end));
+}
+
+#[test]
+fn queue__that_the_kernel_does_not_take__is_bounded_and_keeps_no_turn_busy() {
+    let mut far = Far::new(MS);
+    let now_ns = far.now_ns;
+    let end = &mut far.ends[0];
+    for number in 0..100_000u32 {
+        let to = SocketAddr::from(([10, 9, 0, 1], (number % 60_000) as u16 + 1));
+        end.send_plain(0, to, &[0; 52], now_ns);
+    }
+    let queued = |end: &Endpoint| end.links[0].as_ref().unwrap().queue.queued_bytes();
+    let full = queued(end);
+    assert!(full < 32_100_000, "{full} B");
+    for turn in 1..=1000 {
+        end.handle_timeout(now_ns + turn * MS);
+        while end.poll_transmit(1).is_some() {
+            end.transmitted(1);
+        }
+    }
+    let due_ns = end.poll_timeout(now_ns + 1000 * MS);
+    assert!(due_ns > now_ns + 1000 * MS, "always something due");
+    assert_eq!(
+        queued(end),
+        full,
+        "hellos, pings or reports are still added"
+    );
+}
+
+#[test]
+fn unit__shorter_than_the_virtio_header_it_announces__is_no_frame() {
+    for payload_bytes in 0..VNET_BYTES {
+        let mut far = Far::new(MS);
+        let now_ns = far.now_ns;
+        let peer = &far.ends[0].peers[0];
+        let session = peer.current.as_ref().expect("a session");
+        let link_seq = peer.paths[0].ledger.next_seq();
+        let header = DataHeader {
+            link: 0,
+            flags: flag::VNET,
+            session: session.remote,
+            link_seq: link_seq as u32,
+            unit_seq: 0,
+            index: 0,
+            last: 0,
+            aux: 0,
+        };
+        let mut head = [0; DATA_HEADER_BYTES];
+        header.emit(&mut head);
+        let mut datagram = Vec::new();
+        session.seal(
+            0,
+            link_seq,
+            &head,
+            &[0; VNET_BYTES][..payload_bytes],
+            &mut datagram,
+        );
+        let before = far.ends[1].counters().malformed;
+        let handled = far.ends[1].handle_datagram(0, address(0, 0), &mut datagram, now_ns);
+        assert_eq!(handled, Err(Malformed::Short), "{payload_bytes} B");
+        assert_eq!(far.ends[1].counters().malformed, before + 1);
+        assert!(far.ends[1].poll_frame().is_none());
+    }
 }

@@ -404,9 +404,9 @@ impl Endpoint {
         let Some((number, payload)) = opened else {
             return Ok(());
         };
+        header.check_payload(payload.len())?;
         let (before, home) = (self.frames.len(), self.home_of(number));
-        let peer = &mut self.peers[number];
-        peer.handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
+        self.peers[number].handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
         for frame in self.frames.iter().skip(before) {
             self.stations.learn(frame.ethernet(), home, now_ns);
         }

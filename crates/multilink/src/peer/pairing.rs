@@ -102,7 +102,7 @@ impl Peer {
     pub(crate) fn supersedes(&self, other: &Peer) -> bool {
         let keyed_ns = self.current.as_ref().map(|session| session.made_at_ns);
         let is_newer = keyed_ns.is_some_and(|at_ns| at_ns >= other.heard_at_ns);
-        self.is_up && self.is_at_address_of(other) && (is_newer || !other.is_up)
+        self.is_up && (is_newer || !other.is_up) && self.is_at_address_of(other)
     }
 
     /// The ways to dial the peer: first where the paths send to, then wherever else it was heard.

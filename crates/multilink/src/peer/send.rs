@@ -281,6 +281,14 @@ impl Peer {
         let (Some(to), Some(local)) = (path.to, &mut shared.links[usize::from(link)]) else {
             return;
         };
+        if local.queue.is_full() {
+            // The kernel takes nothing. The next ping is due as if this one had been sent.
+            if kind == ControlKind::Ping {
+                path.eliciting_at_ns = shared.now_ns;
+                path.pinged_at_ns = shared.now_ns;
+            }
+            return;
+        }
         let link_seq = path.ledger.next_seq();
         let header = ControlHeader {
             link,

@@ -16,6 +16,7 @@
 //! ```
 
 use super::{Kind, Malformed, Reader, kind_of, lead};
+use crate::frame::VNET_BYTES;
 
 /// Bytes of the header.
 pub const DATA_HEADER_BYTES: usize = 16;
@@ -98,6 +99,16 @@ impl DataHeader {
             return Err(Malformed::Field("unit bytes"));
         }
         Ok(header)
+    }
+
+    /// Checks the length of the opened payload: the first unit of a frame holds the whole of the
+    /// virtio header that it announces.
+    pub fn check_payload(&self, bytes: usize) -> Result<(), Malformed> {
+        let announces_header = self.index == 0 && self.flags & flag::VNET != 0;
+        if announces_header && bytes < VNET_BYTES {
+            return Err(Malformed::Short);
+        }
+        Ok(())
     }
 }
 
