@@ -5,6 +5,7 @@
 //! from it.
 
 use anyhow::Context;
+use kumi_multilink::wire::{Kind, lead};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -50,6 +51,16 @@ pub struct ForgeArgs {
     /// Seed of what they contain.
     seed: u64,
 }
+
+/// What a forged datagram claims to be.
+const KINDS: [Kind; 6] = [
+    Kind::Data,
+    Kind::Control,
+    Kind::Hello,
+    Kind::Init,
+    Kind::Reply,
+    Kind::Cookie,
+];
 
 /// What the sink found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -118,9 +129,9 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
             state = mixed(state);
             chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
         }
-        // Types of messages are small numbers: half of the datagrams get past the first check.
+        // Half of the datagrams get past the socket's filter: they begin as one of the kinds does.
         if state % 2 == 0 && length > 0 {
-            bytes[0] = (state >> 8) as u8 % 8;
+            bytes[0] = lead(KINDS[(state >> 8) as usize % KINDS.len()]);
         }
         let _ = socket.send_to(&bytes[..length], args.to);
     });
