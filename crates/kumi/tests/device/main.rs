@@ -1,5 +1,6 @@
 //! The braided device on this machine's kernel: the command itself, in a lab of its own.
 
+mod adversity;
 mod hostile;
 mod operators;
 mod restart;
@@ -45,8 +46,12 @@ impl Bench {
     }
 
     fn with_rate(test: &str, queues: &[&'static str], rate: &str) -> Self {
+        Self::with_topology(test, queues, &one_switch(queues.len(), rate))
+    }
+
+    fn with_topology(test: &str, queues: &[&'static str], topology: &str) -> Self {
         let hosts = queues.len();
-        let topology = Topology::parse("test", &one_switch(hosts, rate)).unwrap();
+        let topology = Topology::parse("test", topology).unwrap();
         let name = format!("device-{}-{test}", std::process::id());
         let folder = std::env::temp_dir().join(&name);
         std::fs::create_dir_all(&folder).unwrap();

@@ -1,0 +1,180 @@
+//! Networks that are cabled wrongly or half dead, and strangers who interfere.
+//! Rates are such that two processors carry them with room to spare: the links are what is measured.
+
+use super::stream::{Stream, now_s};
+use super::{Bench, KUMI, one_switch};
+use kumi_lab::topology::{Direction, LinkChange};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+/// A network is whole again this long after a change, in seconds.
+const WHOLE_S_MAX: f64 = 2.0;
+/// Share of the rate before that "whole" means.
+const WHOLE_SHARE: f64 = 0.85;
+
+fn pause(seconds: f64) {
+    std::thread::sleep(Duration::from_secs_f64(seconds));
+}
+
+/// Two hosts with two cables between them.
+fn two_cables(rate: &str) -> String {
+    let mut text = String::from("name = \"t\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n");
+    for nic in 1..=2 {
+        text +=
+            &format!("[[link]]\nbetween = [\"h1:eth{nic}\", \"h2:eth{nic}\"]\nrate = \"{rate}\"\n");
+    }
+    text
+}
+
+impl Bench {
+    /// Runs `ip` in the network that joins the hosts.
+    fn fabric_ip(&self, words: &str) {
+        let pid = self.cluster.roster().fabric_pid.to_string();
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &pid, "-n", "ip"]);
+        let status = command.args(words.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {words}");
+    }
+
+    /// Plugs the second host's NICs into the cables of each other, or back.
+    fn plug_second_host(&self, cables: [usize; 2]) {
+        for (link, cable) in cables.iter().enumerate() {
+            self.fabric_ip(&format!("link set l{link}b master c{cable}"));
+            self.fabric_ip(&format!("link set l{link}b type bridge_slave learning off"));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn cables__crossed_under_load__are_whole_again_in_two_seconds() {
+    let bench = Bench::with_topology("crossed", &["auto"; 2], &two_cables("100Mbit"));
+    let stream = Stream::start(&bench, 8.0);
+    pause(2.0);
+    let mut changes_s = Vec::new();
+    for cables in [[1, 0], [0, 1]] {
+        changes_s.push(now_s());
+        bench.plug_second_host(cables);
+        pause(WHOLE_S_MAX + 0.6);
+    }
+    let delivered = stream.finish();
+    let before_mbps = delivered.mbps(changes_s[0] - 1.0, changes_s[0]);
+    for at_s in changes_s {
+        let whole_s = at_s + WHOLE_S_MAX;
+        let after_mbps = delivered.mbps(whole_s, whole_s + 0.5);
+        let found = format!(
+            "{before_mbps:.0} Mb/s, {WHOLE_S_MAX} s after the cables were swapped {after_mbps:.0}; \
+             silent for {:.2} s; {:?}",
+            delivered.longest_silence(at_s, whole_s),
+            delivered.course(at_s, whole_s + 0.5, 10),
+        );
+        eprintln!("{found}");
+        assert!(after_mbps > WHOLE_SHARE * before_mbps, "{found}");
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn switch__a_dead_nic_at_each_end__traffic_goes_on() {
+    let mut bench = Bench::with_rate("half", &["auto"; 2], "100Mbit");
+    let stream = Stream::start(&bench, 7.5);
+    pause(1.8);
+    let dead_s = now_s();
+    for end in ["h1:eth1", "h2:eth2"] {
+        let change = LinkChange::blackhole(Direction::Both);
+        bench.cluster.set_link(end, &change).unwrap();
+    }
+    pause(2.5);
+    let healed_s = now_s();
+    for end in ["h1:eth1", "h2:eth2"] {
+        bench.cluster.set_link(end, &LinkChange::heal()).unwrap();
+    }
+    let delivered = stream.finish();
+    let before_mbps = delivered.mbps(dead_s - 1.0, dead_s);
+    let dead_mbps = delivered.mbps(dead_s + 1.0, healed_s);
+    let whole_s = healed_s + WHOLE_S_MAX;
+    let after_mbps = delivered.mbps(whole_s, whole_s + 0.6);
+    let found = format!(
+        "{before_mbps:.0} Mb/s, {dead_mbps:.0} with a dead NIC at each end, {after_mbps:.0} \
+         {WHOLE_S_MAX} s after they healed; silent for {:.2} s; {:?}",
+        delivered.longest_silence(dead_s, healed_s),
+        delivered.course(dead_s, dead_s + 1.0, 10),
+    );
+    eprintln!("{found}");
+    assert!(dead_mbps > WHOLE_SHARE * before_mbps / 2.0, "{found}");
+    assert!(after_mbps > WHOLE_SHARE * before_mbps, "{found}");
+}
+
+/// Sends datagrams that begin as handshakes do, at the rate in its first argument in all, to the
+/// addresses in the others.
+const JUNK: &str = "import os,socket,sys,time
+rate=float(sys.argv[1])
+to=[(a,24870) for a in sys.argv[2:]]
+s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
+begin=time.monotonic()
+n=0
+while True:
+ while n<(time.monotonic()-begin)*rate:
+  s.sendto(bytes([0x42 if n%4 else 0x52,0,0,0])+os.urandom(191),to[n//4%len(to)])
+  n+=1
+ time.sleep(0.001)";
+
+/// Ends a process that floods.
+struct Flooder(Child);
+
+impl Drop for Flooder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn handshakes__junk_at_ten_thousand_a_second__keep_no_peer_out() {
+    let bench = Bench::with_topology("junk", &["auto"; 3], &one_switch(3, "100Mbit"));
+    bench.run("h3", &[KUMI, "link", "down", "kumi0"]);
+    bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
+    let nics = bench.cluster.nics();
+    let victims = nics.iter().filter(|nic| nic.host_name != "h3");
+    let addresses: Vec<String> = victims.map(|nic| nic.ipv4.to_string()).collect();
+    assert_eq!(addresses.len(), 4);
+    let refused = || {
+        let counters = bench.shown("h1")["counters"].clone();
+        counters["wrong_key"].as_u64().unwrap()
+    };
+    // Half of it goes to each host.
+    let mut command = bench.command("h3", &["/usr/bin/python3", "-c", JUNK, "20000"]);
+    let _flooder = Flooder(command.args(&addresses).spawn().unwrap());
+    pause(0.5);
+    let (before, began) = (refused(), Instant::now());
+    let since = |began: Instant| {
+        bench.await_peers("h1", 1);
+        bench.await_peers("h2", 1);
+        began.elapsed().as_secs_f64()
+    };
+    bench.up(2, "cluster");
+    let joined_s = since(began);
+    let mut restarted_s = Vec::new();
+    for _ in 0..3 {
+        bench.kill_first("junk");
+        pause(0.1);
+        let began = Instant::now();
+        bench.up(1, "cluster");
+        restarted_s.push(since(began));
+    }
+    pause(1.0);
+    let (was, at) = (refused(), Instant::now());
+    pause(1.0);
+    let a_second = (refused() - was) as f64 / at.elapsed().as_secs_f64();
+    let found = format!(
+        "joined after {joined_s:.2} s, back after {restarted_s:.2?} s, among {a_second:.0} junk \
+         handshakes a second at one host ({before} before)"
+    );
+    eprintln!("{found}");
+    assert!(a_second > 5_000.0, "no flood: {found}");
+    assert!(
+        joined_s <= 2.0 && restarted_s.iter().all(|s| *s <= 2.0),
+        "{found}"
+    );
+}
