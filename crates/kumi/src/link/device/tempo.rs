@@ -4,8 +4,11 @@
 //! waits milliseconds: the loop asks for short turns, and under load for more of them. With little to do,
 //! what costs is falling asleep and being woken, twice an end for each message: as long as
 //! datagrams follow each other quickly, the loop looks again instead of sleeping, as an ordinary
-//! process, so that it never stands in the way of the program it works for. Nothing is spun for
-//! when nothing is expected soon.
+//! process. Between two looks it yields the processor, because the scheduler lets a process that has
+//! just begun its turn finish it: a program woken on the same processor waited up to 200 us for the
+//! loop that had woken it. Where something else keeps the processor after a yield, the loop sleeps
+//! instead: a process that is woken comes before one that has yielded. Nothing is spun for when
+//! nothing is expected soon.
 
 use super::interface;
 use nix::time::{ClockId, clock_gettime};
@@ -21,11 +24,18 @@ const HYSTERESIS: f64 = 0.6;
 const BULK_BYTES: u64 = 8_000;
 /// How often the share is taken.
 const WINDOW_NS: u64 = 10_000_000;
-/// The loop spins for what is expected within this time: a message's turn over gigabit NICs that
-/// hold interrupts back for 50 µs.
+/// The loop spins for what is expected within this time, and for as long where messages come: a
+/// message's turn over gigabit NICs that hold interrupts back for 50 µs.
 const EXPECTED_NS: u64 = 200_000;
-/// It spins for this many times the usual pause.
-const PATIENCE: u64 = 2;
+/// In bulk it spins for this many times the usual pause.
+const BULK_PATIENCE: u64 = 2;
+/// A yield that takes longer went to another process.
+const AWAY_NS: u64 = 5_000;
+/// A yield that takes longer went to a process that computes, not to one that answers a message.
+const CROWDED_NS: u64 = 200_000;
+/// After such a yield the loop neither spins nor yields for this many times as long: for a second where the
+/// other process kept the processor until the next tick (4 ms).
+const CROWDED_FACTOR: u64 = 250;
 /// Receives in a [`WINDOW_NS`] that make a flood of small things: then turns are spaced, as a NIC
 /// spaces its interrupts, so that system calls take several at once.
 const FLOOD: u64 = 600;
@@ -43,6 +53,7 @@ const LOADED_NICE: i32 = -20;
 pub struct Tempo {
     may_take_priority: bool,
     has_priority: bool,
+    is_bulk: bool,
     is_flooded: bool,
     turn_began_ns: u64,
     /// Usual pause between things to do, smoothed: the longest of the latest would count this loop's
@@ -52,6 +63,9 @@ pub struct Tempo {
     window_began_ns: u64,
     cpu_began_ns: u64,
     spun_ns: u64,
+    /// Time of the spinning in which other processes had the processor.
+    away_ns: u64,
+    crowded_until_ns: u64,
     received: u64,
     received_bytes: u64,
 }
@@ -71,6 +85,7 @@ impl Tempo {
         Self {
             may_take_priority,
             has_priority: false,
+            is_bulk: false,
             is_flooded: false,
             turn_began_ns: 0,
             pause_ns: u64::MAX / 4,
@@ -78,6 +93,8 @@ impl Tempo {
             window_began_ns: 0,
             cpu_began_ns: thread_cpu_ns(),
             spun_ns: 0,
+            away_ns: 0,
+            crowded_until_ns: 0,
             received: 0,
             received_bytes: 0,
         }
@@ -97,11 +114,34 @@ impl Tempo {
 
     /// How long to look for more before sleeping, from `now_ns`.
     pub fn spin_ns(&self, now_ns: u64) -> u64 {
-        if self.has_priority || self.pause_ns > EXPECTED_NS {
+        let is_crowded = !self.is_bulk && now_ns < self.crowded_until_ns;
+        if self.has_priority || self.pause_ns > EXPECTED_NS || is_crowded {
             return 0;
         }
-        let until_ns = self.active_at_ns + self.pause_ns * PATIENCE;
-        until_ns.saturating_sub(now_ns)
+        let patience_ns = if self.is_bulk {
+            self.pause_ns * BULK_PATIENCE
+        } else {
+            EXPECTED_NS
+        };
+        (self.active_at_ns + patience_ns).saturating_sub(now_ns)
+    }
+
+    /// Whether to yield between two looks. In bulk, what waits meanwhile would be too much.
+    pub fn yields(&self) -> bool {
+        !self.is_bulk
+    }
+
+    /// A yield between two looks ended at `now_ns` and took `away_ns`. Returns whether to go on
+    /// spinning.
+    pub fn note_yielded(&mut self, now_ns: u64, away_ns: u64) -> bool {
+        if away_ns > AWAY_NS {
+            self.away_ns += away_ns;
+        }
+        let is_crowded = away_ns > CROWDED_NS;
+        if is_crowded {
+            self.crowded_until_ns = now_ns + away_ns * CROWDED_FACTOR;
+        }
+        !is_crowded
     }
 
     /// The loop looked in vain for so long.
@@ -134,14 +174,19 @@ impl Tempo {
         let cpu_ns = thread_cpu_ns();
         let worked_ns = cpu_ns
             .saturating_sub(self.cpu_began_ns)
-            .saturating_sub(self.spun_ns);
+            .saturating_sub(self.spun_ns.saturating_sub(self.away_ns));
         let share = worked_ns as f64 / window_ns as f64;
-        (self.window_began_ns, self.cpu_began_ns, self.spun_ns) = (now_ns, cpu_ns, 0);
-        let is_bulk = self.received_bytes > BULK_BYTES * self.received;
+        (self.window_began_ns, self.cpu_began_ns) = (now_ns, cpu_ns);
+        (self.spun_ns, self.away_ns) = (0, 0);
+        self.is_bulk = self.received_bytes > BULK_BYTES * self.received;
         let per_window = self.received * WINDOW_NS / window_ns;
         self.is_flooded = per_window > if self.is_flooded { FLOOD / 4 } else { FLOOD };
         (self.received, self.received_bytes) = (0, 0);
-        let loaded = if is_bulk { BULK_SHARE } else { MESSAGES_SHARE };
+        let loaded = if self.is_bulk {
+            BULK_SHARE
+        } else {
+            MESSAGES_SHARE
+        };
         let wants = share > loaded * if self.has_priority { HYSTERESIS } else { 1.0 };
         if !self.may_take_priority || wants == self.has_priority {
             return;
@@ -172,11 +217,44 @@ mod tests {
         for message in 0..100 {
             tempo.note_activity(message * 40_000);
         }
-        assert!((40_000..200_000).contains(&tempo.spin_ns(99 * 40_000)));
+        assert_eq!(tempo.spin_ns(99 * 40_000 + 50_000), EXPECTED_NS - 50_000);
         assert_eq!(tempo.spin_ns(200 * 40_000), 0, "the messages have ended");
         for message in 0..100 {
             tempo.note_activity(10_000_000 + message * 1_000_000);
         }
         assert_eq!(tempo.spin_ns(109_000_000), 0);
+    }
+    #[test]
+    fn tempo__processor_that_others_keep__is_waited_for_asleep_for_a_while() {
+        let mut tempo = Tempo::new(false);
+        for message in 0..100 {
+            tempo.note_activity(message * 40_000);
+        }
+        let now_ns = 99 * 40_000;
+        assert!(tempo.note_yielded(now_ns, 300) && tempo.note_yielded(now_ns, 30_000));
+        assert!(tempo.spin_ns(now_ns) > 0, "a program that answers has run");
+        assert!(!tempo.note_yielded(now_ns, 4_000_000));
+        for (after_ns, spins) in [(0, false), (999_000_000, false), (1_001_000_000, true)] {
+            tempo.active_at_ns = now_ns + after_ns;
+            assert_eq!(
+                tempo.spin_ns(now_ns + after_ns) > 0,
+                spins,
+                "after {after_ns} ns"
+            );
+        }
+    }
+
+    #[test]
+    fn tempo__bulk__is_waited_for_without_yielding_and_not_for_long() {
+        let mut tempo = Tempo::new(false);
+        for burst in 1..=1000 {
+            tempo.note_activity(burst * 20_000);
+            tempo.note_received(60_000);
+        }
+        let now_ns = 1000 * 20_000;
+        assert!(tempo.yields(), "nothing is known yet");
+        tempo.adapt(now_ns, "test");
+        assert!(!tempo.yields());
+        assert!(tempo.spin_ns(now_ns) < 50_000, "{}", tempo.spin_ns(now_ns));
     }
 }

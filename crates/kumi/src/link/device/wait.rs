@@ -38,9 +38,16 @@ impl Device {
             self.tempo.spin_ns(began_ns)
         };
         let takes_frames = self.inlet.has_room();
+        let yields = self.tempo.yields() && !self.config.busy_poll;
         let mut now_ns = began_ns;
         loop {
-            let awake = now_ns - began_ns < spin_ns;
+            let mut awake = now_ns - began_ns < spin_ns;
+            if awake && now_ns > began_ns && yields {
+                let away_from_ns = now_ns;
+                std::thread::yield_now();
+                now_ns = self.now_ns();
+                awake = self.tempo.note_yielded(now_ns, now_ns - away_from_ns);
+            }
             let sleep_ns = if awake {
                 0
             } else {
@@ -51,7 +58,8 @@ impl Device {
             let looked_ns = now_ns;
             now_ns = self.now_ns();
             if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
-                if awake {
+                // Bulk that was waited for in vain counts as work: the loop then takes priority sooner.
+                if awake || yields {
                     self.tempo.note_spun(looked_ns - began_ns);
                 }
                 if found {
