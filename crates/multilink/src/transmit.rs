@@ -100,6 +100,13 @@ impl TransmitQueue {
         self.queued_bytes += datagram_bytes;
     }
 
+    /// Ends the newest batch: what follows is not lost with it.
+    pub fn end_batch(&mut self) {
+        if let Some(batch) = self.batches.back_mut() {
+            batch.closed = true;
+        }
+    }
+
     /// The batch to send next.
     pub fn front(&self) -> Option<&Batch> {
         self.batches.front()

@@ -105,6 +105,32 @@ fn switch__a_dead_nic_at_each_end__traffic_goes_on() {
     assert!(after_mbps > WHOLE_SHARE * before_mbps, "{found}");
 }
 
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn switch__that_passes_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
+    let bench = Bench::with_rate("jumbo", &["auto"; 2], "100Mbit");
+    let plain_mbps = bench.stream_mbps();
+    for host in ["h1", "h2"] {
+        bench.run(host, &[KUMI, "link", "down", "kumi0"]);
+        for nic in ["eth1", "eth2"] {
+            bench.run(host, &["ip", "link", "set", nic, "mtu", "9000"]);
+        }
+    }
+    let began = Instant::now();
+    bench.up(1, "cluster");
+    bench.up(2, "cluster");
+    bench.await_peers("h1", 1);
+    bench.await_peers("h2", 1);
+    let joined_s = began.elapsed().as_secs_f64();
+    let jumbo_mbps = bench.stream_mbps();
+    let found = format!(
+        "{plain_mbps:.0} Mb/s with NICs of 1500, {jumbo_mbps:.0} with jumbo NICs, which were up \
+         after {joined_s:.1} s"
+    );
+    eprintln!("{found}");
+    assert!(jumbo_mbps > 0.9 * plain_mbps, "{found}");
+}
+
 /// Sends datagrams that begin as handshakes do, at the rate in its first argument in all, to the
 /// addresses in the others.
 const JUNK: &str = "import os,socket,sys,time

@@ -448,3 +448,27 @@ fn endpoint__answered_an_init_nobody_follows_up__dials_by_itself() {
     }
     assert!(has_dialled);
 }
+
+#[test]
+fn probe__of_a_full_datagram__is_in_no_batch_with_the_short_ping_behind_it() {
+    let mut pair = Pair::new();
+    pair.ends[0].peers[0].paths[0].mtu.doubt(true);
+    let (mut probes, mut pings) = (0, 0);
+    for _ in 0..50 {
+        pair.now_ns += MS;
+        pair.ends[0].handle_timeout(pair.now_ns);
+        while let Some(batch) = pair.ends[0].poll_transmit(0) {
+            if kind_of(&batch.bytes) == Ok(Kind::Control) && batch.segment_bytes > 1000 {
+                assert_eq!(batch.datagrams(), 1);
+                probes += 1;
+            } else {
+                pings += batch.datagrams();
+            }
+            pair.ends[0].transmitted(0);
+        }
+    }
+    assert!(
+        probes > 0 && pings >= probes,
+        "{probes} probes, {pings} others"
+    );
+}

@@ -81,7 +81,14 @@ impl Peer {
         };
         let padding = bytes.saturating_sub(CONTROL_HEADER_BYTES + self.tag_bytes());
         let padding = &PADDING[..padding.min(PADDING.len())];
+        // A queue or a bridge that finds one segment of a burst too long drops the whole burst.
+        let end_batch = |links: &mut Links| {
+            let local = links[usize::from(link)].as_mut();
+            local.into_iter().for_each(|local| local.queue.end_batch());
+        };
+        end_batch(shared.links);
         self.send_control(link, ControlKind::Ping, padding, shared);
+        end_batch(shared.links);
         self.paths[usize::from(link)].mtu.note_probe(shared.now_ns);
     }
 
