@@ -25,6 +25,11 @@ pub struct Rtt {
     network_latest_ns: u64,
     min_ns: u64,
     min_at_ns: u64,
+    /// The least time there of the last ten seconds, in µs, by two clocks that differ by a constant.
+    there_min_us: u32,
+    there_min_at_ns: Option<u64>,
+    /// What the last sample took longer than that.
+    there_queue_ns: u64,
 }
 
 impl Rtt {
@@ -49,6 +54,29 @@ impl Rtt {
             self.min_ns = rtt_ns;
             self.min_at_ns = now_ns;
         }
+    }
+
+    /// Takes a sample of the way there: `there_us` from leaving this host by its clock to the arrival
+    /// by the peer's, modulo 2³². `wait_ns` is as for [`Self::sample_network`].
+    pub fn sample_there(&mut self, now_ns: u64, there_us: u32, wait_ns: u64) {
+        // Differences below half an hour have a sign.
+        let above_us = there_us.wrapping_sub(self.there_min_us) as i32;
+        let is_known = self
+            .there_min_at_ns
+            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= RTT_MIN_WINDOW_NS);
+        if !is_known || above_us <= 0 && wait_ns <= WAIT_KNOWN_NS {
+            (self.there_min_us, self.there_min_at_ns) = (there_us, Some(now_ns));
+            self.there_queue_ns = 0;
+        } else {
+            self.there_queue_ns = u64::from(above_us.max(0).unsigned_abs()) * 1000;
+        }
+    }
+
+    /// What the last packet waited in queues on the way there, in ns: what it took longer than the
+    /// least, there and in all. A clock that was set, or stood still, makes neither of both small.
+    pub fn queue_ns(&self) -> u64 {
+        let round_ns = self.network_latest_ns.saturating_sub(self.min_ns);
+        round_ns.min(self.there_queue_ns)
     }
 
     /// Exponentially smoothed, 1/8; 0 before the first sample.
@@ -245,5 +273,40 @@ impl Path {
             ..Self::default()
         };
         units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    #[test]
+    fn rtt__queue_on_the_way_back__is_none_on_the_way_there() {
+        // The peer's clock is about to wrap.
+        let there_us = |queue_ms: u32| (u32::MAX - 100).wrapping_add(queue_ms * 1000);
+        let mut rtt = Rtt::default();
+        let mut sample = |at_ms: u64, there_ms: u32, back_ms: u64| {
+            let round_ns = (1 + u64::from(there_ms) + back_ms) * MS;
+            rtt.sample_network(at_ms * MS, round_ns, 0);
+            rtt.sample_there(at_ms * MS, there_us(there_ms), 0);
+            rtt.queue_ns()
+        };
+        assert_eq!(sample(1, 0, 0), 0);
+        assert_eq!(sample(5, 0, 40), 0);
+        assert_eq!(sample(9, 20, 40), 20 * MS);
+        assert_eq!(sample(13, 20, 0), 20 * MS);
+        assert_eq!(sample(17, 0, 40), 0);
+    }
+
+    #[test]
+    fn rtt__clock_that_jumps__makes_no_queue() {
+        let mut rtt = Rtt::default();
+        for (at_ms, there_us) in [(1, 500), (5, 3_000_500), (9, 500), (13, 4_000_000_000)] {
+            rtt.sample_network(at_ms * MS, MS, 0);
+            rtt.sample_there(at_ms * MS, there_us, 0);
+            assert_eq!(rtt.queue_ns(), 0, "at {at_ms} ms");
+        }
     }
 }

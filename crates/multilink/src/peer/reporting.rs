@@ -11,7 +11,7 @@ use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MA
 
 /// A path whose loss exceeds this raises an event; below a fifth of it the event is taken back.
 const LOSSY_SHARE: f64 = 0.005;
-/// Queueing delay beyond a path's least round trip at which a loss is congestion: TCP must see it.
+/// Queueing delay on the way there at which a loss is congestion: TCP must see it.
 const CONGESTED_NS: u64 = 8_000_000;
 
 impl Peer {
@@ -26,6 +26,7 @@ impl Peer {
             return; // the session it would be about has ended
         };
         (report.seq, report.session) = (seq, session.local);
+        report.clock_us = (now_ns / 1000) as u32;
         report.links.clear();
         report.missing.clear();
         let mut news_later = false;
@@ -121,6 +122,9 @@ impl Peer {
             let network_ns = now_ns.saturating_sub(sent.leaves_ns + held_ns).max(1);
             let wait_ns = sent.leaves_ns.saturating_sub(sent.at_ns);
             path.rtt.sample_network(now_ns, network_ns, wait_ns);
+            let arrived_us = report.clock_us.wrapping_sub(link.held_us);
+            let there_us = arrived_us.wrapping_sub((sent.leaves_ns / 1000) as u32);
+            path.rtt.sample_there(now_ns, there_us, wait_ns);
         }
         let lost: Vec<Lost> = report
             .missing
@@ -131,7 +135,7 @@ impl Peer {
                 first..first + u64::from(run.count)
             })
             .collect();
-        let is_congested = path.rtt.network_latest_ns() > path.rtt.min_ns() + CONGESTED_NS;
+        let is_congested = path.rtt.queue_ns() > CONGESTED_NS;
         let (mut delivered_bytes, mut progressed, mut share) = (0u32, false, None);
         let mut resized = false;
         let (mut settled, mut repairs) = (Vec::new(), Vec::new());
@@ -173,10 +177,7 @@ impl Peer {
         self.earn_repairs(delivered_bytes);
         if let Some(local) = &shared.links[usize::from(link.link)] {
             let path = &mut self.paths[usize::from(link.link)];
-            let queue_ns = path
-                .rtt
-                .network_latest_ns()
-                .saturating_sub(path.rtt.min_ns());
+            let queue_ns = path.rtt.queue_ns();
             let link_bps = local.capacity.rate_bps();
             path.bottleneck
                 .note_report(now_ns, delivered_bytes, queue_ns, link_bps);

@@ -1,7 +1,7 @@
 //! What a receiver tells the sender of each link, every few milliseconds under load.
 //!
 //! ```text
-//! | report sequence (32) | session (16) | links (8) | missing runs (8) |
+//! | report sequence (32) | session (16) | links (8) | missing runs (8) | clock in µs (32) |
 //! per link:    | link (8) | highest link sequence (32) | packets received (32) | held for µs (32) |
 //! per missing: | link (8) | first link sequence (32) | count (16) |
 //! ```
@@ -46,6 +46,9 @@ pub struct Report {
     pub seq: u32,
     /// The session reported on: the number its packets carry.
     pub session: u16,
+    /// The receiver's clock when it made the report, in µs, modulo 2³². Less `held_us` it is when the
+    /// packet arrived, so the sender knows how the way there varies without the way back.
+    pub clock_us: u32,
     /// One entry a link heard from.
     pub links: Vec<LinkReport>,
     /// What was overtaken, oldest first.
@@ -60,6 +63,7 @@ impl Report {
         out.extend_from_slice(&self.session.to_be_bytes());
         out.push(self.links.len() as u8);
         out.push(self.missing.len() as u8);
+        out.extend_from_slice(&self.clock_us.to_be_bytes());
         for link in &self.links {
             out.push(link.link);
             out.extend_from_slice(&link.highest.to_be_bytes());
@@ -81,6 +85,7 @@ impl Report {
         self.seq = reader.u32()?;
         self.session = reader.u16()?;
         let (links, missing) = (reader.u8()?, reader.u8()?);
+        self.clock_us = reader.u32()?;
         if usize::from(links) > LINKS_MAX {
             return Err(Malformed::Field("links"));
         }
@@ -127,6 +132,7 @@ mod tests {
         let report = Report {
             seq: 9,
             session: 5,
+            clock_us: 900,
             links: vec![LinkReport {
                 link: 1,
                 highest: 77,
@@ -141,7 +147,7 @@ mod tests {
         };
         let mut body = Vec::new();
         report.emit(&mut body);
-        assert_eq!(body.len(), 8 + 13 + 7);
+        assert_eq!(body.len(), 12 + 13 + 7);
         let mut parsed = Report::default();
         parsed.parse(&body).unwrap();
         assert_eq!(parsed, report);
@@ -155,6 +161,7 @@ mod tests {
         let report = Report {
             seq: 0x0102_0304,
             session: 0xbeef,
+            clock_us: 0x1122_3344,
             links: vec![LinkReport {
                 link: 3,
                 highest: 0xffff_fffe,
@@ -168,7 +175,7 @@ mod tests {
             }],
         };
         let golden = [
-            1, 2, 3, 4, 0xbe, 0xef, 1, 1, // the head
+            1, 2, 3, 4, 0xbe, 0xef, 1, 1, 0x11, 0x22, 0x33, 0x44, // the head
             3, 0xff, 0xff, 0xff, 0xfe, 10, 11, 12, 13, 0, 0, 0, 250, // the link
             3, 0xff, 0xff, 0xff, 0xf0, 0, 5, // what is missing
         ];
