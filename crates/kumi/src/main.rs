@@ -8,6 +8,7 @@ mod doctor;
 mod lab;
 mod link;
 mod manual;
+mod programs;
 mod run;
 mod tcp;
 mod topo;

@@ -3,7 +3,6 @@
 use super::hosts::Hosts;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::process::Command;
 
 /// The machine, the software and the settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -12,7 +11,8 @@ pub struct Manifest {
     pub kernel: String,
     /// Processors online on the first host.
     pub cpus: usize,
-    /// Commit of this tree, with `-dirty` where files differ from it; empty outside a checkout.
+    /// Commit that this command was built from, with `-dirty` where files of the build differed from
+    /// it; empty for a build outside a checkout.
     pub commit: String,
     /// The plan's seed.
     pub seed: u64,
@@ -56,7 +56,7 @@ impl Manifest {
         Ok(Self {
             kernel: ask(&["uname", "-r"]),
             cpus: ask(&["nproc"]).parse().unwrap_or(0),
-            commit: commit(),
+            commit: env!("KUMI_COMMIT").to_owned(),
             seed,
             hosts: hosts.kind(),
             congestion_control: super::variant::CONGESTION_CONTROL,
@@ -74,15 +74,6 @@ impl Manifest {
             begun_unix_s: super::workload::unix_s(),
         })
     }
-}
-
-/// The checkout's commit; a result without one cannot be repeated, so a changed tree shows.
-fn commit() -> String {
-    let output = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_string());
-    text.unwrap_or_default()
 }
 
 fn first_line(text: &str) -> String {

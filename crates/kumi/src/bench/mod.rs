@@ -9,6 +9,7 @@
 
 pub mod ceiling;
 mod counters;
+pub mod folder;
 pub mod hosts;
 mod interleave;
 mod interval;
@@ -23,7 +24,7 @@ pub mod workload;
 
 use crate::BadInput;
 use crate::lab::fidelity::Depth;
-use anyhow::Context;
+use folder::Folder;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
 use kumi_lab::CpuLatency;
@@ -40,7 +41,7 @@ const FIDELITY_TOPOLOGY: &str = "two-links";
 #[derive(Debug, clap::Args)]
 #[command(arg_required_else_help = true)]
 pub struct Args {
-    /// Plans to run; `--list` names them.
+    /// Plans to run, by name (`--list`) or as the path of a file.
     #[arg(value_name = "PLAN", conflicts_with_all = ["all", "list"])]
     plans: Vec<String>,
     /// Every plan.
@@ -72,26 +73,26 @@ pub struct Args {
         default_value = "eth1,eth2"
     )]
     over: Vec<String>,
-    /// The folder with plans, topologies and results.
-    #[arg(long, value_name = "FOLDER", default_value = "bench")]
-    folder: PathBuf,
+    /// The folder with plans, topologies and results; by default a checkout's `bench`, elsewhere the
+    /// plans and topologies that kumi carries.
+    #[arg(long, value_name = "FOLDER")]
+    folder: Option<PathBuf>,
+    /// The folder that results are written to; outside a checkout ~/.local/state/kumi/results.
+    #[arg(long, value_name = "FOLDER")]
+    results: Option<PathBuf>,
 }
 
 /// Runs `kumi bench`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let folder = Folder::choose(args.folder.as_deref(), Path::new(""));
     let names = if args.all || args.list {
-        Plan::names(&args.folder).with_context(|| {
-            format!(
-                "no plans in {}; run it in the checkout, or give --folder",
-                args.folder.display()
-            )
-        })?
+        folder.plan_names()?
     } else {
         args.plans.clone()
     };
     let plans: Vec<Plan> = names
         .iter()
-        .map(|name| Plan::read(&args.folder, name))
+        .map(|name| folder.plan(name))
         .collect::<Result<_, _>>()?;
     if args.list {
         for plan in &plans {
@@ -103,6 +104,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
+    let is_kept = !args.quick && args.topology.is_none() && args.hosts.is_empty();
+    let results = match is_kept {
+        true => Some(folder.results(args.results.as_deref())?),
+        false => None,
+    };
+    let place = Place {
+        args: &args,
+        folder,
+        results,
+    };
     let in_lab = args.hosts.is_empty();
     let latency = in_lab.then(CpuLatency::hold_on_virtual_machine);
     let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
@@ -113,7 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut all_met = true;
     for plan in &plans {
-        all_met &= run_plan(&args, plan, kept_awake)?;
+        all_met &= run_plan(&place, plan, kept_awake)?;
     }
     Ok(if all_met {
         ExitCode::SUCCESS
@@ -122,16 +133,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
+/// Where plans are run, and where their results go.
+struct Place<'a> {
+    args: &'a Args,
+    folder: Folder,
+    /// `None` if they are not kept.
+    results: Option<PathBuf>,
+}
+
 /// Runs one plan; whether it is valid and met all its targets.
-fn run_plan(args: &Args, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> {
+fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> {
+    let args = place.args;
     let pace = Pace {
         quick: args.quick,
         progress: true,
     };
     let (measurements, mut manifest, outcome) = if plan.fidelity {
-        check_lab(args, plan)?
+        check_lab(place, plan)?
     } else {
-        let (measurements, manifest) = measure(args, plan, pace)?;
+        let (measurements, manifest) = measure(place, plan, pace)?;
         let outcome = Outcome {
             rows: report::rows(&measurements.samples),
             checks: judge::judge(plan, &measurements.samples),
@@ -141,13 +161,17 @@ fn run_plan(args: &Args, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> 
     };
     manifest.kept_awake = kept_awake;
     let object = report::json(plan, &manifest, &outcome, &measurements);
-    if !args.quick && args.topology.is_none() && args.hosts.is_empty() {
-        report::write(&args.folder, plan, &object, &measurements.samples)?;
-    }
+    let written = match &place.results {
+        Some(folder) => Some(report::write(folder, plan, &object, &measurements.samples)?),
+        None => None,
+    };
     if args.json {
         println!("{object}");
     } else {
         print!("{}", report::table(plan, &outcome, &measurements));
+    }
+    if let Some(file) = written {
+        eprintln!("result: {}", std::path::absolute(file)?.display());
     }
     let ran = outcome.void.is_empty() && measurements.failed.is_empty();
     Ok(ran && outcome.checks.iter().all(|check| check.pass))
@@ -155,11 +179,12 @@ fn run_plan(args: &Args, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> 
 
 /// The lab's own check as a plan.
 fn check_lab(
-    args: &Args,
+    place: &Place<'_>,
     plan: &Plan,
 ) -> anyhow::Result<(Measurements, manifest::Manifest, Outcome)> {
+    let args = place.args;
     let manifest = {
-        let hosts = open(args, FIDELITY_TOPOLOGY)?;
+        let hosts = open(place, FIDELITY_TOPOLOGY)?;
         manifest::Manifest::gather(&*hosts, plan.seed, args.quick)?
     };
     let depth = if args.quick {
@@ -173,7 +198,7 @@ fn check_lab(
 
 /// Runs a plan's cases, topology by topology, each brought up once.
 fn measure(
-    args: &Args,
+    place: &Place<'_>,
     plan: &Plan,
     pace: Pace,
 ) -> anyhow::Result<(Measurements, manifest::Manifest)> {
@@ -181,7 +206,7 @@ fn measure(
     let mut manifest = None;
     let repetitions = if pace.quick { 1 } else { plan.repetitions };
     for topology in plan.topologies(pace.quick) {
-        let mut hosts = open(args, topology)?;
+        let mut hosts = open(place, topology)?;
         if manifest.is_none() {
             manifest = Some(manifest::Manifest::gather(&*hosts, plan.seed, pace.quick)?);
         }
@@ -201,7 +226,8 @@ fn measure(
 }
 
 /// The hosts a topology is run on: real ones if the command line names them, else the lab's.
-fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
+fn open(place: &Place<'_>, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
+    let args = place.args;
     if !args.hosts.is_empty() {
         return Ok(Box::new(hosts::ssh::Ssh::new(
             args.hosts.clone(),
@@ -209,15 +235,12 @@ fn open(args: &Args, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
             args.ssh_config.clone(),
         )?));
     }
-    if let (Some(tree), None) = (random_tree(topology), &args.topology) {
-        let tree = tree.map_err(|error| BadInput(error.to_string()))?;
-        return Ok(Box::new(hosts::lab::Lab::up_as(&tree)?));
-    }
-    let path = args
-        .topology
-        .clone()
-        .unwrap_or_else(|| topology_path(&args.folder, topology));
-    Ok(Box::new(hosts::lab::Lab::up(&path)?))
+    let topology = match (&args.topology, random_tree(topology)) {
+        (Some(file), _) => folder::read_topology(file)?,
+        (None, Some(tree)) => tree.map_err(|error| BadInput(error.to_string()))?,
+        (None, None) => place.folder.topology(topology)?,
+    };
+    Ok(Box::new(hosts::lab::Lab::up(&topology)?))
 }
 
 /// Hosts of a plan's random trees.
@@ -227,8 +250,4 @@ const RANDOM_HOSTS: usize = 64;
 fn random_tree(name: &str) -> Option<Result<Topology, TopologyError>> {
     let seed = name.strip_prefix("random-tree-")?.parse().ok()?;
     Some(Topology::random_tree(seed, RANDOM_HOSTS))
-}
-
-fn topology_path(bench: &Path, topology: &str) -> PathBuf {
-    bench.join("topologies").join(format!("{topology}.toml"))
 }

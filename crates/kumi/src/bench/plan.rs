@@ -10,7 +10,6 @@ use crate::BadInput;
 use kumi_lab::topology::LinkChange;
 use serde::Deserialize;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 
 /// One plan.
 #[derive(Debug, Clone, Deserialize)]
@@ -194,36 +193,6 @@ pub struct Target {
 }
 
 impl Plan {
-    /// Reads `FOLDER/plans/NAME.toml`.
-    pub fn read(bench: &Path, name: &str) -> anyhow::Result<Self> {
-        let path = Self::path(bench, name);
-        let text = std::fs::read_to_string(&path).map_err(|error| {
-            let known = Self::names(bench).unwrap_or_default().join(", ");
-            BadInput(format!(
-                "no plan `{name}`: {}: {error}; there are: {known}",
-                path.display()
-            ))
-        })?;
-        Ok(Self::parse(&path.display().to_string(), &text)?)
-    }
-
-    /// Where the plan `name` lies.
-    pub fn path(bench: &Path, name: &str) -> PathBuf {
-        bench.join("plans").join(format!("{name}.toml"))
-    }
-
-    /// Every plan of the folder, in alphabetical order.
-    pub fn names(bench: &Path) -> std::io::Result<Vec<String>> {
-        let mut names: Vec<String> = std::fs::read_dir(bench.join("plans"))?
-            .filter_map(|entry| {
-                let name = entry.ok()?.file_name().into_string().ok()?;
-                Some(name.strip_suffix(".toml")?.to_string())
-            })
-            .collect();
-        names.sort();
-        Ok(names)
-    }
-
     /// Parses and checks a plan's text; `file` is for the error.
     pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
         let plan: Self =
@@ -368,6 +337,8 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::folder::Folder;
+    use std::path::Path;
 
     const PLAN: &str = r#"
         name = "p"
@@ -389,17 +360,17 @@ mod tests {
 
     #[test]
     fn plan__every_committed_plan__is_sound() {
-        let bench = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench");
-        for name in Plan::names(&bench).expect("the folder is there") {
-            let plan = Plan::read(&bench, &name).expect("is sound");
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let bench = Folder::choose(None, &root);
+        for name in bench.plan_names().expect("the folder is there") {
+            let plan = bench.plan(&name).expect("is sound");
             assert_eq!(plan.name, name);
             for topology in plan.topologies(false) {
                 if let Some(tree) = crate::bench::random_tree(topology) {
                     tree.expect("is sound");
                     continue;
                 }
-                let path = bench.join("topologies").join(format!("{topology}.toml"));
-                kumi_lab::Topology::read(&path).expect("is sound");
+                bench.topology(topology).expect("is sound");
             }
         }
     }

@@ -7,10 +7,11 @@ use super::manifest::Manifest;
 use super::outcome::{Check, Op, Outcome};
 use super::plan::Plan;
 use super::sample::Sample;
+use anyhow::Context;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Version of the JSON object and of the result files.
 const SCHEMA: u32 = 1;
@@ -115,16 +116,21 @@ pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, run: &Measureme
     })
 }
 
-/// Writes `FOLDER/results/PLAN.ndjson`: the object first, then every sample on its own line.
-pub fn write(bench: &Path, plan: &Plan, object: &Value, samples: &[Sample]) -> anyhow::Result<()> {
-    let folder = bench.join("results");
-    std::fs::create_dir_all(&folder)?;
+/// Writes `PLAN.ndjson` in `folder`: the object first, then every sample on its own line. Returns
+/// where it is.
+pub fn write(
+    folder: &Path,
+    plan: &Plan,
+    object: &Value,
+    samples: &[Sample],
+) -> anyhow::Result<PathBuf> {
     let mut text = format!("{object}\n");
     for sample in samples {
         writeln!(text, "{}", serde_json::to_string(sample)?)?;
     }
-    std::fs::write(folder.join(format!("{}.ndjson", plan.name)), text)?;
-    Ok(())
+    let file = folder.join(format!("{}.ndjson", plan.name));
+    std::fs::write(&file, text).with_context(|| format!("writing {}", file.display()))?;
+    Ok(file)
 }
 
 /// The table for people.

@@ -5,7 +5,7 @@ use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
-use std::path::Path;
+use kumi_lab::Topology;
 
 /// Blocks of unlike sizes, 16 KiB on average, from each host to each.
 const ARGS: [&str; 4] = ["alltoallv", "16384", "--seconds", "4"];
@@ -23,7 +23,7 @@ pub struct Exchange {
 
 /// Runs the program as the MPI library does it, and by a plan; both over CUBIC. Adds to `void` why the
 /// run proves nothing, if it does not.
-pub fn exchange(topology: &Path, void: &mut Vec<String>) -> anyhow::Result<Vec<Exchange>> {
+pub fn exchange(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<Exchange>> {
     let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
     let ways = [

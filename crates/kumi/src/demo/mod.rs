@@ -8,11 +8,13 @@
 mod chart;
 mod claim;
 mod coll;
+mod needs;
 mod page;
 mod run;
 mod setting;
 mod wan;
 
+use crate::bench::folder::{Folder, read_topology};
 use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::{Running, Variant};
@@ -33,23 +35,15 @@ pub struct Args {
     /// What the programs run over: `kumi`, or a rival (`single`, `rr`, `mptcp`) for comparison.
     #[arg(long, default_value = "kumi")]
     variant: Variant,
-    /// Two hosts with two links between them.
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "bench/topologies/two-links.toml"
-    )]
-    topology: PathBuf,
-    /// Two hosts with a WAN between them.
-    #[arg(long, value_name = "FILE", default_value = "bench/topologies/wan.toml")]
-    wan: PathBuf,
-    /// Hosts on a switch with shallow ports.
-    #[arg(
-        long,
-        value_name = "FILE",
-        default_value = "bench/topologies/one-switch-32k.toml"
-    )]
-    switch: PathBuf,
+    /// Two hosts with two links between them; by default the topology `two-links` that kumi carries.
+    #[arg(long, value_name = "FILE")]
+    topology: Option<PathBuf>,
+    /// Two hosts with a WAN between them; by default `wan`.
+    #[arg(long, value_name = "FILE")]
+    wan: Option<PathBuf>,
+    /// Hosts on a switch with shallow ports; by default `one-switch-32k`.
+    #[arg(long, value_name = "FILE")]
+    switch: Option<PathBuf>,
 }
 
 /// The link that is cut.
@@ -83,12 +77,20 @@ pub struct Story {
 
 /// Runs `kumi demo`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let topology = |given: &Option<PathBuf>, name: &str| match given {
+        Some(file) => read_topology(file),
+        None => Folder::Carried.topology(name),
+    };
+    let two_links = topology(&args.topology, "two-links")?;
+    let across = topology(&args.wan, "wan")?;
+    let switch = topology(&args.switch, "one-switch-32k")?;
+    needs::check(&args.report)?;
     let started = Instant::now();
     let step = |number: u32, what: &str| {
         eprintln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
-    let mut lab = Lab::up(&args.topology)?;
+    let mut lab = Lab::up(&two_links)?;
     let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
     let setting = Setting::gather(&lab)?;
     let acts = [Act::cut(CUT_LINK, 4.0), Act::heal(CUT_LINK, 8.0)];
@@ -120,13 +122,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         5,
         "an Open MPI program across a WAN of 500 Mb/s and 20 ms, with CUBIC and with kumi tcp",
     );
-    let crossings = wan::cross(&args.wan, &mut void)?;
+    let crossings = wan::cross(&across, &mut void)?;
 
     step(
         6,
         "an Open MPI all-to-all on a switch with ports of 32 KB, as the library does it and by a plan",
     );
-    let exchanges = coll::exchange(&args.switch, &mut void)?;
+    let exchanges = coll::exchange(&switch, &mut void)?;
 
     step(7, "writing the report");
     let story = Story {
@@ -152,7 +154,7 @@ fn report(story: &Story, to: &Path) -> anyhow::Result<ExitCode> {
         "{}",
         page::text(story, &tables, std::io::stdout().is_terminal())
     );
-    println!("report: {}", to.display());
+    println!("report: {}", std::path::absolute(to)?.display());
     let kept = tables
         .iter()
         .flat_map(|table| &table.rows)

@@ -5,7 +5,7 @@ use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
-use std::path::Path;
+use kumi_lab::Topology;
 
 /// By turns an all-to-all and 4 MB from one site to the other, whose arrivals are drawn the third time.
 const ARGS: [&str; 14] = [
@@ -38,7 +38,7 @@ pub struct Crossing {
 
 /// Runs the program with CUBIC and with `kumi tcp`. Adds to `void` why the run proves nothing, if it
 /// does not.
-pub fn cross(topology: &Path, void: &mut Vec<String>) -> anyhow::Result<Vec<Crossing>> {
+pub fn cross(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<Crossing>> {
     let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
     let crossings = [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]

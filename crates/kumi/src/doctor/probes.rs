@@ -1,6 +1,7 @@
 //! One probe a feature. A probe changes nothing.
 
 use crate::link::why;
+use crate::programs::{install, is_on_path};
 use kumi_sys::netlink::Interface;
 use kumi_sys::tap::{Tap, TapOffloads};
 use nix::sched::{CloneFlags, unshare};
@@ -47,8 +48,7 @@ type Answer = Result<(), &'static str>;
 /// Every probe, the vital ones first.
 pub fn all() -> Vec<Finding> {
     use State::{Degraded, Missing};
-    let install = "packaging/setup.sh";
-    let on_path = |program: &str| found(is_on_path(program), install);
+    let on_path = |program: &str| found(is_on_path(program), install(program));
     let tap = tap_offloads();
     let mut findings = vec![
         vital("tun", "the device and the emulated links", tun()),
@@ -154,6 +154,15 @@ pub fn all() -> Vec<Finding> {
             on_path("mpicc"),
         ),
         other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
+        other(
+            "libkumi.so",
+            Missing,
+            "planned collectives of kumi run, kumi demo and MPI plans",
+            found(
+                crate::run::planning_library().is_ok(),
+                "copy libkumi.so of the same build beside kumi, or into ../lib",
+            ),
+        ),
     ];
     findings.extend(ipv6_of_nics());
     findings.extend(devices());
@@ -281,15 +290,6 @@ fn found(met: bool, mend: &'static str) -> Answer {
 
 fn exists(path: &str, mend: &'static str) -> Answer {
     found(Path::new(path).exists(), mend)
-}
-
-fn is_on_path(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    // Distributions keep ip and tc where an ordinary user's PATH does not look.
-    let system = ["/usr/sbin", "/sbin"].map(std::path::PathBuf::from);
-    std::env::split_paths(&path)
-        .chain(system)
-        .any(|folder| folder.join(program).is_file())
 }
 
 fn tun() -> Answer {

@@ -70,14 +70,11 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
         command.env("KUMI_TOPOLOGY", topology);
     }
     match library() {
-        Some(library) => {
+        Ok(library) => {
             command.env("KUMI_COLL_LIBRARY", library);
         }
-        None => {
-            eprintln!(
-                "kumi: warning: libkumi.so is neither beside this command nor in ../lib; collectives are the MPI \
-                 library's"
-            );
+        Err(problem) => {
+            eprintln!("kumi: warning: {problem}; collectives are the MPI library's");
             command.env("KUMI_COLL", "off");
         }
     }
@@ -103,12 +100,18 @@ fn check(list: &str) -> Result<(), BadInput> {
 
 /// Where the planning library is: beside this command as it was built, in the prefix's `lib`, or in
 /// the Python package that a wheel brings with the command.
-fn library() -> Option<PathBuf> {
-    let command = std::env::current_exe().ok()?;
-    let folder = command.parent()?;
+pub fn library() -> Result<PathBuf, String> {
+    let command = std::env::current_exe().map_err(|error| error.to_string())?;
+    let folder = command.parent().unwrap_or(Path::new("/"));
     let places =
         ["libkumi.so", "../lib/libkumi.so", "../kumi/libkumi.so"].map(|place| folder.join(place));
-    places.into_iter().find(|place| place.exists())
+    let found = places.iter().find(|place| place.exists());
+    found.cloned().ok_or_else(|| {
+        format!(
+            "libkumi.so is neither in {} nor in ../lib there",
+            folder.display()
+        )
+    })
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 mod coll;
 mod preload;
 
+pub use coll::library as planning_library;
+
 use crate::tcp::join::{self, Request};
 use anyhow::Context;
 use kumi_tcp::Settings;

@@ -6,7 +6,6 @@ use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
 use kumi_topo::Network;
 use std::cell::RefCell;
-use std::path::Path;
 use std::process::Command;
 
 /// A lab that lives as long as the value.
@@ -19,15 +18,9 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Brings the topology of `path` up, under a name of its own, so that a lab of the user's with
-    /// the same topology is no obstacle.
-    pub fn up(path: &Path) -> anyhow::Result<Self> {
-        let topology = Topology::read(path).map_err(|error| crate::BadInput(error.to_string()))?;
-        Self::up_as(&topology)
-    }
-
-    /// The same with a topology that is in no file.
-    pub fn up_as(topology: &Topology) -> anyhow::Result<Self> {
+    /// Brings `topology` up, under a name of its own, so that a lab of the user's with the same
+    /// topology is no obstacle.
+    pub fn up(topology: &Topology) -> anyhow::Result<Self> {
         let name = format!("bench-{}-{}", topology.name, std::process::id());
         let options = UpOptions {
             name: Some(name),

@@ -5,6 +5,10 @@ use anyhow::Context;
 
 /// Puts the network file on every host, where `kumi run` finds it.
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
+    if running.hosts.kind() == "lab" {
+        // Without it, `kumi run` leaves collectives to the MPI library, and that would be measured.
+        crate::run::planning_library().map_err(anyhow::Error::msg)?;
+    }
     let network = running.hosts.network()?;
     let text = network.to_toml().context("the network as a file")?;
     // The ranks of a job have one command line: the file is under one name everywhere.

@@ -5,6 +5,7 @@
 //! that host's device indices, so that it needs no map to be filled.
 
 use super::Running;
+use crate::programs;
 use anyhow::{Context, ensure};
 use std::process::Command;
 
@@ -102,7 +103,7 @@ fn compile(indices: &[String], tuned: bool) -> anyhow::Result<Vec<u8>> {
         .arg(format!("-DBALANCE_BYTES={}", u8::from(tuned)))
         .args([&source, std::path::Path::new("-o"), &object])
         .output()
-        .context("clang is not installed; run packaging/setup.sh")?;
+        .with_context(|| format!("running clang; {}", programs::install("clang")))?;
     let complaint = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),

@@ -8,6 +8,7 @@ use super::pingpong::measured;
 use super::pingpong_ends::Timed;
 use super::{Context, Measured};
 use crate::bench::variant::Running;
+use crate::programs::install;
 use anyhow::Context as _;
 
 /// A program of `bench/workloads/`.
@@ -70,7 +71,9 @@ pub fn mpirun_on(
                 &["sh", "-c", &make(&folder, program.name)],
                 program.source.as_bytes(),
             )
-            .context("compiling an MPI program (packaging/setup.sh installs mpicc)")?;
+            .with_context(|| {
+                format!("compiling an MPI program with mpicc; {}", install("mpicc"))
+            })?;
     }
     let (list, count) = (ranks_on.join(","), ranks_on.len().to_string());
     // What the variant wraps programs in stands before each rank if it is `kumi run`, which a launcher

@@ -1,0 +1,55 @@
+//! Programs of others that features run, and the packages that have them.
+
+use std::path::PathBuf;
+
+/// Programs, each with the command that installs it on Debian and Ubuntu.
+const INSTALLS: [(&str, &str); 10] = [
+    ("clang", "apt install clang"),
+    ("ethtool", "apt install ethtool"),
+    ("ip", "apt install iproute2"),
+    ("iperf3", "apt install iperf3"),
+    ("mpicc", "apt install libopenmpi-dev"),
+    ("mpirun", "apt install openmpi-bin"),
+    ("mptcpize", "apt install mptcpize"),
+    ("ssh", "apt install openssh-client"),
+    ("tc", "apt install iproute2"),
+    ("unshare", "apt install util-linux"),
+];
+
+/// Whether `program` is where commands are looked for.
+pub fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Distributions keep ip and tc where an ordinary user's PATH does not look.
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path)
+        .chain(system)
+        .any(|folder| folder.join(program).is_file())
+}
+
+/// The command that installs `program`.
+pub fn install(program: &str) -> &'static str {
+    let found = INSTALLS.iter().find(|(name, _)| *name == program);
+    found.map_or("the distribution's package manager has it", |(_, how)| how)
+}
+
+/// Names every one of `programs` that is missing, with what installs it.
+pub fn missing(programs: &[&str]) -> Vec<String> {
+    let absent = programs.iter().filter(|program| !is_on_path(program));
+    absent
+        .map(|program| format!("{program} is not installed: {}", install(program)))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing__absent_program__is_named_with_its_package() {
+        assert!(missing(&["sh"]).is_empty());
+        let both = missing(&["sh", "kumi-is-no-such-program", "kumi-nor-this"]);
+        assert_eq!(both.len(), 2);
+        assert!(both[0].starts_with("kumi-is-no-such-program is not installed: "));
+        assert_eq!(install("mpicc"), "apt install libopenmpi-dev");
+    }
+}

@@ -1,0 +1,64 @@
+//! The command where it is installed, away from the checkout it was built in.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+/// The command, copied into a prefix of its own, which goes with the value.
+struct Installed(PathBuf);
+
+impl Installed {
+    fn new(name: &str) -> Self {
+        let prefix = std::env::temp_dir().join(format!("kumi-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(prefix.join("bin")).unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_kumi"), prefix.join("bin/kumi")).unwrap();
+        Self(prefix)
+    }
+
+    fn run(&self, args: &[&str]) -> Output {
+        Command::new(self.0.join("bin/kumi"))
+            .args(args)
+            .current_dir("/")
+            .env("XDG_STATE_HOME", self.0.join("state"))
+            .output()
+            .unwrap()
+    }
+}
+
+impl Drop for Installed {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn bench__away_from_the_checkout__has_every_plan() {
+    let output = Installed::new("list").run(&["bench", "--list"]);
+    assert!(output.status.success(), "{output:?}");
+    let listed = String::from_utf8(output.stdout).unwrap();
+    let plans = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
+    assert_eq!(
+        listed.lines().count(),
+        std::fs::read_dir(plans).unwrap().count()
+    );
+}
+
+#[test]
+fn bench__plan_of_the_users_own__is_read_from_its_path() {
+    let installed = Installed::new("own");
+    let file = installed.0.join("own.toml");
+    std::fs::write(&file, "name = \"own\"\nshow = \"x\"\n").unwrap();
+    let output = installed.run(&["bench", file.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("own.toml") && said.contains("show"), "{said}");
+}
+
+#[test]
+fn demo__without_libkumi_or_a_place_for_the_report__says_both_before_it_begins() {
+    let output = Installed::new("demo").run(&["demo", "--report", "/nowhere/demo.html"]);
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("libkumi.so is neither in"), "{said}");
+    assert!(said.contains("/nowhere/demo.html"), "{said}");
+    assert!(!said.contains("[1/7]"), "{said}");
+}
