@@ -1,5 +1,9 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
 #![forbid(unsafe_code)]
+#![deny(clippy::print_stdout, clippy::print_stderr)] // `output` has what takes their place
+
+#[macro_use]
+mod output;
 
 mod background;
 mod bench;
@@ -73,7 +77,11 @@ impl BadInput {
 }
 
 fn main() -> ExitCode {
-    let outcome = match Cli::parse().command {
+    let command = match Cli::try_parse() {
+        Ok(cli) => cli.command,
+        Err(error) => return usage(&error),
+    };
+    let outcome = match command {
         Command::Link(args) => link::run(args),
         Command::Up(args) => link::service::run(&args),
         Command::Tcp(args) => tcp::run(args),
@@ -87,15 +95,18 @@ fn main() -> ExitCode {
         Command::Man(args) => manual::man::<Cli>(&args),
         Command::Workload(args) => bench::workload::run(args),
     };
-    match outcome {
-        Ok(code) => code,
-        Err(error) => {
-            eprintln!("kumi: {error:#}");
-            if error.downcast_ref::<BadInput>().is_some() {
-                ExitCode::from(EXIT_BAD_INPUT)
-            } else {
-                ExitCode::FAILURE
-            }
-        }
+    output::end(outcome, |error| match error.downcast_ref::<BadInput>() {
+        Some(_) => ExitCode::from(EXIT_BAD_INPUT),
+        None => ExitCode::FAILURE,
+    })
+}
+
+/// Prints what was wrong with the command line, or the help that it asked for.
+fn usage(error: &clap::Error) -> ExitCode {
+    let printed = error.print();
+    if !error.use_stderr() {
+        let _ = output::note(printed);
     }
+    let code = u8::try_from(error.exit_code()).unwrap_or(EXIT_BAD_INPUT);
+    output::end(Ok(ExitCode::from(code)), |_| ExitCode::FAILURE)
 }

@@ -1,8 +1,10 @@
 //! `kumi completions` and `kumi man`: from the same definitions as the commands themselves, so that
 //! they cannot say anything else.
 
+use crate::output::Output;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -23,26 +25,21 @@ pub struct ManArgs {
 
 /// Prints a shell's completions.
 pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
-    clap_complete::generate(
-        args.shell,
-        &mut C::command(),
-        "kumi",
-        &mut std::io::stdout(),
-    );
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut C::command(), "kumi", &mut text);
+    Output.write_all(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Writes the manual pages.
 pub fn man<C: CommandFactory>(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let command = C::command();
     match &args.folder {
         Some(folder) => {
             std::fs::create_dir_all(folder)?;
             clap_mangen::generate_to(command, folder)?;
         }
-        None => clap_mangen::Man::new(command).render(&mut std::io::stdout())?,
+        None => clap_mangen::Man::new(command).render(&mut Output)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,16 +1,86 @@
-//! What happens when nobody reads on.
+//! What happens when output cannot be written: a full disk, or nobody reads on.
 
+use std::fs::File;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
+
+const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/network.toml");
+
+/// Commands that print, need no device and no privilege, and say something on any machine.
+const PRINTING: [&[&str]; 21] = [
+    &["--help"],
+    &["--version"],
+    &["help", "link"],
+    &["bench", "--list"],
+    &["completions", "bash"],
+    &["completions", "zsh"],
+    &["man"],
+    &["doctor"],
+    &["doctor", "-j"],
+    &["lab", "ls"],
+    &["lab", "ls", "-j"],
+    &["link", "show", "-j"],
+    &["link", "metrics"],
+    &["topo", "show", NETWORK],
+    &["topo", "show", NETWORK, "-j"],
+    &["topo", "show", NETWORK, "--svg"],
+    &["topo", "export", NETWORK],
+    &["topo", "export", NETWORK, "--format", "mpich"],
+    &["topo", "plan", NETWORK, "--operation", "all-to-all"],
+    &["topo", "plan", NETWORK, "--operation", "all-to-all", "-j"],
+    &["tcp", "show", "-j"],
+];
+
+fn kumi(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kumi"));
+    command.args(args);
+    command
+}
+
+/// Whether the command prints something and succeeds here: some need a kernel feature.
+fn prints(args: &[&str]) -> bool {
+    let output = kumi(args).output().unwrap();
+    !output.stdout.is_empty()
+}
+
+#[test]
+fn printing__to_a_full_disk__fails_with_a_sentence() {
+    let mut tried = 0;
+    for args in PRINTING.into_iter().filter(|args| prints(args)) {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = kumi(args).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        assert!(
+            said.contains("standard output cannot be written to: No space left on device"),
+            "{args:?}: {said}"
+        );
+        assert!(!said.contains("panicked"), "{args:?}: {said}");
+        tried += 1;
+    }
+    assert!(tried >= 18, "only {tried} commands print here");
+}
 
 #[test]
 fn printing__to_a_reader_who_leaves__ends_without_a_word() {
-    let mut kumi = Command::new(env!("CARGO_BIN_EXE_kumi"))
-        .args(["completions", "bash"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    drop(kumi.stdout.take());
-    let output = kumi.wait_with_output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for args in PRINTING.into_iter().filter(|args| prints(args)) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = kumi(args);
+        let said = command.stdout(writer).stderr(Stdio::piped());
+        let output = said.spawn().unwrap().wait_with_output().unwrap();
+        // What `cat` and `ls` end by, which a shell reports as 141.
+        assert_eq!(output.status.signal(), Some(13), "{args:?}: {output:?}");
+        let quiet = kumi(args).stdout(Stdio::null()).output().unwrap().stderr;
+        assert_eq!(output.stderr, quiet, "{args:?}: says more than otherwise");
+    }
+}
+
+#[test]
+fn complaint__to_a_full_disk__changes_no_exit_status() {
+    let full = || File::options().write(true).open("/dev/full").unwrap();
+    let absent = kumi(&["topo", "show", "/nowhere"]).stderr(full()).status();
+    assert_eq!(absent.unwrap().code(), Some(2));
+    let unknown = kumi(&["no-such-command"]).stderr(full()).status();
+    assert_eq!(unknown.unwrap().code(), Some(2));
 }

@@ -1,22 +1,18 @@
 //! Watching a process that is not our child, and descriptors that pass between processes.
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
 use std::fs::DirEntry;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Ends the process when its output is read no more, as `head` has it, instead of failing at a write. For
-/// commands that print and do nothing else: Rust ignores the signal, and sockets and children with it.
-pub fn end_with_reader() {
+/// Ends the process by SIGPIPE, which Rust ignores, as a program ends whose output is read no more.
+/// Returns only if the signal is blocked.
+pub fn end_by_broken_pipe() {
     // SAFETY: the default action is no handler: nothing of ours runs in it.
-    let _ = unsafe {
-        nix::sys::signal::signal(
-            nix::sys::signal::Signal::SIGPIPE,
-            nix::sys::signal::SigHandler::SigDfl,
-        )
-    };
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+    let _ = raise(Signal::SIGPIPE);
 }
 
 /// A descriptor that becomes readable when process `pid` ends (Linux 5.3).

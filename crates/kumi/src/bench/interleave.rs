@@ -54,7 +54,7 @@ pub fn run_case(
             plan.repetitions
         );
         if pace.progress {
-            eprintln!("  {what}");
+            errln!("  {what}");
         }
         match run_until_valid(hosts, case, *variant, pace, &what, measurements) {
             Ok(measured) => {
@@ -97,7 +97,7 @@ fn run_until_valid(
             ("void", &mut measurements.void)
         };
         if pace.progress {
-            eprintln!("    {of}: {late}");
+            errln!("    {of}: {late}");
         }
         list.push(format!("{what}: {late}"));
     }

@@ -100,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 .unmeasured
                 .as_ref()
                 .map_or(String::new(), |why| format!(" (not run: {why})"));
-            println!("{:<16} {}{mark}", plan.name, plan.shows);
+            outln!("{:<16} {}{mark}", plan.name, plan.shows);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -118,13 +118,14 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let latency = in_lab.then(CpuLatency::hold_on_virtual_machine);
     let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
     if kept_awake {
-        eprintln!(
-            "the processors of this virtual machine poll instead of halting while it measures"
-        );
+        errln!("the processors of this virtual machine poll instead of halting while it measures");
     }
     let mut all_met = true;
     for plan in &plans {
         all_met &= run_plan(&place, plan, kept_awake)?;
+        if crate::output::has_failed() {
+            break; // nobody would see what the others give
+        }
     }
     Ok(if all_met {
         ExitCode::SUCCESS
@@ -166,12 +167,12 @@ fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<
         None => None,
     };
     if args.json {
-        println!("{object}");
+        outln!("{object}");
     } else {
-        print!("{}", report::table(plan, &outcome, &measurements));
+        out!("{}", report::table(plan, &outcome, &measurements));
     }
     if let Some(file) = written {
-        eprintln!("result: {}", std::path::absolute(file)?.display());
+        errln!("result: {}", std::path::absolute(file)?.display());
     }
     let ran = outcome.void.is_empty() && measurements.failed.is_empty();
     Ok(ran && outcome.checks.iter().all(|check| check.pass))

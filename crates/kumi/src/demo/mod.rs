@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     needs::check(&args.report)?;
     let started = Instant::now();
     let step = |number: u32, what: &str| {
-        eprintln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());
+        errln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let mut lab = Lab::up(&two_links)?;
@@ -150,11 +150,11 @@ fn report(story: &Story, to: &Path) -> anyhow::Result<ExitCode> {
     let tables = claim::tables(story);
     std::fs::write(to, page::page(story, &tables))
         .with_context(|| format!("writing {}", to.display()))?;
-    print!(
+    out!(
         "{}",
         page::text(story, &tables, std::io::stdout().is_terminal())
     );
-    println!("report: {}", std::path::absolute(to)?.display());
+    outln!("report: {}", std::path::absolute(to)?.display());
     let kept = tables
         .iter()
         .flat_map(|table| &table.rows)

@@ -202,7 +202,7 @@ fn perform(running: &Running<'_>, acts: &[Act]) -> anyhow::Result<Vec<(u64, &'st
         let began = Instant::now();
         running.hosts.change(act.link, &act.change)?;
         marks.push((unix_ns(), act.name));
-        eprintln!(
+        errln!(
             "      {} {} at {:.1} s; the change took {:.0} ms",
             act.link,
             act.name,

@@ -18,17 +18,16 @@ pub struct Args {
 
 /// Runs `kumi doctor`. Fails if something is missing without which no command works.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let findings = probes::all();
     if args.json {
-        println!(
+        outln!(
             "{}",
             serde_json::json!({ "schema": SCHEMA, "features": findings })
         );
     } else {
         findings
             .iter()
-            .for_each(|finding| print!("{}", shown(finding)));
+            .for_each(|finding| out!("{}", shown(finding)));
     }
     let vital_missing = findings
         .iter()

@@ -23,11 +23,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Depth::Full
     })?;
     if args.json {
-        println!("{}", serde_json::to_string(&outcome)?);
+        outln!("{}", serde_json::to_string(&outcome)?);
     } else {
         for check in &outcome.checks {
             let op = serde_json::to_string(&check.op)?;
-            println!(
+            outln!(
                 "{} {:<44} {:>12.4} {} {}",
                 if check.pass { "pass" } else { "MISS" },
                 check.name,
@@ -36,7 +36,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 check.target
             );
         }
-        outcome.void.iter().for_each(|why| println!("void {why}"));
+        outcome.void.iter().for_each(|why| outln!("void {why}"));
     }
     let pass = outcome.checks.iter().all(|check| check.pass);
     Ok(if pass {

@@ -22,7 +22,6 @@ pub struct DownArgs {
 
 /// Runs `kumi lab ls`.
 pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let names = cluster::living().map_err(worded)?;
     // One that goes down between the two looks is left out.
     let rosters: Vec<Roster> = names
@@ -30,16 +29,16 @@ pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
         .filter_map(|name| Roster::find(Some(name)).ok())
         .collect();
     if args.json {
-        println!(
+        outln!(
             "{}",
             serde_json::json!({ "schema": SCHEMA, "labs": rosters })
         );
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{:<24} {:<9} {:>8} hosts", "lab", "fabric", "pid");
+    outln!("{:<24} {:<9} {:>8} hosts", "lab", "fabric", "pid");
     for roster in rosters {
         let hosts: Vec<&str> = roster.hosts.iter().map(|host| host.name.as_str()).collect();
-        println!(
+        outln!(
             "{:<24} {:<9} {:>8} {}",
             roster.name,
             roster.fabric,
@@ -56,6 +55,6 @@ pub fn down(args: DownArgs) -> anyhow::Result<ExitCode> {
     Client::connect(&roster)?
         .ask(&Request::Down)?
         .map_err(anyhow::Error::msg)?;
-    println!("lab {} is down", roster.name);
+    outln!("lab {} is down", roster.name);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! `kumi lab meter` and `kumi lab validity`.
 
 use super::worded;
+use crate::output::Output;
 use kumi_lab::cluster::control::{Client, Request};
 use kumi_lab::cluster::{MeterRow, Roster, Validity};
 use std::io::Write;
@@ -49,7 +50,7 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
     }
     let mut client = Client::connect(&roster)?;
     client.tell(&Request::Meter)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output;
     if args.csv {
         writeln!(out, "start_us,span_us,nic,direction,bytes,frames")?;
     }
@@ -76,36 +77,37 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
         } else {
             out.write_all(line.as_bytes())
         };
-        if written.is_err() {
-            break;
-        }
+        written?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `kumi lab validity`; fails if the run is void.
 pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
     let value = Client::connect(&roster)?
         .ask(&Request::Validity)?
         .map_err(anyhow::Error::msg)?;
     let validity: Validity = serde_json::from_value(value)?;
     if args.json {
-        println!("{}", serde_json::to_string(&validity)?);
+        outln!("{}", serde_json::to_string(&validity)?);
     } else {
         if let Some(late) = validity.lateness {
-            println!(
+            outln!(
                 "emulator lateness: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us over {} frames",
-                late.p50_us, late.p99_us, late.p999_us, late.max_us, late.events
+                late.p50_us,
+                late.p99_us,
+                late.p999_us,
+                late.max_us,
+                late.events
             );
         }
-        println!(
+        outln!(
             "steal: {:.2} %; longest mean wait for a processor: {:.0} us",
             validity.steal * 100.0,
             validity.run_queue_wait_us
         );
-        validity.void.iter().for_each(|why| println!("void: {why}"));
+        validity.void.iter().for_each(|why| outln!("void: {why}"));
     }
     Ok(if validity.void.is_empty() {
         ExitCode::SUCCESS

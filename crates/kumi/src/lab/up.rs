@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let cluster = Cluster::up(&topology, options).map_err(worded)?;
         supervisor::serve(cluster, &signals, |cluster| {
             show(&cluster.roster(), args.json);
-            println!("Ctrl-C takes it down.");
+            outln!("Ctrl-C takes it down.");
             Ok(())
         })?;
         return Ok(ExitCode::SUCCESS);
@@ -142,7 +142,7 @@ pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
         anyhow::Ok(())
     })();
     if let Err(error) = outcome {
-        println!(
+        outln!(
             "{}",
             serde_json::to_string(&Answer::Error(format!("{error:#}")))?
         );
@@ -154,21 +154,23 @@ pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
 /// Prints what was made.
 fn show(roster: &Roster, json: bool) {
     if json {
-        println!("{}", serde_json::to_string(roster).unwrap_or_default());
+        outln!("{}", serde_json::to_string(roster).unwrap_or_default());
         return;
     }
-    println!(
+    outln!(
         "lab {} is up: {} hosts, {} fabric",
         roster.name,
         roster.hosts.len(),
         roster.fabric
     );
-    println!(
+    outln!(
         "{:<16} {:<18} {:<24} link",
-        "nic", "ipv4", "ipv6 link-local"
+        "nic",
+        "ipv4",
+        "ipv6 link-local"
     );
     for nic in &roster.nics {
-        println!(
+        outln!(
             "{:<16} {:<18} {:<24} {}",
             nic.name(),
             format!("{}/{}", nic.ipv4, nic.prefix_len),
@@ -177,10 +179,10 @@ fn show(roster: &Roster, json: bool) {
         );
     }
     for note in &roster.notes {
-        println!("note: {note}");
+        outln!("note: {note}");
     }
     if let Some(host) = roster.hosts.first() {
-        println!(
+        outln!(
             "try: kumi lab exec --lab {} {} -- ping -c 3 {}",
             roster.name,
             host.name,

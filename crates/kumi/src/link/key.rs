@@ -55,7 +55,7 @@ pub fn load(path: &Path) -> anyhow::Result<ClusterKey> {
     })?;
     let mode = std::fs::metadata(path)?.mode();
     if mode & 0o077 != 0 {
-        eprintln!(
+        errln!(
             "kumi: warning: {shown} is readable by others (mode {:o}); `chmod 600 {shown}`",
             mode & 0o777
         );

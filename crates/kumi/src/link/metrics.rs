@@ -241,12 +241,9 @@ const PATH: &[Metric] = &[
 
 /// Prints the metrics of all devices of this namespace.
 pub fn run() -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let (states, failures) = show::states(None)?;
-    print!("{}", render(states));
-    failures
-        .iter()
-        .for_each(|error| eprintln!("kumi: {error:#}"));
+    out!("{}", render(states));
+    failures.iter().for_each(|error| errln!("kumi: {error:#}"));
     Ok(if failures.is_empty() {
         ExitCode::SUCCESS
     } else {

@@ -12,6 +12,7 @@ mod up;
 pub mod why;
 
 use crate::BadInput;
+use crate::output::Output;
 use anyhow::Context;
 use device::control::{self, Request};
 use run_dir::RunDir;
@@ -135,7 +136,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Metrics => return metrics::run(),
         Verb::Keygen { file } => {
             key::generate(&file)?;
-            println!(
+            outln!(
                 "{}: copy it to every node of the cluster, readable by root only",
                 file.display()
             );
@@ -210,7 +211,7 @@ fn events(device: &str) -> anyhow::Result<()> {
     let socket = RunDir::of(device)?.socket();
     let stream = control::stream(&socket, &Request::Events);
     let stream = stream.map_err(|error| no_answer(device, error))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = Output;
     for line in stream.lines() {
         writeln!(out, "{}", line?)?;
         out.flush()?;

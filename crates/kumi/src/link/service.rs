@@ -93,7 +93,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     refuse(&args.config, mistakes(&file, DeviceConfig::mistakes))?;
     if args.check {
-        println!(
+        outln!(
             "{}: {} devices, no mistakes",
             args.config.display(),
             file.link.len()

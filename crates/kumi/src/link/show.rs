@@ -21,21 +21,18 @@ pub struct Args {
 
 /// Runs `kumi link show`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     let (mut states, failures) = states(args.device.as_deref())?;
     for state in &mut states {
         state["reasons"] = why::reasons(state).into();
     }
     if args.json {
-        println!("{}", serde_json::json!({ "schema": 1, "devices": states }));
+        outln!("{}", serde_json::json!({ "schema": 1, "devices": states }));
     } else if args.brief {
         states.iter().for_each(brief);
     } else {
         states.iter().for_each(full);
     }
-    failures
-        .iter()
-        .for_each(|error| eprintln!("kumi: {error:#}"));
+    failures.iter().for_each(|error| errln!("kumi: {error:#}"));
     Ok(if failures.is_empty() {
         ExitCode::SUCCESS
     } else {
@@ -83,7 +80,7 @@ fn brief(state: &Value) {
         format!("{}{mark}", text(link, "name"))
     });
     let links: Vec<String> = links.collect();
-    println!(
+    outln!(
         "{:<12} {:<24} {up} peers up",
         text(state, "device"),
         links.join(",")
@@ -92,7 +89,7 @@ fn brief(state: &Value) {
 
 fn full(state: &Value) {
     let facts = &state["facts"];
-    println!(
+    outln!(
         "{}:{} mtu {} seal {} queue {}",
         text(state, "device"),
         if facts["carrier"] == false {
@@ -111,15 +108,17 @@ fn full(state: &Value) {
     }
     let queues = state["queues"].as_array().map_or(1, Vec::len);
     let core = rate(number(facts, "core_bps"));
-    println!("  queues {queues} (one core carries about {core})");
+    outln!("  queues {queues} (one core carries about {core})");
     for queue in items(state, "queues").filter(|_| queues > 1) {
-        println!(
+        outln!(
             "    queue {} tx {} rx {} bytes",
-            queue["number"], queue["tx_bytes"], queue["rx_bytes"]
+            queue["number"],
+            queue["tx_bytes"],
+            queue["rx_bytes"]
         );
     }
     for link in items(state, "links") {
-        println!(
+        outln!(
             "  link {:<10} {:<10} {} ({}){}",
             text(link, "name"),
             if link["carrier"] == true {
@@ -137,14 +136,14 @@ fn full(state: &Value) {
         );
     }
     for peer in items(state, "peers") {
-        println!(
+        outln!(
             "  peer {:<10} {} {}",
             text(peer, "name"),
             text(peer, "mac"),
             if peer["up"] == true { "up" } else { "down" }
         );
         for path in items(peer, "paths") {
-            println!(
+            outln!(
                 "    {:<10} {:<11} rtt {} us (min {}) tx {} rx {} lost {} ({:.3} %, lately {:.3} %) repaired {} dup {} late {}",
                 text(path, "link"),
                 text(path, "state"),
@@ -161,13 +160,15 @@ fn full(state: &Value) {
             );
         }
         let reorder = &peer["reorder"];
-        println!(
+        outln!(
             "    held {} frames, gave up {}, skew {} us",
-            reorder["held"], reorder["given_up"], reorder["skew_us"]
+            reorder["held"],
+            reorder["given_up"],
+            reorder["skew_us"]
         );
     }
     for reason in items(state, "reasons").filter_map(Value::as_str) {
-        println!("  ! {reason}");
+        outln!("  ! {reason}");
     }
 }
 
@@ -181,13 +182,13 @@ fn paper(state: &Value) {
             "no-carrier"
         };
         let (name, refused) = (text(link, "name"), &link["send_errors"]);
-        println!("  link {name:<10} {carrier:<10} refused {refused}");
+        outln!("  link {name:<10} {carrier:<10} refused {refused}");
     }
     for peer in items(state, "peers") {
         let is_up = if peer["up"] == true { "up" } else { "down" };
-        println!("  peer {} {is_up}", text(peer, "mac"));
+        outln!("  peer {} {is_up}", text(peer, "mac"));
         for path in items(peer, "paths") {
-            println!(
+            outln!(
                 "    {:<10} {:<5} tx {} rx {} failures {}",
                 text(path, "link"),
                 text(path, "state"),
@@ -197,7 +198,7 @@ fn paper(state: &Value) {
             );
         }
         let reorder = &peer["reorder"];
-        println!(
+        outln!(
             "    held {} frames (at most {} at once), gave up {} early and {} after FAST_TOUT",
             reorder["held"],
             reorder["held_max"],

@@ -120,7 +120,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     // In the background the daemon says it too, and what it says is passed on.
     if args.foreground && (args.plain || args.preset == Preset::Ri2n) {
         let why = if args.plain { "plain" } else { "preset ri2n" };
-        eprintln!(
+        errln!(
             "kumi: warning: --{why}: anyone on {} can read and forge what {} carries",
             args.over.join(", "),
             args.device
@@ -145,7 +145,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let said = daemon.said();
     let warnings = said.lines().filter(|line| line.contains("warning: "));
     if outcome.is_ok() {
-        warnings.for_each(|line| eprintln!("{line}"));
+        warnings.for_each(|line| errln!("{line}"));
     }
     outcome
 }
@@ -171,7 +171,7 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
                     bail!("{}; {} stays up and goes on looking", what(), args.device);
                 }
                 if waited > said_at {
-                    eprintln!("kumi: {}", what());
+                    errln!("kumi: {}", what());
                     said_at += EXPLAIN_EVERY;
                 }
             }

@@ -57,7 +57,7 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
     if let Some(topology) = topology {
         if !topology.exists() {
             // The other hosts may have it: the ranks find that they differ, and the job runs.
-            eprintln!(
+            errln!(
                 "kumi: warning: {}: no such network file on this host; collectives are the MPI library's",
                 topology.display()
             );
@@ -74,7 +74,7 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
             command.env("KUMI_COLL_LIBRARY", library);
         }
         Err(problem) => {
-            eprintln!("kumi: warning: {problem}; collectives are the MPI library's");
+            errln!("kumi: warning: {problem}; collectives are the MPI library's");
             command.env("KUMI_COLL", "off");
         }
     }

@@ -124,7 +124,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             preload_into(&mut command);
             if args.verbose {
                 let rung = reply.rung.unwrap_or_default();
-                eprintln!("kumi: joined the daemon, rung {rung}");
+                errln!("kumi: joined the daemon, rung {rung}");
             }
         }
         Err(error) => {
@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 _ => error.to_string(),
             };
             if args.require {
-                eprintln!("kumi: {why}");
+                errln!("kumi: {why}");
                 return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
             }
             warn(&format!(
@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let error = command.exec();
     let name = args.command[0].to_string_lossy();
-    eprintln!("kumi: {name}: {error}");
+    errln!("kumi: {name}: {error}");
     Ok(ExitCode::from(match error.kind() {
         io::ErrorKind::NotFound => EXIT_NOT_FOUND,
         _ => EXIT_NOT_RUNNABLE,

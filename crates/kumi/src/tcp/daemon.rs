@@ -70,7 +70,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     let mut adopted = Vec::new();
     let rung = match kumi_tcp::installed() {
         Ok((there, rung)) if there == *settings => {
-            println!("took over the TCP programs that a daemon before left in place");
+            outln!("took over the TCP programs that a daemon before left in place");
             adopted = kumi_tcp::adopted()?;
             rung
         }
@@ -84,7 +84,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
         Err(TcpError::Absent) => {
             let installed = kumi_tcp::install(settings)?;
             if let Some(refusal) = &installed.refusal {
-                eprintln!("kumi: warning: the kernel refuses a part: {refusal}");
+                errln!("kumi: warning: the kernel refuses a part: {refusal}");
             }
             if requires_all && installed.rung != Rung::Full {
                 kumi_tcp::remove()?;
@@ -98,7 +98,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     kumi_sys::process::raise_descriptor_limit();
     let must_remove = Service::new(listen()?, &signals, rung, adopted)?.run()?;
     if must_remove {
-        kumi_tcp::remove().unwrap_or_else(|error| eprintln!("kumi: {error}"));
+        kumi_tcp::remove().unwrap_or_else(|error| errln!("kumi: {error}"));
     }
     let _ = std::fs::remove_file(SOCKET);
     Ok(ExitCode::SUCCESS)
@@ -106,20 +106,20 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
 
 fn announce(settings: &Settings, rung: Rung) {
     let without = settings.left_out();
-    print!(
+    out!(
         "congestion control `kumi` is in place, rung {}",
         rung.name()
     );
     if !without.is_empty() {
-        print!(", without {}", without.join(", "));
+        out!(", without {}", without.join(", "));
     }
-    println!();
+    outln!();
     if let Some(lost) = rung.lost() {
-        println!("  lost on this kernel: {lost}");
+        outln!("  lost on this kernel: {lost}");
     }
-    println!("  one program             kumi run -- CMD");
-    println!("  a systemd service       kumi tcp enable UNIT");
-    println!("  every new connection    sysctl -w net.ipv4.tcp_congestion_control=kumi");
+    outln!("  one program             kumi run -- CMD");
+    outln!("  a systemd service       kumi tcp enable UNIT");
+    outln!("  every new connection    sysctl -w net.ipv4.tcp_congestion_control=kumi");
 }
 
 fn listen() -> anyhow::Result<UnixListener> {

@@ -67,7 +67,7 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
     let path = drop_in(&args.unit)?;
     let text = text();
     if args.dry_run {
-        print!("# {}\n{text}", path.display());
+        out!("# {}\n{text}", path.display());
         return Ok(());
     }
     kumi_tcp::installed()?; // otherwise the unit's next start would find no programs
@@ -79,7 +79,7 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
         let _ = std::fs::remove_dir(folder);
         return Err(error);
     }
-    println!(
+    outln!(
         "{}: from its next start on; `systemctl restart {0}` is one",
         args.unit
     );
@@ -98,7 +98,7 @@ pub fn disable(args: &Args) -> anyhow::Result<()> {
         .into());
     }
     if args.dry_run {
-        println!("rm {}", path.display());
+        outln!("rm {}", path.display());
         return Ok(());
     }
     std::fs::remove_file(&path).with_context(|| format!("{}", path.display()))?;

@@ -31,9 +31,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let code = watch::run(&args.watch, Detail::Senders, |event| analysis.note(&event))?;
     let report = analysis.finish();
     if args.json {
-        println!("{}", json(&report));
+        outln!("{}", json(&report));
     } else {
-        eprint!("{}", text(&report, args.top));
+        err!("{}", text(&report, args.top));
     }
     Ok(code)
 }

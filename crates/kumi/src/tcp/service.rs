@@ -139,7 +139,7 @@ impl Service {
                 return true;
             }
             if let Err(error) = place.leave() {
-                eprintln!("kumi: {error}");
+                errln!("kumi: {error}");
             }
             false
         });
@@ -212,7 +212,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    eprintln!("kumi: accepting a client: {error}");
+                    errln!("kumi: accepting a client: {error}");
                     self.accepts_from = Instant::now() + ACCEPT_PAUSE;
                     return;
                 }

@@ -16,7 +16,6 @@ pub struct Args {
 
 /// Runs `kumi tcp show`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    kumi_sys::process::end_with_reader();
     let (settings, rung) = kumi_tcp::installed()?;
     let totals = kumi_tcp::totals()?;
     let connections = kumi_tcp::connections()?;
@@ -30,17 +29,17 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             "totals": totals_json(&totals),
             "connections": connections.iter().map(connection_json).collect::<Vec<_>>(),
         });
-        println!("{object}");
+        outln!("{object}");
         return Ok(());
     }
     let without = settings.left_out();
-    print!("kumi: rung {}", rung.name());
+    out!("kumi: rung {}", rung.name());
     if !without.is_empty() {
-        print!(", without {}", without.join(", "));
+        out!(", without {}", without.join(", "));
     }
-    println!("; {} connections so far", totals.connections);
+    outln!("; {} connections so far", totals.connections);
     for (name, value) in figures(&totals) {
-        println!("  {name:<34}{value}");
+        outln!("  {name:<34}{value}");
     }
     if !connections.is_empty() {
         print_table(&connections);
@@ -100,7 +99,7 @@ fn connection_json(one: &Connection) -> Value {
 }
 
 fn print_table(connections: &[Connection]) {
-    println!(
+    outln!(
         "{:<22} {:<22} {:<16} {:>6} {:>8} {:>6} {:>9} {:>8} {:>8} {:>6} {:>6} {:>6}",
         "local",
         "remote",
@@ -124,7 +123,7 @@ fn print_table(connections: &[Connection]) {
         let ssthresh = one
             .ssthresh
             .map_or_else(|| "-".to_owned(), |packets| packets.to_string());
-        println!(
+        outln!(
             "{:<22} {:<22} {:<16} {:>6} {:>8} {:>6} {:>9.1} {:>8.2} {:>8.0} {:>6} {:>6} {:>6}",
             one.local.to_string(),
             one.remote.to_string(),

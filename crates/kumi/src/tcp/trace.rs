@@ -1,6 +1,7 @@
 //! `kumi tcp trace`: what happens to connections, one JSON object an event.
 
 use super::watch;
+use crate::output::Output;
 use anyhow::Context;
 use kumi_tcp::trace::{Detail, Event, Kind, Limit, Retransmit};
 use serde_json::{Value, json};
@@ -29,7 +30,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 std::fs::File::create(path).with_context(|| format!("{}", path.display()))?;
             Box::new(std::io::BufWriter::new(file))
         }
-        None => Box::new(std::io::LineWriter::new(std::io::stdout())),
+        None => Box::new(std::io::LineWriter::new(Output)),
     };
     let mut lost = 0;
     let mut failed = None;
@@ -41,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     out.flush()?;
     if lost > 0 {
-        eprintln!("kumi: warning: {lost} events found no room and are missing");
+        errln!("kumi: warning: {lost} events found no room and are missing");
     }
     match failed {
         Some(error) => Err(error).context("writing the trace"),

@@ -89,13 +89,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     loop {
         if let Some((status, said)) = starting.ended()? {
             if status.code() == Some(EXIT_RUNG.into()) {
-                eprintln!("kumi: {said}");
+                errln!("kumi: {said}");
                 return Ok(ExitCode::from(EXIT_RUNG));
             }
             bail!("{said}");
         }
         if daemon::is_running() {
-            print!("{}", starting.said());
+            out!("{}", starting.said());
             return Ok(ExitCode::SUCCESS);
         }
         if started.elapsed() > START_TIMEOUT {

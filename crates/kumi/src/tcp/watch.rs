@@ -121,7 +121,7 @@ impl Observed {
             }
             return Ok(command.child.try_wait()?.map(End::Command));
         }
-        if signal.is_some() || is_due {
+        if signal.is_some() || is_due || crate::output::has_failed() {
             return Ok(Some(End::Asked));
         }
         let has_ended = |process: &OwnedFd| {

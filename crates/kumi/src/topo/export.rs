@@ -43,7 +43,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Format::SlurmYaml => slurm::yaml::write(&network),
         Format::Mpich => mpich::write(&network, &hosts_of(&network, &args.ranks)?),
     };
-    print!("{text}");
+    out!("{text}");
     Ok(())
 }
 

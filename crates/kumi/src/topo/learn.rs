@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     let came = read(&args.from)?;
     let (better, differences) = corrected(&network, &came);
     for difference in &differences {
-        println!("{difference}");
+        outln!("{difference}");
     }
     if let Some(file) = &args.corrected {
         let text = better.to_toml()?;
@@ -41,10 +41,10 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let (file, flows) = (args.file.display(), came.len());
     match differences.len() {
-        0 => println!("{flows} flows came as fast as {file} says"),
-        1 => println!("of {flows} flows some passed a link that is slower than {file} says"),
+        0 => outln!("{flows} flows came as fast as {file} says"),
+        1 => outln!("of {flows} flows some passed a link that is slower than {file} says"),
         many => {
-            println!("of {flows} flows some passed {many} links that are slower than {file} says")
+            outln!("of {flows} flows some passed {many} links that are slower than {file} says")
         }
     }
     Ok(differences.is_empty())

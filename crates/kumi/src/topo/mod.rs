@@ -48,7 +48,6 @@ enum Verb {
 
 /// Runs `kumi topo`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    kumi_sys::process::end_with_reader();
     match &args.verb {
         Verb::Discover(args) => discover::run(args)?,
         Verb::Probe(args) => discover::end::run(args)?,

@@ -130,11 +130,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 "port_bytes": simulated.port_bytes,
             });
         }
-        println!("{object}");
+        outln!("{object}");
         return Ok(());
     }
     let root = plan.operation.root();
-    println!(
+    outln!(
         "{}{} of {}, {} hosts: {:.3} ms by the plan's reckoning; the links alone take {:.3} ms",
         args.operation.name(),
         root.map_or(String::new(), |root| format!(
@@ -158,16 +158,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         };
         let blocks = transfer.blocks.len();
         let plural = if blocks == 1 { "" } else { "s" };
-        println!(
+        outln!(
             "  {}  {blocks} block{plural}{after}",
             names(&network, transfer)
         );
     }
     if args.check {
-        println!("checked: it does the operation, and no two messages meet on a link");
+        outln!("checked: it does the operation, and no two messages meet on a link");
     }
     if let Some(simulated) = simulated {
-        println!(
+        outln!(
             "simulated: {:.3} ms with TCP's headers; at most {} in a port of a switch",
             simulated.seconds * 1e3,
             Bytes::new(simulated.port_bytes)

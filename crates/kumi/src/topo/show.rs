@@ -25,11 +25,11 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = super::read(&args.file)?;
     if args.svg {
-        print!("{}", svg::tree(&network));
+        out!("{}", svg::tree(&network));
         return Ok(());
     }
     if !args.json {
-        print!("{}", draw::tree(&network));
+        out!("{}", draw::tree(&network));
         return Ok(());
     }
     let hosts = network.hosts.iter().map(|host| {
@@ -50,6 +50,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         "switches": switches.collect::<Vec<_>>(),
         "links": links.collect::<Vec<_>>(),
     });
-    println!("{object}");
+    outln!("{object}");
     Ok(())
 }

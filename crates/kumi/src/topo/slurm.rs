@@ -17,7 +17,7 @@ pub struct ImportArgs {
 
 /// Runs `kumi topo import`.
 pub fn import(args: &ImportArgs) -> anyhow::Result<()> {
-    print!("{}", read(&args.file, args.rate)?.to_toml()?);
+    out!("{}", read(&args.file, args.rate)?.to_toml()?);
     Ok(())
 }
 

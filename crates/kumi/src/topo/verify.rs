@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     let hosts: Vec<String> = written.hosts.iter().map(|host| host.name.clone()).collect();
     let (measured, differences) = confirmed(&written, &hosts, args)?;
     for difference in &differences {
-        println!("{difference}");
+        outln!("{difference}");
     }
     if let Some(file) = &args.corrected {
         let text = named_like(&written, &measured).to_toml()?;
@@ -55,8 +55,8 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let file = args.file.display();
     match differences.len() {
-        0 => println!("the network is as {file} says, as far as hosts can tell"),
-        many => println!("{} from {file}", counted(many)),
+        0 => outln!("the network is as {file} says, as far as hosts can tell"),
+        many => outln!("{} from {file}", counted(many)),
     }
     Ok(differences.is_empty())
 }
@@ -74,7 +74,7 @@ fn confirmed(
         if standing.is_empty() {
             break;
         }
-        eprintln!("kumi: {} to be confirmed", counted(standing.len()));
+        errln!("kumi: {} to be confirmed", counted(standing.len()));
         measured = measure()?;
         let mut again = differences(written, &measured, args.tolerance);
         again.retain(|one| standing.iter().any(|before| before.is_of_same(one)));

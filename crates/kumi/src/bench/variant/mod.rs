@@ -312,7 +312,7 @@ impl Drop for Running<'_> {
     fn drop(&mut self) {
         for (host, argv) in self.undo.iter().rev() {
             if let Err(error) = self.hosts.run(host, &refs(argv)) {
-                eprintln!("kumi: undoing {}: {error:#}", self.variant);
+                errln!("kumi: undoing {}: {error:#}", self.variant);
             }
         }
         if self.leaves_programs {

@@ -89,6 +89,6 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
 pub fn end(running: &Running<'_>) {
     let down = [running.hosts.kumi(), "tcp", "down"];
     if let Err(error) = running.hosts.run_on_machines(&down) {
-        eprintln!("kumi: undoing {}: {error:#}", running.variant);
+        errln!("kumi: undoing {}: {error:#}", running.variant);
     }
 }

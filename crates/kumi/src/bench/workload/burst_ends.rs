@@ -90,7 +90,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
             retransmits,
             retransmits_after_pauses: retransmits - warm,
         };
-        println!("{}", serde_json::to_string(&bursts)?);
+        outln!("{}", serde_json::to_string(&bursts)?);
     }
     Ok(())
 }
@@ -112,7 +112,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     if let Some(bytes) = args.receive_buffer_bytes {
         setsockopt(&listener, sockopt::RcvBuf, &bytes)?;
     }
-    println!("listening");
+    outln!("listening");
     let mut buffer = vec![0_u8; 1 << 20];
     for stream in listener.incoming() {
         let mut stream = stream?;

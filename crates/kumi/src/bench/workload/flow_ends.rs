@@ -116,7 +116,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         }
     }
     if args.notes_retransmits {
-        println!("{}", serde_json::to_string(&resent)?);
+        outln!("{}", serde_json::to_string(&resent)?);
     }
     Ok(())
 }
@@ -127,7 +127,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     if let Some(bytes) = args.receive_buffer_bytes {
         setsockopt(&listener, sockopt::RcvBuf, &bytes)?;
     }
-    println!("listening");
+    outln!("listening");
     let (mut stream, _) = listener.accept()?;
     let mut buffer = vec![0_u8; 1024 * 1024];
     let mut arrivals = Arrivals::default();
@@ -146,7 +146,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         arrivals.note(at, last, count as u64);
         last = at;
     }
-    println!("{}", serde_json::to_string(&arrivals)?);
+    outln!("{}", serde_json::to_string(&arrivals)?);
     Ok(())
 }
 

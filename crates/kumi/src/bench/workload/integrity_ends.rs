@@ -92,7 +92,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
 /// Checks datagrams until they cease and prints what it [`Found`].
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", args.port))?;
-    println!("listening");
+    outln!("listening");
     let mut buffer = vec![0_u8; 65536];
     let mut seen = Vec::new();
     let mut found = Found::default();
@@ -108,7 +108,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         found.note(&buffer[..length], &mut seen);
     }
     found.seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
-    println!("{}", serde_json::to_string(&found)?);
+    outln!("{}", serde_json::to_string(&found)?);
     Ok(())
 }
 

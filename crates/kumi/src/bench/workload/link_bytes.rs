@@ -36,7 +36,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             .iter()
             .map(|device| sent_bytes(&text, device))
             .collect();
-        println!(
+        outln!(
             "{}",
             serde_json::to_string(&Reading {
                 unix_ns: unix_ns(),

@@ -127,14 +127,14 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         Exchange::Streaming => stream_messages(task, &streams, End::Source),
         Exchange::RequestResponse => exchange(task, &streams, End::Source),
     }?;
-    println!("{}", serde_json::to_string(&seen)?);
+    outln!("{}", serde_json::to_string(&seen)?);
     Ok(())
 }
 
 /// Does its part of one task, and ends.
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
-    println!("listening");
+    outln!("listening");
     let (mut streams, mut task) = (Vec::new(), None::<Task>);
     while task.is_none_or(|task| streams.len() < task.connections()) {
         let (mut stream, _) = listener.accept()?;
@@ -151,7 +151,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         Exchange::Streaming => stream_messages(&task, &streams, End::Sink),
         Exchange::RequestResponse => exchange(&task, &streams, End::Sink),
     }?;
-    println!("{}", serde_json::to_string(&seen)?);
+    outln!("{}", serde_json::to_string(&seen)?);
     Ok(())
 }
 

@@ -60,7 +60,7 @@ pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
         message[0] = LAST;
         stream.write_all(&message)?;
         stream.read_exact(&mut message)?;
-        println!("{}", serde_json::to_string(&timed(*size, times))?);
+        outln!("{}", serde_json::to_string(&timed(*size, times))?);
     }
     Ok(())
 }
@@ -69,7 +69,7 @@ pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
 /// of that size up to one that begins with [`LAST`].
 pub fn pong(args: &PongArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
-    println!("listening");
+    outln!("listening");
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
     let mut announced = [0_u8; 8];

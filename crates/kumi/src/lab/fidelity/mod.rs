@@ -128,7 +128,7 @@ impl Run {
     }
 
     fn row(&mut self, row: Value) {
-        eprintln!("  {row}");
+        errln!("  {row}");
         if let Value::Object(row) = row {
             self.outcome.rows.push(row);
         }

@@ -236,7 +236,7 @@ impl Port {
         }
         if let Some(link) = core.link_mut(self.number) {
             link.queue.segmentation = false;
-            eprintln!(
+            errln!(
                 "{}: UDP segmentation refused ({error}); sending datagrams one by one",
                 self.name
             );

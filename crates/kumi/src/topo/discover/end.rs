@@ -5,6 +5,7 @@
 
 use super::lldp;
 use super::packet::{HEADER_BYTES, Kind, LARGE_BYTES, Packet, SMALL_BYTES};
+use crate::output::Output;
 use anyhow::Context;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
@@ -205,7 +206,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn say(said: &Said) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = Output;
     writeln!(out, "{}", serde_json::to_string(said)?)?;
     Ok(out.flush()?)
 }

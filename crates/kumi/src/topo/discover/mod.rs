@@ -66,7 +66,7 @@ const BOTH_WAYS_SHARE: f64 = 0.8;
 /// Runs `kumi topo discover`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = measure(&args.hosts, &args.name, &args.how)?;
-    print!("{}", network.to_toml()?);
+    out!("{}", network.to_toml()?);
     Ok(())
 }
 
@@ -89,7 +89,7 @@ pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Networ
     let lengths_us = fit(&tree, &distances_us);
     let guessed_bps = guess(&mut ends, &tree, &distances_us)?;
     let rates = rates::measure(&mut ends, &tree, &guessed_bps, &ahead_ns)?;
-    eprintln!(
+    errln!(
         "kumi: {} hosts on {} in {:.1} s",
         hosts.len(),
         match tree.switches {
@@ -100,7 +100,7 @@ pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Networ
     );
     let (switch_names, doubts) = lldp::names(hosts, &heard, &tree.switch_of, tree.switches);
     for doubt in doubts {
-        eprintln!("kumi: warning: {doubt}");
+        errln!("kumi: warning: {doubt}");
     }
     let mut network = assembled(hosts, name, &tree, &lengths_us, &rates);
     for (switch, name) in network.switches.iter_mut().zip(switch_names) {

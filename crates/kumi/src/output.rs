@@ -1,0 +1,121 @@
+//! What the command prints.
+//!
+//! Standard output that takes no more (a full disk, a pipe that nobody reads) must neither be passed
+//! over nor end the process in the midst of its work, with a lab up or a key in a file. The first
+//! failure is kept, later output is dropped, and [`end`] makes it the exit status once everything
+//! has been undone. What cannot be said on standard error is lost.
+
+use std::fmt::{self, Write as _};
+use std::io::{self, ErrorKind, Write};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+/// Prints to standard output, as `print!` does.
+macro_rules! out {
+    ($($argument:tt)*) => { $crate::output::print(format_args!($($argument)*)) };
+}
+
+/// Prints a line to standard output, as `println!` does.
+macro_rules! outln {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($argument:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
+/// Prints to standard error, as `eprint!` does.
+macro_rules! err {
+    ($($argument:tt)*) => { $crate::output::complain(format_args!($($argument)*)) };
+}
+
+/// Prints a line to standard error, as `eprintln!` does.
+macro_rules! errln {
+    ($($argument:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($argument)*))) };
+}
+
+/// Why standard output failed first.
+static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Standard output as a writer, for what prints until it is told to end: it fails as the writing does.
+#[derive(Debug, Clone, Copy)]
+pub struct Output;
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        note(io::stdout().write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        note(io::stdout().flush())
+    }
+}
+
+/// Prints what `out!` and `outln!` have, in one piece.
+pub fn print(what: fmt::Arguments<'_>) {
+    if has_failed() {
+        return;
+    }
+    let text = what.to_string();
+    let _ = Output.write_all(text.as_bytes());
+}
+
+/// Prints what `err!` and `errln!` have, in one piece: others write to the same terminal.
+pub fn complain(what: fmt::Arguments<'_>) {
+    let mut text = String::new();
+    let _ = text.write_fmt(what);
+    let _ = io::stderr().write_all(text.as_bytes());
+}
+
+/// Whether standard output takes no more.
+pub fn has_failed() -> bool {
+    failure().is_some()
+}
+
+fn failure() -> std::sync::MutexGuard<'static, Option<io::Error>> {
+    FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps why a write to standard output failed, and hands the outcome on.
+pub fn note<T>(written: io::Result<T>) -> io::Result<T> {
+    written.inspect_err(|error| {
+        if error.kind() != ErrorKind::Interrupted {
+            let again = error
+                .raw_os_error()
+                .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
+            failure().get_or_insert(again);
+        }
+    })
+}
+
+/// Returns the exit status of a command that ended with `outcome`, and says why it failed.
+pub fn end(
+    outcome: anyhow::Result<ExitCode>,
+    failed: impl Fn(&anyhow::Error) -> ExitCode,
+) -> ExitCode {
+    let _ = Output.flush();
+    let broken = failure().take();
+    let is_of_output = |error: &anyhow::Error| {
+        let kind = error.root_cause().downcast_ref().map(io::Error::kind);
+        broken
+            .as_ref()
+            .is_some_and(|broken| kind == Some(broken.kind()))
+    };
+    let code = match &outcome {
+        Ok(code) => *code,
+        Err(error) if is_of_output(error) => ExitCode::FAILURE,
+        Err(error) => {
+            errln!("kumi: {error:#}");
+            failed(error)
+        }
+    };
+    match broken {
+        None => code,
+        Some(error) if error.kind() == ErrorKind::BrokenPipe => {
+            // As every program that leaves SIGPIPE alone: the shell sees 141, and nobody a word.
+            kumi_sys::process::end_by_broken_pipe();
+            ExitCode::FAILURE
+        }
+        Some(error) => {
+            errln!("kumi: standard output cannot be written to: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
