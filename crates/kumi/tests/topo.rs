@@ -345,3 +345,44 @@ fn discover__one_host_under_two_names__is_refused_by_both() {
         said(&output)
     );
 }
+
+#[test]
+fn file__of_another_kind__is_read_or_the_message_says_who_takes_it() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
+    let file = |name: &str| format!("{folder}{name}");
+    let tree = file("bench/topologies/one-switch-32k.toml");
+    let drawn = topo(&["show", &tree]);
+    assert!(drawn.status.success(), "{}", said(&drawn));
+    let written_as_network = topo(&["export", "--format", "kumi", &tree]);
+    let network = written("exported", &out(&written_as_network));
+    let again = out(&topo(&["show", network.to_str().unwrap()]));
+    assert_eq!(again, out(&drawn));
+
+    let cables = file("bench/topologies/two-links.toml");
+    let devices = file("packaging/kumi.toml");
+    let slurm = written("slurm.conf", "SwitchName=s0 Nodes=n[1-3]\n");
+    let slurm = slurm.to_str().unwrap();
+    assert!(out(&topo(&["show", slurm])).starts_with("s0\n"));
+    for (args, who) in [
+        (vec!["topo", "show", &cables], "`kumi lab up "),
+        (vec!["topo", "verify", &cables], "`kumi lab up "),
+        (vec!["topo", "plan", &devices], "`kumi up -c "),
+        (vec!["lab", "up", &devices], "`kumi up -c "),
+        (vec!["lab", "up", slurm], "`kumi topo import "),
+        (vec!["lab", "up", "two-linx"], "two-links"),
+        (
+            vec!["run", "--topology", &tree, "--", "true"],
+            "`kumi topo export --format kumi ",
+        ),
+        (
+            vec!["run", "--topology", slurm, "--", "true"],
+            "`kumi topo import ",
+        ),
+    ] {
+        let output = Command::new(KUMI).args(&args).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {output:?}");
+        assert!(said(&output).contains(who), "{args:?}: {}", said(&output));
+    }
+    std::fs::remove_file(network).unwrap();
+    std::fs::remove_file(slurm).unwrap();
+}

@@ -9,9 +9,7 @@ use toml::Spanned;
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file could not be read.
-    #[error(
-        "{file}: cannot be read: {source}; give the path of a topology file, such as bench/topologies/two-links.toml"
-    )]
+    #[error("{file}: cannot be read: {source}")]
     Unreadable {
         /// Its path.
         file: String,

@@ -129,6 +129,11 @@ pub fn carried_topology(name: &str) -> Option<Result<Topology, BadInput>> {
     Some(Topology::parse(name, text).map_err(|error| BadInput(error.to_string())))
 }
 
+/// The names of the topologies that the command carries.
+pub fn carried_topologies() -> impl Iterator<Item = &'static str> {
+    carried::TOPOLOGIES.iter().map(|(name, _)| *name)
+}
+
 fn carried(table: &[(&str, &'static str)], name: &str) -> Option<&'static str> {
     table
         .iter()

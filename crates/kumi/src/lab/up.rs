@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// Arguments of `kumi lab up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Topology file.
+    /// Topology file, network file of `kumi topo`, or name of a topology that kumi carries, as `two-links`.
     file: PathBuf,
     /// Name of the lab, where it is not to be the topology's.
     #[arg(long)]
@@ -48,7 +48,7 @@ fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
 
 /// Reads the file and checks what can be checked without changing anything.
 fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
-    let topology = Topology::read(&args.file).map_err(|error| BadInput(error.to_string()))?;
+    let topology = crate::topo::lab(&args.file)?;
     if args.fabric == Some(FabricChoice::Kernel) && !topology.fits_kernel() {
         let message = "--fabric: `kernel` carries no delay, jitter, re-ordering or shared buffer, which this topology has; leave it out or write `emulator`";
         return Err(BadInput(message.to_owned()).into());

@@ -65,7 +65,7 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
             return Ok(());
         }
         // Wrong, it is said once by each rank's host now, and not in the midst of a job.
-        crate::topo::read(topology)?;
+        crate::topo::network_file(topology)?;
         let topology = std::path::absolute(topology)?;
         command.env("KUMI_TOPOLOGY", topology);
     }

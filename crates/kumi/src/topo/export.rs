@@ -12,6 +12,8 @@ enum Format {
     Slurm,
     /// Slurm's topology.yaml.
     SlurmYaml,
+    /// The network file of `kumi topo`: of the topology of a lab, or Slurm's.
+    Kumi,
     /// MPICH's coordinates, for MPIR_CVAR_COORDINATES_FILE: a line for each rank.
     Mpich,
 }
@@ -39,6 +41,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         );
     }
     let text = match args.format {
+        Format::Kumi => network.to_toml()?,
         Format::Slurm => slurm::conf::write(&network),
         Format::SlurmYaml => slurm::yaml::write(&network),
         Format::Mpich => mpich::write(&network, &hosts_of(&network, &args.ranks)?),

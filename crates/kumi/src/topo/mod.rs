@@ -2,6 +2,7 @@
 
 mod discover;
 mod export;
+mod kind;
 mod learn;
 mod plan;
 mod show;
@@ -9,7 +10,8 @@ pub mod simulate;
 mod slurm;
 mod verify;
 
-use crate::BadInput;
+pub use kind::{lab, network_file};
+
 use clap::Subcommand;
 use kumi_topo::Network;
 use std::path::Path;
@@ -68,6 +70,7 @@ fn success_if(is_so: bool) -> ExitCode {
     }
 }
 
-pub fn read(file: &Path) -> Result<Network, BadInput> {
-    Network::read(file).map_err(|error| BadInput(error.to_string()))
+/// Reads a network from a file of any kind.
+fn read(file: &Path) -> anyhow::Result<Network> {
+    kind::network(file, kind::SLURM_RATE.parse().expect("a rate"))
 }

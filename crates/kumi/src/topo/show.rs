@@ -10,7 +10,7 @@ const SCHEMA: u32 = 1;
 /// Arguments of `kumi topo show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file.
+    /// The network file, the topology of a lab, or Slurm's topology.conf or topology.yaml.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
     /// One JSON object.

@@ -11,7 +11,7 @@ pub struct ImportArgs {
     /// The topology.conf or topology.yaml; it knows no rates.
     file: PathBuf,
     /// What every link carries, as 1Gbit.
-    #[arg(long, default_value = "1Gbit")]
+    #[arg(long, default_value = super::kind::SLURM_RATE)]
     rate: Rate,
 }
 

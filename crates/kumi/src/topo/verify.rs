@@ -1,7 +1,7 @@
 //! `kumi topo verify`: whether the network is as a file says.
 
 use super::discover::{self, How};
-use super::slurm;
+use super::kind;
 use crate::BadInput;
 use anyhow::Context;
 use kumi_topo::compare::{Difference, differences, named_like};
@@ -11,11 +11,11 @@ use std::path::PathBuf;
 /// Arguments of `kumi topo verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file, or Slurm's topology.conf or topology.yaml.
+    /// The network file, the topology of a lab, or Slurm's topology.conf or topology.yaml.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
     /// What every link of Slurm's file carries, which does not say.
-    #[arg(long, default_value = "1Gbit")]
+    #[arg(long, default_value = kind::SLURM_RATE)]
     rate: Rate,
     /// How far a link may be from what the file says, as a share of that.
     #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
@@ -40,10 +40,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
         );
         return Err(BadInput(problem).into());
     }
-    let written = match slurm::is_one(&args.file) {
-        true => slurm::read(&args.file, args.rate)?,
-        false => super::read(&args.file)?,
-    };
+    let written = kind::network(&args.file, args.rate)?;
     let hosts: Vec<String> = written.hosts.iter().map(|host| host.name.clone()).collect();
     let (measured, differences) = confirmed(&written, &hosts, args)?;
     for difference in &differences {

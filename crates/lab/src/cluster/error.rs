@@ -30,9 +30,7 @@ pub enum ClusterError {
         name: String,
     },
     /// No lab is up at all.
-    #[error(
-        "no lab is up; run `kumi lab up FILE.toml`, for instance bench/topologies/two-links.toml"
-    )]
+    #[error("no lab is up; run `kumi lab up FILE.toml`, or `kumi lab up two-links`")]
     NoneUp,
     /// Several labs are up, and none was named.
     #[error("several labs are up; name one of {names} (with --lab, or after `down`)")]

@@ -1,0 +1,222 @@
+//! The files that describe a network, and which command takes which.
+//!
+//! ```text
+//!                   kumi topo           kumi lab up                 kumi run --topology
+//!  network file     as it is            hosts with one NIC, eth1    as it is
+//!  lab topology     if it is a tree     as it is                    export it first
+//!  Slurm's          links of one rate   import it first             import it first
+//! ```
+
+use super::slurm;
+use crate::BadInput;
+use crate::bench::folder;
+use kumi_lab::Topology;
+use kumi_topo::{Network, Rate};
+use std::fmt::Write as _;
+use std::path::Path;
+use toml::{Table, Value};
+
+/// What every link of Slurm's file carries, where nobody says: it knows no rates.
+pub const SLURM_RATE: &str = "1Gbit";
+
+/// What a file describes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// The network file of `kumi topo`.
+    Network,
+    /// The topology of a lab.
+    Lab,
+    /// Slurm's `topology.conf` or `topology.yaml`.
+    Slurm,
+    /// The configuration of `kumi up`.
+    Devices,
+}
+
+impl Kind {
+    /// Recognizes a file by its name and its keys. What is wrong with a file is left to its parser; a
+    /// file of no kind is taken for a network file.
+    pub fn of(path: &Path, text: &str) -> Self {
+        if slurm::is_one(path) || text.contains("SwitchName=") {
+            return Self::Slurm;
+        }
+        let table: Table = toml::from_str(text).unwrap_or_default();
+        let entries = |key: &str| {
+            let all = table.get(key).and_then(Value::as_array);
+            all.into_iter().flatten().filter_map(Value::as_table)
+        };
+        let mut ends = entries("link")
+            .filter_map(|link| link.get("between")?.as_array())
+            .flatten()
+            .filter_map(Value::as_str);
+        if entries("link").any(|link| link.contains_key("over")) {
+            Self::Devices
+        } else if ends.any(|end| end.contains(':')) || table.contains_key("fabric") {
+            Self::Lab
+        } else {
+            Self::Network
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<(String, String, Kind), BadInput> {
+    let (file, text) =
+        kumi_topo::source::read(path).map_err(|error| BadInput(error.to_string()))?;
+    let kind = Kind::of(path, &text);
+    Ok((file, text, kind))
+}
+
+fn devices(file: &str) -> BadInput {
+    BadInput(format!(
+        "{file} configures devices and describes no network; `kumi up -c {file}` takes it"
+    ))
+}
+
+/// Reads a network from a file of any kind; `slurm_rate` is what Slurm's links carry.
+pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
+    let (file, text, kind) = read(path)?;
+    match kind {
+        Kind::Network => Ok(parse(&file, &text)?),
+        Kind::Slurm => slurm::read(path, slurm_rate),
+        Kind::Devices => Err(devices(&file).into()),
+        Kind::Lab => {
+            let lab = Topology::parse(&file, &text).map_err(|error| BadInput(error.to_string()))?;
+            let network = lab.network().ok_or_else(|| {
+                BadInput(format!(
+                    "{file} is the topology of a lab that is no tree of hosts with one link each, \
+                     as `kumi topo` needs it; `kumi lab up {file}` takes it"
+                ))
+            });
+            Ok(network?)
+        }
+    }
+}
+
+/// Reads a network file, and says of another kind how it becomes one: for what hands the file on to
+/// the planning library, which reads no other.
+pub fn network_file(path: &Path) -> Result<Network, BadInput> {
+    let (file, text, kind) = read(path)?;
+    match kind {
+        Kind::Network => parse(&file, &text),
+        Kind::Devices => Err(devices(&file)),
+        Kind::Lab => Err(BadInput(format!(
+            "{file} is the topology of a lab, not a network file; \
+             `kumi topo export --format kumi {file} > network.toml` makes one of it"
+        ))),
+        Kind::Slurm => Err(BadInput(format!(
+            "{file} is Slurm's, not a network file; `kumi topo import {file} > network.toml` makes one of it"
+        ))),
+    }
+}
+
+fn parse(file: &str, text: &str) -> Result<Network, BadInput> {
+    Network::parse(file, text).map_err(|error| BadInput(error.to_string()))
+}
+
+/// Reads the topology of a lab from its own file or a network file, or takes the one of that name that
+/// the command carries. Says what of a network the lab does not have.
+pub fn lab(path: &Path) -> Result<Topology, BadInput> {
+    let name = path.to_string_lossy();
+    if let (false, Some(carried)) = (path.exists(), folder::carried_topology(&name)) {
+        return carried;
+    }
+    let (file, text, kind) = read(path).map_err(|BadInput(error)| {
+        let carried: Vec<&str> = folder::carried_topologies().collect();
+        BadInput(format!(
+            "{error}; give a topology file, or the name of one that kumi carries: {}",
+            carried.join(", ")
+        ))
+    })?;
+    let topology = match kind {
+        Kind::Lab => Topology::parse(&file, &text),
+        Kind::Devices => return Err(devices(&file)),
+        Kind::Slurm => {
+            return Err(BadInput(format!(
+                "{file} is Slurm's; `kumi topo import {file} > network.toml`, and `kumi lab up network.toml`"
+            )));
+        }
+        Kind::Network => {
+            let (text, notes) = lab_text(&parse(&file, &text)?);
+            notes.iter().for_each(|note| errln!("kumi: {file}: {note}"));
+            Topology::parse(&format!("{file} as the topology of a lab"), &text)
+        }
+    };
+    topology.map_err(|error| BadInput(error.to_string()))
+}
+
+/// The topology file of a lab with the hosts, switches, rates and latencies of `network`, and what the
+/// lab does not have of it.
+fn lab_text(network: &Network) -> (String, Vec<String>) {
+    let mut notes = Vec::new();
+    let mut text = format!("name = {:?}\n", network.name);
+    for host in &network.hosts {
+        let _ = writeln!(text, "[[host]]\nname = {:?}", host.name);
+        if let Some(rate) = host.both_ways {
+            notes.push(format!(
+                "{}: the lab does not hold what it sends and receives at once to {rate}",
+                host.name
+            ));
+        }
+    }
+    for switch in &network.switches {
+        let _ = writeln!(text, "[[switch]]\nname = {:?}", switch.name);
+    }
+    for link in &network.links {
+        let names = link.ends.map(|end| network.name_of(end));
+        let ends = [0, 1].map(|side| match link.ends[side] {
+            kumi_topo::End::Host(_) => format!("{}:eth1", names[side]),
+            kumi_topo::End::Switch(_) => names[side].to_owned(),
+        });
+        let rate = link.rates[0].min(link.rates[1]);
+        if link.rates[0] != link.rates[1] {
+            let [there, back] = link.rates;
+            notes.push(format!(
+                "{} to {}: {there}, and {back} back; the lab's link carries {rate} both ways",
+                names[0], names[1]
+            ));
+        }
+        let _ = writeln!(
+            text,
+            "[[link]]\nbetween = [{:?}, {:?}]\nrate = \"{rate}\"\ndelay = \"{}\"",
+            ends[0], ends[1], link.latency
+        );
+    }
+    (text, notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PACKAGED: &str = include_str!("../../../../packaging/network.toml");
+    const DEVICES: &str = include_str!("../../../../packaging/kumi.toml");
+
+    #[test]
+    fn kind__of_each_file_that_kumi_knows__is_recognized() {
+        let kind = |name: &str, text: &str| Kind::of(Path::new(name), text);
+        assert_eq!(kind("network.toml", PACKAGED), Kind::Network);
+        assert_eq!(kind("kumi.toml", DEVICES), Kind::Devices);
+        assert_eq!(kind("topology.yaml", ""), Kind::Slurm);
+        assert_eq!(
+            kind("topology", "SwitchName=s0 Nodes=n[1-4]\n"),
+            Kind::Slurm
+        );
+        let cable = "[[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\n";
+        assert_eq!(kind("lab.toml", cable), Kind::Lab);
+        assert_eq!(kind("broken.toml", "name = "), Kind::Network);
+    }
+
+    #[test]
+    fn lab_text__of_a_network__is_a_lab_of_the_same_tree() {
+        let network = Network::parse("n", PACKAGED).unwrap();
+        let (text, notes) = lab_text(&network);
+        let again = Topology::parse("lab", &text).unwrap().network().unwrap();
+        assert_eq!(again.hosts.len(), network.hosts.len());
+        let rates = |link: &kumi_topo::Link| link.rates[0].min(link.rates[1]);
+        for (lab, own) in again.links.iter().zip(&network.links) {
+            assert_eq!((lab.ends, lab.latency), (own.ends, own.latency));
+            assert_eq!(rates(lab), rates(own));
+        }
+        // A link of two rates, and a host that is slower both ways.
+        assert_eq!(notes.len(), 2, "{notes:?}");
+    }
+}
