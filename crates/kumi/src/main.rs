@@ -9,6 +9,7 @@ mod background;
 mod bench;
 mod demo;
 mod doctor;
+mod interrupt;
 mod lab;
 mod link;
 mod manual;
@@ -60,6 +61,9 @@ enum Command {
 /// Exit status for a mistake in a command line, a configuration or a topology.
 pub const EXIT_BAD_INPUT: u8 = 2;
 
+/// Exit status of a command that a signal ended, less the signal's number, as shells have it.
+const EXIT_SIGNAL: u8 = 128;
+
 /// A mistake in the user's input: the command changed nothing and exits with [`EXIT_BAD_INPUT`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -94,6 +98,14 @@ fn main() -> ExitCode {
         Command::Completions(args) => manual::completions::<Cli>(&args),
         Command::Man(args) => manual::man::<Cli>(&args),
         Command::Workload(args) => bench::workload::run(args),
+    };
+    let outcome = match (outcome, interrupt::noted()) {
+        // What the programs that were ended said of it is nobody's news.
+        (Err(_), Some(signal)) => {
+            errln!("kumi: stopped by {signal}");
+            Ok(ExitCode::from(EXIT_SIGNAL + signal as u8))
+        }
+        (outcome, _) => outcome,
     };
     output::end(outcome, |error| match error.downcast_ref::<BadInput>() {
         Some(_) => ExitCode::from(EXIT_BAD_INPUT),

@@ -16,4 +16,5 @@ pub mod route;
 pub mod speed;
 pub mod tap;
 pub mod tcp;
+pub mod termination;
 pub mod udp;

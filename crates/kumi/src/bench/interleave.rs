@@ -10,6 +10,7 @@ use super::plan::{Case, Plan};
 use super::sample::{Figures, Sample};
 use super::variant::{Running, Variant};
 use super::workload::{Context, Measured};
+use crate::interrupt;
 use anyhow::Context as _;
 
 /// How often a run is tried before it is given up as void: a shared machine is late now and then.
@@ -47,6 +48,9 @@ pub fn run_case(
     measurements: &mut Measurements,
 ) {
     for variant in plan.variants_of(case) {
+        if interrupt::noted().is_some() {
+            return;
+        }
         let what = format!(
             "{} · {variant} · {}/{}",
             case.name,

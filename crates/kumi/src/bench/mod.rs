@@ -22,8 +22,8 @@ mod sample;
 pub mod variant;
 pub mod workload;
 
-use crate::BadInput;
 use crate::lab::fidelity::Depth;
+use crate::{BadInput, interrupt};
 use folder::Folder;
 use hosts::Hosts;
 use interleave::{Measurements, Pace};
@@ -114,6 +114,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         folder,
         results,
     };
+    interrupt::watch()?;
     let in_lab = args.hosts.is_empty();
     let latency = in_lab.then(CpuLatency::hold_on_virtual_machine);
     let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
@@ -214,6 +215,7 @@ fn measure(
         for repetition in 0..repetitions {
             for case in plan.cases_on(topology, pace.quick) {
                 interleave::run_case(&mut *hosts, plan, case, repetition, pace, &mut measurements);
+                interrupt::check()?;
             }
         }
     }

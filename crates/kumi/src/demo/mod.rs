@@ -18,6 +18,7 @@ use crate::bench::folder::{Folder, read_topology};
 use crate::bench::hosts::Hosts as _;
 use crate::bench::hosts::lab::Lab;
 use crate::bench::variant::{Running, Variant};
+use crate::interrupt;
 use anyhow::Context;
 use run::{Act, Timeline};
 use setting::Setting;
@@ -85,6 +86,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let across = topology(&args.wan, "wan")?;
     let switch = topology(&args.switch, "one-switch-32k")?;
     needs::check(&args.report)?;
+    interrupt::watch()?;
     let started = Instant::now();
     let step = |number: u32, what: &str| {
         errln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());

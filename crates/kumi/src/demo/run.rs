@@ -198,7 +198,7 @@ fn perform(running: &Running<'_>, acts: &[Act]) -> anyhow::Result<Vec<(u64, &'st
     let mut marks = Vec::new();
     for act in acts {
         let due = start + Duration::from_secs_f64(act.at_s);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        crate::interrupt::sleep(due.saturating_duration_since(Instant::now()))?;
         let began = Instant::now();
         running.hosts.change(act.link, &act.change)?;
         marks.push((unix_ns(), act.name));

@@ -1,7 +1,7 @@
 //! `kumi lab up`.
 
 use super::worded;
-use crate::BadInput;
+use crate::{BadInput, interrupt};
 use anyhow::Context;
 use kumi_lab::cluster::control::{Answer, Client, Request};
 use kumi_lab::cluster::supervisor::{self, Signals};
@@ -85,11 +85,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.foreground {
         let signals = Signals::block()?;
         let cluster = Cluster::up(&topology, options).map_err(worded)?;
+        let (name, hosts) = (cluster.name().to_owned(), topology.hosts.len());
         supervisor::serve(cluster, &signals, |cluster| {
             show(&cluster.roster(), args.json);
             outln!("Ctrl-C takes it down.");
             Ok(())
         })?;
+        errln!("kumi: lab {name} is down: {hosts} hosts, their devices and processes");
         return Ok(ExitCode::SUCCESS);
     }
     let mut command = Command::new(std::env::current_exe()?);
@@ -107,10 +109,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
     kumi_sys::netns::new_session_on_exec(&mut command);
+    interrupt::watch()?;
     let mut child = command.spawn().context("starting the lab's supervisor")?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
+        // It ends when it is done with what it is about: a lab is built as a whole.
+        let _tied = interrupt::tie(child.id());
         BufReader::new(stdout).read_line(&mut line)?;
+    }
+    if let Err(interrupted) = interrupt::check() {
+        child.wait()?;
+        interrupt::undone(|| format!("lab {}", options.name.as_deref().unwrap_or_default()));
+        return Err(interrupted.into());
     }
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(roster)) => {

@@ -50,6 +50,9 @@ enum Verb {
 
 /// Runs `kumi topo`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if let Verb::Discover(_) | Verb::Verify(_) = &args.verb {
+        crate::interrupt::watch()?;
+    }
     match &args.verb {
         Verb::Discover(args) => discover::run(args)?,
         Verb::Probe(args) => discover::end::run(args)?,

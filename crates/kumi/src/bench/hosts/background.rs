@@ -1,6 +1,7 @@
 //! A process on a host that runs while another one is measured.
 
 use super::Hosts;
+use crate::interrupt::{self, Tied};
 use anyhow::Context;
 use nix::sys::signal::{self, Signal};
 use nix::unistd::Pid;
@@ -13,6 +14,7 @@ pub struct Background {
     child: Child,
     output: BufReader<ChildStdout>,
     shown: String,
+    _tied: Tied,
 }
 
 impl Background {
@@ -24,6 +26,7 @@ impl Background {
         seconds_max: u32,
     ) -> anyhow::Result<Self> {
         let shown = format!("on {host}: {}", argv.join(" "));
+        interrupt::check()?;
         let mut child = hosts
             .bounded_tied(host, argv, seconds_max)
             .stdout(Stdio::piped())
@@ -33,6 +36,7 @@ impl Background {
             .with_context(|| shown.clone())?;
         let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         Ok(Self {
+            _tied: interrupt::tie(child.id()),
             child,
             output,
             shown,

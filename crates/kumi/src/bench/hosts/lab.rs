@@ -1,11 +1,14 @@
 //! The lab's hosts: namespaces on this machine, joined as a topology file says.
 
 use super::{Hosts, PathFacts};
+use crate::interrupt;
 use anyhow::Context;
 use kumi_lab::cluster::{Cluster, UpOptions};
 use kumi_lab::topology::{LinkChange, Topology};
 use kumi_topo::Network;
 use std::cell::RefCell;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A lab that lives as long as the value.
@@ -15,6 +18,18 @@ pub struct Lab {
     names: Vec<String>,
     devices: Vec<Vec<String>>,
     kumi: String,
+    /// Dropped after the cluster.
+    _end: End,
+}
+
+/// Says that a lab is gone, when its command was interrupted.
+#[derive(Debug)]
+struct End(String);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        interrupt::undone(|| self.0.clone());
+    }
 }
 
 impl Lab {
@@ -22,6 +37,7 @@ impl Lab {
     /// topology is no obstacle.
     pub fn up(topology: &Topology) -> anyhow::Result<Self> {
         let name = format!("bench-{}-{}", topology.name, std::process::id());
+        let end = format!("lab {name}: {} hosts", topology.hosts.len());
         let options = UpOptions {
             name: Some(name),
             ..UpOptions::default()
@@ -39,6 +55,7 @@ impl Lab {
                     .collect()
             })
             .collect();
+        interrupt::check()?;
         let kumi = std::env::current_exe()?;
         Ok(Self {
             cluster: RefCell::new(Cluster::up(topology, options)?),
@@ -48,6 +65,7 @@ impl Lab {
                 .to_str()
                 .context("the path of kumi is not UTF-8")?
                 .to_string(),
+            _end: End(end),
         })
     }
 
@@ -74,7 +92,10 @@ impl Hosts for Lab {
     }
 
     fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()> {
-        let output = Command::new(argv[0]).args(&argv[1..]).output()?;
+        interrupt::check()?;
+        // Ctrl-C would end it half done; what it does is undone as a whole.
+        let mut command = Command::new(argv[0]);
+        let output = command.args(&argv[1..]).process_group(0).output()?;
         let said = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(
             output.status.success(),
@@ -142,6 +163,10 @@ impl Hosts for Lab {
         let reasons = cluster.validity().void;
         cluster.begin_watch();
         reasons
+    }
+
+    fn scratch(&self) -> Option<PathBuf> {
+        Some(self.cluster.borrow().dir().to_owned())
     }
 
     fn kind(&self) -> &'static str {

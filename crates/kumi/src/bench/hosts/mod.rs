@@ -7,11 +7,13 @@ pub mod background;
 pub mod lab;
 pub mod ssh;
 
+use crate::interrupt;
 use anyhow::{Context, bail};
 use kumi_lab::topology::LinkChange;
 use kumi_topo::Network;
 use serde_json::Value;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// No single command of a bench takes longer; one that does is stuck, and is ended where it runs.
@@ -75,6 +77,11 @@ pub trait Hosts {
     /// Why nothing measured since the last call counts; empty when the back end was punctual.
     fn void_reasons(&mut self) -> Vec<String>;
 
+    /// A folder of all hosts that goes with them, even after a SIGKILL; `None`: the temporary one.
+    fn scratch(&self) -> Option<PathBuf> {
+        None
+    }
+
     /// One word for the manifest.
     fn kind(&self) -> &'static str;
 }
@@ -90,6 +97,7 @@ impl dyn Hosts + '_ {
     /// [`Self::run`] with `input` on its standard input.
     pub fn feed(&self, host: &str, argv: &[&str], input: &[u8]) -> anyhow::Result<String> {
         let shown = || format!("on {host}: {}", argv.join(" "));
+        interrupt::check()?;
         let mut child = self
             .bounded(host, argv, COMMAND_SECONDS_MAX)
             .stdin(Stdio::piped())
@@ -97,6 +105,7 @@ impl dyn Hosts + '_ {
             .stderr(Stdio::piped())
             .spawn()
             .with_context(shown)?;
+        let _tied = interrupt::tie(child.id());
         // A command that does not read its input closes the pipe: that is no failure of ours.
         let _ = child.stdin.take().expect("stdin is piped").write_all(input);
         let output = child.wait_with_output().with_context(shown)?;
@@ -129,8 +138,11 @@ impl dyn Hosts + '_ {
     /// Puts `content` into a new file on `host` and returns its path. The file is the user's alone:
     /// it may hold a key.
     pub fn put(&self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
+        let within = self
+            .scratch()
+            .map_or("-t".into(), |folder| format!("-p '{}'", folder.display()));
         let script = format!(
-            "umask 077; folder=$(mktemp -d -t kumi-bench.XXXXXX) && cat > $folder/{name} && echo $folder/{name}"
+            "umask 077; folder=$(mktemp -d {within} kumi-bench.XXXXXX) && cat > $folder/{name} && echo $folder/{name}"
         );
         Ok(self
             .feed(host, &["sh", "-c", &script], content)?

@@ -9,6 +9,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         // Without it, `kumi run` leaves collectives to the MPI library, and that would be measured.
         crate::run::planning_library().map_err(anyhow::Error::msg)?;
     }
+    let _shield = crate::interrupt::shield();
     let network = running.hosts.network()?;
     let text = network.to_toml().context("the network as a file")?;
     // The ranks of a job have one command line: the file is under one name everywhere.

@@ -13,6 +13,7 @@ mod tcp;
 
 use super::hosts::Hosts;
 use super::workload::mpi;
+use crate::interrupt;
 use queue_depth::QueueDepth;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -252,6 +253,7 @@ impl<'a> Running<'a> {
 
     /// Runs `argv` on `host`; when the variant ends, `undo` is run there.
     fn act(&mut self, host: &str, argv: &[&str], undo: &[&str]) -> anyhow::Result<()> {
+        let _shield = interrupt::shield();
         self.hosts.run(host, argv)?;
         self.undo.push((
             host.into(),
@@ -278,6 +280,7 @@ impl<'a> Running<'a> {
 
     /// Puts a file on `host` until the variant ends.
     fn put(&mut self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
+        let _shield = interrupt::shield();
         let path = self.hosts.put(host, name, content)?;
         self.files.push((host.into(), path.clone()));
         Ok(path)
@@ -310,6 +313,7 @@ fn refs(words: &[String]) -> Vec<&str> {
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
+        let _shield = interrupt::shield();
         for (host, argv) in self.undo.iter().rev() {
             if let Err(error) = self.hosts.run(host, &refs(argv)) {
                 errln!("kumi: undoing {}: {error:#}", self.variant);
@@ -322,6 +326,14 @@ impl Drop for Running<'_> {
         for (host, path) in &self.files {
             self.hosts.remove(host, path);
         }
+        interrupt::undone(|| {
+            let (acts, files) = (self.undo.len(), self.files.len());
+            format!(
+                "{} on {}: {acts} settings, {files} temporary files",
+                self.variant,
+                self.hosts.names().join(", ")
+            )
+        });
     }
 }
 

@@ -71,6 +71,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         if !without.is_empty() {
             up.extend(["--without", without]);
         }
+        let _shield = crate::interrupt::shield();
         running
             .hosts
             .run_on_machines(&up)

@@ -127,7 +127,7 @@ pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
     ];
     let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
     let explain = Background::start(running.hosts, running.client(), &explain, seconds_max)?;
-    std::thread::sleep(LOADING);
+    crate::interrupt::sleep(LOADING)?;
     Ok(explain)
 }
 

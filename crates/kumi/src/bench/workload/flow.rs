@@ -97,7 +97,7 @@ pub fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
     let mut acted = Vec::new();
     for (at_s, name, link, change) in schedule(context.events) {
         let due = start + Duration::from_secs_f64(at_s);
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        crate::interrupt::sleep(due.saturating_duration_since(Instant::now()))?;
         acted.push((name, unix_ns()));
         context.running.hosts.change(&link, &change)?;
     }

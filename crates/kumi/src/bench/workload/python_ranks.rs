@@ -5,6 +5,7 @@
 use super::coll_bound;
 use super::mpi_programs::{self, add_excess};
 use super::{Context, Measured};
+use crate::interrupt;
 use anyhow::Context as _;
 use serde_json::Value;
 use std::io::Read;
@@ -140,7 +141,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
     let master = hosts.address(first, &running.device)?;
     let port = PORTS.fetch_add(1, Ordering::Relaxed);
     let count = hosts.names().len();
-    let mut ranks = Vec::new();
+    let (mut ranks, mut ties) = (Vec::new(), Vec::new());
     for (rank, host) in hosts.names().iter().enumerate() {
         let told = [
             format!("PYTHONPATH={folder}"),
@@ -160,6 +161,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
         argv.extend(running.prefix.iter().map(String::as_str));
         argv.extend([PYTHON, &script]);
         argv.extend(args.iter().map(String::as_str));
+        interrupt::check()?;
         let child = hosts
             .bounded(host, &argv, RUN_SECONDS_MAX)
             .stdin(Stdio::null())
@@ -167,6 +169,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
             .stderr(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting a rank on {host}"))?;
+        ties.push(interrupt::tie(child.id()));
         ranks.push(child);
     }
     let said = gather(&mut ranks, program == PythonProgram::Failure);

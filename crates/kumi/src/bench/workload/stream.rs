@@ -137,7 +137,7 @@ pub fn load(context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
         seconds_max,
     )?;
     // Slow start and the queues' filling are not what a round trip under load is about.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    crate::interrupt::sleep(std::time::Duration::from_secs(1))?;
     Ok([client, server])
 }
 

@@ -115,6 +115,7 @@ fn name_of(fabric: FabricChoice) -> String {
 impl Run {
     /// A lab of its own, under a name nobody else has.
     fn up(&mut self, topology: &Topology, fabric: FabricChoice) -> anyhow::Result<Cluster> {
+        crate::interrupt::check()?;
         self.labs += 1;
         let name = format!("fidelity-{}-{}", std::process::id(), self.labs);
         Ok(Cluster::up(

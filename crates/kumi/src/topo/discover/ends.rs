@@ -1,7 +1,7 @@
 //! The ends on all hosts, as who discovers a network sees them.
 
 use super::end::{Said, Told};
-use crate::BadInput;
+use crate::{BadInput, interrupt};
 use anyhow::{Context, anyhow, bail};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -14,6 +14,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Longest time that ends may take to leave when their input is closed; then they are killed.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often is looked, while answers are waited for, whether the command was told to end.
+const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
 
 /// How often a leaving end is asked for.
 const LEAVE_LOOK: Duration = Duration::from_millis(5);
@@ -88,9 +91,13 @@ impl Ends {
     /// The same, each answer within `limit` of the one before.
     fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Said>> {
         let mut answers: Vec<Option<Said>> = vec![None; of.len()];
+        let mut deadline = Instant::now() + limit;
         while answers.iter().any(Option::is_none) {
-            let (end, said) = match self.said.recv_timeout(limit) {
+            interrupt::check()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let (end, said) = match self.said.recv_timeout(left.min(INTERRUPT_LOOK)) {
                 Ok(heard) => heard,
+                Err(RecvTimeoutError::Timeout) if left > INTERRUPT_LOOK => continue,
                 Err(RecvTimeoutError::Timeout) => {
                     let absent = of.iter().zip(&answers);
                     let absent = absent.filter(|(_, answer)| answer.is_none());
@@ -103,6 +110,7 @@ impl Ends {
                 }
                 Err(RecvTimeoutError::Disconnected) => bail!("all ends have ended"),
             };
+            deadline = Instant::now() + limit;
             let said =
                 said.map_err(|why| anyhow!("{}: kumi topo probe: {why}", self.names[end]))?;
             match of.iter().position(|one| *one == end) {
@@ -221,6 +229,7 @@ impl Drop for Ends {
             let _ = child.kill();
             let _ = child.wait();
         }
+        interrupt::undone(|| format!("kumi topo probe on {}", self.names.join(", ")));
     }
 }
 

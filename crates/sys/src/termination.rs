@@ -1,0 +1,121 @@
+//! Signals that ask the process to end, noted by a handler: programs that it starts have them as
+//! usual, which a signal that is blocked would be for them too.
+
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// The pipe that the handler writes a signal's number into.
+static NOTES: AtomicI32 = AtomicI32::new(-1);
+
+/// Notes `number` for [`Termination::next`].
+extern "C" fn note(number: libc::c_int) {
+    let byte = number as u8;
+    // SAFETY: write(2) is async-signal-safe, and reads one byte of this frame. errno is restored: what was
+    // interrupted may be about to read it.
+    unsafe {
+        let errno = libc::__errno_location();
+        let before = *errno;
+        libc::write(NOTES.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
+        *errno = before;
+    }
+}
+
+/// SIGINT, SIGTERM and SIGHUP from now on.
+#[derive(Debug)]
+pub struct Termination {
+    notes: OwnedFd,
+}
+
+impl Termination {
+    /// Has the three signals noted instead of ending the process; SIGHUP only where it is not ignored, as
+    /// under nohup. Once a process.
+    ///
+    /// # Errors
+    /// There is no descriptor left.
+    pub fn watch() -> io::Result<Self> {
+        let (notes, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+        // The handler must never wait; a full pipe holds signals enough.
+        nix::fcntl::fcntl(
+            &writer,
+            nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
+        )?;
+        let writer: RawFd = std::os::fd::IntoRawFd::into_raw_fd(writer);
+        NOTES.store(writer, Ordering::Relaxed);
+        let noted = SigAction::new(
+            SigHandler::Handler(note),
+            SaFlags::SA_RESTART,
+            SigSet::empty(),
+        );
+        for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+            // SAFETY: the handler calls nothing but write(2) on a descriptor that stays open.
+            let before = unsafe { sigaction(signal, &noted) }?;
+            if signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn) {
+                // SAFETY: what was there before is no handler.
+                unsafe { sigaction(signal, &before) }?;
+            }
+        }
+        Ok(Self { notes })
+    }
+
+    /// Waits for the next signal.
+    ///
+    /// # Errors
+    /// The pipe cannot be read.
+    pub fn next(&self) -> io::Result<Signal> {
+        let mut byte = [0];
+        loop {
+            match nix::unistd::read(&self.notes, &mut byte) {
+                Ok(1) => return Ok(Signal::try_from(i32::from(byte[0]))?),
+                Ok(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Err(nix::Error::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+/// Sends `signal` to the process of a pidfd, whose number another may have by now.
+///
+/// # Errors
+/// It has ended.
+pub fn send(process: &OwnedFd, signal: Signal) -> io::Result<()> {
+    // SAFETY: pidfd_send_signal takes integers and, here, no memory of ours.
+    let sent = unsafe {
+        libc::syscall(
+            libc::SYS_pidfd_send_signal,
+            process.as_raw_fd(),
+            signal as libc::c_int,
+            std::ptr::null::<libc::siginfo_t>(),
+            0,
+        )
+    };
+    if sent == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn termination__signal_to_this_process__is_noted_and_a_child_ends_by_its_own() {
+        let termination = Termination::watch().unwrap();
+        nix::sys::signal::raise(Signal::SIGTERM).unwrap();
+        assert_eq!(termination.next().unwrap(), Signal::SIGTERM);
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        send(&crate::process::pidfd(child.id()).unwrap(), Signal::SIGINT).unwrap();
+        let status = child.wait().unwrap();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&status),
+            Some(2)
+        );
+    }
+}
