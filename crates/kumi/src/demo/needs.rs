@@ -12,6 +12,12 @@ const PROGRAMS: [&str; 7] = [
 pub fn check(report: &Path) -> Result<(), BadInput> {
     let mut missing = programs::missing(&PROGRAMS);
     missing.extend(run::planning_library().err());
+    if kumi_tcp::installed().is_ok() {
+        missing.push(
+            "`kumi tcp` is up, and the demo compares the kernel's TCP with it: `kumi tcp down` first"
+                .to_owned(),
+        );
+    }
     // Appending changes nothing of a report that is there, should the demo not come to its end.
     let is_new = !report.exists();
     let mut options = std::fs::File::options();
