@@ -17,7 +17,7 @@ pub struct Starting {
 pub fn start(log: &Path) -> anyhow::Result<Starting> {
     // A lock that the caller holds, as flock(1) does, would be held as long as the daemon runs.
     kumi_sys::process::keep_descriptors_from_children();
-    File::create(log).with_context(|| format!("{}; run as root", log.display()))?;
+    create(log).with_context(|| format!("{}; run as root", log.display()))?;
     // What is cut short later goes on at its new end.
     let file = File::options().append(true).open(log)?;
     let child = Command::new(std::env::current_exe()?)
@@ -34,7 +34,27 @@ pub fn start(log: &Path) -> anyhow::Result<Starting> {
     })
 }
 
+/// Creates an empty file. A daemon that ends at this time may take the folder away; it cannot twice.
+fn create(log: &Path) -> std::io::Result<()> {
+    let made = File::create(log);
+    if made
+        .as_ref()
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
+    {
+        std::fs::create_dir_all(log.parent().unwrap_or(Path::new("/")))?;
+        return File::create(log).map(drop);
+    }
+    made.map(drop)
+}
+
 impl Starting {
+    /// Has it undo what it did, as Ctrl-C does, and waits for that.
+    pub fn undo(&mut self) -> std::io::Result<()> {
+        let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT)?;
+        self.child.wait().map(drop)
+    }
+
     /// How it ended, with its last words, if it has.
     pub fn ended(&mut self) -> anyhow::Result<Option<(ExitStatus, String)>> {
         let Some(status) = self.child.try_wait()? else {

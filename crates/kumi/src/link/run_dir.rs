@@ -40,15 +40,28 @@ impl RunDir {
         self.folder.join(format!("{}.log", self.device))
     }
 
+    /// What it said before the log was full.
+    pub fn log_before(&self) -> PathBuf {
+        self.folder.join(format!("{}.log.1", self.device))
+    }
+
     /// The device's identity towards peers.
     pub fn node(&self) -> PathBuf {
         self.folder.join(format!("{}.node", self.device))
     }
 
-    /// Removes what a device that is gone left behind.
+    /// Removes what a device that is gone left behind; the folder too, if no other device uses it.
     pub fn clear(&self) {
-        for path in [self.socket(), self.node()] {
+        for path in [self.node(), self.log(), self.log_before(), self.socket()] {
             let _ = std::fs::remove_file(path);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+
+    /// Removes what a daemon left behind that did not come as far as to have a device.
+    pub fn clear_unless_used(&self) {
+        if !self.socket().exists() && !self.node().exists() {
+            self.clear();
         }
     }
 }

@@ -10,6 +10,11 @@ use nix::sys::signal::{SigSet, Signal};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// How long a device may take from its start until it can be told to end, and how often that is tried.
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+const START_LOOK: Duration = Duration::from_millis(20);
 
 /// Arguments of `kumi up`.
 #[derive(Debug, clap::Args)]
@@ -134,17 +139,33 @@ pub fn end_on_signals(devices: Vec<String>) -> anyhow::Result<()> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
     std::thread::spawn(move || {
-        match signals.wait() {
-            Ok(Signal::SIGINT) => {
-                for device in &devices {
-                    let dir = RunDir::of(device);
-                    let _ = dir.and_then(|dir| control::ask(&dir.socket(), &Request::Down));
-                }
-            }
-            _ => std::process::exit(0),
-        };
+        let names = devices.join(", ");
+        if signals.wait() == Ok(Signal::SIGINT) {
+            errln!("kumi: SIGINT: taking {names} down, with its addresses");
+            devices.iter().for_each(|device| take_down(device));
+        } else {
+            errln!(
+                "kumi: SIGTERM: {names} stays for the next start, with its addresses; `kumi link down` removes it"
+            );
+            std::process::exit(0);
+        }
     });
     Ok(())
+}
+
+/// Tells a device of this process to end, as soon as it can be told.
+fn take_down(device: &str) {
+    let deadline = Instant::now() + START_TIME_MAX;
+    let ask = || control::ask(&RunDir::of(device)?.socket(), &Request::Down);
+    while let Err(error) = ask() {
+        if Instant::now() > deadline {
+            errln!(
+                "kumi: {device} does not answer: {error:#}; `kumi link down {device}` removes it"
+            );
+            std::process::exit(1);
+        }
+        std::thread::sleep(START_LOOK);
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::device::control::{self, Request};
 use super::run_dir::RunDir;
 use super::why;
 use crate::background::{self, Starting};
+use crate::interrupt;
 use anyhow::bail;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -139,13 +140,20 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         ))
         .into());
     }
+    interrupt::watch()?;
     let mut daemon = background::start(&dir.log())?;
     let outcome = wait(&args, &mut daemon, &dir);
+    if interrupt::noted().is_some() && outcome.is_err() {
+        daemon.undo()?;
+        interrupt::undone(|| format!("{}: the device and its addresses", config.name));
+    }
     // What the daemon warned of while it started would else stand in its log only.
     let said = daemon.said();
     let warnings = said.lines().filter(|line| line.contains("warning: "));
     if outcome.is_ok() {
         warnings.for_each(|line| errln!("{line}"));
+    } else {
+        dir.clear_unless_used();
     }
     outcome
 }
@@ -155,6 +163,7 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
     let started = Instant::now();
     let mut said_at = EXPLAIN_AFTER;
     loop {
+        interrupt::check()?;
         if let Some((status, said)) = daemon.ended()? {
             if status.code() == Some(i32::from(crate::EXIT_BAD_INPUT)) {
                 return Err(crate::BadInput(said).into());

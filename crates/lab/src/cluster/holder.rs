@@ -45,6 +45,9 @@ here=$(readlink /proc/self/ns/net)
 for p in /proc/[0-9]*; do
   [ "$(readlink "$p/ns/net")" = "$here" ] && [ "${p#/proc/}" != $$ ] && kill -9 "${p#/proc/}"
 done
+# The files of the host's kumi devices, whose daemons have just been killed.
+here=${here#net:?}
+rm -rf "/run/kumi/net-${here%?}"
 :
 "#;
 

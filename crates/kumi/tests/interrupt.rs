@@ -1,0 +1,272 @@
+//! Ctrl-C: what each command had set up is gone again, and it says so.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
+
+/// A stream over the device, on two links.
+const PLAN: &str = r#"
+name = "own"
+shows = "nothing"
+topology = "two-links"
+variants = ["kumi"]
+repetitions = 1
+[[case]]
+name = "tcp"
+workload = { kind = "stream", seconds = 20 }
+"#;
+
+/// How long undoing may take.
+const UNDO_MAX: Duration = Duration::from_secs(20);
+
+/// A command with a folder of its own for temporary files.
+struct Started {
+    child: Child,
+    temporary: PathBuf,
+}
+
+impl Started {
+    fn new(name: &str, args: &[&str]) -> Self {
+        let folder = format!("kumi-interrupt-{name}-{}", std::process::id());
+        let temporary = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&temporary).unwrap();
+        let child = Command::new(KUMI)
+            .args(args)
+            .current_dir(&temporary)
+            .env("TMPDIR", &temporary)
+            .env("XDG_STATE_HOME", temporary.join("state"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        Self { child, temporary }
+    }
+
+    /// Folders of temporary files that hold something, the one for results aside.
+    fn files(&self) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(&self.temporary).unwrap().flatten();
+        let paths = entries.map(|entry| entry.path());
+        paths.filter(|path| !path.ends_with("state")).collect()
+    }
+
+    fn interrupt(mut self, signal: Signal) -> Output {
+        assert!(self.child.try_wait().unwrap().is_none(), "ended too early");
+        kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
+        let deadline = Instant::now() + UNDO_MAX;
+        while self.child.try_wait().unwrap().is_none() {
+            assert!(Instant::now() < deadline, "does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert_eq!(self.files(), Vec::<PathBuf>::new(), "is left behind");
+        std::fs::remove_dir_all(&self.temporary).unwrap();
+        self.child.wait_with_output().unwrap()
+    }
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The labs that are up.
+fn labs() -> Vec<Value> {
+    let output = Command::new(KUMI)
+        .args(["lab", "ls", "-j"])
+        .output()
+        .unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    shown["labs"].as_array().unwrap().clone()
+}
+
+/// The lab of process `pid`, as soon as it is up.
+fn lab_of(pid: u32) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        if let Some(lab) = labs().into_iter().find(|lab| lab["pid"] == pid) {
+            return lab;
+        }
+        assert!(Instant::now() < deadline, "no lab of {pid}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The folders of a lab's hosts' devices.
+fn run_folders(lab: &Value) -> Vec<PathBuf> {
+    let hosts = lab["hosts"].as_array().unwrap().iter();
+    let inode = |host: &Value| {
+        let file = format!("/proc/{}/ns/net", host["pid"]);
+        std::fs::metadata(file).unwrap().ino()
+    };
+    hosts
+        .map(|host| PathBuf::from(format!("/run/kumi/net-{}", inode(host))))
+        .collect()
+}
+
+fn is_gone(lab: &Value) {
+    let is_same = |other: &Value| other["name"] == lab["name"];
+    assert!(!labs().iter().any(is_same), "{lab} is up");
+    for host in lab["hosts"].as_array().unwrap() {
+        let process = format!("/proc/{}", host["pid"]);
+        assert!(!std::path::Path::new(&process).exists(), "{host} lives");
+    }
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, iperf3"]
+fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
+    let plan = std::env::temp_dir().join(format!("kumi-plan-{}.toml", std::process::id()));
+    std::fs::write(&plan, PLAN).unwrap();
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let bench = Started::new("bench", &["bench", plan.to_str().unwrap()]);
+        let lab = lab_of(bench.child.id());
+        let folders = run_folders(&lab);
+        // From here on there is a key in a file, and a daemon.
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !folders[0].join("kumi0.sock").exists() {
+            assert!(Instant::now() < deadline, "no device");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let output = bench.interrupt(signal);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(128 + signal as i32), "{said}");
+        assert!(
+            said.contains(&format!("kumi: {signal}: stopping")),
+            "{said}"
+        );
+        assert!(said.contains("undone: kumi"), "{said}");
+        assert!(said.contains("undone: lab bench-two-links"), "{said}");
+        is_gone(&lab);
+        folders.iter().for_each(|folder| assert!(!folder.exists()));
+    }
+    std::fs::remove_file(plan).unwrap();
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, iperf3"]
+fn lab__interrupted_in_the_foreground__says_that_it_is_down() {
+    let name = format!("interrupt-{}", std::process::id());
+    let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
+    let started = Started::new("lab", &up);
+    let lab = lab_of(started.child.id());
+    // A device's files, which go with the host.
+    let folder = &run_folders(&lab)[0];
+    std::fs::create_dir_all(folder).unwrap();
+    std::fs::write(folder.join("kumi0.log"), "").unwrap();
+    let output = started.interrupt(Signal::SIGINT);
+    assert!(output.status.success());
+    let down = format!("lab {name} is down: 2 hosts");
+    assert!(said(&output).contains(&down), "{}", said(&output));
+    is_gone(&lab);
+    assert!(!folder.exists());
+}
+
+#[test]
+#[ignore = "needs root, netns, tun, iperf3"]
+fn lab__interrupted_while_it_is_built__is_not_there() {
+    let name = format!("built-{}", std::process::id());
+    let started = Started::new("built", &["lab", "up", "coll-tree-56", "--name", &name]);
+    std::thread::sleep(Duration::from_millis(300));
+    let output = started.interrupt(Signal::SIGINT);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(said(&output).contains(&format!("undone: lab {name}")));
+    assert!(!labs().iter().any(|lab| lab["name"] == name.as_str()));
+}
+
+#[test]
+fn discover__interrupted_while_a_shell_hangs__ends_and_says_so() {
+    let hang = std::env::temp_dir().join(format!("kumi-hang-{}", std::process::id()));
+    std::fs::write(&hang, "#!/bin/sh\nexec sleep 60\n").unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&hang, mode).unwrap();
+    let shell = hang.to_str().unwrap();
+    let args = ["topo", "discover", "--hosts", "a,b", "--shell", shell];
+    let started = Started::new("discover", &args);
+    std::thread::sleep(Duration::from_millis(500));
+    let output = started.interrupt(Signal::SIGINT);
+    std::fs::remove_file(&hang).unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    assert!(said(&output).contains("undone: kumi topo probe on a, b"));
+}
+
+#[test]
+#[ignore = "needs root, netns, tun"]
+fn link__interrupted__takes_the_device_down_and_terminated_keeps_it() {
+    let name = format!("links-{}", std::process::id());
+    let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
+    let started = Started::new("links", &up);
+    let lab = lab_of(started.child.id());
+    let folder = &run_folders(&lab)[0];
+    let key = std::env::temp_dir().join(format!("{name}.key"));
+    let keygen = [KUMI, "link", "keygen", key.to_str().unwrap()];
+    assert!(
+        Command::new(KUMI)
+            .args(&keygen[1..])
+            .status()
+            .unwrap()
+            .success()
+    );
+    let in_host = ["lab", "exec", "--lab", &name, "h1", "--"];
+    let link = |more: &[&str]| {
+        let up = [
+            "link",
+            "up",
+            "kumi0",
+            "--over",
+            "eth1,eth2",
+            "--key",
+            keygen[3],
+        ];
+        let args = [&in_host[..], &[KUMI], &up, more].concat();
+        let device = Started::new("link", &args);
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !folder.join("kumi0.sock").exists() {
+            assert!(Instant::now() < deadline, "no device");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        device
+    };
+    let has_device = || {
+        let show = [&in_host[..], &["ip", "link", "show", "kumi0"]].concat();
+        Command::new(KUMI)
+            .args(show)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+
+    let output = link(&["--foreground"]).interrupt(Signal::SIGINT);
+    assert!(
+        output.status.success() && !has_device(),
+        "{}",
+        said(&output)
+    );
+    assert!(
+        said(&output).contains("taking kumi0 down"),
+        "{}",
+        said(&output)
+    );
+    assert!(!folder.exists());
+
+    let output = link(&["--wait-peers", "1"]).interrupt(Signal::SIGINT);
+    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
+    assert!(said(&output).contains("undone: kumi0"), "{}", said(&output));
+    assert!(!has_device() && !folder.exists());
+
+    let output = link(&["--foreground"]).interrupt(Signal::SIGTERM);
+    assert!(output.status.success() && has_device());
+    assert!(
+        said(&output).contains("kumi0 stays for the next start"),
+        "{}",
+        said(&output)
+    );
+
+    started.interrupt(Signal::SIGINT);
+    assert!(!folder.exists());
+    std::fs::remove_file(key).unwrap();
+}
