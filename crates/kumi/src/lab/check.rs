@@ -16,6 +16,7 @@ pub struct Args {
 
 /// Runs `kumi lab check`; its status tells whether every target was met.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    crate::interrupt::watch()?;
     let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
     let outcome = fidelity::run(if args.quick {
         Depth::Quick
