@@ -103,8 +103,9 @@ pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
             );
         }
         outln!(
-            "steal: {:.2} %; longest mean wait for a processor: {:.0} us",
+            "steal: {:.2} %; programs outside the lab: {:.2} %; longest mean wait for a processor: {:.0} us",
             validity.steal * 100.0,
+            validity.others * 100.0,
             validity.run_queue_wait_us
         );
         validity.void.iter().for_each(|why| outln!("void: {why}"));

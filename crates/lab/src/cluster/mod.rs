@@ -19,6 +19,7 @@ mod kernel_fabric;
 mod link_state;
 mod meter;
 mod neighbours;
+mod others;
 mod roster;
 mod run_dir;
 mod shaper;
@@ -133,7 +134,7 @@ impl Cluster {
             carried_by: Fabric::Kernel,
             processors: Processors::divided(),
             seed: options.seed,
-            watch: Watch::start(),
+            watch: Watch::start(&hosts),
             hosts,
             fabric,
             run_dir,
@@ -148,7 +149,7 @@ impl Cluster {
             }
         }
         cluster.await_carriers()?;
-        cluster.watch = Watch::start();
+        cluster.watch = Watch::start(&cluster.hosts);
         cluster.publish()?;
         Ok(cluster)
     }
@@ -478,7 +479,7 @@ impl Cluster {
         if let Fabric::Emulator(emulator) = &self.carried_by {
             emulator.report();
         }
-        self.watch = Watch::start();
+        self.watch = Watch::start(&self.hosts);
     }
 
     /// How the emulator is doing, if there is one; starts a new period of its lateness.

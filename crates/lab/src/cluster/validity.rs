@@ -1,10 +1,12 @@
 //! Whether a run may be believed.
 //!
-//! Three things make a number the machine's instead of the network's: an emulator that is late, a
-//! hypervisor that takes the processor away, and ranks that wait for a processor while others run.
+//! Four things make a number the machine's instead of the network's: an emulator that is late, a
+//! hypervisor or a program outside the lab that takes the processor away, and ranks that wait for a
+//! processor while others run.
 //! Each is measured, and a run in which one was too large is void and says so.
 
 use super::holder::Holder;
+use super::others::Others;
 use crate::emulator::{Lateness, Report};
 use crate::topology::{End, Topology};
 use serde::{Deserialize, Serialize};
@@ -23,6 +25,11 @@ const DRAIN_PER_LATENESS_MIN: f64 = 10.0;
 /// checks for. A shared host seldom gives better; what it took makes all variants slower, not one.
 const STEAL_MAX: f64 = 0.03;
 
+/// Share of the processors' time that programs outside the lab may take. Where a lab needs every
+/// processor, a run loses that share; three times what is believed of a hypervisor, for a desktop or a
+/// cluster's agents take some per cent at any time.
+const OTHERS_MAX: f64 = 0.10;
+
 /// Mean time a process may wait for a processor each time it has something to do, in microseconds:
 /// a tenth of the 40 ms below which numbers are the scheduler's when ranks do not yield.
 const RUN_QUEUE_WAIT_MAX_US: f64 = 4_000.0;
@@ -38,6 +45,9 @@ pub struct Validity {
     pub refused_frames: u64,
     /// Share of processor time that the hypervisor took.
     pub steal: f64,
+    /// Share of processor time that programs outside the lab took.
+    #[serde(default)]
+    pub others: f64,
     /// The longest mean wait for a processor of any process now in a host, in microseconds.
     pub run_queue_wait_us: f64,
 }
@@ -47,6 +57,7 @@ pub struct Validity {
 pub struct Watch {
     since: Instant,
     ticks: (u64, u64),
+    others: Others,
 }
 
 /// Stolen ticks and all ticks of all processors, since boot.
@@ -98,18 +109,20 @@ fn worst_wait_us(hosts: &[Holder]) -> f64 {
 
 impl Watch {
     /// Begins now.
-    pub fn start() -> Self {
+    pub fn start(hosts: &[Holder]) -> Self {
         Self {
             since: Instant::now(),
             ticks: ticks(),
+            others: Others::count(hosts),
         }
     }
 
     /// Judges the time since the start.
     pub fn judge(&self, topology: &Topology, report: Option<Report>, hosts: &[Holder]) -> Validity {
         let (stolen, all) = ticks();
-        let steal = stolen.saturating_sub(self.ticks.0) as f64
-            / all.saturating_sub(self.ticks.1).max(1) as f64;
+        let passed = all.saturating_sub(self.ticks.1).max(1) as f64;
+        let steal = stolen.saturating_sub(self.ticks.0) as f64 / passed;
+        let others = self.others.ticks() as f64 / passed;
         let run_queue_wait_us = worst_wait_us(hosts);
         let mut void = Vec::new();
         if let Some(report) = &report {
@@ -128,6 +141,14 @@ impl Watch {
                 STEAL_MAX * 100.0
             ));
         }
+        if others > OTHERS_MAX {
+            void.push(format!(
+                "programs outside the lab took {:.1} % of the processors over {:.1} s; at most {:.0} % is believed",
+                others * 100.0,
+                self.since.elapsed().as_secs_f64(),
+                OTHERS_MAX * 100.0
+            ));
+        }
         if run_queue_wait_us > RUN_QUEUE_WAIT_MAX_US {
             void.push(format!(
                 "a process in a host waited {run_queue_wait_us:.0} us for a processor each time; at most {RUN_QUEUE_WAIT_MAX_US:.0} us is believed"
@@ -138,6 +159,7 @@ impl Watch {
             lateness: report.map(|report| report.lateness),
             refused_frames: report.map_or(0, |report| report.refused),
             steal,
+            others,
             run_queue_wait_us,
         }
     }

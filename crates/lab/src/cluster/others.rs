@@ -1,0 +1,134 @@
+//! Processor time that programs outside the lab take while something is measured in it.
+//!
+//! A build beside a run takes processors away as a hypervisor does, and neither steal nor the waits of
+//! the hosts' processes, which have often ended when they are looked at, show it.
+
+use super::holder::Holder;
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+/// How often processes are looked at. What a process does between the last look and its end is missed; a
+/// look takes some milliseconds.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// The parent of all kernel threads: what they do may be the lab's.
+const KTHREADD: u32 = 2;
+
+/// A count that goes on as long as the value lives.
+#[derive(Debug)]
+pub struct Others {
+    ticks: Arc<AtomicU64>,
+    _end: Sender<()>,
+}
+
+/// A process, by its number and the time it started at.
+type Identity = (u32, u64);
+
+impl Others {
+    /// Begins to count what is neither in the networks of `hosts` nor started by this process.
+    pub fn count(hosts: &[Holder]) -> Self {
+        let networks: HashSet<PathBuf> = hosts
+            .iter()
+            .filter_map(|host| network(host.pid()))
+            .collect();
+        let ticks = Arc::new(AtomicU64::new(0));
+        let (end, ended) = channel();
+        let counted = Arc::clone(&ticks);
+        std::thread::spawn(move || {
+            let mut before = outsiders(&networks);
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
+                let now = outsiders(&networks);
+                counted.fetch_add(grown(&before, &now), Ordering::Relaxed);
+                before = now;
+            }
+        });
+        Self { ticks, _end: end }
+    }
+
+    /// What they took so far, in the ticks of /proc/stat.
+    pub fn ticks(&self) -> u64 {
+        self.ticks.load(Ordering::Relaxed)
+    }
+}
+
+/// Ticks that the processes of `now` took since `before`; one that is new took all of its own.
+fn grown(before: &HashMap<Identity, u64>, now: &HashMap<Identity, u64>) -> u64 {
+    let grown = now.iter().map(|(process, ticks)| {
+        let had = before.get(process).copied().unwrap_or(0);
+        ticks.saturating_sub(had)
+    });
+    grown.sum()
+}
+
+fn network(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/net")).ok()
+}
+
+/// The processor time of every process outside.
+fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
+    let own: HashSet<u32> = kumi_sys::process::family(std::process::id())
+        .into_iter()
+        .collect();
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let outside = entries.filter_map(|entry| {
+        let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
+        if own.contains(&pid) || network(pid).is_some_and(|of| networks.contains(&of)) {
+            return None;
+        }
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let (parent, started, ticks) = times(&stat)?;
+        (pid != KTHREADD && parent != KTHREADD).then_some(((pid, started), ticks))
+    });
+    outside.collect()
+}
+
+/// Parent, time of the start and ticks of user and system time, of proc(5)'s `stat`.
+fn times(stat: &str) -> Option<(u32, u64, u64)> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    // Counted from the third field, the state.
+    let (parent, user, system, started) = (number(1)?, number(11)?, number(12)?, number(19)?);
+    Some((u32::try_from(parent).ok()?, started, user + system))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn times__name_with_spaces_and_brackets__is_passed_over() {
+        let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 555 1 1";
+        assert_eq!(times(stat), Some((1, 555, 42)));
+    }
+
+    #[test]
+    fn outsiders__child_and_stranger__has_the_stranger_only() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        // Its shell ends at once, so that it is no child of ours, and busy for a second.
+        let script = "timeout 1 sh -c 'while :; do :; done' >/dev/null & echo $!";
+        let output = Command::new("sh").args(["-c", script]).output().unwrap();
+        let stranger: u32 = String::from_utf8(output.stdout)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap();
+        let others = Others::count(&[]);
+        let there: HashSet<u32> = outsiders(&HashSet::new())
+            .into_keys()
+            .map(|(pid, _)| pid)
+            .collect();
+        assert!(there.contains(&stranger) && !there.contains(&child.id()));
+        assert!(!there.contains(&std::process::id()) && !there.contains(&KTHREADD));
+        std::thread::sleep(2 * LOOK_EVERY);
+        assert!(others.ticks() > 0);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
