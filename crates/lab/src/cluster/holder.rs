@@ -38,16 +38,18 @@ fi
 ip link set lo up || exit 1
 # Bridged frames would otherwise visit the firewall hooks: a switch has none, and they cost a tenth.
 for f in /proc/sys/net/bridge/bridge-nf-call-*; do [ -e "$f" ] && echo 0 >"$f"; done 2>/dev/null
+# The files of this network's kumi devices; those that are there are of a network that had its number.
+here=$(readlink /proc/self/ns/net)
+files=/run/kumi/net-${here#net:?}
+files=${files%?}
+rm -rf "$files" 2>/dev/null
 echo ready
 exec >/dev/null 2>&1
 read -r _
-here=$(readlink /proc/self/ns/net)
 for p in /proc/[0-9]*; do
   [ "$(readlink "$p/ns/net")" = "$here" ] && [ "${p#/proc/}" != $$ ] && kill -9 "${p#/proc/}"
 done
-# The files of the host's kumi devices, whose daemons have just been killed.
-here=${here#net:?}
-rm -rf "/run/kumi/net-${here%?}"
+rm -rf "$files"
 :
 "#;
 
