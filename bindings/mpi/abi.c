@@ -17,6 +17,7 @@ enum {
     MPICH_BAND = 0x58000006,
     MPICH_WORLD = 0x44000000,
     MPICH_SELF = 0x44000001,
+    MPICH_COMM_NULL = 0x04000000,
     MPICH_ERRORS_RETURN = 0x54000001,
     MPICH_TAG_UB = 0x64400001,
     MPICH_STATUS_BYTES = 20,
@@ -65,7 +66,7 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
         {"ompi_mpi_byte", &abi->byte},         {"ompi_mpi_op_band", &abi->bit_and},
         {"ompi_mpi_comm_world", &abi->world},  {"ompi_mpi_comm_self", &abi->self},
         {"ompi_mpi_errors_return", &abi->errors_return},
-        {"ompi_mpi_datatype_null", &abi->no_type},
+        {"ompi_mpi_datatype_null", &abi->no_type}, {"ompi_mpi_comm_null", &abi->no_communicator},
     };
     for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
         *objects[i].at = (kumi_handle)find_variable(objects[i].symbol, caller);
@@ -93,6 +94,7 @@ static bool find_mpich(struct kumi_abi *abi, const void *caller)
     abi->world = MPICH_WORLD;
     abi->self = MPICH_SELF;
     abi->errors_return = MPICH_ERRORS_RETURN;
+    abi->no_communicator = MPICH_COMM_NULL;
     abi->in_place = (const void *)-1;
     abi->status_ignore = (void *)1;
     abi->request_bytes = sizeof(int);

@@ -66,9 +66,9 @@ struct kumi_abi {
 #define FUNCTION(name, arguments) int(*name) arguments;
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    /* MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF and
+    /* MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF, MPI_COMM_NULL and
      * MPI_ERRORS_RETURN. */
-    kumi_handle byte, no_type, bit_and, world, self, errors_return;
+    kumi_handle byte, no_type, bit_and, world, self, no_communicator, errors_return;
     /* MPI_IN_PLACE; MPI_STATUS_IGNORE, which is MPI_STATUSES_IGNORE too. MPI_BOTTOM is NULL in
      * both libraries. */
     const void *in_place;

@@ -153,6 +153,16 @@ struct kumi_communicator *kumi_communicator(const struct kumi_job *job, kumi_han
     return of == &left_alone ? NULL : of;
 }
 
+void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm)
+{
+    struct kumi_communicator *of = NULL;
+    int at = key(job->abi), is_made = 0;
+    if (at == -1 || job->abi->Comm_get_attr(comm, at, &of, &is_made) != 0 || !is_made || of == &left_alone)
+        return;
+    for (int i = 0; i < KUMI_HISTORIES; i++)
+        kumi_history_end(&of->histories[i], of->abi);
+}
+
 bool kumi_communicator_network(struct kumi_communicator *of)
 {
     const struct kumi_job *job = of->job;

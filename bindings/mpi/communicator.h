@@ -44,6 +44,9 @@ struct kumi_communicator {
 KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *job,
                                                         kumi_handle comm);
 
+/* Completes what is pending on `comm`, before it is freed. */
+KUMI_HIDDEN void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm);
+
 /* Makes `ranks`; without a message. Whether it stands. */
 KUMI_HIDDEN bool kumi_communicator_network(struct kumi_communicator *of);
 
