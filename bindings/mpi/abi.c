@@ -82,6 +82,7 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
     abi->tag_limit_key = OPENMPI_TAG_UB;
     abi->any_source = OPENMPI_ANY_SOURCE;
     abi->combiner_named = 0;
+    abi->yields = true;
     find_fortran_of_openmpi(abi, caller);
     return true;
 }
@@ -93,8 +94,8 @@ static bool find_mpich(struct kumi_abi *abi, const void *caller)
     abi->bit_and = MPICH_BAND;
     abi->world = MPICH_WORLD;
     abi->self = MPICH_SELF;
-    abi->errors_return = MPICH_ERRORS_RETURN;
     abi->no_communicator = MPICH_COMM_NULL;
+    abi->errors_return = MPICH_ERRORS_RETURN;
     abi->in_place = (const void *)-1;
     abi->status_ignore = (void *)1;
     abi->request_bytes = sizeof(int);

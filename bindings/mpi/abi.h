@@ -41,7 +41,7 @@ typedef uintptr_t kumi_handle;
     X(Irecv, (void *, int, kumi_handle, int, int, kumi_handle, void *))                            \
     X(Sendrecv, (const void *, int, kumi_handle, int, int, void *, int, kumi_handle, int, int,     \
                  kumi_handle, void *))                                                             \
-    X(Waitsome, (int, void *, int *, int *, void *))                                               \
+    X(Testsome, (int, void *, int *, int *, void *))                                               \
     X(Wait, (void *, void *))                                                                      \
     X(Test, (void *, int *, void *))                                                               \
     X(Cancel, (void *))                                                                            \
@@ -81,6 +81,9 @@ struct kumi_abi {
     /* sizeof(MPI_Request) and sizeof(MPI_Status); offset of MPI_ERROR in the latter. */
     size_t request_bytes, status_bytes, status_error_at;
     int combiner_named;
+    /* Its MPI_Test... give the processor to other ranks where its options say so: Open MPI's
+     * mpi_yield_when_idle. */
+    bool yields;
     /* MPI_UNDEFINED, MPI_ANY_SOURCE, MPI_ERR_IN_STATUS and MPI_TAG_UB. */
     int undefined, any_source, error_in_status, tag_limit_key;
 };

@@ -7,15 +7,19 @@
 
 #include "carry.h"
 #include "marking.h"
+#include "stall.h"
 #include "tags.h"
 
 enum { ERROR_BYTES = 512 };
+
+/* MPI_ERR_COUNT, which is the same in all libraries. */
+enum { MPI_ERR_COUNT = 2 };
 
 /* The first request in flight is the news of another rank's failure; it is no step, and stays
  * for the next plan. */
 enum { NEWS = 0 };
 
-/* Steps begun and not yet completed: requests side by side, as MPI_Waitsome takes them, and the
+/* Steps begun and not yet completed: requests side by side, as MPI_Testsome takes them, and the
  * step of each. */
 struct in_flight {
     char *requests;
@@ -37,6 +41,7 @@ struct run {
     const char *name;
     struct kumi_coll_work *work;
     struct in_flight flight;
+    struct kumi_stall stall;
 };
 
 static bool grow(void *array, int room, size_t bytes)
@@ -132,7 +137,7 @@ static int check_length(const struct run *run, const struct begun *begun, const 
         return error;
     fprintf(stderr, "kumi: rank %d: %s: rank %d sent %d bytes where %d were due: their counts differ\n",
             run->of->rank, run->name, begun->step.peer, bytes, (int)begun->step.bytes);
-    return KUMI_MPI_NOTHING_TO_CALL;
+    return MPI_ERR_COUNT;
 }
 
 static int complete(struct run *run, struct begun *begun, const char *status)
@@ -147,7 +152,7 @@ static int complete(struct run *run, struct begun *begun, const char *status)
     return error;
 }
 
-/* The error of the first request that failed, if MPI_Waitsome says that it is in the statuses. */
+/* The error of the first request that failed, if MPI_Testsome says that it is in the statuses. */
 static int error_in(const struct run *run, int error, int finished)
 {
     const struct kumi_abi *abi = run->of->abi;
@@ -198,7 +203,7 @@ static int begin_all(struct run *run)
     }
 }
 
-/* Completes the steps that MPI_Waitsome named. Of several errors the first counts. */
+/* Completes the steps that MPI_Testsome named. Of several errors the first counts. */
 static int complete_all(struct run *run, int finished, int error)
 {
     const struct kumi_abi *abi = run->of->abi;
@@ -224,6 +229,28 @@ static int complete_all(struct run *run, int finished, int error)
     return error;
 }
 
+static bool is_awaited(const void *context, int peer)
+{
+    const struct in_flight *flight = context;
+    for (int i = NEWS + 1; i < flight->count; i++)
+        if (flight->begun[i].step.peer == peer)
+            return true;
+    return false;
+}
+
+/* Nothing completed. An error if it never will. */
+static int stand_still(struct run *run)
+{
+    int peer = kumi_stall_look(&run->stall, is_awaited, &run->flight);
+    if (peer < 0)
+        return 0;
+    fprintf(stderr,
+            "kumi: rank %d: %s: rank %d is past this call, and sent less than was due: their counts or datatypes "
+            "differ\n",
+            run->of->rank, run->name, peer);
+    return MPI_ERR_COUNT;
+}
+
 static int carry_out(struct run *run)
 {
     const struct kumi_planner *planner = run->of->job->planner;
@@ -238,13 +265,15 @@ static int carry_out(struct run *run)
         int error = begin_all(run), finished = 0;
         if (error != 0)
             return error;
-        error = abi->Waitsome(flight->count, flight->requests, &finished, flight->finished,
+        error = abi->Testsome(flight->count, flight->requests, &finished, flight->finished,
                               flight->statuses);
-        if (error == 0 && finished <= 0)
+        if (error == 0 && finished < 0)
             return KUMI_MPI_NOTHING_TO_CALL;
         if (error != 0 && error != abi->error_in_status)
             return error;
-        error = complete_all(run, finished, error);
+        if (finished > 0)
+            kumi_stall_reset(&run->stall);
+        error = finished > 0 ? complete_all(run, finished, error) : stand_still(run);
         if (error != 0)
             return error;
     }
@@ -284,7 +313,7 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
 {
     char message[ERROR_BYTES] = "";
     const struct kumi_planner *planner = of->job->planner;
-    struct run run = {.of = of, .carried = carried, .name = name};
+    struct run run = {.of = of, .carried = carried, .name = name, .stall = {.of = of}};
     if (carried->like.block_bytes > 0) {
         struct kumi_coll_like like = carried->like;
         like.out_bytes = carried->out_bytes;
@@ -299,6 +328,7 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
         return KUMI_MPI_NOTHING_TO_CALL;
     }
     int error = carry_out(&run);
+    kumi_stall_end(&run.stall);
     if (error != 0)
         abandon(&run);
     free(run.flight.requests);

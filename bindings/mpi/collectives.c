@@ -42,7 +42,7 @@ bool kumi_open(struct call *call)
     if (!kumi_communicator_open(call->of, &error))
         return false;
     if (error != 0)
-        kumi_failed(call, "ranks cannot tell each other their tags", error);
+        kumi_failed(call, "the network of a communicator cannot be made", error);
     return true;
 }
 
@@ -118,16 +118,26 @@ static const struct replaced *replaced_of(struct kumi_mpi_call *call)
     return of;
 }
 
-static bool replace(const struct replaced *replaced, struct call *call)
+/* A large call has counts of 64 bits: it is left to the library. */
+static bool replace(const struct replaced *replaced, struct call *call, bool is_large)
 {
     struct kumi_communicator *of = call->of;
     if (of->is_broken) {
         kumi_failed(call, "an earlier planned collective failed on this communicator", 0);
         return true;
     }
-    bool is_left = of->job->is_automatic && of->shares_hosts &&
-                   replaced->automatic == ONE_RANK_A_HOST;
+    /* At its first collective, however short: a later one may be long on some ranks only, and then
+     * they could not ask each other (past.h). */
+    int error = kumi_communicator_number(of);
+    if (error != 0) {
+        kumi_failed(call, "ranks cannot tell each other their tags", error);
+        return true;
+    }
+    bool is_left = is_large || (of->job->is_automatic && of->shares_hosts &&
+                                replaced->automatic == ONE_RANK_A_HOST);
     bool is_done = !is_left && replaced->instead(call);
+    /* Whatever came of it: ranks count the same calls. */
+    kumi_communicator_pass(of);
     if (call->has_failed && of->numbers != NULL && !of->is_broken)
         kumi_break(of);
     /* A barrier that is left to the library is nothing to speak of. */
@@ -139,7 +149,7 @@ static bool replace(const struct replaced *replaced, struct call *call)
 bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, int *result)
 {
     const struct kumi_job *job = kumi_job();
-    if (job == NULL || is_inside || called->calling == BY_VALUE_LARGE || !kumi_mpi_is_outermost())
+    if (job == NULL || is_inside || !kumi_mpi_is_outermost())
         return false;
     const struct replaced *replaced = replaced_of(called);
     if (replaced == &none)
@@ -153,7 +163,7 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, i
     struct call call = {.arguments = arguments, .name = replaced->call};
     is_inside = true;
     call.of = kumi_communicator(job, comm);
-    bool is_done = call.of != NULL && replace(replaced, &call);
+    bool is_done = call.of != NULL && replace(replaced, &call, called->calling == BY_VALUE_LARGE);
     is_inside = false;
     /* The communicator's handler says what becomes of an error: the job ends, the function
      * returns it, or the program's own is called. */

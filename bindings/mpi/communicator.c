@@ -22,6 +22,7 @@ static void release(struct kumi_communicator *of)
     bool has_number = of->numbers != NULL && of->numbers[of->rank] >= 0;
     if (has_number && !of->is_told && of->abi->Cancel(of->failure) == 0)
         of->abi->Wait(of->failure, of->abi->status_ignore);
+    kumi_past_end(&of->past, of->abi);
     /* The number of a broken one is lost: messages under it may still come. */
     if (has_number && !of->is_broken)
         kumi_tag_give_back(of->numbers[of->rank]);
@@ -191,27 +192,35 @@ bool kumi_communicator_network(struct kumi_communicator *of)
     return true;
 }
 
+int kumi_communicator_number(struct kumi_communicator *of)
+{
+    if (of->numbers != NULL)
+        return 0;
+    int *numbers = calloc((size_t)of->size, sizeof(*numbers));
+    int own = kumi_tag_take();
+    int error = numbers == NULL ? KUMI_MPI_NOTHING_TO_CALL
+                                : of->abi->Allgather(&own, sizeof(own), of->abi->byte, numbers,
+                                                     sizeof(own), of->abi->byte, of->comm);
+    if (error != 0) {
+        kumi_tag_give_back(own);
+        free(numbers);
+        return error;
+    }
+    of->numbers = numbers;
+    return own < 0 ? 0
+                   : of->abi->Irecv(NULL, 0, of->abi->byte, of->abi->any_source,
+                                    kumi_tag(own, KUMI_TAG_FAILURE), of->job->inside, of->failure);
+}
+
+void kumi_communicator_pass(struct kumi_communicator *of)
+{
+    int own = of->numbers == NULL ? -1 : of->numbers[of->rank];
+    kumi_past_note(&of->past, of->abi, own, of->job->inside);
+}
+
 bool kumi_communicator_open(struct kumi_communicator *of, int *error)
 {
     *error = 0;
-    if (of->numbers == NULL) {
-        int *numbers = calloc((size_t)of->size, sizeof(*numbers));
-        int own = kumi_tag_take();
-        *error = numbers == NULL ? KUMI_MPI_NOTHING_TO_CALL
-                                 : of->abi->Allgather(&own, sizeof(own), of->abi->byte, numbers,
-                                                      sizeof(own), of->abi->byte, of->comm);
-        if (*error != 0) {
-            kumi_tag_give_back(own);
-            free(numbers);
-            return true;
-        }
-        of->numbers = numbers;
-        if (own >= 0)
-            *error = of->abi->Irecv(NULL, 0, of->abi->byte, of->abi->any_source,
-                                    kumi_tag(own, KUMI_TAG_FAILURE), of->job->inside, of->failure);
-        if (*error != 0)
-            return true;
-    }
     /* All ranks see the same numbers. One that had none left leaves the communicator to the
      * library. */
     for (int i = 0; i < of->size; i++)

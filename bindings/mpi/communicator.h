@@ -5,6 +5,7 @@
 
 #include "history.h"
 #include "job.h"
+#include "past.h"
 
 struct kumi_communicator {
     const struct kumi_job *job;
@@ -24,7 +25,7 @@ struct kumi_communicator {
     /* Some ranks may be in sites far apart, where hops cost more than bytes: short collectives
      * are planned too. */
     bool is_far;
-    /* By rank, the number (tags.h) under which it receives; NULL until the first planned call. */
+    /* By rank, the number (tags.h) under which it receives; NULL until the first collective. */
     int *numbers;
     /* A receive that completes when another rank's plan fails; posted while `numbers` are known. */
     uint64_t failure[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)];
@@ -32,6 +33,8 @@ struct kumi_communicator {
     bool is_broken;
     /* `failure` has completed. */
     bool is_told;
+    /* Calls that this rank is past. */
+    struct kumi_past past;
     /* Lengths seen by calls in which each rank knows only its own. */
     struct kumi_history histories[KUMI_HISTORIES];
 };
@@ -47,13 +50,18 @@ KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *j
 /* Completes what is pending on `comm`, before it is freed. */
 KUMI_HIDDEN void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm);
 
+/* Makes `numbers`; all ranks call it at their first collective. Returns an MPI error code. */
+KUMI_HIDDEN int kumi_communicator_number(struct kumi_communicator *of);
+
+/* This rank has done its part of a call, or leaves it to the library. */
+KUMI_HIDDEN void kumi_communicator_pass(struct kumi_communicator *of);
+
 /* Makes `ranks`; without a message. Whether it stands. */
 KUMI_HIDDEN bool kumi_communicator_network(struct kumi_communicator *of);
 
 /*
- * Makes all that a planned call needs: `ranks` and `numbers`. All ranks call it at their first
- * planned call. Writes an MPI error code to `error`. False if the communicator stays the library's;
- * then on all ranks.
+ * Makes what a planned call needs besides `numbers`, which stand. Writes an MPI error code to
+ * `error`. False if the communicator stays the library's; then on all ranks.
  */
 KUMI_HIDDEN bool kumi_communicator_open(struct kumi_communicator *of, int *error);
 

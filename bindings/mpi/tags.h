@@ -8,9 +8,19 @@
 
 #include "kumi_page_access.h"
 
-/* Message kinds: chunks of data, control messages without content, and the news that a rank's
- * plan has failed. */
-enum { KUMI_TAG_CHUNK, KUMI_TAG_CONTROL, KUMI_TAG_FAILURE, KUMI_TAG_KINDS };
+/* Calls whose questions (past.h) have tags of their own: a rank that is behind another by this
+ * number of calls on one communicator, all of them left to the library, could give a wrong answer. */
+enum { KUMI_TAG_CALLS = 1024 };
+
+/* Message kinds: chunks of data, control messages without content, the news that a rank's plan has
+ * failed, and questions about each of the last calls. */
+enum {
+    KUMI_TAG_CHUNK,
+    KUMI_TAG_CONTROL,
+    KUMI_TAG_FAILURE,
+    KUMI_TAG_PAST,
+    KUMI_TAG_KINDS = KUMI_TAG_PAST + KUMI_TAG_CALLS
+};
 
 /* Once, with the library's MPI_TAG_UB. */
 KUMI_HIDDEN void kumi_tags_begin(int tag_max);

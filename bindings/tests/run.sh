@@ -186,6 +186,7 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
             "${phase_sources[@]}" || exit 1
         claims "$name collectives" run_planned "$suffix" "$work/$suffix-collectives"
         mpi_edges "$name" "$suffix" "${flags[@]}"
+        mpi_mismatch "$name" "$suffix" "${flags[@]}"
         if unshare --uts true 2>"$work/stdout"; then
             mpi_hosts "$name" "$suffix"
             claims "$name collectives between sites" run_between_sites "$suffix" "$work/$suffix-collectives"
@@ -249,6 +250,28 @@ mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling 
                 profiled >"$work/stdout" 2>&1; grep -q "profiler: 1 short broadcast" "$work/stdout"'
         [ $list = off ] || claim "$name edges" "which calls it does not see is said once" eval \
             '[ "$(grep -c "profiler.so does not see planned collectives" "$work/stdout")" = 1 ]'
+    done
+}
+mpi_mismatch() { # mpi_mismatch NAME SUFFIX FLAG...: lengths that differ between ranks
+    local name=$1 suffix=$2 case
+    shift 2
+    "mpicc.$suffix" "$@" -o "$work/$suffix-mismatch" "$here/mpi_mismatch.c" || exit 1
+    local -x KUMI_TEST_RANKS=3
+    # Where one rank plans and another does not, and where both do; on a communicator that has planned, and at the
+    # first call of one that has not.
+    for case in "bcast-short-root" "bcast-long-root dup" "bcast-half-root" "gather-short-leaf dup" "gather-long-leaf" \
+        "gather-half-leaf" "scatter-short-root" "allgather-short dup" "allgather-half" "allreduce-short" \
+        "gatherv-none-leaf"; do
+        claim "$name counts that differ" "$case ends the job" eval \
+            'ends run_planned "$suffix" "$work/$suffix-mismatch" $case &&
+                grep -qiE "^kumi: .*their counts|truncated" "$work/stdout"'
+    done
+    claim "$name counts that differ" "the program's handler is given the error" eval \
+        'ends run_planned "$suffix" "$work/$suffix-mismatch" bcast-short-root return &&
+            grep -q "an error of the count" "$work/stdout"'
+    for case in equal-types slow; do
+        claim "$name counts that differ" "$case is no error" eval \
+            'run_planned "$suffix" "$work/$suffix-mismatch" $case >"$work/stdout" 2>&1'
     done
 }
 ends() { # ends COMMAND...: it fails within 10 s by itself; what it says is in stdout

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/* Asks the ranks that a plan waits for whether they are past it. */
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "stall.h"
+
+/* Looks between two readings of the clock: some 0.1 ms. */
+enum { LOOKS_PER_READING = 256 };
+
+/* A plan that stands still for this time asks, and a rank that is past the call is believed after
+ * the same time again: what it sent may take another connection than its answer. */
+static const double PATIENCE_S = 1.0;
+
+struct kumi_question {
+    uint64_t request;
+    enum { UNASKED, ASKED, PAST } state;
+    /* When the answer was seen. */
+    double past_s;
+};
+
+static double now_s(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Asks a rank, or looks for its answer. Whether it has been past the call for long enough. */
+static bool is_past(struct kumi_stall *stall, int peer, double now)
+{
+    struct kumi_communicator *of = stall->of;
+    struct kumi_question *question = &stall->questions[peer];
+    int is_complete = 0;
+    if (question->state == UNASKED) {
+        int tag = kumi_past_tag(of->numbers[peer], of->past.calls);
+        if (of->abi->Issend(NULL, 0, of->abi->byte, of->job_ranks[peer], tag, of->job->inside,
+                            &question->request) == 0)
+            question->state = ASKED;
+    } else if (question->state == ASKED &&
+               of->abi->Test(&question->request, &is_complete, of->abi->status_ignore) == 0 &&
+               is_complete) {
+        question->state = PAST;
+        question->past_s = now;
+    }
+    return question->state == PAST && now - question->past_s > PATIENCE_S;
+}
+
+int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, int), const void *context)
+{
+    /* Ranks that share a processor: another one's turn. */
+    if (!stall->of->abi->yields)
+        sched_yield();
+    if (stall->looks++ % LOOKS_PER_READING != 0)
+        return -1;
+    double now = now_s();
+    if (stall->looks == 1)
+        stall->since_s = now;
+    if (now - stall->since_s < PATIENCE_S)
+        return -1;
+    if (stall->questions == NULL)
+        stall->questions = calloc((size_t)stall->of->size, sizeof(*stall->questions));
+    for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++)
+        if (is_awaited(context, peer) && is_past(stall, peer, now))
+            return peer;
+    return -1;
+}
+
+void kumi_stall_end(struct kumi_stall *stall)
+{
+    for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++)
+        if (stall->questions[peer].state == ASKED)
+            stall->of->abi->Request_free(&stall->questions[peer].request);
+    free(stall->questions);
+}
