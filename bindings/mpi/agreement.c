@@ -60,26 +60,27 @@ static int wait_for(const struct kumi_abi *abi, void *request, const char *host,
     }
 }
 
+/* Bytes of the reason for which a rank plans nothing, cut at this: most name a file. */
+enum { WHY_BYTES = 200 };
+
 /* What a rank tells about itself when terms differ. */
 struct card {
-    char host[KUMI_HOST_BYTES];
+    char host[KUMI_HOST_BYTES], why_not[WHY_BYTES];
     struct kumi_terms terms;
 };
 
 static const char *difference(const struct kumi_terms *a, const struct kumi_terms *b)
 {
     if (a->plans != b->plans)
-        return a->plans ? "only the first plans collectives (the other has no network file, no libkumi.so, or "
-                          "--coll off)"
-                        : "only the second plans collectives (the other has no network file, no libkumi.so, or "
-                          "--coll off)";
+        return "do not both plan";
     if (a->network != b->network)
-        return "their network files differ";
+        return "have different network files: copy one of them to all hosts";
     if (a->library != b->library)
-        return "their versions of libkumi.so differ";
+        return "have different versions of libkumi.so: install one version on all hosts";
     if (a->options != b->options)
-        return "their --coll or --reproducible differ";
-    return a->preload != b->preload ? "their versions of kumi differ" : NULL;
+        return "have different --coll or --reproducible: give all ranks the same";
+    return a->preload != b->preload ? "have different versions of kumi: install one version on all hosts"
+                                    : NULL;
 }
 
 static void explain(const struct card *all, int size)
@@ -94,15 +95,23 @@ static void explain(const struct card *all, int size)
         odd = i;
         count++;
     }
-    if (first != NULL)
+    static const char left[] = "kumi: collectives are left to the MPI library:";
+    if (first == NULL)
+        return;
+    if (all[0].terms.plans != all[odd].terms.plans) {
+        int none = all[0].terms.plans ? odd : 0;
         fprintf(stderr,
-                "kumi: collectives are left to the MPI library: hosts %s (rank 0) and %s (rank %d): %s; %d of %d ranks "
-                "differ from rank 0\n",
-                all[0].host, all[odd].host, odd, first, count, size);
+                "%s rank %d on host %s plans none (%s), and rank %d on host %s does; %d of %d ranks differ from rank "
+                "0\n",
+                left, none, all[none].host, all[none].why_not, odd - none, all[odd - none].host, count, size);
+        return;
+    }
+    fprintf(stderr, "%s rank 0 on host %s and rank %d on host %s %s; %d of %d ranks differ from rank 0\n", left,
+            all[0].host, odd, all[odd].host, first, count, size);
 }
 
 bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
-                const struct kumi_terms *own)
+                const struct kumi_terms *own, const char *why_not)
 {
     struct {
         struct kumi_terms terms, complement;
@@ -126,6 +135,7 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
     if (cards == NULL)
         abort();
     strncpy(card.host, host, sizeof(card.host) - 1);
+    strncpy(card.why_not, why_not == NULL ? "" : why_not, sizeof(card.why_not) - 1);
     if (abi->Allgather(&card, (int)sizeof(card), abi->byte, cards, (int)sizeof(card), abi->byte,
                        abi->world) == 0 &&
         rank == 0)

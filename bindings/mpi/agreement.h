@@ -20,10 +20,11 @@ struct kumi_terms {
 
 /*
  * Compares the terms of all ranks in MPI_COMM_WORLD; every rank of the job must call it. Returns
- * whether all are equal. If not, rank 0 says on stderr which hosts differ, and in what.
+ * whether all are equal. If not, rank 0 says on stderr which hosts differ, and in what. `why_not` is
+ * why this rank plans nothing; NULL if it does.
  */
 KUMI_HIDDEN bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
-                            const struct kumi_terms *own);
+                            const struct kumi_terms *own, const char *why_not);
 
 /* FNV-1a, 64 bits. `digest` continues an earlier one; 0 starts one. */
 KUMI_HIDDEN uint64_t kumi_digest(uint64_t digest, const void *bytes, size_t count);

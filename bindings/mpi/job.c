@@ -29,15 +29,18 @@ const struct kumi_job *kumi_job(void)
     return __atomic_load_n(&is_on, __ATOMIC_ACQUIRE) ? &job : NULL;
 }
 
-/* This rank's terms; all zero if it plans nothing. */
-static struct kumi_terms own_terms(const struct kumi_planner *planner)
+/* This rank's terms; all zero if it plans nothing, and why. */
+static struct kumi_terms own_terms(const struct kumi_planner *planner, const char **why_not)
 {
     struct kumi_terms terms = {0};
-    if (planner == NULL)
-        return terms;
     char error[ERROR_BYTES] = "";
+    if (planner == NULL) {
+        *why_not = kumi_coll_is_on() ? "libkumi.so cannot be loaded" : kumi_coll_why_off();
+        return terms;
+    }
     if (planner->network_digest(kumi_topology_file(), &terms.network, error, sizeof(error)) != 0) {
         fprintf(stderr, "kumi: %s\n", error);
+        *why_not = "its network file cannot be read";
         return (struct kumi_terms){0};
     }
     const char *version = planner->version(), *list = kumi_coll_list();
@@ -137,8 +140,9 @@ static bool agree(const void *caller)
     gethostname(own, sizeof(own) - 1);
     job.abi = abi;
     job.planner = kumi_coll_is_on() ? kumi_planner() : NULL;
-    struct kumi_terms terms = own_terms(job.planner);
-    return kumi_agree(abi, own, job.rank, job.size, &terms) && terms.plans && begin(own);
+    const char *why_not = NULL;
+    struct kumi_terms terms = own_terms(job.planner, &why_not);
+    return kumi_agree(abi, own, job.rank, job.size, &terms, why_not) && terms.plans && begin(own);
 }
 
 static void name_profiler(const void *caller)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY, KUMI_REPRODUCIBLE and KUMI_TOPOLOGY,
+/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY, KUMI_COLL_WHY, KUMI_REPRODUCIBLE
+ * and KUMI_TOPOLOGY,
  * which `kumi run` sets. */
 
 #define _GNU_SOURCE
@@ -77,6 +78,12 @@ const char *kumi_topology_file(void)
 const char *kumi_coll_list(void)
 {
     return getenv("KUMI_COLL");
+}
+
+const char *kumi_coll_why_off(void)
+{
+    const char *why = getenv("KUMI_COLL_WHY");
+    return why == NULL || *why == '\0' ? "KUMI_COLL=off" : why;
 }
 
 bool kumi_coll_is_on(void)

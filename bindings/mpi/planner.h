@@ -34,6 +34,9 @@ KUMI_HIDDEN const char *kumi_topology_file(void);
  * run`. */
 KUMI_HIDDEN const char *kumi_coll_list(void);
 
+/* KUMI_COLL_WHY: why `kumi run` has this rank plan nothing. */
+KUMI_HIDDEN const char *kumi_coll_why_off(void);
+
 /* Whether any collective may be planned. */
 KUMI_HIDDEN bool kumi_coll_is_on(void);
 

@@ -24,6 +24,9 @@ const NAMES: [&str; 14] = [
     "barrier",
 ];
 
+/// Why this host's ranks plan nothing. Where others do, rank 0 tells the user.
+const WHY: &str = "KUMI_COLL_WHY";
+
 /// What the command line asks for.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
@@ -52,32 +55,35 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
         command.env("KUMI_REPRODUCIBLE", "1");
     }
     if list == "off" || list.is_empty() {
+        let why = match choice.list {
+            Some(_) => "--coll off".to_owned(),
+            None => format!("no network file {}", crate::topo::FILE),
+        };
+        command.env(WHY, why);
         return Ok(());
     }
+    if let Err(why) = give(command, topology) {
+        // The program starts all the same, and so do the other hosts' ranks: they may have what this one lacks.
+        super::warn(&format!("{why}; collectives are the MPI library's"));
+        command.env("KUMI_COLL", "off").env(WHY, why);
+    }
+    Ok(())
+}
+
+/// Names the network file and the library, or says which of them this host has not.
+fn give(command: &mut Command, topology: Option<&Path>) -> Result<(), String> {
     if let Some(topology) = topology {
+        let named = |why: &dyn std::fmt::Display| format!("{}: {why}", topology.display());
         if !topology.exists() {
-            // The other hosts may have it: the ranks find that they differ, and the job runs.
-            errln!(
-                "kumi: warning: {}: no such network file on this host; collectives are the MPI library's",
-                topology.display()
-            );
-            command.env("KUMI_COLL", "off");
-            return Ok(());
+            return Err(named(&"no such network file"));
         }
-        // Wrong, it is said once by each rank's host now, and not in the midst of a job.
-        crate::topo::network_file(topology)?;
-        let topology = std::path::absolute(topology)?;
-        command.env("KUMI_TOPOLOGY", topology);
+        // The error names the file.
+        crate::topo::network_file(topology).map_err(|error| format!("{error:#}"))?;
+        let absolute = std::path::absolute(topology).map_err(|error| named(&error))?;
+        command.env("KUMI_TOPOLOGY", absolute);
     }
-    match library() {
-        Ok(library) => {
-            command.env("KUMI_COLL_LIBRARY", library);
-        }
-        Err(problem) => {
-            errln!("kumi: warning: {problem}; collectives are the MPI library's");
-            command.env("KUMI_COLL", "off");
-        }
-    }
+    let library = library()?;
+    command.env("KUMI_COLL_LIBRARY", library);
     Ok(())
 }
 
@@ -126,6 +132,35 @@ mod tests {
             .filter(|line| line.starts_with("    {\"MPI_"));
         let named = rows.filter_map(|row| row.split('"').nth(3));
         assert_eq!(named.collect::<Vec<_>>(), NAMES);
+    }
+
+    /// Another host's ranks wait in `MPI_Init` for those of this one.
+    #[test]
+    fn network_file__that_is_missing_or_wrong__leaves_collectives_to_the_library() {
+        let folder = std::env::temp_dir();
+        let wrong = folder.join(format!("kumi-wrong-network-{}.toml", std::process::id()));
+        std::fs::write(&wrong, "name =").unwrap();
+        for (file, why) in [
+            (folder.join("kumi-no-network.toml"), "no such network file"),
+            (wrong.clone(), ":1: name"),
+        ] {
+            let mut command = Command::new("true");
+            let choice = Choice {
+                list: None,
+                topology: Some(&file),
+                is_reproducible: false,
+            };
+            add(&mut command, choice).unwrap();
+            let set = |name: &str| {
+                let found = command.get_envs().find(|(of, _)| *of == name);
+                found.unwrap().1.unwrap().to_str().unwrap().to_owned()
+            };
+            assert_eq!(set("KUMI_COLL"), "off");
+            let said = set(WHY);
+            assert!(said.starts_with(file.to_str().unwrap()), "{said}");
+            assert!(said.contains(why), "{said}");
+        }
+        std::fs::remove_file(wrong).unwrap();
     }
 
     #[test]
