@@ -57,8 +57,9 @@ if [ -z "${PAGE_ZERO:-}" ]; then
 fi
 truncate -s "${PAGE_BYTES:-4096}" "$page"
 cp "$page" "$page.before"
-exec 9<>"$page"
-export KUMI_PHASE_FD=9 LD_PRELOAD=$KUMI_TEST_PRELOAD${KUMI_TEST_PROFILER:+:$KUMI_TEST_PROFILER}
+# A descriptor that is free: MPICH's launcher has given the rank some, and so may whoever started this script.
+exec {fd}<>"$page"
+export KUMI_PHASE_FD=$fd LD_PRELOAD=$KUMI_TEST_PRELOAD${KUMI_TEST_PROFILER:+:$KUMI_TEST_PROFILER}
 exec "$@"
 PAGE
 chmod +x "$work/with_page"
