@@ -106,6 +106,8 @@ pub enum Kind {
     Hold = 13,
     /// A message with tag `sequence` is wanted beyond the window; `number` is 1, or 0 if it is not any more.
     Want = 14,
+    /// The sender has begun collective `sequence`; to the member before it.
+    Begun = 15,
     /// A piece of a collective follows.
     Piece = 16,
     /// A message follows, by its name.
@@ -185,6 +187,7 @@ fn word(kind: u8) -> Option<Kind> {
         Kind::Call,
         Kind::Hold,
         Kind::Want,
+        Kind::Begun,
     ];
     kinds.into_iter().find(|one| *one as u8 == kind)
 }

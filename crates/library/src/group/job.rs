@@ -79,13 +79,13 @@ impl Job {
 
     /// A member says so often that this rank may go on.
     pub fn hear(&mut self, peer: usize, words: u64) {
-        for _ in 0..words {
+        for used in 0..words {
             match self.hears[peer].pop_front() {
                 Some(at) => {
                     self.work.over(at);
                 }
                 None => {
-                    self.heard[peer] = self.heard[peer].saturating_add(words);
+                    self.heard[peer] = self.heard[peer].saturating_add(words - used);
                     return;
                 }
             }

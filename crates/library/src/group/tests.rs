@@ -3,6 +3,8 @@ use std::sync::Barrier;
 use std::sync::mpsc::channel;
 use std::time::Instant;
 
+mod ahead;
+
 /// Blocks in memory of their own; what comes is handed out at the end.
 struct Blocks {
     out: Vec<Vec<u8>>,

@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// renewed as quickly. The first message may be a replay, so it does not make a rank.
 const STRANGERS_MAX: usize = 64;
 
+/// Connections accepted in one turn: those that are there wait, and strangers that connect without end end no turn.
+const ACCEPTS_MAX: usize = STRANGERS_MAX / 2;
+
 /// How long a rank that is given the cards may take none of them.
 const STALL_LIMIT: Duration = Duration::from_secs(5);
 
@@ -214,7 +217,7 @@ impl<'a> Collector<'a> {
     }
 
     fn accept(&mut self, listener: &TcpListener) {
-        loop {
+        for _ in 0..ACCEPTS_MAX {
             let (stream, from) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
@@ -226,21 +229,35 @@ impl<'a> Collector<'a> {
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let strangers = || self.candidates.iter().filter(|one| one.is_stranger());
-            if strangers().count() >= STRANGERS_MAX + self.cards.len() {
-                let oldest = self.candidates.iter().position(Candidate::is_stranger);
-                oldest.map(|oldest| self.candidates.remove(oldest));
-            }
+            self.make_room();
+            let now = Instant::now();
             self.candidates.push(Candidate {
                 stream,
                 from,
                 stage: Stage::Hello,
-                since: Instant::now(),
+                since: now,
                 input: [0; CARD_MESSAGE_BYTES],
                 have: 0,
                 output: Vec::new(),
             });
+            // A rank's first message is there: it is not the one that makes room for the next.
+            if !self.serve(self.candidates.len() - 1, now) {
+                self.candidates.pop();
+            }
         }
+    }
+
+    /// Closes a connection for a new one if there are too many: the oldest that has shown nothing, or else the oldest that
+    /// has not sent its card.
+    fn make_room(&mut self) {
+        let strangers = self.candidates.iter().filter(|one| one.is_stranger());
+        if strangers.count() < STRANGERS_MAX + self.cards.len() {
+            return;
+        }
+        let shows_nothing = |one: &Candidate| matches!(one.stage, Stage::Hello);
+        let silent = self.candidates.iter().position(shows_nothing);
+        let oldest = silent.or_else(|| self.candidates.iter().position(Candidate::is_stranger));
+        oldest.map(|oldest| self.candidates.remove(oldest));
     }
 
     /// Serves those that are ready, all if it is not known which are, and closes those that are late.
@@ -374,8 +391,8 @@ impl<'a> Collector<'a> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn connections__that_replay_the_first_message__make_room_for_new_ones() {
+    /// A collector of two ranks, where it listens, and the first message of a rank.
+    fn collecting(test: impl FnOnce(&mut Collector<'_>, &TcpListener, &[u8])) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -390,21 +407,51 @@ mod tests {
         first[..MAGIC.len()].copy_from_slice(&MAGIC);
         let mut noise = secret.initiator().unwrap();
         noise.write_message(&[], &mut first[MAGIC.len()..]).unwrap();
-        let mut collector = Collector::new(&environment, &secret);
-        let most = STRANGERS_MAX + environment.ranks;
-        let mut replays = Vec::new();
-        for _ in 0..most + 8 {
-            let mut replay = TcpStream::connect(address).unwrap();
-            replay.write_all(&first).unwrap();
-            let from = replay.local_addr().unwrap();
-            replays.push(replay);
-            let is_answered =
-                |one: &Candidate| one.from == from && matches!(one.stage, Stage::Card(_));
-            while !collector.candidates.iter().any(is_answered) {
-                collector.turn(Some(&listener)).unwrap();
+        test(
+            &mut Collector::new(&environment, &secret),
+            &listener,
+            &first,
+        );
+    }
+
+    fn has_shown(collector: &Collector<'_>, from: SocketAddr) -> bool {
+        let is_it = |one: &Candidate| one.from == from && matches!(one.stage, Stage::Card(_));
+        collector.candidates.iter().any(is_it)
+    }
+
+    #[test]
+    fn connections__that_replay_the_first_message__make_room_for_new_ones() {
+        collecting(|collector, listener, first| {
+            let address = listener.local_addr().unwrap();
+            let most = STRANGERS_MAX + collector.cards.len();
+            let mut replays = Vec::new();
+            for _ in 0..most + 8 {
+                let mut replay = TcpStream::connect(address).unwrap();
+                replay.write_all(first).unwrap();
+                let from = replay.local_addr().unwrap();
+                replays.push(replay);
+                while !has_shown(collector, from) {
+                    collector.turn(Some(listener)).unwrap();
+                }
             }
-        }
-        let held = collector.candidates.len();
-        assert!(held <= most, "{held} of {most}");
+            let held = collector.candidates.len();
+            assert!(held <= most, "{held} of {most}");
+        });
+    }
+
+    #[test]
+    fn strangers__that_connect_behind_a_rank__do_not_take_its_place() {
+        collecting(|collector, listener, first| {
+            let address = listener.local_addr().unwrap();
+            let mut rank = TcpStream::connect(address).unwrap();
+            rank.write_all(first).unwrap();
+            let from = rank.local_addr().unwrap();
+            let connect = |_| TcpStream::connect(address).unwrap();
+            let _strangers: Vec<TcpStream> = (0..2 * STRANGERS_MAX).map(connect).collect();
+            for _ in 0..8 {
+                collector.turn(Some(listener)).unwrap();
+            }
+            assert!(has_shown(collector, from));
+        });
     }
 }

@@ -140,7 +140,12 @@ impl Progress {
     /// A rank is lost: nothing goes on as it was.
     pub(super) fn lose(&mut self, peer: usize, why: String) {
         let number = self.member(peer).unwrap_or(peer);
-        if self.is_closing || !self.membership.lose(peer) {
+        if self.is_closing || self.membership.is_lost(peer) {
+            return;
+        }
+        // Its last step may be over since this turn began: what was done before the loss does not fail by it.
+        self.complete();
+        if !self.membership.lose(peer) {
             return;
         }
         let host = &self.settings.cards[peer].host;
@@ -252,7 +257,10 @@ impl Progress {
         }
         self.share();
         self.failure = None;
-        self.begun = 0;
+        (self.begun, self.next_begun) = (0, 0);
+        for peer in &mut self.peers {
+            peer.later_bytes = 0;
+        }
         self.past.clear();
         self.early.clear();
         self.early_count = 0;

@@ -7,9 +7,11 @@
 //!            words, pieces, messages ◄── lanes in ◄── peers
 //! ```
 //!
-//! `words.rs` is what the others say, `data.rs` what they send, `members.rs` who they are and whether they live,
-//! `connections.rs` how they are reached, `strangers.rs` connections before it is known whose they are.
+//! `collectives.rs` is what is done one after the other, `words.rs` what the others say, `data.rs` what they send,
+//! `members.rs` who they are and whether they live, `connections.rs` how they are reached, `strangers.rs` connections
+//! before it is known whose they are.
 
+mod collectives;
 mod connections;
 mod data;
 mod members;
@@ -44,8 +46,9 @@ const WORDS_BYTES_MAX: usize = 4 << 20;
 /// What peers may be ahead of this rank: words of collectives that it has not begun.
 const EARLY_MAX: usize = 1 << 16;
 
-/// Collectives that are over, of which it is known what was asked for.
-const PAST_MAX: usize = 64;
+/// Bytes of the words of one peer that belong to a term that has not begun here: those of [`collectives::AHEAD_MAX`] collectives
+/// and of [`WINDOW`](crate::group::messages::WINDOW) offers are a twentieth of it.
+const LATER_BYTES_MAX: usize = 4 << 20;
 
 /// What the program wants.
 pub enum Order {
@@ -105,6 +108,8 @@ struct Peer {
     got: u64,
     heard_at: Instant,
     said_at: Instant,
+    /// Bytes of its words that wait for their term.
+    later_bytes: usize,
     /// Of a peer that has left: how many collectives it has done.
     left_after: Option<u64>,
     /// Since when a lane to it has been broken.
@@ -196,6 +201,8 @@ pub struct Progress {
     active: Option<Active>,
     /// Collectives begun in this term.
     begun: u64,
+    /// The latest collective that the next member is known to have begun.
+    next_begun: u64,
     past: VecDeque<(u64, String)>,
     early: BTreeMap<u64, Early>,
     early_count: usize,
@@ -242,6 +249,7 @@ impl Progress {
             got: 0,
             heard_at: now,
             said_at: now,
+            later_bytes: 0,
             left_after: None,
             broken_at: None,
             calls: false,
@@ -262,6 +270,7 @@ impl Progress {
             waiting: VecDeque::new(),
             active: None,
             begun: 0,
+            next_begun: 0,
             past: VecDeque::new(),
             early: BTreeMap::new(),
             early_count: 0,
@@ -489,89 +498,6 @@ impl Progress {
                 }
             }
         }
-    }
-
-    fn want(&mut self, wanted: Wanted) {
-        match &self.failure {
-            Some(failure) => wanted.ticket.settle(Err(failure.clone())),
-            None if wanted.term != self.membership.term() => {
-                let why = "a member is lost, and the group has shrunk since".to_owned();
-                wanted.ticket.settle(Err(Failure::Message(why)));
-            }
-            None => self.waiting.push_back(wanted),
-        }
-    }
-
-    /// Goes on with the collective under way, and begins the next when it is over.
-    fn advance(&mut self) {
-        loop {
-            if self.active.is_none() && !self.begin() {
-                return;
-            }
-            while let Some(due) = self.active.as_mut().and_then(|active| active.job.next()) {
-                self.carry(due);
-            }
-            // What was being sent may have failed.
-            let Some(active) = &mut self.active else {
-                continue;
-            };
-            if !active.job.is_over() {
-                return;
-            }
-            self.flush_got();
-            if let Some(active) = self.active.take() {
-                self.remember(active.sequence, active.text);
-                active.ticket.settle(Ok(Done::default()));
-            }
-        }
-    }
-
-    /// Says what was received of a collective while it is the one under way.
-    fn flush_got(&mut self) {
-        let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
-            return;
-        };
-        for peer in 0..self.peers.len() {
-            let got = std::mem::take(&mut self.peers[peer].got);
-            if got > 0 {
-                self.say(peer, Kind::Got, sequence, got, &[]);
-            }
-        }
-    }
-
-    fn remember(&mut self, sequence: u64, text: String) {
-        if self.past.len() == PAST_MAX {
-            self.past.pop_front();
-        }
-        self.past.push_back((sequence, text));
-    }
-
-    /// Begins the next collective. False if there is none, or not yet.
-    fn begin(&mut self) -> bool {
-        if self.joins.is_some() {
-            return false;
-        }
-        let Some(wanted) = self.waiting.pop_front() else {
-            return false;
-        };
-        let sequence = self.begun;
-        self.begun += 1;
-        let Some(work) = wanted.work else {
-            let mut memory = wanted.memory;
-            memory.finish();
-            wanted.ticket.settle(Ok(Done::default()));
-            return true;
-        };
-        let members = self.membership.members().to_vec();
-        self.active = Some(Active {
-            job: Job::new(work, wanted.memory, wanted.combine, members.len()),
-            sequence,
-            text: wanted.text,
-            ticket: wanted.ticket,
-        });
-        self.agree_on_what(sequence, &members);
-        self.is_anybody_gone(sequence);
-        true
     }
 
     fn close(&mut self) {

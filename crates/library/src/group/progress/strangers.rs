@@ -5,10 +5,14 @@ use crate::group::frame::{HELLO_BYTES, Hello, Lane};
 use crate::group::lane::{Stream, Took, take};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io;
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Connections that have not said whose they are: each rank makes up to three.
 const STRANGERS_PER_RANK_MAX: usize = 4;
+
+/// Connections accepted in one turn of the thread: strangers that connect without end do not keep it from the group.
+const ACCEPTS_MAX: usize = 16;
 
 /// A connection says whose it is within so long.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
@@ -27,50 +31,49 @@ pub(super) struct Stranger {
 
 impl Progress {
     pub(super) fn accept(&mut self) {
-        let Self {
-            listeners,
-            strangers,
-            epoll,
-            accepts_from,
-            ..
-        } = self;
-        let strangers_max = STRANGERS_PER_RANK_MAX * self.peers.len();
-        for listener in listeners {
-            loop {
-                let stream = match listener.accept() {
-                    Ok((stream, _)) => stream,
+        let mut accepted = Vec::new();
+        for listener in &self.listeners {
+            for _ in 0..ACCEPTS_MAX {
+                match listener.accept() {
+                    Ok((stream, _)) => accepted.push(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(_) => {
-                        *accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                        self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
                         break;
                     }
-                };
-                if stream.set_nonblocking(true).is_err() {
-                    continue;
-                }
-                // A rank says at once whose its connection is, so the oldest is hardly one's.
-                if strangers.len() >= strangers_max {
-                    strangers.pop_first();
-                }
-                self.strangers_named += 1;
-                let name = self.strangers_named;
-                let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
-                if epoll.add(&stream, event).is_ok() {
-                    strangers.insert(
-                        name,
-                        Stranger {
-                            stream: Stream::new(stream),
-                            hello: [0; HELLO_BYTES],
-                            have: 0,
-                            since: Instant::now(),
-                        },
-                    );
                 }
             }
+        }
+        for stream in accepted {
+            self.meet(stream);
         }
         if self.accepts_from.is_some() {
             self.watch_listeners(EpollFlags::empty());
         }
+    }
+
+    fn meet(&mut self, stream: TcpStream) {
+        if stream.set_nonblocking(true).is_err() {
+            return;
+        }
+        if self.strangers.len() >= STRANGERS_PER_RANK_MAX * self.peers.len() {
+            self.strangers.pop_first();
+        }
+        self.strangers_named += 1;
+        let name = self.strangers_named;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
+        if self.epoll.add(&stream, event).is_err() {
+            return;
+        }
+        let stranger = Stranger {
+            stream: Stream::new(stream),
+            hello: [0; HELLO_BYTES],
+            have: 0,
+            since: Instant::now(),
+        };
+        self.strangers.insert(name, stranger);
+        // A rank says at once whose its connection is: it is not the one that makes room for the next.
+        self.greet(name);
     }
 
     /// Sets what the listeners are watched for.

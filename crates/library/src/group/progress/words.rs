@@ -1,6 +1,7 @@
 //! What the others say.
 
-use super::{Active, EARLY_MAX, Progress};
+use super::collectives::{AHEAD_MAX, BEGUN_EVERY};
+use super::{Active, EARLY_MAX, LATER_BYTES_MAX, Progress};
 use crate::group::frame::{Header, Kind, Lane};
 use crate::group::job::Due;
 use crate::group::lane::{In, Took};
@@ -53,9 +54,11 @@ impl Progress {
         }
         let term = self.membership.term();
         if header.term > term {
-            match self.later.len() {
-                EARLY_MAX.. => self.lose(peer, "it is too far ahead".to_owned()),
-                _ => self.later.push((peer, header, body.to_vec())),
+            let bytes = &mut self.peers[peer].later_bytes;
+            *bytes += size_of::<(usize, Header, Vec<u8>)>() + body.len();
+            match *bytes > LATER_BYTES_MAX {
+                true => self.lose(peer, "it is too far ahead".to_owned()),
+                false => self.later.push((peer, header, body.to_vec())),
             }
             return;
         }
@@ -79,6 +82,10 @@ impl Progress {
                 }
                 Err(_) => false,
             },
+            Kind::Begun => {
+                self.next_begun = self.next_begun.max(header.sequence);
+                peer == self.neighbours().1
+            }
             Kind::Hold => self.messages.held(member, header.number).is_ok(),
             Kind::Want if header.number > 1 => false,
             Kind::Want => {
@@ -152,7 +159,8 @@ impl Progress {
             }
             _ if header.sequence >= self.begun => {
                 let early = self.early.entry(header.sequence).or_default();
-                *early.heard.entry(member).or_default() += header.number;
+                let heard = early.heard.entry(member).or_default();
+                *heard = heard.saturating_add(header.number);
                 self.early_count += 1;
                 self.early_count <= EARLY_MAX
             }
@@ -175,7 +183,7 @@ impl Progress {
             let early = self.early.entry(sequence).or_default();
             early.asked = Some((peer, text));
             self.early_count += 1;
-            return self.early_count <= EARLY_MAX;
+            return sequence - self.begun <= 2 * AHEAD_MAX && self.early_count <= EARLY_MAX;
         }
         let active = self.active.as_ref();
         let now = active.filter(|active| active.sequence == sequence);
@@ -192,9 +200,11 @@ impl Progress {
 
     /// Tells the next member what this rank asks for, and compares what the one before it has said: if not all
     /// ask for the same, some two that are side by side do not.
-    pub(super) fn agree_on_what(&mut self, sequence: u64, members: &[usize]) {
-        let rank = self.membership.rank();
-        let next = members[(rank + 1) % members.len()];
+    pub(super) fn agree_on_what(&mut self, sequence: u64) {
+        let (before, next) = self.neighbours();
+        if sequence % BEGUN_EVERY == 0 {
+            self.say(before, Kind::Begun, sequence, 0, &[]);
+        }
         let Some(own) = self.active.as_ref().map(|active| active.text.clone()) else {
             return;
         };

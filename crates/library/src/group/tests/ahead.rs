@@ -1,0 +1,37 @@
+//! A rank that is far ahead of the others.
+
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A leaf of gathers waits for nobody, and what it asks for is kept by the root until that asks as well.
+#[test]
+fn rank__that_nothing_holds_up__waits_for_the_next_one_after_a_thousand_collectives() {
+    const CALLS: u64 = 70_000;
+    let done = AtomicU64::new(0);
+    let gather = |group: &Group| {
+        let place = vec![vec![], vec![]];
+        let (call, _outcome) = call(AskedOperation::Gather, 1, vec![0, 0], vec![], place, None);
+        group.start(call).unwrap().wait(None).unwrap().map(drop)
+    };
+    together(2, |group| {
+        if group.rank() == 1 {
+            // Until rank 0 stands still.
+            let mut before = 0;
+            for _ in 0..100 {
+                std::thread::sleep(Duration::from_millis(200));
+                let now = done.load(Ordering::Relaxed);
+                if now == before && now > 0 {
+                    break;
+                }
+                before = now;
+            }
+            assert!((500..1100).contains(&before), "{before} collectives ahead");
+        }
+        for _ in 0..CALLS {
+            gather(&group).unwrap();
+            if group.rank() == 0 {
+                done.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    });
+}
