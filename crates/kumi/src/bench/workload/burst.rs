@@ -15,6 +15,7 @@ pub fn measure(
     context: &Context<'_>,
     sizes_bytes: &[u64],
     pauses_ms: &[u64],
+    before_bytes: Option<u64>,
 ) -> anyhow::Result<Vec<Measured>> {
     let running = context.running;
     let hosts = running.hosts;
@@ -31,6 +32,7 @@ pub fn measure(
     };
     let pauses: Vec<String> = pauses.iter().map(u64::to_string).collect();
     let pauses = pauses.join(",");
+    let before = before_bytes.map(|bytes| bytes.to_string());
     let mut measured = Vec::new();
     for size in sizes_bytes {
         let size = size.to_string();
@@ -41,7 +43,11 @@ pub fn measure(
             &running.server_address,
             PORT,
         ];
-        source.extend(["--pauses-ms", &pauses, &size]);
+        source.extend(["--pauses-ms", &pauses]);
+        if let Some(before) = &before {
+            source.extend(["--before-bytes", before]);
+        }
+        source.push(&size);
         let before = Counters::read(hosts, running.client())?;
         let text = hosts.run(running.client(), &running.wrapped(&source))?;
         let after = Counters::read(hosts, running.client())?;

@@ -1,4 +1,4 @@
-//! The two ends of the burst generator: so many bytes, an answer of one, a pause, and again.
+//! The two ends of the burst generator: a burst, an answer of one byte, a pause, and again. A burst begins with its length.
 //!
 //! What the GridMPI paper's figures 2 and 5 were drawn with: a program that computes and then sends.
 
@@ -9,6 +9,12 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
+
+/// Bytes of a burst's length, which it begins with.
+const LENGTH_BYTES: u64 = 8;
+
+/// Bursts that count between those of another length.
+const BURSTS_PER_ROUND: usize = 4;
 
 /// Arguments of the sending end.
 #[derive(Debug, clap::Args)]
@@ -23,11 +29,18 @@ pub struct SourceArgs {
     /// Before the bursts that count, as many without pause as this takes, so that the path is known.
     #[arg(long, value_name = "MS", default_value_t = 1500)]
     warm_up_ms: u64,
+    /// Before each four bursts that count, and instead of those without pause, bursts of this length after the first
+    /// pause each: what they show of the path is not what the longer ones need.
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(LENGTH_BYTES..))]
+    before_bytes: Option<u64>,
+    /// How many of these.
+    #[arg(long, value_name = "COUNT", default_value_t = 12)]
+    before_count: u32,
     /// Writes each burst in two halves, and lets Nagle's algorithm be.
     #[arg(long)]
     in_two_writes: bool,
     /// Bytes of a burst; each size has a connection of its own.
-    #[arg(required = true, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(required = true, value_parser = clap::value_parser!(u64).range(LENGTH_BYTES..))]
     sizes_bytes: Vec<u64>,
 }
 
@@ -56,43 +69,64 @@ pub struct Bursts {
     pub retransmits_after_pauses: u32,
 }
 
+/// A burst of so many bytes.
+fn message(bytes: u64) -> Vec<u8> {
+    let mut message = vec![0x5a_u8; bytes as usize];
+    message[..LENGTH_BYTES as usize].copy_from_slice(&bytes.to_be_bytes());
+    message
+}
+
 /// Sends the bursts and prints, a line a size, what they took.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     for size in &args.sizes_bytes {
-        let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+        let stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
         stream.set_nodelay(!args.in_two_writes)?;
-        stream.write_all(&size.to_be_bytes())?;
-        let message = vec![0x5a_u8; *size as usize];
-        let middle = if args.in_two_writes {
-            message.len() / 2
-        } else {
-            0
-        };
-        let mut burst = || timed(&mut stream, message.split_at(middle));
-        let first_us = burst()?;
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_millis(args.warm_up_ms) {
-            burst()?;
-        }
-        let warm = kumi_sys::tcp::standing(stream.as_fd())?.retransmits;
-        let mut burst = || timed(&mut stream, message.split_at(middle));
-        let mut took_us = Vec::new();
-        for pause_ms in &args.pauses_ms {
-            std::thread::sleep(Duration::from_millis(*pause_ms));
-            took_us.push(burst()?);
-        }
-        let retransmits = kumi_sys::tcp::standing(stream.as_fd())?.retransmits;
-        let bursts = Bursts {
-            size_bytes: *size,
-            took_us,
-            first_us,
-            retransmits,
-            retransmits_after_pauses: retransmits - warm,
-        };
-        outln!("{}", serde_json::to_string(&bursts)?);
+        outln!("{}", serde_json::to_string(&of_size(args, stream, *size)?)?);
     }
     Ok(())
+}
+
+fn of_size(args: &SourceArgs, mut stream: TcpStream, size_bytes: u64) -> anyhow::Result<Bursts> {
+    let pause = |ms: &u64| std::thread::sleep(Duration::from_millis(*ms));
+    let retransmits = |stream: &TcpStream| {
+        let standing = kumi_sys::tcp::standing(stream.as_fd());
+        standing.map(|standing| standing.retransmits)
+    };
+    let long = message(size_bytes);
+    let before = args.before_bytes.map(message);
+    let burst = |stream: &mut TcpStream, message: &[u8]| {
+        let middle = match args.in_two_writes {
+            true => message.len() / 2,
+            false => 0,
+        };
+        timed(stream, message.split_at(middle))
+    };
+    let first_us = burst(&mut stream, before.as_ref().unwrap_or(&long))?;
+    let began = Instant::now();
+    while before.is_none() && began.elapsed() < Duration::from_millis(args.warm_up_ms) {
+        burst(&mut stream, &long)?;
+    }
+    let warm = retransmits(&stream)?;
+    let mut took_us = Vec::new();
+    for (at, pause_ms) in args.pauses_ms.iter().enumerate() {
+        if let (0, Some(before)) = (at % BURSTS_PER_ROUND, &before) {
+            for _ in 0..args.before_count {
+                pause(&args.pauses_ms[0]);
+                burst(&mut stream, before)?;
+            }
+        }
+        pause(pause_ms);
+        took_us.push(burst(&mut stream, &long)?);
+    }
+    let retransmits = retransmits(&stream)?;
+    Ok(Bursts {
+        size_bytes,
+        took_us,
+        first_us,
+        retransmits,
+        retransmits_after_pauses: retransmits - warm,
+    })
 }
 
 /// One burst, in two parts, of which the first may be empty.
@@ -117,17 +151,54 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     for stream in listener.incoming() {
         let mut stream = stream?;
         stream.set_nodelay(true)?;
-        let mut announced = [0; 8];
-        stream.read_exact(&mut announced)?;
-        let size = u64::from_be_bytes(announced);
-        let mut left = size;
-        while let Ok(count @ 1..) = stream.read(&mut buffer) {
-            left = left.saturating_sub(count as u64);
-            if left == 0 {
-                stream.write_all(b"x")?;
-                left = size;
-            }
-        }
+        answer(&mut stream, &mut buffer)?;
     }
     Ok(())
+}
+
+/// Answers bursts until the connection ends.
+fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<()> {
+    let mut length = [0; LENGTH_BYTES as usize];
+    while stream.read_exact(&mut length).is_ok() {
+        let mut left = u64::from_be_bytes(length).saturating_sub(LENGTH_BYTES);
+        while left > 0 {
+            let most = buffer
+                .len()
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
+            match stream.read(&mut buffer[..most])? {
+                0 => return Ok(()),
+                count => left -= count as u64,
+            }
+        }
+        stream.write_all(b"x")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bursts__of_two_lengths_on_one_connection__are_answered_one_by_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::scope(|scope| {
+            let end = scope.spawn(|| answer(&mut listener.accept().unwrap().0, &mut [0; 4096]));
+            let args = SourceArgs {
+                address: address.ip(),
+                port: address.port(),
+                pauses_ms: vec![1; 5],
+                warm_up_ms: 0,
+                before_bytes: Some(8),
+                before_count: 3,
+                in_two_writes: false,
+                sizes_bytes: vec![100_000],
+            };
+            let stream = TcpStream::connect(address).unwrap();
+            let bursts = of_size(&args, stream, 100_000).unwrap();
+            assert_eq!(bursts.took_us.len(), 5);
+            end.join().unwrap().unwrap();
+        });
+    }
 }

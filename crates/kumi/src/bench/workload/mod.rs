@@ -80,6 +80,9 @@ pub enum Workload {
         sizes_bytes: Vec<u64>,
         /// Pauses, one before each burst of a size.
         pauses_ms: Vec<u64>,
+        /// Bytes of bursts that precede, on the same connection, every four of a size.
+        #[serde(default)]
+        before_bytes: Option<u64>,
     },
     /// A program of `bench/workloads/`, a rank on every host.
     Mpi {
@@ -251,7 +254,8 @@ impl Workload {
             Self::Burst {
                 sizes_bytes,
                 pauses_ms,
-            } => burst::measure(context, sizes_bytes, pauses_ms),
+                before_bytes,
+            } => burst::measure(context, sizes_bytes, pauses_ms, *before_bytes),
             Self::Mpi {
                 program,
                 args,
