@@ -169,12 +169,33 @@ fn line(one: &Explained) -> String {
         .take(3)
         .map(|(cause, s)| format!("{} {s:.3} s", cause.name()))
         .collect();
+    // A slow transfer may have lost less than is worth a cause.
+    let losses = match losses.is_empty() {
+        true => String::new(),
+        false => format!("; {}", losses.join(", ")),
+    };
     format!(
-        "  {} → {}: {} of {} transfers slow; {}",
-        one.local,
-        one.remote,
-        one.slow,
-        one.transfers,
-        losses.join(", ")
+        "  {} → {}: {} of {} transfers slow{losses}",
+        one.local, one.remote, one.slow, one.transfers
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection__without_a_cause__ends_with_its_transfers() {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let one = Explained {
+            local: address,
+            remote: address,
+            transfers: 20,
+            slow: 19,
+            bytes: 1,
+            busy_s: 0.1,
+            losses: Vec::new(),
+        };
+        assert!(line(&one).ends_with("19 of 20 transfers slow"));
+    }
 }
