@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "carry.h"
+#include "flight.h"
 #include "marking.h"
 #include "stall.h"
 #include "tags.h"
@@ -19,53 +20,15 @@ enum { MPI_ERR_COUNT = 2 };
  * for the next plan. */
 enum { NEWS = 0 };
 
-/* Steps begun and not yet completed: requests side by side, as MPI_Testsome takes them, and the
- * step of each. */
-struct in_flight {
-    char *requests;
-    char *statuses;
-    struct begun {
-        int64_t number;
-        struct kumi_coll_step step;
-        /* Received bytes that are to be combined. */
-        char *scratch;
-    } *begun;
-    int *finished;
-    int count, room;
-};
-
 /* One collective that is carried out. */
 struct run {
     struct kumi_communicator *of;
     const struct kumi_carried *carried;
     const char *name;
     struct kumi_coll_work *work;
-    struct in_flight flight;
+    struct kumi_flight flight;
     struct kumi_stall stall;
 };
-
-static bool grow(void *array, int room, size_t bytes)
-{
-    void **at = array;
-    void *grown = realloc(*at, (size_t)room * bytes);
-    if (grown != NULL)
-        *at = grown;
-    return grown != NULL;
-}
-
-static bool make_room(struct in_flight *flight, const struct kumi_abi *abi)
-{
-    if (flight->count < flight->room)
-        return true;
-    int room = flight->room == 0 ? 64 : 2 * flight->room;
-    if (!grow(&flight->requests, room, abi->request_bytes) ||
-        !grow(&flight->statuses, room, abi->status_bytes) ||
-        !grow(&flight->begun, room, sizeof(*flight->begun)) ||
-        !grow(&flight->finished, room, sizeof(*flight->finished)))
-        return false;
-    flight->room = room;
-    return true;
-}
 
 static bool is_send(const struct kumi_coll_step *step)
 {
@@ -85,7 +48,7 @@ static char *address(const struct run *run, const struct kumi_coll_step *step)
     return table[block] + step->offset;
 }
 
-static int begin(const struct run *run, struct begun *begun, void *request)
+static int begin(const struct run *run, struct kumi_begun *begun, void *request)
 {
     const struct kumi_communicator *of = run->of;
     const struct kumi_abi *abi = of->abi;
@@ -126,7 +89,7 @@ static bool is_receive(const struct kumi_coll_step *step)
 
 /* A chunk that is shorter than its step: the sender called with another length. A longer one is
  * MPI_ERR_TRUNCATE. */
-static int check_length(const struct run *run, const struct begun *begun, const char *status)
+static int check_length(const struct run *run, const struct kumi_begun *begun, const char *status)
 {
     const struct kumi_abi *abi = run->of->abi;
     int bytes = 0;
@@ -140,7 +103,7 @@ static int check_length(const struct run *run, const struct begun *begun, const 
     return MPI_ERR_COUNT;
 }
 
-static int complete(struct run *run, struct begun *begun, const char *status)
+static int complete(struct run *run, struct kumi_begun *begun, const char *status)
 {
     const struct kumi_carried *carried = run->carried;
     int error = check_length(run, begun, status);
@@ -166,31 +129,14 @@ static int error_in(const struct run *run, int error, int finished)
     return error;
 }
 
-/* Removes completed steps; those that are left keep their order. */
-static void close_up(struct in_flight *flight, size_t request_bytes)
-{
-    int left = 0;
-    for (int i = 0; i < flight->count; i++) {
-        if (flight->begun[i].number < 0)
-            continue;
-        if (left != i) {
-            flight->begun[left] = flight->begun[i];
-            memcpy(flight->requests + (size_t)left * request_bytes,
-                   flight->requests + (size_t)i * request_bytes, request_bytes);
-        }
-        left++;
-    }
-    flight->count = left;
-}
-
 static int begin_all(struct run *run)
 {
     const struct kumi_abi *abi = run->of->abi;
-    struct in_flight *flight = &run->flight;
+    struct kumi_flight *flight = &run->flight;
     for (;;) {
-        if (!make_room(flight, abi))
+        if (!kumi_flight_room(flight, abi))
             return KUMI_MPI_NOTHING_TO_CALL;
-        struct begun *begun = &flight->begun[flight->count];
+        struct kumi_begun *begun = &flight->begun[flight->count];
         begun->number = run->of->job->planner->work_begin(run->work, &begun->step);
         if (begun->number < 0)
             return 0;
@@ -207,10 +153,10 @@ static int begin_all(struct run *run)
 static int complete_all(struct run *run, int finished, int error)
 {
     const struct kumi_abi *abi = run->of->abi;
-    struct in_flight *flight = &run->flight;
+    struct kumi_flight *flight = &run->flight;
     error = error == 0 ? 0 : error_in(run, error, finished);
     for (int i = 0; i < finished; i++) {
-        struct begun *begun = &flight->begun[flight->finished[i]];
+        struct kumi_begun *begun = &flight->begun[flight->finished[i]];
         if (flight->finished[i] == NEWS) {
             fprintf(stderr, "kumi: rank %d: %s: another rank's part of it failed\n", run->of->rank,
                     run->name);
@@ -225,13 +171,13 @@ static int complete_all(struct run *run, int finished, int error)
         free(begun->scratch);
         begun->number = -1;
     }
-    close_up(flight, abi->request_bytes);
+    kumi_flight_close_up(flight, abi->request_bytes);
     return error;
 }
 
 static bool is_awaited(const void *context, int peer)
 {
-    const struct in_flight *flight = context;
+    const struct kumi_flight *flight = context;
     for (int i = NEWS + 1; i < flight->count; i++)
         if (flight->begun[i].step.peer == peer)
             return true;
@@ -255,11 +201,11 @@ static int carry_out(struct run *run)
 {
     const struct kumi_planner *planner = run->of->job->planner;
     const struct kumi_abi *abi = run->of->abi;
-    struct in_flight *flight = &run->flight;
-    if (!make_room(flight, abi))
+    struct kumi_flight *flight = &run->flight;
+    if (!kumi_flight_room(flight, abi))
         return KUMI_MPI_NOTHING_TO_CALL;
     memcpy(flight->requests, run->of->failure, abi->request_bytes);
-    flight->begun[NEWS] = (struct begun){.number = INT64_MAX};
+    flight->begun[NEWS] = (struct kumi_begun){.number = INT64_MAX};
     flight->count = 1;
     while (!planner->work_is_over(run->work)) {
         int error = begin_all(run), finished = 0;
@@ -299,7 +245,7 @@ static void abandon(struct run *run)
     const struct kumi_abi *abi = run->of->abi;
     kumi_break(run->of);
     for (int i = NEWS + 1; i < run->flight.count; i++) {
-        struct begun *begun = &run->flight.begun[i];
+        struct kumi_begun *begun = &run->flight.begun[i];
         void *request = run->flight.requests + (size_t)i * abi->request_bytes;
         if (is_send(&begun->step) || begun->step.action == KUMI_COLL_TELL)
             continue;
@@ -331,10 +277,7 @@ int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
     kumi_stall_end(&run.stall);
     if (error != 0)
         abandon(&run);
-    free(run.flight.requests);
-    free(run.flight.statuses);
-    free(run.flight.begun);
-    free(run.flight.finished);
+    kumi_flight_end(&run.flight);
     planner->work_free(run.work);
     return error;
 }
