@@ -280,6 +280,9 @@ impl Node for Rank {
 }
 
 #[cfg(test)]
+mod random_networks;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use kumi_coll::{Operation, all_to_all, bound_s, uniform};
