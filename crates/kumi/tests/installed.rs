@@ -1,7 +1,9 @@
 //! The command where it is installed, away from the checkout it was built in.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+use std::time::Duration;
 
 /// The command, copied into a prefix of its own, which goes with the value.
 struct Installed(PathBuf);
@@ -15,12 +17,20 @@ impl Installed {
     }
 
     fn run(&self, args: &[&str]) -> Output {
-        Command::new(self.0.join("bin/kumi"))
+        let mut command = Command::new(self.0.join("bin/kumi"));
+        command
             .args(args)
             .current_dir("/")
-            .env("XDG_STATE_HOME", self.0.join("state"))
-            .output()
-            .unwrap()
+            .env("XDG_STATE_HOME", self.0.join("state"));
+        loop {
+            match command.output() {
+                // A child that another test has just forked still has the copy open for writing.
+                Err(busy) if busy.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                output => return output.unwrap(),
+            }
+        }
     }
 }
 

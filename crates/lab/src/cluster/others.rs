@@ -100,7 +100,9 @@ fn times(stat: &str) -> Option<(u32, u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sys::signal::Signal;
     use std::process::Command;
+    use std::time::Instant;
 
     #[test]
     fn times__name_with_spaces_and_brackets__is_passed_over() {
@@ -111,8 +113,8 @@ mod tests {
     #[test]
     fn outsiders__child_and_stranger__has_the_stranger_only() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        // Its shell ends at once, so that it is no child of ours, and busy for a second.
-        let script = "timeout 1 sh -c 'while :; do :; done' >/dev/null & echo $!";
+        // Its shell ends at once, so that it is no child of ours, and busy until it has been counted.
+        let script = "timeout 20 sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!";
         let output = Command::new("sh").args(["-c", script]).output().unwrap();
         let stranger: u32 = String::from_utf8(output.stdout)
             .unwrap()
@@ -126,8 +128,13 @@ mod tests {
             .collect();
         assert!(there.contains(&stranger) && !there.contains(&child.id()));
         assert!(!there.contains(&std::process::id()) && !there.contains(&KTHREADD));
-        std::thread::sleep(2 * LOOK_EVERY);
+        let began = Instant::now();
+        while others.ticks() == 0 && began.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(LOOK_EVERY);
+        }
         assert!(others.ticks() > 0);
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(stranger as i32), Signal::SIGTERM)
+            .unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
     }
