@@ -31,6 +31,9 @@ pub(crate) struct Lane {
     /// Transfers before it that may still be on their way too, in part or whole, with their bytes, oldest first: few, and
     /// none where transfers are long.
     earlier: VecDeque<(usize, u64)>,
+    /// The latest transfer that took parts of several lanes. The lane has the history of one of them only, so a transfer that
+    /// follows waits for this one and not past it.
+    joined: Option<usize>,
 }
 
 impl Lane {
@@ -48,6 +51,10 @@ impl Lane {
         for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
             let (standing, flight) = early_bytes(*transfer, *bytes);
             let room = standing.saturating_sub(behind);
+            if self.joined == Some(*transfer) {
+                let begun = bytes.saturating_sub(PIECE_BYTES);
+                return Some(After::but_for(*transfer, (room + flight).min(begun)));
+            }
             if *bytes > room {
                 let begun = bytes.saturating_sub(PIECE_BYTES).max(room);
                 return Some(After::but_for(*transfer, (room + flight).min(begun)));
@@ -119,31 +126,27 @@ impl Lanes {
         }
         let mut sum = self.free;
         let mut longest = None;
-        for at in taken.into_iter().rev() {
-            if let Some(lane) = self.used.remove(at) {
-                sum += lane.part;
-                // More than is needed: the rest stays with whom it was.
-                if sum > rate {
-                    let part = sum - rate;
-                    sum = rate;
-                    self.used.insert(
-                        at,
-                        Lane {
-                            part,
-                            ..lane.clone()
-                        },
-                    );
-                }
-                longest = Some(lane);
-            }
+        let is_joined = taken.len() > 1;
+        for at in &taken {
+            let lane = &mut self.used[*at];
+            longest.get_or_insert_with(|| lane.clone());
+            // More than is needed: the rest stays with whom it was.
+            let rest = (sum + lane.part - rate).max(0.0).min(lane.part);
+            sum += lane.part - rest;
+            lane.part = rest;
         }
+        self.used.retain(|lane| lane.part > 0.0);
         self.free = (sum - rate).max(0.0);
-        let lane = longest.unwrap_or(Lane {
+        let mut lane = longest.unwrap_or(Lane {
             part: 0.0,
             before: None,
             last: None,
             earlier: VecDeque::new(),
+            joined: None,
         });
+        if is_joined {
+            lane.joined = Some(transfer);
+        }
         self.used
             .push_back(lane.follow(sum.min(rate), transfer, bytes, kept_bytes));
         true
@@ -210,5 +213,16 @@ mod tests {
         assert_eq!(next(3, 30), Some(After::but_for(0, 2)));
         assert_eq!(next(4, 1), Some(After::but_for(3, 10)));
         assert_eq!(next(5, 1), Some(After::but_for(3, 9)));
+    }
+
+    #[test]
+    fn lane__of_two_lanes_joined__is_waited_for_at_the_join() {
+        let mut lanes = Lanes::new(2.0);
+        assert!(lanes.take((0, 4), 1.0, 10, |_| true));
+        assert!(lanes.take((1, 4), 1.0, 10, |_| true));
+        assert!(lanes.take((2, 4), 2.0, 10, |_| true));
+        // 2 and 0 fit in the port; what is missing of 1 is not known.
+        let lane = lanes.used().next().unwrap();
+        assert_eq!(lane.wait(|_, _| (10, 0)), Some(After::whole(2)));
     }
 }
