@@ -1,17 +1,17 @@
 //! The proof that a plan is right.
 //!
-//! Nothing here knows a time. Two transfers are *ordered* if one is over before the other
-//! begins, by what the plan says alone: the one waits for the other, or for something that cannot be
-//! complete before the other is. A directed link's capacity is dealt out to those that pass it, every part to one
-//! behind another, all ordered: what is under way at once never asks for more than the link carries. A plan may say
-//! that so many bytes are let into a port early; then as many, of each part, may be under way beyond that.
+//! Nothing here knows a time, and nothing is shared with the planner but the network and the data types of a plan. Two transfers
+//! are *ordered* if one is complete before the other begins, by what the plan says alone: the one waits for the other, or for
+//! something that cannot be complete before the other is (`order.rs`). Of every directed link, the transfers that may be in flight
+//! at once never ask for more than the link carries (`links.rs`). A plan may say how many bytes are let into a port early; at most
+//! that many may stand there beyond.
 
 mod blocks;
+mod links;
+mod order;
 
-use crate::lanes::{Lane, Lanes};
-use crate::plan::{After, Operation, Plan, Transfer, Until};
-use crate::schedule::{Early, is_behind};
-use kumi_topo::{DirectedLink, Network, Paths};
+use crate::plan::{After, Operation, Plan, Until};
+use kumi_topo::Network;
 
 /// What is wrong with a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -118,8 +118,7 @@ pub enum CheckError {
 pub fn check(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     check_shape(network, plan)?;
     let feeds = blocks::feeds(network, plan)?;
-    let mut ordered = Ordered::new(&plan.transfers, &feeds);
-    check_links(network, plan, &mut ordered)
+    links::check(network, plan, &feeds)
 }
 
 fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
@@ -215,130 +214,8 @@ impl Set {
     }
 }
 
-/// Most transfers of which the whole order is worked out, two bits for each pair: 64 MB. Of more, each must wait
-/// by itself for those that it follows on a link, as it does in an all-to-all.
-const ORDERED_MAX: usize = 16_384;
-
-/// Which transfers are over when another begins.
-struct Ordered<'a> {
-    transfers: &'a [Transfer],
-    feeds: &'a [Vec<usize>],
-    /// For each transfer, those that have come whole when it begins: worked out when first asked for.
-    before: Vec<Set>,
-}
-
-impl<'a> Ordered<'a> {
-    fn new(transfers: &'a [Transfer], feeds: &'a [Vec<usize>]) -> Self {
-        Self {
-            transfers,
-            feeds,
-            before: Vec::new(),
-        }
-    }
-
-    /// Whether `first` has passed the links that it shares with `second` before that begins, by something that
-    /// comes between.
-    fn are(&mut self, first: usize, second: usize) -> bool {
-        if self.before.is_empty() && self.transfers.len() <= ORDERED_MAX {
-            self.before = before(self.transfers, self.feeds);
-        }
-        let before = self.before.get(second);
-        before.is_some_and(|before| before.has(first))
-    }
-}
-
-fn before(transfers: &[Transfer], feeds: &[Vec<usize>]) -> Vec<Set> {
-    let empty = Set::new(transfers.len());
-    let mut before = vec![empty.clone(); transfers.len()];
-    // Complete when this one is: itself, what feeds it, and what came before it began.
-    let mut with = vec![empty; transfers.len()];
-    for (at, transfer) in transfers.iter().enumerate() {
-        let mut begins = std::mem::take(&mut before[at]);
-        for wait in &transfer.after {
-            // Sent is not yet come, and what may miss something is not yet over.
-            let after = wait.transfer;
-            let is_over = *wait == After::whole(after);
-            begins.add_all(if is_over {
-                &with[after]
-            } else {
-                &before[after]
-            });
-        }
-        let mut complete = begins.clone();
-        complete.add(at);
-        for fed_by in &feeds[at] {
-            complete.add_all(&with[*fed_by]);
-        }
-        before[at] = begins;
-        with[at] = complete;
-    }
-    before
-}
-
-/// Deals out every link to those that pass it, each behind transfers that are over by then.
-fn check_links(
-    network: &Network,
-    plan: &Plan,
-    ordered: &mut Ordered<'_>,
-) -> Result<(), CheckError> {
-    let paths = Paths::new(network);
-    let early = Early::new(&paths, plan.port_bytes).ramped(plan.operation.is_ramped());
-    let capacity = |link: usize| paths.link_bytes_per_s(DirectedLink(link as u32));
-    let mut lanes: Vec<Lanes> = (0..paths.directed_links())
-        .map(|link| Lanes::new(capacity(link)))
-        .collect();
-    let mut passed: Vec<Vec<usize>> = vec![Vec::new(); paths.directed_links()];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        let links = paths.links(transfer.from, transfer.to);
-        let rates = links.iter().map(|link| paths.link_bytes_per_s(*link));
-        let rate = rates.fold(f64::INFINITY, f64::min);
-        let bytes = plan.bytes_of(transfer);
-        for (place, link) in links.into_iter().enumerate() {
-            let passed = &mut passed[link.0 as usize];
-            let lanes = &mut lanes[link.0 as usize];
-            let needed = |lane: &Lane| {
-                early.wait(
-                    lane,
-                    &plan.transfers,
-                    (transfer.from, transfer.to),
-                    place,
-                    paths.link_bytes_per_s(link),
-                )
-            };
-            let kept_bytes = early.most(paths.link_bytes_per_s(link));
-            let waits = |lane: &Lane| is_behind(&transfer.after, needed(lane));
-            let is_given = lanes.take((at, bytes), rate, kept_bytes, waits)
-                || lanes.take((at, bytes), rate, kept_bytes, |lane| {
-                    waits(lane) || needed(lane).is_none_or(|one| ordered.are(one.transfer, at))
-                });
-            if !is_given {
-                let mut first = passed.iter().rev();
-                let met = first.find(|first| {
-                    let waits = transfer.after.iter().any(|wait| wait.transfer == **first);
-                    !waits && !ordered.are(**first, at)
-                });
-                let (first, second) = (met.copied().unwrap_or(at), at);
-                if let Some((host, _)) = paths.limited(link) {
-                    return Err(CheckError::BothWays {
-                        first,
-                        second,
-                        host: network.hosts[host].name.clone(),
-                    });
-                }
-                let ends = network.links[link.link()].ends;
-                let [from, to] = [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]));
-                return Err(CheckError::Collision {
-                    first,
-                    second,
-                    from: from.to_owned(),
-                    to: to.to_owned(),
-                });
-            }
-            passed.push(at);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 pub(crate) mod tests;
+
+#[cfg(test)]
+mod spoiled;

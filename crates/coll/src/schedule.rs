@@ -241,7 +241,7 @@ const BUSY_SHARE: f64 = 0.92;
 const FAR_S: f64 = 1e-3;
 
 /// How much of a transfer may still be on its way when one begins that waits for it.
-pub(crate) struct Early<'a> {
+struct Early<'a> {
     paths: &'a Paths,
     port_bytes: u64,
     /// There and back between the hosts that are furthest apart, in seconds; 0 where no more is under way meanwhile than
@@ -379,6 +379,6 @@ pub fn is_far(network: &Network) -> bool {
 }
 
 /// Whether one that waits for these waits for as much as is needed, if something is.
-pub(crate) fn is_behind(after: &[After], needed: Option<After>) -> bool {
+fn is_behind(after: &[After], needed: Option<After>) -> bool {
     needed.is_none_or(|needed| after.iter().any(|wait| needed.is_within(*wait)))
 }
