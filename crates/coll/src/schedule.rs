@@ -9,6 +9,7 @@ use crate::narrow::{carried_bytes_per_s, is_narrow, own_bytes_per_s};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer, Until};
 use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
+use std::cell::Cell;
 
 /// Transfers so far, and what the links and hosts do meanwhile.
 pub(crate) struct Schedule<'a> {
@@ -132,6 +133,9 @@ impl<'a> Schedule<'a> {
             begins_come_s: begins_s.max(passed_s - latency_s) + piece_s + latency_s,
             come_s: come_s.max(least_s),
         });
+        self.early
+            .sendings
+            .push(Sending::over(self.paths, (from, to)));
         self.transfers.push(Transfer {
             from,
             to,
@@ -240,6 +244,27 @@ const BUSY_SHARE: f64 = 0.92;
 /// Between ranks of one host, or on one floor, all is said sooner.
 const FAR_S: f64 = 1e-3;
 
+/// What is known of a path that a transfer takes.
+#[derive(Debug, Clone, Copy)]
+struct Sending {
+    /// What the path carries of one transfer, in bytes a second.
+    bytes_per_s: f64,
+    /// Whether it becomes slower behind the sender's own link.
+    is_narrow: bool,
+}
+
+impl Sending {
+    fn over(paths: &Paths, (from, to): (usize, usize)) -> Self {
+        let own_bytes_per_s = own_bytes_per_s(paths, from, to);
+        let path_bytes_per_s = paths.bytes_per_s(from, to);
+        let round_trip_s = paths.latency_s(from, to) * 2.0;
+        Self {
+            bytes_per_s: carried_bytes_per_s(own_bytes_per_s, path_bytes_per_s, round_trip_s),
+            is_narrow: is_narrow(own_bytes_per_s, path_bytes_per_s),
+        }
+    }
+}
+
 /// How much of a transfer may still be on its way when one begins that waits for it.
 struct Early<'a> {
     paths: &'a Paths,
@@ -250,6 +275,9 @@ struct Early<'a> {
     /// The same wherever they are.
     furthest_s: f64,
     is_ramped: bool,
+    /// By transfer, as they were added.
+    sendings: Vec<Sending>,
+    last_asked: Cell<Option<((usize, usize), bool)>>,
 }
 
 impl<'a> Early<'a> {
@@ -265,6 +293,8 @@ impl<'a> Early<'a> {
             round_trip_s: if is_far { round_trip_s } else { 0.0 },
             furthest_s: round_trip_s,
             is_ramped: false,
+            sendings: Vec::new(),
+            last_asked: Cell::new(None),
         }
     }
 
@@ -295,7 +325,13 @@ impl<'a> Early<'a> {
             _ => {
                 let share = (lane.part / link_bytes_per_s).min(1.0);
                 let wait = lane.wait(|waited, bytes| {
-                    self.bytes(place_on_path, (from, to), &transfers[waited], bytes, share)
+                    self.bytes(
+                        place_on_path,
+                        (from, to),
+                        (waited, &transfers[waited]),
+                        bytes,
+                        share,
+                    )
                 })?;
                 let is_last =
                     place_on_path > 0 && transfers[wait.transfer].to == to && share >= ENOUGH;
@@ -315,7 +351,7 @@ impl<'a> Early<'a> {
         &self,
         place_on_path: usize,
         (from, to): (usize, usize),
-        waited: &Transfer,
+        (index, waited): (usize, &Transfer),
         bytes: u64,
         share: f64,
     ) -> (u64, u64) {
@@ -323,7 +359,7 @@ impl<'a> Early<'a> {
             return (0, 0);
         }
         if self.round_trip_s == 0.0 {
-            return self.near_bytes((from, to), waited, share);
+            return self.near_bytes((from, to), (index, waited), share);
         }
         let there_and_back_s =
             self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
@@ -340,19 +376,19 @@ impl<'a> Early<'a> {
     /// The same where hosts are near. In a gather all that passes the root's port is bound for it, and each sender has nothing
     /// else to do, so the link is busy for a whole round trip. Elsewhere a sender may be held up by another of its transfers, or
     /// by a narrow port, so only a part of a round trip counts.
-    fn near_bytes(&self, (from, to): (usize, usize), waited: &Transfer, share: f64) -> (u64, u64) {
-        let rates = |from, to| {
-            let own_bytes_per_s = own_bytes_per_s(self.paths, from, to);
-            (own_bytes_per_s, self.paths.bytes_per_s(from, to))
+    fn near_bytes(
+        &self,
+        next: (usize, usize),
+        (index, waited): (usize, &Transfer),
+        share: f64,
+    ) -> (u64, u64) {
+        let sending = match self.sendings.get(index) {
+            Some(sending) => *sending,
+            None => Sending::over(self.paths, (waited.from, waited.to)),
         };
-        let (own_bytes_per_s, path_bytes_per_s) = rates(waited.from, waited.to);
-        let round_trip_s = self.paths.latency_s(waited.from, waited.to) * 2.0;
-        let carried = carried_bytes_per_s(own_bytes_per_s, path_bytes_per_s, round_trip_s);
-        let there_and_back_s = self.paths.latency_s(waited.to, from) * 2.0;
-        let flight_bytes = (there_and_back_s * carried * BUSY_SHARE) as u64;
-        let (next_own, next_path) = rates(from, to);
-        let is_on_narrow_path =
-            is_narrow(own_bytes_per_s, path_bytes_per_s) || is_narrow(next_own, next_path);
+        let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
+        let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
+        let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
         let most_bytes = match (self.is_ramped, is_on_narrow_path) {
             (true, false) => u64::MAX,
             (true, true) => EARLY_BYTES,
@@ -364,6 +400,18 @@ impl<'a> Early<'a> {
             of_share(EARLY_BYTES),
             of_share(flight_bytes.min(most_bytes)),
         )
+    }
+
+    /// Whether a path has a narrow port; the last one that was asked for is kept.
+    fn is_narrow(&self, ends: (usize, usize)) -> bool {
+        match self.last_asked.get() {
+            Some((asked, is_narrow)) if asked == ends => is_narrow,
+            _ => {
+                let is_narrow = Sending::over(self.paths, ends).is_narrow;
+                self.last_asked.set(Some((ends, is_narrow)));
+                is_narrow
+            }
+        }
     }
 
     /// The most that may be on its way over a link of that rate.
