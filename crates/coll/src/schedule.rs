@@ -5,7 +5,7 @@
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
-use crate::narrow::{carried_bytes_per_s, is_narrow, own_bytes_per_s};
+use crate::narrow::{STANDING_BYTES, carried_bytes_per_s, is_narrow, own_bytes_per_s};
 use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer, Until};
 use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
@@ -374,8 +374,8 @@ impl<'a> Early<'a> {
     }
 
     /// The same where hosts are near. In a gather all that passes the root's port is bound for it, and each sender has nothing
-    /// else to do, so the link is busy for a whole round trip. Elsewhere a sender may be held up by another of its transfers, or
-    /// by a narrow port, so only a part of a round trip counts.
+    /// else to do, so the link is busy until the next byte arrives. Elsewhere a sender may be held up by another of its transfers,
+    /// so only what may stand counts.
     fn near_bytes(
         &self,
         next: (usize, usize),
@@ -389,15 +389,19 @@ impl<'a> Early<'a> {
         let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
         let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
         let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
+        // Where no path has a narrow port, the share of one is free.
+        let standing_bytes = match is_on_narrow_path {
+            true => EARLY_BYTES,
+            false => EARLY_BYTES + STANDING_BYTES,
+        };
         let most_bytes = match (self.is_ramped, is_on_narrow_path) {
             (true, false) => u64::MAX,
             (true, true) => EARLY_BYTES,
-            (false, false) => 2 * EARLY_BYTES,
-            (false, true) => 0,
+            (false, _) => 0,
         };
         let of_share = |bytes: u64| (bytes as f64 * share) as u64;
         (
-            of_share(EARLY_BYTES),
+            of_share(standing_bytes),
             of_share(flight_bytes.min(most_bytes)),
         )
     }

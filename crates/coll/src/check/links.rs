@@ -62,7 +62,8 @@ struct Choice {
     seed: u64,
 }
 
-/// The frugal way first: a transfer that stands behind others without need takes a slot that a later one needs.
+/// The frugal way first: a transfer that stands behind others without need takes a slot that a later one needs. Its part of the
+/// port is for paths with a slower port; the rest is for others.
 const CHOICES: [Choice; 3] = [
     Choice {
         port_part: 0.25,
@@ -255,7 +256,11 @@ impl Link<'_> {
                 false => self.carried_bytes(first, second),
             };
             let is_room = |early_bytes, carried| {
-                self.is_room(early_bytes, carried, share * choice.port_part, second)
+                let port_part = match is_frugal && !self.is_narrow(first, second) {
+                    true => 1.0 - choice.port_part,
+                    false => choice.port_part,
+                };
+                self.is_room(early_bytes, carried, share * port_part, second)
             };
             let standing = if is_frugal { 0.0 } else { carried };
             let fits = choice.is_lazy && ahead[first].len() < 2;
@@ -309,21 +314,27 @@ impl Link<'_> {
         }
     }
 
-    /// The part of [`Link::carried_bytes`] that passes even if a sender is held up: nothing into a port that is slower than
-    /// the sender's link, and two chunks else.
+    /// The part of [`Link::carried_bytes`] that passes even if a sender is held up: all of it in a gather, but into a port that is
+    /// slower than the sender's link.
     fn frugal_bytes(&self, first: usize, second: usize) -> f64 {
-        let is_narrow = [first, second].into_iter().any(|at| {
+        let chunks = match (
+            self.plan.operation.is_ramped(),
+            self.is_narrow(first, second),
+        ) {
+            (true, false) => f64::INFINITY,
+            (true, true) => 1.0,
+            (false, _) => 0.0,
+        };
+        (self.carried_bytes(first, second) * 0.92).min(chunks * BEGUN_BYTES as f64)
+    }
+
+    /// Whether one of two transfers is slower than its sender's own link.
+    fn is_narrow(&self, first: usize, second: usize) -> bool {
+        [first, second].into_iter().any(|at| {
             let from = self.plan.transfers[self.passing[at].transfer].from;
             let own = self.paths.sending_bytes_per_s(from);
             own.is_some_and(|own| self.passing[at].bytes_per_s < own * 0.99)
-        });
-        let chunks = match (self.plan.operation.is_ramped(), is_narrow) {
-            (true, false) => f64::INFINITY,
-            (true, true) => 1.0,
-            (false, false) => 2.0,
-            (false, true) => 0.0,
-        };
-        (self.carried_bytes(first, second) * 0.92).min(chunks * BEGUN_BYTES as f64)
+        })
     }
 
     /// Seeks chains by maximum flow: each transfer hands its rate on to those that may stand right behind it. Of a whole order
