@@ -93,7 +93,7 @@ impl Engine {
             let is_within = |sent: u64, most: u64| sent == 0 || sent + step.bytes <= most;
             let mut narrow = program.narrows.on_path_to(step.peer);
             is_within(flow.sent_bytes, flow.sent_bytes_max)
-                && is_within(flow.sent_bytes, program.window_to(step.peer))
+                && is_within(flow.sent_bytes, program.window_to(step.stream, step.peer))
                 && narrow.all(|(port, most)| is_within(self.narrow_bytes[port], most))
         })?;
         let Step {

@@ -1,6 +1,6 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
-use crate::grain::{Grain, flight_bytes, own_flight_bytes};
+use crate::grain::{Grain, SHORT_STREAM_BYTES, SHORT_WINDOW_BYTES, flight_bytes, own_flight_bytes};
 use crate::narrow::Narrows;
 use crate::plan::{Plan, Until};
 use crate::schedule::is_far;
@@ -96,6 +96,10 @@ pub struct Program {
     ramped: BTreeSet<u32>,
     /// Ports at which this host's paths become slower.
     pub(crate) narrows: Narrows,
+    /// By stream, bytes of all its steps.
+    stream_bytes: Vec<u64>,
+    /// Whether all that the host sends goes to one other, as in a ring or along a chain.
+    sends_to_one: bool,
 }
 
 /// Successors of steps, eight bytes an edge: sorted by the step that they leave.
@@ -147,6 +151,15 @@ impl Program {
             writer.add(at);
         }
         writer.steps.shrink_to_fit();
+        let out = writer.streams.keys();
+        let sends_to_one = out
+            .filter(|(_, stream)| *stream == Stream::PiecesOut)
+            .count()
+            == 1;
+        let mut stream_bytes = vec![0; writer.streams.len()];
+        for step in &writer.steps {
+            stream_bytes[step.stream as usize] += step.bytes;
+        }
         Self {
             streams: writer.streams.len(),
             steps: writer.steps,
@@ -160,6 +173,8 @@ impl Program {
             piece_bytes: grain.piece_bytes.max(1),
             ramped: writer.ramped,
             narrows: Narrows::default(),
+            stream_bytes,
+            sends_to_one,
         }
     }
 
@@ -218,14 +233,23 @@ impl Program {
         self
     }
 
-    /// What may be sent and not yet received when a piece goes to this host.
-    pub(crate) fn window_to(&self, peer: u32) -> u64 {
-        self.window_bytes + self.flight_to(peer)
+    /// What may be sent and not yet received when a piece of a stream goes to this host. A short stream of a host that sends to no
+    /// other may have more, as acknowledgements do not take long enough for all of it to stand in a port.
+    pub(crate) fn window_to(&self, stream: u32, peer: u32) -> u64 {
+        let is_short =
+            self.sends_to_one && self.stream_bytes[stream as usize] <= SHORT_STREAM_BYTES;
+        let most_bytes = if is_short { SHORT_WINDOW_BYTES } else { 0 };
+        self.window_bytes.max(most_bytes) + self.flight_to(peer)
     }
 
     /// What may be sent and not yet received in all: what the host's own link carries until the furthest host has answered.
     pub(crate) fn own_window(&self) -> u64 {
-        self.window_bytes + self.own_flight_bytes
+        let most_bytes = if self.sends_to_one {
+            SHORT_WINDOW_BYTES
+        } else {
+            0
+        };
+        self.window_bytes.max(most_bytes) + self.own_flight_bytes
     }
 
     /// Receives or words with this host that may be under way at once, of one stream.
