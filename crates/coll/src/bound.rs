@@ -125,7 +125,9 @@ fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
 mod tests {
     use super::*;
     use crate::check::tests::{even_tree, tree};
-    use crate::{all_gather, all_reduce, all_to_all, broadcast, gather, reduce_scatter, scatter};
+    use crate::{
+        Vector, all_gather, all_reduce, all_to_all, broadcast, gather, reduce_scatter, scatter,
+    };
     use kumi_topo::Rate;
 
     #[test]
@@ -152,8 +154,11 @@ mod tests {
         assert_eq!(bound(all_gather(&network, &[block; 3]).unwrap()), 0.2);
         assert_eq!(bound(reduce_scatter(&network, &[block; 3]).unwrap()), 0.1);
         // The vector has three blocks, and its sum must come to a.
-        assert_eq!(bound(all_reduce(&network, &[block; 3]).unwrap()), 0.3);
-        assert_eq!(bound(broadcast(&network, 0, vec![block; 3]).unwrap()), 0.03);
+        assert_eq!(bound(all_reduce(&network, Vector::new(3 * block, 1))), 0.3);
+        assert_eq!(
+            bound(broadcast(&network, 0, Vector::new(3 * block, 1)).unwrap()),
+            0.03
+        );
     }
 
     #[test]

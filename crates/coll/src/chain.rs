@@ -9,35 +9,43 @@ use crate::exchange::check_root;
 use crate::grain::PIECE_BYTES;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
 use crate::schedule::Schedule;
-use crate::short::or_short;
+use crate::short::{Short, of_vector};
+use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Plans that every host comes to have the vector at `root`, of parts of `block_bytes`.
+/// Plans that every host comes to have the vector at `root`. Of a short one, hosts may be a tree or exchange parts of it (`short.rs`).
 ///
 /// # Errors
 /// The root is no host.
-pub fn broadcast(network: &Network, root: usize, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
-    chain(network, root, block_bytes, Operation::Broadcast { root })
+pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
+    planned(network, root, vector, Operation::Broadcast { root })
 }
 
-/// Plans that `root` comes to have the vector combined of every host's, of parts of `block_bytes`.
+/// Plans that `root` comes to have the vector combined of every host's. Of a short one, hosts may be a tree or exchange parts of it.
 ///
 /// # Errors
 /// The root is no host.
-pub fn reduce(network: &Network, root: usize, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
-    chain(network, root, block_bytes, Operation::Reduce { root })
+pub fn reduce(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
+    planned(network, root, vector, Operation::Reduce { root })
 }
 
-fn chain(
+fn planned(
     network: &Network,
     root: usize,
-    block_bytes: Vec<u64>,
+    vector: Vector,
     operation: Operation,
 ) -> Result<Plan, PlanError> {
-    let hosts = network.hosts.len();
-    check_root(hosts, root)?;
+    check_root(network.hosts.len(), root)?;
     let paths = Paths::new(network);
     let order = paths.tour(network, root);
+    let short = of_vector(network, &paths, operation, &order, vector);
+    Ok(Short::or_long(short, 0.0, || {
+        chain(&paths, operation, order, vector)
+    }))
+}
+
+fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector) -> Plan {
+    let block_bytes = vector.parts();
     let combines = operation.combines();
     let blocks = Blocks::run(0, block_bytes.len());
     let mut pairs: Vec<(usize, usize)> = order.windows(2).map(|pair| (pair[0], pair[1])).collect();
@@ -46,8 +54,7 @@ fn chain(
     }
     let relays = pairs.iter().skip(1).map(|(relay, _)| *relay);
     if relays.clone().any(|relay| paths.is_limited(relay)) {
-        let long = by_parts(&paths, &pairs, operation, order, block_bytes);
-        return Ok(or_short(network, &paths, long));
+        return by_parts(paths, &pairs, operation, order, block_bytes);
     }
     // A host sends on what has come, piece by piece.
     let largest = block_bytes.iter().copied().max().unwrap_or(0);
@@ -69,15 +76,14 @@ fn chain(
         });
     }
     predicted_s += (bytes as f64 - piece).max(0.0) / slowest;
-    let long = Plan {
+    Plan {
         operation,
         order,
         block_bytes,
         transfers,
         port_bytes: 0,
         predicted_s,
-    };
-    Ok(or_short(network, &paths, long))
+    }
 }
 
 /// Transfers at most of a chain that is planned part by part.
@@ -121,16 +127,16 @@ mod tests {
     #[test]
     fn broadcast__with_hosts_limited_both_ways__relays_through_the_others() {
         let mut network = even_tree(&[0], 1000, &[0; 6], 1000);
-        let free_s = broadcast(&network, 0, vec![64 << 10; 64])
+        let free_s = broadcast(&network, 0, Vector::new(4 << 20, 1))
             .unwrap()
             .predicted_s;
         network.hosts[2].both_ways = Rate::from_bps(1_200_000_000);
-        let plan = broadcast(&network, 0, vec![64 << 10; 64]).unwrap();
+        let plan = broadcast(&network, 0, Vector::new(4 << 20, 1)).unwrap();
         assert_eq!(plan.order.last(), Some(&2));
         assert!(plan.predicted_s < free_s * 1.001);
         // Two of them: one has to relay.
         network.hosts[4].both_ways = Rate::from_bps(1_200_000_000);
-        let plan = broadcast(&network, 0, vec![64 << 10; 64]).unwrap();
+        let plan = broadcast(&network, 0, Vector::new(4 << 20, 1)).unwrap();
         check(&network, &plan).unwrap();
         assert!(plan.predicted_s < bound_s(&network, &plan) * 2.1);
     }

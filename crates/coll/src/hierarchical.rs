@@ -5,97 +5,205 @@
 //! site's own ring. A reduce-scatter is that backwards. An all-reduce sums each part of the vector in every site, then
 //! along the tree of sites, and back; slice behind slice of it, so that the slow links are at work from soon on.
 
+use crate::grain::PIECE_BYTES;
 use crate::list_schedule::{Task, in_order};
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
-use crate::short::VECTOR_BYTES_MAX;
 use crate::sites::Sites;
+use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Tasks of a plan at most: more take longer to put in order than they save.
-const TASKS_MAX: usize = 16_384;
+/// Tasks of a plan of which variants are tried: of more, one is planned.
+const VARIED_TASKS_MAX: usize = 16_384;
+
+/// Tasks of a plan at most: in memory some 200 bytes each, and on one processor 5 µs.
+const TASKS_MAX: usize = 1 << 20;
 
 /// Slices of a vector at most: a slice's way in and out is then a sixteenth of the whole.
 const SLICES_MAX: usize = 8;
 
-/// Shortest part: a piece.
-const PART_BYTES_MIN: u64 = 8 << 10;
-
-/// Shorter parts for each host are not cut: each would be a message of its own.
-const CUT_BYTES_MIN: u64 = 512;
-
-/// Into how many parts a vector of an all-reduce had best be cut on this network: one if it is short; as many as hosts, or
-/// times as many where several follow each other from site to site.
-pub fn all_reduce_parts(network: &Network, bytes: u64) -> usize {
-    let hosts = network.hosts.len();
-    if hosts < 2 || bytes <= VECTOR_BYTES_MAX.min(CUT_BYTES_MIN * hosts as u64) {
-        return 1;
-    }
-    let paths = Paths::new(network);
-    let order = paths.tour(network, 0);
-    if Sites::new(network, &paths, &order).is_none() {
-        return hosts;
-    }
+/// Into how many parts the vector of an all-reduce is cut between sites: as many as hosts, or times as many, as several follow each other
+/// from site to site.
+pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
     let of_a_slice = hosts * 2 * (hosts - 1);
-    let by_bytes = (bytes / hosts as u64 / PART_BYTES_MIN) as usize;
-    hosts * by_bytes.min(TASKS_MAX / of_a_slice).clamp(1, SLICES_MAX)
+    // As many as pieces: a part that is a little longer than a piece would be two messages.
+    let by_bytes = vector.bytes().div_ceil(hosts as u64 * PIECE_BYTES) as usize;
+    hosts
+        * by_bytes
+            .min(VARIED_TASKS_MAX / of_a_slice)
+            .clamp(1, SLICES_MAX)
 }
 
-/// The quicker of a plan in a ring of all hosts and one by sites, by the planner's reckoning.
-pub(crate) fn or_hierarchical(network: &Network, paths: &Paths, ring: Plan) -> Plan {
-    if ring.transfers.len() > TASKS_MAX {
-        return ring;
-    }
-    let Some(sites) = Sites::new(network, paths, &ring.order) else {
-        return ring;
-    };
-    let plan = match ring.operation {
-        Operation::AllGather => quicker(&|late| {
-            let tasks = all_gather(&sites, &ring, late);
-            scheduled(paths, &ring, tasks)
-        }),
-        Operation::ReduceScatter => quicker(&|late| reversed(network, paths, &sites, &ring, late)),
-        Operation::AllReduce => quicker(&|direct| {
-            let tasks = all_reduce(&sites, &ring, direct > 0);
-            scheduled(paths, &ring, tasks)
-        }),
-        _ => return ring,
-    };
-    match plan.predicted_s < ring.predicted_s {
-        true => plan,
-        false => ring,
-    }
+/// What is planned between sites.
+pub(crate) struct BySites<'a> {
+    pub network: &'a Network,
+    pub paths: &'a Paths,
+    pub sites: &'a Sites,
+    pub operation: Operation,
+    pub order: &'a [usize],
+    /// By place; of a vector, a multiple of the hosts.
+    pub block_bytes: &'a [u64],
 }
 
-fn quicker(plan: &dyn Fn(usize) -> Plan) -> Plan {
-    let (one, other) = (plan(0), plan(1));
-    match one.predicted_s <= other.predicted_s {
-        true => one,
-        false => other,
+impl BySites<'_> {
+    /// The plan, or the quickest of several by the planner's reckoning; none of more transfers than can be put in order.
+    pub fn plan(&self) -> Option<Plan> {
+        let transfers = self.block_bytes.len() * (self.order.len() - 1);
+        let transfers = match self.operation {
+            Operation::AllReduce => 2 * transfers,
+            _ => transfers,
+        };
+        if transfers > TASKS_MAX {
+            return None;
+        }
+        let variants = if transfers > VARIED_TASKS_MAX { 1 } else { 2 };
+        let plans = (0..variants).map(|variant| match self.operation {
+            Operation::ReduceScatter => self.reversed(variant),
+            Operation::AllReduce => self.scheduled(&self.all_reduce(variant > 0)),
+            _ => self.scheduled(&self.all_gather(variant)),
+        });
+        plans.min_by(|a, b| a.predicted_s.total_cmp(&b.predicted_s))
     }
-}
 
-fn scheduled(paths: &Paths, ring: &Plan, tasks: Vec<Task>) -> Plan {
-    let order = in_order(paths, &tasks);
-    planned(paths, ring, &tasks, &order)
-}
-
-/// The plan of tasks in an order in which each stands behind what it needs.
-fn planned(paths: &Paths, ring: &Plan, tasks: &[Task], order: &[usize]) -> Plan {
-    let mut schedule = Schedule::new(paths);
-    let mut index = vec![0; tasks.len()];
-    for at in order {
-        let task = &tasks[*at];
-        let needs: Vec<usize> = task.needs.iter().map(|need| index[*need]).collect();
-        index[*at] = schedule.add(
-            (task.from, task.to),
-            Blocks::one(task.block),
-            task.bytes,
-            task.combines,
-            &needs,
-        );
+    fn scheduled(&self, tasks: &[Task]) -> Plan {
+        let order = in_order(self.paths, tasks);
+        self.planned(tasks, &order)
     }
-    schedule.into_plan(ring.operation, ring.order.clone(), ring.block_bytes.clone())
+
+    /// The plan of tasks in an order in which each stands behind what it needs.
+    fn planned(&self, tasks: &[Task], order: &[usize]) -> Plan {
+        let mut schedule = Schedule::new(self.paths);
+        let mut index = vec![0; tasks.len()];
+        for at in order {
+            let task = &tasks[*at];
+            let needs: Vec<usize> = task.needs.iter().map(|need| index[*need]).collect();
+            index[*at] = schedule.add(
+                (task.from, task.to),
+                Blocks::one(task.block),
+                task.bytes,
+                task.combines,
+                &needs,
+            );
+        }
+        schedule.into_plan(
+            self.operation,
+            self.order.to_vec(),
+            self.block_bytes.to_vec(),
+        )
+    }
+
+    fn writer(&self) -> Writer<'_> {
+        Writer {
+            sites: self.sites,
+            block_bytes: self.block_bytes,
+            tasks: Vec::new(),
+        }
+    }
+
+    /// Into each site blocks come by one host after another, against the ring: where a host is busy with its turn, blocks that go
+    /// round are held up, and each is at one host only. The host whose turn it is to receive is the one after that whose turn
+    /// it is to send, so that both hold up the same step of the ring; or, `late` by one, that one itself.
+    fn all_gather(&self, late: usize) -> Vec<Task> {
+        let sites = self.sites;
+        let mut writer = self.writer();
+        let mut entered = vec![0; sites.members.len()];
+        for (block, owner) in self.order.iter().copied().enumerate().rev() {
+            let own_site = sites.of_host[owner];
+            let mut has: Vec<Option<(usize, Vec<usize>)>> = vec![None; sites.members.len()];
+            has[own_site] = Some((owner, Vec::new()));
+            for (from, to) in &sites.spread[own_site] {
+                let Some((sender, came)) = has[*from].clone() else {
+                    continue;
+                };
+                let members = &sites.members[*to];
+                let turn = 2 * members.len() - entered[*to] % members.len() - late;
+                let receiver = members[turn % members.len()];
+                entered[*to] += 1;
+                let task = writer.add((sender, receiver), block, false, came);
+                has[*to] = Some((receiver, vec![task]));
+            }
+            for (host, came) in has.into_iter().flatten() {
+                writer.round(host, block, came);
+            }
+        }
+        writer.tasks
+    }
+
+    /// An all-gather backwards, on a network whose links are turned round: each block's parts are summed on their way to its owner.
+    fn reversed(&self, late: usize) -> Plan {
+        let mut turned = self.network.clone();
+        for link in &mut turned.links {
+            link.rates.reverse();
+        }
+        let forth = self.all_gather(late);
+        let order = in_order(&Paths::new(&turned), &forth);
+        let mut back: Vec<Task> = forth
+            .iter()
+            .map(|task| Task {
+                from: task.to,
+                to: task.from,
+                combines: true,
+                needs: Vec::new(),
+                ..task.clone()
+            })
+            .collect();
+        for (at, task) in forth.iter().enumerate() {
+            for need in &task.needs {
+                back[*need].needs.push(at);
+            }
+        }
+        let order: Vec<usize> = order.into_iter().rev().collect();
+        self.planned(&back, &order)
+    }
+
+    /// Each part is summed in every site, then between them, along the tree of sites; or `is_direct`ly, by each to the one where
+    /// that part's sum is at home: fewer hops where sites are joined by a router, and all into one port.
+    fn all_reduce(&self, is_direct: bool) -> Vec<Task> {
+        let sites = self.sites;
+        let hosts = self.order.len();
+        // A host by itself is no home: its link is slow, and would bring each site's sum.
+        let has_several = |site: &usize| sites.members[*site].len() > 1;
+        let mut homes: Vec<usize> = (0..sites.members.len()).filter(has_several).collect();
+        if homes.is_empty() {
+            homes.push(0);
+        }
+        let mut writer = self.writer();
+        for part in 0..self.block_bytes.len() {
+            let place = part % hosts;
+            // Who has the part's sum of each site, and how it came there.
+            let owners = sites.members.iter();
+            let owners: Vec<usize> = owners
+                .map(|members| members[place * members.len() / hosts])
+                .collect();
+            let mut came: Vec<Vec<usize>> = Vec::new();
+            for owner in &owners {
+                came.push(writer.sum(*owner, part));
+            }
+            // The tree of sites begins at another one for each part.
+            let home = homes[place % homes.len()];
+            let others = (0..sites.members.len()).filter(|site| *site != home);
+            let star: Vec<(usize, usize)> = others.map(|site| (home, site)).collect();
+            let tree = if is_direct {
+                &star
+            } else {
+                &sites.spread[home]
+            };
+            for (above, below) in tree.iter().rev() {
+                let needs = came[*below].clone();
+                let up = writer.add((owners[*below], owners[*above]), part, true, needs);
+                came[*above].push(up);
+            }
+            for (above, below) in tree {
+                let needs = came[*above].clone();
+                let down = writer.add((owners[*above], owners[*below]), part, false, needs);
+                came[*below] = vec![down];
+            }
+            for (owner, came) in owners.into_iter().zip(came) {
+                writer.round(owner, part, came);
+            }
+        }
+        writer.tasks
+    }
 }
 
 /// Tasks as they are written.
@@ -131,7 +239,7 @@ impl Writer<'_> {
         let members = self.sites.members[self.sites.of_host[first]].len();
         let (mut host, mut needs) = (first, came);
         for _ in 1..members {
-            let next = self.sites.next(host);
+            let next = self.sites.next[host];
             needs = vec![self.add((host, next), block, false, needs)];
             host = next;
         }
@@ -140,119 +248,14 @@ impl Writer<'_> {
     /// A block is summed round a site, ending at this host. Returns what brings the sum.
     fn sum(&mut self, last: usize, block: usize) -> Vec<usize> {
         let members = self.sites.members[self.sites.of_host[last]].len();
-        let (mut host, mut needs) = (self.sites.next(last), Vec::new());
+        let (mut host, mut needs) = (self.sites.next[last], Vec::new());
         for _ in 1..members {
-            let next = self.sites.next(host);
+            let next = self.sites.next[host];
             needs = vec![self.add((host, next), block, true, needs)];
             host = next;
         }
         needs
     }
-}
-
-/// Into each site blocks come by one host after another, against the ring: where a host is busy with its turn, blocks that go
-/// round are held up, and each is at one host only. The host whose turn it is to receive is the one after that whose turn
-/// it is to send, so that both hold up the same step of the ring; or, `late` by one, that one itself.
-fn all_gather(sites: &Sites, ring: &Plan, late: usize) -> Vec<Task> {
-    let mut writer = Writer {
-        sites,
-        block_bytes: &ring.block_bytes,
-        tasks: Vec::new(),
-    };
-    let mut entered = vec![0; sites.members.len()];
-    for (block, owner) in ring.order.iter().copied().enumerate().rev() {
-        let own_site = sites.of_host[owner];
-        let mut has: Vec<Option<(usize, Vec<usize>)>> = vec![None; sites.members.len()];
-        has[own_site] = Some((owner, Vec::new()));
-        for (from, to) in &sites.spread[own_site] {
-            let Some((sender, came)) = has[*from].clone() else {
-                continue;
-            };
-            let members = &sites.members[*to];
-            let receiver =
-                members[(2 * members.len() - entered[*to] % members.len() - late) % members.len()];
-            entered[*to] += 1;
-            let task = writer.add((sender, receiver), block, false, came);
-            has[*to] = Some((receiver, vec![task]));
-        }
-        for (host, came) in has.into_iter().flatten() {
-            writer.round(host, block, came);
-        }
-    }
-    writer.tasks
-}
-
-/// An all-gather backwards, on a network whose links are turned round: each block's parts are summed on their way to its owner.
-fn reversed(network: &Network, paths: &Paths, sites: &Sites, ring: &Plan, late: usize) -> Plan {
-    let mut turned = network.clone();
-    for link in &mut turned.links {
-        link.rates.reverse();
-    }
-    let forth = all_gather(sites, ring, late);
-    let order = in_order(&Paths::new(&turned), &forth);
-    let mut back: Vec<Task> = forth
-        .iter()
-        .map(|task| Task {
-            from: task.to,
-            to: task.from,
-            combines: true,
-            needs: Vec::new(),
-            ..task.clone()
-        })
-        .collect();
-    for (at, task) in forth.iter().enumerate() {
-        for need in &task.needs {
-            back[*need].needs.push(at);
-        }
-    }
-    let order: Vec<usize> = order.into_iter().rev().collect();
-    planned(paths, ring, &back, &order)
-}
-
-/// Each part is summed in every site, then between them, along the tree of sites; or `is_direct`ly, by each to the one where
-/// that part's sum is at home: fewer hops where sites are joined by a router, and all into one port.
-fn all_reduce(sites: &Sites, ring: &Plan, is_direct: bool) -> Vec<Task> {
-    let hosts = ring.order.len();
-    let mut writer = Writer {
-        sites,
-        block_bytes: &ring.block_bytes,
-        tasks: Vec::new(),
-    };
-    for part in 0..ring.block_bytes.len() {
-        let place = part % hosts;
-        // Who has the part's sum of each site, and how it came there.
-        let owners = sites.members.iter();
-        let owners: Vec<usize> = owners
-            .map(|members| members[place * members.len() / hosts])
-            .collect();
-        let mut came: Vec<Vec<usize>> = Vec::new();
-        for owner in &owners {
-            came.push(writer.sum(*owner, part));
-        }
-        // The tree of sites begins at another one for each part.
-        let home = place % sites.members.len();
-        let others = (0..sites.members.len()).filter(|site| *site != home);
-        let star: Vec<(usize, usize)> = others.map(|site| (home, site)).collect();
-        let tree = if is_direct {
-            &star
-        } else {
-            &sites.spread[home]
-        };
-        for (above, below) in tree.iter().rev() {
-            let needs = came[*below].clone();
-            let up = writer.add((owners[*below], owners[*above]), part, true, needs);
-            came[*above].push(up);
-        }
-        for (above, below) in tree {
-            let needs = came[*above].clone();
-            let down = writer.add((owners[*above], owners[*below]), part, false, needs);
-            came[*below] = vec![down];
-        }
-        for (owner, came) in owners.into_iter().zip(came) {
-            writer.round(owner, part, came);
-        }
-    }
-    writer.tasks
 }
 
 #[cfg(test)]
@@ -272,6 +275,27 @@ mod tests {
         check(&network, &plan).unwrap();
         // There and back, and what the parts take; round all eight sites it would be 14 times one way.
         assert!(plan.predicted_s < 0.06, "{}", plan.predicted_s);
+    }
+
+    #[test]
+    fn all_reduce__with_one_slow_host__passes_its_link_once_each_way() {
+        let mut network = even_tree(&[0], 1000, &[0; 16], 1000);
+        network.links[5].rates = [kumi_topo::Rate::from_bps(250_000_000).unwrap(); 2];
+        let plan = uniform(&network, Operation::AllReduce, 4 << 20).unwrap();
+        check(&network, &plan).unwrap();
+        let over = plan.predicted_s / bound_s(&network, &plan);
+        assert!(over < 1.15, "{over}");
+    }
+
+    #[test]
+    fn all_gather__of_more_hosts_than_are_varied__still_goes_by_sites() {
+        let on: Vec<usize> = (0..140).map(|host| host % 2).collect();
+        let network = even_tree(&[0, 0], 250, &on, 1000);
+        let plan = uniform(&network, Operation::AllGather, 64 << 10).unwrap();
+        assert!(plan.transfers.len() > VARIED_TASKS_MAX);
+        check(&network, &plan).unwrap();
+        let over = plan.predicted_s / bound_s(&network, &plan);
+        assert!(over < 1.1, "{over}");
     }
 
     #[test]

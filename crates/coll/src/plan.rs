@@ -51,6 +51,14 @@ impl Operation {
         matches!(self, Self::Gather { .. })
     }
 
+    /// Whether its blocks are parts of one vector: those that follow each other lie side by side.
+    pub fn is_on_a_vector(self) -> bool {
+        matches!(
+            self,
+            Self::Broadcast { .. } | Self::Reduce { .. } | Self::AllReduce
+        )
+    }
+
     /// Whether blocks are combined where they meet.
     pub fn combines(self) -> bool {
         matches!(
@@ -104,10 +112,15 @@ impl Blocks {
         }
     }
 
+    /// The runs, ascending: the first number of each and the one behind its last.
+    pub fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
+        let runs = self.0.iter();
+        runs.map(|(from, to)| (*from as usize, *to as usize))
+    }
+
     /// Their numbers, ascending.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
-        let runs = self.0.iter();
-        runs.flat_map(|(from, to)| (*from as usize)..(*to as usize))
+        self.runs().flat_map(|(from, to)| from..to)
     }
 
     /// The greatest number.

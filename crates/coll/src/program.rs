@@ -4,7 +4,7 @@ use crate::grain::{Grain, SHORT_STREAM_BYTES, SHORT_WINDOW_BYTES, flight_bytes, 
 use crate::narrow::Narrows;
 use crate::plan::{Plan, Until};
 use crate::schedule::is_far;
-use crate::uniform::cut;
+use crate::vector::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
@@ -60,11 +60,11 @@ pub struct Step {
     pub action: Action,
     /// Peer host index.
     pub peer: u32,
-    /// Block number; 0 where there is none.
+    /// Block number, the first of several that lie side by side; 0 where there is none.
     pub block: u32,
     /// Byte offset in the block.
     pub offset: u64,
-    /// Bytes of the block.
+    /// Bytes of the block, or of all of them.
     pub bytes: u64,
     /// Steps that must be over, or begun, before it begins.
     pub(crate) needs: u32,
@@ -283,12 +283,28 @@ struct Writer<'a> {
     streams: HashMap<(usize, Stream), u32>,
     /// Of each transfer from here or to here, the steps of its pieces.
     steps_of: HashMap<usize, Range<usize>>,
-    /// Of each block that has come here, the first of the steps that brought it last. The step of piece `p` is `p`
+    /// Of each block that has come here, the first of the steps that brought it last. The step of its piece `p` is `p`
     /// further on: a transfer's pieces are written one behind another.
     brought_here: HashMap<usize, usize>,
     /// Of each block, the first steps of the transfers that sent it since it was last written over.
     sent_here: HashMap<usize, Vec<usize>>,
     ramped: BTreeSet<u32>,
+}
+
+/// What one step sends or receives: some of a block, or several whole ones.
+struct Piece {
+    first: usize,
+    end: usize,
+    /// Which of its block's it is, from 0.
+    number: usize,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Piece {
+    fn blocks(&self) -> Range<usize> {
+        self.first..self.end
+    }
 }
 
 impl Writer<'_> {
@@ -340,17 +356,18 @@ impl Writer<'_> {
 
     fn send(&mut self, at: usize, begins_after: &[usize], begun_after: &[usize]) {
         let first = self.steps.len();
-        for block in self.carried(at) {
-            let of_block = self.pieces(at, Action::Send, block);
-            if let Some(brought) = self.brought_here.get(&block).copied() {
-                for (piece, step) in of_block.clone().enumerate() {
-                    self.need(step, brought + piece);
+        for (step, piece) in self.pieces(at, Action::Send) {
+            let brought = piece.blocks().filter_map(|block| {
+                let brought = self.brought_here.get(&block)?;
+                Some(brought + piece.number)
+            });
+            let brought = brought.collect();
+            self.need_all(step, brought);
+            if piece.number == 0 {
+                for block in piece.blocks() {
+                    self.sent_here.entry(block).or_default().push(step);
                 }
             }
-            self.sent_here
-                .entry(block)
-                .or_default()
-                .push(of_block.start);
         }
         for after in begins_after {
             self.need(first, *after);
@@ -371,46 +388,79 @@ impl Writer<'_> {
             false => Action::Receive,
         };
         let first = self.steps.len();
-        for block in self.carried(at) {
-            let of_block = self.pieces(at, action, block);
-            // What is written over has been sent; what is added to has not.
-            if action == Action::Receive {
-                for sent in self.sent_here.remove(&block).unwrap_or_default() {
-                    for (piece, step) in of_block.clone().enumerate() {
-                        self.need(step, sent + piece);
-                    }
+        let pieces = self.pieces(at, action);
+        for (step, piece) in &pieces {
+            let mut before: Vec<usize> = Vec::new();
+            for block in piece.blocks() {
+                // What is written over has been sent; what is added to has not.
+                if action == Action::Receive {
+                    before.extend(self.sent_here.get(&block).into_iter().flatten());
                 }
+                // A piece is written in the plan's order: a sum of floats is the same in every run.
+                before.extend(self.brought_here.get(&block));
             }
-            // A piece is written in the plan's order: a sum of floats is the same in every run.
-            if let Some(before) = self.brought_here.insert(block, of_block.start) {
-                for (piece, step) in of_block.enumerate() {
-                    self.need(step, before + piece);
+            let before = before.into_iter().map(|step| step + piece.number);
+            self.need_all(*step, before.collect());
+        }
+        for (step, piece) in pieces.iter().filter(|(_, piece)| piece.number == 0) {
+            for block in piece.blocks() {
+                self.brought_here.insert(block, *step);
+                if action == Action::Receive {
+                    self.sent_here.remove(&block);
                 }
             }
         }
         self.steps_of.insert(at, first..self.steps.len());
     }
 
-    /// Writes the steps of a block's pieces.
-    fn pieces(&mut self, at: usize, action: Action, block: usize) -> Range<usize> {
+    /// Writes the steps of a transfer's pieces.
+    fn pieces(&mut self, at: usize, action: Action) -> Vec<(usize, Piece)> {
         let transfer = &self.plan.transfers[at];
         let peer = match action {
             Action::Send | Action::Post => transfer.to,
             _ => transfer.from,
         };
+        let pieces = self.cut(at).into_iter().map(|piece| {
+            let span = (piece.offset, piece.bytes);
+            (self.step(action, peer, piece.first, span), piece)
+        });
+        pieces.collect()
+    }
+
+    /// The pieces of a transfer, the same at both ends: long blocks are cut, and short parts of a vector that lie side by side joined.
+    fn cut(&self, at: usize) -> Vec<Piece> {
         let Grain {
             piece_bytes,
             element_bytes,
             ..
         } = self.grain;
         let piece_bytes = (piece_bytes - piece_bytes % element_bytes).max(element_bytes);
-        let first = self.steps.len();
-        let mut offset = 0;
-        for bytes in cut(self.plan.block_bytes[block], piece_bytes) {
-            self.step(action, peer, block, (offset, bytes));
-            offset += bytes;
+        let are_joined = self.plan.operation.is_on_a_vector();
+        let mut pieces: Vec<Piece> = Vec::new();
+        for block in self.carried(at) {
+            let block_bytes = self.plan.block_bytes[block];
+            let fits = |last: &&mut Piece| {
+                let is_next = last.end == block && last.number == 0;
+                is_next && are_joined && last.bytes + block_bytes <= piece_bytes
+            };
+            if let Some(last) = pieces.last_mut().filter(fits) {
+                last.end += 1;
+                last.bytes += block_bytes;
+                continue;
+            }
+            let mut offset = 0;
+            for (number, bytes) in cut(block_bytes, piece_bytes).into_iter().enumerate() {
+                pieces.push(Piece {
+                    first: block,
+                    end: block + 1,
+                    number,
+                    offset,
+                    bytes,
+                });
+                offset += bytes;
+            }
         }
-        first..self.steps.len()
+        pieces
     }
 
     /// Blocks of a transfer that are not empty; one, if all are: it is waited for.
@@ -455,6 +505,14 @@ impl Writer<'_> {
     fn need(&mut self, step: usize, needed: usize) {
         self.steps[step].needs += 1;
         self.needed_by.push((needed as u32, step as u32));
+    }
+
+    fn need_all(&mut self, step: usize, mut needed: Vec<usize>) {
+        needed.sort_unstable();
+        needed.dedup();
+        for needed in needed {
+            self.need(step, needed);
+        }
     }
 
     /// A control message that waits until all receives up to a step are over.

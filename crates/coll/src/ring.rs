@@ -5,18 +5,23 @@
 //! of the hosts the ring sends *N*−1 blocks where half would do: `hierarchical.rs` is for those.
 
 use crate::exchange::check_sizes;
-use crate::hierarchical::or_hierarchical;
+use crate::hierarchical::{BySites, parts};
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
-use crate::short::{VECTOR_BYTES_MAX, or_short, uncut};
+use crate::short::{PART_BYTES_MIN, Short, of_blocks, of_vector};
+use crate::sites::Sites;
+use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
+
+/// Most hosts in several sites for whom a ring of all is tried besides.
+const RINGED_HOSTS_MAX: usize = 128;
 
 /// Plans that every host comes to have every host's block; `block_bytes` by host.
 ///
 /// # Errors
 /// There is not one size for each host.
 pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
-    ring(network, block_bytes, Operation::AllGather)
+    of_hosts(network, block_bytes, Operation::AllGather)
 }
 
 /// Plans that every host comes to have its block, combined of every host's; `block_bytes` by host.
@@ -24,45 +29,115 @@ pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanEr
 /// # Errors
 /// There is not one size for each host.
 pub fn reduce_scatter(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
-    ring(network, block_bytes, Operation::ReduceScatter)
+    of_hosts(network, block_bytes, Operation::ReduceScatter)
 }
 
-/// Plans that every host comes to have every block combined of every host's: a reduce-scatter and an all-gather.
-/// `block_bytes` are the parts of the vector: as many as hosts, or times as many; one, if the vector is short. [`all_reduce_parts`]
-/// says which is best.
-///
-/// Of nothing, it is a barrier.
-///
-/// # Errors
-/// There are not as many sizes, or a multiple.
-///
-/// [`all_reduce_parts`]: crate::all_reduce_parts
-pub fn all_reduce(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
-    ring(network, block_bytes, Operation::AllReduce)
-}
-
-fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<Plan, PlanError> {
+/// Plans that every host comes to have the vector combined of every host's: a reduce-scatter and an all-gather of parts, one a host or
+/// several. Of nothing, it is a barrier.
+pub fn all_reduce(network: &Network, vector: Vector) -> Plan {
     let hosts = network.hosts.len();
-    let is_sum = operation == Operation::AllReduce;
-    let is_sliced = is_sum && !block_bytes.is_empty() && block_bytes.len() % hosts == 0;
-    let whole = block_bytes
-        .first()
-        .filter(|_| is_sum && block_bytes.len() == 1);
-    let whole = whole.filter(|whole| hosts > 1 && **whole <= VECTOR_BYTES_MAX);
-    if !is_sliced && whole.is_none() {
-        check_sizes(hosts, block_bytes)?;
-    }
     let paths = Paths::new(network);
     let order = paths.tour(network, 0);
-    if let Some(whole) = whole {
-        return Ok(uncut(network, &paths, order, *whole));
+    let operation = Operation::AllReduce;
+    let short = of_vector(network, &paths, operation, &order, vector);
+    if hosts < 2 || vector.bytes() < PART_BYTES_MIN * hosts as u64 {
+        let nothing = || Schedule::new(&paths).into_plan(operation, order, vec![vector.bytes()]);
+        return short.map_or_else(nothing, |short| short.plan);
     }
-    // The parts of a vector have no host.
-    let block_bytes: Vec<u64> = match operation {
-        Operation::AllReduce => block_bytes.to_vec(),
-        _ => order.iter().map(|host| block_bytes[*host]).collect(),
-    };
-    let mut schedule = Schedule::new(&paths);
+    let sites = Sites::new(network, &paths, &order);
+    let parts = sites.as_ref().map_or(hosts, |_| parts(hosts, vector));
+    let block_bytes = vector.share(parts);
+    let at_least_s = at_least_s(&paths, sites.as_ref(), operation, &order);
+    Short::or_long(short, at_least_s, || {
+        long(
+            network,
+            &paths,
+            sites.as_ref(),
+            operation,
+            order,
+            block_bytes,
+        )
+    })
+}
+
+fn of_hosts(
+    network: &Network,
+    block_bytes: &[u64],
+    operation: Operation,
+) -> Result<Plan, PlanError> {
+    check_sizes(network.hosts.len(), block_bytes)?;
+    let paths = Paths::new(network);
+    let order = paths.tour(network, 0);
+    let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
+    let short = of_blocks(&paths, operation, &order, &block_bytes);
+    let sites = Sites::new(network, &paths, &order);
+    let at_least_s = at_least_s(&paths, sites.as_ref(), operation, &order);
+    Ok(Short::or_long(short, at_least_s, || {
+        long(
+            network,
+            &paths,
+            sites.as_ref(),
+            operation,
+            order,
+            block_bytes,
+        )
+    }))
+}
+
+/// The quicker of a ring of all hosts and, between sites, of a plan by them.
+fn long(
+    network: &Network,
+    paths: &Paths,
+    sites: Option<&Sites>,
+    operation: Operation,
+    order: Vec<usize>,
+    block_bytes: Vec<u64>,
+) -> Plan {
+    let by_sites = sites.and_then(|sites| {
+        let asked = BySites {
+            network,
+            paths,
+            sites,
+            operation,
+            order: &order,
+            block_bytes: &block_bytes,
+        };
+        asked.plan()
+    });
+    match by_sites {
+        // A ring of as many would take as long to plan again, and is slower where a link between sites is.
+        Some(plan) if order.len() > RINGED_HOSTS_MAX => plan,
+        by_sites => {
+            let ring = ring(paths, operation, order, block_bytes);
+            match by_sites {
+                Some(by_sites) if by_sites.predicted_s < ring.predicted_s => by_sites,
+                _ => ring,
+            }
+        }
+    }
+}
+
+/// What a long plan takes at least, in seconds. In a ring a block goes all hops but one, and its sum does so again; of sites nothing is
+/// said.
+fn at_least_s(paths: &Paths, sites: Option<&Sites>, operation: Operation, order: &[usize]) -> f64 {
+    if sites.is_some() {
+        return 0.0;
+    }
+    let next = order.iter().cycle().skip(1);
+    let hops = order.iter().zip(next);
+    let hops = hops.map(|(from, to)| paths.latency_s(*from, *to));
+    let (sum_s, most_s) = hops.fold((0.0, 0.0_f64), |(sum, most), hop| {
+        (sum + hop, most.max(hop))
+    });
+    match operation {
+        Operation::AllReduce => 2.0 * (sum_s - most_s),
+        _ => sum_s - most_s,
+    }
+}
+
+fn ring(paths: &Paths, operation: Operation, order: Vec<usize>, block_bytes: Vec<u64>) -> Plan {
+    let hosts = order.len();
+    let mut schedule = Schedule::new(paths);
     for slice in 0..block_bytes.len() / hosts {
         // What has come to each place in the step before: its block is sent on in this one.
         let mut came: Vec<Option<usize>> = vec![None; hosts];
@@ -91,7 +166,5 @@ fn ring(network: &Network, block_bytes: &[u64], operation: Operation) -> Result<
             steps(false, 0, &mut came);
         }
     }
-    let ring = schedule.into_plan(operation, order, block_bytes);
-    let long = or_hierarchical(network, &paths, ring);
-    Ok(or_short(network, &paths, long))
+    schedule.into_plan(operation, order, block_bytes)
 }

@@ -1,161 +1,183 @@
 //! Short vectors and blocks, where it counts how many messages follow one another and not how long they are.
 //!
-//! A vector goes down a tree of hosts, or up it, or both; blocks go from each host to each. What the switches' ports hold at
+//! A vector goes down a tree of hosts (`tree.rs`), or up it, or both; or its parts are exchanged between halves of the hosts
+//! (`halves.rs`), as are blocks, which if they are tiny go straight from each host to each. What the switches' ports hold at
 //! once is bounded as in any plan: of tiny messages nothing waits for anything but what it needs.
 
+use crate::halves::{self, by_halves};
 use crate::plan::{Blocks, Operation, PORT_BYTES, Plan};
 use crate::schedule::Schedule;
 use crate::sites::Sites;
+use crate::tree::Tree;
+use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Vectors up to this are tried: on 1 Gb/s 2 ms, as much as some forty hops through switches. Between sites, which may be
+/// Vectors up to this are tried whole: on 1 Gb/s 2 ms, as much as some forty hops through switches. Between sites, which may be
 /// far apart, all are.
-pub(crate) const VECTOR_BYTES_MAX: u64 = 256 << 10;
+const WHOLE_BYTES_MAX: u64 = 256 << 10;
 
-/// What a message costs a host, in seconds: while one is on its way, so many others can be sent.
-const MESSAGE_S: f64 = 6e-6;
+/// Shorter parts for each host are not cut: each would be a message of its own.
+pub(crate) const PART_BYTES_MIN: u64 = 512;
 
-/// Children of a host, by how long a message is on its way.
-const CHILDREN: std::ops::RangeInclusive<usize> = 8..=64;
+/// The same where all that a host sends at once lies side by side: from and to a root each part is sent by itself.
+const JOINED_BYTES_MIN: u64 = 64;
+
+/// Vectors, or blocks of all hosts, up to this are exchanged between halves: what is longer a ring or chain carries as well.
+const HALVES_BYTES_MAX: u64 = 4 << 20;
 
 /// Hosts that send to each other directly: beyond, a host's messages cost more than a ring's hops.
 const DIRECT_HOSTS_MAX: usize = 64;
 
-/// Plans an all-reduce of a vector that is not cut; of nothing, a barrier.
-pub(crate) fn uncut(network: &Network, paths: &Paths, order: Vec<usize>, bytes: u64) -> Plan {
-    let nobody = Plan {
-        operation: Operation::AllReduce,
-        order,
-        block_bytes: vec![bytes],
-        transfers: Vec::new(),
-        port_bytes: PORT_BYTES,
-        predicted_s: f64::INFINITY,
-    };
-    or_short(network, paths, nobody)
+/// A plan for what is short, and what it takes as plans for what is long are reckoned.
+pub(crate) struct Short {
+    pub plan: Plan,
+    reckoned_s: f64,
 }
 
-/// The quicker of a plan for long vectors and one for short, by the planner's reckoning.
-pub(crate) fn or_short(network: &Network, paths: &Paths, long: Plan) -> Plan {
-    let vector_bytes: u64 = long.block_bytes.iter().sum();
-    let hosts = network.hosts.len();
-    let sites = Sites::new(network, paths, &long.order);
-    let trees = |goes_up: bool, goes_down: bool| {
-        let widest = children_max(paths, &long.order);
-        let mut trees = vec![tree(&long.order, None, widest)];
-        if let Some(sites) = &sites {
-            trees.push(tree(&long.order, Some(sites), widest));
-            // Long vectors: a host sends each to each of its children.
-            trees.push(tree(&long.order, Some(sites), 2));
-            trees.push(tree(&long.order, Some(sites), 1));
-        }
-        let plans = trees
-            .iter()
-            .map(|edges| on_tree(paths, &long, edges, goes_up, goes_down));
-        plans.collect()
-    };
-    let short: Vec<Plan> = match long.operation {
-        Operation::AllGather => {
-            let most = long.block_bytes.iter().max().copied().unwrap_or(0);
-            let is_short = hosts <= DIRECT_HOSTS_MAX && most * hosts as u64 <= PORT_BYTES;
-            is_short.then(|| direct(paths, &long)).into_iter().collect()
-        }
-        _ if sites.is_none() && vector_bytes > VECTOR_BYTES_MAX => Vec::new(),
-        Operation::Broadcast { .. } => trees(false, true),
-        Operation::Reduce { .. } => trees(true, false),
-        Operation::AllReduce => trees(true, true),
-        _ => Vec::new(),
-    };
-    let mut best = long;
-    for plan in short {
-        if plan.predicted_s < best.predicted_s {
-            best = plan;
+/// What exchanges between halves take of what is reckoned: everybody waits for words, which cross each other's pieces.
+const HALVES_TIMES: f64 = 1.25;
+
+impl Short {
+    fn as_reckoned(plan: Plan) -> Self {
+        let reckoned_s = plan.predicted_s;
+        Self { plan, reckoned_s }
+    }
+
+    fn in_halves(
+        paths: &Paths,
+        operation: Operation,
+        order: &[usize],
+        block_bytes: &[u64],
+    ) -> Self {
+        let plan = by_halves(paths, operation, order, block_bytes);
+        let reckoned_s = plan.predicted_s * HALVES_TIMES;
+        Self { plan, reckoned_s }
+    }
+
+    /// Of equals, the first.
+    fn quickest(plans: Vec<Self>) -> Option<Self> {
+        let plans = plans.into_iter();
+        plans.min_by(|a, b| a.reckoned_s.total_cmp(&b.reckoned_s))
+    }
+
+    /// The quicker of it and of a long plan, which takes `at_least_s`, and is not made where that is too long.
+    pub fn or_long(short: Option<Self>, at_least_s: f64, long: impl FnOnce() -> Plan) -> Plan {
+        match short {
+            None => long(),
+            Some(short) if short.reckoned_s <= at_least_s => short.plan,
+            Some(short) => Some(long())
+                .filter(|long| long.predicted_s <= short.reckoned_s)
+                .unwrap_or(short.plan),
         }
     }
-    best
 }
 
-/// Children of a host at most: while the first message is on its way, the others are sent.
-fn children_max(paths: &Paths, order: &[usize]) -> usize {
-    let next = order.iter().zip(order.iter().skip(1));
-    let latencies = next.map(|(a, b)| paths.latency_s(*a, *b));
-    let least_s = latencies.fold(f64::INFINITY, f64::min);
-    let fit = (least_s / MESSAGE_S).min(*CHILDREN.end() as f64) as usize;
-    fit.clamp(*CHILDREN.start(), *CHILDREN.end())
+/// The quickest plan for a vector that is short, by the planner's reckoning; none if it is long, and has more than a few bytes for each
+/// host. Of nothing, an all-reduce is a barrier.
+pub(crate) fn of_vector(
+    network: &Network,
+    paths: &Paths,
+    operation: Operation,
+    order: &[usize],
+    vector: Vector,
+) -> Option<Short> {
+    let (goes_up, goes_down) = match operation {
+        Operation::Broadcast { .. } => (false, true),
+        Operation::Reduce { .. } => (true, false),
+        Operation::AllReduce => (true, true),
+        _ => return None,
+    };
+    let mut plans = Vec::new();
+    let sites = Sites::new(network, paths, order);
+    let is_cut = vector.bytes() >= PART_BYTES_MIN * order.len() as u64;
+    if sites.is_some() || vector.bytes() <= WHOLE_BYTES_MAX || !is_cut {
+        let mut trees = vec![Tree::of(paths, order, vector.bytes())];
+        if let Some(sites) = &sites {
+            trees.extend(Tree::between(paths, sites, vector.bytes()));
+        }
+        let on = |tree: &Tree| on_tree(paths, operation, order, vector, tree, goes_up, goes_down);
+        plans.extend(trees.iter().map(on).map(Short::as_reckoned));
+    }
+    let has_parts = match operation {
+        Operation::AllReduce => vector.bytes() >= JOINED_BYTES_MIN * order.len() as u64,
+        _ => is_cut,
+    };
+    if has_parts && has_halves(order, vector.bytes()) {
+        let parts = vector.share(order.len());
+        plans.push(Short::in_halves(paths, operation, order, &parts));
+    }
+    Short::quickest(plans)
 }
 
-/// Each host's block to each other, nearest first.
-fn direct(paths: &Paths, long: &Plan) -> Plan {
-    let hosts = long.order.len();
+/// The quickest plan for blocks that are short; `block_bytes` by place.
+pub(crate) fn of_blocks(
+    paths: &Paths,
+    operation: Operation,
+    order: &[usize],
+    block_bytes: &[u64],
+) -> Option<Short> {
+    let most = block_bytes.iter().max().copied().unwrap_or(0);
+    let hosts = order.len();
+    let mut plans = Vec::new();
+    if hosts <= DIRECT_HOSTS_MAX && most.saturating_mul(hosts as u64) <= PORT_BYTES {
+        let plan = direct(paths, operation, order, block_bytes);
+        plans.push(Short::as_reckoned(plan));
+    } else if has_halves(order, block_bytes.iter().sum()) {
+        plans.push(Short::in_halves(paths, operation, order, block_bytes));
+    }
+    Short::quickest(plans)
+}
+
+fn has_halves(order: &[usize], bytes: u64) -> bool {
+    (3..=halves::HOSTS_MAX).contains(&order.len()) && bytes <= HALVES_BYTES_MAX
+}
+
+/// Each host's block to each other, or its part of each other's, nearest first.
+fn direct(paths: &Paths, operation: Operation, order: &[usize], block_bytes: &[u64]) -> Plan {
+    let hosts = order.len();
+    let combines = operation.combines();
     let mut schedule = Schedule::new(paths);
     for step in 1..hosts {
-        for place in 0..hosts {
-            let ends = (long.order[place], long.order[(place + step) % hosts]);
-            let bytes = long.block_bytes[place];
-            schedule.add(ends, Blocks::one(place), bytes, false, &[]);
+        for from in 0..hosts {
+            let to = (from + step) % hosts;
+            let block = if combines { to } else { from };
+            let ends = (order[from], order[to]);
+            schedule.add(ends, Blocks::one(block), block_bytes[block], combines, &[]);
         }
     }
-    schedule.into_plan(long.operation, long.order.clone(), long.block_bytes.clone())
+    schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
 }
 
 /// Up a tree to the first host of the order, combined on the way, and down it again.
 fn on_tree(
     paths: &Paths,
-    long: &Plan,
-    edges: &[(usize, usize)],
+    operation: Operation,
+    order: &[usize],
+    vector: Vector,
+    tree: &Tree,
     goes_up: bool,
     goes_down: bool,
 ) -> Plan {
-    let all = Blocks::run(0, long.block_bytes.len());
-    let bytes: u64 = long.block_bytes.iter().sum();
+    let block_bytes = vector.parts();
+    let all = Blocks::run(0, block_bytes.len());
     let mut schedule = Schedule::new(paths);
-    let mut came: Vec<Vec<usize>> = vec![Vec::new(); long.order.len()];
+    let mut came: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
     if goes_up {
         // Children stand behind their parents.
-        for (parent, child) in edges.iter().rev() {
-            let up = schedule.add((*child, *parent), all.clone(), bytes, true, &came[*child]);
+        for (parent, child) in tree.edges.iter().rev() {
+            let ends = (*child, *parent);
+            let up = schedule.add(ends, all.clone(), vector.bytes(), true, &came[*child]);
             came[*parent].push(up);
         }
     }
     if goes_down {
-        for (parent, child) in edges {
-            let down = schedule.add((*parent, *child), all.clone(), bytes, false, &came[*parent]);
+        for (parent, child) in &tree.edges {
+            let ends = (*parent, *child);
+            let down = schedule.add(ends, all.clone(), vector.bytes(), false, &came[*parent]);
             came[*child] = vec![down];
         }
     }
-    schedule.into_plan(long.operation, long.order.clone(), long.block_bytes.clone())
-}
-
-/// Edges between hosts of a tree with so many children a host, from the first of the order; between sites, of a tree of the
-/// first host of each, so that what goes to a site goes there once. Parents come before their children.
-fn tree(order: &[usize], sites: Option<&Sites>, children_max: usize) -> Vec<(usize, usize)> {
-    let mut edges = Vec::new();
-    match sites {
-        None => branch(order, children_max, &mut edges),
-        Some(sites) => {
-            let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
-            branch(&firsts, children_max, &mut edges);
-            for members in &sites.members {
-                branch(members, children_max, &mut edges);
-            }
-        }
-    }
-    edges
-}
-
-/// Edges of a tree on these hosts: its root is the first, and each child has a run of those that follow, which are near each
-/// other.
-fn branch(hosts: &[usize], children_max: usize, edges: &mut Vec<(usize, usize)>) {
-    let Some((root, below)) = hosts.split_first() else {
-        return;
-    };
-    let children = below.len().min(children_max);
-    let edge = |child: usize| below.len() * child / children.max(1);
-    for child in 0..children {
-        edges.push((*root, below[edge(child)]));
-    }
-    for child in 0..children {
-        branch(&below[edge(child)..edge(child + 1)], children_max, edges);
-    }
+    schedule.into_plan(operation, order.to_vec(), block_bytes)
 }
 
 #[cfg(test)]
@@ -189,6 +211,39 @@ mod tests {
                 "{operation:?} of {hosts}: {} us",
                 plan.predicted_s * 1e6
             );
+        }
+    }
+
+    /// Scatter and all-gather, or reduce-scatter and all-gather, in 2 log₂ N messages one behind another (Thakur and others).
+    #[test]
+    fn middling__vectors__take_no_longer_than_the_textbooks_exchanges() {
+        let (hop_s, bytes) = (50e-6, 64 << 10);
+        for hosts in [16_usize, 64, 128] {
+            let network = star(hosts);
+            let messages = 2.0 * (hosts as f64).log2();
+            let textbook_s = messages * hop_s + 2.0 * bytes as f64 / 125e6;
+            for operation in [
+                Operation::Broadcast { root: 1 },
+                Operation::Reduce { root: 1 },
+                Operation::AllReduce,
+            ] {
+                let plan = uniform(&network, operation, bytes).unwrap();
+                assert_eq!(check(&network, &plan), Ok(()), "{operation:?}");
+                let over = plan.predicted_s / textbook_s;
+                assert!(over < 1.05, "{operation:?} of {hosts}: {over}");
+            }
+        }
+    }
+
+    #[test]
+    fn short__blocks_combined__take_a_hop_or_log_n() {
+        for (hosts, bytes, hops) in [(16, 1024, 1.0), (64, 64, 1.0), (64, 1024, 6.0)] {
+            let network = star(hosts);
+            let plan = uniform(&network, Operation::ReduceScatter, bytes).unwrap();
+            assert_eq!(check(&network, &plan), Ok(()));
+            let sent_s = (hosts as u64 * bytes) as f64 / 125e6;
+            let over = plan.predicted_s / (hops * 50e-6 + sent_s);
+            assert!(over < 1.1, "{hosts} hosts, {bytes} bytes: {over}");
         }
     }
 

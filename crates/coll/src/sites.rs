@@ -1,12 +1,19 @@
-//! Hosts that belong together: those between whom only links lie that are no slower, and no longer, than their own.
+//! Hosts that belong together: those between whom only links lie that are no slower, and no longer, than hosts' own. A host whose
+//! own link is slow among its like is by itself.
 //!
 //! Cut at its slow links a tree of switches falls into sites, some of them without a host (a router between four of them,
 //! say). What is to come to every site comes there once, by a tree of sites.
 
 use kumi_topo::{End, Network, Paths};
 
-/// A link is cut if it carries less than this share of what hosts send.
+/// A link between switches is cut if it carries less than this share of what the slowest host sends that is not by itself.
 const SLOW_SHARE: f64 = 0.9;
+
+/// A host is by itself if it sends or receives less than this share of what half of the hosts send.
+const SLOW_HOST_SHARE: f64 = 0.7;
+
+/// If at most one host of so many is: where they are more, they are no exception.
+const SLOW_HOSTS_ONE_OF: usize = 4;
 
 /// Or if it is so many times as long as hosts' own links are.
 const LONG_TIMES: f64 = 20.0;
@@ -17,6 +24,8 @@ pub(crate) struct Sites {
     pub of_host: Vec<usize>,
     /// By site, its hosts in the order of a walk that passes no link twice in one direction.
     pub members: Vec<Vec<usize>>,
+    /// By host, the one that follows it in its site, round.
+    pub next: Vec<usize>,
     /// By site, how something of it comes to all others: from which site to which, each from one that has it by then.
     pub spread: Vec<Vec<(usize, usize)>>,
 }
@@ -51,35 +60,50 @@ impl Sites {
             spread.on(part, None, from);
             spread.edges
         });
+        let mut next = vec![0; order.len()];
+        for members in &members {
+            let following = members.iter().cycle().skip(1);
+            for (host, following) in members.iter().zip(following) {
+                next[*host] = *following;
+            }
+        }
         Some(Self {
             spread: spread.collect(),
+            next,
             of_host,
             members,
         })
-    }
-
-    /// The host that follows another in its site, round.
-    pub fn next(&self, host: usize) -> usize {
-        let members = &self.members[self.of_host[host]];
-        let place = members.iter().position(|member| *member == host);
-        members[(place.unwrap_or(0) + 1) % members.len()]
     }
 }
 
 /// Of each link, whether it is between sites.
 fn cut_links(network: &Network, paths: &Paths) -> Vec<bool> {
+    let slowest = |bps: [kumi_topo::Rate; 2]| bps[0].bps().min(bps[1].bps()) as f64 / 8.0;
     let hosts = 0..network.hosts.len();
-    let rates: Vec<f64> = hosts
+    let mut rates: Vec<f64> = hosts
         .filter_map(|host| paths.sending_bytes_per_s(host))
         .collect();
-    let slowest = rates.iter().copied().fold(f64::INFINITY, f64::min);
+    rates.sort_by(f64::total_cmp);
+    let usual = rates.get(rates.len() / 2).copied().unwrap_or(f64::INFINITY);
+    let slow = rates.partition_point(|rate| *rate < usual * SLOW_HOST_SHARE);
+    let are_few = slow * SLOW_HOSTS_ONE_OF <= rates.len();
+    let least = if are_few {
+        usual * SLOW_HOST_SHARE
+    } else {
+        0.0
+    };
+    let slowest_host = rates.iter().copied().find(|rate| *rate >= least);
+    let slowest_host = slowest_host.unwrap_or(f64::INFINITY);
     let own = network.links.iter().filter(|link| leads_to_host(link.ends));
     let longest_ns = own.map(|link| link.latency.ns()).max().unwrap_or(0).max(1);
     let is_cut = network.links.iter().map(|link| {
-        let bps = link.rates[0].bps().min(link.rates[1].bps());
-        let is_slow = (bps as f64 / 8.0) < slowest * SLOW_SHARE;
+        let bytes_per_s = slowest(link.rates);
+        if leads_to_host(link.ends) {
+            return bytes_per_s < least;
+        }
+        let is_slow = bytes_per_s < slowest_host * SLOW_SHARE;
         let is_long = link.latency.ns() as f64 > longest_ns as f64 * LONG_TIMES;
-        !leads_to_host(link.ends) && (is_slow || is_long)
+        is_slow || is_long
     });
     is_cut.collect()
 }

@@ -4,9 +4,8 @@ use crate::like::{Like, OwnBytes};
 use crate::ranks::Ranks;
 use crate::seen::{Seen, Watch};
 use kumi_coll::{
-    Action, Engine, Operation, PART_BYTES, Plan, PlanError, Program, Step, all_gather, all_reduce,
-    all_reduce_parts, all_to_all, broadcast, cut, gather_by_turns, reduce, reduce_scatter, scatter,
-    share,
+    Action, Engine, Operation, Plan, PlanError, Program, Step, Vector, all_gather, all_reduce,
+    all_to_all, broadcast, gather_by_turns, reduce, reduce_scatter, scatter,
 };
 use kumi_topo::Network;
 use std::sync::Arc;
@@ -172,29 +171,15 @@ fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
             blocks: 1,
         }),
     };
-    let elements = |parts: Vec<u64>| {
-        parts
-            .iter()
-            .map(|part| part * asked.element_bytes)
-            .collect()
-    };
-    let cut_whole = || {
-        let part = (PART_BYTES / asked.element_bytes).max(1);
-        whole().map(|whole| elements(cut(whole / asked.element_bytes, part)))
-    };
+    let vector = || whole().map(|whole| Vector::new(whole, asked.element_bytes));
     match asked.operation {
         AskedOperation::Gather => gather_by_turns(network, *root, bytes),
         AskedOperation::Scatter => scatter(network, *root, bytes),
-        AskedOperation::Broadcast => broadcast(network, *root, cut_whole()?),
-        AskedOperation::Reduce => reduce(network, *root, cut_whole()?),
+        AskedOperation::Broadcast => broadcast(network, *root, vector()?),
+        AskedOperation::Reduce => reduce(network, *root, vector()?),
         AskedOperation::AllGather => all_gather(network, bytes),
         AskedOperation::ReduceScatter => reduce_scatter(network, bytes),
-        AskedOperation::AllReduce => {
-            let whole = whole()?;
-            let count = all_reduce_parts(network, whole);
-            let parts: Vec<u64> = elements(share(whole / asked.element_bytes, count));
-            all_reduce(network, &parts)
-        }
+        AskedOperation::AllReduce => Ok(all_reduce(network, vector()?)),
         AskedOperation::AllToAll => all_to_all(network, bytes.clone()),
     }
 }

@@ -3,7 +3,7 @@
 use super::tests::even_tree;
 use super::*;
 use crate::plan::Transfer;
-use crate::{all_gather, all_reduce, all_to_all, gather_by_turns};
+use crate::{Vector, all_gather, all_reduce, all_to_all, gather_by_turns};
 use kumi_topo::{DirectedLink, Paths};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -26,7 +26,7 @@ fn plans() -> Vec<(Network, Plan)> {
             all_to_all(&network, vec![bytes; count * count]),
             gather_by_turns(&network, 0, &vec![bytes; count]),
             all_gather(&network, &vec![bytes; count]),
-            all_reduce(&network, &vec![bytes; count]),
+            Ok(all_reduce(&network, Vector::new(bytes * count as u64, 1))),
         ] {
             plans.push((network.clone(), plan.unwrap()));
         }

@@ -1,8 +1,8 @@
 use super::*;
 use crate::plan::{After, Blocks};
 use crate::{
-    all_gather, all_reduce, all_to_all, bound_s, broadcast, gather, gather_by_turns, reduce,
-    reduce_scatter, scatter, uniform,
+    Vector, all_gather, all_reduce, all_to_all, bound_s, broadcast, gather, gather_by_turns,
+    reduce, reduce_scatter, scatter,
 };
 use kumi_topo::{Delay, End, Host, Link, Rate, Switch};
 use proptest::prelude::*;
@@ -154,7 +154,7 @@ fn check__everybody_at_once__meets_on_the_roots_link() {
 #[test]
 fn check__sum_with_a_part_twice__is_refused() {
     let network = tree(&[0], &[(0, 1000, 10); 3]);
-    let mut plan = reduce(&network, 0, vec![1]).unwrap();
+    let mut plan = reduce(&network, 0, Vector::new(1, 1)).unwrap();
     let again = plan.transfers[0].clone();
     plan.transfers.push(again);
     let twice = check(&network, &plan).unwrap_err();
@@ -256,16 +256,17 @@ pub(crate) fn all_plans(network: &Network, root: usize, sizes: &[u64]) -> Vec<Pl
     let hosts = network.hosts.len();
     let by_host: Vec<u64> = (0..hosts).map(|host| sizes[host % sizes.len()]).collect();
     let by_pair = (0..hosts * hosts).map(|pair| sizes[pair * 7 % sizes.len()]);
+    let vector = Vector::new(sizes.iter().sum(), 1);
     vec![
         gather(network, root, sizes[0]).unwrap(),
         gather_by_turns(network, root, &by_host).unwrap(),
         scatter(network, root, &by_host).unwrap(),
-        broadcast(network, root, sizes.to_vec()).unwrap(),
-        reduce(network, root, sizes.to_vec()).unwrap(),
+        broadcast(network, root, vector).unwrap(),
+        reduce(network, root, vector).unwrap(),
         all_gather(network, &by_host).unwrap(),
         reduce_scatter(network, &by_host).unwrap(),
-        all_reduce(network, &by_host).unwrap(),
-        uniform(network, Operation::AllReduce, sizes[0]).unwrap(),
+        all_reduce(network, vector),
+        all_reduce(network, Vector::new(sizes[0], 4)),
         all_to_all(network, vec![sizes[0]; hosts * hosts]).unwrap(),
         all_to_all(network, by_pair.collect()).unwrap(),
     ]

@@ -1,0 +1,241 @@
+//! Exchanges between halves: recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005, section 4).
+//!
+//! The hosts, in the order of a walk, fall into two halves. Each host of one half exchanges what it has with its counterpart in the
+//! other, so that either half has all blocks; then each half does the same. After ⌈log₂ N⌉ exchanges every host has every block: an
+//! all-gather. Backwards it is a reduce-scatter; both, one behind the other, are an all-reduce; behind a scatter it is a broadcast, and
+//! a reduce-scatter before a gather is a reduce. Between neighbours most is exchanged, and between the halves of all hosts,
+//! first, one block a host: a link between two switches is passed by each block once.
+//!
+//! A ring sends no more, but in N−1 steps; the waits for whoever sent to the same port before are more here.
+
+use crate::plan::{Blocks, Operation, Plan};
+use crate::schedule::Schedule;
+use kumi_topo::Paths;
+
+/// Most hosts: of more, blocks are so short that their messages count.
+pub(crate) const HOSTS_MAX: usize = 512;
+
+/// One host sends another these blocks; hosts by place.
+struct Exchange {
+    from: usize,
+    to: usize,
+    blocks: Blocks,
+}
+
+/// Plans an operation on `block_bytes`: by the place of their hosts in the order, or, of a vector, as many parts as hosts.
+pub(crate) fn by_halves(
+    paths: &Paths,
+    operation: Operation,
+    order: &[usize],
+    block_bytes: &[u64],
+) -> Plan {
+    let hosts = order.len();
+    let begins_with = match operation {
+        Operation::AllGather | Operation::ReduceScatter => (0..hosts).collect(),
+        _ => part_of_place(hosts),
+    };
+    let mut rounds = rounds(&begins_with);
+    if operation.root().is_some() {
+        // The root, which stands first, has all blocks; or it sends none, and gets all.
+        for round in &mut rounds {
+            round.retain(|exchange| exchange.to != 0);
+        }
+    }
+    let mut exchanging = Exchanging {
+        schedule: Schedule::new(paths),
+        order,
+        block_bytes,
+        came: vec![Vec::new(); hosts],
+    };
+    if matches!(operation, Operation::Broadcast { .. }) {
+        for (place, part) in begins_with.iter().enumerate().skip(1) {
+            exchanging.add((0, place), &Blocks::one(*part), false);
+        }
+    }
+    if operation.combines() {
+        for round in rounds.iter().rev() {
+            let turned = round.iter().map(|one| (one.to, one.from, &one.blocks));
+            exchanging.round(turned, true);
+        }
+    }
+    if !matches!(
+        operation,
+        Operation::Reduce { .. } | Operation::ReduceScatter
+    ) {
+        for round in &rounds {
+            let forth = round.iter().map(|one| (one.from, one.to, &one.blocks));
+            exchanging.round(forth, false);
+        }
+    }
+    if matches!(operation, Operation::Reduce { .. }) {
+        for (place, part) in begins_with.iter().enumerate().skip(1) {
+            exchanging.add((place, 0), &Blocks::one(*part), true);
+        }
+    }
+    let schedule = exchanging.schedule;
+    schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
+}
+
+/// Exchanges as they are put one behind another.
+struct Exchanging<'a> {
+    schedule: Schedule<'a>,
+    order: &'a [usize],
+    block_bytes: &'a [u64],
+    /// By place, the transfers that have brought it something.
+    came: Vec<Vec<usize>>,
+}
+
+impl Exchanging<'_> {
+    /// Adds one transfer, which sends on what has come. Returns its index.
+    fn add(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) {
+        let at = self.put((from, to), blocks, combines);
+        self.came[to].push(at);
+    }
+
+    /// Adds exchanges that are made at once: what comes in one is not sent in another.
+    fn round<'b>(
+        &mut self,
+        exchanges: impl Iterator<Item = (usize, usize, &'b Blocks)>,
+        combines: bool,
+    ) {
+        let mut come = Vec::new();
+        for (from, to, blocks) in exchanges {
+            come.push((to, self.put((from, to), blocks, combines)));
+        }
+        for (to, at) in come {
+            self.came[to].push(at);
+        }
+    }
+
+    fn put(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) -> usize {
+        let bytes = blocks.numbers().map(|block| self.block_bytes[block]).sum();
+        let ends = (self.order[from], self.order[to]);
+        let needs = &self.came[from];
+        self.schedule
+            .add(ends, blocks.clone(), bytes, combines, needs)
+    }
+}
+
+/// The exchanges of an all-gather; `begins_with` says with which block each place begins.
+fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
+    let mut has: Vec<Blocks> = begins_with.iter().copied().map(Blocks::one).collect();
+    let mut ranges = vec![(0, begins_with.len())];
+    let mut rounds = Vec::new();
+    loop {
+        ranges.retain(|(from, to)| to - from > 1);
+        if ranges.is_empty() {
+            return rounds;
+        }
+        let mut round = Vec::new();
+        let mut halves = Vec::with_capacity(2 * ranges.len());
+        let before = has.clone();
+        for (first, end) in ranges.iter().copied() {
+            let middle = first.midpoint(end);
+            for right in middle..end {
+                // Where the right half has one more, that one's blocks go to the last of the left.
+                let left = (first + right - middle).min(middle - 1);
+                let mut exchange = |from: usize, to: usize| {
+                    has[to] = has[to].union(&before[from]);
+                    let blocks = before[from].clone();
+                    round.push(Exchange { from, to, blocks });
+                };
+                exchange(right, left);
+                if right - middle == left - first {
+                    exchange(left, right);
+                }
+            }
+            halves.extend([(first, middle), (middle, end)]);
+        }
+        rounds.push(round);
+        ranges = halves;
+    }
+}
+
+/// The part of a vector with which each place begins, such that what hosts exchange is one run: of counterparts, parts follow each other.
+fn part_of_place(hosts: usize) -> Vec<usize> {
+    let mut parts = vec![0; hosts];
+    for (part, place) in places_by_part(hosts).into_iter().enumerate() {
+        parts[place] = part;
+    }
+    parts
+}
+
+fn places_by_part(hosts: usize) -> Vec<usize> {
+    if hosts < 2 {
+        return (0..hosts).collect();
+    }
+    let left = hosts / 2;
+    let mut places = Vec::with_capacity(hosts);
+    for place in places_by_part(left) {
+        places.extend([place, left + place]);
+        if place + 1 == left && hosts % 2 > 0 {
+            places.push(hosts - 1);
+        }
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::tests::even_tree;
+    use crate::{bound_s, check};
+
+    const OPERATIONS: [Operation; 5] = [
+        Operation::AllGather,
+        Operation::ReduceScatter,
+        Operation::AllReduce,
+        Operation::Broadcast { root: 0 },
+        Operation::Reduce { root: 0 },
+    ];
+
+    #[test]
+    fn halves__of_any_number_of_hosts__do_the_operation() {
+        for hosts in 2..40 {
+            let on: Vec<usize> = (0..hosts).map(|host| host * 7 % 3).collect();
+            for network in [
+                even_tree(&[0], 1000, &vec![0; hosts], 1000),
+                even_tree(&[0, 0, 1], 1000, &on, 1000),
+            ] {
+                let paths = Paths::new(&network);
+                let order = paths.tour(&network, 0);
+                for operation in OPERATIONS {
+                    let blocks = (0..hosts as u64).map(|block| block * 977 % 5000);
+                    let blocks: Vec<u64> = blocks.collect();
+                    let plan = by_halves(&paths, operation, &order, &blocks);
+                    assert_eq!(
+                        check(&network, &plan),
+                        Ok(()),
+                        "{operation:?} of {hosts} on {}",
+                        network.switches.len()
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn parts__of_a_power_of_two__are_exchanged_in_runs() {
+        for hosts in [2, 4, 8, 64] {
+            for exchange in rounds(&part_of_place(hosts)).iter().flatten() {
+                assert_eq!(exchange.blocks.runs().count(), 1);
+            }
+        }
+    }
+
+    #[test]
+    fn all_reduce__on_one_switch__takes_its_bound_and_a_few_hops() {
+        let network = even_tree(&[0], 1000, &[0; 16], 1000);
+        let paths = Paths::new(&network);
+        let order = paths.tour(&network, 0);
+        let plan = by_halves(&paths, Operation::AllReduce, &order, &[4 << 10; 16]);
+        check(&network, &plan).unwrap();
+        // It sends 2 × 15/16 of the vector; the bound says once.
+        let sent_s = 2.0 * 15.0 / 16.0 * bound_s(&network, &plan);
+        assert!(
+            plan.predicted_s < sent_s + 16.0 * 40e-6,
+            "{}",
+            plan.predicted_s
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! Trees for vectors that are not cut: who sends to whom, so that the last has it soonest (Karp and others 1993, "Optimal broadcast
+//! and summation in the LogP model").
+//!
+//! Whoever has the vector sends it to one host after another. One to whom it has begun to come sends on what has come, so a
+//! tree of long vectors is nearly a chain, one of short vectors nearly a star, and between them a binomial tree.
+
+use crate::grain::PIECE_BYTES;
+use crate::sites::Sites;
+use kumi_topo::Paths;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What a message costs a host, in nanoseconds: while one is on its way, so many others can be sent.
+const MESSAGE_NS: u64 = 3_000;
+
+/// A tree of hosts.
+pub(crate) struct Tree {
+    /// Parents and children, in the order in which they are sent to: parents come before their children.
+    pub edges: Vec<(usize, usize)>,
+}
+
+impl Tree {
+    /// The tree of hosts, from the first, in which a vector comes to the last soonest.
+    pub fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
+        Self {
+            edges: branch(hosts, Costs::of(paths, hosts, bytes)),
+        }
+    }
+
+    /// Trees of the first host of each site, each with a tree of its site: what goes to a site goes there once. The first
+    /// hosts are a tree as in [`Tree::of`], or a chain, which passes no link twice in one direction; so are the others, for a chain
+    /// keeps up with what comes slowly.
+    pub fn between(paths: &Paths, sites: &Sites, bytes: u64) -> [Self; 3] {
+        let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
+        let soonest = |hosts: &[usize]| branch(hosts, Costs::of(paths, hosts, bytes));
+        let chain = |hosts: &[usize]| -> Vec<(usize, usize)> {
+            hosts.windows(2).map(|pair| (pair[0], pair[1])).collect()
+        };
+        let members = || sites.members.iter();
+        let within: Vec<_> = members().flat_map(|members| soonest(members)).collect();
+        let in_chains: Vec<_> = members().flat_map(|members| chain(members)).collect();
+        [
+            [soonest(&firsts), within.clone()],
+            [chain(&firsts), within],
+            [chain(&firsts), in_chains],
+        ]
+        .map(|edges| Self {
+            edges: edges.concat(),
+        })
+    }
+}
+
+/// What it takes to send a vector between neighbours, in nanoseconds.
+#[derive(Clone, Copy)]
+struct Costs {
+    /// Until the next may be sent.
+    send_ns: u64,
+    /// Until its first piece can be sent on.
+    begins_come_ns: u64,
+}
+
+impl Costs {
+    fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
+        let pairs = || hosts.iter().zip(hosts.iter().skip(1));
+        let rates = pairs().map(|(a, b)| paths.bytes_per_s(*a, *b));
+        let latencies = pairs().map(|(a, b)| paths.latency_s(*a, *b));
+        let bytes_per_s = rates.fold(0.0, f64::max);
+        let latency_s = latencies.fold(f64::INFINITY, f64::min);
+        let ns = |bytes: u64| (bytes as f64 / bytes_per_s * 1e9) as u64;
+        Self {
+            send_ns: ns(bytes).max(MESSAGE_NS),
+            begins_come_ns: (latency_s * 1e9) as u64 + ns(bytes.min(PIECE_BYTES)).max(MESSAGE_NS),
+        }
+    }
+}
+
+/// Edges from the first of these hosts. Each child has, with those below it, a run of the hosts, which are near each other.
+fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
+    let parents = parents(hosts.len(), costs);
+    let mut below = vec![1; hosts.len()];
+    for child in (1..hosts.len()).rev() {
+        below[parents[child]] += below[child];
+    }
+    // Where the run of each begins, and where that of its next child does: itself stands first in it.
+    let mut place = vec![0; hosts.len()];
+    let mut next: Vec<usize> = vec![1; hosts.len()];
+    let mut edges = Vec::with_capacity(hosts.len());
+    for child in 1..hosts.len() {
+        let parent = parents[child];
+        place[child] = next[parent];
+        next[parent] += below[child];
+        next[child] = place[child] + 1;
+        edges.push((hosts[place[parent]], hosts[place[child]]));
+    }
+    edges
+}
+
+/// By host, in the order in which they are sent to, the one that sends.
+fn parents(hosts: usize, costs: Costs) -> Vec<usize> {
+    let mut parents = vec![0];
+    // When a host can send, and which.
+    let mut idle = BinaryHeap::from([Reverse((0, 0))]);
+    while parents.len() < hosts {
+        let Some(Reverse((at_ns, parent))) = idle.pop() else {
+            break;
+        };
+        idle.push(Reverse((at_ns + costs.send_ns, parent)));
+        idle.push(Reverse((at_ns + costs.begins_come_ns, parents.len())));
+        parents.push(parent);
+    }
+    parents
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn depth_and_children(hosts: usize, costs: Costs) -> (usize, usize) {
+        let parents = parents(hosts, costs);
+        let mut depth = vec![0; hosts];
+        let mut children = vec![0; hosts];
+        for child in 1..hosts {
+            depth[child] = depth[parents[child]] + 1;
+            children[parents[child]] += 1;
+        }
+        (
+            *depth.iter().max().unwrap(),
+            *children.iter().max().unwrap(),
+        )
+    }
+
+    #[test]
+    fn tree__of_short_vectors_is_a_star__of_long_ones_a_chain() {
+        let costs = |send_ns, begins_come_ns| Costs {
+            send_ns,
+            begins_come_ns,
+        };
+        assert_eq!(depth_and_children(9, costs(1, 1000)), (1, 8));
+        assert_eq!(depth_and_children(9, costs(1000, 1)), (8, 1));
+        // A binomial tree of sixteen.
+        assert_eq!(depth_and_children(16, costs(100, 100)), (4, 4));
+    }
+
+    #[test]
+    fn branch__leads_to_each_host_once__over_runs_of_neighbours() {
+        let hosts: Vec<usize> = (0..30).map(|host| host * 7 % 30).collect();
+        let costs = Costs {
+            send_ns: 30,
+            begins_come_ns: 70,
+        };
+        let edges = branch(&hosts, costs);
+        let mut reached = vec![hosts[0]];
+        for (parent, child) in edges {
+            assert!(reached.contains(&parent) && !reached.contains(&child));
+            reached.push(child);
+        }
+        assert_eq!(reached.len(), 30);
+    }
+}
