@@ -187,12 +187,15 @@ impl Rank {
     }
 }
 
-/// What a host is about to send: its connections by turns, a frame each, as TCP's small queues have it.
+/// What a host is about to send: its connections by turns. A piece is one buffer to the kernel and its frames are sent one behind
+/// another, but for words and answers, which pass between them as by another queue of the card.
 #[derive(Debug)]
 struct SendQueue {
     rate: Rate,
     /// By connection, those with something to send; whose turn it is stands first.
     turns: VecDeque<(usize, VecDeque<Vec<u8>>)>,
+    /// The connection of which a piece has been sent in part.
+    under_way: Option<usize>,
     /// When the link has sent the last one.
     free_ns: u64,
 }
@@ -209,6 +212,7 @@ impl SendQueue {
         Self {
             rate: rate.unwrap_or(network.links[0].rates[0]),
             turns: VecDeque::from([(host, first)]),
+            under_way: None,
             free_ns: 0,
         }
     }
@@ -224,10 +228,23 @@ impl SendQueue {
         if now_ns < self.free_ns {
             return None;
         }
-        let (peer, mut frames) = self.turns.pop_front()?;
+        let may_go = |(peer, frames): &(usize, VecDeque<Vec<u8>>)| {
+            let is_short = || {
+                frames
+                    .front()
+                    .is_some_and(|frame| is_without_payload(frame))
+            };
+            self.under_way.is_none_or(|other| other == *peer) || is_short()
+        };
+        let turn = self.turns.iter().position(may_go)?;
+        let (peer, mut frames) = self.turns.remove(turn)?;
         let frame = frames.pop_front()?;
         if !frames.is_empty() {
             self.turns.push_back((peer, frames));
+        }
+        if !is_without_payload(&frame) {
+            let is_last = Kind::from_byte(frame[14]).is_some();
+            self.under_way = if is_last { None } else { Some(peer) };
         }
         self.free_ns = now_ns + self.rate.time_ns((frame.len() + WIRE_BYTES) as u64);
         Some(frame)
@@ -241,6 +258,10 @@ fn frame(from: usize, to: Option<usize>, ends: Option<Kind>, payload_bytes: u64)
     frame[6..12].copy_from_slice(&address(from));
     frame[14] = ends.map_or(u8::MAX, |kind| kind as u8);
     frame
+}
+
+fn is_without_payload(frame: &[u8]) -> bool {
+    frame.len() == HEADER_BYTES
 }
 
 fn address(host: usize) -> [u8; 6] {
