@@ -15,6 +15,9 @@ const PORT: &str = "5501";
 /// Share of the ceiling that is offered: enough to be load, too little to be lost for lack of room.
 const OFFERED_SHARE: f64 = 0.5;
 
+/// The same stream runs so long before, undisturbed: its buffers are no memory that the hostile network took.
+const WARM_UP_S: u32 = 2;
+
 /// Offered where no link has a rate, in bit/s.
 const OFFERED_UNSHAPED_BPS: f64 = 1e9;
 
@@ -25,31 +28,16 @@ pub fn measure(
     forged_per_s: Option<u32>,
 ) -> anyhow::Result<Measured> {
     let running = context.running;
-    let hosts = running.hosts;
-    let kumi = hosts.kumi();
-    let seconds_max = seconds + 30;
-    let sink = [kumi, "workload", "integrity-sink", PORT];
-    let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
-    sink.line()?;
+    let warmed = Stream::begin(running, WARM_UP_S)?.end()?;
+    anyhow::ensure!(warmed.good > 0, "no datagram came in {WARM_UP_S} s");
     let memory_before = running.device_memory_bytes();
     let _stranger = forged_per_s
         .map(|per_s| stranger(running, seconds, per_s))
         .transpose()
         .context("the stranger")?;
-    let (length, rate) = (seconds.to_string(), format!("{:.0}", offered_bps(running)));
-    let source = [
-        kumi,
-        "workload",
-        "integrity-source",
-        &running.server_address,
-        PORT,
-        &length,
-        &rate,
-    ];
-    let source = Background::start(hosts, running.client(), &source, seconds_max)?;
+    let stream = Stream::begin(running, seconds)?;
     act(context)?;
-    source.finish().context("the datagrams' sender")?;
-    let found: Found = serde_json::from_str(&sink.finish().context("the datagrams' receiver")?)?;
+    let found = stream.end()?;
     let mut figures = Figures::from([
         ("goodput_bps".into(), found.goodput_bps()),
         ("bad_datagrams".into(), found.bad as f64),
@@ -62,6 +50,41 @@ pub fn measure(
         figures,
         ..Measured::default()
     })
+}
+
+/// Numbered datagrams from the first host to the second.
+struct Stream {
+    source: Background,
+    sink: Background,
+}
+
+impl Stream {
+    fn begin(running: &Running<'_>, seconds: u32) -> anyhow::Result<Self> {
+        let hosts = running.hosts;
+        let kumi = hosts.kumi();
+        let seconds_max = seconds + 30;
+        let sink = [kumi, "workload", "integrity-sink", PORT];
+        let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
+        sink.line()?;
+        let (length, rate) = (seconds.to_string(), format!("{:.0}", offered_bps(running)));
+        let source = [
+            kumi,
+            "workload",
+            "integrity-source",
+            &running.server_address,
+            PORT,
+            &length,
+            &rate,
+        ];
+        let source = Background::start(hosts, running.client(), &source, seconds_max)?;
+        Ok(Self { source, sink })
+    }
+
+    fn end(self) -> anyhow::Result<Found> {
+        self.source.finish().context("the datagrams' sender")?;
+        let found = self.sink.finish().context("the datagrams' receiver")?;
+        Ok(serde_json::from_str(&found)?)
+    }
 }
 
 fn offered_bps(running: &Running<'_>) -> f64 {
