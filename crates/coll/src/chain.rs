@@ -82,6 +82,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
         block_bytes,
         transfers,
         port_bytes: 0,
+        handed: Vec::new(),
         predicted_s,
     }
 }

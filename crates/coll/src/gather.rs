@@ -63,6 +63,7 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     Ok(Plan {
         operation: Operation::Gather { root },
         port_bytes: 0,
+        handed: Vec::new(),
         predicted_s: ends.fold(0.0, f64::max),
         block_bytes: vec![block_bytes; hosts],
         transfers: in_order(&order, &placed, transfers),

@@ -102,14 +102,15 @@ impl Lanes {
     }
 
     /// Gives `rate` to `transfer` of so many bytes: first what is free, then of lanes that it `may_follow`, longest ago
-    /// first. Of each lane, `kept_bytes` may still be on their way. False, and nothing given, if there is not as much.
+    /// first. Of each lane, `kept_bytes` may still be on their way. Returns the last of each lane that it follows; none, and nothing
+    /// given, if there is not as much.
     pub fn take(
         &mut self,
         (transfer, bytes): (usize, u64),
         rate: f64,
         kept_bytes: u64,
         mut may_follow: impl FnMut(&Lane) -> bool,
-    ) -> bool {
+    ) -> Option<Vec<usize>> {
         let mut missing = rate * ENOUGH - self.free;
         let mut taken = Vec::new();
         for (at, lane) in self.used.iter().enumerate() {
@@ -122,8 +123,10 @@ impl Lanes {
             }
         }
         if missing > 0.0 {
-            return false;
+            return None;
         }
+        let followed = taken.iter().filter_map(|at| self.used[*at].last());
+        let followed = followed.collect();
         let mut sum = self.free;
         let mut longest = None;
         let is_joined = taken.len() > 1;
@@ -149,7 +152,7 @@ impl Lanes {
         }
         self.used
             .push_back(lane.follow(sum.min(rate), transfer, bytes, kept_bytes));
-        true
+        Some(followed)
     }
 }
 
@@ -169,7 +172,8 @@ mod tests {
     fn lanes__twice_as_fat__carry_two_at_once() {
         let mut lanes = Lanes::new(200.0);
         let mut take = |transfer, rate, behind: &[usize]| {
-            lanes.take((transfer, 9), rate, 0, |lane| behind.contains(&last(lane)))
+            let may_follow = |lane: &Lane| behind.contains(&last(lane));
+            lanes.take((transfer, 9), rate, 0, may_follow).is_some()
         };
         assert!(take(0, 100.0, &[]));
         assert!(take(1, 100.0, &[]));
@@ -218,9 +222,9 @@ mod tests {
     #[test]
     fn lane__of_two_lanes_joined__is_waited_for_at_the_join() {
         let mut lanes = Lanes::new(2.0);
-        assert!(lanes.take((0, 4), 1.0, 10, |_| true));
-        assert!(lanes.take((1, 4), 1.0, 10, |_| true));
-        assert!(lanes.take((2, 4), 2.0, 10, |_| true));
+        assert!(lanes.take((0, 4), 1.0, 10, |_| true).is_some());
+        assert!(lanes.take((1, 4), 1.0, 10, |_| true).is_some());
+        assert!(lanes.take((2, 4), 2.0, 10, |_| true).is_some());
         // 2 and 0 fit in the port; what is missing of 1 is not known.
         let lane = lanes.used().next().unwrap();
         assert_eq!(lane.wait(|_, _| (10, 0)), Some(After::whole(2)));

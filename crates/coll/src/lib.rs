@@ -42,7 +42,7 @@ pub use engine::Engine;
 pub use exchange::{all_to_all, gather_by_turns, scatter};
 pub use gather::gather;
 pub use grain::Grain;
-pub use plan::{After, Blocks, Operation, PORT_BYTES, Plan, PlanError, Transfer, Until};
+pub use plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, PlanError, Transfer, Until};
 pub use program::{Action, Program, Step};
 pub use ring::{all_gather, all_reduce, reduce_scatter};
 pub use schedule::is_far;

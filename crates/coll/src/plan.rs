@@ -255,6 +255,20 @@ pub struct Plan {
     pub port_bytes: u64,
     /// How long it takes by the planner's own reckoning, in seconds.
     pub predicted_s: f64,
+    /// From whom transfers have their rate on links that have no more free, in their order: where a check may look first. A long
+    /// plan has none.
+    pub handed: Vec<Handed>,
+}
+
+/// On one directed link, a transfer has its rate, or a part of it, from one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handed {
+    /// The directed link's number.
+    pub link: u32,
+    /// Who passes it.
+    pub transfer: u32,
+    /// Who passed it before.
+    pub from: u32,
 }
 
 impl Plan {

@@ -6,7 +6,7 @@
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
 use crate::narrow::{STANDING_BYTES, carried_bytes_per_s, is_narrow, own_bytes_per_s};
-use crate::plan::{After, Blocks, Operation, PORT_BYTES, Plan, Transfer, Until};
+use crate::plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, Transfer, Until};
 use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
 use std::cell::Cell;
@@ -18,8 +18,12 @@ pub(crate) struct Schedule<'a> {
     lanes: Vec<Lanes>,
     passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
+    handed: Vec<Handed>,
     reckoned: Vec<Reckoned>,
 }
+
+/// What is kept for a check: of some ten thousand transfers all.
+const HANDED_MAX: usize = 1 << 17;
 
 /// What is known of a transfer, together in memory: of each lane somebody asks for it.
 #[derive(Clone, Copy)]
@@ -43,6 +47,7 @@ impl<'a> Schedule<'a> {
             passed_bytes: vec![0; paths.directed_links()],
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
+            handed: Vec::new(),
             reckoned: Vec::new(),
         }
     }
@@ -105,9 +110,17 @@ impl<'a> Schedule<'a> {
             let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));
             let lanes = &mut self.lanes[link.0 as usize];
             let mut behind = behind.iter();
-            lanes.take((index, bytes), rate, kept_bytes, |_| {
+            let followed = lanes.take((index, bytes), rate, kept_bytes, |_| {
                 behind.next().copied().unwrap_or(true)
             });
+            if self.handed.len() < HANDED_MAX {
+                let handed = followed.into_iter().flatten().map(|from| Handed {
+                    link: link.0,
+                    transfer: index as u32,
+                    from: from as u32,
+                });
+                self.handed.extend(handed);
+            }
             // However early it is let in, all before it takes its time.
             let all = &mut self.passed_bytes[link.0 as usize];
             *all += bytes;
@@ -230,6 +243,10 @@ impl<'a> Schedule<'a> {
             predicted_s: self.end_s(),
             transfers: self.transfers,
             port_bytes: PORT_BYTES,
+            handed: match self.handed.len() {
+                0..HANDED_MAX => self.handed,
+                _ => Vec::new(),
+            },
         }
     }
 }

@@ -172,6 +172,7 @@ fn part_of(plan: &Plan, rank: usize) -> (Plan, Vec<u64>) {
         block_bytes,
         transfers,
         port_bytes: plan.port_bytes,
+        handed: Vec::new(),
         predicted_s: plan.predicted_s,
     };
     (part, names)

@@ -19,7 +19,7 @@ use super::CheckError;
 use super::order::Order;
 use crate::plan::Plan;
 use kumi_topo::{DirectedLink, Network, Paths};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// The part of its rate that is enough for a transfer: rates are measured, and equal links never measure equal.
 const ENOUGH: f64 = 0.95;
@@ -58,26 +58,49 @@ struct Choice {
     port_part: f64,
     /// Waits count only for what does not fit in the port.
     is_lazy: bool,
+    /// The slots that the plan names come first.
+    is_handed_first: bool,
     /// What the order of slots is drawn from; 0 for longest idle first.
     seed: u64,
 }
 
 /// The frugal way first: a transfer that stands behind others without need takes a slot that a later one needs. Its part of the
 /// port is for paths with a slower port; the rest is for others.
-const CHOICES: [Choice; 3] = [
+const CHOICES: [Choice; 6] = [
     Choice {
         port_part: 0.25,
         is_lazy: true,
+        is_handed_first: false,
         seed: 0,
     },
     Choice {
         port_part: 1.0,
         is_lazy: true,
+        is_handed_first: false,
         seed: 0,
     },
     Choice {
         port_part: 1.0,
         is_lazy: false,
+        is_handed_first: false,
+        seed: 0,
+    },
+    Choice {
+        port_part: 0.25,
+        is_lazy: true,
+        is_handed_first: true,
+        seed: 0,
+    },
+    Choice {
+        port_part: 1.0,
+        is_lazy: true,
+        is_handed_first: true,
+        seed: 0,
+    },
+    Choice {
+        port_part: 1.0,
+        is_lazy: false,
+        is_handed_first: true,
         seed: 0,
     },
 ];
@@ -89,6 +112,8 @@ struct Link<'a> {
     order: &'a Order<'a>,
     bytes_per_s: f64,
     passing: &'a [Passing],
+    /// By place on the link, the transfers from which the plan says that one has its rate.
+    handed: HashMap<usize, Vec<usize>>,
 }
 
 /// Proves that the transfers of a plan fit on every directed link at every time.
@@ -122,6 +147,7 @@ pub(super) fn check(
             order: &order,
             bytes_per_s: paths.link_bytes_per_s(directed),
             passing,
+            handed: handed(plan, at as u32, passing),
         };
         let Err(second) = link.cover() else {
             continue;
@@ -145,6 +171,17 @@ pub(super) fn check(
         });
     }
     Ok(())
+}
+
+fn handed(plan: &Plan, link: u32, passing: &[Passing]) -> HashMap<usize, Vec<usize>> {
+    let mut handed: HashMap<usize, Vec<usize>> = HashMap::new();
+    for one in plan.handed.iter().filter(|one| one.link == link) {
+        let at = passing.binary_search_by_key(&(one.transfer as usize), |one| one.transfer);
+        if let Ok(at) = at {
+            handed.entry(at).or_default().push(one.from as usize);
+        }
+    }
+    handed
 }
 
 impl Link<'_> {
@@ -181,6 +218,19 @@ impl Link<'_> {
             let rate = one.bytes_per_s;
             let mut missing = rate * ENOUGH - free;
             let mut chosen: Vec<usize> = Vec::new();
+            let handed = self.handed.get(&at).filter(|_| choice.is_handed_first);
+            for from in handed.into_iter().flatten() {
+                let is_his = |slot: &Slot| self.passing[slot.last].transfer == *from;
+                let index = slots.iter().position(is_his);
+                let index = index.filter(|index| !chosen.contains(index));
+                let Some(index) = index.filter(|_| missing > rate * 1e-9) else {
+                    continue;
+                };
+                if self.is_behind(&slots[index], at, &ahead, choice, false) {
+                    chosen.push(index);
+                    missing -= slots[index].bytes_per_s;
+                }
+            }
             // What it waits for itself comes first, for what it follows by way of others may be all that they have.
             for is_direct in [true, false] {
                 for index in Self::slot_order(slots.len(), at, choice.seed) {
