@@ -23,11 +23,13 @@ enum {
     MPICH_STATUS_BYTES = 20,
     MPICH_STATUS_ERROR_AT = 16,
     MPICH_ERR_IN_STATUS = 17,
+    MPICH_ERR_TRUNCATE = 14,
     MPICH_ANY_SOURCE = -2,
     OPENMPI_TAG_UB = 0,
     OPENMPI_STATUS_BYTES = 24,
     OPENMPI_STATUS_ERROR_AT = 8,
     OPENMPI_ERR_IN_STATUS = 18,
+    OPENMPI_ERR_TRUNCATE = 15,
     OPENMPI_ANY_SOURCE = -1,
     UNDEFINED_OF_BOTH = -32766,
 };
@@ -79,6 +81,7 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
     abi->status_bytes = OPENMPI_STATUS_BYTES;
     abi->status_error_at = OPENMPI_STATUS_ERROR_AT;
     abi->error_in_status = OPENMPI_ERR_IN_STATUS;
+    abi->error_truncate = OPENMPI_ERR_TRUNCATE;
     abi->tag_limit_key = OPENMPI_TAG_UB;
     abi->any_source = OPENMPI_ANY_SOURCE;
     abi->combiner_named = 0;
@@ -102,6 +105,7 @@ static bool find_mpich(struct kumi_abi *abi, const void *caller)
     abi->status_bytes = MPICH_STATUS_BYTES;
     abi->status_error_at = MPICH_STATUS_ERROR_AT;
     abi->error_in_status = MPICH_ERR_IN_STATUS;
+    abi->error_truncate = MPICH_ERR_TRUNCATE;
     abi->tag_limit_key = MPICH_TAG_UB;
     abi->any_source = MPICH_ANY_SOURCE;
     abi->combiner_named = 1;

@@ -47,6 +47,7 @@ typedef uintptr_t kumi_handle;
     X(Cancel, (void *))                                                                            \
     X(Request_free, (void *))                                                                      \
     X(Get_count, (const void *, kumi_handle, int *))                                               \
+    X(Error_class, (int, int *))                                                                   \
     X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))          \
     X(Allreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle))               \
     X(Iallreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle, void *))
@@ -84,8 +85,8 @@ struct kumi_abi {
     /* Its MPI_Test... give the processor to other ranks where its options say so: Open MPI's
      * mpi_yield_when_idle. */
     bool yields;
-    /* MPI_UNDEFINED, MPI_ANY_SOURCE, MPI_ERR_IN_STATUS and MPI_TAG_UB. */
-    int undefined, any_source, error_in_status, tag_limit_key;
+    /* MPI_UNDEFINED, MPI_ANY_SOURCE, MPI_ERR_IN_STATUS, MPI_ERR_TRUNCATE and MPI_TAG_UB. */
+    int undefined, any_source, error_in_status, error_truncate, tag_limit_key;
 };
 
 /* The library behind the code at `caller`, or NULL, said once, if it lacks something. */

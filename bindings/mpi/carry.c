@@ -115,6 +115,17 @@ static int complete(struct run *run, struct kumi_begun *begun, const char *statu
     return error;
 }
 
+/* Says so if a chunk was longer than its step. The job may end before anybody else does. */
+static void report_truncated(const struct run *run, int error, const struct kumi_begun *begun)
+{
+    int class = 0;
+    if (!is_receive(&begun->step) || run->of->abi->Error_class(error, &class) != 0 ||
+        class != run->of->abi->error_truncate)
+        return;
+    fprintf(stderr, "kumi: rank %d: %s: rank %d sent more than the %d bytes that were due: their counts differ\n",
+            run->of->rank, run->name, begun->step.peer, (int)begun->step.bytes);
+}
+
 /* The error of the first request that failed, if MPI_Testsome says that it is in the statuses. */
 static int error_in(const struct run *run, int error, int finished)
 {
@@ -123,8 +134,10 @@ static int error_in(const struct run *run, int error, int finished)
         int own;
         memcpy(&own, run->flight.statuses + (size_t)i * abi->status_bytes + abi->status_error_at,
                sizeof(own));
-        if (own != 0)
+        if (own != 0) {
+            report_truncated(run, own, &run->flight.begun[run->flight.finished[i]]);
             return own;
+        }
     }
     return error;
 }
