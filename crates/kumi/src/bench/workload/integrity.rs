@@ -12,6 +12,9 @@ use anyhow::Context as _;
 
 const PORT: &str = "5501";
 
+/// Discard's, which no host of the lab serves.
+const PORT_OF_NOBODY: u16 = 9;
+
 /// Share of the ceiling that is offered: enough to be load, too little to be lost for lack of room.
 const OFFERED_SHARE: f64 = 0.5;
 
@@ -25,14 +28,14 @@ const OFFERED_UNSHAPED_BPS: f64 = 1e9;
 pub fn measure(
     context: &Context<'_>,
     seconds: u32,
-    forged_per_s: Option<u32>,
+    stranger: Option<Stranger>,
 ) -> anyhow::Result<Measured> {
     let running = context.running;
     let warmed = Stream::begin(running, WARM_UP_S)?.end()?;
     anyhow::ensure!(warmed.good > 0, "no datagram came in {WARM_UP_S} s");
     let memory_before = running.device_memory_bytes();
-    let _stranger = forged_per_s
-        .map(|per_s| stranger(running, seconds, per_s))
+    let _stranger = stranger
+        .map(|stranger| stranger.begin(running, seconds))
         .transpose()
         .context("the stranger")?;
     let stream = Stream::begin(running, seconds)?;
@@ -93,23 +96,37 @@ fn offered_bps(running: &Running<'_>) -> f64 {
         .map_or(OFFERED_UNSHAPED_BPS, |ceiling| ceiling * OFFERED_SHARE)
 }
 
-/// A process on the first host that sends forged datagrams to the second host's device.
-fn stranger(running: &Running<'_>, seconds: u32, per_s: u32) -> anyhow::Result<Background> {
-    let hosts = running.hosts;
-    let device = hosts
-        .devices(running.client())
-        .first()
-        .cloned()
-        .context("no link")?;
-    let index = hosts.ifindex(running.client(), &device)?;
-    let far = hosts
-        .devices(running.server())
-        .first()
-        .cloned()
-        .context("no link")?;
-    let address = hosts.link_local(running.server(), &far)?;
-    let to = format!("[{address}%{index}]:{PORT_OF_DEVICE}");
-    let (length, per_s) = (seconds.to_string(), per_s.to_string());
-    let argv = [hosts.kumi(), "workload", "forge", &to, &length, &per_s, "7"];
-    Background::start(hosts, running.client(), &argv, seconds + 10)
+/// Who sends forged datagrams from the first host to the second.
+#[derive(Debug, Clone, Copy)]
+pub struct Stranger {
+    /// Datagrams a second.
+    pub per_s: u32,
+    /// To a port where nobody listens, instead of the device's.
+    pub is_to_nobody: bool,
+}
+
+impl Stranger {
+    fn begin(self, running: &Running<'_>, seconds: u32) -> anyhow::Result<Background> {
+        let hosts = running.hosts;
+        let device = hosts
+            .devices(running.client())
+            .first()
+            .cloned()
+            .context("no link")?;
+        let index = hosts.ifindex(running.client(), &device)?;
+        let far = hosts
+            .devices(running.server())
+            .first()
+            .cloned()
+            .context("no link")?;
+        let address = hosts.link_local(running.server(), &far)?;
+        let port = match self.is_to_nobody {
+            true => PORT_OF_NOBODY,
+            false => PORT_OF_DEVICE,
+        };
+        let to = format!("[{address}%{index}]:{port}");
+        let (length, per_s) = (seconds.to_string(), self.per_s.to_string());
+        let argv = [hosts.kumi(), "workload", "forge", &to, &length, &per_s, "7"];
+        Background::start(hosts, running.client(), &argv, seconds + 10)
+    }
 }

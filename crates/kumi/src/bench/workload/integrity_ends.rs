@@ -52,16 +52,6 @@ pub struct ForgeArgs {
     seed: u64,
 }
 
-/// What a forged datagram claims to be.
-const KINDS: [Kind; 6] = [
-    Kind::Data,
-    Kind::Control,
-    Kind::Hello,
-    Kind::Init,
-    Kind::Reply,
-    Kind::Cookie,
-];
-
 /// What the sink found.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
@@ -131,7 +121,7 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
         }
         // Half of the datagrams get past the socket's filter: they begin as one of the kinds does.
         if state % 2 == 0 && length > 0 {
-            bytes[0] = lead(KINDS[(state >> 8) as usize % KINDS.len()]);
+            bytes[0] = lead(Kind::ALL[(state >> 8) as usize % Kind::ALL.len()]);
         }
         let _ = socket.send_to(&bytes[..length], args.to);
     });

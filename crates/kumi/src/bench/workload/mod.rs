@@ -62,6 +62,9 @@ pub enum Workload {
         /// Forged datagrams a second that a stranger sends to the device meanwhile.
         #[serde(default)]
         forged_per_s: Option<u32>,
+        /// They go to a port where nobody listens: what the lab itself takes for them.
+        #[serde(default)]
+        forged_to_nobody: bool,
     },
     /// Messages to and fro: half the round trip, a row a size.
     Pingpong {
@@ -218,6 +221,11 @@ impl Workload {
         )
     }
 
+    /// Whether nothing of what it measures depends on how punctual this machine is.
+    pub fn is_in_virtual_time(&self) -> bool {
+        matches!(self, Self::Simulated { .. })
+    }
+
     /// Runs the workload.
     pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Vec<Measured>> {
         match self {
@@ -239,7 +247,14 @@ impl Workload {
             Self::Integrity {
                 seconds,
                 forged_per_s,
-            } => Ok(vec![integrity::measure(context, *seconds, *forged_per_s)?]),
+                forged_to_nobody,
+            } => {
+                let stranger = forged_per_s.map(|per_s| integrity::Stranger {
+                    per_s,
+                    is_to_nobody: *forged_to_nobody,
+                });
+                Ok(vec![integrity::measure(context, *seconds, stranger)?])
+            }
             Self::Pingpong {
                 sizes_bytes,
                 over,
