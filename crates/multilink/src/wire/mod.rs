@@ -46,6 +46,18 @@ pub enum Kind {
     Cookie = 6,
 }
 
+impl Kind {
+    /// All there are.
+    pub const ALL: [Self; 6] = [
+        Self::Data,
+        Self::Control,
+        Self::Hello,
+        Self::Init,
+        Self::Reply,
+        Self::Cookie,
+    ];
+}
+
 /// Why a datagram was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -97,14 +109,7 @@ mod tests {
 
     #[test]
     fn lead_byte__every_kind__reads_back() {
-        for kind in [
-            Kind::Data,
-            Kind::Control,
-            Kind::Hello,
-            Kind::Init,
-            Kind::Reply,
-            Kind::Cookie,
-        ] {
+        for kind in Kind::ALL {
             assert_eq!(kind_of(&[lead(kind)]), Ok(kind));
         }
     }

@@ -14,6 +14,7 @@ mod listeners;
 mod load;
 mod port;
 mod queues;
+mod ready;
 mod ri2n;
 mod setup;
 mod shaper;
@@ -110,7 +111,7 @@ impl Device {
                 port.observe(&mut self.core, now_ns);
             }
             for at in 0..self.ports.len() {
-                let is_drained = ready.ports & 1 << at == 0;
+                let is_drained = ready.links & 1 << at == 0;
                 self.ports[at].adapt_gathering(now_ns, is_drained);
                 if !is_drained {
                     self.receive(at);

@@ -1,22 +1,9 @@
 //! Waiting: awake for what is expected soon, then asleep.
 
 use super::Device;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use super::ready::{Ready, SLEEP_NS_MAX, Wakers};
 use std::os::fd::AsFd;
 use std::time::Duration;
-
-/// The longest sleep, so that a clock that jumps does no harm.
-const SLEEP_NS_MAX: u64 = 100_000_000;
-
-/// What woke the loop.
-#[derive(Default)]
-pub(super) struct Ready {
-    pub(super) tap: bool,
-    pub(super) control: bool,
-    pub(super) monitor: bool,
-    pub(super) ports: u32,
-}
 
 impl Device {
     /// Waits until something is there or due: awake for what is expected soon, then asleep.
@@ -54,7 +41,7 @@ impl Device {
                 due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
             };
             let ready = self.poll(takes_frames, sleep_ns)?;
-            let found = ready.tap || ready.ports != 0;
+            let found = ready.tap || ready.links != 0;
             let looked_ns = now_ns;
             now_ns = self.now_ns();
             if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
@@ -70,40 +57,17 @@ impl Device {
         }
     }
 
-    /// Asks the kernel what is there, waiting for `sleep_ns` at most.
     fn poll(&self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
-        let tap_events = if takes_frames {
-            PollFlags::POLLIN
-        } else {
-            PollFlags::empty()
+        let wakers = Wakers {
+            tap: self.tap.as_fd(),
+            takes_frames,
+            control: self.control.wake.as_fd(),
+            monitor: self.monitor.as_fd(),
         };
-        let mut fds = Vec::with_capacity(3 + self.ports.len());
-        fds.push(PollFd::new(self.tap.as_fd(), tap_events));
-        fds.push(PollFd::new(self.control.wake.as_fd(), PollFlags::POLLIN));
-        fds.push(PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN));
-        for port in &self.ports {
-            let out = if port.is_blocked {
-                PollFlags::POLLOUT
-            } else {
-                PollFlags::empty()
-            };
-            fds.push(PollFd::new(port.socket.as_fd(), PollFlags::POLLIN | out));
-        }
-        let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
-        match ppoll(&mut fds, Some(timeout), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        let mut ready = Ready {
-            tap: is_ready(&fds[0]) && takes_frames,
-            control: is_ready(&fds[1]),
-            monitor: is_ready(&fds[2]),
-            ports: 0,
-        };
-        for (at, fd) in fds[3..].iter().enumerate() {
-            ready.ports |= u32::from(is_ready(fd)) << at;
-        }
-        Ok(ready)
+        let ports = self.ports.iter();
+        wakers.poll(
+            ports.map(|port| (port.socket.as_fd(), port.is_blocked)),
+            sleep_ns,
+        )
     }
 }

@@ -9,17 +9,16 @@ mod state;
 
 use super::control::{Call, Control, Request, failure};
 use super::interface;
+use super::ready::{Ready, SLEEP_NS_MAX, Wakers};
 use crate::link::config::DeviceConfig;
 use kumi_multilink::frame::Frame;
 use kumi_multilink::ri2n::Ri2n;
 use kumi_sys::netlink::LinkMonitor;
 use kumi_sys::raw_ethernet::RawEthernet;
 use kumi_sys::tap::Tap;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub use setup::run;
 
@@ -27,8 +26,6 @@ pub use setup::run;
 const FRAMES_PER_TURN: usize = 64;
 /// Receives of one link before the others are served again: each is a batch.
 const RECEIVES_PER_TURN: usize = 2;
-/// The longest sleep, so that a clock that jumps does no harm.
-const SLEEP_NS_MAX: u64 = 100_000_000;
 
 /// A NIC under the device.
 struct Nic {
@@ -61,15 +58,6 @@ struct Device {
     ends: bool,
 }
 
-/// What woke the loop.
-#[derive(Default)]
-struct Ready {
-    tap: bool,
-    control: bool,
-    monitor: bool,
-    nics: u32,
-}
-
 impl Device {
     fn now_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
@@ -81,7 +69,7 @@ impl Device {
             let ready = self.wait()?;
             let now_ns = self.now_ns();
             for at in 0..self.nics.len() {
-                if ready.nics & 1 << at != 0 {
+                if ready.links & 1 << at != 0 {
                     self.receive(at, now_ns);
                 }
             }
@@ -113,39 +101,17 @@ impl Device {
         } else {
             due_ns.min(SLEEP_NS_MAX)
         };
-        let wanted = |is_wanted, events| {
-            if is_wanted {
-                events
-            } else {
-                PollFlags::empty()
-            }
+        let wakers = Wakers {
+            tap: self.tap.as_fd(),
+            takes_frames: self.waiting.is_none(),
+            control: self.control.wake.as_fd(),
+            monitor: self.monitor.as_fd(),
         };
-        let takes_frames = self.waiting.is_none();
-        let mut fds = Vec::with_capacity(3 + self.nics.len());
-        let tap_events = wanted(takes_frames, PollFlags::POLLIN);
-        fds.push(PollFd::new(self.tap.as_fd(), tap_events));
-        fds.push(PollFd::new(self.control.wake.as_fd(), PollFlags::POLLIN));
-        fds.push(PollFd::new(self.monitor.as_fd(), PollFlags::POLLIN));
-        for nic in &self.nics {
-            let out = wanted(nic.is_blocked, PollFlags::POLLOUT);
-            fds.push(PollFd::new(nic.socket.as_fd(), PollFlags::POLLIN | out));
-        }
-        let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
-        match ppoll(&mut fds, Some(timeout), None) {
-            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| !events.is_empty());
-        let mut ready = Ready {
-            tap: is_ready(&fds[0]) && takes_frames,
-            control: is_ready(&fds[1]),
-            monitor: is_ready(&fds[2]),
-            nics: 0,
-        };
-        for (at, fd) in fds[3..].iter().enumerate() {
-            ready.nics |= u32::from(is_ready(fd)) << at;
-        }
-        Ok(ready)
+        let nics = self.nics.iter();
+        wakers.poll(
+            nics.map(|nic| (nic.socket.as_fd(), nic.is_blocked)),
+            sleep_ns,
+        )
     }
 
     /// Takes what has come on a link.
