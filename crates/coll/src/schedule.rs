@@ -73,38 +73,37 @@ impl<'a> Schedule<'a> {
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
         let mut after: Vec<After> = Vec::new();
+        // By link, what each of its lanes would have to be waited for; of one that has room nothing is asked.
+        let mut waits: Vec<Vec<Option<After>>> = Vec::with_capacity(links.len());
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
-            self.follow(
-                (from, to, at),
-                rate,
-                self.paths.link_bytes_per_s(*link),
-                lanes,
-                &mut after,
-            );
+            let mut of_link = Vec::new();
+            if lanes.free() < rate * ENOUGH {
+                let link_bytes_per_s = self.paths.link_bytes_per_s(*link);
+                of_link.extend(lanes.used().map(|lane| {
+                    self.early
+                        .wait(lane, &self.transfers, (from, to), at, link_bytes_per_s)
+                }));
+                self.follow(from, rate, lanes, &of_link, &mut after);
+            }
+            waits.push(of_link);
         }
         // What stands in a port before it has to pass first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         let mut behind: Vec<bool> = Vec::new();
-        for (at, link) in links.iter().enumerate() {
+        for (link, waits) in links.iter().zip(waits) {
             let lanes = &self.lanes[link.0 as usize];
             behind.clear();
-            if lanes.free() < rate * ENOUGH {
-                let mut over_s = f64::INFINITY;
-                for lane in lanes.used() {
-                    let needed = self.early.wait(
-                        lane,
-                        &self.transfers,
-                        (from, to),
-                        at,
-                        self.paths.link_bytes_per_s(*link),
-                    );
-                    let is_behind = is_behind(&after, needed);
-                    behind.push(is_behind);
-                    if let (true, Some(last)) = (is_behind, lane.last()) {
-                        over_s = over_s.min(self.reckoned[last].come_s);
-                    }
-                }
+            behind.extend(waits.into_iter().map(|needed| is_behind(&after, needed)));
+            let followed = lanes
+                .used()
+                .zip(&behind)
+                .filter(|(_, is_behind)| **is_behind);
+            let come_s = followed
+                .filter_map(|(lane, _)| lane.last())
+                .map(|last| self.reckoned[last].come_s);
+            let over_s = come_s.fold(f64::INFINITY, f64::min);
+            if !behind.is_empty() {
                 passed_s = passed_s.max(over_s);
             }
             let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));
@@ -160,31 +159,21 @@ impl<'a> Schedule<'a> {
     }
 
     /// Adds to `after` what has to be over on a link before `rate` is free there: nothing more than what is
-    /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest.
+    /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest. `waits` are of the lanes.
     fn follow(
         &self,
-        (from, to, place_on_path): (usize, usize, usize),
+        from: usize,
         rate: f64,
-        link_bytes_per_s: f64,
         lanes: &Lanes,
+        waits: &[Option<After>],
         after: &mut Vec<After>,
     ) {
         let needed = rate * ENOUGH;
         let mut free = lanes.free();
-        if free >= needed {
-            return;
-        }
         // Lanes that it would have to wait for, with when it would know.
         let mut open: Vec<(f64, f64, After)> = Vec::new();
-        for lane in lanes.used() {
-            let needed = self.early.wait(
-                lane,
-                &self.transfers,
-                (from, to),
-                place_on_path,
-                link_bytes_per_s,
-            );
-            match needed.filter(|_| !is_behind(after, needed)) {
+        for (lane, wait) in lanes.used().zip(waits) {
+            match wait.filter(|_| !is_behind(after, *wait)) {
                 Some(wait) => open.push((self.known_s(wait, from), lane.part, wait)),
                 None => free += lane.part,
             }
