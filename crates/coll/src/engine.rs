@@ -48,6 +48,8 @@ struct Flow {
     /// Of a stream of pieces: what is on its way, and what may be.
     sent_bytes: u64,
     sent_bytes_max: u64,
+    /// What has been sent since no more was on its way than the path holds, so that nothing stood in a port.
+    since_drained_bytes: u64,
 }
 
 impl Engine {
@@ -93,7 +95,10 @@ impl Engine {
             let is_within = |sent: u64, most: u64| sent == 0 || sent + step.bytes <= most;
             let mut narrow = program.narrows.on_path_to(step.peer);
             is_within(flow.sent_bytes, flow.sent_bytes_max)
-                && is_within(flow.sent_bytes, program.window_to(step.stream, step.peer))
+                && is_within(
+                    flow.sent_bytes,
+                    program.window_to(step.stream, step.peer, flow.since_drained_bytes),
+                )
                 && narrow.all(|(port, most)| is_within(self.narrow_bytes[port], most))
         })?;
         let Step {
@@ -111,6 +116,7 @@ impl Engine {
         self.sent.insert(send);
         let flow = &mut self.streams[stream as usize];
         flow.sent_bytes += bytes;
+        flow.since_drained_bytes += bytes;
         flow.is_offered = false;
         self.sent_bytes += bytes;
         for (port, _) in program.narrows.on_path_to(peer) {
@@ -134,6 +140,9 @@ impl Engine {
                 self.sent_bytes -= of.bytes;
                 flow.sent_bytes -= of.bytes;
                 flow.sent_bytes_max = flow.sent_bytes_max.saturating_add(of.bytes);
+                if flow.sent_bytes <= program.flight_to(of.peer) {
+                    flow.since_drained_bytes = 0;
+                }
                 for (port, _) in program.narrows.on_path_to(of.peer) {
                     self.narrow_bytes[port] -= of.bytes;
                 }

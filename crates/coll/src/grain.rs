@@ -35,12 +35,13 @@ pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 /// (docs/perf-log.md, 2026-11-24).
 const WINDOW_BYTES: u64 = 20 << 10;
 
-/// The same between sites and of short streams. Measured: with a third, links stand idle; with much more, control messages are
-/// late (docs/perf-log.md).
-pub(crate) const SHORT_WINDOW_BYTES: u64 = 48 << 10;
+/// The same between sites, and of a host that sends to no other. Measured: with a third, links stand idle; with much more, control messages
+/// are late (docs/perf-log.md).
+pub(crate) const ONE_WINDOW_BYTES: u64 = 48 << 10;
 
-/// Bytes between two hosts of which acknowledgements, 90 B for each two segments, let less than a port's 32 KiB stand.
-pub(crate) const SHORT_STREAM_BYTES: u64 = 1 << 20;
+/// Bytes between two hosts of which acknowledgements, 90 B for each two segments, let less than a port's 32 KiB stand: after so many
+/// a host waits until what stands has passed.
+pub(crate) const DRAINED_AFTER_BYTES: u64 = 1 << 20;
 
 /// Longest piece between sites: beyond, a piece's own cost no longer counts.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
@@ -112,7 +113,7 @@ impl Grain {
         let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
         Self {
             piece_bytes: usual.piece_bytes.max(flight),
-            window_bytes: SHORT_WINDOW_BYTES,
+            window_bytes: ONE_WINDOW_BYTES,
             ..usual
         }
     }

@@ -1,6 +1,6 @@
 //! A plan's part of one host: what it sends and receives, piece by piece, and after what.
 
-use crate::grain::{Grain, SHORT_STREAM_BYTES, SHORT_WINDOW_BYTES, flight_bytes, own_flight_bytes};
+use crate::grain::{DRAINED_AFTER_BYTES, Grain, ONE_WINDOW_BYTES, flight_bytes, own_flight_bytes};
 use crate::narrow::Narrows;
 use crate::plan::{Plan, Until};
 use crate::schedule::is_far;
@@ -100,6 +100,8 @@ pub struct Program {
     stream_bytes: Vec<u64>,
     /// Whether all that the host sends goes to one other, as in a ring or along a chain.
     sends_to_one: bool,
+    /// Whether nobody else passes the links on the way there in the same direction.
+    has_own_path: bool,
 }
 
 /// Successors of steps, eight bytes an edge: sorted by the step that they leave.
@@ -126,6 +128,9 @@ impl Edges {
 /// Pieces from this length on are answered. A shorter one costs less than its answer, and a window of them is not worth
 /// counting where ports are as fast as the host's own link.
 const ANSWERED_BYTES: u64 = 8 << 10;
+
+/// Transfers of a plan at most of which it is looked whether others pass a host's links.
+const SOUGHT_MAX: usize = 16_384;
 
 /// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
 const UNDER_WAY_MAX: usize = 8;
@@ -175,6 +180,7 @@ impl Program {
             narrows: Narrows::default(),
             stream_bytes,
             sends_to_one,
+            has_own_path: false,
         }
     }
 
@@ -199,12 +205,14 @@ impl Program {
             true => Narrows::default(),
             false => Narrows::of(&paths, host),
         };
+        let program = Self::new(plan, host, grain);
         Self {
+            has_own_path: program.sends_to_one && !is_far && has_own_path(&paths, plan, host),
             flight_bytes,
             own_flight_bytes: own_flight_bytes(&paths, host),
             is_far,
             narrows,
-            ..Self::new(plan, host, grain)
+            ..program
         }
         .with_posts()
     }
@@ -233,19 +241,25 @@ impl Program {
         self
     }
 
-    /// What may be sent and not yet received when a piece of a stream goes to this host. A short stream of a host that sends to no
-    /// other may have more, as acknowledgements do not take long enough for all of it to stand in a port.
-    pub(crate) fn window_to(&self, stream: u32, peer: u32) -> u64 {
+    /// What may be sent and not yet received when a piece of a stream goes to this host, so much having been sent since the stream was
+    /// drained. A host that sends to no other may have more on its way if little is sent, as acknowledgements do not take long
+    /// enough for all of it to stand in a port. Of a long stream that is so again and again, where nobody else passes its ports:
+    /// it is sent no more until what stands has passed.
+    pub(crate) fn window_to(&self, stream: u32, peer: u32, since_drained_bytes: u64) -> u64 {
         let is_short =
-            self.sends_to_one && self.stream_bytes[stream as usize] <= SHORT_STREAM_BYTES;
-        let most_bytes = if is_short { SHORT_WINDOW_BYTES } else { 0 };
-        self.window_bytes.max(most_bytes) + self.flight_to(peer)
+            self.sends_to_one && self.stream_bytes[stream as usize] <= DRAINED_AFTER_BYTES;
+        let standing_bytes = match self.has_own_path {
+            true if since_drained_bytes >= DRAINED_AFTER_BYTES => 0,
+            has_own_path if has_own_path || is_short => self.window_bytes.max(ONE_WINDOW_BYTES),
+            _ => self.window_bytes,
+        };
+        standing_bytes + self.flight_to(peer)
     }
 
     /// What may be sent and not yet received in all: what the host's own link carries until the furthest host has answered.
     pub(crate) fn own_window(&self) -> u64 {
         let most_bytes = if self.sends_to_one {
-            SHORT_WINDOW_BYTES
+            ONE_WINDOW_BYTES
         } else {
             0
         };
@@ -267,9 +281,23 @@ impl Program {
         }
     }
 
-    fn flight_to(&self, peer: u32) -> u64 {
+    pub(crate) fn flight_to(&self, peer: u32) -> u64 {
         self.flight_bytes.get(peer as usize).copied().unwrap_or(0)
     }
+}
+
+fn has_own_path(paths: &Paths, plan: &Plan, host: usize) -> bool {
+    if plan.transfers.len() > SOUGHT_MAX {
+        return false;
+    }
+    let mut own = plan.transfers.iter().filter(|one| one.from == host);
+    let own = own.next().map(|one| paths.links(host, one.to));
+    let own = own.unwrap_or_default();
+    let mut others = plan.transfers.iter().filter(|one| one.from != host);
+    !others.any(|one| {
+        let links = paths.links(one.from, one.to);
+        links.iter().any(|link| own.contains(link))
+    })
 }
 
 struct Writer<'a> {

@@ -169,3 +169,42 @@ proptest! {
         }
     }
 }
+
+/// What stands in a port grows by the share that acknowledgements take of the link. A host that has its path to itself waits now
+/// and then until nothing stands.
+#[test]
+fn long_stream__round_a_ring__is_drained_each_mebibyte() {
+    let rate = kumi_topo::Rate::from_bps(1_000_000_000).unwrap();
+    let hosts = ["a", "b", "c", "d"];
+    let network = kumi_topo::Network::star(&hosts, rate, kumi_topo::Delay::from_ns(25_000));
+    let plan = crate::uniform(&network, Operation::AllGather, 4 << 20).unwrap();
+    let program = Arc::new(Program::on(&network, &plan, 0, 1));
+    let path_bytes = program.flight_to(1);
+    let mut engine = Engine::new(Arc::clone(&program));
+    let mut sent = VecDeque::new();
+    let (mut on_its_way, mut since_drained, mut drained) = (0, 0, 0);
+    while !engine.is_over() {
+        while let Some(at) = engine.begin() {
+            let step = program.steps[at];
+            if step.action == Action::Send {
+                on_its_way += step.bytes;
+                since_drained += step.bytes;
+                sent.push_back(at);
+            } else {
+                engine.over(at);
+            }
+        }
+        assert!(on_its_way <= (48 << 10) + path_bytes);
+        assert!(since_drained <= (1 << 20) + (48 << 10) + path_bytes);
+        let Some(oldest) = sent.pop_front() else {
+            continue;
+        };
+        on_its_way -= program.steps[oldest].bytes;
+        engine.over(oldest);
+        if on_its_way <= path_bytes {
+            drained += usize::from(since_drained >= 1 << 20);
+            since_drained = 0;
+        }
+    }
+    assert!((11..=12).contains(&drained), "{drained}");
+}
