@@ -30,7 +30,8 @@ enum PythonProgram {
     Failure,
 }
 
-const PACKAGE: [(&str, &str); 4] = [
+/// The Python package: every module of it.
+const PACKAGE: [(&str, &str); 5] = [
     (
         "kumi/__init__.py",
         include_str!("../../../../../bindings/python/kumi/__init__.py"),
@@ -38,6 +39,10 @@ const PACKAGE: [(&str, &str); 4] = [
     (
         "kumi/_library.py",
         include_str!("../../../../../bindings/python/kumi/_library.py"),
+    ),
+    (
+        "kumi/_works.py",
+        include_str!("../../../../../bindings/python/kumi/_works.py"),
     ),
     (
         "kumi/coll.py",
@@ -214,4 +219,24 @@ fn gather(ranks: &mut [Child], some_are_lost: bool) -> anyhow::Result<String> {
         complained.trim()
     );
     Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// The module that was missing here kept every rank of coll-torch from starting.
+    #[test]
+    fn package__has_every_module_of_the_bindings() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/kumi");
+        let files = std::fs::read_dir(folder).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut modules: Vec<String> = names
+            .filter(|name| name.ends_with(".py"))
+            .map(|name| format!("kumi/{name}"))
+            .collect();
+        modules.sort();
+        assert_eq!(modules, PACKAGE.map(|(name, _)| name));
+    }
 }
