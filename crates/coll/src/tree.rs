@@ -60,7 +60,14 @@ struct Costs {
 }
 
 impl Costs {
+    /// The costs between neighbours in a list; of one host alone, nothing.
     fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
+        if hosts.len() < 2 {
+            return Self {
+                send_ns: 0,
+                begins_come_ns: 0,
+            };
+        }
         let pairs = || hosts.iter().zip(hosts.iter().skip(1));
         let rates = pairs().map(|(a, b)| paths.bytes_per_s(*a, *b));
         let latencies = pairs().map(|(a, b)| paths.latency_s(*a, *b));
