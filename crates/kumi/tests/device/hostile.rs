@@ -32,8 +32,12 @@ fn datagrams(bench: &Bench, host: &str) -> u64 {
 }
 
 /// Least share of its undisturbed goodput that the stream keeps. On the development machine (two
-/// processors) it keeps 0.82-0.95 in 7 runs, and 0.67-0.70 in 3 without the ports' socket filter.
+/// processors) it keeps 0.69-0.95 in 15 runs, and 0.67-0.70 in 3 without the ports' socket filter: the median of
+/// some counts.
 const KEPT_SHARE_MIN: f64 = 0.76;
+
+/// Runs with a flood and without.
+const ROUNDS: usize = 3;
 
 /// The stream is not paced, so that the flood's cost is seen. It has 0.8 Gb/s of two 500 Mb/s links,
 /// because stream, flood and daemons share the processors. At 1 Gb/s a link it kept only 0.77-0.82.
@@ -41,30 +45,35 @@ const KEPT_SHARE_MIN: f64 = 0.76;
 #[ignore = "needs root, netns, tun"]
 fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {
     let bench = Bench::with_rate("flood", &["auto"; 3], "500Mbit");
-    let undisturbed_mbps = bench.stream_mbps();
     let nics = bench.cluster.nics();
     let of_first = nics.iter().filter(|nic| nic.host_name == "h1");
     let addresses: Vec<String> = of_first.map(|nic| nic.ipv4.to_string()).collect();
     assert_eq!(addresses.len(), 2);
-    let before = datagrams(&bench, "h1");
-    let began = std::time::Instant::now();
-    let mut flooders: Vec<_> = addresses
-        .iter()
-        .map(|address| {
-            let mut command = bench.command("h3", &["/usr/bin/python3", "-c", FLOOD]);
-            command.arg(address).spawn().unwrap()
-        })
-        .collect();
-    let flooded_mbps = bench.stream_mbps();
-    let a_second = (datagrams(&bench, "h1") - before) as f64 / began.elapsed().as_secs_f64();
-    for flooder in &mut flooders {
-        flooder.kill().unwrap();
-        flooder.wait().unwrap();
+    let (mut shares, mut found) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let undisturbed_mbps = bench.stream_mbps();
+        let before = datagrams(&bench, "h1");
+        let began = std::time::Instant::now();
+        let mut flooders: Vec<_> = addresses
+            .iter()
+            .map(|address| {
+                let mut command = bench.command("h3", &["/usr/bin/python3", "-c", FLOOD]);
+                command.arg(address).spawn().unwrap()
+            })
+            .collect();
+        let flooded_mbps = bench.stream_mbps();
+        let a_second = (datagrams(&bench, "h1") - before) as f64 / began.elapsed().as_secs_f64();
+        for flooder in &mut flooders {
+            flooder.kill().unwrap();
+            flooder.wait().unwrap();
+        }
+        shares.push(flooded_mbps / undisturbed_mbps);
+        found.push(format!(
+            "{undisturbed_mbps:.0} Mb/s undisturbed, {flooded_mbps:.0} among {a_second:.0} datagrams a second"
+        ));
+        assert!(a_second > 100_000.0, "no flood: {found:?}");
     }
-    let found = format!(
-        "{undisturbed_mbps:.0} Mb/s undisturbed, {flooded_mbps:.0} among {a_second:.0} datagrams a second"
-    );
-    eprintln!("{found}");
-    assert!(a_second > 100_000.0, "no flood: {found}");
-    assert!(flooded_mbps >= KEPT_SHARE_MIN * undisturbed_mbps, "{found}");
+    eprintln!("{found:?}");
+    shares.sort_by(f64::total_cmp);
+    assert!(shares[ROUNDS / 2] >= KEPT_SHARE_MIN, "{found:?}");
 }
