@@ -47,17 +47,8 @@ pub fn all_reduce(network: &Network, vector: Vector) -> Plan {
     let sites = Sites::new(network, &paths, &order);
     let parts = sites.as_ref().map_or(hosts, |_| parts(hosts, vector));
     let block_bytes = vector.share(parts);
-    let at_least_s = at_least_s(&paths, sites.as_ref(), operation, &order);
-    Short::or_long(short, at_least_s, || {
-        long(
-            network,
-            &paths,
-            sites.as_ref(),
-            operation,
-            order,
-            block_bytes,
-        )
-    })
+    let sites = sites.as_ref();
+    quickest(network, &paths, sites, operation, order, block_bytes, short)
 }
 
 fn of_hosts(
@@ -71,17 +62,32 @@ fn of_hosts(
     let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
     let short = of_blocks(&paths, operation, &order, &block_bytes);
     let sites = Sites::new(network, &paths, &order);
-    let at_least_s = at_least_s(&paths, sites.as_ref(), operation, &order);
-    Ok(Short::or_long(short, at_least_s, || {
-        long(
-            network,
-            &paths,
-            sites.as_ref(),
-            operation,
-            order,
-            block_bytes,
-        )
-    }))
+    let sites = sites.as_ref();
+    Ok(quickest(
+        network,
+        &paths,
+        sites,
+        operation,
+        order,
+        block_bytes,
+        short,
+    ))
+}
+
+/// Returns the plan with the least predicted time: the short one, a ring of all hosts, or a plan by sites.
+fn quickest(
+    network: &Network,
+    paths: &Paths,
+    sites: Option<&Sites>,
+    operation: Operation,
+    order: Vec<usize>,
+    block_bytes: Vec<u64>,
+    short: Option<Short>,
+) -> Plan {
+    let at_least_s = at_least_s(paths, sites, operation, &order);
+    Short::or_long(short, at_least_s, || {
+        long(network, paths, sites, operation, order, block_bytes)
+    })
 }
 
 /// The quicker of a ring of all hosts and, between sites, of a plan by them.
