@@ -48,7 +48,7 @@ struct Flow {
     /// Of a stream of pieces: what is on its way, and what may be.
     sent_bytes: u64,
     sent_bytes_max: u64,
-    /// What has been sent since no more was on its way than the path holds, so that nothing stood in a port.
+    /// Bytes sent since at most what the path holds was in flight.
     since_drained_bytes: u64,
 }
 

@@ -35,12 +35,12 @@ pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 /// (docs/perf-log.md, 2026-11-24).
 const WINDOW_BYTES: u64 = 20 << 10;
 
-/// The same between sites, and of a host that sends to no other. Measured: with a third, links stand idle; with much more, control messages
-/// are late (docs/perf-log.md).
+/// Window between sites, and of a host that sends to one other host, in bytes beyond what a path holds. With a third of it
+/// links were idle; with much more, control messages were late (docs/perf-log.md).
 pub(crate) const ONE_WINDOW_BYTES: u64 = 48 << 10;
 
-/// Bytes between two hosts of which acknowledgements, 90 B for each two segments, let less than a port's 32 KiB stand: after so many
-/// a host waits until what stands has passed.
+/// Bytes after which a stream drains its path. Acknowledgements, 90 B for each two segments, take 3 % of a link, so after
+/// this many bytes 32 KiB may stand in a port.
 pub(crate) const DRAINED_AFTER_BYTES: u64 = 1 << 20;
 
 /// Longest piece between sites: beyond, a piece's own cost no longer counts.

@@ -255,19 +255,19 @@ pub struct Plan {
     pub port_bytes: u64,
     /// How long it takes by the planner's own reckoning, in seconds.
     pub predicted_s: f64,
-    /// From whom transfers have their rate on links that have no more free, in their order: where a check may look first. A long
-    /// plan has none.
+    /// Capacity that transfers take over from earlier ones, in plan order: a hint for the check, which proves it. Empty in long
+    /// plans.
     pub handed: Vec<Handed>,
 }
 
-/// On one directed link, a transfer has its rate, or a part of it, from one before.
+/// Capacity of one directed link that a transfer takes over from an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handed {
     /// The directed link's number.
     pub link: u32,
-    /// Who passes it.
+    /// Index of the transfer.
     pub transfer: u32,
-    /// Who passed it before.
+    /// Index of the earlier transfer.
     pub from: u32,
 }
 

@@ -129,7 +129,7 @@ impl Edges {
 /// counting where ports are as fast as the host's own link.
 const ANSWERED_BYTES: u64 = 8 << 10;
 
-/// Transfers of a plan at most of which it is looked whether others pass a host's links.
+/// Most transfers of a plan that are searched for other users of a host's path.
 const SOUGHT_MAX: usize = 16_384;
 
 /// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
@@ -241,10 +241,10 @@ impl Program {
         self
     }
 
-    /// What may be sent and not yet received when a piece of a stream goes to this host, so much having been sent since the stream was
-    /// drained. A host that sends to no other may have more on its way if little is sent, as acknowledgements do not take long
-    /// enough for all of it to stand in a port. Of a long stream that is so again and again, where nobody else passes its ports:
-    /// it is sent no more until what stands has passed.
+    /// Returns the window of a stream to `peer`, in bytes; `since_drained_bytes` were sent since its path was drained.
+    /// A short stream of a host that sends to one other host has the larger window, as acknowledgements build no queue so soon.
+    /// A long stream has it too if no other host uses its path. It then sends nothing after [`DRAINED_AFTER_BYTES`]
+    /// until only what the path holds is in flight.
     pub(crate) fn window_to(&self, stream: u32, peer: u32, since_drained_bytes: u64) -> u64 {
         let is_short =
             self.sends_to_one && self.stream_bytes[stream as usize] <= DRAINED_AFTER_BYTES;
@@ -286,6 +286,7 @@ impl Program {
     }
 }
 
+/// Whether no other host's transfer uses a link on this host's path, in the same direction.
 fn has_own_path(paths: &Paths, plan: &Plan, host: usize) -> bool {
     if plan.transfers.len() > SOUGHT_MAX {
         return false;

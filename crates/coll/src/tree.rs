@@ -10,7 +10,7 @@ use kumi_topo::Paths;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// What a message costs a host, in nanoseconds: while one is on its way, so many others can be sent.
+/// Processor time of sending a message, in nanoseconds. An estimate, not a measurement.
 const MESSAGE_NS: u64 = 3_000;
 
 /// A tree of hosts.

@@ -28,8 +28,8 @@ pub(super) struct Wakers<'a> {
 }
 
 impl Wakers<'_> {
-    /// Asks the kernel what is there, waiting for `sleep_ns` at most. Of the sockets of links, those with a full buffer also wake
-    /// the loop when it no longer is.
+    /// Waits at most `sleep_ns` for a descriptor to become ready. A socket whose buffer was full also wakes the loop when it
+    /// can send again.
     pub(super) fn poll<'b>(
         &self,
         sockets: impl Iterator<Item = (BorrowedFd<'b>, bool)>,
