@@ -89,7 +89,10 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 let is_word = matches!(step.action, Action::Tell | Action::Hear);
                 match step.action {
                     Action::Send | Action::Post => {
-                        let piece = all[host].blocks[&block][span].to_vec();
+                        // A piece may hold several parts of a vector.
+                        let parts = (block..).map(|part| &all[host].blocks[&part]);
+                        let bytes = parts.flatten().copied();
+                        let piece = bytes.skip(span.start).take(span.len()).collect();
                         sent.entry((host, peer, false))
                             .or_default()
                             .push_back((at, piece));
@@ -123,16 +126,19 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
         let step = &programs[key.1].steps[receive];
         assert_eq!(step.bytes, piece.len() as u64);
         if !key.2 {
-            let number = step.block as usize;
-            let block = all[key.1].blocks.entry(number);
-            let block = block.or_insert_with(|| vec![0; plan.block_bytes[number] as usize]);
-            let place = &mut block[step.offset as usize..][..piece.len()];
-            for (ours, theirs) in place.iter_mut().zip(piece) {
-                *ours = if step.action == Action::Combine {
-                    ours.wrapping_add(theirs)
+            let (mut number, mut at) = (step.block as usize, step.offset as usize);
+            for theirs in piece {
+                while at >= plan.block_bytes[number] as usize {
+                    (number, at) = (number + 1, 0);
+                }
+                let block = all[key.1].blocks.entry(number);
+                let block = block.or_insert_with(|| vec![0; plan.block_bytes[number] as usize]);
+                block[at] = if step.action == Action::Combine {
+                    block[at].wrapping_add(theirs)
                 } else {
                     theirs
                 };
+                at += 1;
             }
         }
         all[key.0].engine.over(send);
