@@ -86,11 +86,11 @@ impl LocalLink {
         }
     }
 
-    /// What the kernel says it still holds of ours (wire bytes).
-    pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64) {
+    /// Notes the bytes on the wire that the kernel still holds for this link. They show the link's rate only while a peer is
+    /// reached over it: without a carrier or a known neighbour nothing leaves.
+    pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64, is_in_use: bool) {
         let queued_bytes = self.queue.queued_bytes();
-        // Without a carrier nothing leaves: that is no measure of how fast it would.
-        if !self.config.is_rate_fixed && self.has_carrier {
+        if !self.config.is_rate_fixed && self.has_carrier && is_in_use {
             self.capacity.look(now_ns, kernel_bytes, queued_bytes);
         }
         self.backlog_bytes = (kernel_bytes + queued_bytes as u64) as f64;

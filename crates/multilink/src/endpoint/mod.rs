@@ -260,17 +260,22 @@ impl Endpoint {
     /// When the links will take frames again; `None` if they do now. Frames are better left with
     /// the host, whose queue TCP feels, than piled up here.
     pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let (mut least_ns, mut most_ns) = (f64::INFINITY, 0f64);
+        let (mut least_ns, mut most_ns, mut most_usable_ns) = (f64::INFINITY, 0f64, 0f64);
         for (number, link) in self.links.iter().enumerate() {
             let Some(link) = link.as_ref().filter(|link| link.has_carrier) else {
                 continue;
             };
-            most_ns = most_ns.max(link.backlog_ns(now_ns));
-            // A link that rests because nobody answers on it has no backlog and says nothing.
-            let mut peers = self.peers.iter();
-            if peers.any(|peer| peer.paths[number].is_usable()) {
+            let backlog_ns = link.backlog_ns(now_ns);
+            most_ns = most_ns.max(backlog_ns);
+            if self.is_in_use(number) {
                 least_ns = least_ns.min(link.full_for_ns(now_ns));
+                most_usable_ns = most_usable_ns.max(backlog_ns);
             }
+        }
+        // A NIC may hold probes for as long as its neighbours are unknown, as after a plug. No frame goes there
+        // while another link is usable, so its backlog bounds nothing.
+        if least_ns.is_finite() {
+            most_ns = most_usable_ns;
         }
         let worst_ns = BACKLOG_WORST_NS as f64;
         if least_ns.is_finite() && least_ns > 0.0 {
@@ -280,6 +285,11 @@ impl Endpoint {
         } else {
             None
         }
+    }
+
+    /// Returns whether a peer is reached over a link.
+    fn is_in_use(&self, number: usize) -> bool {
+        self.peers.iter().any(|peer| peer.paths[number].is_usable())
     }
 
     /// What the links can carry together, in bits per second (infinite before any was ever kept busy:
@@ -510,8 +520,9 @@ impl Endpoint {
 
     /// What the kernel still holds of a link's datagrams, in wire bytes.
     pub fn observe_unsent(&mut self, number: u8, kernel_bytes: u64, now_ns: u64) {
+        let is_in_use = self.is_in_use(usize::from(number));
         if let Some(link) = &mut self.links[usize::from(number)] {
-            link.observe_unsent(now_ns, kernel_bytes);
+            link.observe_unsent(now_ns, kernel_bytes, is_in_use);
         }
     }
 

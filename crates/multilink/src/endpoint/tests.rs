@@ -217,6 +217,43 @@ fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
 }
 
 #[test]
+fn endpoint__plugged_link_that_sends_nothing_yet__stops_no_frames_and_keeps_its_rate() {
+    let mut pair = Pair::new();
+    for number in 0..2000 {
+        pair.send(0, number);
+        pair.run_for(MS / 10);
+    }
+    let rate_bps = |pair: &Pair| {
+        pair.ends[0]
+            .link(1)
+            .map_or(0.0, |link| link.capacity.rate_bps())
+    };
+    let before_bps = rate_bps(&pair);
+    let carrier = |pair: &mut Pair, has_carrier| {
+        for end in &mut pair.ends {
+            end.handle_carrier(1, has_carrier, pair.now_ns);
+        }
+    };
+    carrier(&mut pair, false);
+    pair.run_for(500 * MS);
+    carrier(&mut pair, true);
+    // The neighbour is not known yet: the kernel keeps the probes.
+    (pair.cut[0][1], pair.cut[1][1]) = (true, true);
+    for _ in 0..400 {
+        pair.run_for(MS);
+        pair.ends[0].observe_unsent(1, 200_000, pair.now_ns);
+        assert_eq!(pair.ends[0].frames_wait_until(pair.now_ns), None);
+    }
+    assert!(
+        rate_bps(&pair) > before_bps / 2.0,
+        "{} of {before_bps}",
+        rate_bps(&pair)
+    );
+    pair.ends[0].observe_unsent(1, 100_000_000, pair.now_ns);
+    assert_eq!(pair.ends[0].frames_wait_until(pair.now_ns), None);
+}
+
+#[test]
 fn endpoint__no_link_surely_works__frames_still_wait() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
