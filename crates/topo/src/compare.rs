@@ -1,7 +1,7 @@
-//! A network as it is written down beside the same as it was measured: what differs, in words.
+//! Compares a network file with measurements, and describes each difference.
 //!
-//! Links are compared by the hosts that they part: names of switches prove nothing, and a switch that passes everything
-//! from one link to another cannot be seen from outside.
+//! Links are identified by the hosts that they separate. Names of switches prove nothing. A switch
+//! with only two links cannot be observed from outside.
 
 use crate::network::{End, Network};
 use crate::quantity::Rate;
@@ -9,51 +9,51 @@ use crate::sides::Sides;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Something that is written and not so.
+/// A difference between the file and the measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Difference {
-    /// A host hangs from another switch.
+    /// A host is linked to another switch.
     Moved {
-        /// Its name.
+        /// Name of the host.
         host: String,
-        /// The switch it is written to hang from.
+        /// Its switch according to the file.
         written: String,
-        /// The one from which it hangs.
+        /// Its measured switch.
         measured: String,
     },
-    /// The hosts of two switches are on one.
+    /// The hosts of two switches are on one switch.
     Together {
-        /// A switch.
+        /// One of the two switches.
         one: String,
-        /// Another, whose hosts are no further away.
+        /// The other one, whose hosts are as close.
         other: String,
     },
-    /// The hosts of a switch are on two.
+    /// The hosts of one switch are on two switches.
     Apart {
         /// The switch.
         switch: String,
-        /// Those that are by themselves.
+        /// Hosts on the second of the measured switches.
         hosts: Vec<String>,
     },
-    /// A link between switches is not there, or joins others than it is written to.
+    /// A link between switches does not exist, or separates other hosts than the file says.
     Missing {
-        /// Its ends.
+        /// Names of its ends.
         between: [String; 2],
     },
-    /// A link that is not written.
+    /// A measured link is missing from the file.
     Unwritten {
-        /// Hosts behind it, seen from the first host.
+        /// Hosts behind the link, seen from the first host.
         hosts: Vec<String>,
     },
-    /// A link carries less or more.
+    /// A link has another rate.
     Rate {
         /// The end that sends.
         from: String,
         /// The end that receives.
         to: String,
-        /// What the file says.
+        /// Rate according to the file.
         written: Rate,
-        /// What it carries, as far as the hosts can fill it.
+        /// Measured rate, limited by the rate at which the hosts can fill the link.
         measured: Rate,
     },
 }
@@ -103,7 +103,8 @@ impl fmt::Display for Difference {
 }
 
 impl Difference {
-    /// Whether both are about the same thing, whatever was measured of it.
+    /// Returns whether both concern the same host, switch or link, whatever the measured values
+    /// are.
     pub fn is_of_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Rate { from, to, .. }, Self::Rate { from: f, to: t, .. }) => {
@@ -116,8 +117,8 @@ impl Difference {
     }
 }
 
-/// What of `written` is not as `measured`, which has hosts of the same names. Rates differ that are further apart than
-/// `tolerance`, a share of what is written.
+/// Returns the differences between `written` and `measured`, which have hosts of the same names.
+/// `tolerance` is the largest accepted deviation of a rate, as a share of the written rate.
 pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec<Difference> {
     let measured = in_order_of(written, measured);
     let named = named_like(written, &measured);
@@ -163,8 +164,8 @@ fn rate_difference(from: String, to: String, was: f64, is: f64) -> Option<Differ
     })
 }
 
-/// The measured network with the names that switches are written with, where most of a switch's hosts are written to hang
-/// from one.
+/// Returns the measured network with the file's switch names. A measured switch gets the name of
+/// the written switch that most of its hosts belong to.
 pub fn named_like(written: &Network, measured: &Network) -> Network {
     let names = written_names(written, measured);
     let mut network = measured.clone();
@@ -175,7 +176,7 @@ pub fn named_like(written: &Network, measured: &Network) -> Network {
             taken.push(name.clone());
         }
     }
-    // What has no name of its own keeps the one it had, unless that is somebody's now.
+    // A switch without such a name keeps its own, unless another switch has taken it.
     for (switch, name) in network.switches.iter_mut().zip(&names) {
         let is_named = name.as_ref() == Some(&switch.name);
         while !is_named && taken.contains(&switch.name) {
@@ -188,7 +189,8 @@ pub fn named_like(written: &Network, measured: &Network) -> Network {
     network
 }
 
-/// By measured switch, the name of the written one from which most of its hosts hang.
+/// Returns, for each measured switch, the name of the written switch that most of its hosts belong
+/// to.
 fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
     let (there, seen) = (written.switch_of_each(), measured.switch_of_each());
     let mut counts: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new(); measured.switches.len()];
@@ -207,7 +209,7 @@ fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
     counts.iter().map(most).collect()
 }
 
-/// The measured network, its hosts in the order of the written one's.
+/// Returns the measured network with its hosts in the order of the written one.
 pub fn in_order_of(written: &Network, measured: &Network) -> Network {
     let mut place = vec![0; measured.hosts.len()];
     let mut order: Vec<usize> = (0..measured.hosts.len()).collect();
@@ -239,14 +241,15 @@ fn hosts_where(network: &Network, is_one: impl Fn(usize) -> bool) -> Vec<String>
     some.map(|(_, host)| host.name.clone()).collect()
 }
 
-/// What differs in who hangs from which switch. `named` has the hosts in the order of `written`.
+/// Returns the differences in the hosts' switches. `named` has its hosts in the order of `written`.
 fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
     let (there, seen) = (written.switch_of_each(), named.switch_of_each());
     let name_there = |host: usize| there[host].map(|switch| written.switches[switch].name.clone());
     let name_seen = |host: usize| seen[host].map(|switch| named.switches[switch].name.clone());
     let mut differences = Vec::new();
     let mut is_told = vec![false; written.hosts.len()];
-    // Switches none of whose hosts hangs where it did, and measured ones with a name that none has.
+    // Switches of which every host has moved, and measured switches with a name that the file does
+    // not have.
     for (switch, of) in written.switches.iter().enumerate() {
         let hosts: Vec<usize> = (0..there.len())
             .filter(|host| there[*host] == Some(switch))
@@ -304,7 +307,7 @@ fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
 mod tests {
     use super::*;
 
-    /// Hosts by switch, and links between switches with what they carry, in Mb/s.
+    /// Builds a network from hosts by switch and links between switches, with rates in Mb/s.
     fn network(switches: &[(&str, &[&str])], links: &[(&str, &str, u64)]) -> Network {
         let mut text = "name = \"n\"\n".to_owned();
         for (switch, hosts) in switches {
@@ -335,7 +338,7 @@ mod tests {
 
     #[test]
     fn differences__of_what_is_as_written__are_none() {
-        // Other names, another order, a trunk that its hosts cannot fill.
+        // Other names, another order, and a trunk that its hosts cannot fill.
         let measured = network(
             &[("s2", &["h6", "h4", "h5"]), ("s1", &["h2", "h3", "h1"])],
             &[("s1", "s2", 2_900)],
@@ -378,7 +381,8 @@ mod tests {
 
     #[test]
     fn named_like__where_names_are_taken__can_be_read_back() {
-        // Its second switch has a's hosts and b's name, and the third the name that is left to neither.
+        // The second switch has the hosts of `a` and the name of `b`. The third gets the remaining
+        // name.
         let measured = network(
             &[
                 ("b", &["h1", "h2"]),

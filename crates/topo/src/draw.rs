@@ -1,9 +1,9 @@
-//! A network drawn as text: the tree, each link with what it carries.
+//! Draws a network as text: the tree, with the rates of each link.
 
 use crate::network::{End, Network};
 
-/// Draws the tree from its first switch, or from its first host where there is none. Hosts of a switch
-/// that are alike stand on one line.
+/// Draws the tree from its first switch, or from its first host if there is no switch. Equal hosts
+/// of a switch share a line.
 pub fn tree(network: &Network) -> String {
     let neighbours = network.neighbours();
     let root = network.hosts.len() % neighbours.len().max(1);
@@ -63,7 +63,7 @@ fn below(
     }
 }
 
-/// What a link carries, seen from `node`.
+/// Describes the rates of a link, seen from `node`.
 pub(crate) fn carries(network: &Network, link: usize, node: usize) -> String {
     let link = &network.links[link];
     let is_first = network.node(link.ends[0]) == node;

@@ -1,4 +1,4 @@
-//! The network file: its keys, and the words about what is wrong with one.
+//! The network file: its keys, and the errors for wrong values.
 
 use crate::nearest::nearest;
 use crate::network::{End, HOSTS_MAX, Host, Link, Network, SWITCHES_MAX, Switch};
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use toml::Spanned;
 
-/// Longest name of a host, as host names are.
+/// Longest host name that Linux accepts, in characters.
 const NAME_CHARS_MAX: usize = 64;
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ struct LinkEntry {
     latency: Delay,
 }
 
-/// The same as it is written.
+/// The file's contents in the form in which they are written.
 #[derive(Serialize)]
 struct Written<'a> {
     name: &'a str,
@@ -81,17 +81,15 @@ struct WrittenLink<'a> {
 impl Network {
     /// Reads a network file.
     ///
-    /// # Errors
-    /// Names the file, the line, the key, the value and what would be right.
+    /// # Errors Names the file, the line, the key, the value and the accepted values.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let (file, text) = source::read(path)?;
         Self::parse(&file, &text)
     }
 
-    /// Reads a network from `text`; `file` is for the error messages.
+    /// Parses a network from `text`. `file` is the name for error messages.
     ///
-    /// # Errors
-    /// As [`Network::read`].
+    /// # Errors As [`Network::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let source = Source { file, text };
         let entry: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
@@ -143,10 +141,9 @@ impl Network {
         Ok(network)
     }
 
-    /// The file that reads back as this network.
+    /// Returns the file's text. Parsing it returns an equal network.
     ///
-    /// # Errors
-    /// None that is known: every name and number can be written.
+    /// # Errors None is known: every name and number has a spelling.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let links = self.links.iter().map(|link| {
             let [there, back] = link.rates;
@@ -223,7 +220,7 @@ fn check_link(
     })
 }
 
-/// One tree, of which every host is a leaf.
+/// Checks that the network is one tree in which every host is a leaf.
 fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<(), FileError> {
     let nodes = network.hosts.len() + network.switches.len();
     let mut groups = Groups((0..nodes).collect());
@@ -261,7 +258,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
     Ok(())
 }
 
-/// Which nodes are joined: each points towards the one that stands for its group.
+/// Union-find over nodes: each entry points towards the representative of its group.
 struct Groups(Vec<usize>);
 
 impl Groups {

@@ -1,8 +1,8 @@
-//! Which links carry less than is written, from how fast data came between hosts.
+//! Finds links that are slower than the file says, from the goodput between pairs of hosts.
 //!
-//! What comes slowly has passed a slow link, and what comes as fast as the file says has passed none. Of the links that
-//! nothing fast has passed, the one that explains most of what was slow is taken to be slow, then the next, until all is
-//! explained: a trunk, rather than every host behind it.
+//! A slow pair has a slow link on its path. A pair at the written rate has none. Among the links
+//! that no fast pair uses, the one that explains the most slow pairs is taken as slow. This repeats
+//! until all slow pairs are explained. It names a trunk rather than every host behind it.
 
 use crate::compare::Difference;
 use crate::ethernet::PLAIN_TCP;
@@ -11,32 +11,32 @@ use crate::paths::{DirectedLink, Paths};
 use crate::quantity::Rate;
 use std::collections::BTreeMap;
 
-/// Data that came.
+/// Goodput of one transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Came {
-    /// The sending host's name.
+    /// Name of the sending host.
     pub from: String,
-    /// The receiving host's name.
+    /// Name of the receiving host.
     pub to: String,
-    /// Bits a second, without headers.
+    /// Goodput in bits per second, without headers.
     pub bps: f64,
 }
 
-/// Data that comes at less than this share of what the file says is slow.
+/// A transfer is slow below this share of the goodput that the file allows.
 const SLOW_SHARE: f64 = 0.85;
 
-/// Of each pair of hosts the latest so many count, by their median.
+/// Transfers of a pair that count: the median of the latest ones.
 const LATEST: usize = 15;
 
-/// A pair of hosts of which something is known.
+/// A pair of hosts with at least one transfer.
 struct Pair {
     links: Vec<DirectedLink>,
     bps: f64,
     is_slow: bool,
 }
 
-/// The network with slow links corrected, and what was; `came` in the order in which it came. Hosts that the network does
-/// not have are passed over.
+/// Returns the network with the rates of slow links corrected, and the corrections. `came` is in
+/// the order of arrival. Hosts that the network does not contain are ignored.
 pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>) {
     let paths = Paths::new(network);
     let pairs = pairs(network, &paths, came);
@@ -52,7 +52,7 @@ pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>)
     loop {
         let mut explains: BTreeMap<DirectedLink, (usize, f64)> = BTreeMap::new();
         for pair in &unexplained {
-            // A host's limit both ways is not a link's.
+            // A duplex limit belongs to a host, not to a link.
             let links = pair
                 .links
                 .iter()

@@ -1,10 +1,13 @@
-//! The network that is really there: hosts, switches, and what each link carries each way.
+//! Describes the physical network: hosts, switches, and the rate of each link in each direction.
 //!
-//! A [`Network`] is a tree: hosts are its leaves, switches what is between, as Yoshitomi and Taura (section
-//! 4.1) assume and as Ethernet's spanning tree makes of any wiring. It comes from a file
-//! ([`Network::read`]), from what others keep ([`slurm`]), or from measurements between hosts ([`infer`]); [`compare`] says where
-//! two of these differ. [`Paths`] answers what planners ask: which directed links lie between two hosts, how fast the slowest is,
-//! and how far they are apart.
+//! A [`Network`] is a tree. Hosts are its leaves and switches its inner nodes, as the
+//! contention-free gather paper assumes (Yoshitomi and Taura, section 4.1). Ethernet's spanning
+//! tree protocol makes a tree of any wiring.
+//!
+//! A network comes from a file ([`Network::read`]), from another program's configuration
+//! ([`slurm`]), or from measurements between hosts ([`infer`]). [`compare`] lists the differences
+//! of two networks. [`Paths`] answers the planners' queries: the directed links between two hosts,
+//! the bottleneck rate and the latency.
 
 #![forbid(unsafe_code)]
 

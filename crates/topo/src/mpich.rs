@@ -1,13 +1,13 @@
-//! MPICH's coordinates file (`MPIR_CVAR_COORDINATES_FILE`), written.
+//! Writes MPICH's coordinates file (`MPIR_CVAR_COORDINATES_FILE`).
 //!
-//! A line for each rank has its group, its switch in the group, and its port there; the first line is passed over. Here a
-//! group is what hangs together from the first switch: that switch with its own hosts, or one of those below with all
-//! that is behind it.
+//! MPICH skips the first line. Each further line belongs to one rank and holds its group, its
+//! switch in the group and its port. A group is a branch below the first switch: either the hosts
+//! of that switch itself, or one of the switches below it with everything behind it.
 
 use crate::network::{End, Network};
 use std::fmt::Write;
 
-/// Writes the coordinates of ranks on these hosts, by index.
+/// Writes the coordinates of ranks on these hosts, given by index.
 pub fn write(network: &Network, ranks: &[usize]) -> String {
     let mut text = "# rank: group id, switch id, port number\n".to_owned();
     let neighbours = network.neighbours();
@@ -22,7 +22,7 @@ pub fn write(network: &Network, ranks: &[usize]) -> String {
     text
 }
 
-/// By node, its group.
+/// Returns the group of each node.
 fn groups(network: &Network, neighbours: &[Vec<(usize, usize)>]) -> Vec<usize> {
     let mut groups = vec![0; neighbours.len()];
     let root = network.hosts.len() % neighbours.len().max(1);

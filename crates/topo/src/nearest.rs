@@ -1,6 +1,6 @@
-//! The known name nearest to one that was mistyped.
+//! Finds the known name that is nearest to a mistyped one.
 
-/// Levenshtein distance: how many single-character edits part `a` from `b`.
+/// Returns the Levenshtein distance: the number of single-character edits from `a` to `b`.
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
@@ -16,9 +16,9 @@ fn distance(a: &str, b: &str) -> usize {
     row[b.len()]
 }
 
-/// The one of `known` that `wrong` was probably meant to be.
+/// Returns the name in `known` that `wrong` most likely stands for.
 ///
-/// More than half its letters wrong is no longer a slip of the fingers, so nothing is offered.
+/// Returns `None` if more than half of the letters differ: that is no typing mistake.
 pub fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = wrong.chars().count().div_ceil(2);
     known

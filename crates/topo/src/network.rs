@@ -1,27 +1,28 @@
-//! Hosts, switches and links, as they were measured or written down.
+//! Hosts, switches and links, measured or configured.
 
 use crate::quantity::{Delay, Rate};
 
-/// Most hosts of a network. A check's proof takes a bit for each pair, twice: 64 MB of as many.
+/// Most hosts of a network. The checker's proof keeps two bits for each pair of hosts, 64 MB at
+/// this limit.
 pub const HOSTS_MAX: usize = 16_384;
 
-/// Most switches of a network: of 16 ports each they join all those hosts.
+/// Most switches of a network: with 16 ports each, enough for that many hosts.
 pub const SWITCHES_MAX: usize = 4096;
 
 /// A host: a leaf of the tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its name.
+    /// Name of the host.
     pub name: String,
-    /// What it sends and receives at once, added up, where that is less than its link carries both ways:
-    /// a relay is held up by it.
+    /// Duplex limit: sum of sending and receiving rate, if that is below the sum of its link's
+    /// directions. It limits a relay.
     pub both_ways: Option<Rate>,
 }
 
 /// A switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
-    /// Its name.
+    /// Name of the switch.
     pub name: String,
 }
 
@@ -37,34 +38,34 @@ pub enum End {
 /// A full-duplex link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Link {
-    /// Its two ends.
+    /// Both ends.
     pub ends: [End; 2],
-    /// What it carries, from the first end to the second and back.
+    /// Rate from the first end to the second, and rate back.
     pub rates: [Rate; 2],
-    /// One way, in either direction.
+    /// One-way latency, the same in both directions.
     pub latency: Delay,
 }
 
-/// A sound description of a network: one tree, of which every host is a leaf.
+/// A valid network: one tree in which every host is a leaf.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
-    /// Its name.
+    /// Name of the network.
     pub name: String,
-    /// Hosts.
+    /// Hosts; their order gives each its index.
     pub hosts: Vec<Host>,
-    /// Switches.
+    /// Switches; their order gives each its index.
     pub switches: Vec<Switch>,
-    /// Links: one less than hosts and switches together.
+    /// Links. There is one link fewer than hosts and switches together.
     pub links: Vec<Link>,
 }
 
 impl Network {
-    /// The index of the host of this name.
+    /// Returns the index of the host with this name.
     pub fn host(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// The name of an end.
+    /// Returns the name of an end.
     pub fn name_of(&self, end: End) -> &str {
         match end {
             End::Host(host) => &self.hosts[host].name,
@@ -72,7 +73,7 @@ impl Network {
         }
     }
 
-    /// Hosts and switches under one numbering, hosts first.
+    /// Returns the number of an end in one numbering of hosts and switches, hosts first.
     pub fn node(&self, end: End) -> usize {
         match end {
             End::Host(host) => host,
@@ -80,7 +81,7 @@ impl Network {
         }
     }
 
-    /// What stands under a number of [`Network::node`].
+    /// Returns the end with this number ([`Network::node`]).
     pub(crate) fn end(&self, node: usize) -> End {
         match node.checked_sub(self.hosts.len()) {
             Some(switch) => End::Switch(switch),
@@ -88,7 +89,7 @@ impl Network {
         }
     }
 
-    /// By host, the switch it hangs from, if that is what it hangs from.
+    /// Returns the switch of each host, or `None` for a host that is not linked to a switch.
     pub fn switch_of_each(&self) -> Vec<Option<usize>> {
         let mut switch_of = vec![None; self.hosts.len()];
         for link in &self.links {
@@ -102,7 +103,8 @@ impl Network {
         switch_of
     }
 
-    /// The links of each node, as the other node and the link's index, in the order of the links.
+    /// Returns the links of each node, as the other node and the link's index, in the order of the
+    /// links.
     pub fn neighbours(&self) -> Vec<Vec<(usize, usize)>> {
         let mut neighbours = vec![Vec::new(); self.hosts.len() + self.switches.len()];
         for (index, link) in self.links.iter().enumerate() {

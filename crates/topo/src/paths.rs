@@ -1,49 +1,54 @@
-//! What lies between two hosts of a tree.
+//! Paths between two hosts of a tree.
 
 use crate::network::{End, Network};
 
-/// A link in one direction: twice the index in [`Network::links`], plus one from its second end to its first. Behind those
-/// stand the hosts that are limited both ways at once: what such a one sends and what it receives passes one more link.
+/// A link in one direction. Its number is twice the index in [`Network::links`], plus one for the
+/// direction from the second end to the first.
+///
+/// The numbers after those belong to hosts with a duplex limit ([`crate::Host::both_ways`]). All
+/// bytes that such a host sends and receives cross one more directed link, which has that limit as
+/// its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DirectedLink(pub u32);
 
 impl DirectedLink {
-    /// The index in [`Network::links`].
+    /// Returns the index in [`Network::links`].
     pub fn link(self) -> usize {
         (self.0 / 2) as usize
     }
 
-    /// The way: 0 from the link's first end to its second, 1 back.
+    /// Returns the direction: 0 from the link's first end to its second, 1 back.
     pub fn way(self) -> usize {
         (self.0 % 2) as usize
     }
 }
 
-/// A node's place in the tree that hangs from the root.
+/// A node's place in the rooted tree.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     parent: u32,
     depth: u32,
-    /// The link to the parent, upwards and downwards.
+    /// The link to the parent: towards the root, and away from it.
     up: DirectedLink,
     down: DirectedLink,
 }
 
-/// A network's tree, ready for questions. Each takes as many steps as the path has links.
+/// A network's tree, prepared for path queries. A query takes time proportional to the length of
+/// the path.
 #[derive(Debug, Clone)]
 pub struct Paths {
     places: Vec<Place>,
     hosts: usize,
-    /// Bytes a second of each directed link, and of each limit.
+    /// Rate of each directed link and of each duplex limit, in bytes per second.
     bytes_per_s: Vec<f64>,
-    /// Of each host, what stands for its limit both ways at once.
+    /// For each host, the directed link that represents its duplex limit.
     limits: Vec<Option<DirectedLink>>,
-    /// Seconds of each link.
+    /// Latency of each link, in seconds.
     latency_s: Vec<f64>,
 }
 
 impl Paths {
-    /// Looks at a network.
+    /// Prepares a network.
     pub fn new(network: &Network) -> Self {
         let neighbours = network.neighbours();
         let nowhere = Place {
@@ -53,7 +58,7 @@ impl Paths {
             down: DirectedLink(0),
         };
         let mut places = vec![nowhere; neighbours.len()];
-        // From a switch, if there is one: paths are short then.
+        // Root the tree at a switch, if there is one, to keep paths short.
         let root = network.hosts.len() % neighbours.len().max(1);
         let mut waiting = vec![(root, root)];
         while let Some((node, from)) = waiting.pop() {
@@ -79,7 +84,7 @@ impl Paths {
         for (host, place) in network.hosts.iter().zip(&places) {
             let both = |link: DirectedLink| bytes_per_s[link.0 as usize];
             let limit = host.both_ways.map(|rate| rate.bps() as f64 / 8.0);
-            // Where it is none, it is not waited for.
+            // A limit that is not below the sum of both directions has no effect.
             let limit =
                 limit.filter(|limit| place.depth > 0 && *limit < both(place.up) + both(place.down));
             limits.push(limit.map(|limit| {
@@ -96,18 +101,19 @@ impl Paths {
         }
     }
 
-    /// Hosts there are.
+    /// Returns the number of hosts.
     pub fn hosts(&self) -> usize {
         self.hosts
     }
 
-    /// Directed links there are, limits with them.
+    /// Returns the number of directed links, duplex limits included.
     pub fn directed_links(&self) -> usize {
         self.bytes_per_s.len()
     }
 
-    /// The directed links from one host to another, as what is sent passes them; none from a host to itself. A limit of
-    /// the sender stands behind its own link, one of the receiver before its.
+    /// Returns the directed links from one host to another, in the order in which bytes cross them.
+    /// The result is empty for a host and itself. A sender's duplex limit comes after its access
+    /// link, a receiver's before its.
     pub fn links(&self, from: usize, to: usize) -> Vec<DirectedLink> {
         let mut links = Vec::with_capacity(6);
         let mut upwards = 0;
@@ -126,23 +132,25 @@ impl Paths {
         links
     }
 
-    /// The host whose limit both ways something is, with its own links to the network and from it; none of a link.
+    /// Returns the host to which a duplex limit belongs, with its access link in both directions.
+    /// Returns `None` for an ordinary link.
     pub fn limited(&self, limit: DirectedLink) -> Option<(usize, [DirectedLink; 2])> {
         let host = self.limits.iter().position(|one| *one == Some(limit))?;
         Some((host, [self.places[host].up, self.places[host].down]))
     }
 
-    /// Whether a host sends less while it receives.
+    /// Returns whether a host has a duplex limit: it sends more slowly while it receives.
     pub fn is_limited(&self, host: usize) -> bool {
         self.limits[host].is_some()
     }
 
-    /// Bytes a second of a directed link.
+    /// Returns the rate of a directed link, in bytes per second.
     pub fn link_bytes_per_s(&self, link: DirectedLink) -> f64 {
         self.bytes_per_s[link.0 as usize]
     }
 
-    /// Bytes a second between two hosts, of the slowest link; infinite from a host to itself.
+    /// Returns the bottleneck rate between two hosts, in bytes per second; infinite for a host and
+    /// itself.
     pub fn bytes_per_s(&self, from: usize, to: usize) -> f64 {
         let mut slowest = f64::INFINITY;
         self.walk(from, to, |link, _| {
@@ -155,16 +163,17 @@ impl Paths {
         })
     }
 
-    /// Seconds between two hosts, one way.
+    /// Returns the one-way latency between two hosts, in seconds.
     pub fn latency_s(&self, from: usize, to: usize) -> f64 {
         let mut sum = 0.0;
         self.walk(from, to, |link, _| sum += self.latency_s[link.link()]);
         sum
     }
 
-    /// The two hosts that are furthest apart, by latency; the first twice if it is alone.
+    /// Returns the two hosts with the highest latency between them. For a single host, returns it
+    /// twice.
     pub fn furthest(&self) -> (usize, usize) {
-        // The host furthest from any one is an end of the longest path of a tree.
+        // In a tree, the host furthest from an arbitrary host is an end of the longest path.
         let from = |one: usize| {
             let others = (0..self.hosts).map(|other| (self.latency_s(one, other), other));
             let best = others.reduce(|best, other| if other.0 > best.0 { other } else { best });
@@ -174,7 +183,8 @@ impl Paths {
         (end, from(end))
     }
 
-    /// Seconds that so many bytes from a host to any other take at least: on its own link.
+    /// Returns a lower bound of the time for `bytes` from a host to any other, in seconds: the time
+    /// on its access link.
     pub fn at_least_s(&self, from: usize, bytes: u64) -> f64 {
         let place = self.places[from];
         if place.depth == 0 {
@@ -183,13 +193,14 @@ impl Paths {
         bytes as f64 / self.link_bytes_per_s(place.up) + self.latency_s[place.up.link()]
     }
 
-    /// Bytes a second that a host's own link takes from it; none of a host without a link of its own.
+    /// Returns the rate of a host's access link in the sending direction, in bytes per second.
+    /// Returns `None` for a host without a link.
     pub fn sending_bytes_per_s(&self, host: usize) -> Option<f64> {
         let place = self.places[host];
         (place.depth > 0).then(|| self.link_bytes_per_s(place.up))
     }
 
-    /// For each directed link, what the weights of the hosts before it add up to.
+    /// Returns, for each directed link, the sum of the weights of the hosts on its sending side.
     pub fn sum_before(&self, weights: &[f64]) -> Vec<f64> {
         let all: f64 = weights.iter().sum();
         let mut below = vec![0.0; self.places.len()];
@@ -208,7 +219,8 @@ impl Paths {
         before
     }
 
-    /// Shows the links from one host to another, each with whether it leads towards the root; from both ends inwards.
+    /// Visits the links from one host to another, from both ends inwards. The flag says whether a
+    /// link leads towards the root.
     fn walk(&self, from: usize, to: usize, mut see: impl FnMut(DirectedLink, bool)) {
         let (mut low, mut high) = (from, to);
         while low != high {
@@ -223,14 +235,18 @@ impl Paths {
         }
     }
 
-    /// The hosts in the order in which one walk from `root` meets them that passes no link twice in the same
-    /// direction (lemma 1 of Yoshitomi and Taura). Where the walk may choose, it goes to the host first that
-    /// has the most bandwidth to the root (section 4.4.2), or, limited both ways, relays at most; and of equals to a
-    /// neighbour. `root` is the first.
+    /// Returns the hosts in the order of a walk from `root` that crosses each link at most once in
+    /// each direction (lemma 1 of the contention-free gather paper, Yoshitomi and Taura). `root` is
+    /// the first.
+    ///
+    /// Where the walk has a choice, it visits the host with the highest bandwidth to the root first
+    /// (section 4.4.2 there). For hosts with a duplex limit, their relay rate counts. Between
+    /// equals it prefers a neighbour.
     pub fn tour(&self, network: &Network, root: usize) -> Vec<usize> {
         let neighbours = network.neighbours();
         let order = depth_first(&neighbours, root);
-        // The most bandwidth to the root of any host below a node, from the leaves up.
+        // Highest bandwidth to the root among the hosts below each node, computed from the leaves
+        // up.
         let mut best = vec![0.0_f64; neighbours.len()];
         for (node, from) in order.iter().rev().copied() {
             if let End::Host(host) = network.end(node) {
@@ -245,7 +261,8 @@ impl Paths {
         }
         let mut sorted = neighbours;
         for near in &mut sorted {
-            // A stack is emptied from its end: the best last; of equals hosts behind switches, the first last.
+            // The stack is popped from its end, so the best goes last. Between equals, hosts behind
+            // switches go last.
             near.reverse();
             let is_host = |node: usize| matches!(network.end(node), End::Host(_));
             near.sort_by(|a, b| {
@@ -264,7 +281,7 @@ impl Paths {
     }
 }
 
-/// Every node with the one it was reached from, parents before children.
+/// Returns every node with the node it was reached from, parents before children.
 fn depth_first(neighbours: &[Vec<(usize, usize)>], root: usize) -> Vec<(usize, usize)> {
     let mut order = Vec::with_capacity(neighbours.len());
     let mut waiting = vec![(root, root)];
@@ -328,7 +345,7 @@ mod tests {
     fn links__of_a_host_limited_both_ways__pass_its_limit_in_either_direction() {
         let mut network = two();
         network.hosts[0].both_ways = Rate::from_bps(1_500_000_000);
-        // No limit: its link carries no more.
+        // This limit has no effect: the link's two directions sum to it.
         network.hosts[2].both_ways = Rate::from_bps(4_000_000_000);
         let paths = Paths::new(&network);
         let limit = DirectedLink(8);

@@ -1,21 +1,21 @@
-//! Rates, times, sizes and probabilities as a topology file writes them.
+//! Rates, times, sizes and probabilities, as a topology file spells them.
 //!
 //! Each is a newtype over one unit, so that no function takes a bare number whose unit the caller
-//! must guess. Bits are for rates only; everything that is stored is bytes.
+//! must guess. Bits are for rates only; sizes are in bytes.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// A quantity that could not be read: what it was for, what was written, what would be right.
+/// A quantity that could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{value}` is not a {kind}; write {right}")]
 pub struct QuantityError {
-    /// What was to be read (`rate`, `time`, …).
+    /// Kind of quantity that was expected (`rate`, `time`, …).
     pub kind: &'static str,
-    /// What was written.
+    /// Text that was found.
     pub value: String,
-    /// What would have been right.
+    /// Spelling that is accepted.
     pub right: &'static str,
 }
 
@@ -29,7 +29,7 @@ fn split(text: &str) -> Option<(f64, &str)> {
     Some((number, text[end..].trim()))
 }
 
-/// Scales by the first unit of `units` that matches, without regard to case.
+/// Scales by the first unit of `units` that matches, ignoring case.
 fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     let (number, unit) = split(text)?;
     let scale = units
@@ -40,7 +40,7 @@ fn scaled(text: &str, units: &[(&str, f64)]) -> Option<u64> {
     (value >= 0.0 && value < u64::MAX as f64).then_some(value as u64)
 }
 
-/// The largest unit of `units` (ascending) that divides `value`, for printing.
+/// Prints `value` in the largest unit of `units` (ascending) that divides it.
 fn display(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let (unit, scale) = units
         .iter()
@@ -51,29 +51,29 @@ fn display(value: u64, units: &[(&str, u64)], f: &mut fmt::Formatter<'_>) -> fmt
     write!(f, "{}{unit}", value / scale)
 }
 
-/// A link's rate on the wire, preamble and inter-frame gap included, in bits a second.
+/// A link's rate on the wire, preamble and inter-frame gap included, in bits per second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate(u64);
 
 impl Rate {
-    /// A rate of `bps` bits a second; zero is no rate.
+    /// Returns a rate of `bps` bits per second, or `None` for zero.
     pub const fn from_bps(bps: u64) -> Option<Self> {
         if bps == 0 { None } else { Some(Self(bps)) }
     }
 
-    /// A rate that was measured, to three digits: more were not.
+    /// Returns a measured rate, rounded to three digits, the precision of the measurement.
     pub fn measured(bps: f64) -> Option<Self> {
         let rounded = bps as u64;
         let digit = 10_u64.pow(rounded.checked_ilog10()?.saturating_sub(2));
         Self::from_bps((rounded + digit / 2) / digit * digit)
     }
 
-    /// Bits a second.
+    /// Returns the rate in bits per second.
     pub const fn bps(self) -> u64 {
         self.0
     }
 
-    /// How long `bytes` occupy the wire, in nanoseconds, rounded up.
+    /// Returns the time for which `bytes` occupy the wire, in nanoseconds, rounded up.
     pub const fn time_ns(self, bytes: u64) -> u64 {
         ((bytes as u128 * 8 * 1_000_000_000).div_ceil(self.0 as u128)) as u64
     }
@@ -119,15 +119,15 @@ impl fmt::Display for Rate {
 pub struct Delay(u64);
 
 impl Delay {
-    /// No time at all.
+    /// A span of zero nanoseconds.
     pub const ZERO: Self = Self(0);
 
-    /// A span of `ns` nanoseconds.
+    /// Returns a span of `ns` nanoseconds.
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns)
     }
 
-    /// Nanoseconds.
+    /// Returns the span in nanoseconds.
     pub const fn ns(self) -> u64 {
         self.0
     }
@@ -169,12 +169,12 @@ impl fmt::Display for Delay {
 pub struct Bytes(u64);
 
 impl Bytes {
-    /// A size of `bytes` bytes.
+    /// Returns a size of `bytes` bytes.
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     pub const fn get(self) -> u64 {
         self.0
     }
@@ -210,17 +210,17 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// The transmit queue of a NIC: real ones count descriptors, so packets are the usual unit.
+/// Depth of a NIC's transmit queue. NICs count descriptors, so packets are the usual unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NicQueue {
-    /// So many packets.
+    /// Depth in packets.
     Packets(u32),
-    /// So many bytes.
+    /// Depth in bytes.
     Bytes(u64),
 }
 
 impl Default for NicQueue {
-    /// Linux's default `txqueuelen` of an Ethernet device.
+    /// Returns Linux's default `txqueuelen` of an Ethernet device.
     fn default() -> Self {
         Self::Packets(1000)
     }
@@ -265,15 +265,15 @@ impl fmt::Display for NicQueue {
 pub struct Probability(f64);
 
 impl Probability {
-    /// Never.
+    /// Probability of an event that never occurs.
     pub const ZERO: Self = Self(0.0);
 
-    /// `p`, if it is a probability.
+    /// Returns `p` as a probability, or `None` outside 0 to 1.
     pub fn new(p: f64) -> Option<Self> {
         (0.0..=1.0).contains(&p).then_some(Self(p))
     }
 
-    /// The number, 0 to 1.
+    /// Returns the number, 0 to 1.
     pub const fn get(self) -> f64 {
         self.0
     }
@@ -304,7 +304,7 @@ impl fmt::Display for Probability {
     }
 }
 
-/// Accepts what a quantity is written as: a string, or a bare number.
+/// Accepts both spellings of a quantity: a string, or a bare number.
 struct Written<T>(std::marker::PhantomData<T>);
 
 impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Written<T> {

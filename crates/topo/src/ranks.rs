@@ -1,31 +1,32 @@
-//! The network as the ranks of a job see it.
+//! The network as the ranks of a job use it.
 
 use crate::network::{End, Host, Link, Network, Switch};
 use crate::paths::Paths;
 use crate::quantity::{Delay, Rate};
 
-/// What ranks of one host carry among each other: more than any link between hosts, so that it never decides.
+/// Rate between ranks of one host. It exceeds every link between hosts, so it never limits a plan.
 const INSIDE: Rate = match Rate::from_bps(400_000_000_000) {
     Some(rate) => rate,
     None => panic!("a rate"),
 };
 
-/// The same in bytes per second: a rank whose own link has this rate shares the link of its host.
+/// The same in bytes per second. A rank with this access-link rate shares its host's link with
+/// other ranks.
 pub const INSIDE_BYTES_PER_S: f64 = INSIDE.bps() as f64 / 8.0;
 
-/// What a hop inside a host takes.
+/// Latency of a hop inside a host, in nanoseconds.
 const INSIDE_NS: u64 = 500;
 
 impl Network {
-    /// The network with ranks in place of hosts: rank *i* runs on the host with index `on[i]`. Several of one host
-    /// hang from it as from a switch; hosts without ranks are left out.
+    /// Returns the network with ranks in place of hosts. Rank *i* runs on the host with index
+    /// `on[i]`. A host with several ranks becomes a switch. Hosts without ranks are removed.
     pub fn of_ranks(&self, on: &[usize]) -> Self {
         let mut ranks_on: Vec<Vec<usize>> = vec![Vec::new(); self.hosts.len()];
         for (rank, host) in on.iter().enumerate() {
             ranks_on[*host].push(rank);
         }
         let mut switches = self.switches.clone();
-        // What stands for each host.
+        // The end that represents each host.
         let mut ends: Vec<Option<End>> = Vec::with_capacity(self.hosts.len());
         for (host, ranks) in self.hosts.iter().zip(&ranks_on) {
             ends.push(match ranks.as_slice() {
@@ -74,7 +75,8 @@ impl Network {
         }
     }
 
-    /// Hosts on one switch, by links that are alike: what is assumed of hosts of which nothing is known.
+    /// Returns hosts on one switch with equal links, the assumption for hosts without a network
+    /// file.
     pub fn star(hosts: &[&str], rate: Rate, latency: Delay) -> Self {
         let links = (0..hosts.len()).map(|host| Link {
             ends: [End::Host(host), End::Switch(0)],
@@ -97,9 +99,12 @@ impl Network {
         }
     }
 
-    /// What is left of the network for some ranks of a job while others of it may be at work too: `members` and `job` are
-    /// hosts by index, one for each rank. Of every link they have as large a share as they are of the job's ranks on the side
-    /// with fewer. Sets of ranks that have none in common never ask for more than a link carries, all together.
+    /// Returns the share of the network that a communicator may use while others of its job are
+    /// active. `members` and `job` hold a host index for each rank.
+    ///
+    /// The share of a link is members ÷ job's ranks, both counted on the side of the link with
+    /// fewer ranks of the job. Communicators without common ranks therefore never exceed a link's
+    /// rate together.
     #[must_use]
     pub fn share_of(&self, members: &[usize], job: &[usize]) -> Self {
         let paths = Paths::new(self);
@@ -144,7 +149,7 @@ mod tests {
         assert_eq!(network.hosts[2].name, "rank 2 on c");
         assert_eq!(paths.links(0, 2).len(), 2);
         assert_eq!(paths.bytes_per_s(0, 2), INSIDE.bps() as f64 / 8.0);
-        // Both leave by the link of c.
+        // Both ranks send over the access link of `c`.
         assert_eq!(paths.links(0, 1)[1..], paths.links(2, 1)[1..]);
         assert_eq!(paths.bytes_per_s(0, 1), 125e6);
     }
@@ -184,7 +189,8 @@ mod tests {
                 members.iter().for_each(|host| weights[*host] = 1.0);
                 let before = paths.sum_before(&weights);
                 for (index, link) in shared.links.iter().enumerate() {
-                    // It is passed if there is somebody on either side, or several on the host that is one.
+                    // A link is used if it has ranks on both sides, or on one side several ranks of
+                    // one host.
                     let is_passed = before[2 * index] > 0.0 && before[2 * index + 1] > 0.0;
                     used[index] += if is_passed { link.rates[0].bps() } else { 0 };
                 }

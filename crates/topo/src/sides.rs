@@ -1,30 +1,32 @@
-//! A network's links by the hosts that they part: what can be known of them from outside, whatever switches are called.
+//! A network's links, each identified by the two sets of hosts that it separates. This is all that
+//! measurements between hosts can show, whatever the switches are called.
 
 use crate::network::{End, Network};
 use std::collections::BTreeMap;
 
-/// Which hosts are on the first host's side of a link.
+/// For each host, whether it is on the first host's side of a link.
 pub type Side = Vec<bool>;
 
-/// A network's links by what they part; several in a row are one, as slow as the slowest.
+/// A network's links by the hosts they separate. Links in series count as one, with the lowest of
+/// their rates.
 #[derive(Debug, Clone)]
 pub struct Sides {
     links: BTreeMap<Side, SidedLink>,
-    /// By host, what it sends and receives, in bits a second.
+    /// For each host, its sending and receiving rate, in bits per second.
     hosts_bps: Vec<[f64; 2]>,
 }
 
-/// One of them.
+/// A link between two sets of hosts.
 #[derive(Debug, Clone)]
 pub struct SidedLink {
-    /// The end on the first host's side, and the other.
+    /// Names of the end on the first host's side and of the other end.
     pub ends: [String; 2],
-    /// From the first host's side, and to it, in bits a second.
+    /// Rate from the first host's side and rate to it, in bits per second.
     pub bps: [f64; 2],
 }
 
 impl Sides {
-    /// Those of a network, whose first host is the one that sides are called by.
+    /// Collects the links of a network. Sides are relative to its first host.
     pub fn of(network: &Network) -> Self {
         let neighbours = network.neighbours();
         let mut links: BTreeMap<Side, SidedLink> = BTreeMap::new();
@@ -69,18 +71,19 @@ impl Sides {
         Self { links, hosts_bps }
     }
 
-    /// The links.
+    /// Iterates over the links.
     pub fn links(&self) -> impl Iterator<Item = (&Side, &SidedLink)> {
         self.links.iter()
     }
 
-    /// The link that parts the hosts so.
+    /// Returns the link with these sides.
     pub fn link(&self, side: &Side) -> Option<&SidedLink> {
         self.links.get(side)
     }
 
-    /// What a link carries from the first host's side (way 0) or to it (1), as far as the hosts of either side can fill it, in
-    /// bits a second.
+    /// Returns the usable rate of a link, in bits per second. Way 0 is from the first host's side,
+    /// way 1 is to it. The hosts of either side limit it to the rate at which they can fill the
+    /// link.
     pub fn filled(&self, side: &Side, link: &SidedLink, way: usize) -> f64 {
         let (mut sent, mut received) = (0.0, 0.0);
         for (is_near, [out, back]) in side.iter().zip(&self.hosts_bps) {

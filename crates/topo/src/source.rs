@@ -1,19 +1,19 @@
-//! A file that somebody has written by hand: where in it something is wrong, and what would be right.
+//! A file that a person wrote, and errors that name the line, the key and the accepted values.
 
 use crate::nearest::nearest;
 use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 
-/// Why a file was refused. Nothing was changed.
+/// Reason for which a file was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file could not be read.
     #[error("{file}: cannot be read: {source}")]
     Unreadable {
-        /// Its path.
+        /// Path of the file.
         file: String,
-        /// Why.
+        /// Error of the operating system.
         source: std::io::Error,
     },
     /// A key or a value is wrong.
@@ -23,17 +23,16 @@ pub enum FileError {
         file: String,
         /// Line, from 1.
         line: usize,
-        /// The key on that line.
+        /// Key on that line.
         key: String,
-        /// The value, and what would be right.
+        /// The value, and the values that are accepted.
         problem: String,
     },
 }
 
-/// A file's path, as messages have it, and what is in it.
+/// Reads a file. Returns its path as messages print it, and its text.
 ///
-/// # Errors
-/// [`FileError::Unreadable`].
+/// # Errors [`FileError::Unreadable`].
 pub fn read(path: &Path) -> Result<(String, String), FileError> {
     let file = path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -42,16 +41,16 @@ pub fn read(path: &Path) -> Result<(String, String), FileError> {
     }
 }
 
-/// The file while it is being checked: turns a span into a line for the error.
+/// A file that is being checked. It turns a byte span into a line number for an error.
 pub struct Source<'a> {
-    /// Its path, for the messages.
+    /// Path, for the messages.
     pub file: &'a str,
-    /// What is in it.
+    /// Text of the file.
     pub text: &'a str,
 }
 
 impl Source<'_> {
-    /// The error of what stands at `span`: `key` and what is wrong with its value.
+    /// Returns the error for the value at `span`, with its key and the problem.
     pub fn wrong(&self, span: Range<usize>, key: &str, problem: String) -> FileError {
         let line = self.text[..span.start.min(self.text.len())]
             .matches('\n')
@@ -65,8 +64,8 @@ impl Source<'_> {
         }
     }
 
-    /// Words a parser's error: the key comes from the line it points at, and an unknown key gets
-    /// the nearest known one.
+    /// Rewrites a parser's error. The key comes from the line that the error points at. An unknown
+    /// key gets the nearest known one.
     pub fn syntax(&self, error: &toml::de::Error) -> FileError {
         let span = error.span().unwrap_or(0..0);
         let start = self.text[..span.start.min(self.text.len())]
@@ -92,10 +91,9 @@ impl Source<'_> {
         self.wrong(span, if key.is_empty() { "file" } else { key }, problem)
     }
 
-    /// A name that serves as a host name, a device name and a file name.
+    /// Checks a name that serves as a host name, a device name and a file name.
     ///
-    /// # Errors
-    /// What is wrong with it, and what would be right.
+    /// # Errors Says why the name is refused, and which names are accepted.
     pub fn name(
         &self,
         key: &str,

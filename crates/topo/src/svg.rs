@@ -1,4 +1,4 @@
-//! A network drawn as SVG: the tree line by line, links as thick as what they carry.
+//! Draws a network as SVG: the tree line by line, with links whose width grows with their rate.
 
 use crate::draw::carries;
 use crate::network::{End, Network};
@@ -8,10 +8,10 @@ const LINE_PX: usize = 26;
 const STEP_PX: usize = 44;
 const LEFT_PX: usize = 16;
 const TOP_PX: usize = 48;
-/// Of a letter, about, in the font below.
+/// Approximate width of a letter in the font below, in pixels.
 const LETTER_PX: usize = 8;
 
-/// Names on one line at most.
+/// Most names on one line.
 const NAMES_MAX: usize = 8;
 
 const STYLE: &str = "text{font:14px system-ui,sans-serif;fill:#222}.note{fill:#777}.switch{fill:#e8eef7;stroke:#456}\
@@ -21,16 +21,16 @@ const STYLE: &str = "text{font:14px system-ui,sans-serif;fill:#222}.note{fill:#7
 /// A line of the drawing.
 struct Row {
     depth: usize,
-    /// The row of the switch that it hangs from.
+    /// The row of its parent switch.
     parent: Option<usize>,
     text: String,
     note: String,
     is_switch: bool,
-    /// The lesser of both ways, in bits a second.
+    /// The lower of the two directions' rates, in bits per second.
     bps: u64,
 }
 
-/// Draws the tree from its first switch, or from its first host where there is none.
+/// Draws the tree from its first switch, or from its first host if there is no switch.
 pub fn tree(network: &Network) -> String {
     let neighbours = network.neighbours();
     let root = network.hosts.len() % neighbours.len().max(1);
@@ -43,7 +43,7 @@ pub fn tree(network: &Network) -> String {
         bps: 0,
     }];
     below(network, &neighbours, (root, None), 0, &mut rows);
-    // Between switches, slower than the hosts' own: what plans are about.
+    // Links between switches that are slower than access links are the ones that plans must spare.
     let own = rows.iter().filter(|row| !row.is_switch && row.bps > 0);
     let own_bps = own.map(|row| row.bps).min().unwrap_or(0);
     let letters = |row: &Row| row.text.chars().count() + row.note.chars().count() + 4;
@@ -107,7 +107,7 @@ fn below(
 ) {
     let depth = rows[parent].depth + 1;
     let mut switches = Vec::new();
-    // Hosts that are alike stand on one line, as many as it has room for.
+    // Equal hosts share a line, up to its capacity.
     let mut hosts: Vec<(Row, usize)> = Vec::new();
     for (next, link) in neighbours[node].iter().copied() {
         if Some(next) == from {
@@ -151,12 +151,12 @@ fn below(
     }
 }
 
-/// A line's width: one at 10 Mb/s, and one more with every ten times that.
+/// Returns a line's width: 1 at 10 Mb/s, plus 1 for each factor of ten.
 fn thickness(bps: u64) -> u32 {
     bps.max(10_000_000).ilog10() - 6
 }
 
-/// Text that may stand in HTML and SVG.
+/// Escapes text for HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")

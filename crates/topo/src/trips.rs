@@ -1,23 +1,23 @@
-//! Round trips of all pairs of hosts, put together from repeated probes.
+//! Round-trip times of all pairs of hosts, from repeated probes.
 //!
-//! A queue only ever lengthens a probe. The two ways of a probe meet different queues, so the least
-//! way there and the least way back of a batch of probes are added: on a path of `n` links, each of
-//! which is busy for a share `b` of the time, a probe finds one way idle with `(1 − b)ⁿ` and both
-//! ways with `(1 − b)²ⁿ` only. The difference between the two hosts' clocks cancels in the sum, if
-//! their drift within a batch is small. Each pair keeps the least sum of any batch.
+//! Queues only lengthen a probe. The two directions of a probe meet different queues, so the
+//! shortest time of each direction within a batch is taken, and the two are added. On a path of `n`
+//! links, each busy for a share `b` of the time, a probe finds one direction idle with probability
+//! (1 − b)ⁿ, and both with only (1 − b)²ⁿ. The offset of the hosts' clocks cancels in the sum, if
+//! their drift within a batch is small. Each pair keeps the lowest sum of all batches.
 
-/// A round trip, in nanoseconds.
+/// A round-trip time, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trip {
-    /// Least way there and least way back, without the peer's time to answer.
+    /// Shortest time of each direction, added, without the peer's response time.
     pub ns: u64,
-    /// How far the peer's clock is ahead, if both ways take equally long.
+    /// Offset of the peer's clock, if both directions take the same time.
     pub ahead_ns: i64,
 }
 
 impl Trip {
-    /// Adds a way there, from this host's clock to the peer's, and a way back. Returns `None` if a
-    /// clock was set between them, so that the sum is negative.
+    /// Adds the times of both directions: from this host's clock to the peer's, and back. Returns
+    /// `None` if the sum is negative, because a clock was set in between.
     pub fn from_ways(there_ns: i64, back_ns: i64) -> Option<Self> {
         let ns = u64::try_from(there_ns.checked_add(back_ns)?).ok()?;
         let ahead_ns = there_ns.checked_sub(back_ns)? / 2;
@@ -25,23 +25,23 @@ impl Trip {
     }
 }
 
-/// Probes per pair in a batch. More of them find both ways idle more often; fewer leave less time
-/// for clocks to drift: a batch lasts 2 s with 64 hosts, in which 10 ppm are 20 µs.
+/// Probes per pair in a batch. More probes find both directions idle more often. Fewer leave less
+/// time for clock drift: with 64 hosts a batch lasts 2 s, in which 10 ppm make 20 µs.
 pub const BATCH_ROUNDS: u32 = 4;
 
-/// Most probes per pair. Where each link is busy for 20 % of the time and a path has six, a probe
-/// finds one way idle with 26 %, and a batch both ways with 49 %; six batches fail with 1.7 %, which
-/// [`crate::infer`] withstands.
+/// Most probes per pair. Assume links that are 20 % busy and paths of six links. A probe then finds
+/// one direction idle with 26 %, and a batch finds both with 49 %. Six batches fail with 1.7 %,
+/// which [`crate::infer`] tolerates.
 const ROUNDS_MAX: u32 = 24;
 
-/// A round trip that a batch shortens by more than this share was disturbed before.
+/// A batch that shortens a round trip by more than this share shows that it was disturbed before.
 const DISTURBED_SHARE: f64 = 0.02;
 
-/// Probing ends when a batch shortens at most this share of the round trips: [`crate::infer`] trusts
-/// what most of them agree on.
+/// Probing ends when a batch shortens at most this share of the round trips. [`crate::infer`]
+/// relies on agreement of most pairs.
 const DISTURBED_PAIRS_MAX: f64 = 0.05;
 
-/// The round trips of all pairs so far.
+/// The round trips of all pairs measured so far.
 #[derive(Debug)]
 pub struct Trips {
     hosts: usize,
@@ -52,7 +52,8 @@ pub struct Trips {
 }
 
 impl Trips {
-    /// No round trips yet; each pair of `hosts` is to be probed at least `rounds_min` times.
+    /// Creates an empty table for `hosts`, each pair of which is probed at least `rounds_min`
+    /// times.
     pub fn new(hosts: usize, rounds_min: u32) -> Self {
         Self {
             hosts,
@@ -63,7 +64,7 @@ impl Trips {
         }
     }
 
-    /// Notes what a batch found between two hosts.
+    /// Records the result of a batch for two hosts.
     pub fn note(&mut self, from: usize, to: usize, trip: Trip) {
         let standing = &mut self.least[from * self.hosts + to];
         let before_ns = standing.map_or(f64::INFINITY, |standing| standing.ns as f64);
@@ -74,8 +75,8 @@ impl Trips {
         self.shortened += usize::from(ns < before_ns * (1.0 - DISTURBED_SHARE));
     }
 
-    /// Ends a batch of [`BATCH_ROUNDS`] probes per pair. Returns whether the round trips stand, or
-    /// were probed often enough.
+    /// Ends a batch of [`BATCH_ROUNDS`] probes per pair. Returns whether the round trips are
+    /// stable, or the limit of probes is reached.
     pub fn end_batch(&mut self) -> bool {
         self.rounds += BATCH_ROUNDS;
         let pairs = self.hosts * self.hosts.saturating_sub(1) / 2;
@@ -85,7 +86,7 @@ impl Trips {
         has_enough || self.rounds >= ROUNDS_MAX.max(self.rounds_min)
     }
 
-    /// Probes per pair so far.
+    /// Returns the number of probes per pair so far.
     pub fn rounds(&self) -> u32 {
         self.rounds
     }
@@ -94,17 +95,17 @@ impl Trips {
         self.least[from * self.hosts + to]
     }
 
-    /// How far a host's clock is ahead of the first host's, in nanoseconds; 0 if they never met.
+    /// Returns the offset of a host's clock from the first host's, in nanoseconds; 0 without a
+    /// probe between them.
     pub fn ahead_ns(&self, host: usize) -> i64 {
         let there = self.get(0, host).map(|trip| trip.ahead_ns);
         let back = self.get(host, 0).map(|trip| -trip.ahead_ns);
         there.or(back).unwrap_or(0)
     }
 
-    /// Round trips of all pairs in microseconds.
+    /// Returns the round trips of all pairs in microseconds.
     ///
-    /// # Errors
-    /// Names the first pair of which no probe was answered.
+    /// # Errors Names the first pair without an answered probe.
     pub fn table_us(&self) -> Result<Vec<Vec<f64>>, (usize, usize)> {
         let us = |a, b| {
             let trip = self.get(a, b).or_else(|| self.get(b, a)).ok_or((a, b))?;

@@ -1,17 +1,17 @@
-//! Exactness of the inference under others' traffic, on random trees. The generator and the noise
-//! share nothing with the lab's.
+//! Accuracy of the inference under background traffic, on random trees. Generator and noise share
+//! no code with the lab's.
 
 use super::tests::splits;
 use super::{Inferred, infer};
 use crate::trips::{BATCH_ROUNDS, Trip, Trips};
 
-/// Microseconds between two bursts of a link's background load, about.
+/// Approximate time between two bursts of a link's background load, in microseconds.
 const BURST_PERIOD_US: f64 = 100_000.0;
 
-/// Bits of a probe with its framing.
+/// Size of a probe with its framing, in bits.
 const PROBE_BITS: f64 = 816.0;
 
-/// One way of a link: what it adds to an idle probe, and the bursts that occupy it.
+/// One direction of a link: its delay for an idle probe, and the bursts that occupy it.
 struct OneWay {
     idle_us: f64,
     period_us: f64,
@@ -20,7 +20,7 @@ struct OneWay {
 }
 
 impl OneWay {
-    /// When a probe that arrives at `at_us` has passed.
+    /// Returns the time at which a probe that arrives at `at_us` leaves.
     fn pass(&self, at_us: f64) -> f64 {
         let into_us = (at_us + self.phase_us) % self.period_us;
         at_us + (self.busy_us - into_us).max(0.0) + self.idle_us
@@ -30,7 +30,7 @@ impl OneWay {
 /// A network with background load.
 struct Loaded {
     tree: Inferred,
-    /// Both ways of each host's link, then of each link between switches.
+    /// Both directions of each access link, then of each link between switches.
     links: Vec<[OneWay; 2]>,
     paths: Vec<Vec<Vec<usize>>>,
 }
@@ -62,7 +62,7 @@ impl Loaded {
         Self { tree, links, paths }
     }
 
-    /// Sends a probe at `at_us`; gives when it arrives.
+    /// Sends a probe at `at_us` and returns its arrival time.
     fn pass(&self, from: usize, to: usize, at_us: f64) -> f64 {
         let hosts = self.tree.switch_of.len();
         let mut at_us = self.links[from][0].pass(at_us);
@@ -76,7 +76,8 @@ impl Loaded {
         self.links[to][1].pass(at_us)
     }
 
-    /// Round trips as `kumi topo discover` measures them, and the probes that each pair had.
+    /// Measures round trips as `kumi topo discover` does. Returns them with the number of probes
+    /// per pair.
     fn measured(&self, random: &mut fastrand::Rng) -> (Vec<Vec<f64>>, u32) {
         let hosts = self.tree.switch_of.len();
         let jitter_us = self.links[0][0].idle_us * 0.01;
@@ -86,7 +87,7 @@ impl Loaded {
             for (from, to) in super::pairs(hosts) {
                 let mut least: [Option<i64>; 2] = [None; 2];
                 for _ in 0..BATCH_ROUNDS {
-                    // Every host probes; a round lasts as long as one host's probes take.
+                    // All hosts probe at once, so a round takes the time of one host's probes.
                     at_us += 14_000.0 / hosts as f64 * (0.5 + random.f64());
                     let start_us = at_us + 500_000.0 * random.f64();
                     let mut jitter = || -jitter_us * (1.0 - random.f64()).ln();
@@ -113,7 +114,8 @@ impl Loaded {
     }
 }
 
-/// 2 to 10 switches, 4 to 40 hosts, of which each switch has what its hosts need to tell it apart.
+/// Returns a tree of 2 to 10 switches and 4 to 40 hosts. Each switch has enough hosts to be
+/// observable.
 fn random_tree(random: &mut fastrand::Rng) -> Inferred {
     loop {
         let switches = random.usize(2..=10);
@@ -149,7 +151,7 @@ fn random_tree(random: &mut fastrand::Rng) -> Inferred {
     }
 }
 
-/// The share of trees that are found exactly, and the mean number of probes per pair.
+/// Returns the share of trees that are inferred exactly, and the mean number of probes per pair.
 fn exactness(load: f64, seeds: std::ops::Range<u64>) -> (f64, f64) {
     let count = (seeds.end - seeds.start) as f64;
     let (mut exact, mut probes) = (0.0, 0.0);
@@ -174,7 +176,7 @@ fn is_same(found: &Inferred, made: &Inferred) -> bool {
 
 #[test]
 fn trees__under_load_of_others__are_found() {
-    // Measured: 1, 1, 1 and 0.94. At 30 % it shows where the limit is.
+    // Measured: 1, 1, 1 and 0.94. The load of 30 % shows the limit.
     for (load, least) in [(0.0, 1.0), (0.05, 1.0), (0.2, 0.98), (0.3, 0.9)] {
         let (exact, probes) = exactness(load, 0..TREES);
         println!("load {load}: {exact:.3} exact, {probes:.1} probes per pair");
@@ -185,5 +187,5 @@ fn trees__under_load_of_others__are_found() {
     }
 }
 
-/// Trees for each load: the seeds from 0.
+/// Trees per load; their seeds start at 0.
 const TREES: u64 = 300;

@@ -1,10 +1,13 @@
-//! The tree of switches, from how far apart its hosts are (Shirai, Saito and Taura, HPDC 2007).
+//! Infers the tree of switches from round-trip times between hosts (Shirai, Saito and Taura, HPDC
+//! 2007).
 //!
-//! Distances in a tree add up along its links, so three hosts say where their paths part: with the two that part from
-//! a host's path soonest, at its own switch. Hosts whose switches are no distance apart are on one. The switches are then
-//! put together one by one, each where its paths to those that stand already part, which may be a switch without hosts.
+//! Distances in a tree add up along its links. Three hosts therefore show where their paths branch.
+//! The branching points closest to a host are at its own switch, which gives the length of its
+//! access link. Hosts whose switches have distance 0 share a switch. Switches are then added to the
+//! tree one at a time, each at the point where its paths to the placed switches branch. Such a
+//! point can be a switch without hosts.
 //!
-//! What no host can tell apart is one: a switch with two links only is none.
+//! A switch with only two links cannot be observed, and is left out.
 
 mod own;
 mod placing;
@@ -12,36 +15,37 @@ mod placing;
 use own::Own;
 use placing::{Apart, Tree, WEIGHT_MAX};
 
-/// A tree of switches as it was inferred.
+/// An inferred tree of switches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inferred {
-    /// The switch of each host.
+    /// Switch of each host.
     pub switch_of: Vec<usize>,
-    /// Links between switches.
+    /// Links between switches, as pairs of switches.
     pub links: Vec<(usize, usize)>,
-    /// How many switches there are, those without hosts last.
+    /// Number of switches. Those without hosts have the highest numbers.
     pub switches: usize,
 }
 
-/// What each link adds to distances.
+/// The delay that each link adds, in the unit of the distances.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lengths {
-    /// Of each host's link.
+    /// Delay of each host's access link.
     pub hosts: Vec<f64>,
-    /// Of each link between switches.
+    /// Delay of each link between switches.
     pub links: Vec<f64>,
 }
 
-/// A gap counts from so many times what measurements vary by.
+/// Factor over the measurement noise from which a gap between distances is significant. Chosen by
+/// simulation (`infer/disturbed.rs`).
 const GAP_NOISES: f64 = 3.0;
 
-/// Hosts are on two switches that are this many tolerances apart.
+/// Distance, in tolerances, from which two hosts are on two switches.
 const THRESHOLD_MAX: f64 = 3.0;
 
-/// A link is never so much shorter than a typical host's.
+/// Shortest link that is distinguished from noise, as a share of the typical access link.
 const LINK_SHARE_MIN: f64 = 0.04;
 
-/// The tree in which hosts are so far apart; of `distances[a][b]` the same unit, and the diagonal is not read.
+/// Infers the tree from `distances[a][b]`, in any one unit. The diagonal is not read.
 pub fn infer(distances: &[Vec<f64>]) -> Inferred {
     let hosts = distances.len();
     if hosts < 3 {
@@ -84,7 +88,7 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
             apart.weight[a][b] = weight;
         }
     }
-    // The surest first.
+    // Switches with the most hosts are the most certain, and are placed first.
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|switch| std::cmp::Reverse(members[*switch].len()));
     let (links, switches) = Tree::new(&apart, &order, 2.0 * tolerance).finish();
@@ -95,8 +99,8 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
     }
 }
 
-/// What each link adds, for these distances: a host's, as others say; one between switches, what is left over of the
-/// distances that pass it, in the mean, as for all links at once.
+/// Estimates the delay of each link of a tree. An access link's delay comes from the host triples.
+/// The delays of links between switches are fitted to the remaining distances.
 pub fn fit(tree: &Inferred, distances: &[Vec<f64>]) -> Lengths {
     let Own {
         links: own,
@@ -107,7 +111,7 @@ pub fn fit(tree: &Inferred, distances: &[Vec<f64>]) -> Lengths {
         let hosts = 0..tree.switch_of.len();
         hosts.filter(move |host| tree.switch_of[*host] == switch)
     };
-    // The links between each two switches, how far these are apart, and how much that counts.
+    // For each pair of switches: the links between them, their distance, and its weight.
     let mut measured: Vec<(&[usize], f64, f64)> = Vec::new();
     for (a, b) in pairs(tree.switches) {
         let ends = on(a).flat_map(|a| on(b).map(move |b| (a, b)));
@@ -122,8 +126,9 @@ pub fn fit(tree: &Inferred, distances: &[Vec<f64>]) -> Lengths {
     Lengths { hosts: own, links }
 }
 
-/// Fits the lengths of links to measured sums: the links of each, the sum, its weight. Sums that are
-/// off by more than `tolerance` count less and less, so that a few disturbed ones move nothing.
+/// Fits link lengths to measured sums. Each sum has its links, its value and its weight. A sum that
+/// is off by more than `tolerance` loses weight with its error, so that a few disturbed sums have
+/// no effect.
 fn settle(links: &mut [f64], measured: &[(&[usize], f64, f64)], tolerance: f64) {
     for round in 0..ROUNDS {
         for link in 0..links.len() {
@@ -147,17 +152,19 @@ fn settle(links: &mut [f64], measured: &[(&[usize], f64, f64)], tolerance: f64) 
     }
 }
 
-/// Rounds in which all sums count alike, so that the fit does not depend on where it starts.
+/// Rounds in which all sums have full weight, so that the fit does not depend on its starting
+/// point.
 const TRUSTING_ROUNDS: usize = 10;
 
-/// Links that lie on one path settle together, by halves: after so many rounds to a thousandth.
+/// Rounds of the fit. Links on a common path converge by halves; this many rounds reach a
+/// thousandth.
 const ROUNDS: usize = 60;
 
-/// One in so many distances may be too short.
+/// Reciprocal of the share of distances that may be too short.
 const LEAST_OF: usize = 20;
 
 impl Inferred {
-    /// The links between each two switches, in their order.
+    /// Returns the links between each two switches, in path order.
     pub fn paths(&self) -> Vec<Vec<Vec<usize>>> {
         (0..self.switches)
             .map(|from| self.paths_from(from))
@@ -186,7 +193,7 @@ impl Inferred {
         paths.into_iter().map(Option::unwrap_or_default).collect()
     }
 
-    /// The switches on the first end's side of a link.
+    /// Returns the switches on the first end's side of a link.
     pub fn side(&self, link: usize) -> Vec<usize> {
         let (first, _) = self.links[link];
         let paths = self.paths_from(first);
@@ -201,7 +208,7 @@ fn pairs(hosts: usize) -> impl Iterator<Item = (usize, usize)> {
     (0..hosts).flat_map(move |a| (a + 1..hosts).map(move |b| (a, b)))
 }
 
-/// Middle of some numbers; 0 of none.
+/// Returns the median; 0 for an empty slice.
 fn median(of: &mut [f64]) -> f64 {
     of.sort_by(f64::total_cmp);
     match of.len() {
@@ -211,14 +218,15 @@ fn median(of: &mut [f64]) -> f64 {
     }
 }
 
-/// What is least of some numbers, but for a few: measured distances are too long, and hardly ever too short.
+/// Returns a low quantile (1/[`LEAST_OF`]). Measured distances are often too long, and rarely too
+/// short.
 fn least(of: &mut [f64]) -> f64 {
     of.sort_by(f64::total_cmp);
     of.get(of.len() / LEAST_OF).copied().unwrap_or(0.0)
 }
 
-/// Below which distance switches are one: the middle of the first gap in the sorted distances that
-/// is wide for what they vary by.
+/// Returns the distance below which two switches are one: the middle of the first significant gap
+/// in the sorted distances.
 fn threshold(gaps: &[f64], tolerance: f64) -> f64 {
     for pair in gaps.windows(2) {
         let (here, next) = (pair[0], pair[1]);
@@ -232,7 +240,7 @@ fn threshold(gaps: &[f64], tolerance: f64) -> f64 {
     THRESHOLD_MAX * tolerance
 }
 
-/// Groups of what is alike, by number, in the order of their first.
+/// Groups equal elements, and numbers the groups in the order of their first elements.
 fn grouped(count: usize, alike: impl Fn(usize, usize) -> bool) -> Vec<usize> {
     let mut group: Vec<Option<usize>> = vec![None; count];
     let mut groups = 0;

@@ -1,20 +1,21 @@
-//! How far each host is from its switch, and what measurements vary by.
+//! Estimates the length of each host's access link and the measurement noise.
 //!
-//! For two other hosts `s` and `o`, `(d(h,s) + d(h,o) − d(s,o)) / 2` is how far host `h` is from the
-//! path between them, which is its own link if that path passes its switch and more if not. On a
-//! switch with three links at least `hosts − 2` of these products agree on the own link. A queue
-//! scatters a product, up or down. So the own link is the lowest value on which enough of them agree.
+//! For a host `h` and two others `s` and `o`, (d(h,s) + d(h,o) − d(s,o)) / 2 is the distance from
+//! `h` to the path between `s` and `o`. It equals the length of the access link if that path
+//! crosses the switch of `h`, and is longer otherwise. On a switch with at least three links, at
+//! least `hosts − 2` of these values agree. Queues move a value up or down. So the estimate is the
+//! lowest value on which enough of them agree.
 
 use super::{LINK_SHARE_MIN, median};
 
-/// Share of the products that pass a host's switch at the least which must agree. Of three
-/// distances that are each undisturbed with 70 %, all are with 34 %.
+/// Share of the values through a host's switch that must agree. If each distance is undisturbed
+/// with 70 %, all three are with 34 %.
 const AGREEING_SHARE: f64 = 0.3;
 
-/// Two values agree that are this many times the noise apart.
+/// Distance of two values that agree, in multiples of the noise.
 const AGREEING_NOISES: f64 = 2.0;
 
-/// The own links of all hosts, and how far apart values are that agree.
+/// The access links of all hosts, and the distance below which two values agree.
 pub(super) struct Own {
     pub(super) links: Vec<f64>,
     pub(super) tolerance: f64,
@@ -51,10 +52,10 @@ impl Own {
     }
 }
 
-/// Values never agree that are further apart than this share of a typical host's link.
+/// Upper bound of that distance, as a share of the typical access link.
 const TOLERANCE_MAX: f64 = 0.15;
 
-/// How far a host is from the path between each two others, sorted.
+/// Returns the distances from a host to the path between each two others, sorted.
 fn products(distances: &[Vec<f64>], host: usize) -> Vec<f64> {
     let others: Vec<usize> = (0..distances.len())
         .filter(|other| *other != host)
@@ -69,14 +70,14 @@ fn products(distances: &[Vec<f64>], host: usize) -> Vec<f64> {
     products
 }
 
-/// Width of the narrowest window of `count` sorted values.
+/// Returns the width of the narrowest window of `count` sorted values.
 fn narrowest(sorted: &[f64], count: usize) -> f64 {
     let windows = sorted.windows(count.min(sorted.len()).max(1));
     let width = windows.map(|window| window[window.len() - 1] - window[0]);
     width.fold(f64::INFINITY, f64::min)
 }
 
-/// The lowest value on which `support` of the sorted values agree.
+/// Returns the lowest value on which `support` of the sorted values agree.
 fn lowest_agreed(sorted: &[f64], support: usize, tolerance: f64) -> f64 {
     let within = |from: f64| {
         let first = sorted.partition_point(|value| *value < from);
@@ -87,7 +88,8 @@ fn lowest_agreed(sorted: &[f64], support: usize, tolerance: f64) -> f64 {
     let Some(first) = first.or(sorted.first()) else {
         return 0.0;
     };
-    // The window may begin with a value that is too low: of those that begin in it, the fullest.
+    // The window may begin with a value that is too low. Take the fullest of the windows that begin
+    // inside it.
     let starts = within(*first).iter();
     let fullest = starts
         .map(|start| within(*start))

@@ -1,31 +1,31 @@
-//! Switches put together into a tree, each where most of what was measured agrees.
+//! Builds the tree from switches, each at the place that most of the measurements support.
 //!
-//! A queue only lengthens a distance. So a place is judged by the distances that it explains: one
-//! that is longer than the tree says may be disturbed, one that is shorter contradicts the tree. A
-//! switch without hosts must explain more than it costs.
+//! Queues only lengthen a distance. A place is judged by the distances that it explains. A distance
+//! longer than the tree's may be disturbed. A shorter one contradicts the tree. A switch without
+//! hosts must explain more than it costs.
 
 use super::{Inferred, pairs};
 
-/// What a distance costs that is longer than the tree says, and one that is shorter.
+/// Cost of a distance that is longer than the tree's. One that is shorter costs more.
 const DISTURBED_COST: f64 = 1.0;
 const CONTRADICTION_COST: f64 = 2.0;
 
-/// What a switch without hosts costs: more than one disturbed pair of hosts.
+/// Cost of a switch without hosts: more than one disturbed pair of hosts.
 const SWITCH_COST: f64 = 1.5;
 
-/// Most that a distance counts between two switches, in pairs of hosts that bear it out.
+/// Most that a distance between two switches counts, in pairs of hosts that confirm it.
 pub(super) const WEIGHT_MAX: usize = 4;
 
-/// How often each switch is taken out and placed again, with all others placed.
+/// Number of times that each switch is removed and placed again.
 const SWEEPS: usize = 4;
 
-/// How far switches are apart, and how many pairs of hosts say so.
+/// Distances between switches, and the number of host pairs behind each.
 pub(super) struct Apart {
     pub(super) length: Vec<Vec<f64>>,
     pub(super) weight: Vec<Vec<f64>>,
 }
 
-/// A tree under construction. Switches with hosts have the first numbers.
+/// A tree under construction. Switches with hosts have the lowest numbers.
 #[derive(Debug, Clone)]
 pub(super) struct Tree {
     links: Vec<(usize, usize, f64)>,
@@ -34,7 +34,7 @@ pub(super) struct Tree {
     tolerance: f64,
 }
 
-/// Where a switch may hang.
+/// Place at which a switch is attached.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     at: Spot,
@@ -44,12 +44,12 @@ struct Place {
 #[derive(Debug, Clone, Copy)]
 enum Spot {
     Node(usize),
-    /// On a link, this far from its first end.
+    /// On a link, at this distance from its first end.
     On(usize, f64),
 }
 
 impl Tree {
-    /// The tree of switches that are so far apart; `order` says which are the surest.
+    /// Builds the tree for these distances. `order` lists the most certain switches first.
     pub(super) fn new(apart: &Apart, order: &[usize], tolerance: f64) -> Self {
         let with_hosts = apart.length.len();
         let mut tree = Self {
@@ -78,7 +78,8 @@ impl Tree {
         tree
     }
 
-    /// The links, with switches without hosts numbered behind the others.
+    /// Returns the links and the number of switches. Switches without hosts get the highest
+    /// numbers.
     pub(super) fn finish(mut self) -> (Vec<(usize, usize)>, usize) {
         let mut numbers: Vec<usize> = self.links.iter().flat_map(|(a, b, _)| [*a, *b]).collect();
         numbers.retain(|number| *number >= self.with_hosts);
@@ -93,7 +94,8 @@ impl Tree {
         (links, self.with_hosts + numbers.len())
     }
 
-    /// The length of the way from a switch to each, infinite to those that are not placed.
+    /// Returns the distance from a switch to every other; infinite for switches that are not
+    /// placed.
     fn lengths_from(&self, from: usize) -> Vec<f64> {
         let mut lengths = vec![f64::INFINITY; self.next];
         lengths[from] = 0.0;
@@ -119,7 +121,7 @@ impl Tree {
         let scale = match left {
             left if left > self.tolerance => DISTURBED_COST,
             left if left < -self.tolerance => CONTRADICTION_COST,
-            // Of places that explain as much, the one that fits best.
+            // Among places that explain the same distances, take the best fit.
             left => 0.01 * left.abs() / self.tolerance,
         };
         weight * scale
@@ -142,7 +144,7 @@ impl Tree {
         ends.len()
     }
 
-    /// Adds a switch where its distances to those `placed` are explained best.
+    /// Adds a switch at the place that explains its distances to those `placed` best.
     fn add(&mut self, switch: usize, placed: &[usize], apart: &Apart) {
         if placed.is_empty() {
             return;
@@ -195,7 +197,8 @@ impl Tree {
         }
     }
 
-    /// What is `along` the way from one switch to another: a switch, if one is near.
+    /// Returns the place at distance `along` on the path between two switches; a switch, if one is
+    /// within the tolerance.
     fn spot(&self, from: usize, to: usize, along: f64, lengths: &[Vec<f64>]) -> Spot {
         let total = lengths[from][to];
         let is_on_way =
@@ -251,7 +254,7 @@ impl Tree {
         links.collect()
     }
 
-    /// Takes a switch out. What only joined two links is one link then.
+    /// Removes a switch. If it joined two links, they become one.
     fn remove(&mut self, switch: usize) {
         let node = self.next;
         self.next += 1;
@@ -259,7 +262,7 @@ impl Tree {
         self.tidy(node);
     }
 
-    /// Ends a switch without hosts that has fewer than three links.
+    /// Removes a switch without hosts that has fewer than three links.
     fn tidy(&mut self, node: usize) {
         let other = |(a, b, _): (usize, usize, f64)| if a == node { b } else { a };
         match self.links_of(node)[..] {
@@ -278,7 +281,7 @@ impl Tree {
         }
     }
 
-    /// Lengths that most distances agree on: least absolute misfit, by reweighted least squares.
+    /// Refits the lengths: least absolute error, by reweighted least squares.
     fn refit(&mut self, apart: &Apart) {
         let tree = Inferred {
             switch_of: Vec::new(),
@@ -296,7 +299,7 @@ impl Tree {
         }
     }
 
-    /// Takes out each link to a switch without hosts that explains no more than it costs.
+    /// Removes each link to a switch without hosts that explains no more than it costs.
     fn simplify(&mut self, apart: &Apart) {
         let mut link = 0;
         while link < self.links.len() {

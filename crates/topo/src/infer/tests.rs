@@ -1,12 +1,12 @@
 use super::*;
 
-/// A tree of switches, hosts on them, and what each link adds.
+/// A tree of switches with hosts, and the delay of each link.
 struct Made {
     tree: Inferred,
     lengths: Lengths,
 }
 
-/// Switches at random, hosts on all that have fewer than three links, and perhaps on others.
+/// Returns random switches, with hosts on all that have fewer than three links and on some others.
 fn made(random: &mut fastrand::Rng) -> Made {
     let switches = random.usize(1..10);
     let links: Vec<(usize, usize)> = (1..switches)
@@ -20,7 +20,7 @@ fn made(random: &mut fastrand::Rng) -> Made {
     };
     let mut switch_of = Vec::new();
     for switch in 0..switches {
-        // Three links at least, or nobody can tell that it is there.
+        // A switch needs three links to be observable.
         let least = 3_usize
             .saturating_sub(degree(switch))
             .max(usize::from(random.bool()));
@@ -57,7 +57,7 @@ fn distances(made: &Made, mut noise: impl FnMut() -> f64) -> Vec<Vec<f64>> {
     distances
 }
 
-/// Which hosts are on this side of each link, so that numbers of switches do not matter.
+/// Returns the hosts on one side of each link, which does not depend on the numbers of switches.
 pub(super) fn splits(tree: &Inferred) -> Vec<Vec<bool>> {
     let of_link = |link: usize| {
         let side = tree.side(link);
@@ -81,7 +81,7 @@ fn tree__of_any_shape__is_found_through_noise() {
         if made.tree.switch_of.len() < 3 {
             continue;
         }
-        // Of the least of several measurements: some too long, none too short.
+        // The minimum of several measurements is sometimes too long and never too short.
         let noisy = distances(&made, || {
             if random.bool() {
                 0.0

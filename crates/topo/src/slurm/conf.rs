@@ -1,15 +1,14 @@
-//! `topology.conf`, the older of Slurm's two files.
+//! `topology.conf`, the older of Slurm's two topology files.
 
 use super::names::expand;
 use super::{Named, SlurmError, by_switch};
 use crate::network::Network;
 use crate::quantity::Rate;
 
-/// Reads a `topology.conf`. It knows no rates and no latencies (its `LinkSpeed` is a relative number): every
-/// link gets `rate`, and no latency.
+/// Reads a `topology.conf`. The file has no rates and no latencies; its `LinkSpeed` is relative.
+/// Every link gets `rate` and a latency of 0.
 ///
-/// # Errors
-/// Names the file and the line.
+/// # Errors Names the file and the line.
 pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let mut named = Named::new(file);
     for (at, line) in text.lines().enumerate() {
@@ -40,7 +39,7 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     named.joined(rate)
 }
 
-/// Writes a `topology.conf`. Hosts are listed one by one.
+/// Writes a `topology.conf`, with one host per entry.
 pub fn write(network: &Network) -> String {
     let mut text = format!("# {}: written by kumi topo export\n", network.name);
     for of in by_switch(network) {

@@ -1,4 +1,4 @@
-//! Slurm's files of a cluster's network, read and written: [`conf`] and [`yaml`], of their tree plugin.
+//! Reads and writes the network files of Slurm's tree plugin: [`conf`] and [`yaml`].
 
 pub mod conf;
 mod names;
@@ -8,15 +8,15 @@ use crate::network::{End, Host, Link, Network, Switch};
 use crate::quantity::{Delay, Rate};
 use std::collections::HashMap;
 
-/// Why a file of Slurm's was refused.
+/// Reason for which a Slurm file was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}:{line}: {problem}")]
 pub struct SlurmError {
-    /// The file's path.
+    /// Path of the file.
     pub file: String,
-    /// Line, from 1; 0 is the file as a whole.
+    /// Line, from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong, and what would be right.
+    /// The problem, and the accepted values.
     pub problem: String,
 }
 
@@ -31,12 +31,12 @@ impl SlurmError {
     }
 }
 
-/// Switches, and names of what hangs from them.
+/// Switches, and the names of their children.
 struct Named<'a> {
     file: &'a str,
     network: Network,
     ends: HashMap<String, End>,
-    /// Line, switch, and what hangs from it.
+    /// Line, switch, and name of the child.
     joins: Vec<(usize, usize, String)>,
 }
 
@@ -55,7 +55,7 @@ impl<'a> Named<'a> {
         }
     }
 
-    /// Another switch, by its index.
+    /// Adds a switch and returns its index.
     fn switch(&mut self, line: usize, name: &str) -> Result<usize, SlurmError> {
         let switches = &mut self.network.switches;
         let end = End::Switch(switches.len());
@@ -74,7 +74,8 @@ impl<'a> Named<'a> {
         self.joins.extend(joins);
     }
 
-    /// All of it as a network. Switches may be named before their own line; what has none is a host.
+    /// Builds the network. A switch may be named before its own line. A name without a line of its
+    /// own is a host.
     fn joined(mut self, rate: Rate) -> Result<Network, SlurmError> {
         let network = &mut self.network;
         for (_, switch, name) in self.joins {
@@ -91,7 +92,7 @@ impl<'a> Named<'a> {
                 latency: Delay::ZERO,
             });
         }
-        // The network file's own checks: one tree, hosts as leaves, sound names.
+        // The network file's own checks: one tree, hosts as leaves, valid names.
         let wrong = |problem: String| SlurmError::new(self.file, 0, problem);
         let written = network
             .to_toml()
@@ -103,14 +104,14 @@ impl<'a> Named<'a> {
     }
 }
 
-/// A switch and what hangs from it.
+/// A switch and its children.
 struct OfSwitch<'a> {
     name: &'a str,
     hosts: Vec<&'a str>,
     switches: Vec<&'a str>,
 }
 
-/// From the first switch downwards: a switch names those below it.
+/// Returns the switches from the first one downwards. Each lists the switches below it.
 fn by_switch(network: &Network) -> Vec<OfSwitch<'_>> {
     let neighbours = network.neighbours();
     let mut seen = vec![false; neighbours.len()];
@@ -180,7 +181,7 @@ mod tests {
 
     #[test]
     fn topology_yaml__written_and_read_back__joins_the_same() {
-        // Names that would be something else without quotes.
+        // Names that YAML reads as another type unless they are quoted.
         let conf = CONF
             .replace("top", "12")
             .replace("leaf0", "null")

@@ -1,11 +1,11 @@
-//! Slurm's lists of names.
+//! Slurm's host lists.
 
 use crate::network::HOSTS_MAX;
 
-/// Most names that a list such as `n[1-16]` may stand for.
+/// Most names that a list such as `n[1-16]` may expand to.
 const NAMES_MAX: usize = HOSTS_MAX;
 
-/// `n[1-3,7],m` as `n1`, `n2`, `n3`, `n7`, `m`; `n[08-10]` keeps its zeros.
+/// Expands `n[1-3,7],m` to `n1`, `n2`, `n3`, `n7`, `m`. `n[08-10]` keeps leading zeros.
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in split_outside_brackets(list) {

@@ -1,4 +1,4 @@
-//! `topology.yaml`, which Slurm reads instead of the other where it is there.
+//! `topology.yaml`, which Slurm reads instead of `topology.conf` if both exist.
 
 use super::names::expand;
 use super::{Named, SlurmError, by_switch};
@@ -6,11 +6,10 @@ use crate::network::Network;
 use crate::quantity::Rate;
 use saphyr::{LoadableYamlNode, MarkedYaml};
 
-/// Reads the topology of a `topology.yaml` that is the cluster's default, or else the first that is a tree. It knows no rates and
-/// no latencies: every link gets `rate`, and no latency.
+/// Reads the default topology of a `topology.yaml`, or else the first one of type tree. The file
+/// has no rates and no latencies. Every link gets `rate` and a latency of 0.
 ///
-/// # Errors
-/// Names the file and the line; that topology is no tree.
+/// # Errors Names the file and the line, or says that the topology is no tree.
 pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let wrong = |line: usize, problem: &str| SlurmError::new(file, line, problem.to_owned());
     let documents = MarkedYaml::load_from_str(text)
@@ -64,7 +63,7 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     named.joined(rate)
 }
 
-/// Writes a `topology.yaml` of one topology, a tree, which is the cluster's default.
+/// Writes a `topology.yaml` with one tree topology, the cluster's default.
 pub fn write(network: &Network) -> String {
     let mut text = format!(
         "# written by kumi topo export\n- topology: \"{}\"\n  cluster_default: true\n  tree:\n    switches:\n",
