@@ -35,8 +35,7 @@ pub struct Lengths {
     pub links: Vec<f64>,
 }
 
-/// Factor over the measurement noise from which a gap between distances is significant. Chosen by
-/// simulation (`infer/disturbed.rs`).
+/// Factor over the measurement noise from which a gap between distances is significant.
 const GAP_NOISES: f64 = 3.0;
 
 /// Distance, in tolerances, from which two hosts are on two switches.
