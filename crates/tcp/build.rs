@@ -1,12 +1,13 @@
-//! Compiles the programs of `bpf/tcp`, `bpf/trace` and `bpf/silence`. Without clang or libbpf's headers the object is empty, and the
-//! command says that this build has no congestion control.
+//! Compiles the programs of `bpf/tcp`, `bpf/trace` and `bpf/silence`. Without clang or libbpf's
+//! headers the objects are empty, and the command reports that this build has no congestion
+//! control.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 fn main() {
     let bpf = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf");
-    // The last is for a test only.
+    // The last one is for a test.
     for (folder, name) in [
         ("tcp", "kumi.bpf"),
         ("trace", "trace.bpf"),

@@ -1,4 +1,5 @@
-//! Attaching the programs where a process is. No process is moved: Slurm and systemd own the cgroups.
+//! Attaches the programs to the cgroup of a process. No process is moved, because Slurm and systemd
+//! own the cgroups.
 
 use crate::error::TcpError;
 use crate::pins::{cgroups, pin, pinning};
@@ -8,17 +9,16 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What is attached where a process of `kumi run` is, and on which hook.
+/// Programs that are attached to the cgroup of a process of `kumi run`, with their hooks.
 const PROGRAMS: [(&str, CgroupHook); 3] = [
     ("own_ranks_socket", CgroupHook::SockCreate),
     ("choose", CgroupHook::SockOps),
     ("put_acks_first", CgroupHook::Egress),
 ];
 
-/// The folder of the cgroup of version 2 in which process `pid` is.
+/// Returns the folder of the version 2 cgroup that contains process `pid`.
 ///
-/// # Errors
-/// [`TcpError::NoCgroup`], which says what is missing.
+/// # Errors [`TcpError::NoCgroup`], with the missing part.
 pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     let missing = |reason: &str| TcpError::NoCgroup {
         pid,
@@ -42,11 +42,10 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     Ok(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
-/// Attaches the programs to the cgroup of process `pid`, unless they are there or on a cgroup above. Returns
-/// the inode of the cgroup that has them.
+/// Attaches the programs to the cgroup of process `pid`, unless they are attached there or to a
+/// cgroup above. Returns the inode of the cgroup that has them.
 ///
-/// # Errors
-/// [`TcpError::NoCgroup`], or the kernel's refusal.
+/// # Errors [`TcpError::NoCgroup`], or the kernel's refusal.
 pub fn attach(pid: u32) -> Result<u64, TcpError> {
     let folder = folder_of(pid)?;
     let attached = folder
@@ -73,13 +72,14 @@ pub fn attach(pid: u32) -> Result<u64, TcpError> {
     Ok(inode)
 }
 
-/// Detaches the programs from the cgroup with this inode: no process of `kumi run` is in it any more. The
-/// links are unpinned, so that nothing is left of a cgroup that is gone, nor on one that others use.
+/// Detaches the programs from the cgroup with this inode, which contains no process of `kumi run`
+/// any more. The links are unpinned, so that neither a removed cgroup nor one in use keeps any of
+/// them.
 pub fn detach(inode: u64) {
     let _ = std::fs::remove_dir_all(links_of(inode));
 }
 
-/// Where the links into the cgroup with this inode are pinned.
+/// Returns the folder in which the links to the cgroup with this inode are pinned.
 fn links_of(inode: u64) -> PathBuf {
     cgroups().join(inode.to_string())
 }

@@ -1,4 +1,5 @@
-//! Live connections, by the iterators of `bpf/tcp/connections.h`: in one network namespace, or in all.
+//! Lists live connections with the iterators of `bpf/tcp/connections.h`: those of one network
+//! namespace, or all.
 
 use crate::error::TcpError;
 use crate::install::refused;
@@ -21,10 +22,9 @@ fn walk(name: &str) -> Result<Vec<u8>, TcpError> {
     Ok(rows)
 }
 
-/// The connections of the caller's network namespace that use the congestion control.
+/// Returns the connections of the caller's network namespace that use the congestion control.
 ///
-/// # Errors
-/// [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors [`TcpError::Absent`], or the kernel's refusal.
 pub fn connections() -> Result<Vec<Connection>, TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
@@ -34,7 +34,7 @@ pub fn connections() -> Result<Vec<Connection>, TcpError> {
     Ok(rows.filter_map(Connection::from_bytes).collect())
 }
 
-/// A process in each network namespace of this machine that has one, by the namespace's inode.
+/// Returns one process in each network namespace of this machine, by the namespace's inode.
 fn namespaces() -> BTreeMap<u64, u32> {
     let mut found = BTreeMap::new();
     let Ok(entries) = std::fs::read_dir("/proc") else {
@@ -53,10 +53,10 @@ fn namespaces() -> BTreeMap<u64, u32> {
     found
 }
 
-/// Gives every live connection of this machine back to the kernel's own congestion control.
+/// Gives every live connection of this machine back to the kernel's default congestion control.
 pub(crate) fn give_back() -> Result<(), TcpError> {
     for pid in namespaces().into_values() {
-        // A thread of its own: a thread does not come back from a namespace.
+        // A separate thread, because a thread cannot return to its namespace.
         let walked = std::thread::spawn(move || {
             match Namespaces::of(pid).and_then(|spaces| spaces.enter_net_on_thread()) {
                 Ok(()) => walk("give_back").map(drop),

@@ -1,84 +1,84 @@
-//! What can go wrong, in words that say what to do.
+//! Errors of installing and controlling the TCP programs. Each says how to resolve it.
 
-/// Why the programs are not in place, or not to be seen.
+/// Reason for which the programs are not installed or cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TcpError {
-    /// Built without clang or libbpf's headers.
+    /// The build had no clang or no libbpf headers.
     #[error(
         "this build of kumi has no congestion control: install clang and libbpf-dev and build it again"
     )]
     NotCompiled,
-    /// The kernel refuses the programs.
+    /// The kernel refused the programs.
     #[error("the kernel refuses the TCP programs: {reason}")]
     Refused {
-        /// Its reason, a line.
+        /// Reason in one line.
         reason: String,
     },
-    /// Not root.
+    /// The caller is not root.
     #[error("the TCP programs need CAP_BPF and CAP_NET_ADMIN: run as root")]
     NotPermitted,
-    /// The kernel does not describe its types.
+    /// The kernel has no BTF, the description of its types.
     #[error(
         "the kernel has no BTF at /sys/kernel/btf/vmlinux; the TCP programs need one built with \
          CONFIG_DEBUG_INFO_BTF=y, as the distributions' are"
     )]
     NoBtf,
-    /// There already is one.
+    /// The programs are installed already.
     #[error("the TCP programs are installed already; `kumi tcp down` removes them")]
     Installed,
-    /// The installed programs cannot give way to these under traffic.
+    /// The installed programs cannot be replaced under traffic.
     #[error(
         "the installed TCP programs cannot be replaced under traffic: {reason}; `kumi tcp down`, then \
          `kumi tcp up`"
     )]
     NotReplaceable {
-        /// What is in the way.
+        /// Obstacle, in one line.
         reason: String,
     },
-    /// There is none.
+    /// The programs are not installed.
     #[error("the TCP programs are not installed; `kumi tcp up` installs them")]
     Absent,
-    /// The file system for pins.
+    /// An operation on bpffs, the file system for pins, failed.
     #[error("{doing}: {reason}; is a writable bpf file system at /sys/fs/bpf?")]
     Pin {
-        /// What was tried.
+        /// Operation that was attempted.
         doing: String,
-        /// The kernel's word.
+        /// Error of the kernel.
         reason: String,
     },
-    /// Processes are only in cgroups of the first version.
+    /// Processes are in version 1 cgroups only.
     #[error(
         "process {pid} is in no cgroup of version 2 ({reason}); boot with \
          systemd.unified_cgroup_hierarchy=1, or mount cgroup2 beside the old hierarchy"
     )]
     NoCgroup {
-        /// The process.
+        /// Process number.
         pid: u32,
-        /// What was missing.
+        /// Missing part, in one line.
         reason: String,
     },
-    /// The process has ended, or is not to be seen.
+    /// The process has ended, or is not visible.
     #[error("process {pid} is not visible in /proc; is it in another PID namespace?")]
     NoProcess {
-        /// The process.
+        /// Process number.
         pid: u32,
     },
-    /// One user's share of the table is full.
+    /// A user's share of the process table is full.
     #[error(
         "user {uid} has {max} processes of `kumi run` on this host already, which is as many as one user may have"
     )]
     TooManyOfUser {
-        /// The user.
+        /// User number.
         uid: u32,
-        /// How many it may have.
+        /// Most processes of one user.
         max: usize,
     },
-    /// The table of processes is full.
+    /// The process table is full.
     #[error(
         "{max} processes of `kumi run` are on this host already, which is as many as there may be"
     )]
     TooManyRanks {
-        /// How many there may be.
+        /// Most processes of a host.
         max: u32,
     },
 }

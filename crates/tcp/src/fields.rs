@@ -1,8 +1,8 @@
-//! Fields of a structure that the kernel's side wrote, each at its offset.
+//! Reads fields of a kernel structure at their offsets.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The structure's bytes. Reading beyond the end panics: sizes are checked before.
+/// The structure's bytes. Reading beyond the end panics; callers check the size first.
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl Fields<'_> {
@@ -28,7 +28,8 @@ impl Fields<'_> {
         u64::from_ne_bytes(self.array(at))
     }
 
-    /// An address of sixteen bytes, of which IPv4 takes the first four, and a port elsewhere.
+    /// Reads an address of sixteen bytes, of which IPv4 uses the first four, and a port at another
+    /// offset.
     pub fn address(&self, at: usize, port_at: usize, is_ipv6: bool) -> SocketAddr {
         let ip = if is_ipv6 {
             IpAddr::from(Ipv6Addr::from(self.array::<16>(at))).to_canonical()

@@ -1,4 +1,4 @@
-//! Puts the programs in place, looks at them, and takes them away.
+//! Installs the programs, reads their state, and removes them.
 
 use crate::connections;
 use crate::error::TcpError;
@@ -8,22 +8,22 @@ use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pin
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
 use std::sync::Mutex;
 
-/// The compiled programs; empty where they were not compiled.
+/// The compiled programs; empty if the build had no clang.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kumi.bpf.o"));
 
-/// Programs of the congestion control; the others stand without it.
+/// Prefix of the congestion control's programs. The other programs work without it.
 const CONTROL_PREFIX: &str = "kumi_";
-/// The congestion control as kernels hold it: by a link since 6.4, by its map before.
+/// Name of the congestion control. Kernels hold it by a link since 6.4, and by its map before.
 const LINKED: &str = "kumi";
 const UNLINKED: &str = "kumi_unlinked";
-/// Programs that are pinned, to be attached where processes are.
+/// Pinned programs that are attached to the cgroups of processes.
 const CGROUP_PROGRAMS: [&str; 4] = [
     "own_ranks_socket",
     "own_units_socket",
     "choose",
     "put_acks_first",
 ];
-/// Iterators: pinned as links, which are opened to be read.
+/// Iterators. They are pinned as links, and opened for reading.
 const ITERATORS: [&str; 2] = ["show", "give_back"];
 /// Maps that are pinned under their names.
 pub(crate) const MAPS: [&str; 8] = [
@@ -45,7 +45,7 @@ pub(crate) fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }
 
-/// What libbpf said last that was a warning: its errors are numbers, the reason is here.
+/// Latest warning of libbpf. Its errors are numbers; the reason is in the warning.
 static SAID: Mutex<String> = Mutex::new(String::new());
 
 fn note_warning(level: PrintLevel, text: String) {
@@ -57,7 +57,8 @@ fn note_warning(level: PrintLevel, text: String) {
     }
 }
 
-/// The kernel's or libbpf's reason in one line: the verifier's last word, if it spoke.
+/// Returns the reason of the kernel or libbpf in one line: the verifier's last line, if there is
+/// one.
 fn reason(error: &libbpf_rs::Error) -> String {
     let said = SAID
         .lock()
@@ -83,20 +84,21 @@ pub(crate) fn refused(error: libbpf_rs::Error) -> TcpError {
     }
 }
 
-/// What an installation came to.
+/// Result of an installation.
 #[derive(Debug)]
 pub struct Installed {
-    /// The rung in use.
+    /// Capability tier in use.
     pub rung: Rung,
-    /// Why the kernel refused the rung above, a line; `None` on the highest.
+    /// Reason for which the kernel refused the next higher tier, in one line; `None` on the
+    /// highest.
     pub refusal: Option<String>,
 }
 
-/// Loads the programs with `settings` on the highest rung the kernel takes, registers the congestion
-/// control `kumi`, and pins everything, so that it stays when this process ends.
+/// Loads the programs with `settings` on the highest capability tier that the kernel accepts,
+/// registers the congestion control `kumi`, and pins everything. The installation outlives this
+/// process.
 ///
-/// # Errors
-/// [`TcpError`]; nothing is left in place then.
+/// # Errors [`TcpError`]; nothing remains installed.
 pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     if is_installed() {
         return Err(TcpError::Installed);
@@ -124,10 +126,10 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     })
 }
 
-/// The highest rung that this kernel takes. The programs are loaded, and let go.
+/// Returns the highest capability tier that this kernel accepts. The programs are loaded and
+/// released again.
 ///
-/// # Errors
-/// [`TcpError`]: not even the lowest.
+/// # Errors [`TcpError`] if the kernel refuses even the lowest tier.
 pub fn probe() -> Result<Rung, TcpError> {
     let is_linked = has_struct_ops_link()?;
     let mut refusal = TcpError::NotCompiled;
@@ -141,7 +143,7 @@ pub fn probe() -> Result<Rung, TcpError> {
     Err(refusal)
 }
 
-/// Loads the programs; the maps `shared` are those of the installed ones.
+/// Loads the programs. The maps `shared` are taken from the installed programs.
 pub(crate) fn load(
     settings: &Settings,
     rung: Rung,
@@ -165,7 +167,7 @@ pub(crate) fn load(
     }
 }
 
-/// Opens compiled programs, with `constants` at the beginning of what they read only.
+/// Opens compiled programs and writes `constants` to the start of their read-only data.
 fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError> {
     if compiled.is_empty() {
         return Err(TcpError::NotCompiled);
@@ -188,8 +190,8 @@ fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError
     Ok(open)
 }
 
-/// Loads compiled programs: of these, those that `is_wanted` names. The maps `shared` are those of the
-/// installed programs, where there are any.
+/// Loads those compiled programs that `is_wanted` accepts by name. The maps `shared` are taken from
+/// the installed programs, if there are any.
 pub(crate) fn load_object(
     compiled: &[u8],
     constants: &[u8],
@@ -205,14 +207,14 @@ pub(crate) fn load_object(
     open.load().map_err(refused)
 }
 
-/// Takes the maps of these names from the installed programs, where there are any.
+/// Takes the maps of these names from the installed programs, if there are any.
 fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if !shared.contains(&name.as_str()) || !pin(&name).exists() {
             continue;
         }
-        // libbpf takes the sizes of what it is given: programs with another layout would read nonsense.
+        // libbpf accepts any size. Programs with another layout would misread the maps.
         let there = MapHandle::from_pinned_path(pin(&name)).map_err(refused)?;
         if there.value_size() != map.value_size() {
             return Err(TcpError::NotReplaceable {
@@ -228,7 +230,7 @@ fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
     Ok(())
 }
 
-/// Leaves out what the rung has not.
+/// Disables the programs that the capability tier does not have.
 fn choose_parts(open: &mut OpenObject, rung: Rung, is_linked: bool) -> Result<(), TcpError> {
     for mut map in open.maps_mut() {
         let is_wanted = match map.name().to_str() {
@@ -275,10 +277,9 @@ fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), 
     Ok(())
 }
 
-/// The settings the programs were installed with, and the rung they are on.
+/// Returns the settings that the programs were installed with, and their capability tier.
 ///
-/// # Errors
-/// [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors [`TcpError::Absent`], or the kernel's refusal.
 pub fn installed() -> Result<(Settings, Rung), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
@@ -291,10 +292,9 @@ pub fn installed() -> Result<(Settings, Rung), TcpError> {
     Settings::from_bytes(&bytes).ok_or(TcpError::Absent)
 }
 
-/// What the programs counted since they were installed.
+/// Returns the programs' counters since the installation.
 ///
-/// # Errors
-/// [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors [`TcpError::Absent`], or the kernel's refusal.
 pub fn totals() -> Result<Totals, TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
@@ -312,15 +312,14 @@ pub fn totals() -> Result<Totals, TcpError> {
     Ok(totals)
 }
 
-/// Takes the programs away. Live connections go on with the kernel's own congestion control.
+/// Removes the programs. Live connections continue with the kernel's default congestion control.
 ///
-/// # Errors
-/// [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors [`TcpError::Absent`], or the kernel's refusal.
 pub fn remove() -> Result<(), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
     }
-    // First no new connections, then the ones there are.
+    // Stop new connections first, then release the existing ones.
     let _ = std::fs::remove_dir_all(crate::pins::cgroups());
     if pin("control").exists() {
         let map = MapHandle::from_pinned_path(pin("control")).map_err(refused)?;

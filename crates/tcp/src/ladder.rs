@@ -1,30 +1,31 @@
-//! What this kernel lets the programs do, and what is lost where it lets them do less.
+//! Capability tiers: the mechanisms that a kernel accepts, and those that it lacks.
 
 use crate::error::TcpError;
 use libbpf_rs::btf::{Btf, types::Struct};
 
-/// A rung, the highest first.
+/// Capability tier, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Rung {
     /// A congestion control that writes the pacing rate (Linux 6.0).
     Full,
-    /// A congestion control; the ceiling of the pacing rate stands in for the rate (Linux 5.15).
+    /// A congestion control that writes the upper limit of the pacing rate instead (Linux 5.15).
     CappedPacing,
-    /// The kernel's congestion control with kumi's socket options.
+    /// The kernel's congestion control, with kumi's socket options.
     OptionsOnly,
 }
 
-/// Bits of `settings.mechanisms` that say the rung: `bpf/tcp/intf.h`.
+/// Bits of `settings.mechanisms` that encode the tier (`bpf/tcp/intf.h`).
 const HAS_CONTROL: u32 = 1 << 30;
 const WRITES_PACING: u32 = 1 << 31;
-/// Not a rung: a kernel without it (before 6.10) may halve a window that was just set, and nothing else is lost.
+/// Not a tier. A kernel without it (before 6.10) may halve a window that was just set. Nothing else
+/// is lost.
 pub(crate) const WRITES_STAMP: u32 = 1 << 29;
 
 impl Rung {
-    /// All, the highest first.
+    /// All tiers, the highest first.
     pub const ALL: [Self; 3] = [Self::Full, Self::CappedPacing, Self::OptionsOnly];
 
-    /// As the programs read it.
+    /// Returns the tier as the programs read it.
     pub(crate) fn bits(self) -> u32 {
         match self {
             Self::Full => HAS_CONTROL | WRITES_PACING,
@@ -33,18 +34,18 @@ impl Rung {
         }
     }
 
-    /// Reads what [`Rung::bits`] wrote.
+    /// Reads the result of [`Rung::bits`].
     pub(crate) fn of_bits(bits: u32) -> Self {
         let of = |rung: &Self| rung.bits() == bits & (HAS_CONTROL | WRITES_PACING);
         Self::ALL.into_iter().find(of).unwrap_or(Self::OptionsOnly)
     }
 
-    /// Whether there is a congestion control of kumi's on it.
+    /// Returns whether the tier includes kumi's congestion control.
     pub fn has_control(self) -> bool {
         self != Self::OptionsOnly
     }
 
-    /// Its name.
+    /// Returns the tier's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Full => "full",
@@ -53,7 +54,8 @@ impl Rung {
         }
     }
 
-    /// What is lost on it, in words for an administrator; `None` on the highest.
+    /// Describes the mechanisms that are lost on the tier, for an administrator; `None` on the
+    /// highest.
     pub fn lost(self) -> Option<&'static str> {
         match self {
             Self::Full => None,
@@ -69,8 +71,8 @@ impl Rung {
     }
 }
 
-/// Whether first packets are announced by a callback of their own (Linux 7.1), which the congestion control
-/// does not have yet: it would load, and never pace a restart.
+/// Returns whether the kernel announces first packets by a separate callback (Linux 7.1). The
+/// congestion control does not implement it yet: it would load, and never pace a restart.
 pub(crate) fn has_moved_callback() -> Result<bool, TcpError> {
     let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;
     let operations = btf.type_by_name::<Struct<'_>>("tcp_congestion_ops");
@@ -84,7 +86,8 @@ pub(crate) fn has_moved_callback() -> Result<bool, TcpError> {
     }))
 }
 
-/// Whether the kernel holds a congestion control by a link (Linux 6.4), or by its map.
+/// Returns whether the kernel holds a congestion control by a link (Linux 6.4) rather than by its
+/// map.
 pub(crate) fn has_struct_ops_link() -> Result<bool, TcpError> {
     let btf = Btf::from_vmlinux().map_err(|_| TcpError::NoBtf)?;
     Ok(btf

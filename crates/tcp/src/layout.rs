@@ -1,27 +1,29 @@
-//! What the programs and this side share: `bpf/tcp/intf.h`, field by field.
+//! Structures shared with the programs: `bpf/tcp/intf.h`, field by field.
 
 use crate::fields::Fields;
 use crate::ladder::Rung;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// A mechanism that can be left out: a bit of the settings.
+/// A mechanism that can be switched off: one bit of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Mechanism {
-    /// After idle time, the rate of before from a timer (Matsuda et al., §3.2).
+    /// Paces the first packets after idle time at the remembered rate (GridMPI, Matsuda et al.,
+    /// §3.2).
     PacedRestart = 1 << 0,
-    /// A local queue's refusal does not cut the window (Takano et al., §3.3).
+    /// Keeps the window when a local queue refuses a packet (send-stall, Takano et al., §3.3).
     StallForgiveness = 1 << 1,
-    /// A short floor of the retransmission timeout, and a short delayed acknowledgement (§3.3).
+    /// Sets a short floor of the retransmission timeout and a short delayed-ACK timer (GridMPI,
+    /// §3.3).
     ShortRto = 1 << 2,
-    /// Parameters saved and restored for each phase of the program (§3.1).
+    /// Saves and restores parameters for each phase of the program (GridMPI, §3.1).
     PhaseMemory = 1 << 3,
-    /// Acknowledgements before data in the host's queue (Takano et al., §4).
+    /// Puts acknowledgements before data in the host's queue (send-stall, Takano et al., §4).
     AckBand = 1 << 4,
-    /// A limit on what is written and not sent (Takano et al., §4.1).
+    /// Limits the bytes that are written and not yet sent (send-stall, Takano et al., §4.1).
     UnsentCap = 1 << 5,
-    /// A connection to a known host starts at half of what its route carried (§3.2).
+    /// Starts a connection to a known host at half of its route's rate (GridMPI, §3.2).
     FirstTarget = 1 << 6,
 }
 
@@ -37,7 +39,7 @@ impl Mechanism {
         Self::UnsentCap,
     ];
 
-    /// The name on the command line.
+    /// Returns the name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::PacedRestart => "paced-restart",
@@ -54,17 +56,17 @@ impl Mechanism {
 /// `struct kumi_tcp_settings`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What a connection remembers is believed for so long.
+    /// Age up to which a connection trusts its remembered rate.
     pub memory_max: Duration,
-    /// Rate at which the first connection to an unknown host starts, in bits a second; 0: slow start.
+    /// Start rate of the first connection to an unknown host, in bits per second; 0 for slow start.
     pub first_rate_bps: u64,
-    /// The mechanisms in use.
+    /// Mechanisms in use.
     pub mechanisms: Vec<Mechanism>,
-    /// Floor of the retransmission timeout; the kernel takes two of its ticks at least.
+    /// Floor of the retransmission timeout, at least two of the kernel's ticks.
     pub rto_min: Duration,
-    /// Ceiling of a delayed acknowledgement.
+    /// Upper limit of the delayed-ACK timer.
     pub delack_max: Duration,
-    /// What a program may have written and the kernel not sent, in bytes.
+    /// Bytes that a program may have written and the kernel not sent.
     pub unsent_bytes_max: u32,
 }
 
@@ -82,19 +84,20 @@ impl Default for Settings {
     }
 }
 
-/// A name that a program has chosen, as it may be shown on anybody's terminal: without control characters.
+/// Returns a name that a program chose, without control characters, for printing on another user's
+/// terminal.
 pub(crate) fn printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     name.chars().map(shown).collect()
 }
 
-/// The shortest timeout the kernel takes for TCP: two ticks of its clock.
+/// Returns the shortest timeout that the kernel accepts for TCP: two ticks of its clock.
 pub fn shortest_timer() -> Duration {
     2 * tick()
 }
 
-/// The tick of the kernel's clock: the resolution of its coarse clocks.
+/// Returns the tick of the kernel's clock, which is the resolution of its coarse clocks.
 pub fn tick() -> Duration {
     let clock = nix::time::ClockId::CLOCK_MONOTONIC_COARSE;
     nix::time::clock_getres(clock).map_or(Duration::from_millis(10), Duration::from)
@@ -105,15 +108,15 @@ fn micros(duration: Duration) -> u32 {
 }
 
 impl Settings {
-    /// Bytes of the structure.
+    /// Size of the structure, in bytes.
     pub const BYTES: usize = 40;
 
-    /// Whether `mechanism` is in use.
+    /// Returns whether `mechanism` is in use.
     pub fn has(&self, mechanism: Mechanism) -> bool {
         self.mechanisms.contains(&mechanism)
     }
 
-    /// Names of the mechanisms that are left out.
+    /// Returns the names of the mechanisms that are off.
     pub fn left_out(&self) -> Vec<&'static str> {
         let all = Mechanism::ALL.into_iter();
         all.filter(|one| !self.has(*one))
@@ -121,12 +124,12 @@ impl Settings {
             .collect()
     }
 
-    /// As the programs read it, on `rung`.
+    /// Returns the structure as the programs read it on `rung`.
     pub fn to_bytes(&self, rung: Rung) -> [u8; Self::BYTES] {
         self.to_bytes_with(rung, 0)
     }
 
-    /// The same with `more` bits of what this kernel lets the programs do.
+    /// Returns the same structure with `more` capability bits of this kernel.
     pub(crate) fn to_bytes_with(&self, rung: Rung, more: u32) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
@@ -144,7 +147,7 @@ impl Settings {
         bytes
     }
 
-    /// Reads what [`Settings::to_bytes`] wrote; `None` if the size is another.
+    /// Reads the result of [`Settings::to_bytes`]; `None` for another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Rung)> {
         let bytes = Fields(bytes.get(..Self::BYTES)?);
         let set = bytes.u32(16);
@@ -162,34 +165,34 @@ impl Settings {
     }
 }
 
-/// `struct kumi_tcp_totals`, all processors together, since the programs were installed.
+/// `struct kumi_tcp_totals`, summed over all processors since the installation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections that used the congestion control.
     pub connections: u64,
-    /// Restarts paced.
+    /// Paced restarts.
     pub paced: u64,
-    /// Local refusals that were not taken for congestion.
+    /// Local send stalls that did not cut the window.
     pub stalls: u64,
-    /// Windows cut for losses in the network.
+    /// Window cuts for losses in the network.
     pub losses: u64,
     /// Retransmission timeouts.
     pub timeouts: u64,
-    /// Of these, found to have been wrong.
+    /// Retransmission timeouts that proved spurious.
     pub spurious: u64,
-    /// Phases entered with something remembered.
+    /// Phases entered with remembered parameters.
     pub switches: u64,
     /// Acknowledgements put before data in the host's queue.
     pub acks_first: u64,
-    /// Windows and thresholds that no program had set, put right.
+    /// Windows and thresholds that no program had set, and that were corrected.
     pub mended: u64,
 }
 
 impl Totals {
-    /// Bytes of the structure.
+    /// Size of the structure, in bytes.
     pub const BYTES: usize = 72;
 
-    /// Adds what one processor counted; `None` if it has not the structure's size.
+    /// Adds one processor's counters; `None` for another size.
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
         if bytes.len() != Self::BYTES {
             return None;
@@ -216,52 +219,52 @@ impl Totals {
 /// `struct kumi_tcp_connection`: one live connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// Index of the phase it is in.
+    /// Index of the current phase.
     pub phase: u32,
-    /// Name of the phase; empty where no program tells its phases.
+    /// Name of the phase; empty if no program names its phases.
     pub phase_name: String,
-    /// The process of `kumi run` it belongs to, by its place in the table; 0: none.
+    /// Rank of `kumi run`, by its place in the process table; 0 for none.
     pub rank: u32,
-    /// Congestion window, packets.
+    /// Congestion window, in packets.
     pub cwnd: u32,
-    /// Slow start threshold, packets; `None`: none yet.
+    /// Slow start threshold, in packets; `None` before the first.
     pub ssthresh: Option<u32>,
-    /// Packets sent and not acknowledged.
+    /// Packets in flight.
     pub in_flight: u32,
-    /// Smoothed round trip, microseconds.
+    /// Smoothed round-trip time, in microseconds.
     pub rtt_us: u32,
-    /// Retransmission timeout, microseconds.
+    /// Retransmission timeout, in microseconds.
     pub rto_us: u64,
-    /// Floor of that, microseconds; 0: the kernel's own.
+    /// Floor of the retransmission timeout, in microseconds; 0 for the kernel's own.
     pub rto_min_us: u32,
-    /// Segment size, bytes.
+    /// Segment size, in bytes.
     pub mss_bytes: u32,
-    /// Pacing rate, bits a second.
+    /// Pacing rate, in bits per second.
     pub pacing_bps: u64,
-    /// Refusals by this host's own queue.
+    /// Local send stalls.
     pub stalls: u32,
-    /// Windows cut for losses in the network.
+    /// Window cuts for losses in the network.
     pub losses: u32,
     /// Retransmission timeouts.
     pub timeouts: u32,
-    /// Restarts paced.
+    /// Paced restarts.
     pub paced: u32,
-    /// Segments sent again.
+    /// Retransmitted segments.
     pub retransmits: u64,
 }
 
-/// The kernel's "no threshold yet".
+/// The kernel's value for "no threshold yet".
 const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 impl Connection {
-    /// Bytes of the structure.
+    /// Size of the structure, in bytes.
     pub const BYTES: usize = 176;
 
-    /// Reads one row of the iterator; `None` if the size is another.
+    /// Reads one row of the iterator; `None` for another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != Self::BYTES {
             return None;

@@ -1,21 +1,22 @@
-//! TCP that knows the program's phases: the BPF programs of `bpf/tcp`, loaded and controlled.
+//! Loads and controls the BPF programs of `bpf/tcp`: TCP that adapts to the program's phases.
 //!
-//! Two papers patched Linux. Matsuda et al. ("TCP Layer Adapted to MPI Library") paced the restart after
-//! a computation phase, shortened the retransmission timeout and kept parameters per phase; Takano et al.
-//! ("The Analysis of TCP/IP Communication Behavior on Parallel Applications") found that a full queue on
-//! the sender's own host is taken for congestion, and that it holds acknowledgements back. Here all of
-//! it is done by programs that an unmodified kernel loads:
+//! Two papers patched Linux for this. GridMPI (Matsuda et al., "TCP Layer Adapted to MPI Library")
+//! paced the restart after a computation phase, shortened the retransmission timeout and kept
+//! parameters per phase. The send-stall paper (Takano et al., "The Analysis of TCP/IP Communication
+//! Behavior on Parallel Applications") showed that TCP takes a full queue of the sender's own host
+//! for congestion, and that this queue delays acknowledgements. Here, programs that an unmodified
+//! kernel loads do all of it:
 //!
 //! ```text
-//!  install ─┬─ struct_ops `kumi`   CUBIC, a paced restart, phases, stalls forgiven, short timeouts
-//!           ├─ cgroup programs     pinned; Rank::join attaches them where the process is
-//!           └─ iterators           connections() shows, remove() gives back
+//!  install ─┬─ struct_ops `kumi`   CUBIC, a paced restart, phases, send stalls, short timeouts
+//!           ├─ cgroup programs     pinned; Rank::join attaches them to the process's cgroup
+//!           └─ iterators           connections() lists, remove() gives back
 //!
 //!  Rank::join(pid) ─► the process's sockets get `kumi` when they connect or accept;
-//!                     its page says the phase: one store, no call
+//!                     its page holds the phase: one store, no call
 //! ```
 //!
-//! Everything is pinned in [`PIN_FOLDER`], so that no process has to stay.
+//! Everything is pinned in [`PIN_FOLDER`], so no process has to stay.
 #![forbid(unsafe_code)]
 
 mod cgroup;

@@ -1,4 +1,5 @@
-//! The processes whose sockets are kumi's, and the page in which each says its phase.
+//! The table of processes whose sockets use kumi, and the page in which each process names its
+//! phase.
 
 use crate::cgroup;
 use crate::error::TcpError;
@@ -8,30 +9,31 @@ use crate::pins::{is_installed, pin};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Processes at one time: `RANKS_MAX` of `bpf/tcp/pages.h`. Place 0 stands for nobody.
+/// Most processes at one time: `RANKS_MAX` of `bpf/tcp/pages.h`. Place 0 means no process.
 const RANKS_MAX: u32 = 1024;
-/// Generations of a place, which share a word with it.
+/// Generations of a place. Place and generation share one word.
 const GENERATIONS: u32 = u32::MAX / RANKS_MAX;
-/// Bytes of the page: `struct kumi_phase_page`.
+/// Size of the page, in bytes: `struct kumi_phase_page`.
 const PAGE_BYTES: u32 = 4096;
 /// Version of the page's layout.
 const PAGE_ABI: u32 = 1;
-/// Name of phase 0, and where names begin in the page.
+/// Name of phase 0, and the offset of names in the page.
 const FIRST_PHASE: &[u8] = b"point-to-point";
 pub(crate) const NAMES_AT: usize = 64;
 
-/// Places that one user other than root may take: with half of them, nobody else's jobs are shut out.
+/// Most places of one user other than root. Half of the table leaves room for other users' jobs.
 const USER_PLACES_MAX: usize = RANKS_MAX as usize / 2;
 
 /// A process in the table: `struct kumi_tcp_process`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Process {
-    /// Its place, and above the bits of that the place's generation.
+    /// Place, and in the higher bits the place's generation.
     rank: u32,
     uid: u32,
-    /// When it was started, in hundredths of a second since boot: tells it from the next with its number.
+    /// Start time, in hundredths of a second since boot. It distinguishes processes that have the
+    /// same number.
     started: u64,
-    /// Inode of the cgroup whose links it relies on.
+    /// Inode of the cgroup whose links serve the process.
     cgroup: u64,
 }
 
@@ -59,7 +61,7 @@ impl Process {
     }
 }
 
-/// A process's place in the table: its sockets are kumi's until it leaves.
+/// A process's place in the table. Its sockets use kumi until it leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     pid: u32,
@@ -67,10 +69,9 @@ pub struct Place {
 }
 
 impl Place {
-    /// Lets the process go: it has ended. What it has left running follows nobody's page.
+    /// Removes a process that has ended. Descendants that still run follow no page any more.
     ///
-    /// # Errors
-    /// The kernel's refusal.
+    /// # Errors The kernel's refusal.
     pub fn leave(self) -> Result<(), TcpError> {
         let ranks = map("ranks")?;
         let standing = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
@@ -79,7 +80,7 @@ impl Place {
             return Ok(()); // it left before, and its number may be another process's
         }
         let number = self.process.number().to_ne_bytes();
-        // What is not there need not be removed.
+        // The entry may be missing already.
         let _ = ranks.delete(&self.pid.to_ne_bytes());
         let next = (generation(self.process.number())? + 1) % GENERATIONS;
         let generations = map("generations")?;
@@ -97,21 +98,20 @@ impl Place {
     }
 }
 
-/// A process that was taken in.
+/// A process in the table, with its page.
 #[derive(Debug)]
 pub struct Rank {
-    /// Its place in the table.
+    /// Place in the table.
     pub place: Place,
     page: MapHandle,
 }
 
 impl Rank {
-    /// Takes process `pid` of user `uid` in: its sockets, and those of its children, are kumi's from now on.
-    /// A process that has a place gets it again: one that calls twice, and `kumi run` under `kumi run`.
-    /// One caller at a time: a place is taken in several steps.
+    /// Adds process `pid` of user `uid`. Its sockets, and those of its children, use kumi from now
+    /// on. A process that has a place gets the same one again, as when `kumi run` runs under `kumi
+    /// run`. Joining takes several steps, so the caller serialises them.
     ///
-    /// # Errors
-    /// [`TcpError`]; the process is left as it was.
+    /// # Errors [`TcpError`]; the process is left unchanged.
     pub fn join(pid: u32, uid: u32) -> Result<Self, TcpError> {
         if !is_installed() {
             return Err(TcpError::Absent);
@@ -123,7 +123,7 @@ impl Rank {
             if (place.process.started, place.process.uid) == (started, uid) {
                 return Self::again(place);
             }
-            // Its number belonged to a process that has ended.
+            // The number belonged to a process that has ended.
             place.leave()?;
         }
         let number = free_number(&places(&ranks)?, uid)?;
@@ -146,7 +146,7 @@ impl Rank {
         Ok(Self { place, page })
     }
 
-    /// The place of a process that joined before, with the page it has.
+    /// Returns the rank of a process that joined before, with its present page.
     fn again(place: Place) -> Result<Self, TcpError> {
         let number = place.process.number().to_ne_bytes();
         let page = map("phase_pages")?.lookup(&number, MapFlags::ANY);
@@ -156,22 +156,22 @@ impl Rank {
         Ok(Self { place, page })
     }
 
-    /// The page, to be handed to the process.
+    /// Returns the page, for the process to map.
     pub fn page(&self) -> BorrowedFd<'_> {
         self.page.as_fd()
     }
 }
 
-/// The processes in the table, each with a descriptor that tells its end; who has ended is forgotten.
-/// For a daemon that takes over from one that was killed.
+/// Returns the processes in the table, each with a descriptor that signals its end. Processes that
+/// have ended are removed. A daemon calls this to take over from one that was killed.
 ///
-/// # Errors
-/// [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors [`TcpError::Absent`], or the kernel's refusal.
 pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
     let mut alive = Vec::new();
     for place in places(&map("ranks")?)? {
         match kumi_sys::process::pidfd(place.pid) {
-            // Looked at after the descriptor is there: the number cannot pass to another process meanwhile.
+            // Checked after the descriptor is open, so the number cannot pass to another process in
+            // between.
             Ok(descriptor) if started(place.pid) == Some(place.process.started) => {
                 alive.push((place, descriptor));
             }
@@ -185,13 +185,14 @@ fn map(name: &str) -> Result<MapHandle, TcpError> {
     MapHandle::from_pinned_path(pin(name)).map_err(refused)
 }
 
-/// When process `pid` was started, in hundredths of a second since boot.
+/// Returns the start time of process `pid`, in hundredths of a second since boot.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     started_in(&stat)
 }
 
-/// The 22nd field; the second is a name in parentheses, which may hold anything.
+/// Returns the 22nd field. The second field is a name in parentheses, which may contain any
+/// character.
 fn started_in(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_whitespace().nth(19)?.parse().ok()
@@ -226,7 +227,7 @@ fn free_number(places: &[Place], uid: u32) -> Result<u32, TcpError> {
         .ok_or(TcpError::TooManyRanks { max: RANKS_MAX - 1 })
 }
 
-/// How often the place has been given back.
+/// Returns the number of times the place was given back.
 fn generation(number: u32) -> Result<u32, TcpError> {
     let generation = map("generations")?
         .lookup(&number.to_ne_bytes(), MapFlags::ANY)
@@ -234,7 +235,7 @@ fn generation(number: u32) -> Result<u32, TcpError> {
     Ok(generation.map_or(0, |bytes| word(&bytes)))
 }
 
-/// What the process that had the place before lost is nothing to the next.
+/// Clears the losses recorded for the place's previous process.
 fn forget_losses(number: u32) -> Result<(), TcpError> {
     let crowds = map("crowds")?;
     let nothing = vec![0; crowds.value_size() as usize];
@@ -243,13 +244,13 @@ fn forget_losses(number: u32) -> Result<(), TcpError> {
         .map_err(refused)
 }
 
-/// A descriptor as the kernel takes it in a map of maps.
+/// Encodes a descriptor as a value of a map of maps.
 fn descriptor_bytes(descriptor: BorrowedFd<'_>) -> [u8; 4] {
     use std::os::fd::AsRawFd;
     descriptor.as_raw_fd().to_ne_bytes()
 }
 
-/// A page of its own for one process, which may map it: it can reach nobody else's.
+/// Creates a page for one process. The process can map this page and no other.
 fn new_page() -> Result<MapHandle, TcpError> {
     let options = libbpf_rs::libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_rs::libbpf_sys::bpf_map_create_opts>()

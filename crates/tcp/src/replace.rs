@@ -1,4 +1,4 @@
-//! An upgrade under traffic: new programs in the place of the installed ones, with the same maps.
+//! Upgrades under traffic: installs new programs in place of the old ones, with the same maps.
 
 use crate::error::TcpError;
 use crate::install::{Installed, MAPS, installed, is_iterator, is_pinned_program, load, refused};
@@ -11,13 +11,12 @@ use libbpf_rs::{Link, MapCore, Object};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
-/// Replaces the installed programs by this build's, with `settings`. Connections that use them keep the
-/// old ones, and what they remember, until they close; new ones have the new. Processes of `kumi run`
-/// stay taken in.
+/// Replaces the installed programs by this build's, with `settings`. Connections keep the old
+/// programs and their memory until they close. New connections use the new programs. Processes of
+/// `kumi run` stay in the table.
 ///
-/// # Errors
-/// [`TcpError::Absent`]; [`TcpError::NotReplaceable`] or the kernel's refusal, and then the old programs
-/// are where they were.
+/// # Errors [`TcpError::Absent`]; [`TcpError::NotReplaceable`] or the kernel's refusal. In that
+/// case the old programs remain in place.
 pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
     let (_, rung) = installed()?;
     if rung.has_control() && !pin("link").exists() {
@@ -27,7 +26,7 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
         });
     }
     let mut object = load(settings, rung, has_struct_ops_link()?, &MAPS)?;
-    // The control last: until then, what was replaced can be put back.
+    // The control goes last: before it, every replacement can be undone.
     let mut done = Vec::new();
     let replaced = replace_links(&object, &mut done).and_then(|()| {
         if rung.has_control() {
@@ -58,8 +57,8 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
     })
 }
 
-/// Puts the new programs behind the links into cgroups, and lists these with the names of their programs. A
-/// cgroup that is gone has nothing to replace: its links are unpinned.
+/// Puts the new programs behind the links to cgroups, and lists these links with the names of their
+/// programs. The links to a cgroup that no longer exists are unpinned.
 fn replace_links(object: &Object, done: &mut Vec<(PathBuf, String)>) -> Result<(), TcpError> {
     for program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
@@ -75,7 +74,7 @@ fn replace_links(object: &Object, done: &mut Vec<(PathBuf, String)>) -> Result<(
     Ok(())
 }
 
-/// Puts the pinned programs, which are the old ones still, behind these links again.
+/// Puts the pinned programs, which still are the old ones, behind these links again.
 fn put_back(done: &[(PathBuf, String)]) {
     for (link, name) in done {
         if let Ok(old) = pinned(&pin(name)) {
@@ -84,14 +83,15 @@ fn put_back(done: &[(PathBuf, String)]) {
     }
 }
 
-/// Whether the cgroup of a pinned link is gone: the kernel then forgets its number.
+/// Returns whether the cgroup of a pinned link is gone. The kernel then reports no number for it.
 fn is_dead(link: &Path) -> bool {
     let info = Link::open(link).and_then(|link| link.info());
     info.is_ok_and(|info| matches!(info.info, LinkTypeInfo::Cgroup(group) if group.cgroup_id == 0))
 }
 
-/// Puts the new congestion control behind the link. libbpf fills in the map's value on its way to a link of
-/// its own, which the kernel then refuses, as there is one of this name: the value is what is wanted.
+/// Puts the new congestion control behind the link. libbpf fills in the map's value before it
+/// creates a link of its own. The kernel refuses that link, because the name is taken. Only the
+/// value is needed.
 fn replace_control(object: &mut Object) -> Result<(), TcpError> {
     for mut map in object.maps_mut() {
         if map.name() == "kumi" {
@@ -102,7 +102,7 @@ fn replace_control(object: &mut Object) -> Result<(), TcpError> {
     Ok(())
 }
 
-/// The pinned links of a program into cgroups.
+/// Returns the pinned links of a program to cgroups.
 fn links_to(program: &str) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(cgroups()).into_iter().flatten().flatten();
     folders
@@ -119,7 +119,7 @@ fn put_into(link: &Path, new: BorrowedFd<'_>) -> Result<(), TcpError> {
     })
 }
 
-/// Pins `object` in the place of what is pinned at `path`, which is there all the while.
+/// Pins `object` at `path` in place of the present pin. The path exists at all times.
 fn pin_over(path: &Path, object: BorrowedFd<'_>) -> Result<(), TcpError> {
     let doing = format!("replacing {}", path.display());
     let mut beside = path.as_os_str().to_owned();

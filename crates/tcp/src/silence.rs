@@ -1,34 +1,33 @@
-//! The longest silence of a connection: the time in which it had data to deliver and delivered nothing.
+//! Measures silence: the longest time in which a connection with data to deliver delivered nothing.
 //!
-//! `bpf/silence` watches both ends of every connection between network namespaces of this machine. The
-//! time that a message takes says little about it: one silent connection of many may hide in a round
-//! that is slow as a whole, and the median round may hold a silence too.
+//! `bpf/silence` observes both ends of every connection between network namespaces of this machine.
+//! The time of a message does not show silence. A round that is slow as a whole can hide one silent
+//! connection, and the median round can contain a silence too.
 
 use crate::error::TcpError;
 use crate::install::{load_object, refused};
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use std::collections::BTreeMap;
 
-/// The compiled programs; empty where they were not compiled.
+/// The compiled programs; empty if the build had no clang.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/silence.bpf.o"));
 
-/// Length of a slot in nanoseconds: `SLOT_NS` of `bpf/silence/silence.bpf.c`.
+/// Length of a slot, in nanoseconds: `SLOT_NS` of `bpf/silence/silence.bpf.c`.
 const SLOT_NS: u64 = 10_000_000;
 
-/// Number of slots, which are used in turn: the same file's `SLOTS`.
+/// Number of slots in the ring: `SLOTS` of the same file.
 const SLOTS: u32 = 65_536;
 
-/// Watches connections until it is dropped.
+/// Observes connections until it is dropped.
 pub struct Silence {
     object: Object,
     _links: Vec<Link>,
 }
 
 impl Silence {
-    /// Watches the IPv4 connections between the network namespaces with these inodes.
+    /// Observes the IPv4 connections between the network namespaces with these inodes.
     ///
-    /// # Errors
-    /// [`TcpError`]; nothing stays attached then.
+    /// # Errors [`TcpError`]; nothing stays attached.
     pub fn watch(namespaces: &[u32]) -> Result<Self, TcpError> {
         let object = load_object(OBJECT, &[], &[], &|_| true)?;
         for inode in namespaces {
@@ -46,10 +45,9 @@ impl Silence {
         })
     }
 
-    /// Reads what was seen in the last eleven minutes.
+    /// Reads the observations of the last eleven minutes (`SLOTS` × `SLOT_NS`).
     ///
-    /// # Errors
-    /// The kernel's.
+    /// # Errors The kernel's error.
     pub fn profile(&self) -> Result<Profile, TcpError> {
         let map = map(&self.object, "longest");
         let mut longest_ns = BTreeMap::new();
@@ -70,21 +68,22 @@ fn map<'a>(object: &'a Object, name: &str) -> impl MapCore + 'a {
     map.expect("the object has this map")
 }
 
-/// The longest silence of any connection over time.
+/// The longest silence of any connection, over time.
 #[derive(Debug, Clone, Default)]
 pub struct Profile {
-    /// The longest silence that ended in a slot, in nanoseconds; slots without one are left out.
+    /// For each slot, the longest silence that ended in it, in nanoseconds. Slots without one are
+    /// left out.
     longest_ns: BTreeMap<u32, u64>,
 }
 
 impl Profile {
-    /// Returns the longest silence within a period, in nanoseconds. Times count as
-    /// `CLOCK_MONOTONIC` does, in nanoseconds. A silence that began before the period is left out.
+    /// Returns the longest silence within a period, in nanoseconds. Times are those of
+    /// `CLOCK_MONOTONIC`, in nanoseconds. A silence that began before the period does not count.
     pub fn longest_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
         (from_ns / SLOT_NS..=to_ns / SLOT_NS)
             .filter_map(|slot| {
                 let silence_ns = *self.longest_ns.get(&((slot % u64::from(SLOTS)) as u32))?;
-                // It ended at most a slot's length after the slot began.
+                // It ended within one slot's length.
                 let end_ns = (slot + 1) * SLOT_NS;
                 (end_ns.saturating_sub(silence_ns) >= from_ns).then_some(silence_ns)
             })
@@ -105,7 +104,7 @@ mod tests {
         };
         assert_eq!(profile.longest_ns(1_000_000_000, 1_150_000_000), 3_000_000);
         assert_eq!(profile.longest_ns(1_000_000_000, 1_300_000_000), 40_000_000);
-        // The long one began before.
+        // The long one began before the period.
         assert_eq!(profile.longest_ns(1_900_000_000, 2_100_000_000), 0);
     }
 

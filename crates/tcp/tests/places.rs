@@ -2,7 +2,7 @@
 
 use kumi_tcp::{Rank, Settings, adopted, install, remove};
 
-/// Removes the programs, whatever the test came to.
+/// Removes the programs when the test ends, even by a panic.
 struct Programs;
 
 impl Drop for Programs {
@@ -27,7 +27,7 @@ fn place__of_a_process_that_joins_twice__is_one_and_left_once() {
     assert!(adopted().unwrap().is_empty());
     let third = Rank::join(pid, uid).unwrap();
     assert_ne!(third.place, first.place, "a place has a generation");
-    // The place of before is nobody's now: leaving it again takes nothing from the one that stands.
+    // The first place belongs to no process now. Leaving it again must not affect the second one.
     second.place.leave().unwrap();
     assert_eq!(adopted().unwrap().len(), 1);
     third.place.leave().unwrap();

@@ -1,4 +1,5 @@
-//! A threshold that no program has set, as a kernel leaves it that skips `ssthresh` (`bpf/tcp/sane.h`).
+//! Simulates a kernel that skips `ssthresh`, which leaves an undefined threshold
+//! (`bpf/tcp/sane.h`).
 
 use kumi_tcp::{Connection, Settings, connections, install, remove, totals};
 use libbpf_rs::{Iter, ObjectBuilder};
@@ -11,7 +12,7 @@ static DISTURB: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/disturb.bpf.o"
 /// The threshold that it sets.
 const WILD: u32 = 0x0220_34e5;
 
-/// Removes the programs, whatever the test came to.
+/// Removes the programs when the test ends, even by a panic.
 struct Programs;
 
 impl Drop for Programs {
@@ -30,7 +31,7 @@ fn disturb() {
     walk.read_to_end(&mut nothing).unwrap();
 }
 
-/// The connection to `port`.
+/// Returns the connection to `port`.
 fn shown(port: u16) -> Connection {
     let all = connections().unwrap();
     let found = all.into_iter().find(|one| one.remote.port() == port);

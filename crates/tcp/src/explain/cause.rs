@@ -1,31 +1,32 @@
-//! Why a transfer took longer than its path.
+//! The causes for which a transfer takes longer than its path allows, and the advice for each.
 
-/// One cause. Where several hold at once, the first in this order is named.
+/// A cause of lost time. If several apply at once, the first in this order is reported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Cause {
-    /// A retransmission timeout had to pass.
+    /// The sender waited for a retransmission timeout.
     Timeout,
-    /// A tail loss probe had to be sent.
+    /// The sender waited for a tail loss probe.
     TailLossProbe,
-    /// This host's own queue refused a packet, and the window was cut for it.
+    /// A queue of this host refused a packet, and TCP cut the window.
     SendStall,
-    /// The far end held its acknowledgement back.
+    /// The receiver delayed its acknowledgement.
     DelayedAck,
-    /// After idle time the window began small again.
+    /// The window restarted small after idle time.
     IdleCollapse,
-    /// The far end's window was full: its program reads too slowly, or its buffer is small.
+    /// The receiver's window was full: its program reads too slowly, or its buffer is small.
     ReceiverWindow,
-    /// The send buffer was full of what is under way.
+    /// The send buffer was full of data in flight.
     SenderBuffer,
-    /// The connection was new.
+    /// The connection was in its first slow start.
     SlowStart,
-    /// Slow start grew beyond what the path holds; the loss was repaired, or the window was small after it.
+    /// Slow start exceeded the path's capacity. The loss was under repair, or the window was still
+    /// small after it.
     Overshoot,
-    /// A loss in the network was repaired, or the window was small after one.
+    /// A loss in the network was under repair, or the window was still small after one.
     Congestion,
-    /// The program gave too little to send.
+    /// The program supplied too little data.
     Application,
-    /// Nothing came, and nothing tells why: the path itself.
+    /// No segment arrived, and no other cause explains it: the path itself.
     Path,
 }
 
@@ -46,7 +47,7 @@ impl Cause {
         Self::Path,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Self::Timeout => "retransmission timeout",
@@ -64,12 +65,12 @@ impl Cause {
         }
     }
 
-    /// The same for programs.
+    /// Returns the name in JSON.
     pub fn key(self) -> String {
         self.name().replace('\'', "").replace(' ', "_")
     }
 
-    /// What mends it at `place`; says so where nothing does.
+    /// Returns the advice for the cause at `place`, or says that nothing can be done.
     pub fn mend(self, place: Place) -> &'static str {
         match (self, place) {
             (Self::Timeout, Place::Cluster { .. }) => {
@@ -134,26 +135,26 @@ impl Cause {
     }
 }
 
-/// Where a cause held connections up.
+/// Kind of path on which a cause delayed connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// On a path with a round trip below [`CLUSTER_RTT_NS`].
+    /// A path with a round trip below [`CLUSTER_RTT_NS`].
     Cluster {
-        /// The program has other connections to the same host.
+        /// Whether the program has other connections to the same host.
         is_shared: bool,
     },
-    /// On a longer path.
+    /// A longer path.
     Wan {
-        /// The program has other connections to the same host.
+        /// Whether the program has other connections to the same host.
         is_shared: bool,
     },
 }
 
-/// Round trips shorter than this are a cluster's: `LOCAL_RTT_US` of `bpf/tcp/path.h`.
+/// Round-trip time below which a path belongs to a cluster: `LOCAL_RTT_US` of `bpf/tcp/path.h`.
 const CLUSTER_RTT_NS: u64 = 2_000_000;
 
 impl Place {
-    /// The place of a connection with this round trip.
+    /// Returns the place of a connection with this round-trip time.
     pub fn new(rtt_min_ns: u64, is_shared: bool) -> Self {
         if rtt_min_ns < CLUSTER_RTT_NS {
             Self::Cluster { is_shared }

@@ -1,54 +1,56 @@
-//! One connection's transfers, cut where something arrived, each piece with why it may have been slow.
+//! Divides one connection's transfers into pieces at each arrival, and gives each piece a possible
+//! cause.
 //!
-//! A transfer is the time from the first byte written while nothing was under way to the
-//! acknowledgement of the last. What a piece lost is known at the end only: when the path's rate is.
+//! A transfer lasts from the first byte written while nothing was in flight to the acknowledgement
+//! of the last byte. The time that a piece lost is computed at the end, when the path's rate is
+//! known.
 
 use super::cause::Cause;
 use crate::trace::{Event, Kind, Limit, Retransmit, State};
 use std::net::SocketAddr;
 
-/// A silence is longer than this many round trips.
+/// Length of a silence, in round trips.
 const SILENCE_ROUND_TRIPS: f64 = 1.3;
-/// Shorter pieces are no silences, whatever the round trip: the scheduler makes them.
+/// Lower bound of a silence, in nanoseconds. Shorter pauses come from the scheduler.
 const SILENCE_MIN_NS: u64 = 1_500_000;
-/// How long Linux holds an acknowledgement back (`TCP_DELACK_MIN`, 40 ms), and a bit: where the far end is
-/// not watched, a longer silence is rather its timeout.
+/// Longest time for which Linux delays an acknowledgement (`TCP_DELACK_MIN`, 40 ms), plus a margin.
+/// If the far end is not observed, a longer silence is more likely its timeout.
 const HELD_MAX_NS: u64 = 60_000_000;
-/// Round trips in which a second loss is still slow start's: 0.7 of twice the path is more than it holds. As
-/// `REPAIR_ROUND_TRIPS` of `bpf/tcp/pace.h`.
+/// Round trips during which a second loss still belongs to slow start. A cut to 0.7 of twice the
+/// path's capacity still exceeds it. As `REPAIR_ROUND_TRIPS` of `bpf/tcp/pace.h`.
 const OVERSHOOT_ROUND_TRIPS: u64 = 8;
-/// The kernel's "no threshold yet".
+/// The kernel's value for "no threshold yet".
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
-/// Pieces of one connection that are kept; later ones are joined to the last.
+/// Most pieces that are kept of one connection. Later ones are merged into the last.
 const PIECES_MAX: usize = 1 << 18;
 
-/// From one arrival to the next.
+/// The time from one arrival to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Piece {
-    /// When it began.
+    /// Time at which it began.
     pub from_ns: u64,
-    /// When it ended.
+    /// Time at which it ended.
     pub to_ns: u64,
     /// Bytes acknowledged at its end.
     pub bytes: u64,
-    /// Why it is slow, if it is; none: as fast as what is sent comes back.
+    /// Cause of a slow piece; `None` if data is acknowledged as fast as it is sent.
     pub cause: Option<Cause>,
-    /// How much of it the first answer takes in any case.
+    /// Part of its length that the first response takes in any case.
     pub latency_ns: u64,
-    /// The phase in which it ended, by its number in the analysis; none: nobody tells.
+    /// Phase at its end, by its number in the analysis; `None` if no program names phases.
     pub phase: Option<u16>,
 }
 
-/// A transfer: its pieces, as a range of the flow's.
+/// A transfer, as a range of the flow's pieces.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
     /// Its pieces.
     pub pieces: std::ops::Range<usize>,
-    /// The shortest round trip known when it ended.
+    /// Shortest round trip known at its end.
     pub rtt_min_ns: u64,
 }
 
-/// Why the window is smaller than it was, until it is as large again.
+/// Cause of a reduced window, valid until the window has its former size.
 #[derive(Debug, Clone, Copy)]
 struct Reduced {
     cause: Cause,
@@ -56,8 +58,8 @@ struct Reduced {
 }
 
 impl Reduced {
-    /// Whether the window is as large again, or, of a new connection, as large as it will be. Not while the
-    /// kernel is still cutting it, packet by packet.
+    /// Returns whether the window has its former size, or for a new connection its final one. While
+    /// the kernel still reduces the window, packet by packet, this is false.
     fn is_over(self, event: &Event) -> bool {
         if !matches!(event.state, State::Open | State::Disorder) {
             return false;
@@ -67,7 +69,7 @@ impl Reduced {
     }
 }
 
-/// A running transfer.
+/// A transfer in progress.
 #[derive(Debug, Clone, Copy)]
 struct Running {
     first_piece: usize,
@@ -77,33 +79,33 @@ struct Running {
 /// A connection under observation.
 #[derive(Debug)]
 pub struct Flow {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other.
+    /// Remote address.
     pub remote: SocketAddr,
     /// All pieces so far.
     pub pieces: Vec<Piece>,
     /// Complete transfers.
     pub transfers: Vec<Transfer>,
-    /// The phase of the event to come.
+    /// Phase of the next event.
     pub phase: Option<u16>,
     rtt_min_ns: u64,
     running: Option<Running>,
     reduced: Option<Reduced>,
     ended: Option<(u64, u32)>,
     repair: Option<Cause>,
-    /// The buffer that held the running transfer up before.
+    /// Buffer that delayed the current transfer last.
     limited: Option<Cause>,
     refused_at_ns: u64,
     held: Option<(u64, u64)>,
-    /// The threshold before the event to come: a cut has changed it when it is told.
+    /// Threshold before the next event. The event of a cut reports the threshold after it.
     ssthresh: u32,
-    /// When slow start last lost something.
+    /// Time of the latest loss in slow start.
     overshot_at_ns: Option<u64>,
 }
 
 impl Flow {
-    /// A connection of which nothing is known.
+    /// Creates a connection without history.
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
             local,
@@ -124,12 +126,13 @@ impl Flow {
         }
     }
 
-    /// The far end, which is watched too, held an acknowledgement back until `at_ns`.
+    /// Records that the far end, which is observed too, delayed an acknowledgement until `at_ns`.
     pub fn note_held(&mut self, at_ns: u64, held_ns: u64) {
         self.held = Some((at_ns.saturating_sub(held_ns), at_ns));
     }
 
-    /// Takes one event; without room its piece is joined to the last. Returns whether it was joined.
+    /// Processes one event. Without room, its piece is merged into the last one. Returns whether it
+    /// was merged.
     pub fn note(&mut self, event: &Event, has_room: bool) -> bool {
         let mut is_joined = false;
         self.rtt_min_ns = u64::from(event.rtt_min_us) * 1000;
@@ -181,11 +184,12 @@ impl Flow {
             Retransmit::Timeout => Cause::Timeout,
             Retransmit::Probe => Cause::TailLossProbe,
         };
-        // A timeout after a probe: the probe did not help, and the timeout is what it waited for.
+        // A timeout after a probe: the probe did not help, so the timeout is the cause.
         self.repair = Some(self.repair.map_or(cause, |before| before.min(cause)));
     }
 
-    /// Whether a loss is slow start's: it is being repaired, or the window cut once holds too much still.
+    /// Returns whether a loss belongs to slow start: either slow start is under repair, or one cut
+    /// was not enough.
     fn is_overshoot(&mut self, event: &Event) -> bool {
         if event.cwnd < self.ssthresh {
             self.overshot_at_ns = Some(event.at_ns);
@@ -206,13 +210,14 @@ impl Flow {
                 Cause::SendStall
             }
             State::Reduced if self.repair == Some(Cause::TailLossProbe) => Cause::TailLossProbe,
-            // Cut without a loss, and no router marks here: a refusal that left no trace.
+            // A cut without a loss. Routers do not mark here, so it was a local refusal that left
+            // no trace.
             State::Reduced => Cause::SendStall,
             State::Recovery if self.is_overshoot(event) => Cause::Overshoot,
             State::Recovery => Cause::Congestion,
             State::Loss => Cause::Timeout,
         };
-        // One cut after another: the window was as large as before the first.
+        // After several cuts, the window before the first one counts.
         let before = self.reduced.map(|reduced| reduced.until_cwnd);
         let until_cwnd = before.filter(|cwnd| *cwnd != NO_THRESHOLD).unwrap_or(0);
         self.reduced = Some(Reduced {
@@ -261,7 +266,7 @@ impl Flow {
         is_joined
     }
 
-    /// Keeps a piece, or joins it to the last: then true.
+    /// Appends a piece, or merges it into the last one. Returns whether it was merged.
     fn push(&mut self, piece: Piece, has_room: bool) -> bool {
         let is_full = !has_room || self.pieces.len() >= PIECES_MAX;
         match self.pieces.last_mut() {
@@ -277,7 +282,7 @@ impl Flow {
         }
     }
 
-    /// Why the piece that ends with `event` may have been slow.
+    /// Returns the possible cause of the piece that ends with `event`.
     fn cause(
         &self,
         event: &Event,
@@ -292,7 +297,7 @@ impl Flow {
             return self.repair;
         }
         let few = outstanding <= 2 * event.mss_bytes;
-        // Held for the last of many, it held nobody up.
+        // If only the last of many acknowledgements was delayed, the sender did not wait for it.
         if few && (is_silent || took_ns > SILENCE_MIN_NS) {
             let is_held = self.held.is_some_and(|(began, ended)| {
                 ended > from_ns
@@ -306,7 +311,8 @@ impl Flow {
         let unsent = event.write_seq.wrapping_sub(event.snd_nxt);
         if is_silent {
             return Some(match event.limit {
-                // The far program's answer, with which its host acknowledged: nothing here waited for that.
+                // The far program answered, and its host acknowledged with the answer. Nothing here
+                // waited for an acknowledgement.
                 _ if few && unsent == 0 && payload_bytes > 0 => Cause::Application,
                 Limit::FarWindow => Cause::ReceiverWindow,
                 _ if few && took_ns < rtt_ns + HELD_MAX_NS => Cause::DelayedAck,
@@ -319,8 +325,8 @@ impl Flow {
             Limit::SendBuffer => return Some(Cause::SenderBuffer),
             _ => {}
         }
-        // A window that is not full, or for which nothing waits, holds nobody up: the program does, or, by
-        // turns, a buffer.
+        // If the window is not full, or no data waits for it, the window is not the cause. The
+        // program is, or a buffer.
         if unsent < event.mss_bytes || event.in_flight < event.cwnd / 4 * 3 {
             return self.limited;
         }
@@ -334,7 +340,7 @@ impl Flow {
         }
     }
 
-    /// Ends the running transfer, if there is one, with what has come of it.
+    /// Ends the current transfer, if there is one, with the pieces so far.
     pub fn complete(&mut self) {
         let Some(running) = self.running.take() else {
             return;
@@ -347,7 +353,7 @@ impl Flow {
         }
     }
 
-    /// Whether it ever sent something that was answered.
+    /// Returns whether the connection sent data that was acknowledged.
     pub fn is_sender(&self) -> bool {
         !self.transfers.is_empty()
     }

@@ -1,9 +1,12 @@
-//! Why a program's connections were slow: the analysis of Takano et al. (section 3), for any program.
+//! Explains slow connections, with the analysis of the send-stall paper (Takano et al., section 3),
+//! for any program.
 //!
-//! Every transfer that took longer than 1.3 times what its path allows is looked at piece by piece; what
-//! a piece lost goes to one cause. Time is counted once: as the union over connections.
+//! A transfer is slow if it takes more than `SLOW_RATIO` × (minimum RTT + bytes ÷ path rate). The
+//! path rate is the highest rate observed to the far host. A slow transfer is examined piece by
+//! piece, from one arrival to the next. A piece loses its length minus bytes ÷ path rate, and all
+//! of that goes to one cause. Time is counted once: as the union over connections.
 //!
-//! Pure: events in, a report out; no clock, no socket.
+//! The analysis is pure. It takes events and returns a report, and has no clock and no socket.
 
 mod cause;
 mod flow;
@@ -18,91 +21,93 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use union::Union;
 
-/// A transfer is slow if it took more than this much of what the path allows.
+/// Ratio of time to the path's minimum from which a transfer is slow.
 const SLOW_RATIO: f64 = 1.3;
-/// A path's rate is the highest over as long as this, and over as many bytes: what is shorter is a clump.
+/// Shortest window over which a path's rate is measured, in nanoseconds. Shorter windows show
+/// clumps.
 const RATE_WINDOW_NS: u64 = 3_000_000;
 const RATE_WINDOW_BYTES: u64 = 32 * 1448;
-/// A train that tells a rate has as many bytes, and lasts as long: shorter ones are made by timers.
+/// Smallest train that shows a rate, in bytes. Shorter trains are spaced by timers.
 const TRAIN_BYTES: u64 = 8 * 1448;
 const TRAIN_NS: u64 = 200_000;
-/// Connections that are looked at; later ones are counted only.
+/// Most connections that are analysed. Further ones are only counted.
 const FLOWS_MAX: usize = 65_536;
-/// Pieces of all connections together that are kept: 117 MB of 56 bytes, which is a minute of a full gigabit.
+/// Most pieces of all connections together: 117 MB at 56 bytes each, one minute of a full gigabit
+/// link.
 const PIECES_TOTAL_MAX: usize = 1 << 21;
-/// Phases that are told apart, of all programs together.
+/// Most phases, of all programs together.
 const PHASES_MAX: usize = 1024;
 
-/// What was lost to one cause.
+/// Time lost to one cause.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Loss {
     /// The cause.
     pub cause: Cause,
-    /// Where it held connections up most.
+    /// Kind of path on which most of the time was lost.
     pub place: Place,
-    /// Time in which at least one connection was held up by it, and none by a cause before it.
+    /// Time in which this cause delayed at least one connection, and no earlier cause delayed any.
     pub lost_s: f64,
-    /// The same summed over connections.
+    /// The same, summed over connections.
     pub summed_s: f64,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// In which phases of the programs, the one that lost most first; empty but for processes of `kumi run`. An
-    /// occurrence that goes on into another phase counts in both.
+    /// Loss by phase, the largest first; empty for processes outside `kumi run`. An occurrence that
+    /// continues into another phase counts in both.
     pub phases: Vec<InPhase>,
 }
 
-/// The part of a loss that fell into one phase.
+/// The part of a loss within one phase.
 #[derive(Debug, Clone, PartialEq)]
 pub struct InPhase {
-    /// The phase's name.
+    /// Name of the phase.
     pub name: Arc<str>,
     /// Time lost, summed over connections.
     pub summed_s: f64,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
 }
 
-/// One connection that sent.
+/// One connection that sent data.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other.
+    /// Remote address.
     pub remote: SocketAddr,
-    /// Transfers.
+    /// Number of transfers.
     pub transfers: u64,
-    /// Of these, slow ones.
+    /// Number of slow transfers.
     pub slow: u64,
     /// Bytes acknowledged.
     pub bytes: u64,
-    /// Time in transfers.
+    /// Time in transfers, in seconds.
     pub busy_s: f64,
-    /// What was lost, the most first.
+    /// Losses by cause, the largest first.
     pub losses: Vec<(Cause, f64)>,
 }
 
-/// What the analysis came to.
+/// Result of the analysis.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Report {
-    /// From the first event to the end.
+    /// Time from the first event to the end, in seconds.
     pub observed_s: f64,
-    /// Time in which at least one connection was in a transfer.
+    /// Time in which at least one connection was in a transfer, in seconds.
     pub busy_s: f64,
-    /// Time lost in all, once.
+    /// Total time lost, counted once, in seconds.
     pub lost_s: f64,
-    /// By cause, the most first.
+    /// Losses by cause, the largest first.
     pub losses: Vec<Loss>,
-    /// By connection, the one that lost most first.
+    /// Losses by connection, the largest first.
     pub connections: Vec<Explained>,
-    /// Events that were not seen.
+    /// Number of events that the trace dropped.
     pub events_lost: u64,
-    /// Connections beyond the limit, which were not looked at.
+    /// Connections beyond the limit, which were not analysed.
     pub connections_left: u64,
-    /// Acknowledgements beyond the limit, which were counted with the ones before.
+    /// Acknowledgements beyond the limit, which were merged with earlier ones.
     pub acknowledgements_joined: u64,
 }
 
-/// The analysis while events come.
+/// The analysis in progress.
 #[derive(Debug, Default)]
 pub struct Analysis {
     flows: HashMap<u64, Flow>,
@@ -117,7 +122,7 @@ pub struct Analysis {
     joined: u64,
 }
 
-/// Pieces that may still be kept.
+/// Number of pieces that may still be kept.
 #[derive(Debug)]
 struct Room(usize);
 
@@ -128,7 +133,7 @@ impl Default for Room {
 }
 
 impl Analysis {
-    /// Takes one event.
+    /// Processes one event.
     pub fn note(&mut self, event: &Event) {
         self.began_ns.get_or_insert(event.at_ns);
         self.ended_ns = self.ended_ns.max(event.at_ns);
@@ -164,7 +169,8 @@ impl Analysis {
         }
     }
 
-    /// The number of a phase, which it gets when it is first met; none when there are too many.
+    /// Returns the number of a phase, which it gets at its first occurrence; `None` beyond the
+    /// limit.
     fn number(&mut self, name: &Arc<str>) -> Option<u16> {
         let known = self.phases.iter().position(|known| known == name);
         let number = known.unwrap_or(self.phases.len());
@@ -177,7 +183,7 @@ impl Analysis {
         u16::try_from(number).ok()
     }
 
-    /// The report.
+    /// Returns the report.
     pub fn finish(mut self) -> Report {
         for mut flow in self.flows.into_values() {
             flow.complete();
@@ -224,7 +230,7 @@ impl Analysis {
                     entry.0.add(piece.to_ns - lost_ns, piece.to_ns);
                     entry.1 += lost_ns as f64 / 1e9;
                     *places.entry((cause, place)).or_default() += lost_ns as f64 / 1e9;
-                    // A stretch of pieces with one cause is one occurrence.
+                    // A sequence of pieces with one cause is one occurrence.
                     let is_new = before.map(|(before, _)| before) != Some(cause);
                     let is_new_there = before != Some((cause, piece.phase));
                     entry.2 += u64::from(is_new);
@@ -272,7 +278,7 @@ impl Analysis {
     }
 }
 
-/// Connections to each far host.
+/// Returns the number of connections to each far host.
 fn connections_to(flows: &[Flow]) -> HashMap<IpAddr, usize> {
     let mut connections = HashMap::new();
     for flow in flows {
@@ -281,14 +287,14 @@ fn connections_to(flows: &[Flow]) -> HashMap<IpAddr, usize> {
     connections
 }
 
-/// Where one cause lost most.
+/// Returns the place at which one cause lost most.
 fn place_of(cause: Cause, places: &BTreeMap<(Cause, Place), f64>) -> Place {
     let of_cause = places.iter().filter(|((of, _), _)| *of == cause);
     let most = of_cause.max_by(|a, b| a.1.total_cmp(b.1));
     most.map_or(Place::new(0, false), |((_, place), _)| *place)
 }
 
-/// The phases of one cause, the one that lost most first.
+/// Returns the phases of one cause, the largest loss first.
 fn phases_of(
     cause: Cause,
     in_phases: &BTreeMap<(Cause, u16), (f64, u64)>,
@@ -306,9 +312,10 @@ fn phases_of(
     phases
 }
 
-/// The rate to each far host, in bytes a nanosecond: the highest over a window, or the one that a tenth of the
-/// trains reach. Acknowledgements that were held back and come together make a train in a hundred look ten
-/// times as fast as the path.
+/// Returns the path rate to each far host, in bytes per nanosecond. It is the highest rate over a
+/// window, or the rate that a tenth of the trains reach, if that is higher. Delayed
+/// acknowledgements that arrive together make one train in a hundred look ten times as fast as the
+/// path.
 fn path_rates(flows: &[Flow]) -> HashMap<IpAddr, f64> {
     let mut seen: HashMap<IpAddr, (f64, Vec<f64>)> = HashMap::new();
     for flow in flows {
@@ -325,20 +332,22 @@ fn path_rates(flows: &[Flow]) -> HashMap<IpAddr, f64> {
     rates.filter(|(_, rate)| *rate > 0.0).collect()
 }
 
-/// The rate that a tenth of the trains reach, and of two the slower; 0 of none.
+/// Returns the rate that a tenth of the trains reach; of two trains the slower, and 0 without
+/// trains.
 fn borne_out(mut trains: Vec<f64>) -> f64 {
     trains.sort_by(|a, b| b.total_cmp(a));
     let reached = trains.get((trains.len() / 10).max(1)).or(trains.first());
     reached.copied().unwrap_or(0.0)
 }
 
-/// The highest rate over any window of a transfer, in bytes a nanosecond; 0 where none is long enough.
+/// Returns the highest rate over any window of a transfer, in bytes per nanosecond; 0 if none is
+/// long enough.
 fn highest_rate(pieces: &[Piece]) -> f64 {
     let mut highest = 0.0_f64;
     let (mut from, mut bytes) = (0, 0);
     for to in 1..pieces.len() {
         bytes += pieces[to].bytes;
-        // A window begins after an arrival: the bytes of its first piece were sent before it.
+        // A window starts after an arrival: the bytes of its first piece were sent before it.
         loop {
             let next = bytes - pieces[from + 1].bytes;
             let shorter_ns = pieces[to].to_ns - pieces[from + 1].to_ns;
@@ -356,9 +365,9 @@ fn highest_rate(pieces: &[Piece]) -> f64 {
     highest
 }
 
-/// Adds the highest rate at which each train came, in bytes a nanosecond: what is sent together arrives as far
-/// apart as the bottleneck makes it, so that short transfers show a rate they never reach. A train ends
-/// where nothing came for a quarter of a round trip.
+/// Adds the highest rate within each train, in bytes per nanosecond. Bytes sent together arrive
+/// with the bottleneck's spacing, so a short transfer shows a rate that it never reaches. A train
+/// ends with a pause of a quarter round trip.
 fn add_train_rates(pieces: &[Piece], rtt_min_ns: u64, rates: &mut Vec<f64>) {
     let (mut began_ns, mut bytes, mut highest) = (0, 0, 0.0_f64);
     for (at, piece) in pieces.iter().enumerate() {
@@ -383,8 +392,8 @@ fn is_slow(transfer: &Transfer, pieces: &[Piece], rate: f64) -> bool {
     took_ns as f64 > SLOW_RATIO * ideal_ns
 }
 
-/// What each piece with a cause lost. Pieces that were quicker than the path's mean make up for others of
-/// the same stretch: acknowledgements come in clumps.
+/// Returns the time that each piece with a cause lost. Faster pieces compensate slower ones of the
+/// same sequence, because acknowledgements arrive in clumps.
 fn losses(pieces: &[Piece], rate: f64) -> Vec<(Cause, Piece, u64)> {
     let mut found: Vec<(Cause, Piece, u64)> = Vec::new();
     let mut credit_ns = 0.0;

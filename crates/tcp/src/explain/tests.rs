@@ -5,7 +5,8 @@ use std::sync::Arc;
 const MS: u64 = 1_000_000;
 const MSS: u32 = 1448;
 
-/// A connection of 20 ms round trip and 60 packets a millisecond, whose events are made by hand.
+/// A connection with a round trip of 20 ms and 60 packets per millisecond, whose events are
+/// constructed.
 struct Stage {
     now_ns: u64,
     una: u32,
@@ -14,9 +15,9 @@ struct Stage {
     analysis: Analysis,
     limit: Limit,
     state: State,
-    /// What waits for the window, bytes.
+    /// Bytes that wait for the window.
     unsent: u32,
-    /// The phase the program is in.
+    /// Current phase of the program.
     phase: Option<Arc<str>>,
 }
 
@@ -89,7 +90,7 @@ impl Stage {
         self.una = ack;
     }
 
-    /// A transfer at the path's rate: a round trip, then 60 packets a millisecond.
+    /// Runs a transfer at the path's rate: a round trip, then 60 packets per millisecond.
     fn fast(&mut self, ms: u32) {
         self.write(60 * ms);
         self.wait(20);
@@ -99,7 +100,8 @@ impl Stage {
         }
     }
 
-    /// The path's rate is known, and a transfer of `packets` has begun 5 ms later.
+    /// Returns a connection with a known path rate, on which a transfer of `packets` began 5 ms
+    /// later.
     fn begun(packets: u32) -> Self {
         let mut stage = Self::new();
         stage.fast(50);
@@ -267,7 +269,7 @@ fn refusals__one_after_another__are_charged_until_the_window_is_as_before_the_fi
         stage.state = State::Open;
         stage.cwnd = cwnd;
     }
-    // As large again as before the second, not as before the first.
+    // As large again as before the second cut, but not as before the first.
     stage.cwnd = 200;
     for _ in 0..3 {
         stage.wait(20);

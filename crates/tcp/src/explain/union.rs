@@ -1,6 +1,6 @@
-//! Time that is counted once: a union of spans.
+//! A union of time spans, in which overlapping time counts once.
 
-/// Spans, joined when their length is asked for.
+/// Spans. They are merged when the length is computed.
 #[derive(Debug, Clone, Default)]
 pub struct Union {
     spans: Vec<(u64, u64)>,
@@ -12,13 +12,13 @@ impl Union {
         self.spans.push((from_ns, to_ns));
     }
 
-    /// Adds another union's.
+    /// Adds another union's spans.
     pub fn merge(&mut self, other: &Self) {
         self.spans.extend_from_slice(&other.spans);
         self.join();
     }
 
-    /// Length of the union.
+    /// Returns the length of the union.
     pub fn length_ns(&mut self) -> u64 {
         self.join();
         self.spans.iter().map(|(from, to)| to - from).sum()

@@ -1,39 +1,39 @@
-//! One event of a watched connection: `struct kumi_trace_event` of `bpf/trace/intf.h`.
+//! One event of an observed connection: `struct kumi_trace_event` of `bpf/trace/intf.h`.
 
 use crate::fields::Fields;
 use crate::layout::tick;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What happened.
+/// Kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A segment arrived.
     Segment {
-        /// The sequence number it acknowledges.
+        /// Sequence number that it acknowledges.
         ack: u32,
-        /// Payload it brought, bytes.
+        /// Payload, in bytes.
         payload_bytes: u32,
     },
-    /// A segment was sent again.
+    /// A segment was retransmitted.
     Retransmit(Retransmit),
     /// The congestion state changed to this one.
     State(State),
-    /// The program wrote, and nothing was under way.
+    /// The program wrote while nothing was in flight.
     Write,
     /// A queue of this host refused a segment.
     LocalDrop,
-    /// An acknowledgement left that had been held back.
+    /// A delayed acknowledgement left.
     HeldAck {
-        /// For so long.
+        /// Delay, in microseconds.
         held_us: u32,
     },
-    /// The connection is gone.
+    /// The connection closed.
     Close,
 }
 
 impl Kind {
-    /// The name in a trace.
+    /// Returns the name in a trace.
     pub fn name(self) -> &'static str {
         match self {
             Self::Segment { .. } => "segment",
@@ -47,29 +47,29 @@ impl Kind {
     }
 }
 
-/// Why a segment was sent again.
+/// Reason for a retransmission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retransmit {
     /// Later segments had arrived.
     Fast,
-    /// The retransmission timeout had passed.
+    /// The retransmission timeout expired.
     Timeout,
-    /// A probe of the tail (RFC 8985).
+    /// A tail loss probe (RFC 8985).
     Probe,
 }
 
 /// TCP's congestion state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nothing amiss.
+    /// No loss and no re-ordering.
     Open,
-    /// Something came out of order.
+    /// Segments arrived out of order.
     Disorder,
-    /// The window is being cut without a loss: a local refusal, or a router's mark.
+    /// TCP reduces the window without a loss, for a local refusal or a router's mark.
     Reduced,
-    /// A loss is being repaired.
+    /// A loss is under repair.
     Recovery,
-    /// A timeout is being repaired.
+    /// A timeout is under repair.
     Loss,
 }
 
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// The kernel's name.
+    /// Returns the kernel's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Open => "open",
@@ -96,31 +96,31 @@ impl State {
     }
 }
 
-/// Who holds the sender up, by the kernel's own account (`tcp_chrono`).
+/// Limit of the sender, by the kernel's own account (`tcp_chrono`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
-    /// Nobody: there is nothing to send.
+    /// No limit: there is no data to send.
     Nobody,
     /// Congestion control, or the wire.
     Network,
-    /// The far end's window.
+    /// The receiver's window.
     FarWindow,
-    /// The size of its own send buffer.
+    /// The size of the send buffer.
     SendBuffer,
 }
 
-/// One event, and the connection as it was when it happened.
+/// One event, with the connection's state at that time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// `CLOCK_MONOTONIC`.
+    /// Time of `CLOCK_MONOTONIC`.
     pub at_ns: u64,
-    /// The kernel's name of the socket.
+    /// The kernel's socket cookie.
     pub cookie: u64,
-    /// What happened.
+    /// Kind of event.
     pub kind: Kind,
-    /// This end.
+    /// Local address.
     pub local: SocketAddr,
-    /// The other.
+    /// Remote address.
     pub remote: SocketAddr,
     /// First byte not acknowledged.
     pub snd_una: u32,
@@ -128,70 +128,71 @@ pub struct Event {
     pub snd_nxt: u32,
     /// First byte not written.
     pub write_seq: u32,
-    /// Congestion window, packets.
+    /// Congestion window, in packets.
     pub cwnd: u32,
-    /// Slow start threshold, packets.
+    /// Slow start threshold, in packets.
     pub ssthresh: u32,
-    /// Packets under way.
+    /// Packets in flight.
     pub in_flight: u32,
-    /// The far end's window, bytes.
+    /// The receiver's window, in bytes.
     pub snd_wnd: u32,
-    /// The window announced to it, bytes.
+    /// The window announced to the far end, in bytes.
     pub rcv_wnd: u32,
-    /// Smoothed round trip.
+    /// Smoothed round-trip time.
     pub srtt_us: u32,
-    /// Shortest round trip.
+    /// Shortest round-trip time.
     pub rtt_min_us: u32,
     /// Retransmission timeout.
     pub rto_us: u64,
-    /// Segment size, bytes.
+    /// Segment size, in bytes.
     pub mss_bytes: u32,
-    /// Pacing rate, bits a second.
+    /// Pacing rate, in bits per second.
     pub pacing_bps: u64,
     /// Congestion state.
     pub state: State,
-    /// Who holds the sender up.
+    /// Limit of the sender.
     pub limit: Limit,
-    /// Events of all connections that found no room until now.
+    /// Events of all connections that were dropped for lack of room so far.
     pub lost: u32,
-    /// The process that tells its phase, by its place in the table of `kumi run`; 0: none.
+    /// Process that names its phase, by its place in the table of `kumi run`; 0 for none.
     pub rank: u32,
-    /// The number of its phase.
+    /// Number of the phase.
     pub phase: u32,
-    /// The phase's name, where there is somebody who tells it.
+    /// Name of the phase, if its program gives it one.
     pub phase_name: Option<Arc<str>>,
-    /// What has been cumulated of the connection.
+    /// Cumulative counters of the connection.
     pub totals: Cumulated,
 }
 
-/// What Web100 cumulates of a connection (RFC 4898): since it was made, and segments since it is watched.
+/// Cumulative counters of a connection, as Web100 has them (RFC 4898): bytes and times since the
+/// connection began, segments since it is observed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Cumulated {
-    /// Payload bytes sent, with what was sent again.
+    /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
-    /// Of these, bytes sent again.
+    /// Payload bytes retransmitted.
     pub bytes_resent: u64,
     /// Bytes acknowledged.
     pub bytes_acked: u64,
-    /// Time held up by congestion control or the wire, microseconds.
+    /// Time limited by congestion control or the wire, in microseconds.
     pub network_us: u64,
-    /// Time held up by the far end's window, microseconds.
+    /// Time limited by the receiver's window, in microseconds.
     pub far_window_us: u64,
-    /// Time held up by the send buffer, microseconds.
+    /// Time limited by the send buffer, in microseconds.
     pub send_buffer_us: u64,
-    /// Acknowledgements of what was acknowledged before, while data was under way.
+    /// Duplicate acknowledgements while data was in flight.
     pub dupacks: u32,
     /// Segments with selective acknowledgements.
     pub sacks: u32,
-    /// Segments that the far end told it had received twice.
+    /// Duplicate segments that the far end reported.
     pub dsacks: u32,
 }
 
 impl Event {
-    /// Bytes of the structure.
+    /// Size of the structure, in bytes.
     pub const BYTES: usize = 184;
 
-    /// Reads one; `None` if it has not the structure's size, or is of a kind nobody knows.
+    /// Reads one event; `None` for another size or an unknown kind.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let fields = Fields(bytes.get(..Self::BYTES)?);
         let detail = fields.u32(28);

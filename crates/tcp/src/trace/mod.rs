@@ -1,4 +1,5 @@
-//! Events of watched connections, from the kernel's own tracepoints (`bpf/trace`). Nothing is changed.
+//! Events of observed connections, from the kernel's own tracepoints (`bpf/trace`). Nothing is
+//! changed.
 
 mod event;
 mod phases;
@@ -20,33 +21,34 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The compiled programs; empty where they were not compiled.
+/// The compiled programs; empty if the build had no clang.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 
-/// The program that is attached to a cgroup; the others are attached to tracepoints.
+/// The program that is attached to a cgroup. The others are attached to tracepoints.
 const CGROUP_PROGRAM: &str = "watch_socket";
-/// A tracepoint that kernels before 6.16 have not; without it transfers begin with their first answer.
+/// Program of a tracepoint that kernels before 6.16 lack. Without it, transfers begin with their
+/// first response.
 const OPTIONAL_PROGRAM: &str = "on_write";
 
-/// Whose connections are watched.
+/// Connections to observe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Watch {
-    /// Those that a process and its children make from now on, and those it has.
+    /// Those that a process and its children have, and make from now on.
     Process(u32),
-    /// Those of every process in a cgroup of version 2, by its folder.
+    /// Those of every process in a version 2 cgroup, by its folder.
     Cgroup(PathBuf),
 }
 
-/// Which segments are told.
+/// Segments that produce events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Detail {
-    /// All.
+    /// All segments.
     Every,
-    /// Those that come to an end which has sent something: what tells why a sender is slow.
+    /// Segments that arrive at an end that has sent data. These explain a slow sender.
     Senders,
 }
 
-/// Maps of the installed programs that tell a socket's process, and its phase.
+/// Maps of the installed programs that give a socket's process and phase.
 const SHARED_MAPS: [&str; 3] = ["owners", "generations", PAGES];
 const PAGES: &str = "phase_pages";
 
@@ -62,8 +64,7 @@ pub struct Trace {
 impl Trace {
     /// Loads the programs and attaches them.
     ///
-    /// # Errors
-    /// [`TcpError`]; nothing stays attached then.
+    /// # Errors [`TcpError`]; nothing stays attached.
     pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
         let group: u64 = match watch {
             Watch::Cgroup(folder) => {
@@ -125,10 +126,9 @@ impl Trace {
         })
     }
 
-    /// Waits so long, and hands on the events that came meanwhile, in their order.
+    /// Waits for `time` and passes on the events that occurred, in order.
     ///
-    /// # Errors
-    /// The kernel's.
+    /// # Errors The kernel's error.
     pub fn poll(&mut self, time: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
         std::thread::sleep(time);
         self.ring.consume().map_err(refused)?;
@@ -143,7 +143,7 @@ impl Trace {
     }
 }
 
-/// Watches process `pid`: the sockets its tree makes, and those it has.
+/// Observes process `pid`: the sockets of its process tree, present and future.
 fn watch_process(object: &Object, pid: u32) -> Result<(), TcpError> {
     let map = |name: &str| {
         let map = object.maps().find(|map| map.name() == name);
@@ -153,7 +153,8 @@ fn watch_process(object: &Object, pid: u32) -> Result<(), TcpError> {
     map("processes")
         .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
         .map_err(refused)?;
-    // What a marked listener accepts inherits the mark. Sockets that are none of TCP's are marked in vain.
+    // Sockets that a marked listener accepts inherit the mark. Marking a socket that is not TCP has
+    // no effect.
     let marks = map("marks");
     for pid in kumi_sys::process::family(pid) {
         for socket in kumi_sys::process::sockets(pid) {

@@ -1,4 +1,4 @@
-//! Names of the phases that processes of `kumi run` are in.
+//! Names of the phases of `kumi run` processes.
 
 use crate::layout::printable;
 use crate::ranks::NAMES_AT;
@@ -6,24 +6,25 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bytes of a name in the page, its NUL with it (`KUMI_PHASE_NAME_BYTES`).
+/// Size of a name in the page, with its NUL, in bytes (`KUMI_PHASE_NAME_BYTES`).
 const NAME_BYTES: usize = 64;
-/// Phases a page has room for (`KUMI_PHASES_MAX`).
+/// Most phases of a page (`KUMI_PHASES_MAX`).
 const PHASES_MAX: u32 = 32;
 
-/// Connections whose names are kept; beyond, all are looked up again.
+/// Most connections whose names are kept. Beyond that, all names are looked up again.
 const CONNECTIONS_MAX: usize = 65_536;
 
-/// The names, each looked up once for a connection: its process may be gone before its last event is read.
+/// Phase names, each looked up once per connection. The process may have ended before its last
+/// event is read.
 #[derive(Debug)]
 pub struct Names {
     pages: MapHandle,
-    /// By connection, then by phase; none where the phase has no name.
+    /// By connection, then by phase; `None` for a phase without a name.
     known: HashMap<u64, HashMap<u32, Option<Arc<str>>>>,
 }
 
 impl Names {
-    /// Of the pages in this map of maps.
+    /// Reads the names from the pages in this map of maps.
     pub fn of(pages: MapHandle) -> Self {
         Self {
             pages,
@@ -31,12 +32,12 @@ impl Names {
         }
     }
 
-    /// The name of phase `phase` of process `rank`, as connection `cookie` met it.
+    /// Returns the name of phase `phase` of process `rank`, for connection `cookie`.
     pub fn name(&mut self, cookie: u64, rank: u32, phase: u32) -> Option<Arc<str>> {
         if rank == 0 {
             return None;
         }
-        // The number is the program's own, and may be nonsense.
+        // The program writes the number, which can be any value.
         let phase = phase.min(PHASES_MAX - 1);
         if let Some(known) = self.known.get(&cookie).and_then(|of| of.get(&phase)) {
             return known.clone();
@@ -50,7 +51,7 @@ impl Names {
         name
     }
 
-    /// Forgets a connection: it is closed.
+    /// Forgets a closed connection.
     pub fn forget(&mut self, cookie: u64) {
         self.known.remove(&cookie);
     }
@@ -67,7 +68,7 @@ impl Names {
     }
 }
 
-/// The name of a phase in a page's bytes, if it has one.
+/// Returns the name of a phase in a page, if it has one.
 fn name_in(page: &[u8], phase: u32) -> Option<Arc<str>> {
     let at = NAMES_AT + phase as usize * NAME_BYTES;
     let name = page
@@ -88,7 +89,7 @@ mod tests {
         page[NAMES_AT + NAME_BYTES..][..12].copy_from_slice(b"MPI_Alltoall");
         assert_eq!(name_in(&page, 1).as_deref(), Some("MPI_Alltoall"));
         assert_eq!(name_in(&page, 2), None);
-        // A number that the page has no room for, and a page that is none.
+        // A number beyond the page's phases, and a page of the wrong size.
         assert_eq!(name_in(&page, 64), None);
         assert_eq!(name_in(&page[..100], 1), None);
     }
