@@ -1,5 +1,5 @@
-//! The few bpf(2) commands that libbpf offers only for programs of a loaded object: here they are done
-//! with a program that another process loaded and pinned.
+//! bpf(2) commands that libbpf offers only for programs of an object that it loaded itself. Here
+//! they take a program that another process loaded and pinned.
 
 use std::ffi::CString;
 use std::io;
@@ -13,15 +13,15 @@ const BPF_OBJ_GET: libc::c_long = 7;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_LINK_UPDATE: libc::c_long = 29;
 
-/// Where a program is attached in a cgroup: `enum bpf_attach_type` of linux/bpf.h.
+/// Attach point of a program in a cgroup: `enum bpf_attach_type` of linux/bpf.h.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum CgroupHook {
     /// `BPF_CGROUP_INET_EGRESS`: a packet leaves.
     Egress = 1,
-    /// `BPF_CGROUP_INET_SOCK_CREATE`: a socket is made.
+    /// `BPF_CGROUP_INET_SOCK_CREATE`: a process creates a socket.
     SockCreate = 2,
-    /// `BPF_CGROUP_SOCK_OPS`: a connection stands.
+    /// `BPF_CGROUP_SOCK_OPS`: a connection is established.
     SockOps = 3,
 }
 
@@ -52,7 +52,7 @@ struct UpdateAttr {
 
 fn bpf<A>(command: libc::c_long, attr: &A) -> io::Result<libc::c_long> {
     // SAFETY: `attr` is a repr(C) head of `union bpf_attr` for this command, readable for the size
-    // passed; the kernel takes what is missing as zero and only reads.
+    // passed. The kernel only reads it, and takes missing fields as zero.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
@@ -68,8 +68,8 @@ fn bpf<A>(command: libc::c_long, attr: &A) -> io::Result<libc::c_long> {
 }
 
 fn owned(descriptor: libc::c_long) -> OwnedFd {
-    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it. A descriptor
-    // fits a C int.
+    // SAFETY: the kernel has just created this descriptor for this process, and no other code knows
+    // it. A descriptor fits a C int.
     unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) }
 }
 
@@ -77,10 +77,9 @@ fn c_path(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }
 
-/// Opens what is pinned at `path`.
+/// Opens the object that is pinned at `path`.
 ///
-/// # Errors
-/// The kernel's: nothing is pinned there, or it is not ours to use.
+/// # Errors The kernel's error: no pin at that path, or no permission.
 pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let attr = ObjectAttr {
@@ -91,10 +90,9 @@ pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
     bpf(BPF_OBJ_GET, &attr).map(owned)
 }
 
-/// Pins `object` at `path`, which lives on a bpf file system.
+/// Pins `object` at `path`, on a bpf file system.
 ///
-/// # Errors
-/// The kernel's.
+/// # Errors The kernel's error.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     let attr = ObjectAttr {
@@ -105,10 +103,9 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     bpf(BPF_OBJ_PIN, &attr).map(drop)
 }
 
-/// Puts `new` in the place of what `link` holds: a program, or, of a struct_ops link (Linux 6.4), a map.
+/// Replaces the object of `link` by `new`: a program, or a map for a struct_ops link (Linux 6.4).
 ///
-/// # Errors
-/// The kernel's: `new` is of another kind, or of another name.
+/// # Errors The kernel's error: `new` has another kind or another name.
 pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>) -> io::Result<()> {
     let attr = UpdateAttr {
         link_fd: link.as_raw_fd() as u32,
@@ -118,11 +115,10 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>) -> io::Result<()> 
     bpf(BPF_LINK_UPDATE, &attr).map(drop)
 }
 
-/// Attaches `program` to a cgroup, beside what others have attached there, until the link is closed and
-/// not pinned (Linux 5.7).
+/// Attaches `program` to a cgroup, beside the programs of others. It stays attached while the link
+/// is open or pinned (Linux 5.7).
 ///
-/// # Errors
-/// The kernel's: no permission, or a program of another kind.
+/// # Errors The kernel's error: no permission, or a program of another kind.
 pub fn attach_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,

@@ -1,30 +1,30 @@
-//! The datagrams that one system call receives.
+//! The datagrams of one receive system call.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Bytes one receive may give: `UDP_GRO` never gathers more.
+/// Most bytes of one receive, the limit of `UDP_GRO`.
 pub const RECEIVE_BYTES_MAX: usize = 65_536;
 /// Places of one receive. A message of 4 KB arrives as three datagrams; 16 places of 2 KB fit a
 /// first-level cache.
 pub const PLACES_MAX: usize = 16;
 
-/// Bytes of control message that `UDP_GRO` fills: a header and an int, each in words of 8 bytes.
+/// Size of the control message that `UDP_GRO` fills: a header and an int, in words of 8 bytes.
 const CONTROL_WORDS: usize = 3;
 
-/// One entry of a receive: a datagram, or several of equal length that the kernel has gathered.
+/// One entry of a receive: one datagram, or several of equal length that the kernel coalesced.
 #[derive(Debug, Clone, Copy)]
 pub struct Received {
     /// Length in bytes.
     pub bytes: usize,
-    /// Length of each datagram but the last; equal to `bytes` for a single one.
+    /// Length of each datagram except the last; equal to `bytes` for a single one.
     pub segment_bytes: usize,
     /// The sender.
     pub from: SocketAddr,
 }
 
-/// A buffer for a receive, and what the last one put there.
+/// A receive buffer, with the entries of the last receive.
 #[derive(Debug)]
 pub struct Datagrams {
     buffer: Vec<u8>,
@@ -45,8 +45,8 @@ impl Default for Datagrams {
 }
 
 impl Datagrams {
-    /// Receives into places of `place_bytes`: as many as the buffer has, at most [`PLACES_MAX`].
-    /// `WouldBlock` when there is nothing.
+    /// Receives into places of `place_bytes`, as many as the buffer has, at most [`PLACES_MAX`].
+    /// Returns `WouldBlock` if no datagram is available.
     pub(crate) fn receive(&mut self, fd: BorrowedFd<'_>, place_bytes: usize) -> io::Result<()> {
         self.received.clear();
         self.place_bytes = place_bytes.clamp(1, RECEIVE_BYTES_MAX);
@@ -70,9 +70,9 @@ impl Datagrams {
             header.msg_control = controls[at].as_mut_ptr().cast();
             header.msg_controllen = size_of_val(&controls[at]) as _;
         }
-        // SAFETY: `places` messages are filled in. Each leads to a name, a control buffer and a part
-        // of its own, and the part to a piece of `self.buffer` of its own, with their lengths; all
-        // outlive the call and nothing else touches them during it.
+        // SAFETY: `places` messages are filled in. Each points at its own name, control buffer and
+        // part. Each part points at its own range of `self.buffer`, with its length. All outlive
+        // the call, and no other code touches them during it.
         let count = unsafe {
             libc::recvmmsg(
                 fd.as_raw_fd(),
@@ -87,7 +87,7 @@ impl Datagrams {
         }
         let filled = messages.iter().zip(&names).take(count as usize);
         self.received.extend(filled.map(|(message, name)| {
-            // What is longer than its place is no datagram of ours.
+            // A datagram longer than its place is not one of kumi's.
             let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let bytes = message.msg_len as usize;
             is_whole.then(|| Received {
@@ -99,12 +99,12 @@ impl Datagrams {
         Ok(())
     }
 
-    /// Whether every place was filled, so that more may be waiting.
+    /// Returns whether every place was filled, so that more datagrams may be available.
     pub fn is_full(&self) -> bool {
         self.received.len() == self.places
     }
 
-    /// The entries of the last receive, in order, each with its bytes.
+    /// Iterates over the entries of the last receive, in order, each with its bytes.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (&mut [u8], Received)> {
         let places = self.buffer.chunks_exact_mut(self.place_bytes);
         let filled = places.zip(&self.received);
@@ -114,7 +114,7 @@ impl Datagrams {
     }
 }
 
-/// The segment length in the control message of `UDP_GRO`, if there is one.
+/// Returns the segment length in the control message of `UDP_GRO`, if there is one.
 fn gathered(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has filled in the header, and its control buffer is still there.
     let control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;

@@ -1,7 +1,8 @@
-//! Descriptors that a forked child does not get.
+//! Descriptors that a forked child does not inherit.
 //!
-//! `O_CLOEXEC` closes a descriptor where another program is executed. A child that goes on with the same program keeps
-//! it: a connection then outlives its owner, and two processes may read one stream. These are closed in the child.
+//! `O_CLOEXEC` closes a descriptor when another program is executed. A child that continues with
+//! the same program keeps it. A connection then outlives its owner, and two processes may read one
+//! stream. The descriptors in this module are closed in the child.
 
 use std::cell::UnsafeCell;
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ extern "C" fn unlock() {
 }
 
 extern "C" fn close_all() {
-    // SAFETY: `lock` ran before the fork. The map is not freed, for that might need a lock of the allocator's.
+    // SAFETY: `lock` ran before the fork. The map is not freed, for that might need a lock of the
+    // allocator's.
     unsafe {
         let open = std::mem::take(&mut *TABLE.open.get());
         for fd in open.values() {
@@ -50,7 +52,7 @@ extern "C" fn close_all() {
     unlock();
 }
 
-/// The table, while nobody forks.
+/// Runs `of` with the table locked, so that no other thread forks meanwhile.
 fn with<T>(of: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
     lock();
     // SAFETY: the lock is held, and `of` does not come back here.
@@ -59,7 +61,8 @@ fn with<T>(of: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
     result
 }
 
-/// Something with a descriptor that a forked child does not get: there it is closed, and dropping its copy does nothing.
+/// A value with a descriptor that a forked child does not inherit. In the child the descriptor is
+/// closed, and dropping the value has no effect.
 #[derive(Debug)]
 pub struct Private<T> {
     inner: ManuallyDrop<T>,
@@ -67,7 +70,7 @@ pub struct Private<T> {
 }
 
 impl<T: AsRawFd> Private<T> {
-    /// Keeps a descriptor to this process.
+    /// Makes a value's descriptor private to this process.
     pub fn new(inner: T) -> Self {
         let fd = inner.as_raw_fd();
         Self::of(inner, fd)
@@ -75,10 +78,11 @@ impl<T: AsRawFd> Private<T> {
 }
 
 impl<T> Private<T> {
-    /// The same of what does not tell its descriptor itself.
+    /// Makes a value private whose descriptor is passed separately.
     pub fn of(inner: T, fd: RawFd) -> Self {
         HANDLERS.call_once(|| {
-            // SAFETY: the handlers are functions that stand as long as the library; none of them forks.
+            // SAFETY: the handlers are functions that exist as long as the library; none of them
+            // forks.
             unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(close_all)) };
         });
         let name = with(|named, open| {
@@ -97,7 +101,7 @@ impl<T> Drop for Private<T> {
     fn drop(&mut self) {
         let inner = &mut self.inner;
         with(|_, open| {
-            // In a forked child the number may be another descriptor's by now.
+            // In a forked child, the number may belong to another descriptor now.
             if open.remove(&self.name).is_some() {
                 // SAFETY: it is dropped here alone, and not used after.
                 unsafe { ManuallyDrop::drop(inner) };
@@ -131,7 +135,7 @@ mod tests {
     use super::*;
     use std::fs::File;
 
-    /// Whether a descriptor is open, without allocating.
+    /// Returns whether a descriptor is open, without allocating.
     fn is_open(fd: RawFd) -> bool {
         // SAFETY: F_GETFD changes nothing, of whatever descriptor.
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
@@ -142,11 +146,11 @@ mod tests {
         let null = || File::open("/dev/null").unwrap();
         let (shared, private) = (null(), Private::new(null()));
         let (shared_fd, private_fd) = (shared.as_raw_fd(), private.as_raw_fd());
-        // SAFETY: the child calls only what is safe after a fork, and leaves by `_exit`.
+        // SAFETY: the child makes only calls that are safe after a fork, and leaves by `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut wrong = i32::from(!is_open(shared_fd)) + 2 * i32::from(is_open(private_fd));
-            // The number is used again, and the copy of what had it is dropped.
+            // The number gets another descriptor, and the value that had it before is dropped.
             // SAFETY: as above.
             unsafe {
                 libc::dup2(shared_fd, private_fd);

@@ -1,6 +1,6 @@
 //! Every ioctl, memory map, netlink message and raw socket of Kumihimo.
 //!
-//! This is the only crate that may say `unsafe`; each use carries its `// SAFETY:`.
+//! This crate holds the `unsafe` code of the system interface. Each use has a `// SAFETY:` comment.
 
 pub mod bpf;
 pub mod datagrams;

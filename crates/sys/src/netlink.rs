@@ -1,4 +1,4 @@
-//! What the kernel says of its interfaces: their state now, and changes as they happen.
+//! The kernel's network interfaces: their state, and changes as they happen.
 
 use nix::sys::socket::{
     AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send,
@@ -26,34 +26,34 @@ const IFF_UP: u32 = 0x1;
 const IFF_LOOPBACK: u32 = 0x8;
 const IFF_LOWER_UP: u32 = 0x1_0000;
 
-/// `struct nlmsghdr` and `struct ifinfomsg`.
+/// Sizes of `struct nlmsghdr` and `struct ifinfomsg`.
 const MESSAGE_HEADER_BYTES: usize = 16;
 const LINK_HEADER_BYTES: usize = 16;
 
 /// An interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
-    /// Its number in this namespace.
+    /// Index in this network namespace.
     pub index: u32,
-    /// Its name.
+    /// Name of the interface.
     pub name: String,
     /// Largest packet, in bytes.
     pub mtu: u32,
-    /// Its hardware address, if it has six bytes.
+    /// Hardware address, if it has six bytes.
     pub mac: Option<[u8; 6]>,
-    /// Whether the administrator has set it up.
+    /// The administrator has set the interface up.
     pub is_up: bool,
-    /// Whether it is up and has its carrier.
+    /// The interface is up and has a carrier.
     pub has_carrier: bool,
-    /// Whether it is the loopback interface.
+    /// The interface is a loopback interface.
     pub is_loopback: bool,
-    /// Index and kind (`bridge`, `bond`, `vrf`, …) of the interface that it is a port of.
+    /// Index and kind (`bridge`, `bond`, `vrf`, …) of the interface's master, if it has one.
     pub master: Option<(u32, String)>,
-    /// Whether it has been removed.
+    /// The interface has been removed.
     pub is_gone: bool,
 }
 
-/// A socket that hears of every change to an interface.
+/// A socket that receives every change of an interface.
 #[derive(Debug)]
 pub struct LinkMonitor {
     fd: OwnedFd,
@@ -67,7 +67,7 @@ impl LinkMonitor {
         })
     }
 
-    /// The changes that have come since the last call.
+    /// Returns the changes since the last call.
     pub fn changes(&self) -> io::Result<Vec<Interface>> {
         let mut buffer = vec![0; 32_768];
         let mut changes = Vec::new();
@@ -76,7 +76,7 @@ impl LinkMonitor {
                 Ok(bytes) => parse_changes(&buffer[..bytes], &mut changes),
                 Err(nix::errno::Errno::EINTR) => {}
                 Err(nix::errno::Errno::EAGAIN) => return Ok(changes),
-                // Some were lost: ask for all of them.
+                // The kernel dropped some messages, so read the state of all interfaces.
                 Err(nix::errno::Errno::ENOBUFS) => return interfaces(),
                 Err(error) => return Err(error.into()),
             }
@@ -136,7 +136,7 @@ pub(crate) fn dump(
     }
 }
 
-/// Waits for the kernel's answer to the request with `sequence`; an older one's is passed over.
+/// Waits for the kernel's acknowledgement of the request with `sequence`, and skips older ones.
 pub(crate) fn acknowledgement(fd: &OwnedFd, sequence: u32) -> io::Result<()> {
     let mut answer = [0; 1024];
     loop {
@@ -156,7 +156,7 @@ pub(crate) fn acknowledgement(fd: &OwnedFd, sequence: u32) -> io::Result<()> {
     }
 }
 
-/// All interfaces of the caller's network namespace.
+/// Returns all interfaces of the caller's network namespace.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let mut found = Vec::new();
     dump(RTM_GETLINK, LINK_HEADER_BYTES, |kind, body| {
@@ -175,7 +175,8 @@ pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The messages of one datagram: type, and body after the header. Stops at a damaged one.
+/// Iterates over the messages of one datagram: type, and body after the header. Stops at a damaged
+/// one.
 pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (u32_at(bytes, 0)? as usize, u16_at(bytes, 4)?);
@@ -185,7 +186,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     })
 }
 
-/// The attributes in `bytes`: type without flags, and value. Stops at a damaged one.
+/// Iterates over the attributes in `bytes`: type without flags, and value. Stops at a damaged one.
 pub(crate) fn attributes(mut bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
     std::iter::from_fn(move || {
         let (length, kind) = (usize::from(u16_at(bytes, 0)?), u16_at(bytes, 2)?);

@@ -1,7 +1,7 @@
-//! Running a program inside another process's namespaces.
+//! Runs a program inside the namespaces of another process.
 //!
-//! `ip netns exec` would mount a fresh `/sys` and hide bpffs and cgroup2; here the namespaces of a
-//! holder process are entered as they are, between `fork` and `exec`.
+//! `ip netns exec` would mount a fresh `/sys`, which hides bpffs and cgroup2. Here the namespaces
+//! of a holder process are entered unchanged, between `fork` and `exec`.
 
 use nix::sched::{CloneFlags, CpuSet, sched_getaffinity, sched_setaffinity, setns};
 use std::fs::File;
@@ -12,9 +12,8 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-/// The network, UTS and mount namespaces of one process, kept open.
-///
-/// While a value lives, the namespaces do too, even if the process ends.
+/// The network, UTS and mount namespaces of one process, kept open. The namespaces exist as long as
+/// this value, even if the process ends.
 #[derive(Debug, Clone)]
 pub struct Namespaces {
     spaces: Arc<Vec<(CloneFlags, OwnedFd)>>,
@@ -23,11 +22,10 @@ pub struct Namespaces {
 impl Namespaces {
     /// Opens the namespaces of process `pid`.
     ///
-    /// # Errors
-    /// The process is gone, or is not ours to enter.
+    /// # Errors The process has ended, or the caller may not enter its namespaces.
     pub fn of(pid: u32) -> io::Result<Self> {
         let mut spaces = Vec::new();
-        // The mount namespace last: entering it changes what paths mean.
+        // The mount namespace comes last, because entering it changes the meaning of paths.
         for (flag, name) in [
             (CloneFlags::CLONE_NEWNET, "net"),
             (CloneFlags::CLONE_NEWUTS, "uts"),
@@ -42,7 +40,7 @@ impl Namespaces {
     }
 
     /// Makes `command`'s program start inside these namespaces, in the caller's working directory
-    /// where that exists there.
+    /// if that exists there.
     pub fn enter_on_exec(&self, command: &mut Command) {
         let spaces = Arc::clone(&self.spaces);
         let enter = move || {
@@ -66,18 +64,17 @@ impl Namespaces {
         unsafe { command.pre_exec(enter) };
     }
 
-    /// Moves the calling thread into the network namespace, for good. Sockets it opens from then
-    /// on belong there.
+    /// Moves the calling thread into the network namespace permanently. Sockets that it opens
+    /// afterwards belong there.
     ///
-    /// # Errors
-    /// Without CAP_SYS_ADMIN over the namespace.
+    /// # Errors Without CAP_SYS_ADMIN over the namespace.
     pub fn enter_net_on_thread(&self) -> io::Result<()> {
         Ok(setns(self.spaces[0].1.as_fd(), CloneFlags::CLONE_NEWNET)?)
     }
 }
 
-/// Makes `command`'s program, and all that it starts, leave the processor with this number to others,
-/// where it may use one besides.
+/// Makes `command`'s program and its descendants avoid the processor with this number, if they may
+/// use another one.
 pub fn avoid_processor_on_exec(command: &mut Command, processor: usize) {
     let avoid = move || {
         let this = nix::unistd::Pid::from_raw(0);
@@ -94,7 +91,8 @@ pub fn avoid_processor_on_exec(command: &mut Command, processor: usize) {
     unsafe { command.pre_exec(avoid) };
 }
 
-/// Makes `command`'s program lead a session of its own, out of reach of the terminal's Ctrl-C.
+/// Makes `command`'s program lead a session of its own, so that the terminal's Ctrl-C does not
+/// reach it.
 pub fn new_session_on_exec(command: &mut Command) {
     let detach = || {
         nix::unistd::setsid()?;

@@ -1,49 +1,51 @@
-//! Raw Ethernet frames through `AF_PACKET`: a mapped receive ring, and batches out.
+//! Raw Ethernet frames through `AF_PACKET`: a mapped receive ring, and batches for sending.
 //!
-//! TPACKET_V2 (Linux, `Documentation/networking/packet_mmap.rst`): the kernel writes each frame
-//! into a slot of a ring both sides have mapped and sets the slot's status; who has the slot is
-//! that word alone. Frames go out with `sendmmsg` past the queueing discipline, which is the
-//! network's business here and not this interface's.
+//! The ring is TPACKET_V2 (Linux, `Documentation/networking/packet_mmap.rst`). The kernel writes
+//! each frame into a slot of a ring that both sides have mapped, and sets the slot's status word,
+//! which alone decides who owns the slot. Frames are sent with `sendmmsg` and bypass the queueing
+//! discipline, because the emulated network does the queueing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
-/// Bytes of a ring slot: a frame of MTU 9216 with headers does not fit and is dropped by the
-/// kernel, one of 1500 leaves room for the slot's own header.
+/// Size of a ring slot, in bytes. A frame of MTU 1500 fits with the slot's header. One of MTU 9216
+/// does not, and the kernel drops it.
 const SLOT_BYTES: usize = 2048;
 
 /// Slots of a ring: 8 ms of full frames at 1 Gb/s, many times any tolerable lateness.
 const SLOTS: usize = 1024;
 
-/// Frames on their way to a host count against the sender until the host has looked at them. The kernel
-/// allows 200 KB, which is 90 frames; a slow moment of the host must not lose any.
+/// Send buffer, in bytes. Frames sent to a host count against it until the host has processed them.
+/// The kernel's default of 200 KB is 90 frames, too few for a host that is briefly busy.
 const SEND_BUFFER_BYTES: libc::c_int = 32 << 20;
 
-/// Bytes of a block of the ring; a multiple of the page size and of [`SLOT_BYTES`].
+/// Size of a block of the ring, in bytes: a multiple of the page size and of [`SLOT_BYTES`].
 const BLOCK_BYTES: usize = 65_536;
 
-/// Most frames a call of [`PacketSocket::send`] hands to the kernel at once.
+/// Most frames that [`PacketSocket::send`] passes to the kernel in one call.
 pub const SEND_BATCH_MAX: usize = 64;
 
 /// A frame in the receive ring.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// From the Ethernet header on; a VLAN tag that travelled beside the frame is not in it.
+    /// The frame from its Ethernet header on, without a VLAN tag that the kernel reports
+    /// separately.
     pub bytes: &'a [u8],
-    /// The VLAN tag beside the frame: its four bytes, to go in after the addresses.
+    /// The VLAN tag that the kernel reported separately: four bytes, to be inserted after the
+    /// addresses.
     pub vlan: Option<[u8; 4]>,
-    /// When the kernel had it, by the real-time clock, in nanoseconds.
+    /// Time at which the kernel received the frame, by the real-time clock, in nanoseconds.
     pub realtime_ns: u64,
 }
 
-/// What became of frames that were to be sent.
+/// Result of sending frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
-    /// So many, from the first on, are done with.
+    /// Number of frames processed, from the first on.
     pub done: usize,
-    /// Of these the kernel refused so many.
+    /// Number of processed frames that the kernel refused.
     pub refused: usize,
 }
 
@@ -62,7 +64,7 @@ pub struct PacketSocket {
 unsafe impl Send for PacketSocket {}
 
 fn set_option<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Result<()> {
-    // SAFETY: `value` is a live reference, and its size is what is passed.
+    // SAFETY: `value` is a live reference, and its size is passed.
     let status = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -79,11 +81,12 @@ fn set_option<T>(fd: BorrowedFd<'_>, option: libc::c_int, value: &T) -> io::Resu
     }
 }
 
-/// As much as may be had: without CAP_NET_ADMIN in the first user namespace, what the sysctl allows.
+/// Sets the largest send buffer that is permitted. Without CAP_NET_ADMIN in the first user
+/// namespace, the sysctl limits it.
 fn set_send_buffer(fd: BorrowedFd<'_>) {
     let bytes = SEND_BUFFER_BYTES;
     for option in [libc::SO_SNDBUFFORCE, libc::SO_SNDBUF] {
-        // SAFETY: the value is a live integer, and its size is what is passed.
+        // SAFETY: the value is a live integer, and its size is passed.
         let status = unsafe {
             libc::setsockopt(
                 fd.as_raw_fd(),
@@ -103,8 +106,7 @@ impl PacketSocket {
     /// Opens a socket on `interface`, in the calling thread's network namespace, for frames up to
     /// `mtu` bytes of payload.
     ///
-    /// # Errors
-    /// There is no such interface, or CAP_NET_RAW is missing.
+    /// # Errors The interface does not exist, or CAP_NET_RAW is missing.
     pub fn open(interface: &str, mtu: u32) -> io::Result<Self> {
         let index = nix::net::if_::if_nametoindex(interface)?;
         // SAFETY: a plain system call; protocol 0 receives nothing until the bind below.
@@ -118,7 +120,7 @@ impl PacketSocket {
         if raw < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: `raw` was just opened and belongs to nobody else.
+        // SAFETY: `raw` was just opened, and no other value owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         let version = libc::tpacket_versions::TPACKET_V2 as libc::c_int;
         set_option(fd.as_fd(), libc::PACKET_VERSION, &version)?;
@@ -169,7 +171,7 @@ impl PacketSocket {
         address.sll_family = libc::AF_PACKET as u16;
         address.sll_protocol = (libc::ETH_P_ALL as u16).to_be();
         address.sll_ifindex = index as i32;
-        // SAFETY: `address` is a sockaddr_ll, and its size is what is passed.
+        // SAFETY: `address` is a sockaddr_ll, and its size is passed.
         let status = unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
@@ -184,8 +186,8 @@ impl PacketSocket {
         }
     }
 
-    /// Calls `take` for up to `frames_max` received frames, in order, and frees their slots;
-    /// returns how many there were.
+    /// Calls `take` for up to `frames_max` received frames, in order, and frees their slots.
+    /// Returns the number of frames.
     pub fn receive(&mut self, frames_max: usize, mut take: impl FnMut(Received<'_>)) -> usize {
         for count in 0..frames_max {
             // SAFETY: `next < slots`, so the slot lies inside the mapping.
@@ -198,7 +200,8 @@ impl PacketSocket {
                 return count;
             }
             fence(Ordering::Acquire);
-            // SAFETY: the status gives the slot to us, so nobody writes it until we hand it back.
+            // SAFETY: the status gives the slot to this process, so the kernel does not write it
+            // until it is handed back.
             let h = unsafe { &*header };
             let (start, length) = (h.tp_mac as usize, h.tp_snaplen as usize);
             if start + length <= self.slot_bytes && h.tp_len as usize == length {
@@ -230,8 +233,8 @@ impl PacketSocket {
         frames_max
     }
 
-    /// Sends `frames`, in order, until the receiver has no room; what the kernel refuses for another
-    /// reason (an interface that is down, a frame beyond the MTU) is passed over.
+    /// Sends `frames` in order until the receiver has no room. Frames that the kernel refuses for
+    /// another reason are skipped: the interface is down, or a frame exceeds the MTU.
     pub fn send<'a>(&self, frames: impl IntoIterator<Item = &'a [u8]>) -> Sent {
         let mut all = Sent::default();
         let mut frames = frames.into_iter().peekable();
@@ -253,7 +256,7 @@ impl PacketSocket {
             let mut done = 0;
             while done < count {
                 // SAFETY: `messages[done..count]` point at `parts`, and those at frames that
-                // outlive the call ('a); the kernel only reads what they point at.
+                // outlive the call ('a). The kernel only reads them.
                 let sent = unsafe {
                     libc::sendmmsg(
                         self.fd.as_raw_fd(),
@@ -271,7 +274,7 @@ impl PacketSocket {
                 if matches!(error, Some(libc::ENOBUFS | libc::EAGAIN)) {
                     return all;
                 }
-                // The first of the rest is refused; the others have their own chance.
+                // Only the first of the rest is refused. The others are tried separately.
                 done += 1;
                 all.done += 1;
                 all.refused += 1;
@@ -280,11 +283,11 @@ impl PacketSocket {
         all
     }
 
-    /// Frames that found the ring full since this was last asked.
+    /// Returns the number of frames that found the ring full since the last call.
     pub fn overruns(&self) -> u64 {
         let mut stats = [0_u32; 2]; // struct tpacket_stats: packets, drops
         let mut length = size_of_val(&stats) as libc::socklen_t;
-        // SAFETY: `stats` is writable for `length` bytes, which is what the kernel is told.
+        // SAFETY: `stats` is writable for `length` bytes, and that length is passed.
         let status = unsafe {
             libc::getsockopt(
                 self.fd.as_raw_fd(),
@@ -297,10 +300,10 @@ impl PacketSocket {
         if status == 0 { u64::from(stats[1]) } else { 0 }
     }
 
-    /// Takes a pending error off the socket, such as that its interface went down; until then
-    /// `poll` would report it again and again.
+    /// Clears a pending error of the socket, such as "interface down", which `poll` would report
+    /// again and again.
     pub fn clear_error(&self) {
-        // An error in asking for the error leaves nothing to be done.
+        // If the error cannot be read, nothing can be done.
         let _ = nix::sys::socket::getsockopt(&self.fd, nix::sys::socket::sockopt::SocketError);
     }
 }

@@ -1,4 +1,4 @@
-//! Watching a process that is not our child, and descriptors that pass between processes.
+//! Observes processes that are not children of this one, and passes descriptors between processes.
 
 use nix::sys::signal::{SigHandler, SigSet, Signal, raise, signal};
 use std::fs::DirEntry;
@@ -7,29 +7,29 @@ use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// Ends the process by SIGPIPE, which Rust ignores, as a program ends whose output is read no more.
-/// Returns only if the signal is blocked.
+/// Ends the process by SIGPIPE, as a program ends whose output is no longer read. Rust ignores
+/// SIGPIPE by default. Returns only if the signal is blocked.
 pub fn end_by_broken_pipe() {
-    // SAFETY: the default action is no handler: nothing of ours runs in it.
+    // SAFETY: the default action is no handler, so none of our code runs in it.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let _ = raise(Signal::SIGPIPE);
 }
 
-/// A descriptor that becomes readable when process `pid` ends (Linux 5.3).
+/// Returns a descriptor that becomes readable when process `pid` ends (Linux 5.3).
 ///
-/// # Errors
-/// There is no such process.
+/// # Errors The process does not exist.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes two integers and touches no memory of ours.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the kernel has just made this descriptor for us; a descriptor fits a C int.
+    // SAFETY: the kernel has just created this descriptor for this process; a descriptor fits a C
+    // int.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) })
 }
 
-/// Lets this process open as many descriptors as its hard limit permits.
+/// Raises the limit of open descriptors to the hard limit.
 pub fn raise_descriptor_limit() {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -44,7 +44,7 @@ pub fn raise_descriptor_limit() {
     let _ = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
 }
 
-/// Keeps the descriptors that this process was started with, beyond the standard three, from its children.
+/// Hides the descriptors that this process inherited, except the standard three, from its children.
 pub fn keep_descriptors_from_children() {
     let Ok(entries) = std::fs::read_dir("/proc/self/fd") else {
         return;
@@ -53,38 +53,39 @@ pub fn keep_descriptors_from_children() {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok());
     for number in numbers.filter(|number: &RawFd| *number > 2) {
-        // SAFETY: F_SETFD sets a flag of a descriptor's number and touches no memory; of a number that is free by
-        // now, it does nothing.
+        // SAFETY: F_SETFD sets a flag of a descriptor and touches no memory. For a number that is
+        // not open, it does nothing.
         let _ = unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) };
     }
 }
 
 /// Owns a descriptor that another process sent over a UNIX socket.
 pub fn received(descriptor: RawFd) -> OwnedFd {
-    // SAFETY: the kernel made this descriptor for us when the message was received; the caller, who
-    // read the number from that message, is the only one who knows it.
+    // SAFETY: the kernel created this descriptor for this process when the message was received.
+    // Only the caller, who read the number from that message, knows it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
 }
 
-/// Lets `descriptor` live through `exec`, and gives its number.
+/// Lets `descriptor` survive `exec`, and returns its number.
 ///
-/// # Errors
-/// The kernel's.
+/// # Errors The kernel's error.
 pub fn keep_on_exec(descriptor: OwnedFd) -> io::Result<RawFd> {
     // dup() does not copy the close-on-exec flag.
     let kept = nix::unistd::dup(&descriptor)?;
     Ok(kept.into_raw_fd())
 }
 
-/// Has what `command` starts receive every signal: a child inherits what its parent has blocked.
+/// Unblocks all signals in the program that `command` starts. A child inherits the signals that its
+/// parent blocked.
 pub fn unblock_signals_in(command: &mut Command) {
     let unblock = || Ok(SigSet::all().thread_unblock()?);
-    // SAFETY: between fork and exec only the signal mask is changed, by one system call; nothing is allocated
-    // and no lock is taken.
+    // SAFETY: between fork and exec, one system call changes the signal mask. It allocates nothing
+    // and takes no lock.
     unsafe { command.pre_exec(unblock) };
 }
 
-/// Copies of the descriptors of the sockets that process `pid` has open; none of what may not be looked at.
+/// Returns copies of the sockets that process `pid` has open. Sockets that may not be inspected are
+/// left out.
 pub fn sockets(pid: u32) -> Vec<OwnedFd> {
     let (Ok(process), Ok(entries)) = (pidfd(pid), std::fs::read_dir(format!("/proc/{pid}/fd")))
     else {
@@ -110,7 +111,7 @@ pub fn sockets(pid: u32) -> Vec<OwnedFd> {
         .collect()
 }
 
-/// The processes that descend from `pid`, and itself.
+/// Returns the process `pid` and its descendants.
 pub fn family(pid: u32) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let parents: Vec<(u32, u32)> = entries

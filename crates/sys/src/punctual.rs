@@ -1,12 +1,11 @@
-//! A thread that must wake on time.
+//! Makes a thread wake on time.
 
 use std::io;
 
 /// Puts the calling thread under SCHED_FIFO with `priority` (1 to 99). It must sleep often: the
-/// kernel stops real-time threads that do not for 50 ms of every second.
+/// kernel suspends a real-time thread that does not for 50 ms of every second.
 ///
-/// # Errors
-/// Without CAP_SYS_NICE; the thread stays as it was.
+/// # Errors Without CAP_SYS_NICE; the thread stays unchanged.
 pub fn become_realtime(priority: i32) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid sched_param.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -20,7 +19,7 @@ pub fn become_realtime(priority: i32) -> io::Result<()> {
     }
 }
 
-/// What `sched_setattr` takes (linux/sched/types.h, first version).
+/// Argument of `sched_setattr` (linux/sched/types.h, first version).
 #[repr(C)]
 struct SchedAttr {
     size: u32,
@@ -33,11 +32,11 @@ struct SchedAttr {
     period: u64,
 }
 
-/// Gives the calling thread, under the ordinary scheduler, the weight of `nice` and turns of `slice_ns`
-/// (100 us to 100 ms; Linux 6.12 and later, ignored before): who asks for short turns gets them soon.
+/// Gives the calling thread, under the ordinary scheduler, the weight of `nice` and time slices of
+/// `slice_ns`. Slices may be 100 µs to 100 ms (Linux 6.12; ignored before). A thread with short
+/// slices is scheduled sooner.
 ///
-/// # Errors
-/// Without CAP_SYS_NICE for a negative `nice`; the thread stays as it was.
+/// # Errors Without CAP_SYS_NICE for a negative `nice`; the thread stays unchanged.
 pub fn become_brisk(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = SchedAttr {
         size: size_of::<SchedAttr>() as u32,
@@ -58,9 +57,9 @@ pub fn become_brisk(nice: i32, slice_ns: u64) -> io::Result<()> {
     }
 }
 
-/// Lets the calling thread's timers run to the nanosecond instead of 50 us late.
+/// Sets the calling thread's timer slack to 1 ns, instead of 50 µs.
 pub fn forgo_timer_slack() {
-    // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory. It cannot fail for 1 ns, and
-    // if it did the thread would only be less punctual, which is measured.
+    // SAFETY: PR_SET_TIMERSLACK takes a number and touches no memory. It cannot fail for 1 ns. A
+    // failure would only make the thread less punctual, which is measured.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
 }

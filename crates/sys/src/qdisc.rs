@@ -1,6 +1,6 @@
-//! The rate of an HTB class, changed while traffic flows.
+//! Changes the rate of an HTB class while traffic flows.
 //!
-//! `tc class change` does the same; this is for a daemon that does it many times a second.
+//! `tc class change` does the same. This module serves a daemon that does it many times per second.
 
 use crate::netlink::{acknowledgement, attribute, route_socket};
 use nix::sys::socket::{MsgFlags, send};
@@ -15,9 +15,9 @@ const TCA_HTB_PARMS: u16 = 1;
 const TCA_HTB_RATE64: u16 = 6;
 const TCA_HTB_CEIL64: u16 = 7;
 const TC_LINKLAYER_ETHERNET: u8 = 1;
-/// The kernel's scheduler clock: 64 ns a tick (`PSCHED_SHIFT`).
+/// Tick of the kernel's packet scheduler: 64 ns (`PSCHED_SHIFT`).
 const TICK_NS: u64 = 64;
-/// Bytes a class may send in its turn; there is one class, so any reasonable value does.
+/// Quantum of the class, in bytes. There is one class, so the value has no effect.
 const QUANTUM_BYTES: u32 = 65_536;
 
 /// One HTB class of one interface.
@@ -31,7 +31,7 @@ pub struct HtbClass {
 }
 
 impl HtbClass {
-    /// The class `1:1` under the root `1:` of an interface of this namespace.
+    /// Opens the class `1:1` under the root `1:` of an interface of this namespace.
     pub fn open(interface_index: u32) -> io::Result<Self> {
         let fd = route_socket(0)?;
         Ok(Self {

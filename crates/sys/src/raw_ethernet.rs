@@ -1,24 +1,24 @@
 //! Raw Ethernet frames of one EtherType on one interface, through its queueing discipline.
 //!
-//! What is sent waits in the NIC's own queue, as anything the kernel sends there; the socket's send
-//! buffer bounds how much.
+//! Sent frames wait in the NIC's own queue, like the kernel's own. The socket's send buffer bounds
+//! their number.
 
 use nix::sys::socket::{setsockopt, sockopt};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Frames that one system call sends or receives at most.
+/// Most frames of one send or receive call.
 pub const BATCH_FRAMES_MAX: usize = 32;
 
-/// Bytes of send buffer asked for; the kernel doubles it, and charges 2.3 KB for a full frame: 450
-/// frames, less than the 1000 of an Ethernet device's queue, so that nothing is dropped there.
+/// Send buffer, in bytes. The kernel doubles it and charges 2.3 KB for a full frame. That makes 450
+/// frames, less than the 1000 of an Ethernet device's queue, so that the queue drops none.
 const SEND_BUFFER_BYTES: usize = 512 << 10;
 
-/// Bytes of receive buffer asked for; charged alike: 7000 full frames, 40 ms at 2 Gb/s for a reader
-/// that was late.
+/// Receive buffer, in bytes, charged the same way: 7000 full frames, 40 ms at 2 Gb/s for a late
+/// reader.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// Bytes of an Ethernet header with a VLAN tag.
+/// Length of an Ethernet header with a VLAN tag, in bytes.
 const LINK_HEADER_BYTES: usize = 18;
 
 /// A socket for the frames of one EtherType on one interface.
@@ -64,7 +64,7 @@ impl RawEthernet {
         // SAFETY: a plain system call; protocol 0 receives nothing until the bind below.
         let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         checked(raw)?;
-        // SAFETY: `raw` was just opened and belongs to nobody else.
+        // SAFETY: `raw` was just opened, and no other value owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         if setsockopt(&fd, sockopt::SndBufForce, &SEND_BUFFER_BYTES).is_err() {
             let _ = setsockopt(&fd, sockopt::SndBuf, &SEND_BUFFER_BYTES);
@@ -99,7 +99,7 @@ impl RawEthernet {
             sll_halen: 0,
             sll_addr: [0; 8],
         };
-        // SAFETY: `address` is a sockaddr_ll, and its size is what is passed.
+        // SAFETY: `address` is a sockaddr_ll, and its size is passed.
         checked(unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
@@ -109,12 +109,12 @@ impl RawEthernet {
         })
     }
 
-    /// Sends the first [`BATCH_FRAMES_MAX`] of `frames`, whole Ethernet frames, in order. Gives how
-    /// many the kernel has taken.
+    /// Sends the first [`BATCH_FRAMES_MAX`] of `frames`, whole Ethernet frames, in order. Returns
+    /// the number that the kernel accepted.
     ///
-    /// # Errors
-    /// Of the first frame, if none was taken: `WouldBlock` when the socket's buffer is full,
-    /// `ENOBUFS` when the interface's queue dropped it, `NetworkDown`, `EMSGSIZE` beyond the MTU.
+    /// # Errors The error of the first frame, if none was accepted: `WouldBlock` if the socket's
+    /// buffer is full, `ENOBUFS` if the interface's queue dropped it, `NetworkDown`, `EMSGSIZE`
+    /// beyond the MTU.
     pub fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
         let mut parts: [libc::iovec; BATCH_FRAMES_MAX] = unsafe { std::mem::zeroed() };
@@ -128,8 +128,8 @@ impl RawEthernet {
             message.msg_hdr.msg_iovlen = 1;
             count += 1;
         }
-        // SAFETY: `messages[..count]` lead to `parts`, and those to frames that outlive the call
-        // ('a); the kernel only reads what they lead to.
+        // SAFETY: `messages[..count]` point at `parts`, and those at frames that outlive the call
+        // ('a). The kernel only reads them.
         let sent = unsafe {
             libc::sendmmsg(
                 self.fd.as_raw_fd(),
@@ -142,11 +142,11 @@ impl RawEthernet {
         Ok(sent as usize)
     }
 
-    /// Calls `take` with each of up to [`BATCH_FRAMES_MAX`] frames that have come, in order; gives
-    /// how many. Frames longer than the MTU are left out.
+    /// Calls `take` with each of up to [`BATCH_FRAMES_MAX`] received frames, in order, and returns
+    /// their number. Frames longer than the MTU are left out.
     ///
-    /// # Errors
-    /// `WouldBlock` when there is none; `NetworkDown`, once, when the interface went down.
+    /// # Errors `WouldBlock` if no frame is available; `NetworkDown`, once, when the interface went
+    /// down.
     pub fn receive(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
         let mut parts: [libc::iovec; BATCH_FRAMES_MAX] = unsafe { std::mem::zeroed() };
@@ -159,8 +159,8 @@ impl RawEthernet {
             message.msg_hdr.msg_iov = part;
             message.msg_hdr.msg_iovlen = 1;
         }
-        // SAFETY: each message leads to one part, and each part to a piece of `self.buffer` of its
-        // own, which nothing else touches during the call.
+        // SAFETY: each message points at one part, and each part at its own range of `self.buffer`,
+        // which no other code touches during the call.
         let received = unsafe {
             libc::recvmmsg(
                 self.fd.as_raw_fd(),
@@ -183,7 +183,8 @@ impl RawEthernet {
         Ok(received)
     }
 
-    /// Frames the kernel dropped since the last call because the receive buffer was full.
+    /// Returns the frames that the kernel dropped since the last call because the receive buffer
+    /// was full.
     pub fn take_drops(&self) -> u32 {
         let mut drops = [0u32; 2]; // struct tpacket_stats: packets, drops
         let mut bytes = size_of_val(&drops) as libc::socklen_t;

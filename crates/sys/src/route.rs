@@ -1,8 +1,8 @@
-//! The floor of TCP's retransmission timeout on the routes of one interface.
+//! Sets the floor of TCP's retransmission timeout on the routes of one interface.
 //!
-//! `ip route replace` could set it too, but what `ip route show` prints cannot always be given back:
-//! `expires`, `error`, next-hop objects. Here the kernel's own message is returned with one metric
-//! changed.
+//! `ip route replace` could set it too, but `ip route show` prints attributes that it does not
+//! accept: `expires`, `error`, next-hop objects. This module sends the kernel's own message back
+//! with one metric changed.
 
 use crate::netlink::{acknowledgement, attribute, attributes, dump, route_socket, u32_at};
 use nix::sys::socket::{MsgFlags, send};
@@ -23,14 +23,14 @@ const RTA_VIA: u16 = 18;
 const RTA_GATEWAY: u16 = 5;
 const RTAX_LOCK: u16 = 1;
 const RTAX_RTO_MIN: u16 = 13;
-/// First bytes of an IPv6 destination that no TCP connection needs a floor for: link-local, multicast.
+/// First bytes of IPv6 destinations that need no floor: link-local. Multicast is skipped as well.
 const LINK_LOCAL: [u8; 2] = [0xfe, 0x80];
 const MULTICAST: u8 = 0xff;
 const AF_INET6: u8 = libc::AF_INET6 as u8;
-/// `rta_expires` in `struct rta_cacheinfo`, in clock ticks.
+/// Offset of `rta_expires` in `struct rta_cacheinfo`, in clock ticks.
 const CACHEINFO_EXPIRES_AT: usize = 8;
 
-/// `struct rtmsg`, and where its fields stand.
+/// Size of `struct rtmsg`, and offsets of its fields.
 const ROUTE_HEADER_BYTES: usize = 12;
 const PROTOCOL_AT: usize = 5;
 const TYPE_AT: usize = 7;
@@ -42,14 +42,15 @@ const RTNH_F_ONLINK: u32 = 4;
 /// `RTM_F_CLONED`: a cached exception, not a route.
 const RTM_F_CLONED: u32 = 0x200;
 
-/// Sets the floor of the retransmission timeout of every unicast route over the interface to
-/// `rto_min_ms`, and returns how many routes were changed.
+/// Sets the floor of the retransmission timeout to `rto_min_ms` on every unicast route over the
+/// interface. Returns the number of changed routes.
 ///
-/// Left alone are routes that have a floor already, routes that expire and those of router
-/// advertisements (the kernel refreshes its own route only), and routes over several interfaces.
+/// Some routes stay unchanged: those that have a floor, those that expire, those of router
+/// advertisements, and those over several interfaces. The kernel refreshes only its own route of a
+/// router advertisement.
 ///
-/// # Errors
-/// The kernel's for the list of routes, or for the first route that it refused; the others are set.
+/// # Errors The kernel's error for the list of routes, or for the first route that it refused. The
+/// other routes are changed.
 pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
     let mut requests = Vec::new();
     dump(RTM_GETROUTE, ROUTE_HEADER_BYTES, |kind, body| {
@@ -65,7 +66,7 @@ pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
     for (sequence, request) in (1..).zip(&requests) {
         match replace(&fd, sequence, request) {
             Ok(()) => changed += 1,
-            // The route has gone meanwhile.
+            // The route has been removed in between.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {}
             Err(error) => refused = refused.or(Some(error)),
         }
@@ -73,7 +74,8 @@ pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
     refused.map_or(Ok(changed), Err)
 }
 
-/// The body of a request that gives the route `body` its floor; `None` if the route is left alone.
+/// Returns the body of a request that sets the floor of the route `body`; `None` for a route that
+/// stays unchanged.
 fn with_rto_min(body: &[u8], interface_index: u32, rto_min_ms: u32) -> Option<Vec<u8>> {
     let mut request = body.get(..ROUTE_HEADER_BYTES)?.to_vec();
     let flags = u32_at(body, FLAGS_AT)?;
@@ -109,7 +111,7 @@ fn with_rto_min(body: &[u8], interface_index: u32, rto_min_ms: u32) -> Option<Ve
                 }
             }
             RTA_CACHEINFO => {}
-            // A next-hop object says these itself.
+            // A next-hop object implies these attributes.
             RTA_OIF | RTA_GATEWAY | RTA_VIA if has_object => {}
             kind => attribute(&mut request, kind, value),
         }
@@ -127,7 +129,7 @@ fn with_rto_min(body: &[u8], interface_index: u32, rto_min_ms: u32) -> Option<Ve
     Some(request)
 }
 
-/// Replaces a route that exists; one that has gone is not made again.
+/// Replaces an existing route. A route that has been removed is not created again.
 fn replace(fd: &OwnedFd, sequence: u32, body: &[u8]) -> io::Result<()> {
     let mut message = Vec::with_capacity(16 + body.len());
     message.extend_from_slice(&(16 + body.len() as u32).to_ne_bytes());

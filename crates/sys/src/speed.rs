@@ -1,4 +1,4 @@
-//! What a NIC says of its speed.
+//! Link speed of a NIC.
 
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
@@ -6,10 +6,10 @@ use std::os::fd::AsRawFd;
 
 const SIOCETHTOOL: u64 = 0x8946;
 const ETHTOOL_GSET: u32 = 1;
-/// `struct ethtool_cmd`.
+/// Size of `struct ethtool_cmd`, in bytes.
 const COMMAND_BYTES: usize = 44;
 
-/// Speed of `interface` in bits per second, if its driver says.
+/// Returns the speed of `interface` in bits per second, if its driver reports one.
 pub fn link_speed_bps(interface: &str) -> Option<u64> {
     if interface.len() >= libc::IFNAMSIZ {
         return None;

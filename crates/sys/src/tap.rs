@@ -24,10 +24,10 @@ const TUN_F_TSO_ECN: u64 = 0x08;
 const TUN_F_USO4: u64 = 0x20;
 const TUN_F_USO6: u64 = 0x40;
 
-/// Bytes of the virtio_net header on every frame: `struct virtio_net_hdr`.
+/// Size of the virtio_net header on every frame, in bytes: `struct virtio_net_hdr`.
 pub const VNET_HEADER_BYTES: i32 = 10;
 
-/// Which offloads a device offers the kernel.
+/// Offloads that a device offers to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapOffloads {
     /// Checksums may be left partial.
@@ -39,7 +39,7 @@ pub struct TapOffloads {
 }
 
 impl TapOffloads {
-    /// Everything: what is asked for first.
+    /// All offloads, which are tried first.
     pub const ALL: Self = Self {
         checksum: true,
         tcp_segmentation: true,
@@ -61,7 +61,8 @@ impl TapOffloads {
     }
 }
 
-/// Whether the TUN or TAP device `name` was made for several queues; `None` if it is no such device.
+/// Returns whether the TUN or TAP device `name` has several queues; `None` if there is no such
+/// device.
 pub fn is_multi_queue(name: &str) -> Option<bool> {
     let text = std::fs::read_to_string(format!("/sys/class/net/{name}/tun_flags")).ok()?;
     let flags = u32::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
@@ -76,7 +77,7 @@ pub struct Tap {
 
 /// Runs an ioctl whose argument is an integer.
 fn ioctl_int(file: &File, request: u64, value: u64) -> io::Result<()> {
-    // SAFETY: these tun ioctls take their argument by value and touch no memory of ours.
+    // SAFETY: these tun ioctls take their argument by value and touch no memory of this process.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), request as _, value) };
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -89,8 +90,7 @@ impl Tap {
     /// Creates the device `name`, or attaches to it if it persists without a reader. Reads and
     /// writes do not block.
     ///
-    /// # Errors
-    /// `NotFound` without `/dev/net/tun`, `PermissionDenied` without CAP_NET_ADMIN,
+    /// # Errors `NotFound` without `/dev/net/tun`, `PermissionDenied` without CAP_NET_ADMIN,
     /// `ResourceBusy` if another process has the device.
     pub fn open(name: &str, multi_queue: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
@@ -124,8 +124,8 @@ impl Tap {
         Ok(Self { file })
     }
 
-    /// Offers the kernel `wanted` offloads, or as many of them as it knows. Gives what is in force:
-    /// a persistent device keeps its old ones otherwise.
+    /// Offers `wanted` to the kernel, reduced to the offloads that it supports. Returns the
+    /// offloads in effect. Without this call a persistent device keeps its previous ones.
     pub fn set_offloads(&self, wanted: TapOffloads) -> io::Result<TapOffloads> {
         let without_udp = TapOffloads {
             udp_segmentation: false,
@@ -145,12 +145,12 @@ impl Tap {
         Ok(none)
     }
 
-    /// Lets the device outlive this process, or not.
+    /// Sets whether the device outlives this process.
     pub fn set_persistent(&self, persistent: bool) -> io::Result<()> {
         ioctl_int(&self.file, TUNSETPERSIST, u64::from(persistent))
     }
 
-    /// Gives the device its carrier or takes it away (Linux 5.0).
+    /// Sets the device's carrier (Linux 5.0).
     pub fn set_carrier(&self, has_carrier: bool) -> io::Result<()> {
         let value = libc::c_int::from(has_carrier);
         // SAFETY: TUNSETCARRIER reads one int, which `value` is.
@@ -163,7 +163,7 @@ impl Tap {
         }
     }
 
-    /// Reads one frame, virtio_net header first. `WouldBlock` when there is none.
+    /// Reads one frame, virtio_net header first. Returns `WouldBlock` if no frame is available.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         nix::unistd::read(&self.file, buffer).map_err(io::Error::from)
     }

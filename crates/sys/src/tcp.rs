@@ -1,12 +1,11 @@
-//! Socket options of TCP that the standard library has not.
+//! TCP socket options that the standard library lacks.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Names the congestion control of a socket.
+/// Sets the congestion control of a socket.
 ///
-/// # Errors
-/// There is none of that name, or it is not for everybody.
+/// # Errors The name is unknown, or only privileged users may choose it.
 pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     // SAFETY: `name` is readable for the length passed; the kernel copies it and needs no NUL.
     let result = unsafe {
@@ -24,10 +23,9 @@ pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<
     Ok(())
 }
 
-/// Sends no faster than so many bytes a second (`SO_MAX_PACING_RATE`).
+/// Limits the sending rate to `bytes_per_s` (`SO_MAX_PACING_RATE`).
 ///
-/// # Errors
-/// It is no socket.
+/// # Errors The descriptor is not a socket.
 pub fn set_pacing_rate_max(socket: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<()> {
     set_option(
         socket,
@@ -37,21 +35,20 @@ pub fn set_pacing_rate_max(socket: BorrowedFd<'_>, bytes_per_s: u64) -> io::Resu
     )
 }
 
-/// Of `linux/tcp.h` since 6.15 (kernel commit f38805c5d26f).
+/// Option number of `linux/tcp.h` since 6.15 (kernel commit f38805c5d26f).
 const TCP_RTO_MIN_US: libc::c_int = 45;
 
-/// Sends what was lost again no sooner than after so long, where the kernel lets everybody say so.
+/// Sets the floor of the retransmission timeout, in microseconds.
 ///
-/// # Errors
-/// The kernel is older than 6.15.
+/// # Errors The kernel is older than 6.15.
 pub fn set_rto_min_us(socket: BorrowedFd<'_>, us: u32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, us)
 }
 
-/// Calls a socket readable when so many bytes have come, or its end (`SO_RCVLOWAT`; `epoll` heeds it for TCP since 4.17).
+/// Makes a socket readable only when `bytes` have arrived, or at its end (`SO_RCVLOWAT`). `epoll`
+/// honours it for TCP since Linux 4.17.
 ///
-/// # Errors
-/// It is no socket.
+/// # Errors The descriptor is not a socket.
 pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
 }
@@ -78,30 +75,30 @@ fn set_option<T: Copy>(
     Ok(())
 }
 
-/// How a connection stands, from `TCP_INFO`.
+/// State of a connection, from `TCP_INFO`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Standing {
-    /// Segments sent again since it began (`tcpi_total_retrans`).
+    /// Segments retransmitted since the connection began (`tcpi_total_retrans`).
     pub retransmits: u32,
     /// Segments sent and not acknowledged (`tcpi_unacked`).
     pub unacked: u32,
-    /// Bytes acknowledged since it began (`tcpi_bytes_acked`).
+    /// Bytes acknowledged since the connection began (`tcpi_bytes_acked`).
     pub acked_bytes: u64,
-    /// Smoothed round trip, in microseconds (`tcpi_rtt`).
+    /// Smoothed round-trip time, in microseconds (`tcpi_rtt`).
     pub round_trip_us: u32,
 }
 
-/// Bytes of `struct tcp_info` up to `tcpi_bytes_acked`; its places are the kernel's ABI, and it only grows.
+/// Size of `struct tcp_info` up to `tcpi_bytes_acked`, in bytes. Its offsets are kernel ABI, and it
+/// only grows.
 const INFO_BYTES: usize = 128;
 
-/// Asks how a connection stands.
+/// Reads the state of a connection.
 ///
-/// # Errors
-/// It is no TCP socket.
+/// # Errors The descriptor is not a TCP socket.
 pub fn standing(socket: BorrowedFd<'_>) -> io::Result<Standing> {
     let mut info = [0_u8; INFO_BYTES];
     let mut length = INFO_BYTES as libc::socklen_t;
-    // SAFETY: `info` is writable for `length` bytes, of which the kernel writes no more than it knows.
+    // SAFETY: `info` is writable for `length` bytes, and the kernel writes no more than that.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),

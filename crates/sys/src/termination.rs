@@ -1,19 +1,19 @@
-//! Signals that ask the process to end, noted by a handler: programs that it starts have them as
-//! usual, which a signal that is blocked would be for them too.
+//! Receives the signals that ask the process to end, through a handler. Blocking the signals would
+//! block them in started programs too.
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// The pipe that the handler writes a signal's number into.
+/// The pipe to which the handler writes a signal's number.
 static NOTES: AtomicI32 = AtomicI32::new(-1);
 
-/// Notes `number` for [`Termination::next`].
+/// Records `number` for [`Termination::next`].
 extern "C" fn note(number: libc::c_int) {
     let byte = number as u8;
-    // SAFETY: write(2) is async-signal-safe, and reads one byte of this frame. errno is restored: what was
-    // interrupted may be about to read it.
+    // SAFETY: write(2) is async-signal-safe and reads one byte of this frame. errno is restored,
+    // because the interrupted code may be about to read it.
     unsafe {
         let errno = libc::__errno_location();
         let before = *errno;
@@ -22,21 +22,20 @@ extern "C" fn note(number: libc::c_int) {
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP from now on.
+/// SIGINT, SIGTERM and SIGHUP, received as values.
 #[derive(Debug)]
 pub struct Termination {
     notes: OwnedFd,
 }
 
 impl Termination {
-    /// Has the three signals noted instead of ending the process; SIGHUP only where it is not ignored, as
-    /// under nohup. Once a process.
+    /// Records the three signals instead of letting them end the process. SIGHUP stays ignored if
+    /// it was, as under nohup. To be called once per process.
     ///
-    /// # Errors
-    /// There is no descriptor left.
+    /// # Errors No descriptor is available.
     pub fn watch() -> io::Result<Self> {
         let (notes, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
-        // The handler must never wait; a full pipe holds signals enough.
+        // The handler must never block. A full pipe holds enough signals.
         nix::fcntl::fcntl(
             &writer,
             nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK),
@@ -52,7 +51,7 @@ impl Termination {
             // SAFETY: the handler calls nothing but write(2) on a descriptor that stays open.
             let before = unsafe { sigaction(signal, &noted) }?;
             if signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn) {
-                // SAFETY: what was there before is no handler.
+                // SAFETY: the previous action is not a handler of this process.
                 unsafe { sigaction(signal, &before) }?;
             }
         }
@@ -76,12 +75,12 @@ impl Termination {
     }
 }
 
-/// Sends `signal` to the process of a pidfd, whose number another may have by now.
+/// Sends `signal` to the process of a pidfd, which cannot be confused with another process of the
+/// same number.
 ///
-/// # Errors
-/// It has ended.
+/// # Errors The process has ended.
 pub fn send(process: &OwnedFd, signal: Signal) -> io::Result<()> {
-    // SAFETY: pidfd_send_signal takes integers and, here, no memory of ours.
+    // SAFETY: pidfd_send_signal takes integers and, here, no memory of this process.
     let sent = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,

@@ -9,7 +9,7 @@ use std::io::{self, IoSlice};
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes of socket buffer asked for in each direction: 30 ms at 2 Gb/s for a reader that was late.
+/// Socket buffer requested for each direction, in bytes: 30 ms at 2 Gb/s for a late reader.
 const BUFFER_BYTES: usize = 8 << 20;
 
 /// A dual-stack UDP socket that sends and receives on one interface only.
@@ -19,15 +19,14 @@ pub struct LinkSocket {
 }
 
 impl LinkSocket {
-    /// A socket on `interface` (with index `index`), bound to `port` on all its addresses, joined
-    /// to the multicast `group`.
+    /// Opens a socket on `interface` (with index `index`), bound to `port` on all its addresses,
+    /// joined to the multicast `group`.
     ///
-    /// The port is not shared (no `SO_REUSEADDR`): of two sockets on one port the kernel would give
-    /// every unicast datagram to the later one.
+    /// The port is not shared (no `SO_REUSEADDR`). With two sockets on one port, the kernel would
+    /// deliver every unicast datagram to the later one.
     ///
-    /// # Errors
-    /// `AddrInUse` if another socket has the port there, `PermissionDenied` without CAP_NET_RAW
-    /// (kernels before 5.7), `NoDevice` if the interface is gone.
+    /// # Errors `AddrInUse` if another socket has the port there, `PermissionDenied` without
+    /// CAP_NET_RAW (kernels before 5.7), `NoDevice` if the interface is gone.
     pub fn open(interface: &str, index: u32, port: u16, group: Ipv6Addr) -> io::Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
@@ -50,9 +49,9 @@ impl LinkSocket {
         };
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_ADD_MEMBERSHIP, &request)?;
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_IF, &index)?;
-        // A host that does not hear its own hellos has a firewall in front of the port.
+        // A host that does not receive its own hellos has a firewall on the port.
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_LOOP, &1i32)?;
-        // Never fragment: a datagram too long for the link is to be known, not cut.
+        // Never fragment: a datagram too long for the link must cause an error.
         let probe = libc::IPV6_PMTUDISC_PROBE;
         self.set_raw(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &probe)?;
         self.set_raw(
@@ -90,11 +89,10 @@ impl LinkSocket {
         }
     }
 
-    /// Has the kernel drop datagrams with fewer than `bytes_min` bytes, and those whose first byte is
-    /// not one of `leads`, before they take a place in the socket's buffer.
+    /// Installs a filter that drops datagrams with fewer than `bytes_min` bytes, and those whose
+    /// first byte is not in `leads`. They take no place in the socket's buffer.
     ///
-    /// # Errors
-    /// The kernel's; more than 255 `leads` are `InvalidInput`.
+    /// # Errors The kernel's error; `InvalidInput` for more than 255 `leads`.
     pub fn set_filter(&self, bytes_min: u32, leads: &[u8]) -> io::Result<()> {
         let program = filter(bytes_min, leads)?;
         let request = libc::sock_fprog {
@@ -104,15 +102,15 @@ impl LinkSocket {
         self.set_raw(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &request)
     }
 
-    /// Lets the kernel gather datagrams of one sender into one receive, or not. False if it cannot.
+    /// Sets receive coalescing of datagrams of one sender (UDP GRO). Returns false if the kernel
+    /// lacks it.
     pub fn set_gathering(&self, on: bool) -> bool {
         setsockopt(&self.fd, sockopt::UdpGroSegment, &on).is_ok()
     }
 
-    /// Sends `bytes` as datagrams of `segment_bytes` each (the last may be shorter).
+    /// Sends `bytes` as datagrams of `segment_bytes` each; the last may be shorter.
     ///
-    /// # Errors
-    /// `WouldBlock` when the socket's buffer is full; others as the kernel gives them.
+    /// # Errors `WouldBlock` if the socket's buffer is full; others as the kernel returns them.
     pub fn send(&self, bytes: &[u8], segment_bytes: usize, to: SocketAddr) -> io::Result<()> {
         let to = SockaddrIn6::from(mapped(to));
         let segment = segment_bytes as u16;
@@ -133,16 +131,16 @@ impl LinkSocket {
         Ok(())
     }
 
-    /// Receives what is there into places of `place_bytes`. `WouldBlock` when there is nothing.
-    /// Where datagrams are gathered, a place has to hold [`RECEIVE_BYTES_MAX`].
+    /// Receives the available datagrams into places of `place_bytes`. Returns `WouldBlock` if there
+    /// are none. With receive coalescing, a place must hold [`RECEIVE_BYTES_MAX`].
     ///
     /// [`RECEIVE_BYTES_MAX`]: crate::datagrams::RECEIVE_BYTES_MAX
     pub fn receive(&self, into: &mut Datagrams, place_bytes: usize) -> io::Result<()> {
         into.receive(self.fd.as_fd(), place_bytes)
     }
 
-    /// Memory the kernel holds of what was sent and has not left the host, in bytes of buffer
-    /// (more than the datagrams' own bytes).
+    /// Returns the kernel memory of datagrams that were sent and have not left the host, in bytes
+    /// of buffer, which exceeds the datagrams' own bytes.
     pub fn unsent_buffer_bytes(&self) -> io::Result<usize> {
         let mut value: libc::c_int = 0;
         // SAFETY: TIOCOUTQ (SIOCOUTQ) writes one int, which `value` is.
@@ -155,8 +153,8 @@ impl LinkSocket {
     }
 }
 
-/// The classic BPF program of [`LinkSocket::set_filter`]. On a UDP socket it sees the UDP header
-/// first.
+/// Returns the classic BPF program of [`LinkSocket::set_filter`]. On a UDP socket it sees the UDP
+/// header first.
 fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
     const UDP_HEADER_BYTES: u32 = 8;
     const ACCEPT_ALL: u32 = u32::MAX;
@@ -166,7 +164,7 @@ fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
         jf,
         k,
     };
-    // The last comparison stands one step before the drop, and the acceptance after that.
+    // The drop follows the last comparison, and the acceptance follows the drop.
     let count = u8::try_from(leads.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut program = vec![
         step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
@@ -192,7 +190,7 @@ fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
     Ok(program)
 }
 
-/// The address as a dual-stack socket wants it.
+/// Returns the address in the form that a dual-stack socket needs.
 pub fn mapped(address: SocketAddr) -> SocketAddrV6 {
     match address {
         SocketAddr::V6(address) => address,
@@ -224,7 +222,7 @@ mod tests {
         (socket, port)
     }
 
-    /// What waits at the socket: the bytes and segment length of each entry.
+    /// Returns the entries available at the socket, each with its bytes and segment length.
     fn waiting(socket: &LinkSocket, place_bytes: usize) -> Vec<(Vec<u8>, usize)> {
         let mut datagrams = Datagrams::default();
         let mut waiting = Vec::new();
