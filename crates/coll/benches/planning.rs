@@ -1,14 +1,14 @@
-//! What planning costs, by the number of hosts: `cargo bench -p kumi-coll`.
+//! Cost of planning by the number of hosts: `cargo bench -p kumi-coll`.
 //!
-//! Prints one JSON object a line: the operation, the hosts, the transfers of the plan, and milliseconds of the
-//! planning, of one host's program and, where it is asked for, of the proof. The median of as many runs as fit a second,
-//! three at least.
+//! Prints one JSON object per line: operation, hosts, transfers of the plan, and milliseconds of
+//! the planning, of one host's program and, if requested, of the proof. A value is the median of
+//! all runs within one second, at least three.
 
 use kumi_coll::{Grain, Operation, Plan, Program, check, gather, uniform};
 use kumi_topo::{Delay, End, Host, Link, Network, Rate, Switch};
 use std::time::{Duration, Instant};
 
-/// Hosts on leaf switches of 48 below one, at 1 Gb/s, and trunks of 10.
+/// Hosts at 1 Gb/s on leaf switches of 48, with trunks of 10 Gb/s to one root switch.
 fn network(hosts: usize) -> Network {
     let leaves = hosts.div_ceil(48);
     let link = |ends, gbps: u64| Link {
@@ -17,7 +17,7 @@ fn network(hosts: usize) -> Network {
         latency: Delay::from_ns(10_000),
     };
     let trunks = (1..=leaves).map(|leaf| link([End::Switch(leaf), End::Switch(0)], 10));
-    // Neighbours by number are not on one switch.
+    // Hosts with adjacent numbers are on different switches.
     let leaf_of = |host: usize| 1 + host * 7919 % leaves;
     let own = (0..hosts).map(|host| link([End::Host(host), End::Switch(leaf_of(host))], 1));
     let links = trunks.chain(own).collect();
@@ -35,7 +35,7 @@ fn network(hosts: usize) -> Network {
     }
 }
 
-/// Median milliseconds of a thing.
+/// Returns the median time of a function, in milliseconds.
 fn median_ms<T>(mut run: impl FnMut() -> T) -> f64 {
     let began = Instant::now();
     let mut times = Vec::new();

@@ -1,10 +1,10 @@
-//! What no plan can be quicker than.
+//! Lower bounds of the time of any plan.
 
 use crate::plan::{Operation, Plan};
 use kumi_topo::{DirectedLink, Network, Paths};
 
-/// The shortest time that what a plan does can take, in seconds: of every link, what has to pass it at what it
-/// carries. Latencies come on top.
+/// Returns the cut bound of a plan's operation, in seconds: for each link, the bytes that must
+/// cross it divided by its rate; the largest such quotient. Latencies are not included.
 pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
     if paths.hosts() < 2 {
@@ -15,16 +15,16 @@ pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     let must_pass = must_pass(&paths, plan);
     let times = links.map(|link| {
         let bytes = match (paths.limited(link), hosts_before[link.0 as usize] as usize) {
-            // All that the host sends, and all that it receives.
+            // All bytes that the host sends and receives.
             (Some((_, own)), _) => own.iter().map(|own| must_pass[own.0 as usize]).sum(),
-            // It parts no hosts from others: it leads to a switch without any.
+            // The link leads to a switch without hosts, so no bytes must cross it.
             (None, before) if before == 0 || before == paths.hosts() => 0.0,
             _ => must_pass[link.0 as usize],
         };
         bytes / paths.link_bytes_per_s(link)
     });
     let hosts_s = match plan.operation {
-        // Every part is sent to be combined by all hosts but one, and its sum to all but one.
+        // All hosts except one send each part to be combined, and all except one receive its sum.
         Operation::AllReduce => {
             let hosts = 0..paths.hosts();
             let sending: f64 = hosts
@@ -41,8 +41,9 @@ fn sum(plan: &Plan) -> f64 {
     plan.block_bytes.iter().sum::<u64>() as f64
 }
 
-/// The shortest time in which what is furthest can come, in seconds: one way; in a gather or scatter, with the blocks of all
-/// that are as far, which pass the root's own link one behind another.
+/// Returns the time for the most distant data to arrive, in seconds: the one-way latency. In a
+/// gather or scatter, it includes the blocks of all hosts at that distance, which cross the root's
+/// access link one after another.
 pub fn latency_bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
     let Some(root) = plan.operation.root() else {
@@ -69,7 +70,7 @@ pub fn latency_bound_s(network: &Network, plan: &Plan) -> f64 {
     least_s
 }
 
-/// Bytes that have to pass each directed link, whatever the plan.
+/// Returns the bytes that must cross each directed link, whatever the plan.
 fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
     let hosts = paths.hosts();
     if plan.operation == Operation::AllToAll {
@@ -89,7 +90,7 @@ fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
             .map(|place| plan.block_bytes[place] as f64);
         paths.sum_before(&of_host.collect::<Vec<_>>())
     };
-    // 1 where the root is before the link, 0 where it is behind.
+    // 1 if the root is on the sending side of the link, 0 if it is on the other.
     let root_before = |root: usize| {
         let mut weights = vec![0.0; hosts];
         weights[root] = 1.0;
@@ -146,14 +147,14 @@ mod tests {
         let network = Network::parse("two", text).unwrap();
         let block = 1_250_000;
         let bound = |plan: Plan| (bound_s(&network, &plan) * 1e4).round() / 1e4;
-        // Two blocks from t to s at 100 Mb/s; from s to t one at 1 Gb/s, and two into b.
+        // Two blocks from t to s at 100 Mb/s; from s to t one at 1 Gb/s, and two to b.
         assert_eq!(bound(gather(&network, 0, block).unwrap()), 0.2);
         assert_eq!(bound(gather(&network, 1, block).unwrap()), 0.02);
         assert_eq!(bound(scatter(&network, 1, &[block; 3]).unwrap()), 0.1);
         assert_eq!(bound(all_to_all(&network, vec![block; 9]).unwrap()), 0.2);
         assert_eq!(bound(all_gather(&network, &[block; 3]).unwrap()), 0.2);
         assert_eq!(bound(reduce_scatter(&network, &[block; 3]).unwrap()), 0.1);
-        // The vector has three blocks, and its sum must come to a.
+        // The vector has three blocks, and its sum is for a.
         assert_eq!(bound(all_reduce(&network, Vector::new(3 * block, 1))), 0.3);
         assert_eq!(
             bound(broadcast(&network, 0, Vector::new(3 * block, 1)).unwrap()),
@@ -179,7 +180,7 @@ mod tests {
         let block = 12_500;
         let all = latency_bound_s(&network, &all_to_all(&network, vec![block; 9]).unwrap());
         assert_eq!(all, paths.latency_s(1, 2));
-        // Its own link brings 501 Mb/s down; the nearer block may have passed before.
+        // Its access link receives at 501 Mb/s. The nearer block may arrive earlier.
         let one = latency_bound_s(&network, &gather(&network, 1, block).unwrap());
         let block_s = block as f64 * 8.0 / 501e6;
         let nearest_s = paths.latency_s(0, 1);

@@ -1,11 +1,12 @@
-//! In which order blocks begin that no simple rule has an order for.
+//! Order of blocks for an all-to-all without a regular order: the busiest links first.
 
 use crate::lanes::ENOUGH;
 use kumi_topo::{DirectedLink, Paths};
 
-/// Every pair of hosts, in the order in which their blocks begin if whoever can sends, of the blocks whose links
-/// have room, the one on whose links most work is left. `block_bytes` of `from × hosts + to`; equals go in
-/// the order of the ring that `order` is.
+/// Returns every pair of hosts in the order in which their blocks start, if every host sends
+/// whenever it can. Of the blocks whose links have capacity, it chooses the one whose links have
+/// most work left. Block `from × hosts + to` has `block_bytes` of that number. Equals keep the
+/// order of the ring `order`.
 pub(crate) fn busiest_first(
     paths: &Paths,
     order: &[usize],
@@ -19,7 +20,7 @@ pub(crate) fn busiest_first(
         .collect();
     let mut begun = Vec::with_capacity(hosts * hosts);
     loop {
-        // Those with most still to send choose first.
+        // Hosts with most data to send choose first.
         let mut senders: Vec<usize> = (0..hosts).filter(|at| !waiting[*at].is_empty()).collect();
         if senders.is_empty() {
             return begun;
@@ -40,18 +41,19 @@ pub(crate) fn busiest_first(
     }
 }
 
-/// What the links still have to carry, and how much of each is free.
+/// Remaining work of the links, and their free capacity.
 struct Work {
     hosts: usize,
     now_s: f64,
-    /// Of each pair of hosts, the directed links between them and the slowest of these in bytes a second.
+    /// For each pair of hosts, the directed links between them and the bottleneck rate in bytes per
+    /// second.
     links: Vec<Vec<usize>>,
     pair_bytes_per_s: Vec<f64>,
     bytes: Vec<f64>,
     link_bytes_per_s: Vec<f64>,
     left_s: Vec<f64>,
     free_bytes_per_s: Vec<f64>,
-    /// Pairs whose blocks are under way, and when each ends.
+    /// Pairs whose blocks are in flight, with their end times.
     under_way: Vec<(f64, usize)>,
 }
 
@@ -87,13 +89,14 @@ impl Work {
         }
     }
 
-    /// What a host has still to send, on its own link, which leads to whomever.
+    /// Returns the time that a host's access link needs for its remaining blocks, in seconds.
     fn left_to_send_s(&self, from: usize, to: usize) -> f64 {
         let first = self.links[from * self.hosts + to].first();
         first.map_or(0.0, |link| self.left_s[*link])
     }
 
-    /// The index, in `receivers`, of the first with the most work left on a link behind the sender's own.
+    /// Returns the index in `receivers` of the first one with the most work left on a link behind
+    /// the sender's access link.
     fn busiest(&self, from: usize, receivers: &[usize]) -> Option<usize> {
         let mut best: Option<(f64, usize)> = None;
         for (at, to) in receivers.iter().enumerate() {
@@ -126,7 +129,7 @@ impl Work {
             .push((self.now_s + self.bytes[pair] / rate, pair));
     }
 
-    /// Goes on to where the next blocks end, which makes room.
+    /// Advances to the time at which the next blocks end, which frees capacity.
     fn end_next(&mut self) {
         let ends = self.under_way.iter().map(|(end_s, _)| *end_s);
         let next_s = ends.fold(f64::INFINITY, f64::min);

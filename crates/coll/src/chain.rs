@@ -1,9 +1,9 @@
-//! Broadcast and reduce along a chain of hosts, part by part (Takahashi and others' Stable Broadcast).
+//! Broadcast and reduce along a chain of hosts, part by part (Stable Broadcast, Takahashi et al.).
 //!
-//! The chain is the walk that passes no link twice in one direction: every host sends on what has come while
-//! more comes, every link carries the vector once, and a slow host at the end of the walk, where it is
-//! put, holds up nobody but itself. A host that is limited both ways at once sends a part on when it has come, and
-//! then receives the next.
+//! The chain is a walk that crosses each link at most once in each direction. Every host sends data
+//! on while more arrives, so every link carries the vector once. A slow host is at the end of the
+//! walk, where it delays no other host. A host with a duplex limit sends a part on when it has
+//! received it, and receives the next one afterwards.
 
 use crate::exchange::check_root;
 use crate::grain::PIECE_BYTES;
@@ -13,18 +13,18 @@ use crate::short::{Short, of_vector};
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Plans that every host comes to have the vector at `root`. Of a short one, hosts may be a tree or exchange parts of it (`short.rs`).
+/// Plans a broadcast: every host receives the vector of `root`. For a short vector, the hosts may
+/// form a tree or exchange parts (`short.rs`).
 ///
-/// # Errors
-/// The root is no host.
+/// # Errors The root is out of range.
 pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
     planned(network, root, vector, Operation::Broadcast { root })
 }
 
-/// Plans that `root` comes to have the vector combined of every host's. Of a short one, hosts may be a tree or exchange parts of it.
+/// Plans a reduction: `root` receives the vector combined over all hosts. For a short vector, the
+/// hosts may form a tree or exchange parts.
 ///
-/// # Errors
-/// The root is no host.
+/// # Errors The root is out of range.
 pub fn reduce(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
     planned(network, root, vector, Operation::Reduce { root })
 }
@@ -56,7 +56,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     if relays.clone().any(|relay| paths.is_limited(relay)) {
         return by_parts(paths, &pairs, operation, order, block_bytes);
     }
-    // A host sends on what has come, piece by piece.
+    // A host sends data on chunk by chunk.
     let largest = block_bytes.iter().copied().max().unwrap_or(0);
     let piece = largest.min(PIECE_BYTES) as f64;
     let bytes: u64 = block_bytes.iter().sum();
@@ -87,10 +87,10 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     }
 }
 
-/// Transfers at most of a chain that is planned part by part.
+/// Most transfers of a chain that is planned part by part.
 const TRANSFERS_MAX: usize = 16_384;
 
-/// Each part, or as many as keep the plan short, by itself along the chain.
+/// Sends each part along the chain separately, or groups of parts if the plan would be too long.
 fn by_parts(
     paths: &Paths,
     pairs: &[(usize, usize)],
@@ -135,7 +135,7 @@ mod tests {
         let plan = broadcast(&network, 0, Vector::new(4 << 20, 1)).unwrap();
         assert_eq!(plan.order.last(), Some(&2));
         assert!(plan.predicted_s < free_s * 1.001);
-        // Two of them: one has to relay.
+        // Two such hosts: one of them must relay.
         network.hosts[4].both_ways = Rate::from_bps(1_200_000_000);
         let plan = broadcast(&network, 0, Vector::new(4 << 20, 1)).unwrap();
         check(&network, &plan).unwrap();

@@ -1,10 +1,23 @@
-//! The proof that a plan is right.
+//! Proves that a plan is correct. It shares only the network and the data types of a plan with the
+//! planners, and uses no times.
 //!
-//! Nothing here knows a time, and nothing is shared with the planner but the network and the data types of a plan. Two transfers
-//! are *ordered* if one is complete before the other begins, by what the plan says alone: the one waits for the other, or for
-//! something that cannot be complete before the other is (`order.rs`). Of every directed link, the transfers that may be in flight
-//! at once never ask for more than the link carries (`links.rs`). A plan may say how many bytes are let into a port early; at most
-//! that many may stand there beyond.
+//! The proof has three parts:
+//!
+//! 1. *Blocks* (`check/blocks.rs`): every sender has the blocks that it sends, and every host ends
+//! with the blocks that the operation gives it.
+//! 2. *Order* (`check/order.rs`): transfer *a* precedes *b* if, by the waits of the plan alone, *a*
+//! is complete when *b* starts.
+//! 3. *Links* (`check/links.rs`): for each directed link with capacity C, let A be any set of
+//! transfers that may be in flight on it at once, r(t) the bottleneck rate of a transfer, and m(t)
+//! the bytes of t that may be missing when a later one starts.
+//!
+//! ```text
+//!   Σ r(t) over A, without early remainders    ≤  C / 0.95
+//!   Σ m(t) − bytes carried meanwhile           ≤  port_bytes
+//! ```
+//!
+//! An early remainder is the rest of a transfer whose successor has started. `port_bytes` is the
+//! plan's own claim ([`Plan::port_bytes`]).
 
 mod blocks;
 mod links;
@@ -13,108 +26,108 @@ mod order;
 use crate::plan::{After, Operation, Plan, Until};
 use kumi_topo::Network;
 
-/// What is wrong with a plan.
+/// A fault of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// A host, a place or a transfer that is none.
+    /// The index of a host, a place or a transfer is out of range.
     #[error("transfer {transfer} names {what} {index}, of which there are {count}")]
     Index {
         /// The transfer.
         transfer: usize,
-        /// What it names.
+        /// Kind of the index.
         what: &'static str,
         /// The index.
         index: usize,
-        /// How many there are.
+        /// Number of valid indices.
         count: usize,
     },
-    /// The order is not every host once.
+    /// The order does not contain every host once.
     #[error("the plan's order does not have every host of the network once")]
     Order,
-    /// A host sends what it does not have yet.
+    /// A host sends a block that it does not have yet.
     #[error("transfer {transfer} sends block {block}, which its sender does not have by then")]
     Absent {
         /// The transfer.
         transfer: usize,
-        /// The block's number.
+        /// Number of the block.
         block: usize,
     },
-    /// A host gets a block a second time.
+    /// A host receives a block a second time.
     #[error("transfer {transfer} brings block {block} where it, or a part of its sum, already is")]
     Twice {
         /// The transfer.
         transfer: usize,
-        /// The block's number.
+        /// Number of the block.
         block: usize,
     },
-    /// A transfer that waits for one behind it in the list, or for itself.
+    /// A transfer waits for a later one in the list, or for itself.
     #[error("transfer {transfer} waits for {after}, which does not stand before it")]
     Late {
         /// The transfer that waits.
         transfer: usize,
-        /// The one it waits for.
+        /// The transfer that it waits for.
         after: usize,
     },
-    /// A transfer that waits until another host has sent something.
+    /// A transfer waits until another host has sent data, which its own sender cannot know.
     #[error("transfer {transfer} waits until {after} is sent, which only that one's sender knows")]
     Unknown {
         /// The transfer that waits.
         transfer: usize,
-        /// The one it waits for.
+        /// The transfer that it waits for.
         after: usize,
     },
-    /// Another number of blocks than the operation has.
+    /// The number of blocks is not that of the operation.
     #[error("the plan has {given} blocks; the operation has {blocks}")]
     Sizes {
-        /// Blocks of the plan.
+        /// Number of blocks of the plan.
         given: usize,
-        /// Blocks there should be.
+        /// Number of blocks of the operation.
         blocks: usize,
     },
-    /// A transfer that combines in an operation that does not.
+    /// A transfer combines in an operation that does not.
     #[error("transfer {transfer} combines blocks, which the operation does not")]
     Combines {
         /// The transfer.
         transfer: usize,
     },
-    /// The operation is not done in the end.
+    /// The plan does not complete the operation.
     #[error("in the end {host} lacks {blocks} blocks")]
     Undone {
-        /// Who lacks them.
+        /// Name of the host that lacks blocks.
         host: String,
-        /// How many.
+        /// Number of missing blocks.
         blocks: usize,
     },
-    /// Two messages may meet.
+    /// Two messages may meet on a link.
     #[error("transfers {first} and {second} may meet on the link from {from} to {to}")]
     Collision {
-        /// A transfer.
+        /// Index of a transfer.
         first: usize,
-        /// Another.
+        /// Index of the other.
         second: usize,
-        /// The link's end that both leave.
+        /// Name of the link's sending end.
         from: String,
-        /// The end that both go to.
+        /// Name of the link's receiving end.
         to: String,
     },
-    /// A host may have to send and receive more than it can at once.
+    /// A host may have to send and receive more than its duplex limit.
     #[error(
         "transfers {first} and {second} may ask more of {host} than it sends and receives at once"
     )]
     BothWays {
-        /// A transfer.
+        /// Index of a transfer.
         first: usize,
-        /// Another.
+        /// Index of the other.
         second: usize,
-        /// The host.
+        /// Name of the host.
         host: String,
     },
 }
 
-/// Proves that a plan does its operation, and that its messages fit on every directed link at every time.
+/// Proves that a plan performs its operation, and that its messages fit every directed link at all
+/// times.
 ///
-/// # Errors
-/// The first thing that is wrong.
+/// # Errors The first fault.
 pub fn check(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     check_shape(network, plan)?;
     let feeds = blocks::feeds(network, plan)?;
@@ -179,7 +192,7 @@ fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     Ok(())
 }
 
-/// A set of transfers or of hosts, a bit each.
+/// A set of transfers or hosts, one bit each.
 #[derive(Clone, Default)]
 struct Set(Vec<u64>);
 

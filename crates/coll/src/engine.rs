@@ -1,59 +1,63 @@
-//! Goes through a program: says which step may begin, and is told which is over.
+//! Executes a program: tells which step may begin, and takes the completion of steps.
 //!
 //! ```text
-//!            its stream's turn,                    begin(): Some(step),
-//!            all that it needs over                the window has room               over(step)
-//!   waiting ───────────────────────► ready ───────────────────────► under way ───────────────► over
+//!          its stream's turn,            begin(): Some(step),
+//!          all needs complete            the window has room               over(step)
+//! waiting ────────────────────► ready ───────────────────────► in flight ───────────► complete
 //! ```
 //!
-//! What a host has sent and nobody has received yet is kept within a window. It is what stands in the host's own queue,
-//! which words wait behind, and at most what stands in a port of a switch: TCP by itself fills either until
-//! something is lost. Behind ports that are slower than the host's own link it is bounded for each port (`narrow.rs`). On a long path, who has been granted its turn begins with little, and doubles it with every round
-//! trip, as TCP would after a pause: so it may begin while the one before it still sends.
+//! The bytes that a host has sent and that are not yet received stay within a window. These bytes
+//! stand in the host's own queue, in front of control messages, and at most the window stands in a
+//! port of a switch. TCP alone fills both until a loss. Ports that are slower than the host's
+//! access link have a window each (`narrow.rs`). On a long path, a sender that was granted its turn
+//! starts with a ramp, and doubles it with every round trip, as TCP does after a pause. It may
+//! therefore start while its predecessor still sends.
 
 use crate::program::{Action, Program, Step};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-/// The state of one host's program. Whoever runs it begins what [`Engine::begin`] names, in that order, and says
-/// [`Engine::over`] when a step is done: of a send, when the peer has begun to receive it and its memory may be
-/// written again; of a receive, when the piece is in its place.
+/// State of one host's program. The caller begins the step that [`Engine::begin`] returns, in that
+/// order, and calls [`Engine::over`] when it is complete. A send is complete when the peer has
+/// begun to receive it and its memory may be overwritten. A receive is complete when the chunk is
+/// in its place.
 #[derive(Debug)]
 pub struct Engine {
     program: Arc<Program>,
     needs: Vec<u32>,
     streams: Vec<Flow>,
     ready: VecDeque<usize>,
-    /// The next send of each stream, where it waits only for the window; those that are under way, and their bytes.
+    /// The next send of each stream that waits only for the window; and the sends in flight, with
+    /// their bytes.
     sends: BTreeSet<usize>,
     sent: BTreeSet<usize>,
     sent_bytes: u64,
-    /// By step, whether it is over; the first receive that is not; and control messages that wait for all receives up to a
-    /// step, nearest first.
+    /// For each step, whether it is complete; the first receive that is not; and control messages
+    /// that await all receives up to a step, nearest first.
     is_step_over: Vec<bool>,
     first_missing: usize,
     words: BTreeSet<(u32, u32)>,
     left: usize,
-    /// By narrow port of the program, bytes in flight through it.
+    /// For each narrow port of the program, the bytes in flight through it.
     narrow_bytes: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
 struct Flow {
-    /// Not yet begun, in the program's order.
+    /// Steps that have not begun, in the program's order.
     waiting: VecDeque<u32>,
     under_way: usize,
     /// Its next send waits for the window.
     is_offered: bool,
-    /// Of a stream of pieces: what is on its way, and what may be.
+    /// For a stream of chunks: the bytes in flight, and the limit.
     sent_bytes: u64,
     sent_bytes_max: u64,
-    /// Bytes sent since at most what the path holds was in flight.
+    /// Bytes sent since only the content of the path was in flight.
     since_drained_bytes: u64,
 }
 
 impl Engine {
-    /// At the beginning of a program.
+    /// Creates the state at the start of a program.
     pub fn new(program: Arc<Program>) -> Self {
         let mut streams = Vec::new();
         streams.resize_with(program.streams, Flow::default);
@@ -83,7 +87,7 @@ impl Engine {
         engine
     }
 
-    /// A step to begin now, if there is one.
+    /// Returns a step to begin now, if there is one.
     pub fn begin(&mut self) -> Option<usize> {
         if let Some(step) = self.ready.pop_front() {
             return Some(step);
@@ -107,7 +111,8 @@ impl Engine {
             stream,
             ..
         } = program.steps[send];
-        // The first of all in the program's order goes in any case: what fills the window may be waiting, somewhere, for it.
+        // The first send in the program's order is always allowed: the sends that fill the window
+        // may wait for it, directly or not.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
         if !is_first && self.sent_bytes + bytes > program.own_window() {
             return None;
@@ -127,7 +132,7 @@ impl Engine {
         Some(send)
     }
 
-    /// A step that had begun is over.
+    /// Completes a step that had begun.
     pub fn over(&mut self, step: usize) {
         let program = Arc::clone(&self.program);
         let of = &program.steps[step];
@@ -157,12 +162,13 @@ impl Engine {
         self.fulfil(program.needed_by(step));
     }
 
-    /// Whether all steps are over.
+    /// Returns whether all steps are complete.
     pub fn is_over(&self) -> bool {
         self.left == 0
     }
 
-    /// Goes on to the first receive that is not over, and sends the control messages that waited for those before.
+    /// Advances to the first receive that is not complete, and sends the control messages that
+    /// awaited those before.
     fn pass_received(&mut self) {
         let steps = &self.program.steps;
         let is_missing = |(step, is_over): (&Step, &bool)| {
@@ -183,7 +189,7 @@ impl Engine {
         }
     }
 
-    /// Something that these steps need has happened.
+    /// Satisfies one need of each of these steps.
     fn fulfil(&mut self, steps: impl Iterator<Item = usize>) {
         for step in steps {
             self.needs[step] -= 1;
@@ -193,7 +199,7 @@ impl Engine {
         }
     }
 
-    /// Begins what a stream may; of sends, offers the next one to the window.
+    /// Begins the next steps of a stream. The next send is offered to the window.
     fn advance(&mut self, stream: u32) {
         let flow = &mut self.streams[stream as usize];
         while let Some(first) = flow.waiting.front().copied() {

@@ -1,30 +1,32 @@
-//! Blocks that go from who has them straight to who wants them: all-to-all, scatter, and gather by turns.
+//! Blocks that go directly from their sender to their receiver: all-to-all, scatter, and gather by
+//! turns.
 //!
-//! In an all-to-all of like blocks the hosts stand in a ring, in the order of a walk that passes no link twice in one
-//! direction, and in step *p* each sends to the one *p* places on. A link that parts *n* hosts from the other
-//! *N*−*n* is passed in that step by min(*p*, *N*−*p*, *n*, *N*−*n*) blocks, most of all where *n*(*N*−*n*) is
-//! greatest: one behind another, step by step, they keep that link busy from the beginning to the end, and no
-//! schedule can do with less (Faraj and Yuan's bound, without their phases). With several such links, with
-//! some fatter than others, or with blocks of unlike sizes, it is better to send next where most is still to come
-//! (`busiest.rs`): both are reckoned, and the quicker is taken.
+//! For an all-to-all of equal blocks, the hosts form a ring in the order of a walk that crosses no
+//! link twice in one direction. In step *p* each host sends to the one *p* places on. Let a link
+//! separate *n* of *N* hosts from the rest. In step *p* it carries min(*p*, *N*−*p*, *n*, *N*−*n*)
+//! blocks. The links with the largest *n*(*N*−*n*) carry the most and stay busy from the first step
+//! to the last. No schedule is faster (the bound of Faraj and Yuan, without their phases).
+//!
+//! With several such links, with links of different rates, or with blocks of different sizes, it is
+//! better to send the blocks of the busiest links first (`busiest.rs`). Both orders are computed,
+//! and the faster one is used.
 
 use crate::busiest::busiest_first;
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
-/// Most hosts for whom the order is tried in which the busiest links go first: to find it takes as many steps as
-/// the third power of them.
+/// Most hosts for which the order by busiest links is computed. It takes time proportional to the
+/// cube of their number.
 const SORTED_HOSTS_MAX: usize = 128;
 
-/// A ring that is so near to what the links alone take stays.
+/// Ratio of a ring's time to the links' time below which no other order is tried.
 const WORTH_IT: f64 = 1.02;
 
-/// Plans that each host sends each other one its block. Block `from × hosts + to` has `block_bytes` of that number;
-/// those of a host to itself count nothing.
+/// Plans an all-to-all. Block `from × hosts + to` has `block_bytes` of that number. Blocks of a
+/// host to itself are ignored.
 ///
-/// # Errors
-/// As many sizes as the square of the hosts there must be.
+/// # Errors The number of sizes must be the square of the number of hosts.
 pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     if block_bytes.len() != hosts * hosts {
@@ -40,12 +42,12 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
     });
     let mut schedule = one_after_another(&paths, &block_bytes, ring);
-    // What cannot be much quicker is not tried.
+    // A plan that cannot become much faster is kept.
     let is_slow = schedule.end_s() > schedule.links_s() * WORTH_IT;
     if hosts <= SORTED_HOSTS_MAX && is_slow {
         let busiest = busiest_first(&paths, &order, &block_bytes);
         let sorted = one_after_another(&paths, &block_bytes, busiest.into_iter());
-        // The ring is the more regular: of equals it is taken.
+        // Between equals, the ring is used, because it is more regular.
         if sorted.end_s() < schedule.end_s() * 0.99 {
             schedule = sorted;
         }
@@ -53,7 +55,7 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
     Ok(schedule.into_plan(Operation::AllToAll, order, block_bytes))
 }
 
-/// Transfers of the blocks of these pairs, in this order.
+/// Returns transfers of the blocks of these pairs, in this order.
 fn one_after_another<'a>(
     paths: &'a Paths,
     block_bytes: &[u64],
@@ -76,19 +78,17 @@ fn one_after_another<'a>(
     schedule
 }
 
-/// Plans that every host comes to have its block of those at `root`; `block_bytes` by host.
+/// Plans a scatter: every host receives its block from `root`. `block_bytes` is by host.
 ///
-/// # Errors
-/// The root is no host, or there is not one size for each.
+/// # Errors The root is out of range, or the number of sizes differs from the number of hosts.
 pub fn scatter(network: &Network, root: usize, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     by_turns(network, root, block_bytes, Operation::Scatter { root })
 }
 
-/// Plans that every host sends its block straight to `root`, whose turn it is; `block_bytes` by host. No host need
-/// know the size of another's block.
+/// Plans a gather in which every host sends its block directly to `root` in turn. `block_bytes` is
+/// by host. No host needs to know the size of another's block.
 ///
-/// # Errors
-/// The root is no host, or there is not one size for each.
+/// # Errors The root is out of range, or the number of sizes differs from the number of hosts.
 pub fn gather_by_turns(
     network: &Network,
     root: usize,

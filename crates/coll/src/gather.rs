@@ -1,36 +1,35 @@
-//! Gather as the paper does it (Yoshitomi and Taura, section 4.4).
+//! Gather, as in the contention-free gather paper (Yoshitomi and Taura, section 4.4).
 //!
-//! The hosts are taken in the order of a walk that passes no link twice in one direction, and each is given
-//! somebody to send to: the last of a chain, through which its data follow as a pipeline, or anybody else,
-//! who grants it its turn when all before has come. Which, the reckoning says: whatever brings its last
-//! byte to the root soonest, by equation (4).
+//! The hosts are taken in the order of a walk that crosses no link twice in one direction. Each
+//! host gets a receiver. It is either the end of a chain, through which the host's data follows as
+//! a pipeline, or another placed host, which grants the transfer when all earlier data has arrived.
+//! The receiver is the one through which the last byte reaches the root soonest, by equation (4).
 
 use crate::exchange::check_root;
 use crate::plan::{After, Blocks, Operation, Plan, PlanError, Transfer, places};
 use kumi_topo::{Network, Paths};
 
-/// What is known of a host that has been given its place.
+/// State of a placed host.
 #[derive(Debug, Clone, Copy, Default)]
 struct Placed {
-    /// To whom it sends; of the root itself, nobody.
+    /// Its receiver; `None` for the root.
     to: Option<usize>,
-    /// M/B on its own way, in seconds.
+    /// M/B on its own path, in seconds.
     sending_s: f64,
-    /// When its own block has come to the one it sends to: T(X,Xp).
+    /// Time at which its own block has arrived at its receiver: T(X,Xp).
     at_receiver_s: f64,
-    /// When it has come to the root: T(X,R).
+    /// Time at which its own block has arrived at the root: T(X,R).
     at_root_s: f64,
-    /// When all has come to it that others send: T(Xb,X) of the last of them. None sends yet: it is the end of
-    /// a chain.
+    /// Time at which the last data from other hosts has arrived: T(Xb,X). `None` if no host sends
+    /// to it: it is the end of a chain.
     fed_s: Option<f64>,
-    /// The last transfer that comes to it.
+    /// The latest transfer to it.
     last_fed: Option<usize>,
 }
 
-/// Plans a gather of `block_bytes` a host to `root`.
+/// Plans a gather of `block_bytes` per host to `root`.
 ///
-/// # Errors
-/// The root is no host.
+/// # Errors The root is out of range.
 pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     check_root(hosts, root)?;
@@ -53,7 +52,8 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
         feed(&mut placed, host);
     }
     let place_of = places(&order);
-    // A host stands behind the one it sends to: backwards, what it carries is complete when it is met.
+    // A host comes after its receiver in the order. Going backwards, its blocks are complete when
+    // it is reached.
     for at in (0..transfers.len()).rev() {
         if let Some(relay) = place_of[transfers[at].to].checked_sub(1) {
             transfers[relay].blocks = transfers[relay].blocks.union(&transfers[at].blocks);
@@ -71,10 +71,10 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     })
 }
 
-/// The transfers, each behind those that it needs: the one it waits for, and those that feed its sender. The
-/// transfer of the host at a place stands one before that in `transfers`.
+/// Orders the transfers so that each comes after its predecessor and after those that feed its
+/// sender. The transfer of the host at a place is one before that place in `transfers`.
 fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec<Transfer> {
-    // The last that feeds a host waits for the others that do.
+    // The latest transfer to a host awaits the earlier ones.
     let mut index: Vec<Option<usize>> = vec![None; transfers.len()];
     let mut sorted = Vec::with_capacity(transfers.len());
     let mut needed: Vec<usize> = Vec::new();
@@ -109,9 +109,10 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
     sorted
 }
 
-/// Whom a host had best send to, and what comes of it: the one before it in the walk, or one of those through
-/// which that one's block goes. The paper asks everybody who is placed; but two chains that end elsewhere may
-/// both be under way on a link that they share. Who sends less while it receives is no relay.
+/// Returns the best receiver of a host, with the resulting times. Candidates are the host before it
+/// in the walk, and the hosts through which that one's block goes. The paper considers every placed
+/// host, but two chains with different ends could both be in flight on a common link. A host with a
+/// duplex limit is no relay.
 fn soonest(
     paths: &Paths,
     bytes: u64,
@@ -133,7 +134,8 @@ fn soonest(
         if !is_relay(to) {
             continue;
         }
-        // Later than the best whatever lies between: most of a long chain is.
+        // Skip candidates that cannot beat the best, whatever is in between. This excludes most of
+        // a long chain.
         let at_least_s = through.at_root_s + through.fed_s.map_or(own_s, |fed_s| fed_s + granted_s);
         if at_least_s >= best.1.at_root_s {
             continue;
@@ -146,17 +148,17 @@ fn soonest(
     best
 }
 
-/// Equation (4).
+/// Computes equation (4).
 fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) -> Placed {
     let sending_s = bytes as f64 / paths.bytes_per_s(host, to);
     let latency_s = paths.latency_s(host, to);
     let (at_receiver_s, step_s) = match receiver.fed_s {
-        // In the middle of the tree: after the last that comes there, by a grant.
+        // Inside the tree: after the last transfer to that host, by a grant.
         Some(fed_s) => {
             let at_receiver_s = fed_s + 2.0 * latency_s + sending_s;
             (at_receiver_s, at_receiver_s)
         }
-        // At the end of a chain: behind its end's own block.
+        // At the end of a chain: behind the block of the chain's end.
         None => {
             let at_receiver_s = latency_s + sending_s;
             (at_receiver_s, at_receiver_s.max(receiver.sending_s))
@@ -171,8 +173,9 @@ fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) 
     }
 }
 
-/// A host's block passes everybody between it and the root, and what is granted there comes after it. It
-/// is as far behind the block of the one through which it comes as it is at the root.
+/// Lets a host's block pass every host between it and the root. Data that is granted there comes
+/// after it. It is as far behind the block of the host through which it arrives as it is at the
+/// root.
 fn feed(placed: &mut [Placed], host: usize) {
     let at_root_s = placed[host].at_root_s;
     let mut through = placed[host];
@@ -190,7 +193,7 @@ mod tests {
     use crate::check;
     use kumi_topo::Rate;
 
-    /// `hosts` on one switch, 1 Gb/s, with this latency to the switch.
+    /// `hosts` on one switch at 1 Gb/s, with this latency to the switch.
     fn star(hosts: usize, latency: &str) -> Network {
         let mut text = "name = \"star\"\nswitch = [{ name = \"s\" }]\n".to_owned();
         for host in 0..hosts {
@@ -215,14 +218,14 @@ mod tests {
         );
         let lengths: Vec<usize> = plan.transfers.iter().map(|one| one.blocks.len()).collect();
         assert_eq!(lengths, [1, 2, 3, 4]);
-        // Equation (2), four times over: the root receives without a pause but for one latency a host.
+        // Equation (2), four times: the root receives without a pause except one latency per host.
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - 4.0 * (block_s + 20e-6)).abs() < 1e-9);
     }
 
     #[test]
     fn gather__relay_over_a_slow_link__is_passed_by_with_a_grant() {
-        // c reaches the root by itself at 1 Gb/s, and b only at 10 Mb/s.
+        // c alone reaches the root at 1 Gb/s, and b only at 10 Mb/s.
         let text = r#"
             name = "slow"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }]

@@ -1,19 +1,19 @@
-//! How finely blocks are cut, and how much of them is on its way at once.
+//! Chunk size and window: how finely blocks are divided, and how many bytes are in flight.
 
 use crate::narrow::own_bytes_per_s;
 use crate::schedule::is_far;
 use kumi_topo::ethernet::PLAIN_TCP;
 use kumi_topo::{INSIDE_BYTES_PER_S, Network, Paths};
 
-/// How fine a program is.
+/// Granularity of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grain {
-    /// Longest piece: a relay sends a piece on when it has come whole.
+    /// Longest chunk. A relay sends a chunk on when it has received the whole.
     pub piece_bytes: u64,
-    /// What a host may have sent that is not yet received: what is on its way on the longest path, and as much again for
-    /// the queues at both ends.
+    /// Most bytes that a host may have sent and not received an acknowledgement for: the content of
+    /// the longest path, plus the same for the queues at both ends.
     pub window_bytes: u64,
-    /// Bytes of the elements: no piece ends within one.
+    /// Size of an element. No chunk ends within one.
     pub element_bytes: u64,
 }
 
@@ -27,33 +27,37 @@ impl Default for Grain {
     }
 }
 
-/// Longest piece by default: 0.07 ms on 1 Gb/s, several times what a message costs a host; a quarter of what a port holds.
+/// Default length of a chunk: 0.07 ms at 1 Gb/s, several times the processor time of a message. A
+/// port holds four of them.
 pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 
-/// Bytes in flight beyond what a path holds: one piece on its way into the link, one out of it, and half of one for the host to
-/// answer. As acknowledgements take a share of each link, this is what comes to stand in a port behind a host that fills its link
+/// Bytes in flight beyond the content of a path: one chunk entering the link, one leaving it, and
+/// half a chunk for the receiver to answer. Acknowledgements take a share of each link, so this is
+/// the number of bytes that come to stand in a port behind a host that fills its link
 /// (docs/perf-log.md, 2026-11-24).
 const WINDOW_BYTES: u64 = 20 << 10;
 
-/// Window between sites, and of a host that sends to one other host, in bytes beyond what a path holds. With a third of it
-/// links were idle; with much more, control messages were late (docs/perf-log.md).
+/// Window between sites, and of a host that sends to only one host, in bytes beyond the content of
+/// the path. With a third of it links were idle. With much more, control messages were late
+/// (docs/perf-log.md).
 pub(crate) const ONE_WINDOW_BYTES: u64 = 48 << 10;
 
-/// Bytes after which a stream drains its path. Acknowledgements, 90 B for each two segments, take 3 % of a link, so after
-/// this many bytes 32 KiB may stand in a port.
+/// Bytes after which a stream drains its path. Acknowledgements, 90 B for each two segments, take 3
+/// % of a link, so after this many bytes 32 KiB may stand in a port.
 pub(crate) const DRAINED_AFTER_BYTES: u64 = 1 << 20;
 
-/// Longest piece between sites: beyond, a piece's own cost no longer counts.
+/// Longest chunk between sites. Beyond this length, a chunk's own cost no longer matters.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
-/// Pieces at most that a path there and back holds.
+/// Most chunks that a path holds, there and back.
 const PIECES_IN_FLIGHT: u64 = 32;
 
-/// Pieces from this on may be announced and granted before they set out, as by Open MPI's rendezvous: that takes one more
-/// round trip. Shorter ones are over when one has passed.
+/// Length from which a chunk may be announced and granted before it is sent, as with Open MPI's
+/// rendezvous protocol. That takes one more round trip. Shorter chunks arrive after one.
 const ANNOUNCED_BYTES: u64 = 64 << 10;
 
-/// What paths to the other ranks hold, there and back, where it is more than stands in a port.
+/// Returns the content of the paths to the other ranks, there and back, where it exceeds the
+/// content of a port.
 pub(crate) fn flight_bytes(paths: &Paths, rank: usize, piece_bytes: u64) -> Vec<u64> {
     let round_trips = if piece_bytes < ANNOUNCED_BYTES {
         1.0
@@ -72,7 +76,7 @@ pub(crate) fn flight_bytes(paths: &Paths, rank: usize, piece_bytes: u64) -> Vec<
     (0..paths.hosts()).map(of).collect()
 }
 
-/// What a host's own link carries until the furthest host has answered.
+/// Returns the bytes that a host's access link carries until the furthest host has answered.
 pub(crate) fn own_flight_bytes(paths: &Paths, rank: usize) -> u64 {
     let peers = (0..paths.hosts()).filter(|peer| *peer != rank);
     let (mut furthest_s, mut fastest) = (0.0_f64, 0.0_f64);
@@ -87,8 +91,9 @@ pub(crate) fn own_flight_bytes(paths: &Paths, rank: usize) -> u64 {
 }
 
 impl Grain {
-    /// Pieces of [`PIECE_BYTES`]; between sites, of a share of what the slowest path between ranks holds. The same on every
-    /// rank, for what one sends in pieces the other receives so.
+    /// Returns the granularity for a network: chunks of [`PIECE_BYTES`], or between sites a share
+    /// of the content of the slowest path. It is the same on every rank, because sender and
+    /// receiver must divide messages alike.
     pub fn on(network: &Network, element_bytes: u64) -> Self {
         let usual = Self {
             element_bytes,
@@ -98,7 +103,7 @@ impl Grain {
             return usual;
         }
         let paths = Paths::new(network);
-        // A walk round all ranks passes every link that is between any two.
+        // A tour of all ranks crosses every link between any two.
         let tour = paths.tour(network, 0);
         let next = tour.iter().skip(1).chain(&tour);
         let rates = tour.iter().zip(next).map(|(a, b)| match a == b {
@@ -106,7 +111,7 @@ impl Grain {
             false => paths.bytes_per_s(*a, *b).min(paths.bytes_per_s(*b, *a)),
         });
         let slowest = rates.fold(f64::INFINITY, f64::min);
-        // On long paths few long pieces, for each is announced and granted by itself.
+        // On long paths, few long chunks, because each is announced and granted separately.
         let (a, b) = paths.furthest();
         let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
         let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;

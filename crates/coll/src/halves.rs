@@ -1,28 +1,32 @@
-//! Exchanges between halves: recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005, section 4).
+//! Recursive halving and doubling (Thakur, Rabenseifner and Gropp 2005, section 4).
 //!
-//! The hosts, in the order of a walk, fall into two halves. Each host of one half exchanges what it has with its counterpart in the
-//! other, so that either half has all blocks; then each half does the same. After ⌈log₂ N⌉ exchanges every host has every block: an
-//! all-gather. Backwards it is a reduce-scatter; both, one behind the other, are an all-reduce; behind a scatter it is a broadcast, and
-//! a reduce-scatter before a gather is a reduce. Between neighbours most is exchanged, and between the halves of all hosts,
-//! first, one block a host: a link between two switches is passed by each block once.
+//! The hosts, in the order of a walk, form two halves. Each host of one half exchanges its blocks
+//! with its counterpart in the other, so that both halves have all blocks. Each half then does the
+//! same. After ⌈log₂ N⌉ exchanges every host has every block: an all-gather. In reverse it is a
+//! reduce-scatter. A reduce-scatter and an all-gather make an all-reduce. A scatter and an
+//! all-gather make a broadcast, and a reduce-scatter and a gather a reduction. Neighbours exchange
+//! the most. The first exchange, between the halves of all hosts, carries one block per host. Each
+//! block therefore crosses a link between two switches once.
 //!
-//! A ring sends no more, but in N−1 steps; the waits for whoever sent to the same port before are more here.
+//! A ring sends the same amount in N−1 steps. Here there are fewer steps, but more waits for
+//! earlier senders to the same port.
 
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
 use kumi_topo::Paths;
 
-/// Most hosts: of more, blocks are so short that their messages count.
+/// Most hosts. With more, blocks become so short that the cost of messages dominates.
 pub(crate) const HOSTS_MAX: usize = 512;
 
-/// One host sends another these blocks; hosts by place.
+/// One host sends these blocks to another. Hosts are numbered by place.
 struct Exchange {
     from: usize,
     to: usize,
     blocks: Blocks,
 }
 
-/// Plans an operation on `block_bytes`: by the place of their hosts in the order, or, of a vector, as many parts as hosts.
+/// Plans an operation on `block_bytes`, which are by the place of their hosts in the order, or for
+/// a vector, one part per host.
 pub(crate) fn by_halves(
     paths: &Paths,
     operation: Operation,
@@ -36,7 +40,7 @@ pub(crate) fn by_halves(
     };
     let mut rounds = rounds(&begins_with);
     if operation.root().is_some() {
-        // The root, which stands first, has all blocks; or it sends none, and gets all.
+        // The root, at place 0, has all blocks. Or it sends none and receives all.
         for round in &mut rounds {
             round.retain(|exchange| exchange.to != 0);
         }
@@ -76,23 +80,23 @@ pub(crate) fn by_halves(
     schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
 }
 
-/// Exchanges as they are put one behind another.
+/// The exchanges in the order in which they are scheduled.
 struct Exchanging<'a> {
     schedule: Schedule<'a>,
     order: &'a [usize],
     block_bytes: &'a [u64],
-    /// By place, the transfers that have brought it something.
+    /// For each place, the transfers that have brought it data.
     came: Vec<Vec<usize>>,
 }
 
 impl Exchanging<'_> {
-    /// Adds one transfer, which sends on what has come. Returns its index.
+    /// Adds one transfer, which sends received data on. Returns its index.
     fn add(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) {
         let at = self.put((from, to), blocks, combines);
         self.came[to].push(at);
     }
 
-    /// Adds exchanges that are made at once: what comes in one is not sent in another.
+    /// Adds simultaneous exchanges. Data received in one is not sent in another.
     fn round<'b>(
         &mut self,
         exchanges: impl Iterator<Item = (usize, usize, &'b Blocks)>,
@@ -116,7 +120,8 @@ impl Exchanging<'_> {
     }
 }
 
-/// The exchanges of an all-gather; `begins_with` says with which block each place begins.
+/// Returns the exchanges of an all-gather. `begins_with` holds the block of each place at the
+/// start.
 fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
     let mut has: Vec<Blocks> = begins_with.iter().copied().map(Blocks::one).collect();
     let mut ranges = vec![(0, begins_with.len())];
@@ -132,7 +137,8 @@ fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
         for (first, end) in ranges.iter().copied() {
             let middle = first.midpoint(end);
             for right in middle..end {
-                // Where the right half has one more, that one's blocks go to the last of the left.
+                // If the right half has one more host, that host's blocks go to the last one on the
+                // left.
                 let left = (first + right - middle).min(middle - 1);
                 let mut exchange = |from: usize, to: usize| {
                     has[to] = has[to].union(&before[from]);
@@ -151,7 +157,8 @@ fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
     }
 }
 
-/// The part of a vector with which each place begins, such that what hosts exchange is one run: of counterparts, parts follow each other.
+/// Returns the part of a vector with which each place starts, such that the blocks of each exchange
+/// are one run.
 fn part_of_place(hosts: usize) -> Vec<usize> {
     let mut parts = vec![0; hosts];
     for (part, place) in places_by_part(hosts).into_iter().enumerate() {
@@ -230,7 +237,7 @@ mod tests {
         let order = paths.tour(&network, 0);
         let plan = by_halves(&paths, Operation::AllReduce, &order, &[4 << 10; 16]);
         check(&network, &plan).unwrap();
-        // It sends 2 × 15/16 of the vector; the bound says once.
+        // It sends 2 × 15/16 of the vector. The bound counts the vector once.
         let sent_s = 2.0 * 15.0 / 16.0 * bound_s(&network, &plan);
         assert!(
             plan.predicted_s < sent_s + 16.0 * 40e-6,

@@ -1,9 +1,12 @@
-//! All-gather, reduce-scatter and all-reduce between sites (`sites.rs`): over links that are slower than the hosts', or long.
+//! All-gather, reduce-scatter and all-reduce between sites (`sites.rs`), over links that are slower
+//! or longer than access links.
 //!
-//! A ring of hosts passes every link with *N*−1 blocks. Here a block passes each link between sites once in each direction
-//! that it has to: what an all-gather brings into a site goes to one host there, another for each block, and round the
-//! site's own ring. A reduce-scatter is that backwards. An all-reduce sums each part of the vector in every site, then
-//! along the tree of sites, and back; slice behind slice of it, so that the slow links are at work from soon on.
+//! A ring of hosts sends *N*−1 blocks over every link. Here each block crosses each link between
+//! sites only once per required direction. In an all-gather, a block enters a site at one host,
+//! another host for each block, and goes round the site's own ring. A reduce-scatter is the
+//! reverse. An all-reduce sums each part of the vector in every site, then along the tree of sites,
+//! and distributes it again. It proceeds slice by slice, so that the slow links are busy from early
+//! on.
 
 use crate::grain::PIECE_BYTES;
 use crate::list_schedule::{Task, in_order};
@@ -13,20 +16,20 @@ use crate::sites::Sites;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Tasks of a plan of which variants are tried: of more, one is planned.
+/// Most tasks of a plan of which variants are tried. Of a longer plan only one variant is made.
 const VARIED_TASKS_MAX: usize = 16_384;
 
-/// Tasks of a plan at most: in memory some 200 bytes each, and on one processor 5 µs.
+/// Most tasks of a plan. A task takes some 200 bytes of memory and 5 µs of one processor.
 const TASKS_MAX: usize = 1 << 20;
 
-/// Slices of a vector at most: a slice's way in and out is then a sixteenth of the whole.
+/// Most slices of a vector. A slice's way in and out then takes one sixteenth of the whole.
 const SLICES_MAX: usize = 8;
 
-/// Into how many parts the vector of an all-reduce is cut between sites: as many as hosts, or times as many, as several follow each other
-/// from site to site.
+/// Returns the number of parts of an all-reduce's vector between sites: one or several per host.
+/// Several parts per host follow each other from site to site.
 pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
     let of_a_slice = hosts * 2 * (hosts - 1);
-    // As many as pieces: a part that is a little longer than a piece would be two messages.
+    // The parts match the chunks. A part slightly longer than a chunk would be two messages.
     let by_bytes = vector.bytes().div_ceil(hosts as u64 * PIECE_BYTES) as usize;
     hosts
         * by_bytes
@@ -34,19 +37,21 @@ pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
             .clamp(1, SLICES_MAX)
 }
 
-/// What is planned between sites.
+/// Input of a plan by sites.
 pub(crate) struct BySites<'a> {
     pub network: &'a Network,
     pub paths: &'a Paths,
     pub sites: &'a Sites,
     pub operation: Operation,
     pub order: &'a [usize],
-    /// By place; of a vector, a multiple of the hosts.
+    /// Size of each block by place. For a vector, their number is a multiple of the number of
+    /// hosts.
     pub block_bytes: &'a [u64],
 }
 
 impl BySites<'_> {
-    /// The plan, or the quickest of several by the planner's reckoning; none of more transfers than can be put in order.
+    /// Returns the plan, or the one with the least predicted time of several. Returns `None` if the
+    /// transfers are too many to order.
     pub fn plan(&self) -> Option<Plan> {
         let transfers = self.block_bytes.len() * (self.order.len() - 1);
         let transfers = match self.operation {
@@ -70,7 +75,7 @@ impl BySites<'_> {
         self.planned(tasks, &order)
     }
 
-    /// The plan of tasks in an order in which each stands behind what it needs.
+    /// Plans tasks in an order in which each comes after the tasks that it needs.
     fn planned(&self, tasks: &[Task], order: &[usize]) -> Plan {
         let mut schedule = Schedule::new(self.paths);
         let mut index = vec![0; tasks.len()];
@@ -100,9 +105,10 @@ impl BySites<'_> {
         }
     }
 
-    /// Into each site blocks come by one host after another, against the ring: where a host is busy with its turn, blocks that go
-    /// round are held up, and each is at one host only. The host whose turn it is to receive is the one after that whose turn
-    /// it is to send, so that both hold up the same step of the ring; or, `late` by one, that one itself.
+    /// Blocks enter each site at one host after another, against the direction of the ring. A busy
+    /// host delays the blocks that go round, and each block is at one host only. The host that
+    /// receives next follows the host that sends next, so that both delay the same step of the
+    /// ring. With `late` = 1 it is that host itself.
     fn all_gather(&self, late: usize) -> Vec<Task> {
         let sites = self.sites;
         let mut writer = self.writer();
@@ -129,7 +135,8 @@ impl BySites<'_> {
         writer.tasks
     }
 
-    /// An all-gather backwards, on a network whose links are turned round: each block's parts are summed on their way to its owner.
+    /// Reverses an all-gather, on a network with reversed links: each block's parts are summed on
+    /// their way to its owner.
     fn reversed(&self, late: usize) -> Plan {
         let mut turned = self.network.clone();
         for link in &mut turned.links {
@@ -156,12 +163,13 @@ impl BySites<'_> {
         self.planned(&back, &order)
     }
 
-    /// Each part is summed in every site, then between them, along the tree of sites; or `is_direct`ly, by each to the one where
-    /// that part's sum is at home: fewer hops where sites are joined by a router, and all into one port.
+    /// Sums each part in every site, then between them along the tree of sites. If `is_direct`,
+    /// each site sends its sum to the site of the part's owner. That takes fewer hops where a
+    /// router joins the sites, but all sums enter one port.
     fn all_reduce(&self, is_direct: bool) -> Vec<Task> {
         let sites = self.sites;
         let hosts = self.order.len();
-        // A host by itself is no home: its link is slow, and would bring each site's sum.
+        // A host that is a site by itself owns no sum: its slow link would receive each site's sum.
         let has_several = |site: &usize| sites.members[*site].len() > 1;
         let mut homes: Vec<usize> = (0..sites.members.len()).filter(has_several).collect();
         if homes.is_empty() {
@@ -170,7 +178,7 @@ impl BySites<'_> {
         let mut writer = self.writer();
         for part in 0..self.block_bytes.len() {
             let place = part % hosts;
-            // Who has the part's sum of each site, and how it came there.
+            // For each site, the host with the part's sum, and the transfers that brought it.
             let owners = sites.members.iter();
             let owners: Vec<usize> = owners
                 .map(|members| members[place * members.len() / hosts])
@@ -179,7 +187,7 @@ impl BySites<'_> {
             for owner in &owners {
                 came.push(writer.sum(*owner, part));
             }
-            // The tree of sites begins at another one for each part.
+            // The tree of sites starts at another site for each part.
             let home = homes[place % homes.len()];
             let others = (0..sites.members.len()).filter(|site| *site != home);
             let star: Vec<(usize, usize)> = others.map(|site| (home, site)).collect();
@@ -206,7 +214,7 @@ impl BySites<'_> {
     }
 }
 
-/// Tasks as they are written.
+/// Writes tasks.
 struct Writer<'a> {
     sites: &'a Sites,
     block_bytes: &'a [u64],
@@ -228,13 +236,14 @@ impl Writer<'_> {
             bytes: self.block_bytes[block],
             combines,
             needs,
-            // Of a vector, one slice goes before the next.
+            // For a vector, one slice precedes the next.
             class: (block / self.sites.of_host.len()) as u32,
         });
         self.tasks.len() - 1
     }
 
-    /// A block goes round a site from the host that has it, and how it came there.
+    /// Sends a block round a site, from the host that has it, with the transfers that brought it
+    /// there.
     fn round(&mut self, first: usize, block: usize, came: Vec<usize>) {
         let members = self.sites.members[self.sites.of_host[first]].len();
         let (mut host, mut needs) = (first, came);
@@ -245,7 +254,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A block is summed round a site, ending at this host. Returns what brings the sum.
+    /// Sums a block round a site, ending at this host. Returns the transfers that bring the sum.
     fn sum(&mut self, last: usize, block: usize) -> Vec<usize> {
         let members = self.sites.members[self.sites.of_host[last]].len();
         let (mut host, mut needs) = (self.sites.next[last], Vec::new());
@@ -273,7 +282,8 @@ mod tests {
         }
         let plan = uniform(&network, Operation::AllReduce, 64 << 10).unwrap();
         check(&network, &plan).unwrap();
-        // There and back, and what the parts take; round all eight sites it would be 14 times one way.
+        // There and back, plus the time of the parts. Round all eight sites it would be 14 times
+        // the one-way latency.
         assert!(plan.predicted_s < 0.06, "{}", plan.predicted_s);
     }
 
@@ -302,13 +312,15 @@ mod tests {
     fn plans__over_slow_links__take_little_more_than_the_bound() {
         let on = |switches: usize| (0..16).map(|host| host * 7 % switches).collect::<Vec<_>>();
         let around: Vec<usize> = (0..16).map(|host| 1 + host % 3).collect();
-        // An all-reduce between k sites round a switch passes each link 2 (k-1)/k times at least; the bound says once.
+        // An all-reduce between k sites round a switch crosses each link at least 2 (k-1)/k times.
+        // The bound counts one.
         for (network, all_reduces) in [
             (even_tree(&[0, 0], 25, &on(2), 100), 1.1),
             (even_tree(&[0, 0], 70, &on(2), 100), 1.2),
             (even_tree(&[0, 0, 1], 25, &on(3), 100), 1.1),
             (even_tree(&[0, 0, 0, 0], 25, &on(4), 100), 1.1),
-            // What a port holds early is a quarter of it, dealt out to the four that share a host's link: 0.3 % more than all of it.
+            // The bytes that may enter a port early are a quarter of it, divided between the four
+            // hosts of a link: 0.3 % more than all.
             (
                 even_tree(&[0, 0, 0, 0], 25, &around, 100),
                 1.103 * 4.0 / 3.0,

@@ -1,51 +1,54 @@
-//! What a directed link carries, dealt out: whoever passes it takes as much as it sends at, from those who
-//! have passed before.
+//! Divides the capacity of a directed link into shares. Each share serves one sequence of
+//! transfers.
 //!
-//! Every part of the capacity serves one transfer behind another. If each of them waits for the one before it
-//! there, then whatever is under way at once fits: one transfer at a time where links are alike, several
-//! where a link is fatter than those that lead to it.
+//! A transfer takes over shares of the link, up to its sending rate, from earlier transfers. If
+//! each transfer starts after the one before it in its share, then everything in flight fits the
+//! link. Links of one rate have one transfer at a time. A link that is faster than those leading to
+//! it has several.
 
 use crate::grain::PIECE_BYTES;
 use crate::plan::After;
 use std::collections::VecDeque;
 
-/// A directed link's capacity, in bytes a second.
+/// Capacity of a directed link, in bytes per second.
 #[derive(Debug, Clone)]
 pub(crate) struct Lanes {
-    /// What nobody has used yet.
+    /// Capacity that no transfer has used yet.
     free: f64,
-    /// Parts of the rest, longest ago first.
+    /// Shares in use, the least recently used first.
     used: VecDeque<Lane>,
 }
 
-/// A part of a link's capacity, and those that have used it one behind another: as many of the last as may still be on their
-/// way.
+/// A capacity share, with the latest transfers that used it: those that may still be in flight.
 #[derive(Debug, Clone)]
 pub(crate) struct Lane {
-    /// Bytes a second.
+    /// Rate of the share, in bytes per second.
     pub part: f64,
-    /// The transfer before those, if there is one: it has to be over.
+    /// The transfer before the recorded ones, if there is one. It must be complete.
     pub before: Option<usize>,
-    /// The last transfer, with its bytes.
+    /// The latest transfer, with its bytes.
     last: Option<(usize, u64)>,
-    /// Transfers before it that may still be on their way too, in part or whole, with their bytes, oldest first: few, and
-    /// none where transfers are long.
+    /// Earlier transfers that may still be in flight, in part or whole, with their bytes, oldest
+    /// first. There are few, and for long transfers none.
     earlier: VecDeque<(usize, u64)>,
-    /// The latest transfer that took parts of several lanes. The lane has the history of one of them only, so a transfer that
-    /// follows waits for this one and not past it.
+    /// The latest transfer that took several shares. The share has the history of only one of them,
+    /// so a later transfer waits for this one at the latest.
     joined: Option<usize>,
 }
 
 impl Lane {
-    /// The last transfer that used it.
+    /// Returns the latest transfer in the share.
     pub fn last(&self) -> Option<usize> {
         self.last.map(|(transfer, _)| transfer)
     }
 
-    /// What one that follows has to wait for: the last that may not be in flight any more, and how many of its bytes may be
-    /// missing. `early_bytes` says of a transfer how much may stand before the link, and how much the link carries
-    /// until one that hears of it can be there. The latter counts only when the transfer's own first chunk has come: then the
-    /// link is busy meanwhile.
+    /// Returns the wait for the next transfer in the share: the latest transfer that must have been
+    /// received, and the number of its bytes that may be missing.
+    ///
+    /// For a transfer, `early_bytes` returns the bytes that may stand before the link, and the
+    /// bytes that the link carries until the next sender's first byte arrives. The second number
+    /// counts only if the transfer's first chunk has been received, because only then is the link
+    /// busy meanwhile.
     pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> (u64, u64)) -> Option<After> {
         let mut behind = 0;
         for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
@@ -64,14 +67,15 @@ impl Lane {
         self.before.map(After::whole)
     }
 
-    /// The same part for the next one.
+    /// Passes the share on to the next transfer.
     fn follow(mut self, part: f64, transfer: usize, bytes: u64, kept_bytes: u64) -> Self {
         self.part = part;
         self.earlier.extend(self.last);
         self.last = Some((transfer, bytes));
         let mut sum = bytes + self.earlier.iter().map(|(_, bytes)| bytes).sum::<u64>();
         while let Some((oldest, bytes)) = self.earlier.front().copied() {
-            // Those behind it are as much as may be on its way by themselves.
+            // The transfers behind the oldest fill the allowance for bytes in flight, so it need
+            // not be recorded.
             if sum - bytes < kept_bytes {
                 break;
             }
@@ -91,19 +95,20 @@ impl Lanes {
         }
     }
 
-    /// The parts that are used, longest ago first.
+    /// Iterates over the shares in use, the least recently used first.
     pub fn used(&self) -> impl Iterator<Item = &Lane> + '_ {
         self.used.iter()
     }
 
-    /// What nobody has used yet.
+    /// Returns the capacity that no transfer has used yet.
     pub fn free(&self) -> f64 {
         self.free
     }
 
-    /// Gives `rate` to `transfer` of so many bytes: first what is free, then of lanes that it `may_follow`, longest ago
-    /// first. Of each lane, `kept_bytes` may still be on their way. Returns the last of each lane that it follows; none, and nothing
-    /// given, if there is not as much.
+    /// Gives `rate` to a transfer: free capacity first, then shares that it `may_follow`, the least
+    /// recently used first. Of each share, `kept_bytes` may still be in flight. Returns the latest
+    /// transfer of each share that it takes over. Returns `None`, and changes nothing, if the
+    /// capacity does not suffice.
     pub fn take(
         &mut self,
         (transfer, bytes): (usize, u64),
@@ -133,7 +138,7 @@ impl Lanes {
         for at in &taken {
             let lane = &mut self.used[*at];
             longest.get_or_insert_with(|| lane.clone());
-            // More than is needed: the rest stays with whom it was.
+            // The share exceeds the need. The rest stays with its transfer.
             let rest = (sum + lane.part - rate).max(0.0).min(lane.part);
             sum += lane.part - rest;
             lane.part = rest;
@@ -156,8 +161,8 @@ impl Lanes {
     }
 }
 
-/// The part of its rate that is enough for a transfer. Rates are measured, and links that are alike never measure
-/// alike: of two that each want half of a link, one would have to wait for the other.
+/// Part of a rate that suffices for a transfer. Measured rates of equal links differ. Without this
+/// margin, one of two transfers that need half a link each would wait for the other.
 pub(crate) const ENOUGH: f64 = 0.95;
 
 #[cfg(test)]
@@ -181,7 +186,7 @@ mod tests {
         assert!(take(2, 100.0, &[0]));
         assert!(!take(3, 200.0, &[2]));
         assert!(take(3, 200.0, &[1, 2]));
-        // What was one is parted again.
+        // The merged share is split again.
         assert!(take(4, 50.0, &[3]));
         assert!(take(5, 150.0, &[3]));
         let used: Vec<_> = lanes.used().map(|lane| (lane.part, last(lane))).collect();
@@ -213,7 +218,7 @@ mod tests {
         assert_eq!(next(0, 4), None);
         assert_eq!(next(1, 4), None);
         assert_eq!(next(2, 4), None);
-        // 2 and 1 make 8: of 0, half may be on its way.
+        // Transfers 2 and 1 have 8 bytes: half of transfer 0 may be in flight.
         assert_eq!(next(3, 30), Some(After::but_for(0, 2)));
         assert_eq!(next(4, 1), Some(After::but_for(3, 10)));
         assert_eq!(next(5, 1), Some(After::but_for(3, 9)));
@@ -225,7 +230,7 @@ mod tests {
         assert!(lanes.take((0, 4), 1.0, 10, |_| true).is_some());
         assert!(lanes.take((1, 4), 1.0, 10, |_| true).is_some());
         assert!(lanes.take((2, 4), 2.0, 10, |_| true).is_some());
-        // 2 and 0 fit in the port; what is missing of 1 is not known.
+        // Transfers 2 and 0 fit the port. The missing bytes of transfer 1 are unknown.
         let lane = lanes.used().next().unwrap();
         assert_eq!(lane.wait(|_, _| (10, 0)), Some(After::whole(2)));
     }

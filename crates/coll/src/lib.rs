@@ -1,11 +1,13 @@
-//! Collectives that no two messages collide in (Yoshitomi and Taura).
+//! Plans collectives in which no two messages collide in a port (contention-free gather, Yoshitomi
+//! and Taura).
 //!
-//! A planner is a pure function: a network, an operation and its sizes to a [`Plan`], who sends which blocks to
-//! whom, and after what. [`check()`] proves of any plan that it computes the operation, and that
-//! its messages never ask more of a directed link than it carries: neither needs a clock, so neither depends on one.
+//! A planner is a pure function from a network, an operation and its sizes to a [`Plan`]: the
+//! transfers, their blocks and their predecessors. [`check()`] proves that a plan performs the
+//! operation, and that its messages never exceed a directed link's capacity. The proof needs no
+//! clock, so it holds for any timing.
 //!
 //! ```text
-//!   Network ──► planner ──► Plan ──► check: computes it, nothing collides
+//!   Network ──► planner ──► Plan ──► check: performs the operation, no port overflows
 //!                            │
 //!                            └─────► Program of one host ──► Engine ──► MPI, TCP
 //! ```

@@ -1,9 +1,10 @@
-//! In which order transfers begin of which some bring what others send on: list scheduling (Graham).
+//! Orders transfers that depend on each other: list scheduling (Graham).
 //!
-//! Whoever has something to send, and links with room for it, sends: of several transfers that could begin, the one behind
-//! which most is still to come. For a link that is slower than hosts' links, and so is to be idle never, the next transfer
-//! is chosen while one passes, and nobody else may begin what would hold up its sender or receiver then (as EASY backfilling
-//! does for the first job of a queue).
+//! A host with data to send, and links with capacity for it, sends. Of several possible transfers,
+//! it starts the one with the longest remaining path of dependent transfers. A link slower than
+//! access links must never be idle, so its next transfer is chosen while the current one runs. No
+//! other transfer may then start that would delay that transfer's sender or receiver. EASY
+//! backfilling treats the first job of a queue in the same way.
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::ENOUGH;
@@ -11,7 +12,7 @@ use kumi_topo::Paths;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 
-/// A transfer of one block that has no place in an order yet.
+/// A transfer of one block without a place in the order yet.
 #[derive(Debug, Clone)]
 pub(crate) struct Task {
     pub from: usize,
@@ -19,13 +20,13 @@ pub(crate) struct Task {
     pub block: usize,
     pub bytes: u64,
     pub combines: bool,
-    /// Tasks before this one that bring its sender what it sends.
+    /// Earlier tasks that bring its sender the data.
     pub needs: Vec<usize>,
-    /// Those of a lower class go first.
+    /// Tasks of a lower class go first.
     pub class: u32,
 }
 
-/// The tasks, as indices, in the order in which they begin.
+/// Returns the tasks, as indices, in the order in which they start.
 pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
     let mut list = List::new(paths, tasks);
     for (task, one) in tasks.iter().enumerate() {
@@ -40,7 +41,7 @@ pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
             What::Over => list.free(task),
             What::Ready => ready.push(list.keys[task]),
         }
-        // Of those that become ready at once, the first in order chooses first.
+        // Of tasks that become ready at the same time, the one with the first key chooses first.
         let next = list.events.peek();
         if next.is_none_or(|Reverse((at, what, _))| *what != What::Ready || at.0 > now_s) {
             ready.sort_unstable();
@@ -52,7 +53,7 @@ pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
     list.begun
 }
 
-/// Seconds, which are never not a number here.
+/// A time in seconds, which is never NaN.
 #[derive(Clone, Copy, PartialEq)]
 struct Instant(f64);
 
@@ -72,13 +73,13 @@ impl Ord for Instant {
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum What {
-    /// Its links are free again.
+    /// The task's links are free again.
     Over,
-    /// What it sends has begun to come.
+    /// The data that the task sends has begun to arrive.
     Ready,
 }
 
-/// Class, what is still to come behind it (most first), and the task.
+/// Class, remaining path (longest first), and the task.
 type Key = (u32, Reverse<Instant>, usize);
 
 struct List<'a> {
@@ -88,18 +89,19 @@ struct List<'a> {
     links: Vec<Vec<usize>>,
     bytes_per_s: Vec<f64>,
     keys: Vec<Key>,
-    /// Needs that have not begun, and when the begun ones let it begin.
+    /// Number of needed tasks that have not started, and the time at which the started ones let
+    /// this task start.
     needs_left: Vec<usize>,
     ready_s: Vec<f64>,
-    /// No transfer ends before what it sends on has come.
+    /// No transfer ends before its data has arrived.
     fed_until_s: Vec<f64>,
     free_bytes_per_s: Vec<f64>,
     rate_of: Vec<f64>,
-    /// By link, who waits for room on it.
+    /// For each link, the tasks that wait for capacity on it.
     waiting: Vec<BTreeSet<Key>>,
-    /// By link, a task for which it is kept free, and from when on.
+    /// For each link, the task for which it is kept free, and the time from which on.
     kept: Vec<Option<(usize, f64)>>,
-    /// By slow link, the task that others are kept free for.
+    /// For each slow link, the task for which other links are kept free.
     next: Vec<Option<usize>>,
     events: BinaryHeap<Reverse<(Instant, What, usize)>>,
     now_s: f64,
@@ -111,7 +113,7 @@ impl<'a> List<'a> {
         let all = 0..paths.directed_links() as u32;
         let free = all.map(|link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link)));
         let free_bytes_per_s: Vec<f64> = free.collect();
-        // The slowest first.
+        // The slowest link first.
         let links = tasks.iter().map(|task| {
             let links = paths.links(task.from, task.to).into_iter();
             let mut links: Vec<usize> = links.map(|link| link.0 as usize).collect();
@@ -130,7 +132,7 @@ impl<'a> List<'a> {
                 needed_by[*need].push(at);
             }
         }
-        // Those that need a task stand behind it.
+        // Tasks that need a task come after it.
         let mut behind_s = vec![0.0_f64; tasks.len()];
         for (at, task) in tasks.iter().enumerate().rev() {
             let behind = needed_by[at].iter().map(|by| behind_s[*by]);
@@ -158,7 +160,8 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Begins a task if all its links have room; else it waits for one that has not, which is returned.
+    /// Starts a task if all its links have capacity. Otherwise the task waits for a full link,
+    /// which is returned.
     fn try_begin(&mut self, task: usize) -> Option<usize> {
         let links = &self.links[task];
         let (slowest, fastest) = (links[0], links[links.len() - 1]);
@@ -169,7 +172,7 @@ impl<'a> List<'a> {
             .find(|link| !self.has_room(*link, task))
         {
             self.waiting[full].insert(self.keys[task]);
-            // The slow link stands idle.
+            // The slow link is idle.
             if is_slow && full != slowest && self.next[slowest].is_none() {
                 self.keep_for(task, slowest, self.now_s);
             }
@@ -206,7 +209,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Begins a task, and returns when it will be over.
+    /// Starts a task and returns its end time.
     fn begin(&mut self, task: usize) -> f64 {
         let rate = self.bytes_per_s[task];
         for link in &self.links[task] {
@@ -223,7 +226,7 @@ impl<'a> List<'a> {
         let over_s = (self.now_s + bytes as f64 / rate).max(self.fed_until_s[task] + piece_s);
         self.events
             .push(Reverse((Instant(over_s), What::Over, task)));
-        // It is sent on as it comes, but no faster.
+        // A relay sends data on as it arrives, but no faster.
         let latency_s = self.paths.latency_s(from, to);
         for by in &self.needed_by[task] {
             let sending_s = self.tasks[*by].bytes as f64 / self.bytes_per_s[*by];
@@ -240,7 +243,7 @@ impl<'a> List<'a> {
         over_s
     }
 
-    /// Gives back a task's links, and has those begin that waited for them.
+    /// Releases a task's links, and starts tasks that waited for them.
     fn free(&mut self, task: usize) {
         let links = self.links[task].clone();
         for link in &links {
@@ -277,7 +280,7 @@ mod tests {
     fn order__of_a_sender__is_what_most_waits_for_first() {
         let network = even_tree(&[0], 100, &[0; 5], 100);
         let paths = Paths::new(&network);
-        // To 1 and nobody else; to 2, 3 and 4, one behind another.
+        // One transfer to host 1; to hosts 2, 3 and 4 one after another.
         let tasks = [
             task(0, 1, &[]),
             task(0, 2, &[]),
@@ -292,7 +295,7 @@ mod tests {
         let network = even_tree(&[0], 100, &[0; 4], 100);
         let paths = Paths::new(&network);
         let tasks = [task(0, 3, &[]), task(1, 3, &[]), task(1, 2, &[])];
-        // What cannot begin holds up nothing that can.
+        // A task that cannot start delays no task that can.
         assert_eq!(in_order(&paths, &tasks), [0, 2, 1]);
     }
 }

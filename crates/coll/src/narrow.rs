@@ -1,37 +1,40 @@
-//! Windows into ports at which a host's paths become slower.
+//! Windows for ports at which a host's paths become slower than its access link ("narrow ports").
 //!
-//! A host that sends at the rate of its own link fills the queue of a slower port behind it. The bytes that it has in flight through
-//! such a port are therefore bounded by
+//! A host that sends at the rate of its access link fills the queue of a slower port behind it. The
+//! bytes that it has in flight through such a port are therefore bounded by
 //!
 //! ```text
 //!   w = min(S + F, S / (1 - r/R)),    F = r · RTT · payload share of the wire
 //! ```
 //!
-//! with *R* the rate of the host's link, *r* that of the port, *RTT* the latency there and back, and *S* = [`STANDING_BYTES`].
-//! Of the first bound, *S* stands in the port when it is busy. Of the second, no more than *S* can ever stand there: while *w* bytes
-//! arrive at *R*, *w*·*r*/*R* leave. The second holds whatever happens to acknowledgements, which data of the other direction delays
-//! and compresses into bursts. Where it is the lesser, the path carries *w* / *RTT* only.
+//! with *R* the rate of the host's access link, *r* that of the port, *RTT* the round-trip time,
+//! and *S* = [`STANDING_BYTES`]. With the first bound, *S* bytes stand in the port while it is
+//! busy. With the second, at most *S* can ever stand there: while *w* bytes arrive at rate *R*,
+//! *w*·*r*/*R* leave. The second bound holds even if acknowledgements are late and arrive in
+//! bursts, as data in the other direction makes them. If the second is lower, the path's rate is
+//! only *w* / *RTT*.
 
 use kumi_topo::ethernet::PLAIN_TCP;
 use kumi_topo::{INSIDE_BYTES_PER_S, Paths};
 
-/// Payload of one host that may stand in a port that is slower than its link: half of what a port holds
-/// ([`crate::PORT_BYTES`]). The other half is for the transfer before (`schedule.rs`) and for headers.
+/// Payload of one host that may stand in a narrow port: half of [`crate::PORT_BYTES`]. The other
+/// half is for the previous transfer (`schedule.rs`) and for headers.
 pub(crate) const STANDING_BYTES: u64 = 16 << 10;
 
-/// Rates that differ by less than this share are one rate, measured twice.
+/// Ratio from which two rates count as one rate, measured twice.
 const SAME_RATE: f64 = 0.99;
 
 /// The narrow ports of one host's paths.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Narrows {
     ports: usize,
-    /// By host, the ports on the path to it, nearest first, with the bytes that may be in flight through them.
+    /// For each host, the narrow ports on the path to it, nearest first, with the bytes that may be
+    /// in flight through them.
     on_path: Vec<Vec<(u32, u64)>>,
 }
 
 impl Narrows {
-    /// Looks at a host's paths to all others.
+    /// Finds the narrow ports on a host's paths to all others.
     pub fn of(paths: &Paths, host: usize) -> Self {
         let mut links: Vec<u32> = Vec::new();
         let mut on_path = vec![Vec::new(); paths.hosts()];
@@ -61,25 +64,27 @@ impl Narrows {
         }
     }
 
-    /// Ports there are.
+    /// Returns the number of narrow ports.
     pub fn ports(&self) -> usize {
         self.ports
     }
 
-    /// The indices of the ports on the path to a host, and the bytes that may be in flight through them when it is sent to.
+    /// Iterates over the narrow ports on the path to a host, with the bytes that may be in flight
+    /// through them.
     pub fn on_path_to(&self, peer: u32) -> impl Iterator<Item = (usize, u64)> + '_ {
         let ports = self.on_path.get(peer as usize).into_iter().flatten();
         ports.map(|(port, window_bytes)| (*port as usize, *window_bytes))
     }
 
-    /// Whether a path becomes slower behind the host's own link.
+    /// Returns whether the path to a host has a narrow port.
     pub fn is_on_path_to(&self, peer: u32) -> bool {
         self.on_path_to(peer).next().is_some()
     }
 }
 
-/// The rate at which a host sends to another: of its own link, or, where it shares the link of its machine with others, of the
-/// path, as the queue between is the machine's own.
+/// Returns the rate at which a host sends to another, in bytes per second: that of its access link.
+/// A rank that shares the link of its machine sends at the path's rate, because the queue in front
+/// of that link is the machine's own.
 pub(crate) fn own_bytes_per_s(paths: &Paths, from: usize, to: usize) -> f64 {
     match paths.sending_bytes_per_s(from) {
         Some(bytes_per_s) if bytes_per_s < INSIDE_BYTES_PER_S => bytes_per_s,
@@ -87,7 +92,7 @@ pub(crate) fn own_bytes_per_s(paths: &Paths, from: usize, to: usize) -> f64 {
     }
 }
 
-/// Whether a path becomes slower at a port.
+/// Returns whether a path becomes slower at a port.
 pub(crate) fn is_narrow(bytes_per_s_before: f64, bytes_per_s: f64) -> bool {
     bytes_per_s < bytes_per_s_before * SAME_RATE
 }
@@ -98,7 +103,8 @@ fn window_bytes(own_bytes_per_s: f64, port_bytes_per_s: f64, round_trip_s: f64) 
     (standing + flight).min(standing / (1.0 - port_bytes_per_s / own_bytes_per_s))
 }
 
-/// What a path carries of one transfer, in bytes a second: its slowest link's rate, or a window a round trip.
+/// Returns the rate of one transfer on a path, in bytes per second: the bottleneck rate, or one
+/// window per round trip.
 pub(crate) fn carried_bytes_per_s(
     own_bytes_per_s: f64,
     path_bytes_per_s: f64,

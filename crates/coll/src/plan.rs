@@ -1,40 +1,40 @@
-//! What is to be done: transfers, and what each waits for.
+//! The plan of an operation: its transfers, and the predecessors of each.
 
-/// What the hosts do together.
+/// A collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// The root comes to have every host's block.
+    /// The root receives the block of every host.
     Gather {
-        /// Index of the host.
+        /// Index of the root.
         root: usize,
     },
-    /// Every host comes to have its block, of those that the root has.
+    /// Every host receives its block from the root.
     Scatter {
-        /// Index of the host.
+        /// Index of the root.
         root: usize,
     },
-    /// Every host comes to have the root's blocks: parts of one vector.
+    /// Every host receives the root's blocks, which are parts of one vector.
     Broadcast {
-        /// Index of the host.
+        /// Index of the root.
         root: usize,
     },
-    /// The root comes to have each block combined of every host's: parts of one vector.
+    /// The root receives each block combined over all hosts. The blocks are parts of one vector.
     Reduce {
-        /// Index of the host.
+        /// Index of the root.
         root: usize,
     },
-    /// Every host comes to have every host's block.
+    /// Every host receives the block of every host.
     AllGather,
-    /// Every host comes to have its block, combined of every host's.
+    /// Every host receives its own block, combined over all hosts.
     ReduceScatter,
-    /// Every host comes to have each block, combined of every host's: parts of one vector.
+    /// Every host receives each block, combined over all hosts. The blocks are parts of one vector.
     AllReduce,
-    /// Every host comes to have the block that each of the others has for it: block `from × hosts + to`, by index.
+    /// Every host receives a block from each other host: block `from × hosts + to`, by index.
     AllToAll,
 }
 
 impl Operation {
-    /// The host that the operation is about, where it is about one.
+    /// Returns the root, for an operation that has one.
     pub fn root(self) -> Option<usize> {
         match self {
             Self::Gather { root }
@@ -45,13 +45,15 @@ impl Operation {
         }
     }
 
-    /// Whether each host sends to one other, so that who is told from afar to begin begins with a ramp (`engine.rs`). Who sends
-    /// to several by turns would be held up by one ramp after another.
+    /// Returns whether each host sends to one other host, so that a sender with a distant receiver
+    /// starts with a ramp (`engine.rs`). A host that sends to several in turn would have to ramp
+    /// for each.
     pub(crate) fn is_ramped(self) -> bool {
         matches!(self, Self::Gather { .. })
     }
 
-    /// Whether its blocks are parts of one vector: those that follow each other lie side by side.
+    /// Returns whether the blocks are parts of one vector: consecutive blocks are adjacent in
+    /// memory.
     pub fn is_on_a_vector(self) -> bool {
         matches!(
             self,
@@ -59,7 +61,7 @@ impl Operation {
         )
     }
 
-    /// Whether blocks are combined where they meet.
+    /// Returns whether blocks are combined.
     pub fn combines(self) -> bool {
         matches!(
             self,
@@ -68,23 +70,24 @@ impl Operation {
     }
 }
 
-/// A set of blocks, by number: ascending runs that do not touch. What a chain of hosts carries is one run,
-/// however the hosts are numbered, for a block's number is a place in [`Plan::order`].
+/// A set of blocks, by number: ascending runs that do not touch. The blocks that a chain of hosts
+/// carries are one run, whatever the hosts' indices are, because a block's number is a place in
+/// [`Plan::order`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blocks(Vec<(u32, u32)>);
 
 impl Blocks {
-    /// One block.
+    /// Returns a set of one block.
     pub fn one(block: usize) -> Self {
         Self::run(block, 1)
     }
 
-    /// So many from one on.
+    /// Returns a set of `count` consecutive blocks.
     pub fn run(first: usize, count: usize) -> Self {
         Self(vec![(first as u32, (first + count) as u32)])
     }
 
-    /// These and those.
+    /// Returns the union of two sets.
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let mut runs: Vec<(u32, u32)> = Vec::with_capacity(self.0.len() + other.0.len());
@@ -112,79 +115,80 @@ impl Blocks {
         }
     }
 
-    /// The runs, ascending: the first number of each and the one behind its last.
+    /// Iterates over the runs, ascending: the first number of each, and the number after its last.
     pub fn runs(&self) -> impl Iterator<Item = (usize, usize)> + '_ {
         let runs = self.0.iter();
         runs.map(|(from, to)| (*from as usize, *to as usize))
     }
 
-    /// Their numbers, ascending.
+    /// Iterates over the numbers, ascending.
     pub fn numbers(&self) -> impl Iterator<Item = usize> + '_ {
         self.runs().flat_map(|(from, to)| from..to)
     }
 
-    /// The greatest number.
+    /// Returns the highest number.
     pub fn last(&self) -> Option<usize> {
         self.0.last().map(|(_, to)| *to as usize - 1)
     }
 
-    /// How many there are.
+    /// Returns the number of blocks.
     pub fn len(&self) -> usize {
         self.0.iter().map(|(from, to)| (to - from) as usize).sum()
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// One host sends blocks to another, in ascending order; those that it relays, as they come.
+/// One host sends blocks to another, in ascending order. A relay sends blocks on as they arrive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
-    /// Who sends.
+    /// Index of the sender.
     pub from: usize,
-    /// Who receives.
+    /// Index of the receiver.
     pub to: usize,
-    /// Which blocks.
+    /// Blocks that it carries.
     pub blocks: Blocks,
-    /// The receiver combines them with what it has, instead of putting them in their place.
+    /// The receiver combines the blocks with its own, instead of storing them.
     pub combines: bool,
-    /// What this one's begin waits for.
+    /// Predecessors: transfers that must have progressed before this one starts.
     pub after: Vec<After>,
 }
 
-/// A transfer that another waits for.
+/// A predecessor, with its required progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct After {
-    /// The transfer's index.
+    /// Index of the transfer.
     pub transfer: usize,
-    /// How far it has to be.
+    /// Required progress.
     pub until: Until,
 }
 
-/// How far a transfer has to be before one that waits for it begins.
+/// Progress of a transfer that lets another one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
-    /// It has been received. If another host than the one that waits receives it, that host tells the sender by a message of its
-    /// own (the paper's synchronisation, section 4.2.1).
+    /// Its bytes have been received, except for `missing_bytes`. If the receiver is not the host
+    /// that awaits this, it sends that host a control message (section 4.2.1 of the contention-free
+    /// gather paper).
     Come {
-        /// Bytes of it that may still be missing.
+        /// Bytes that may still be missing.
         missing_bytes: u64,
-        /// Whether all transfers to the same host that stand before it in the plan have to be received whole besides.
+        /// All earlier transfers to the same receiver must be complete too.
         with_earlier: bool,
     },
-    /// It has been sent, by the host that waits.
+    /// The host that awaits this has sent it.
     Sent,
 }
 
 impl After {
-    /// Waits for all of a transfer.
+    /// Awaits the completion of a transfer.
     pub fn whole(transfer: usize) -> Self {
         Self::but_for(transfer, 0)
     }
 
-    /// Waits until at most this many bytes are missing.
+    /// Awaits a transfer except for this many bytes.
     pub fn but_for(transfer: usize, missing_bytes: u64) -> Self {
         let until = Until::Come {
             missing_bytes,
@@ -193,13 +197,13 @@ impl After {
         Self { transfer, until }
     }
 
-    /// Waits until a transfer has been sent by the host that waits.
+    /// Awaits the end of a transfer's sending, at its own sender.
     pub fn sent(transfer: usize) -> Self {
         let until = Until::Sent;
         Self { transfer, until }
     }
 
-    /// The same, and all transfers to the same receiver that stand before.
+    /// Awaits all earlier transfers to the same receiver as well.
     #[must_use]
     pub fn with_earlier(self) -> Self {
         let until = match self.until {
@@ -212,12 +216,12 @@ impl After {
         Self { until, ..self }
     }
 
-    /// Whether `other` waits for the same transfer, and for at least as much of it.
+    /// Returns whether `other` awaits the same transfer, and at least as much of it.
     pub fn is_within(self, other: Self) -> bool {
         self.transfer == other.transfer && self.and(other).until == other.until
     }
 
-    /// Waits for what both ask of one transfer.
+    /// Returns a wait that satisfies both of two waits for one transfer.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         let until = match (self.until, other.until) {
@@ -240,30 +244,33 @@ impl After {
     }
 }
 
-/// Transfers that together do an operation.
+/// Transfers that together perform an operation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Plan {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// The hosts that take part, in the planner's order: a block that is one host's is named by its place here.
+    /// The hosts that take part, in the planner's order. A block that belongs to a host is numbered
+    /// by the host's place here.
     pub order: Vec<usize>,
-    /// Bytes of each block, by number.
+    /// Size of each block in bytes, by number.
     pub block_bytes: Vec<u64>,
-    /// Transfers, each behind all that it waits for and all that bring its sender what it sends.
+    /// Transfers. Each comes after its predecessors and after the transfers that bring its sender
+    /// its data.
     pub transfers: Vec<Transfer>,
-    /// What is let into a link before what is ahead of it has passed: what a switch's port has to hold at most.
+    /// Most bytes that may enter a link before earlier bytes have left it: the depth that a
+    /// switch's port needs.
     pub port_bytes: u64,
-    /// How long it takes by the planner's own reckoning, in seconds.
+    /// Predicted time by the planner's model, in seconds.
     pub predicted_s: f64,
-    /// Capacity that transfers take over from earlier ones, in plan order: a hint for the check, which proves it. Empty in long
-    /// plans.
+    /// Capacity that transfers take over from earlier ones, in plan order. It is a hint for the
+    /// checker, which proves it. It is empty in long plans.
     pub handed: Vec<Handed>,
 }
 
 /// Capacity of one directed link that a transfer takes over from an earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Handed {
-    /// The directed link's number.
+    /// Number of the directed link.
     pub link: u32,
     /// Index of the transfer.
     pub transfer: u32,
@@ -272,23 +279,23 @@ pub struct Handed {
 }
 
 impl Plan {
-    /// Bytes that a transfer carries.
+    /// Returns the size of a transfer in bytes.
     pub fn bytes_of(&self, transfer: &Transfer) -> u64 {
         let blocks = transfer.blocks.numbers();
         blocks.map(|block| self.block_bytes[block]).sum()
     }
 
-    /// The place of each host in [`Plan::order`].
+    /// Returns the place of each host in [`Plan::order`].
     pub fn places(&self) -> Vec<usize> {
         places(&self.order)
     }
 }
 
-/// What planned transfers are let into a port at most: of 32 KiB, the shallowest that Gigabit switches have, all; in
-/// 0.26 ms, more than a word and a first byte take.
+/// Most bytes of planned transfers in a port at once: 32 KiB, the depth of the shallowest ports of
+/// Gigabit switches. That is 0.26 ms at 1 Gb/s, more than a control message and a first byte take.
 pub const PORT_BYTES: u64 = 32 << 10;
 
-/// The inverse of an order.
+/// Returns the inverse of an order.
 pub(crate) fn places(order: &[usize]) -> Vec<usize> {
     let mut places = vec![0; order.len()];
     for (place, host) in order.iter().enumerate() {
@@ -297,23 +304,23 @@ pub(crate) fn places(order: &[usize]) -> Vec<usize> {
     places
 }
 
-/// Why there is no plan.
+/// Reason for which there is no plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The root is none of the hosts.
+    /// The root is out of range.
     #[error("root {root} is no host; there are {hosts}, from 0")]
     Root {
-        /// What was asked for.
+        /// Index that was given.
         root: usize,
-        /// How many hosts there are.
+        /// Number of hosts.
         hosts: usize,
     },
-    /// Sizes were given for another number of blocks.
+    /// The number of sizes does not match the number of blocks.
     #[error("{given} sizes were given, and the operation has {blocks} blocks")]
     Sizes {
-        /// Sizes there are.
+        /// Number of sizes that were given.
         given: usize,
-        /// Sizes there should be.
+        /// Number of blocks.
         blocks: usize,
     },
 }

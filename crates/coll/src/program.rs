@@ -1,4 +1,4 @@
-//! A plan's part of one host: what it sends and receives, piece by piece, and after what.
+//! One host's part of a plan: its sends and receives, chunk by chunk, with their predecessors.
 
 use crate::grain::{DRAINED_AFTER_BYTES, Grain, ONE_WINDOW_BYTES, flight_bytes, own_flight_bytes};
 use crate::narrow::Narrows;
@@ -9,30 +9,31 @@ use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
-/// What is sent on a long path at first to one who has been waited for: ten segments, as TCP begins with after a pause
-/// (RFC 6928, RFC 5681 §4.1), in whole pieces.
+/// Bytes that a sender on a long path sends first after it was granted its turn: ten segments, as
+/// TCP sends after a pause (RFC 6928, RFC 5681 §4.1), in whole chunks.
 pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 
-/// What a step is; the numbers are those of the C interface.
+/// Kind of a step. The numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Action {
-    /// A piece is sent. The step is over when the peer has begun to receive it.
+    /// Sends a chunk. The step is complete when the peer has begun to receive it.
     Send = 0,
-    /// A piece is received in its place.
+    /// Receives a chunk into its place.
     Receive = 1,
-    /// A piece is received and combined with what is in its place.
+    /// Receives a chunk and combines it with the content of its place.
     Combine = 2,
-    /// The peer is told that it may go on: a message without content.
+    /// Sends a control message, which has no payload: the peer may continue.
     Tell = 3,
-    /// The peer says so.
+    /// Receives a control message.
     Hear = 4,
-    /// A short piece is sent that no window counts. The step is over when it has been handed over.
+    /// Sends a short chunk outside any window. The step is complete when it has been handed over.
     Post = 5,
 }
 
 impl Action {
-    /// Which stream between two hosts it belongs to: pieces and words pass each other, neither overtakes its own.
+    /// Returns the stream of a step. Chunks and control messages may overtake each other, but not
+    /// their own kind.
     fn stream(self) -> Stream {
         match self {
             Self::Send | Self::Post => Stream::PiecesOut,
@@ -43,7 +44,7 @@ impl Action {
     }
 }
 
-/// A direction between two hosts, for pieces or for words.
+/// A direction between two hosts, for chunks or for control messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Stream {
     PiecesOut,
@@ -52,59 +53,60 @@ pub(crate) enum Stream {
     WordsIn,
 }
 
-/// One thing to do. A long vector has millions of steps, so a step is small and its successors are
-/// kept by the program.
+/// One action of a host. A long vector has millions of steps, so a step is small, and the program
+/// keeps its successors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Step {
     /// Operation to perform.
     pub action: Action,
     /// Peer host index.
     pub peer: u32,
-    /// Block number, the first of several that lie side by side; 0 where there is none.
+    /// Block number, the first of several adjacent ones; 0 for a step without a block.
     pub block: u32,
     /// Byte offset in the block.
     pub offset: u64,
-    /// Bytes of the block, or of all of them.
+    /// Size in bytes, of one block or of all adjacent ones.
     pub bytes: u64,
-    /// Steps that must be over, or begun, before it begins.
+    /// Number of steps that must be complete, or have begun, before this one begins.
     pub(crate) needs: u32,
     /// Index of its stream.
     pub(crate) stream: u32,
 }
 
-/// What one host does. Those of one stream are begun in this order, here and at the other end.
+/// The steps of one host. Those of one stream begin in this order, at both ends.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Program {
-    /// What it does.
+    /// The steps.
     pub steps: Vec<Step>,
-    /// Steps that need each step over.
+    /// For each step, the steps that need it complete.
     needed_by: Edges,
-    /// Steps that need each step begun.
+    /// For each step, the steps that need it begun.
     begun_lets: Edges,
-    /// Control messages that wait for all receives up to a step: that step, and the message's.
+    /// Control messages that await all receives up to a step: that step, and the message's.
     pub(crate) words: Vec<(u32, u32)>,
-    /// What may be sent and not yet received.
+    /// Most bytes that may be sent and not yet received.
     pub window_bytes: u64,
-    /// By host, how much more where the path there and back holds as much; nothing of those that are not named.
+    /// Addition to the window by peer, for paths with that content there and back; 0 for peers that
+    /// are not named.
     flight_bytes: Vec<u64>,
     own_flight_bytes: u64,
-    /// Whether hosts are so far apart that what is in flight between them exceeds a port.
+    /// More bytes are in flight between hosts than a port holds.
     is_far: bool,
     piece_bytes: u64,
     pub(crate) streams: usize,
-    /// Streams of a gather that a word from elsewhere lets begin.
+    /// Streams of a gather that start after a control message from another host.
     ramped: BTreeSet<u32>,
-    /// Ports at which this host's paths become slower.
+    /// Narrow ports on this host's paths.
     pub(crate) narrows: Narrows,
-    /// By stream, bytes of all its steps.
+    /// For each stream, the bytes of all its steps.
     stream_bytes: Vec<u64>,
-    /// Whether all that the host sends goes to one other, as in a ring or along a chain.
+    /// The host sends to one other host only, as in a ring or along a chain.
     sends_to_one: bool,
-    /// Whether nobody else passes the links on the way there in the same direction.
+    /// No other host uses the links on that path in the same direction.
     has_own_path: bool,
 }
 
-/// Successors of steps, eight bytes an edge: sorted by the step that they leave.
+/// Successors of steps, eight bytes per edge, sorted by the step that they leave.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Edges(Vec<(u32, u32)>);
 
@@ -125,18 +127,19 @@ impl Edges {
     }
 }
 
-/// Pieces from this length on are answered. A shorter one costs less than its answer, and a window of them is not worth
-/// counting where ports are as fast as the host's own link.
+/// Length from which chunks are answered. A shorter chunk costs less than its answer. It needs no
+/// window where ports are as fast as the host's access link.
 const ANSWERED_BYTES: u64 = 8 << 10;
 
 /// Most transfers of a plan that are searched for other users of a host's path.
 const SOUGHT_MAX: usize = 16_384;
 
-/// Receives, or words, of one stream that may be under way at once: more than a window has pieces.
+/// Most receives, or control messages, of one stream that are active at once: more than a window
+/// has chunks.
 const UNDER_WAY_MAX: usize = 8;
 
 impl Program {
-    /// The part of `host` in a plan that is sound.
+    /// Builds the program of `host` for a valid plan.
     pub fn new(plan: &Plan, host: usize, grain: Grain) -> Self {
         let mut writer = Writer {
             plan,
@@ -184,23 +187,24 @@ impl Program {
         }
     }
 
-    /// Steps that need a step over.
+    /// Iterates over the steps that need a step complete.
     pub(crate) fn needed_by(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
         self.needed_by.of(step)
     }
 
-    /// Steps that need a step begun.
+    /// Iterates over the steps that need a step begun.
     pub(crate) fn begun_lets(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
         self.begun_lets.of(step)
     }
 
-    /// The part of `host` in a sound plan, as fine as the network asks for, of elements of so many bytes.
+    /// Builds the program of `host` for a valid plan, with the network's granularity for elements
+    /// of `element_bytes`.
     pub fn on(network: &Network, plan: &Plan, host: usize, element_bytes: u64) -> Self {
         let grain = Grain::on(network, element_bytes);
         let paths = Paths::new(network);
         let flight_bytes = flight_bytes(&paths, host, grain.piece_bytes);
         let is_far = is_far(network);
-        // Between sites it is TCP that knows how much a port takes.
+        // Between sites, TCP finds out how much a port takes.
         let narrows = match is_far {
             true => Narrows::default(),
             false => Narrows::of(&paths, host),
@@ -217,7 +221,7 @@ impl Program {
         .with_posts()
     }
 
-    /// The same, on the paths of another program of this host.
+    /// Uses the paths of another program of this host.
     #[must_use]
     pub fn on_paths_of(self, other: &Self) -> Self {
         Self {
@@ -230,7 +234,7 @@ impl Program {
         .with_posts()
     }
 
-    /// Lets short pieces go without an answer, but where a narrow port has to be asked.
+    /// Sends short chunks without an answer, except through a narrow port.
     fn with_posts(mut self) -> Self {
         for step in &mut self.steps {
             let is_short = step.action == Action::Send && step.bytes < ANSWERED_BYTES;
@@ -241,10 +245,13 @@ impl Program {
         self
     }
 
-    /// Returns the window of a stream to `peer`, in bytes; `since_drained_bytes` were sent since its path was drained.
-    /// A short stream of a host that sends to one other host has the larger window, as acknowledgements build no queue so soon.
-    /// A long stream has it too if no other host uses its path. It then sends nothing after [`DRAINED_AFTER_BYTES`]
-    /// until only what the path holds is in flight.
+    /// Returns the window of a stream to `peer`, in bytes; `since_drained_bytes` were sent since
+    /// its path was drained.
+    ///
+    /// A short stream of a host that sends to one other host has the larger window, because
+    /// acknowledgements build no queue in so short a time. A long stream has it too if no other
+    /// host uses its path. It then pauses after [`DRAINED_AFTER_BYTES`] until only the content of
+    /// the path is in flight.
     pub(crate) fn window_to(&self, stream: u32, peer: u32, since_drained_bytes: u64) -> u64 {
         let is_short =
             self.sends_to_one && self.stream_bytes[stream as usize] <= DRAINED_AFTER_BYTES;
@@ -256,7 +263,8 @@ impl Program {
         standing_bytes + self.flight_to(peer)
     }
 
-    /// What may be sent and not yet received in all: what the host's own link carries until the furthest host has answered.
+    /// Returns the most bytes that may be sent and not yet received in total: the bytes that the
+    /// host's access link carries until the furthest host has answered.
     pub(crate) fn own_window(&self) -> u64 {
         let most_bytes = if self.sends_to_one {
             ONE_WINDOW_BYTES
@@ -266,12 +274,14 @@ impl Program {
         self.window_bytes.max(most_bytes) + self.own_flight_bytes
     }
 
-    /// Receives or words with this host that may be under way at once, of one stream.
+    /// Returns the most receives or control messages of one stream with this host that are active
+    /// at once.
     pub(crate) fn under_way_max(&self, peer: u32) -> usize {
         UNDER_WAY_MAX + (self.flight_to(peer) / self.piece_bytes) as usize
     }
 
-    /// What a stream may have on its way before anything has come: all that it can, or, granted from afar, a ramp.
+    /// Returns the bytes that a stream may send before any have arrived: all of its window, or a
+    /// ramp after a distant grant.
     pub(crate) fn first_bytes(&self, stream: u32, peer: u32) -> u64 {
         match self.flight_to(peer) {
             flight if self.is_far && flight > RAMP_BYTES && self.ramped.contains(&stream) => {
@@ -286,7 +296,7 @@ impl Program {
     }
 }
 
-/// Whether no other host's transfer uses a link on this host's path, in the same direction.
+/// Returns whether no other host's transfer uses a link on this host's path in the same direction.
 fn has_own_path(paths: &Paths, plan: &Plan, host: usize) -> bool {
     if plan.transfers.len() > SOUGHT_MAX {
         return false;
@@ -310,21 +320,21 @@ struct Writer<'a> {
     begun_lets: Vec<(u32, u32)>,
     words: Vec<(u32, u32)>,
     streams: HashMap<(usize, Stream), u32>,
-    /// Of each transfer from here or to here, the steps of its pieces.
+    /// For each transfer from or to this host, the steps of its chunks.
     steps_of: HashMap<usize, Range<usize>>,
-    /// Of each block that has come here, the first of the steps that brought it last. The step of its piece `p` is `p`
-    /// further on: a transfer's pieces are written one behind another.
+    /// For each block that arrived here, the first of the steps that brought it last. The step of
+    /// its chunk `p` is `p` further on, because the steps of a transfer are consecutive.
     brought_here: HashMap<usize, usize>,
-    /// Of each block, the first steps of the transfers that sent it since it was last written over.
+    /// For each block, the first steps of the transfers that sent it since it was last overwritten.
     sent_here: HashMap<usize, Vec<usize>>,
     ramped: BTreeSet<u32>,
 }
 
-/// What one step sends or receives: some of a block, or several whole ones.
+/// The data of one step: a part of a block, or several whole blocks.
 struct Piece {
     first: usize,
     end: usize,
-    /// Which of its block's it is, from 0.
+    /// Number of the chunk within its block, from 0.
     number: usize,
     offset: u64,
     bytes: u64,
@@ -421,11 +431,12 @@ impl Writer<'_> {
         for (step, piece) in &pieces {
             let mut before: Vec<usize> = Vec::new();
             for block in piece.blocks() {
-                // What is written over has been sent; what is added to has not.
+                // Overwritten data has been sent. Data that is combined has not.
                 if action == Action::Receive {
                     before.extend(self.sent_here.get(&block).into_iter().flatten());
                 }
-                // A piece is written in the plan's order: a sum of floats is the same in every run.
+                // Chunks are combined in the plan's order, so that a sum of floats is the same in
+                // every run.
                 before.extend(self.brought_here.get(&block));
             }
             let before = before.into_iter().map(|step| step + piece.number);
@@ -442,7 +453,7 @@ impl Writer<'_> {
         self.steps_of.insert(at, first..self.steps.len());
     }
 
-    /// Writes the steps of a transfer's pieces.
+    /// Writes the steps of a transfer's chunks.
     fn pieces(&mut self, at: usize, action: Action) -> Vec<(usize, Piece)> {
         let transfer = &self.plan.transfers[at];
         let peer = match action {
@@ -456,7 +467,8 @@ impl Writer<'_> {
         pieces.collect()
     }
 
-    /// The pieces of a transfer, the same at both ends: long blocks are cut, and short parts of a vector that lie side by side joined.
+    /// Returns the chunks of a transfer, which are the same at both ends. Long blocks are divided.
+    /// Short adjacent parts of a vector are joined.
     fn cut(&self, at: usize) -> Vec<Piece> {
         let Grain {
             piece_bytes,
@@ -492,7 +504,8 @@ impl Writer<'_> {
         pieces
     }
 
-    /// Blocks of a transfer that are not empty; one, if all are: it is waited for.
+    /// Returns the blocks of a transfer that are not empty; one, if all are empty, because other
+    /// steps await it.
     fn carried(&self, at: usize) -> Vec<usize> {
         let blocks = &self.plan.transfers[at].blocks;
         let is_empty = |block: &usize| self.plan.block_bytes[*block] == 0;
@@ -503,7 +516,8 @@ impl Writer<'_> {
         }
     }
 
-    /// The step after which at most this many bytes of a transfer to here are missing; none if that is so from the beginning.
+    /// Returns the step after which at most this many bytes of a transfer to this host are missing.
+    /// Returns `None` if that holds from the start.
     fn piece_before(&self, transfer: usize, missing_bytes: u64) -> Option<usize> {
         let pieces = self.steps_of[&transfer].clone();
         let mut missing = 0;
@@ -544,7 +558,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A control message that waits until all receives up to a step are over.
+    /// Makes a control message await all receives up to a step.
     fn wait_for_all(&mut self, message: usize, last: usize) {
         self.steps[message].needs += 1;
         self.words.push((last as u32, message as u32));
@@ -558,7 +572,8 @@ mod tests {
     use crate::{check, uniform};
     use kumi_topo::{Delay, Rate};
 
-    /// Each piece once needed every piece of its block that had been sent: 40 GB of edges for a vector of 1 GiB.
+    /// Before, each chunk needed every chunk of its block that had been sent: 40 GB of edges for a
+    /// vector of 1 GiB.
     #[test]
     fn program__of_a_vector_64_times_as_long__has_64_times_the_steps_and_edges() {
         let rate = Rate::from_bps(1_000_000_000).unwrap();

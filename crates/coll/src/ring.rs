@@ -1,8 +1,9 @@
 //! All-gather, reduce-scatter and all-reduce in a ring of hosts.
 //!
-//! The ring is the walk that passes no link twice in one direction, so each of its steps has every link to itself,
-//! whatever the tree (Faraj, Patarasuk and Yuan; Patarasuk and Yuan 2009). On a link slower than those
-//! of the hosts the ring sends *N*−1 blocks where half would do: `hierarchical.rs` is for those.
+//! The ring is a walk that crosses no link twice in one direction. In each of its steps every
+//! transfer therefore has its links to itself, in any tree (Faraj, Patarasuk and Yuan; Patarasuk
+//! and Yuan 2009). Over a link that is slower than access links, the ring sends *N*−1 blocks where
+//! half as many suffice. `hierarchical.rs` handles these.
 
 use crate::exchange::check_sizes;
 use crate::hierarchical::{BySites, parts};
@@ -13,27 +14,27 @@ use crate::sites::Sites;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Most hosts in several sites for whom a ring of all is tried besides.
+/// Most hosts in several sites for which a ring of all hosts is tried as well.
 const RINGED_HOSTS_MAX: usize = 128;
 
-/// Plans that every host comes to have every host's block; `block_bytes` by host.
+/// Plans an all-gather: every host receives the block of every host. `block_bytes` is by host.
 ///
-/// # Errors
-/// There is not one size for each host.
+/// # Errors The number of sizes differs from the number of hosts.
 pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     of_hosts(network, block_bytes, Operation::AllGather)
 }
 
-/// Plans that every host comes to have its block, combined of every host's; `block_bytes` by host.
+/// Plans a reduce-scatter: every host receives its block, combined over all hosts. `block_bytes` is
+/// by host.
 ///
-/// # Errors
-/// There is not one size for each host.
+/// # Errors The number of sizes differs from the number of hosts.
 pub fn reduce_scatter(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     of_hosts(network, block_bytes, Operation::ReduceScatter)
 }
 
-/// Plans that every host comes to have the vector combined of every host's: a reduce-scatter and an all-gather of parts, one a host or
-/// several. Of nothing, it is a barrier.
+/// Plans an all-reduce: every host receives the vector, combined over all hosts. It is a
+/// reduce-scatter and an all-gather of parts, one or several per host. For an empty vector it is a
+/// barrier.
 pub fn all_reduce(network: &Network, vector: Vector) -> Plan {
     let hosts = network.hosts.len();
     let paths = Paths::new(network);
@@ -74,7 +75,8 @@ fn of_hosts(
     ))
 }
 
-/// Returns the plan with the least predicted time: the short one, a ring of all hosts, or a plan by sites.
+/// Returns the plan with the least predicted time: the short one, a ring of all hosts, or a plan by
+/// sites.
 fn quickest(
     network: &Network,
     paths: &Paths,
@@ -90,7 +92,7 @@ fn quickest(
     })
 }
 
-/// The quicker of a ring of all hosts and, between sites, of a plan by them.
+/// Returns the faster one of a ring of all hosts and, with several sites, a plan by sites.
 fn long(
     network: &Network,
     paths: &Paths,
@@ -111,7 +113,8 @@ fn long(
         asked.plan()
     });
     match by_sites {
-        // A ring of as many would take as long to plan again, and is slower where a link between sites is.
+        // With this many hosts a ring would double the planning time, and it is slower over a slow
+        // link between sites.
         Some(plan) if order.len() > RINGED_HOSTS_MAX => plan,
         by_sites => {
             let ring = ring(paths, operation, order, block_bytes);
@@ -123,8 +126,8 @@ fn long(
     }
 }
 
-/// What a long plan takes at least, in seconds. In a ring a block goes all hops but one, and its sum does so again; of sites nothing is
-/// said.
+/// Returns a lower bound of a long plan's time, in seconds. In a ring, a block makes all hops
+/// except one, and its sum does so again. With several sites the bound is 0.
 fn at_least_s(paths: &Paths, sites: Option<&Sites>, operation: Operation, order: &[usize]) -> f64 {
     if sites.is_some() {
         return 0.0;
@@ -145,7 +148,7 @@ fn ring(paths: &Paths, operation: Operation, order: Vec<usize>, block_bytes: Vec
     let hosts = order.len();
     let mut schedule = Schedule::new(paths);
     for slice in 0..block_bytes.len() / hosts {
-        // What has come to each place in the step before: its block is sent on in this one.
+        // Blocks that each place received in the previous step, and sends on in this one.
         let mut came: Vec<Option<usize>> = vec![None; hosts];
         let mut steps = |combines: bool, behind: usize, came: &mut Vec<Option<usize>>| {
             for step in 0..hosts - 1 {
@@ -164,7 +167,7 @@ fn ring(paths: &Paths, operation: Operation, order: Vec<usize>, block_bytes: Vec
                 *came = comes;
             }
         };
-        // A block's sum ends where it belongs if it sets out one place further on.
+        // A block's sum ends at its owner if it starts one place after it.
         if operation.combines() {
             steps(true, 1, &mut came);
         }

@@ -1,7 +1,28 @@
-//! Puts transfers one behind another, so that each passes links that have room for it.
+//! Orders transfers so that each starts when all links on its path have capacity for it.
 //!
-//! Who plans an operation says which transfers it takes, in which order; what each has to wait for follows from
-//! the links. The order is a planner's art, not the promise: in a bad one links idle, and nothing collides.
+//! A planner chooses the transfers and their order. This module derives each transfer's
+//! predecessors from the links. The order affects only the time: a bad one leaves links idle, but
+//! no port overflows.
+//!
+//! For each link of a transfer's path, the schedule takes capacity shares (`lanes.rs`) whose rates
+//! sum to at least 0.95 · r, where r is the transfer's bottleneck rate. Let P be the latest
+//! transfer in a share. The next transfer in it starts when at most m bytes of P are missing:
+//!
+//! ```text
+//!   m = e · (S + min(F, M))     F = RTT · r_P · 0.92
+//!
+//!   S   0        at the sender's own link
+//!       8 KiB    in a port, if the path of P or of the next transfer has a narrow port
+//!       24 KiB   in a port otherwise
+//!   M   0        in operations other than a gather, which are not ramped
+//!       8 KiB    in a gather with a narrow port; unlimited in a gather without
+//! ```
+//!
+//! Here e is the share of the link, RTT the round trip between P's receiver and the next sender,
+//! and r_P the rate of P. S is the payload that may stand in the port. F is the payload that the
+//! link carries until the next sender's first byte arrives. It counts only when P's first chunk has
+//! been received. Between sites, S is [`PORT_BYTES`] and F the bandwidth-delay product of P's path,
+//! plus a ramp (ADR 021, ADR 022, ADR 033).
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
@@ -11,7 +32,7 @@ use crate::program::RAMP_BYTES;
 use kumi_topo::{DirectedLink, Network, Paths};
 use std::cell::Cell;
 
-/// Transfers so far, and what the links and hosts do meanwhile.
+/// The transfers so far, and the state of links and hosts.
 pub(crate) struct Schedule<'a> {
     paths: &'a Paths,
     early: Early<'a>,
@@ -22,16 +43,17 @@ pub(crate) struct Schedule<'a> {
     reckoned: Vec<Reckoned>,
 }
 
-/// What is kept for a check: of some ten thousand transfers all.
+/// Most hints that are kept for the checker, enough for some ten thousand transfers.
 const HANDED_MAX: usize = 1 << 17;
 
-/// What is known of a transfer, together in memory: of each lane somebody asks for it.
+/// Predicted times of a transfer, adjacent in memory because every capacity share looks them up.
 #[derive(Clone, Copy)]
 struct Reckoned {
     to: u32,
-    /// What it is sent at.
+    /// Sending rate, in bytes per second.
     bytes_per_s: f64,
-    /// When it has been sent, when its first piece has come and when all, in seconds.
+    /// Times at which it has been sent, at which its first chunk has been received, and at which it
+    /// is complete, in seconds.
     sent_s: f64,
     begins_come_s: f64,
     come_s: f64,
@@ -52,14 +74,14 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// The same for an operation that is ramped, or not ([`Operation::is_ramped`]).
+    /// Sets whether the operation is ramped ([`Operation::is_ramped`]).
     pub fn ramped(self, is_ramped: bool) -> Self {
         let early = self.early.ramped(is_ramped);
         Self { early, ..self }
     }
 
-    /// Adds a transfer of so many bytes. It begins when the transfers `needs` have brought its sender what it
-    /// sends, and those before it on its links have passed. Returns its index.
+    /// Adds a transfer of `bytes` and returns its index. It starts when the transfers `needs` have
+    /// brought its sender the data, and the transfers before it on its links have passed.
     pub fn add(
         &mut self,
         (from, to): (usize, usize),
@@ -73,7 +95,8 @@ impl<'a> Schedule<'a> {
         let rates = links.iter().map(|link| self.paths.link_bytes_per_s(*link));
         let rate = rates.fold(f64::INFINITY, f64::min);
         let mut after: Vec<After> = Vec::new();
-        // By link, what each of its lanes would have to be waited for; of one that has room nothing is asked.
+        // For each link, the wait that each capacity share would require. A link with free capacity
+        // requires none.
         let mut waits: Vec<Vec<Option<After>>> = Vec::with_capacity(links.len());
         for (at, link) in links.iter().enumerate() {
             let lanes = &self.lanes[link.0 as usize];
@@ -88,7 +111,7 @@ impl<'a> Schedule<'a> {
             }
             waits.push(of_link);
         }
-        // What stands in a port before it has to pass first.
+        // Bytes that stand in a port leave it first.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         let mut behind: Vec<bool> = Vec::new();
         for (link, waits) in links.iter().zip(waits) {
@@ -120,7 +143,7 @@ impl<'a> Schedule<'a> {
                 });
                 self.handed.extend(handed);
             }
-            // However early it is let in, all before it takes its time.
+            // A transfer that starts early still takes its time after all earlier bytes.
             let all = &mut self.passed_bytes[link.0 as usize];
             *all += bytes;
             least_s = least_s.max(*all as f64 / self.paths.link_bytes_per_s(*link));
@@ -128,7 +151,7 @@ impl<'a> Schedule<'a> {
         after.sort_unstable();
         let known = after.iter().map(|wait| self.known_s(*wait, from));
         let mut begins_s = known.fold(0.0, f64::max);
-        // What comes is sent on piece by piece.
+        // A relay sends data on chunk by chunk.
         let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
         let mut fed_s = 0.0_f64;
         for needed in needs {
@@ -158,8 +181,9 @@ impl<'a> Schedule<'a> {
         index
     }
 
-    /// Adds to `after` what has to be over on a link before `rate` is free there: nothing more than what is
-    /// waited for already, if that will do, or else those that a sender at `from` knows to be over soonest. `waits` are of the lanes.
+    /// Adds to `after` the waits that free `rate` on a link. If the present waits suffice, it adds
+    /// none. Otherwise it adds those that the sender `from` learns of first. `waits` holds the wait
+    /// of each capacity share.
     fn follow(
         &self,
         from: usize,
@@ -170,7 +194,7 @@ impl<'a> Schedule<'a> {
     ) {
         let needed = rate * ENOUGH;
         let mut free = lanes.free();
-        // Lanes that it would have to wait for, with when it would know.
+        // Shares that require a further wait, with the time at which the sender learns of its end.
         let mut open: Vec<(f64, f64, After)> = Vec::new();
         for (lane, wait) in lanes.used().zip(waits) {
             match wait.filter(|_| !is_behind(after, *wait)) {
@@ -198,7 +222,8 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// When a host knows that as much of a transfer as it waits for is over: has sent it, has it, or is told.
+    /// Returns the time at which a host learns that a wait has ended, because it sent or received
+    /// the data, or by a control message.
     fn known_s(&self, wait: After, host: usize) -> f64 {
         let of = &self.reckoned[wait.transfer];
         let Until::Come { missing_bytes, .. } = wait.until else {
@@ -208,7 +233,7 @@ impl<'a> Schedule<'a> {
         of.come_s + self.paths.latency_s(of.to as usize, host) - missing_s
     }
 
-    /// How long the busiest link takes for all that passes it, in seconds.
+    /// Returns the time that the busiest link needs for all its bytes, in seconds.
     pub fn links_s(&self) -> f64 {
         let links = self.passed_bytes.iter().enumerate();
         let times = links.map(|(link, bytes)| {
@@ -217,13 +242,13 @@ impl<'a> Schedule<'a> {
         times.fold(0.0, f64::max)
     }
 
-    /// When the last transfer has come, in seconds.
+    /// Returns the time at which the last transfer is complete, in seconds.
     pub fn end_s(&self) -> f64 {
         let come_s = self.reckoned.iter().map(|one| one.come_s);
         come_s.fold(0.0, f64::max)
     }
 
-    /// The transfers as the plan of an operation.
+    /// Returns the transfers as the plan of an operation.
     pub fn into_plan(self, operation: Operation, order: Vec<usize>, block_bytes: Vec<u64>) -> Plan {
         Plan {
             operation,
@@ -240,22 +265,24 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// Payload of the transfer before that may stand in a port when the next one arrives: a quarter of what a port holds
-/// ([`PORT_BYTES`]), and one chunk.
+/// Payload of the previous transfer that may stand in a port when the next one arrives: one chunk,
+/// a quarter of [`PORT_BYTES`].
 const EARLY_BYTES: u64 = 8 << 10;
 
-/// The share of its rate that a busy link surely carries of payload: [`kumi_topo::ethernet::PLAIN_TCP`] less 2 % for acknowledgements.
+/// Share of a busy link's rate that is payload at least: [`kumi_topo::ethernet::PLAIN_TCP`] less 2
+/// % for acknowledgements.
 const BUSY_SHARE: f64 = 0.92;
 
-/// Between ranks of one host, or on one floor, all is said sooner.
+/// Round-trip time below which bytes in flight do not count, in seconds: ranks of one host, or
+/// hosts on one floor.
 const FAR_S: f64 = 1e-3;
 
-/// What is known of a path that a transfer takes.
+/// Properties of the path of a transfer.
 #[derive(Debug, Clone, Copy)]
 struct Sending {
-    /// What the path carries of one transfer, in bytes a second.
+    /// Rate of one transfer on the path, in bytes per second.
     bytes_per_s: f64,
-    /// Whether it becomes slower behind the sender's own link.
+    /// The path has a port that is slower than the sender's access link.
     is_narrow: bool,
 }
 
@@ -271,17 +298,18 @@ impl Sending {
     }
 }
 
-/// How much of a transfer may still be on its way when one begins that waits for it.
+/// Computes the bytes of a transfer that may still be in flight when a transfer that awaits it
+/// starts.
 struct Early<'a> {
     paths: &'a Paths,
     port_bytes: u64,
-    /// There and back between the hosts that are furthest apart, in seconds; 0 where no more is under way meanwhile than
-    /// stands in a port.
+    /// Round-trip time between the hosts that are furthest apart, in seconds; 0 if the bytes in
+    /// flight do not exceed a port.
     round_trip_s: f64,
-    /// The same wherever they are.
+    /// The same, without the exception.
     furthest_s: f64,
     is_ramped: bool,
-    /// By transfer, as they were added.
+    /// Paths of the transfers, in the order in which they were added.
     sendings: Vec<Sending>,
     last_asked: Cell<Option<((usize, usize), bool)>>,
 }
@@ -304,20 +332,23 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// The same for an operation that is ramped, or not ([`Operation::is_ramped`]).
+    /// Sets whether the operation is ramped ([`Operation::is_ramped`]).
     pub fn ramped(self, is_ramped: bool) -> Self {
         Self { is_ramped, ..self }
     }
 
-    /// Whether hosts are so far apart that what is on its way between them counts.
+    /// Returns whether hosts are far enough apart that bytes in flight count.
     pub fn is_far(&self) -> bool {
         self.round_trip_s > 0.0
     }
 
-    /// What a transfer of `from` has to wait for that follows in a lane, by the link's place on its path. Behind one of its own
-    /// that is to be sent first it may follow at once: what that one was let in behind has no less room meanwhile. If others
-    /// stand between, even one of its own must have come: a lane's transfers, each behind one of its own sender only, would go
-    /// side by side.
+    /// Returns the wait of the next transfer in a capacity share; `place_on_path` is the link's
+    /// place on its path.
+    ///
+    /// If the previous transfer has the same sender, the next one may follow as soon as that is
+    /// sent: it has the same room in the port. If transfers of other senders are in between, even a
+    /// transfer of the same sender must be complete. Otherwise the transfers in a share, each
+    /// behind one of its own sender only, would run in parallel.
     pub fn wait(
         &self,
         lane: &Lane,
@@ -346,13 +377,14 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// What may stand before a link, by its place on the path: nothing in the sender's own queue, where what is to be sent
-    /// first shall go first; in a port as much as the plan says. What more may be missing at the one who tells, passes the
-    /// link before the first byte of `from` can be there: while the word is on its way to it, and the byte to the link.
+    /// Returns S and F of the module's comment for a transfer `waited` of `bytes`, by the link's
+    /// place on the path. At the sender's own link both are 0, so that earlier transfers leave its
+    /// queue first.
     ///
-    /// With a ramp, who is told so from afar sends [`RAMP_BYTES`] at first, and more when they have come (`engine.rs`): so
-    /// that the link is not idle meanwhile, that much is let in one round trip earlier, of what the port may hold. `waited`
-    /// is of so many `bytes`: one of less than a ramp would have all that wait for it ramp at once.
+    /// Between sites, a sender that awaits a distant transfer starts with a ramp: it sends
+    /// [`RAMP_BYTES`], and more when these have arrived (`engine.rs`). To keep the link busy
+    /// meanwhile, the wait allows one ramp more, if the port has room for it. A transfer shorter
+    /// than a ramp gets none, because all transfers that await it would ramp at once.
     fn bytes(
         &self,
         place_on_path: usize,
@@ -379,9 +411,9 @@ impl<'a> Early<'a> {
         (standing_bytes + flight_bytes + ramp_bytes, 0)
     }
 
-    /// The same where hosts are near. In a gather all that passes the root's port is bound for it, and each sender has nothing
-    /// else to do, so the link is busy until the next byte arrives. Elsewhere a sender may be held up by another of its transfers,
-    /// so only what may stand counts.
+    /// Returns S and F for hosts that are close together. In a gather, all data at the root's port
+    /// is for the root and each sender has one transfer, so the link stays busy until the next byte
+    /// arrives. In other operations another transfer may delay a sender, so F does not count.
     fn near_bytes(
         &self,
         next: (usize, usize),
@@ -395,7 +427,7 @@ impl<'a> Early<'a> {
         let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
         let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
         let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
-        // Where no path has a narrow port, the share of one is free.
+        // Without a narrow port on any path, the share reserved for one is free.
         let standing_bytes = match is_on_narrow_path {
             true => EARLY_BYTES,
             false => EARLY_BYTES + STANDING_BYTES,
@@ -412,7 +444,7 @@ impl<'a> Early<'a> {
         )
     }
 
-    /// Whether a path has a narrow port; the last one that was asked for is kept.
+    /// Returns whether a path has a narrow port. The latest result is cached.
     fn is_narrow(&self, ends: (usize, usize)) -> bool {
         match self.last_asked.get() {
             Some((asked, is_narrow)) if asked == ends => is_narrow,
@@ -424,19 +456,20 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// The most that may be on its way over a link of that rate.
+    /// Returns the most bytes that may be in flight over a link of this rate.
     pub fn most(&self, bytes_per_s: f64) -> u64 {
         let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
         self.port_bytes + (round_trips * self.furthest_s * bytes_per_s) as u64
     }
 }
 
-/// Whether hosts are so far apart that more is on its way between them than stands in a port: between sites.
+/// Returns whether more bytes are in flight between hosts than a port holds: the network has
+/// several sites.
 pub fn is_far(network: &Network) -> bool {
     Early::new(&Paths::new(network), PORT_BYTES).is_far()
 }
 
-/// Whether one that waits for these waits for as much as is needed, if something is.
+/// Returns whether the waits in `after` include `needed`, if there is one.
 fn is_behind(after: &[After], needed: Option<After>) -> bool {
     needed.is_none_or(|needed| after.iter().any(|wait| needed.is_within(*wait)))
 }

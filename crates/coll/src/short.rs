@@ -1,8 +1,10 @@
-//! Short vectors and blocks, where it counts how many messages follow one another and not how long they are.
+//! Plans for short vectors and blocks, where the number of successive messages matters more than
+//! their length.
 //!
-//! A vector goes down a tree of hosts (`tree.rs`), or up it, or both; or its parts are exchanged between halves of the hosts
-//! (`halves.rs`), as are blocks, which if they are tiny go straight from each host to each. What the switches' ports hold at
-//! once is bounded as in any plan: of tiny messages nothing waits for anything but what it needs.
+//! A vector goes down a tree of hosts (`tree.rs`), up a tree, or both. Or the halves of the hosts
+//! exchange its parts (`halves.rs`), as they do with blocks. Tiny blocks go directly from each host
+//! to each. Bytes in ports are bounded as in any plan. Tiny messages fit the ports together, so
+//! they only wait for the data that they carry.
 
 use crate::halves::{self, by_halves};
 use crate::plan::{Blocks, Operation, PORT_BYTES, Plan};
@@ -12,29 +14,33 @@ use crate::tree::Tree;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Vectors up to this are tried whole: on 1 Gb/s 2 ms, as much as some forty hops through switches. Between sites, which may be
-/// far apart, all are.
+/// Longest vector that is tried without division: 2 ms at 1 Gb/s, the time of some forty hops
+/// through switches. Between sites, which may be far apart, every vector is tried.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
 
-/// Shorter parts for each host are not cut: each would be a message of its own.
+/// Shortest part of a vector per host, in bytes. Each part is a message of its own.
 pub(crate) const PART_BYTES_MIN: u64 = 512;
 
-/// The same where all that a host sends at once lies side by side: from and to a root each part is sent by itself.
+/// The same if the parts that a host sends together are adjacent in memory. From and to a root,
+/// each part is sent separately.
 const JOINED_BYTES_MIN: u64 = 64;
 
-/// Vectors, or blocks of all hosts, up to this are exchanged between halves: what is longer a ring or chain carries as well.
+/// Longest vector, or sum of all blocks, for exchanges between halves. A ring or chain is as good
+/// for longer ones.
 const HALVES_BYTES_MAX: u64 = 4 << 20;
 
-/// Hosts that send to each other directly: beyond, a host's messages cost more than a ring's hops.
+/// Most hosts that send to each other directly. Beyond that, a host's messages cost more than a
+/// ring's hops.
 const DIRECT_HOSTS_MAX: usize = 64;
 
-/// A plan for what is short, and what it takes as plans for what is long are reckoned.
+/// A plan for short data, with its predicted time on the scale of plans for long data.
 pub(crate) struct Short {
     pub plan: Plan,
     reckoned_s: f64,
 }
 
-/// What exchanges between halves take of what is reckoned: everybody waits for words, which cross each other's pieces.
+/// Ratio of simulated to predicted time of exchanges between halves (ADR 034). Every host awaits
+/// control messages, which compete with chunks of other transfers.
 const HALVES_TIMES: f64 = 1.25;
 
 impl Short {
@@ -54,13 +60,14 @@ impl Short {
         Self { plan, reckoned_s }
     }
 
-    /// Of equals, the first.
+    /// Returns the fastest plan; between equals the first.
     fn quickest(plans: Vec<Self>) -> Option<Self> {
         let plans = plans.into_iter();
         plans.min_by(|a, b| a.reckoned_s.total_cmp(&b.reckoned_s))
     }
 
-    /// The quicker of it and of a long plan, which takes `at_least_s`, and is not made where that is too long.
+    /// Returns the faster one of a short and a long plan. The long plan takes at least
+    /// `at_least_s`, and is not made if that is longer than the short one.
     pub fn or_long(short: Option<Self>, at_least_s: f64, long: impl FnOnce() -> Plan) -> Plan {
         match short {
             None => long(),
@@ -72,8 +79,9 @@ impl Short {
     }
 }
 
-/// The quickest plan for a vector that is short, by the planner's reckoning; none if it is long, and has more than a few bytes for each
-/// host. Of nothing, an all-reduce is a barrier.
+/// Returns the plan with the least predicted time for a short vector. Returns `None` for a vector
+/// that is long and has more than a few bytes per host. An all-reduce of an empty vector is a
+/// barrier.
 pub(crate) fn of_vector(
     network: &Network,
     paths: &Paths,
@@ -109,7 +117,7 @@ pub(crate) fn of_vector(
     Short::quickest(plans)
 }
 
-/// The quickest plan for blocks that are short; `block_bytes` by place.
+/// Returns the plan with the least predicted time for short blocks. `block_bytes` is by place.
 pub(crate) fn of_blocks(
     paths: &Paths,
     operation: Operation,
@@ -132,7 +140,7 @@ fn has_halves(order: &[usize], bytes: u64) -> bool {
     (3..=halves::HOSTS_MAX).contains(&order.len()) && bytes <= HALVES_BYTES_MAX
 }
 
-/// Each host's block to each other, or its part of each other's, nearest first.
+/// Sends each host's block, or its part of the other's, directly to each other host, nearest first.
 fn direct(paths: &Paths, operation: Operation, order: &[usize], block_bytes: &[u64]) -> Plan {
     let hosts = order.len();
     let combines = operation.combines();
@@ -148,7 +156,7 @@ fn direct(paths: &Paths, operation: Operation, order: &[usize], block_bytes: &[u
     schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
 }
 
-/// Up a tree to the first host of the order, combined on the way, and down it again.
+/// Goes up a tree to the first host of the order, combining on the way, and down again.
 fn on_tree(
     paths: &Paths,
     operation: Operation,
@@ -163,7 +171,7 @@ fn on_tree(
     let mut schedule = Schedule::new(paths);
     let mut came: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
     if goes_up {
-        // Children stand behind their parents.
+        // Children come after their parents.
         for (parent, child) in tree.edges.iter().rev() {
             let ends = (*child, *parent);
             let up = schedule.add(ends, all.clone(), vector.bytes(), true, &came[*child]);
@@ -214,7 +222,8 @@ mod tests {
         }
     }
 
-    /// Scatter and all-gather, or reduce-scatter and all-gather, in 2 log₂ N messages one behind another (Thakur and others).
+    /// Scatter and all-gather, or reduce-scatter and all-gather, in 2 log₂ N successive messages
+    /// (Thakur et al.).
     #[test]
     fn middling__vectors__take_no_longer_than_the_textbooks_exchanges() {
         let (hop_s, bytes) = (50e-6, 64 << 10);

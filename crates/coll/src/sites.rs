@@ -1,37 +1,42 @@
-//! Hosts that belong together: those between whom only links lie that are no slower, and no longer, than hosts' own. A host whose
-//! own link is slow among its like is by itself.
+//! Sites: groups of hosts with only links between them that are neither slower nor longer than
+//! access links. A host whose access link is much slower than the others' is a site by itself.
 //!
-//! Cut at its slow links a tree of switches falls into sites, some of them without a host (a router between four of them,
-//! say). What is to come to every site comes there once, by a tree of sites.
+//! Cutting a tree of switches at its slow links gives parts. Parts with hosts are sites. A part
+//! without hosts can be a router between four sites. Data for every site enters it once, along a
+//! tree of sites.
 
 use kumi_topo::{End, Network, Paths};
 
-/// A link between switches is cut if it carries less than this share of what the slowest host sends that is not by itself.
+/// A link between switches is cut if its rate is below this share of the slowest access link. Hosts
+/// that are sites by themselves do not count.
 const SLOW_SHARE: f64 = 0.9;
 
-/// A host is by itself if it sends or receives less than this share of what half of the hosts send.
+/// A host is a site by itself if its access link's rate is below this share of the median.
 const SLOW_HOST_SHARE: f64 = 0.7;
 
-/// If at most one host of so many is: where they are more, they are no exception.
+/// This holds only while at most one host in this many is slow. Beyond, slow hosts are not an
+/// exception.
 const SLOW_HOSTS_ONE_OF: usize = 4;
 
-/// Or if it is so many times as long as hosts' own links are.
+/// A link is also cut if its latency exceeds this multiple of the access links' latency.
 const LONG_TIMES: f64 = 20.0;
 
 /// The sites of a network that has more than one.
 pub(crate) struct Sites {
-    /// By host, the index of its site.
+    /// For each host, the index of its site.
     pub of_host: Vec<usize>,
-    /// By site, its hosts in the order of a walk that passes no link twice in one direction.
+    /// For each site, its hosts in the order of a walk that crosses no link twice in one direction.
     pub members: Vec<Vec<usize>>,
-    /// By host, the one that follows it in its site, round.
+    /// For each host, the next one in its site's ring.
     pub next: Vec<usize>,
-    /// By site, how something of it comes to all others: from which site to which, each from one that has it by then.
+    /// For each site, the way of its data to all others: pairs of sites, each from one that has the
+    /// data by then.
     pub spread: Vec<Vec<(usize, usize)>>,
 }
 
 impl Sites {
-    /// Parts a network at its slow and long links; none if that leaves it whole, or every host by itself.
+    /// Divides a network at its slow and long links. Returns `None` if the result is one site, or
+    /// one site per host.
     pub fn new(network: &Network, paths: &Paths, order: &[usize]) -> Option<Self> {
         let is_cut = cut_links(network, paths);
         let part_of = parts(network, &is_cut);
@@ -76,7 +81,7 @@ impl Sites {
     }
 }
 
-/// Of each link, whether it is between sites.
+/// Returns whether each link is between sites.
 fn cut_links(network: &Network, paths: &Paths) -> Vec<bool> {
     let slowest = |bps: [kumi_topo::Rate; 2]| bps[0].bps().min(bps[1].bps()) as f64 / 8.0;
     let hosts = 0..network.hosts.len();
@@ -112,7 +117,7 @@ fn leads_to_host(ends: [End; 2]) -> bool {
     ends.iter().any(|end| matches!(end, End::Host(_)))
 }
 
-/// By node, the part it is in when links are cut: named by one of its nodes.
+/// Returns the part of each node after the cuts, named by one of its nodes.
 fn parts(network: &Network, is_cut: &[bool]) -> Vec<usize> {
     let neighbours = network.neighbours();
     let mut part_of = vec![usize::MAX; neighbours.len()];
@@ -130,7 +135,7 @@ fn parts(network: &Network, is_cut: &[bool]) -> Vec<usize> {
     part_of
 }
 
-/// By part, those that cut links join it with.
+/// Returns, for each part, the parts that cut links join it with.
 fn joins(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize>> {
     let mut joined = vec![Vec::new(); part_of.len()];
     for (link, _) in network
@@ -146,7 +151,7 @@ fn joins(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize
     joined
 }
 
-/// Walks the tree of parts from where something is.
+/// Walks the tree of parts from the part that has the data.
 struct Spread<'a> {
     joined: &'a [Vec<usize>],
     site_of_part: &'a [Option<usize>],
@@ -154,9 +159,10 @@ struct Spread<'a> {
 }
 
 impl Spread<'_> {
-    /// Brings to a part, and to all behind it, what the site `from` has. Returns a site that has it then: the part itself, or
-    /// the last that was reached through it. A part without hosts cannot send on: of its neighbours each gets it from the one
-    /// before it round, so that every link is passed once in each direction.
+    /// Brings the data of site `from` to a part and to all parts behind it. Returns a site that has
+    /// it afterwards: the part itself, or the last one that was reached through it. A part without
+    /// hosts cannot relay. Its neighbours pass the data round, so that every link is crossed once
+    /// in each direction.
     fn on(&mut self, part: usize, came_from: Option<usize>, from: usize) -> usize {
         let mut has = from;
         if let Some(site) = self.site_of_part[part] {
@@ -186,7 +192,8 @@ mod tests {
     use crate::check::tests::tree;
     use kumi_topo::Rate;
 
-    /// Two hosts on each of these switches, which hang from each other or from the first; links of the switches are slow.
+    /// Two hosts on each of these switches. Each switch is linked to a previous one. The links
+    /// between switches are slow.
     fn slow(switches: &[usize], bare: &[usize]) -> Sites {
         let with = (0..switches.len()).filter(|switch| !bare.contains(switch));
         let hosts: Vec<_> = with.flat_map(|switch| [(switch, 1000, 10); 2]).collect();

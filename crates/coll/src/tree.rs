@@ -1,8 +1,9 @@
-//! Trees for vectors that are not cut: who sends to whom, so that the last has it soonest (Karp and others 1993, "Optimal broadcast
-//! and summation in the LogP model").
+//! Trees for vectors that are not divided: the tree in which the last host receives the vector
+//! soonest (Karp et al. 1993, "Optimal broadcast and summation in the LogP model").
 //!
-//! Whoever has the vector sends it to one host after another. One to whom it has begun to come sends on what has come, so a
-//! tree of long vectors is nearly a chain, one of short vectors nearly a star, and between them a binomial tree.
+//! A host that has the vector sends it to one host after another. A host sends it on as soon as its
+//! first chunk has arrived. A tree for long vectors is therefore almost a chain, one for short
+//! vectors almost a star, and one in between a binomial tree.
 
 use crate::grain::PIECE_BYTES;
 use crate::sites::Sites;
@@ -15,21 +16,23 @@ const MESSAGE_NS: u64 = 3_000;
 
 /// A tree of hosts.
 pub(crate) struct Tree {
-    /// Parents and children, in the order in which they are sent to: parents come before their children.
+    /// Pairs of parent and child in sending order. Parents come before their children.
     pub edges: Vec<(usize, usize)>,
 }
 
 impl Tree {
-    /// The tree of hosts, from the first, in which a vector comes to the last soonest.
+    /// Builds the tree of hosts, rooted at the first, in which the last host receives a vector
+    /// soonest.
     pub fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
         Self {
             edges: branch(hosts, Costs::of(paths, hosts, bytes)),
         }
     }
 
-    /// Trees of the first host of each site, each with a tree of its site: what goes to a site goes there once. The first
-    /// hosts are a tree as in [`Tree::of`], or a chain, which passes no link twice in one direction; so are the others, for a chain
-    /// keeps up with what comes slowly.
+    /// Builds trees of the first hosts of all sites, each with a tree of its site. Each site
+    /// receives the vector once. The first hosts form a tree as in [`Tree::of`], or a chain, which
+    /// crosses no link twice in one direction. The hosts of a site do too, because a chain keeps up
+    /// with slowly arriving data.
     pub fn between(paths: &Paths, sites: &Sites, bytes: u64) -> [Self; 3] {
         let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
         let soonest = |hosts: &[usize]| branch(hosts, Costs::of(paths, hosts, bytes));
@@ -50,17 +53,17 @@ impl Tree {
     }
 }
 
-/// What it takes to send a vector between neighbours, in nanoseconds.
+/// Costs of sending a vector between neighbours, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Costs {
-    /// Until the next may be sent.
+    /// Time until the next send may start.
     send_ns: u64,
-    /// Until its first piece can be sent on.
+    /// Time until the receiver can send the first chunk on.
     begins_come_ns: u64,
 }
 
 impl Costs {
-    /// The costs between neighbours in a list; of one host alone, nothing.
+    /// Computes the costs between neighbours in a list; 0 for a single host.
     fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
         if hosts.len() < 2 {
             return Self {
@@ -81,14 +84,15 @@ impl Costs {
     }
 }
 
-/// Edges from the first of these hosts. Each child has, with those below it, a run of the hosts, which are near each other.
+/// Returns edges from the first of these hosts. Each child and the hosts below it are a run of the
+/// list, so they are close together.
 fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
     let parents = parents(hosts.len(), costs);
     let mut below = vec![1; hosts.len()];
     for child in (1..hosts.len()).rev() {
         below[parents[child]] += below[child];
     }
-    // Where the run of each begins, and where that of its next child does: itself stands first in it.
+    // Start of each host's run, and of its next child's run. A host is the first in its own run.
     let mut place = vec![0; hosts.len()];
     let mut next: Vec<usize> = vec![1; hosts.len()];
     let mut edges = Vec::with_capacity(hosts.len());
@@ -102,10 +106,10 @@ fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
     edges
 }
 
-/// By host, in the order in which they are sent to, the one that sends.
+/// Returns the parent of each host, in sending order.
 fn parents(hosts: usize, costs: Costs) -> Vec<usize> {
     let mut parents = vec![0];
-    // When a host can send, and which.
+    // Time at which a host can send, with the host.
     let mut idle = BinaryHeap::from([Reverse((0, 0))]);
     while parents.len() < hosts {
         let Some(Reverse((at_ns, parent))) = idle.pop() else {

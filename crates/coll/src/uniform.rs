@@ -1,4 +1,4 @@
-//! Plans where every host has as much.
+//! Plans of operations in which every host has the same amount of data.
 
 use crate::plan::{Operation, Plan, PlanError};
 use crate::vector::Vector;
@@ -7,11 +7,10 @@ use crate::{
 };
 use kumi_topo::Network;
 
-/// Plans an operation on blocks of `bytes` a host, or a pair of hosts; on a vector of `bytes` where that is what
-/// the operation is on.
+/// Plans an operation on blocks of `bytes` per host, or per pair of hosts; on a vector of `bytes`
+/// if the operation is on one.
 ///
-/// # Errors
-/// The root is no host.
+/// # Errors The root is out of range.
 pub fn uniform(network: &Network, operation: Operation, bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     let by_host = vec![bytes; hosts];

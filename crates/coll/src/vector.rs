@@ -1,10 +1,10 @@
-//! A vector that all hosts have, or come to have, cut into parts.
+//! A vector that all hosts have, or receive, divided into parts.
 
-/// Parts that the vector of a chain is cut into: short enough that all hosts are soon at work, and long enough that a part's own
-/// cost, some 20 µs on either side, does not count on 1 Gb/s.
+/// Length of the parts of a chain's vector. It is short enough that all hosts soon take part, and
+/// long enough that a part's own cost, some 20 µs on either side, does not matter at 1 Gb/s.
 const PART_BYTES: u64 = 64 << 10;
 
-/// A vector's length; its parts are whole elements.
+/// Length of a vector. Its parts are whole elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vector {
     elements: u64,
@@ -12,7 +12,8 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// So many bytes, of elements of so many: a rest that is no whole element does not count.
+    /// Returns a vector of `bytes` in elements of `element_bytes`. An incomplete last element does
+    /// not count.
     pub fn new(bytes: u64, element_bytes: u64) -> Self {
         let element_bytes = element_bytes.max(1);
         Self {
@@ -21,18 +22,18 @@ impl Vector {
         }
     }
 
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     pub fn bytes(self) -> u64 {
         self.elements * self.element_bytes
     }
 
-    /// Parts as a chain takes them; one of nothing, of nothing.
+    /// Divides the vector into parts for a chain. An empty vector has one empty part.
     pub(crate) fn parts(self) -> Vec<u64> {
         let part = (PART_BYTES / self.element_bytes).max(1);
         self.in_bytes(cut(self.elements, part))
     }
 
-    /// So many parts, alike but for one element.
+    /// Divides the vector into `parts` parts that differ by at most one element.
     pub(crate) fn share(self, parts: usize) -> Vec<u64> {
         let edge = |part: usize| {
             let part = u128::from(self.elements) * part as u128 / parts as u128;
@@ -49,7 +50,7 @@ impl Vector {
     }
 }
 
-/// Parts of at most so much that add up to a whole; one of nothing, of nothing.
+/// Divides `whole` into parts of at most `part`. An empty whole has one empty part.
 pub(crate) fn cut(whole: u64, part: u64) -> Vec<u64> {
     let mut parts = vec![part; (whole / part) as usize];
     if whole % part > 0 || parts.is_empty() {
@@ -69,7 +70,7 @@ mod tests {
         assert_eq!(cut(0, 64), [0]);
         assert_eq!(Vector::new(10, 1).share(4), [2, 3, 2, 3]);
         assert_eq!(Vector::new(0, 1).share(2), [0, 0]);
-        // Ten elements, and a rest.
+        // Ten elements, and an incomplete one.
         assert_eq!(Vector::new(83, 8).share(4), [16, 24, 16, 24]);
         assert_eq!(Vector::new(100_000, 24).parts(), [65_520, 34_464]);
     }

@@ -1,14 +1,14 @@
-//! That every block is where it is sent from, and ends where the operation wants it.
+//! Proves that every sender has the blocks that it sends, and that every block ends where the
+//! operation requires it.
 
 use super::{CheckError, Set};
 use crate::plan::{Operation, Plan};
 use kumi_topo::Network;
 use std::collections::HashMap;
 
-/// What feeds each transfer: those that bring its sender what it sends on.
+/// Returns, for each transfer, those that bring its sender the data.
 ///
-/// # Errors
-/// A block that is sent by one who lacks it, comes twice, or does not come.
+/// # Errors A block is sent by a host that lacks it, arrives twice, or does not arrive.
 pub(super) fn feeds(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     if plan.operation.combines() {
         feeds_of_sums(network, plan)
@@ -17,7 +17,7 @@ pub(super) fn feeds(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, C
     }
 }
 
-/// Who has a block in the beginning.
+/// Returns the host that has a block at the start.
 fn owner(plan: &Plan, block: usize) -> usize {
     match plan.operation {
         Operation::Scatter { root } | Operation::Broadcast { root } => root,
@@ -26,7 +26,7 @@ fn owner(plan: &Plan, block: usize) -> usize {
     }
 }
 
-/// Which blocks a host is to have in the end; `place` is the host's.
+/// Returns the blocks that a host must have at the end; `place` is the host's.
 fn wanted(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usize>> {
     let blocks = plan.block_bytes.len();
     match plan.operation {
@@ -39,7 +39,7 @@ fn wanted(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usi
     }
 }
 
-/// Host by host, or memory would grow with the square.
+/// Proceeds host by host, because memory would otherwise grow with the square of their number.
 fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     let hosts = network.hosts.len();
     let mut at_host: Vec<Vec<usize>> = vec![Vec::new(); hosts];
@@ -48,7 +48,7 @@ fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, Ch
         at_host[transfer.to].push(at);
     }
     let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); plan.transfers.len()];
-    // By whom each block came to the host at hand.
+    // The transfer that brought each block to the present host.
     let mut came_by: Vec<Option<usize>> = vec![None; plan.block_bytes.len()];
     for (place, host) in plan.order.iter().copied().enumerate() {
         for at in at_host[host].iter().copied() {
@@ -92,7 +92,7 @@ fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, Ch
     Ok(feeds)
 }
 
-/// Whose parts a host has in its sum of a block, and which transfers brought them.
+/// The hosts whose parts are in a host's sum of a block, and the transfers that brought them.
 struct Sum {
     of: Set,
     by: Vec<usize>,

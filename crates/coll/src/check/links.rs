@@ -1,19 +1,23 @@
-//! The proof that every directed link has room for all that may pass it at once.
+//! Proves that every directed link has capacity for all transfers that may use it at once.
 //!
-//! This shares the network and the data types of a plan with the planner, and nothing else. For each link, the transfers that
-//! pass it are covered by chains. Each takes its rate from capacity that is still free, or from transfers that it stands behind:
-//! they are complete when it begins, its own sender has sent them, or a bounded part of them is missing. It follows that
+//! For each link, its transfers are covered by chains. Each transfer takes its rate from free
+//! capacity, or from transfers that it follows. A transfer follows another that is complete when it
+//! starts, that its own sender has sent, or of which a bounded number of bytes is missing. It
+//! follows that
 //!
-//! 1. transfers in flight, less early remainders, ask together for at most capacity / [`ENOUGH`];
-//! 2. early remainders, less what the link carries while a grant and the first byte travel, sum to at most
-//!    [`Plan::port_bytes`], as each slot holds at most its share of them.
+//! 1. the rates of transfers in flight, without early remainders, sum to at most capacity /
+//! [`ENOUGH`];
+//! 2. early remainders, less the bytes that the link carries while a grant and the first byte
+//! travel, sum to at most [`Plan::port_bytes`], because each slot holds at most its share of them.
 //!
-//! A link is first in, first out: a transfer that has begun to arrive has pushed out what stood before it. So a chain is followed
-//! back to the first transfer that is known to have begun. A link that neither of these covers may have a collision.
+//! A link is first in, first out. A transfer that has begun to arrive has pushed out all bytes
+//! before it. So a chain is followed back to the first transfer that is known to have begun. A link
+//! without such a cover may have a collision.
 //!
-//! Two things are not proved. A port that is slower than its sender's own link fills with one transfer alone, whatever the
-//! order is: windows bound what stands there at run time (`narrow.rs`). And whether a link is busy while a grant travels depends
-//! on times, which a plan does not have: simulation and measurements show it.
+//! Two properties are not proved. A port that is slower than its sender's access link fills with a
+//! single transfer, in any order. Windows bound the bytes that stand there at run time
+//! (`narrow.rs`). And whether a link is busy while a grant travels depends on times, which a plan
+//! does not have. Simulation and measurements show it.
 
 use super::CheckError;
 use super::order::Order;
@@ -21,51 +25,53 @@ use crate::plan::Plan;
 use kumi_topo::{DirectedLink, Network, Paths};
 use std::collections::{HashMap, VecDeque};
 
-/// The part of its rate that is enough for a transfer: rates are measured, and equal links never measure equal.
+/// Part of a rate that suffices for a transfer: measured rates of equal links differ.
 const ENOUGH: f64 = 0.95;
 
-/// Most transfers on a link for which other chains are sought if the frugal ones fail: flow takes the square of it.
+/// Most transfers on a link for which maximum flow is tried if dealing fails. It takes time
+/// proportional to their square.
 const EXACT_MAX: usize = 512;
 
-/// Orders of slots that are drawn and tried, for each [`Choice`].
+/// Number of shuffled slot orders that are tried for each [`Choice`].
 const SHUFFLES: u64 = 60;
 
-/// Bytes that a sender with a ramp begins with (`engine.rs`): a ramp delays only what is beyond.
+/// Bytes with which a ramped sender begins (`engine.rs`). A ramp delays only bytes beyond these.
 const RAMP_BYTES: f64 = (16 << 10) as f64;
 
-/// Bytes by which a transfer has surely begun: one chunk.
+/// Bytes by which a transfer has certainly begun: one chunk.
 const BEGUN_BYTES: u64 = 8 << 10;
 
 /// A transfer on a link.
 struct Passing {
     transfer: usize,
-    /// Whether the link is the sender's own.
+    /// The link is the sender's access link.
     is_own_link: bool,
-    /// Of the slowest link on its path.
+    /// Bottleneck rate of its path.
     bytes_per_s: f64,
 }
 
-/// A part of a link's capacity, and the last of the transfers that used it, by its place on the link.
+/// A part of a link's capacity, and the latest transfer that used it, by its place on the link.
 struct Slot {
     bytes_per_s: f64,
     last: usize,
 }
 
-/// How transfers choose among slots. Every way keeps both claims; a plan that one of them covers is right.
+/// A rule by which transfers choose slots. Every rule keeps both bounds, so a plan that any of them
+/// covers is correct.
 #[derive(Clone, Copy)]
 struct Choice {
-    /// The part of a port that is used for early remainders.
+    /// Part of the port that is used for early remainders.
     port_part: f64,
-    /// Waits count only for what does not fit in the port.
+    /// Waits count only for bytes that do not fit the port.
     is_lazy: bool,
-    /// The slots that the plan names come first.
+    /// Slots that the plan names come first.
     is_handed_first: bool,
-    /// What the order of slots is drawn from; 0 for longest idle first.
+    /// Seed of the order of slots; 0 for the longest idle first.
     seed: u64,
 }
 
-/// The frugal way first: a transfer that stands behind others without need takes a slot that a later one needs. Its part of the
-/// port is for paths with a slower port; the rest is for others.
+/// The frugal rule comes first: a transfer that follows others without need takes a slot that a
+/// later one needs. Its part of the port is for paths with a narrow port; the rest is for others.
 const CHOICES: [Choice; 6] = [
     Choice {
         port_part: 0.25,
@@ -105,21 +111,20 @@ const CHOICES: [Choice; 6] = [
     },
 ];
 
-/// A link with all that passes it, in the plan's order.
+/// A link with all its transfers, in the plan's order.
 struct Link<'a> {
     plan: &'a Plan,
     paths: &'a Paths,
     order: &'a Order<'a>,
     bytes_per_s: f64,
     passing: &'a [Passing],
-    /// By place on the link, the transfers from which the plan says that one has its rate.
+    /// By place on the link, the transfers from which the plan says that a transfer takes its rate.
     handed: HashMap<usize, Vec<usize>>,
 }
 
-/// Proves that the transfers of a plan fit on every directed link at every time.
+/// Proves that the transfers of a plan fit every directed link at all times.
 ///
-/// # Errors
-/// Two transfers that may ask for more than a link carries.
+/// # Errors Two transfers that may exceed a link's capacity.
 pub(super) fn check(
     network: &Network,
     plan: &Plan,
@@ -185,10 +190,10 @@ fn handed(plan: &Plan, link: u32, passing: &[Passing]) -> HashMap<usize, Vec<usi
 }
 
 impl Link<'_> {
-    /// Seeks chains: by dealing the link out in the plan's order, in several ways, or else by maximum flow.
+    /// Searches for chains: by dealing out the link in the plan's order, in several ways, or else
+    /// by maximum flow.
     ///
-    /// # Errors
-    /// The first transfer that has no room, of the way that came furthest.
+    /// # Errors The first transfer without capacity, of the attempt that came furthest.
     fn cover(&self) -> Result<(), usize> {
         let seeds = match self.passing.len() {
             0..=EXACT_MAX => SHUFFLES,
@@ -212,7 +217,7 @@ impl Link<'_> {
     fn deal(&self, choice: Choice) -> Result<(), usize> {
         let mut free = self.bytes_per_s;
         let mut slots: Vec<Slot> = Vec::new();
-        // Of each transfer, those whose slots it took.
+        // For each transfer, those whose slots it took.
         let mut ahead: Vec<Vec<usize>> = Vec::with_capacity(self.passing.len());
         for (at, one) in self.passing.iter().enumerate() {
             let rate = one.bytes_per_s;
@@ -231,7 +236,8 @@ impl Link<'_> {
                     missing -= slots[index].bytes_per_s;
                 }
             }
-            // What it waits for itself comes first, for what it follows by way of others may be all that they have.
+            // Slots of its own waits come first, because slots that it follows indirectly may be
+            // all that later transfers have.
             for is_direct in [true, false] {
                 for index in Self::slot_order(slots.len(), at, choice.seed) {
                     let slot = &slots[index];
@@ -267,8 +273,9 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Whether a transfer may take over a slot: what is missing of its chain by then is within the slot's share of the port,
-    /// beyond what the link carries meanwhile. `is_direct`: only waits of its own count.
+    /// Returns whether a transfer may take over a slot: the missing bytes of the slot's chain, less
+    /// the bytes that the link carries meanwhile, fit the slot's share of the port. With
+    /// `is_direct`, only waits of its own count.
     fn is_behind(
         &self,
         slot: &Slot,
@@ -339,14 +346,16 @@ impl Link<'_> {
         true
     }
 
-    /// Whether that much may be missing. Nothing may on the sender's own link: what it sends first shall go first.
+    /// Returns whether that many bytes may be missing. On the sender's access link none may, so
+    /// that earlier transfers go first.
     fn is_room(&self, early_bytes: u64, carried: f64, share: f64, second: usize) -> bool {
         let room_bytes = self.plan.port_bytes as f64 * share + carried;
         early_bytes == 0 || !self.passing[second].is_own_link && early_bytes as f64 <= room_bytes
     }
 
-    /// Bytes of a transfer that pass while its receiver's grant travels to the sender of the next, and that one's first byte to
-    /// the link: rate × latency there and back. A ramp takes one more round trip.
+    /// Returns the bytes of a transfer that cross the link while its receiver's grant travels to
+    /// the next sender, and that sender's first byte to the link: rate × round-trip latency. A ramp
+    /// takes one more round trip.
     fn carried_bytes(&self, first: usize, second: usize) -> f64 {
         let transfer = |at: usize| &self.plan.transfers[self.passing[at].transfer];
         let (one, next) = (transfer(first), transfer(second));
@@ -364,8 +373,9 @@ impl Link<'_> {
         }
     }
 
-    /// The part of [`Link::carried_bytes`] that passes even if a sender is held up: all of it in a gather, but into a port that is
-    /// slower than the sender's link.
+    /// Returns the part of [`Link::carried_bytes`] that crosses the link even if a sender is
+    /// delayed. In a gather that is all of it, except into a port that is slower than the sender's
+    /// access link.
     fn frugal_bytes(&self, first: usize, second: usize) -> f64 {
         let chunks = match (
             self.plan.operation.is_ramped(),
@@ -378,7 +388,7 @@ impl Link<'_> {
         (self.carried_bytes(first, second) * 0.92).min(chunks * BEGUN_BYTES as f64)
     }
 
-    /// Whether one of two transfers is slower than its sender's own link.
+    /// Returns whether one of two transfers is slower than its sender's access link.
     fn is_narrow(&self, first: usize, second: usize) -> bool {
         [first, second].into_iter().any(|at| {
             let from = self.plan.transfers[self.passing[at].transfer].from;
@@ -387,8 +397,9 @@ impl Link<'_> {
         })
     }
 
-    /// Seeks chains by maximum flow: each transfer hands its rate on to those that may stand right behind it. Of a whole order
-    /// this finds chains if there are any (Dilworth's theorem).
+    /// Searches for chains by maximum flow: each transfer hands its rate on to those that may
+    /// directly follow it. If the order is complete, this finds chains whenever they exist
+    /// (Dilworth's theorem).
     fn flow(&self) -> Result<(), usize> {
         let count = self.passing.len();
         let rate = |at: usize| self.passing[at].bytes_per_s * ENOUGH;
@@ -404,7 +415,8 @@ impl Link<'_> {
             let mut missing = rate(at) - free.min(rate(at));
             free -= rate(at) - missing;
             while missing > rate(at) * 1e-9 {
-                // Breadth first from the taker: a giver that has something left, or one that another taker can do without.
+                // Breadth-first from the taker: find a giver with capacity left, or one that
+                // another taker can do without.
                 let mut taker_of: Vec<Option<usize>> = vec![None; count];
                 let mut giver_of: Vec<Option<usize>> = vec![None; count];
                 let mut open = VecDeque::from([at]);
@@ -453,7 +465,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Whether a transfer may stand right behind another, whatever was before that.
+    /// Returns whether a transfer may directly follow another, whatever preceded that.
     fn may_follow(&self, first: usize, second: usize) -> bool {
         let [one, next] = [first, second].map(|at| self.passing[at].transfer);
         let carried = self.carried_bytes(first, second);
@@ -462,7 +474,7 @@ impl Link<'_> {
             || missing.is_some_and(|bytes| self.is_room(bytes, carried, 0.0, second))
     }
 
-    /// The slots, longest idle first, or shuffled by the seed.
+    /// Returns the slots, the longest idle first, or shuffled by the seed.
     fn slot_order(slots: usize, at: usize, seed: u64) -> Vec<usize> {
         let mut all: Vec<usize> = (0..slots).collect();
         if seed > 0 {
@@ -474,7 +486,7 @@ impl Link<'_> {
         all
     }
 
-    /// The latest transfer that one may meet.
+    /// Returns the latest transfer that a transfer may meet.
     fn met(&self, second: usize) -> usize {
         let is_met = |first: &usize| {
             let [one, next] = [*first, second].map(|at| self.passing[at].transfer);

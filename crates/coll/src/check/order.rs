@@ -1,11 +1,13 @@
-//! What of a transfer may still be missing when another begins, by what the plan says alone.
+//! Computes the bytes of a transfer that may be missing when another one starts, by the waits of
+//! the plan alone.
 
 use super::Set;
 use crate::plan::{Plan, Transfer, Until};
 use std::cell::OnceCell;
 
-/// Most transfers of which the whole order is worked out, two bits for each pair: 64 MB. Of more, each must wait
-/// by itself for those that it follows on a link, as it does in an all-to-all.
+/// Most transfers for which the complete order is computed, with two bits for each pair: 64 MB. In
+/// a longer plan, each transfer must itself wait for those that it follows on a link, as in an
+/// all-to-all.
 const ORDERED_MAX: usize = 16_384;
 
 /// The order of a plan's transfers.
@@ -13,7 +15,7 @@ pub(super) struct Order<'a> {
     transfers: &'a [Transfer],
     bytes: Vec<u64>,
     feeds: &'a [Vec<usize>],
-    /// For each transfer, those that are complete when it begins: worked out when first asked for.
+    /// For each transfer, those that are complete when it starts. Computed on first use.
     complete: OnceCell<Vec<Set>>,
 }
 
@@ -28,12 +30,13 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Bytes that a transfer carries.
+    /// Returns the size of a transfer in bytes.
     pub fn bytes(&self, transfer: usize) -> u64 {
         self.bytes[transfer]
     }
 
-    /// Most bytes of `first` that are missing when `second` begins, by a wait of its own; none if it may not have begun.
+    /// Returns the most bytes of `first` that are missing when `second` starts, by a wait of its
+    /// own. Returns `None` if `first` may not have begun.
     pub fn waited(&self, first: usize, second: usize) -> Option<u64> {
         let waits = self.transfers[second].after.iter();
         let missing = waits.filter_map(|wait| {
@@ -46,7 +49,7 @@ impl<'a> Order<'a> {
         missing.min()
     }
 
-    /// The same, by all that the plan says.
+    /// The same, by all waits of the plan.
     pub fn missing(&self, first: usize, second: usize) -> Option<u64> {
         let is_complete = || {
             let is_small = self.transfers.len() <= ORDERED_MAX;
@@ -59,7 +62,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Whether one stands before another that `second` waits for with all earlier ones to the same receiver.
+    /// Returns whether a transfer precedes another one that `second` awaits together with all
+    /// earlier ones to the same receiver.
     fn is_earlier(&self, first: usize, second: usize) -> bool {
         let to = |transfer: usize| self.transfers[transfer].to;
         self.transfers[second].after.iter().any(|wait| {
@@ -70,8 +74,9 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// Whether one host sends both, and waits with `second` until `first` is sent. They share their way from the host on, and
-    /// a host sends first what it begins first: on every link that both pass, `second` follows in sequence.
+    /// Returns whether one host sends both, and sends `first` before `second`. They share their
+    /// path from that host on, and a host sends in starting order. On every link of both, `second`
+    /// therefore follows `first`.
     pub fn is_sequel(&self, first: usize, second: usize) -> bool {
         let mut waits = self.transfers[second].after.iter();
         self.transfers[first].from == self.transfers[second].from
@@ -83,7 +88,8 @@ impl<'a> Order<'a> {
         let count = self.transfers.len();
         let empty = Set::new(count);
         let mut complete: Vec<Set> = Vec::with_capacity(count);
-        // Complete when this one is: itself, what feeds it, and what was complete when it began.
+        // Transfers that are complete when this one is: itself, those that feed it, and those that
+        // were complete when it started.
         let mut with: Vec<Set> = Vec::with_capacity(count);
         let hosts = self.transfers.iter().map(|one| one.to + 1).max();
         let mut to_host: Vec<Vec<usize>> = vec![Vec::new(); hosts.unwrap_or(0)];

@@ -1,4 +1,4 @@
-//! Plans of which one wait is spoiled are refused.
+//! Plans with one wait removed are refused.
 
 use super::tests::even_tree;
 use super::*;
@@ -34,7 +34,7 @@ fn plans() -> Vec<(Network, Plan)> {
     plans
 }
 
-/// Whether two transfers pass one link that neither leaves room on.
+/// Returns whether two transfers share a link on which each leaves no capacity.
 fn share_a_full_link(paths: &Paths, one: &Transfer, other: &Transfer) -> bool {
     let links = paths.links(one.from, one.to);
     let others = paths.links(other.from, other.to);
@@ -45,7 +45,8 @@ fn share_a_full_link(paths: &Paths, one: &Transfer, other: &Transfer) -> bool {
     links.iter().any(is_full)
 }
 
-/// The waits for transfers that pass a full link with the one that waits: the plan, the transfer, the wait's place.
+/// Returns waits between transfers that share a full link: the plan, the transfer, and the wait's
+/// place.
 fn waits(plans: &[(Network, Plan)]) -> Vec<(usize, usize, usize)> {
     let mut waits = Vec::new();
     for (at, (network, plan)) in plans.iter().enumerate() {
@@ -61,7 +62,7 @@ fn waits(plans: &[(Network, Plan)]) -> Vec<(usize, usize, usize)> {
     waits
 }
 
-/// Up to 600 waits, evenly spread.
+/// Returns up to 600 waits, evenly spread.
 fn sample(waits: Vec<(usize, usize, usize)>) -> Vec<(usize, usize, usize)> {
     let step = waits.len().div_ceil(600).max(1);
     waits.into_iter().step_by(step).collect()
@@ -74,7 +75,8 @@ fn is_collision(network: &Network, plan: &Plan) -> bool {
     )
 }
 
-/// Of 560 drops 557 are refused. Of the rest, other waits of the same transfer imply the order, as one does with all earlier ones.
+/// 557 of 560 removals are refused. In the others, further waits of the same transfer imply the
+/// order.
 #[test]
 fn check__without_one_wait_on_a_full_link__refuses_nine_of_ten() {
     let plans = plans();
@@ -104,7 +106,7 @@ fn check__wait_that_lets_112_kib_be_missing__is_refused() {
             *missing_bytes = 112 << 10;
             let mut without = plan.clone();
             without.transfers[second].after.remove(place);
-            // One that is not needed may say what it likes.
+            // A wait that is not needed may have any value.
             if is_collision(&network, &without) {
                 raised += 1;
                 assert!(

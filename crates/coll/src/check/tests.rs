@@ -7,7 +7,8 @@ use crate::{
 use kumi_topo::{Delay, End, Host, Link, Rate, Switch};
 use proptest::prelude::*;
 
-/// A tree: each switch hangs from an earlier one, each host from any; by numbers that a test draws.
+/// Builds a tree: each switch is linked to an earlier one, each host to any. The numbers are drawn
+/// by a test.
 pub(crate) fn tree(switches: &[usize], hosts: &[(usize, u64, u64)]) -> Network {
     let mut links = Vec::new();
     let mut join = |end: End, to: usize, mbps: u64, latency_us: u64| {
@@ -41,7 +42,7 @@ pub(crate) fn tree(switches: &[usize], hosts: &[(usize, u64, u64)]) -> Network {
     }
 }
 
-/// The same with links that are alike both ways: switches below others, hosts on switches.
+/// The same with links that have equal rates in both directions.
 pub(crate) fn even_tree(
     switches: &[usize],
     trunk_mbps: u64,
@@ -96,7 +97,7 @@ fn all_to_all__on_even_trees__takes_little_more_than_the_bound() {
     }
 }
 
-/// Five hosts on one switch, and the plan of a gather to the first.
+/// Returns five hosts on one switch, and the plan of a gather to the first.
 fn planned() -> (Network, Plan) {
     let network = tree(&[0], &[(0, 1000, 10); 5]);
     let plan = gather(&network, 0, 1 << 20).unwrap();
@@ -106,7 +107,7 @@ fn planned() -> (Network, Plan) {
 #[test]
 fn check__plan_without_one_transfer__is_undone() {
     let (network, mut plan) = planned();
-    // The end of the chain never sends: its transfer is the first, as it feeds the others.
+    // The end of the chain then never sends: its transfer is the first one, as it feeds the others.
     plan.transfers.remove(0);
     for transfer in &mut plan.transfers {
         let kept = transfer.blocks.numbers().filter(|block| *block != 4);
@@ -144,7 +145,7 @@ fn check__everybody_at_once__meets_on_the_roots_link() {
         meets,
         "transfers 0 and 1 may meet on the link from s0 to n0"
     );
-    // One after another they do not.
+    // One after another, they do not collide.
     for (at, transfer) in plan.transfers.iter_mut().enumerate() {
         transfer.after = at.checked_sub(1).map(After::whole).into_iter().collect();
     }
@@ -221,13 +222,14 @@ fn check__nonsense__is_refused_without_a_panic() {
     assert_eq!(spoil(&|plan| plan.order.truncate(2)), CheckError::Order);
 }
 
-/// What a host has sent is one behind another; what others send in between is held up by what has come.
+/// A host sends its own transfers in sequence. Transfers of others in between wait for bytes that
+/// have arrived.
 #[test]
 fn check__own_transfer_that_others_stand_behind__has_to_have_come() {
     let hosts: Vec<(usize, u64, u64)> = (0..12).map(|host| (host, 1000, 10)).collect();
     let network = tree(&[0, 1, 1], &hosts);
     let mut plan = all_to_all(&network, vec![8 << 10; 144]).unwrap();
-    // What the planner lets in beyond: one block stands in a port, and no second.
+    // The planner allows one block in a port, and not a second.
     plan.port_bytes = 8 << 10;
     check(&network, &plan).unwrap();
     let transfers = plan.transfers.iter().enumerate();
@@ -251,7 +253,8 @@ fn check__own_transfer_that_others_stand_behind__has_to_have_come() {
     }
 }
 
-/// Every operation's plan, for blocks of these bytes; of an all-to-all `sizes` has all.
+/// Returns the plan of every operation, for blocks of these bytes. For an all-to-all, `sizes` has
+/// all.
 pub(crate) fn all_plans(network: &Network, root: usize, sizes: &[u64]) -> Vec<Plan> {
     let hosts = network.hosts.len();
     let by_host: Vec<u64> = (0..hosts).map(|host| sizes[host % sizes.len()]).collect();
@@ -283,7 +286,8 @@ proptest! {
         let network = tree(&switches, &hosts);
         for plan in all_plans(&network, root % hosts.len(), &sizes) {
             prop_assert_eq!(check(&network, &plan), Ok(()), "{:?}", plan);
-            // Equations (2) and (4) look one host back: where a host further on is slow, they promise too much.
+            // Equations (2) and (4) look one host back. If a host further on is slow, they predict
+            // too short a time.
             let is_papers = plan.transfers.iter().any(|transfer| transfer.blocks.len() > 1);
             if is_papers && matches!(plan.operation, Operation::Gather { .. }) {
                 continue;
@@ -334,7 +338,8 @@ proptest! {
             let is_papers = plan.transfers.iter().any(|transfer| transfer.blocks.len() > 1);
             if !(is_papers && matches!(plan.operation, Operation::Gather { .. })) {
                 let bound_s = bound_s(&network, &plan);
-                // Of a trunk that is a little too slow for two at once, the planner takes it that it is fast enough.
+                // The planner treats a trunk that is slightly too slow for two transfers as fast
+                // enough.
                 prop_assert!(plan.predicted_s >= bound_s * 0.95, "{:?} {} of {}", plan.operation, plan.predicted_s, bound_s);
             }
         }

@@ -6,13 +6,14 @@ use crate::program::Action;
 use proptest::prelude::*;
 use std::collections::HashMap;
 
-/// One host: its program, and what is in its blocks. An element is a byte, and combining is adding.
+/// One host: its program, and the content of its blocks. An element is a byte, and combining is
+/// addition.
 struct Host {
     engine: Engine,
     blocks: HashMap<usize, Vec<u8>>,
 }
 
-/// What a host contributes to a block: any bytes that tell it from another's.
+/// Returns a host's contribution to a block: bytes that distinguish it from others.
 fn content(host: usize, block: usize, bytes: u64) -> Vec<u8> {
     (0..bytes)
         .map(|at| (host as u64 * 31 + block as u64 * 7 + at % 251) as u8)
@@ -28,7 +29,7 @@ fn owns(plan: &Plan, host: usize, block: usize) -> bool {
     }
 }
 
-/// What a host is to have of a block in the end, if anything.
+/// Returns the expected content of a host's block at the end, if it has one.
 fn expected(plan: &Plan, host: usize, block: usize) -> Option<Vec<u8>> {
     let hosts = plan.order.len();
     let bytes = plan.block_bytes[block];
@@ -59,7 +60,7 @@ fn expected(plan: &Plan, host: usize, block: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Runs all programs of a plan, with messages that take as long as `choices` say, and looks at what came of it.
+/// Runs all programs of a plan, with message times given by `choices`, and checks the result.
 fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
     let hosts = plan.order.len();
     let program = |host| Arc::new(Program::new(plan, host, grain));
@@ -75,7 +76,8 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 .collect(),
         })
         .collect();
-    // Messages sent, and receives begun, by sender, receiver and whether they are words.
+    // Messages sent, and receives begun, by sender, receiver, and whether they are control
+    // messages.
     type Key = (usize, usize, bool);
     let mut sent: HashMap<Key, VecDeque<(usize, Vec<u8>)>> = HashMap::new();
     let mut awaited: HashMap<Key, VecDeque<usize>> = HashMap::new();
@@ -89,7 +91,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 let is_word = matches!(step.action, Action::Tell | Action::Hear);
                 match step.action {
                     Action::Send | Action::Post => {
-                        // A piece may hold several parts of a vector.
+                        // A chunk may hold several parts of a vector.
                         let parts = (block..).map(|part| &all[host].blocks[&part]);
                         let bytes = parts.flatten().copied();
                         let piece = bytes.skip(span.start).take(span.len()).collect();
@@ -176,8 +178,8 @@ proptest! {
     }
 }
 
-/// What stands in a port grows by the share that acknowledgements take of the link. A host that has its path to itself waits now
-/// and then until nothing stands.
+/// The bytes in a port grow by the share of the link that acknowledgements take. A host with a path
+/// of its own therefore drains it now and then.
 #[test]
 fn long_stream__round_a_ring__is_drained_each_mebibyte() {
     let rate = kumi_topo::Rate::from_bps(1_000_000_000).unwrap();
