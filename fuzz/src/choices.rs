@@ -1,23 +1,23 @@
-//! Choices that are read from a fuzzer's bytes.
+//! Turns a fuzzer's bytes into choices.
 //!
-//! A state machine is fuzzed by a sequence of operations. Each choice on the way takes as many bytes
-//! of the input as its range needs, so that a mutated byte is another choice at one place; when the
-//! input is used up, a generator that it seeds goes on. The same bytes always give the same choices.
+//! A state machine is fuzzed by a sequence of operations. Each choice takes as many bytes of the
+//! input as its range needs, so a mutated byte is another choice at one place. When the input is
+//! used up, a generator seeded by it continues. The same bytes always give the same choices.
 
 use fastrand::Rng;
 use std::ops::{Bound, RangeBounds};
 
-/// Where choices come from.
+/// A source of choices.
 #[derive(Debug)]
 pub struct Choices<'a> {
     rest: &'a [u8],
     beyond: Rng,
 }
 
-/// A method for each integer, named as fastrand's.
+/// One method for each integer type, named as in fastrand.
 macro_rules! integers {
     ($($integer:ident),*) => {$(
-        /// Any number of the range.
+        /// Returns a number of the range.
         pub fn $integer(&mut self, range: impl RangeBounds<$integer>) -> $integer {
             let least = match range.start_bound() {
                 Bound::Included(least) => *least,
@@ -36,9 +36,9 @@ macro_rules! integers {
 }
 
 impl<'a> Choices<'a> {
-    /// The choices that `input` stands for.
+    /// Returns the choices that `input` encodes.
     pub fn new(input: &'a [u8]) -> Self {
-        // FNV-1a: any function will do that tells inputs apart and never changes.
+        // FNV-1a. Any function does that distinguishes inputs and never changes.
         let seed = input.iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -50,12 +50,12 @@ impl<'a> Choices<'a> {
 
     integers!(u8, u16, u32, u64, usize);
 
-    /// Yes or no.
+    /// Returns true or false.
     pub fn bool(&mut self) -> bool {
         self.up_to(1) == 1
     }
 
-    /// One of `from`, which is not empty.
+    /// Returns one element of `from`, which must not be empty.
     pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.usize(..from.len())]
     }

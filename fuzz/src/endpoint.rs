@@ -1,4 +1,4 @@
-//! Two endpoints of the multilink device, under any sequence of operations.
+//! Fuzzes two endpoints of the multilink device with any sequence of operations.
 
 use crate::choices::Choices;
 use crate::frames::{burst, bytes, mutate};
@@ -8,9 +8,9 @@ use kumi_multilink::secure::{ClusterKey, Seal};
 use std::net::SocketAddr;
 
 const MS: u64 = 1_000_000;
-/// Bytes an endpoint may keep for a peer, as in the simulation.
+/// Most bytes that an endpoint may keep for a peer, as in the simulation.
 const PEER_BYTES_MAX: usize = 80_000_000;
-/// Steps of one sequence at most.
+/// Most steps of one sequence.
 const STEPS_MAX: u32 = 2_000;
 
 fn link_config(choices: &mut Choices, number: u8) -> LinkConfig {
@@ -27,7 +27,7 @@ fn address(end: usize, link: u8) -> SocketAddr {
     SocketAddr::from(([10, 0, link, end as u8 + 1], 7000))
 }
 
-/// Neither end panics, nor keeps more than it may.
+/// Checks that neither endpoint panics or exceeds its memory limit.
 pub fn run(choices: &mut Choices) {
     let make = |node: u64, choices: &mut Choices, now_ns: u64| {
         let config = Config {

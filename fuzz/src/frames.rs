@@ -1,14 +1,15 @@
-//! Frames and datagrams that are nearly right: what is all wrong is refused at the first look.
+//! Frames and datagrams that are almost valid. Entirely invalid ones are refused at the first
+//! check.
 
 use crate::choices::Choices;
 
-/// Any bytes, `most` at most.
+/// Returns up to `most` arbitrary bytes.
 pub fn bytes(choices: &mut Choices, most: usize) -> Vec<u8> {
     let count = choices.usize(..=most);
     (0..count).map(|_| choices.u8(..)).collect()
 }
 
-/// Damages `bytes` in a few places, or in none.
+/// Damages `bytes` at a few places, or at none.
 pub fn mutate(choices: &mut Choices, bytes: &mut Vec<u8>) {
     for _ in 0..choices.usize(0..4) {
         let at = choices.usize(..=bytes.len());
@@ -24,7 +25,7 @@ pub fn mutate(choices: &mut Choices, bytes: &mut Vec<u8>) {
     }
 }
 
-/// A TCP or other burst with headers that are often wrong.
+/// Returns a TCP or other burst with headers that are often wrong.
 pub fn burst(choices: &mut Choices) -> Vec<u8> {
     let v6 = choices.bool();
     let mut frame = vec![1, if v6 { 4 } else { 1 }, 0, 0, 0xa8, 5, 34, 0, 16, 0];

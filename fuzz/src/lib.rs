@@ -1,8 +1,8 @@
-//! Fuzz targets: functions of bytes that must not panic, whatever the bytes. Parsers read the bytes;
-//! for a state machine they are [`choices`] of operations.
+//! Fuzz targets: functions of bytes that must not panic. Parsers read the bytes. For a state
+//! machine they are [`choices`] of operations.
 //!
-//! Apart from their drivers, because two drive them: a seeded one on stable Rust, for everybody's
-//! `make test`, and cargo-fuzz with coverage on nightly.
+//! The targets are separate from their two drivers: a seeded one on stable Rust, for `make test`,
+//! and cargo-fuzz with coverage on nightly.
 #![forbid(unsafe_code)]
 
 pub mod choices;

@@ -14,7 +14,7 @@ usage: kumi-fuzz --list
        kumi-fuzz TARGET [--seconds N] [--seed N]
        kumi-fuzz TARGET --replay FILE";
 
-/// The input that is being run, for the report of a panic.
+/// The current input, for the report of a panic.
 static RUNNING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 fn main() -> ExitCode {
@@ -92,7 +92,7 @@ fn run(target: Target, input: Vec<u8>) {
     target(&input);
 }
 
-/// On a panic, keeps the input and prints the line that replays it.
+/// On a panic, saves the input and prints the command that replays it.
 fn report_panics(name: &str, seed: u64) {
     let file = folder().join(format!("crash-{name}.bin"));
     let name = name.to_string();
@@ -114,7 +114,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// The files of `fuzz/KIND/NAME/`, in a fixed order; none if there is no such folder.
+/// Returns the files of `fuzz/KIND/NAME/` in a fixed order; none if the folder does not exist.
 fn inputs(kind: &str, name: &str) -> Vec<Vec<u8>> {
     let Ok(entries) = std::fs::read_dir(folder().join(kind).join(name)) else {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Messages of the multilink device as a peer builds them, damaged a little.
+//! Messages of the multilink device as a peer builds them, slightly damaged.
 
 use crate::choices::Choices;
 use crate::frames::{bytes, mutate};
@@ -29,7 +29,7 @@ fn params(choices: &mut Choices) -> Params {
     }
 }
 
-/// Every parser refuses a message or gives what reads back.
+/// Checks that every parser refuses a message, or returns one that reads back equal.
 pub fn parse(choices: &mut Choices) {
     let key = ClusterKey::from_bytes([7; 32]);
     let mut input = match choices.u8(0..6) {
@@ -112,7 +112,8 @@ pub fn parse(choices: &mut Choices) {
         report.emit(&mut out);
         assert_eq!(out, input);
     }
-    // Signed as a node of the cluster would: otherwise nothing behind the code is reached.
+    // Signed as a node of the cluster would. Without a valid signature, no code behind the check is
+    // reached.
     let signed = [&input[..], &key.hello_mac(&input)].concat();
     if let Ok(Some(hello)) = Hello::parse(&signed, &key) {
         assert_eq!(Hello::parse(&hello.emit(&key), &key), Ok(Some(hello)));

@@ -1,19 +1,19 @@
-//! New inputs from old ones, by the same few mutations that coverage-guided fuzzers begin with.
+//! Makes new inputs from old ones, with the usual first mutations of coverage-guided fuzzers.
 
 use fastrand::Rng;
 
-/// Inputs longer than this find nothing that shorter ones do not, and take longer.
+/// Longest input. Longer ones take more time and find nothing more.
 const INPUT_BYTES_MAX: usize = 16 * 1024;
 
-/// Mutations of one input at most.
+/// Most mutations of one input.
 const MUTATIONS_MAX: usize = 8;
 
-/// Values at which parsers turn: ends of ranges, and what text is made of.
+/// Values at which parsers branch: ends of ranges, and characters of text.
 const TURNING: [u8; 12] = [
     0, 1, 0x7f, 0x80, 0xff, b'"', b'[', b'=', b'\n', b'-', b'9', b':',
 ];
 
-/// Mutates `input` a few times; `other` is what parts are taken from.
+/// Mutates `input` a few times; parts are taken from `other`.
 pub fn mutate(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
     for _ in 0..rng.usize(1..=MUTATIONS_MAX) {
         mutate_once(input, other, rng);

@@ -1,4 +1,4 @@
-//! The reorder buffer of the multilink device, and what it salvages of broken bursts.
+//! Fuzzes the reorder buffer of the multilink device, and its salvage of incomplete bursts.
 
 use crate::choices::Choices;
 use crate::frames::burst;
@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 
 const MS: u64 = 1_000_000;
 
-/// Any units: it does not grow, gives whole frames only, and holds nothing for ever.
+/// Checks, for any units, that the buffer does not grow, returns only whole frames, and holds
+/// nothing for ever.
 pub fn run(choices: &mut Choices) {
     let (mut reorder, mut pool) = (Reorder::default(), FramePool::default());
     let mut out: VecDeque<Frame> = VecDeque::new();

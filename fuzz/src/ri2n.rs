@@ -1,4 +1,4 @@
-//! Two devices that speak the paper's protocol, under any sequence of operations.
+//! Fuzzes two devices that speak the RI2N/DRV protocol with any sequence of operations.
 
 use crate::choices::Choices;
 use crate::frames::{bytes, mutate};
@@ -8,16 +8,16 @@ use kumi_multilink::ri2n::{NODES_MAX, QUEUE_FRAMES_MAX, Ri2n};
 const MS: u64 = 1_000_000;
 /// Links of each device.
 const LINKS: usize = 3;
-/// Steps of one sequence at most.
+/// Most steps of one sequence.
 const STEPS_MAX: u32 = 2_000;
-/// Datagrams that are kept to be played again.
+/// Number of datagrams that are kept for replay.
 const SEEN_MAX: usize = 200;
 
 fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
 }
 
-/// A frame of the host, to a peer, to a group or to nobody.
+/// Returns a frame of the host, to a peer, a group, or an unknown station.
 fn frame(choices: &mut Choices) -> Frame {
     let to = match choices.u8(..8) {
         0 => [0xff; 6],
@@ -34,7 +34,7 @@ fn frame(choices: &mut Choices) -> Frame {
     Frame::from_ethernet(&ethernet)
 }
 
-/// Neither device panics, nor grows.
+/// Checks that neither device panics or grows.
 pub fn run(choices: &mut Choices) {
     let mut now_ns = choices.u64(..1 << 40);
     let make = |number: u8, choices: &mut Choices, now_ns| {
@@ -68,7 +68,7 @@ pub fn run(choices: &mut Choices) {
     }
 }
 
-/// Takes what waits on a link to the other end, some of it not at all.
+/// Carries datagrams of a link to the other end, and drops some.
 fn carry(
     choices: &mut Choices,
     ends: &mut [Ri2n; 2],

@@ -1,4 +1,4 @@
-//! The targets.
+//! The fuzz targets.
 
 use crate::choices::Choices;
 use kumi_coll::{check, gather};
@@ -14,7 +14,7 @@ use kumi_topo::{Network, Rate, slurm};
 /// A function that must not panic.
 pub type Target = fn(&[u8]);
 
-/// All targets, by name.
+/// All targets by name.
 pub const TARGETS: [(&str, Target); 7] = [
     ("topology", topology),
     ("network", network),
@@ -25,7 +25,7 @@ pub const TARGETS: [(&str, Target); 7] = [
     ("ri2n", ri2n),
 ];
 
-/// The target called `name`.
+/// Returns the target called `name`.
 pub fn find(name: &str) -> Option<Target> {
     TARGETS
         .iter()
@@ -33,7 +33,7 @@ pub fn find(name: &str) -> Option<Target> {
         .map(|(_, target)| *target)
 }
 
-/// The topology file: what is read is sound, and what is refused says where.
+/// The topology file: an accepted file is valid, and a refused one is refused with a line.
 pub fn topology(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -51,10 +51,11 @@ pub fn topology(bytes: &[u8]) {
     }
 }
 
-/// Most hosts of a network that a gather is planned on here.
+/// Most hosts of a network on which a gather is planned here.
 const PLANNED_HOSTS_MAX: usize = 64;
 
-/// The network file and Slurm's: what is read can be written and planned on, and what is refused says where.
+/// The network file and Slurm's files: an accepted one can be written and planned on, and a refused
+/// one is refused with a line.
 pub fn network(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
@@ -86,7 +87,7 @@ pub fn network(bytes: &[u8]) {
     }
 }
 
-/// Every datagram of the multilink device: what is read is written back as it was.
+/// Every datagram of the multilink device: an accepted one is written back unchanged.
 pub fn wire(bytes: &[u8]) {
     let _ = kind_of(bytes);
     if let Ok(header) = DataHeader::parse(bytes) {
@@ -100,7 +101,7 @@ pub fn wire(bytes: &[u8]) {
         assert_eq!(ControlHeader::parse(&emitted).as_ref(), Ok(&header));
     }
     let _ = Report::default().parse(bytes);
-    // Signed as a peer that holds the key would: a hello with a wrong signature is not read at all.
+    // Signed as a peer that holds the key would. A hello with a wrong signature is not read at all.
     let key = ClusterKey::from_bytes([7; CLUSTER_KEY_BYTES]);
     let signed = [bytes, &key.hello_mac(bytes)].concat();
     if let Ok(Some(hello)) = Hello::parse(&signed, &key) {
@@ -113,22 +114,23 @@ pub fn wire(bytes: &[u8]) {
     let _ = Envelope::open(Kind::Init, &key, &signed);
 }
 
-/// The same messages as a peer builds them, damaged a little: further in than bytes alone come.
+/// The same messages as a peer builds them, slightly damaged. They get further than arbitrary
+/// bytes.
 pub fn messages(bytes: &[u8]) {
     crate::messages::parse(&mut Choices::new(bytes));
 }
 
-/// The reorder buffer, under any units.
+/// The reorder buffer, with any units.
 pub fn reorder(bytes: &[u8]) {
     crate::reorder::run(&mut Choices::new(bytes));
 }
 
-/// Two endpoints, under any sequence of operations.
+/// Two endpoints, with any sequence of operations.
 pub fn endpoint(bytes: &[u8]) {
     crate::endpoint::run(&mut Choices::new(bytes));
 }
 
-/// Two devices of the paper's protocol, under any sequence of operations.
+/// Two devices of the RI2N/DRV protocol, with any sequence of operations.
 pub fn ri2n(bytes: &[u8]) {
     crate::ri2n::run(&mut Choices::new(bytes));
 }
@@ -140,7 +142,7 @@ mod tests {
     use fastrand::Rng;
     use std::time::{Duration, Instant};
 
-    /// How long each target runs here; `make test` has a minute for each besides.
+    /// Time of each target here. `make test` gives each another half minute.
     const TARGET_TIME: Duration = Duration::from_secs(1);
 
     #[test]
@@ -150,7 +152,7 @@ mod tests {
             while Instant::now() < end {
                 let mut input = Vec::new();
                 mutate(&mut input, &[], &mut rng);
-                // Shown if it fails; commit it to regressions/ with the mend.
+                // Printed if it fails. Commit it to regressions/ with the correction.
                 println!("{name}: {input:?}");
                 target(&input);
             }
