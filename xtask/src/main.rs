@@ -1,7 +1,7 @@
 //! The project's own tooling: `cargo xtask tidy` and `cargo xtask test`.
 //!
-//! It depends on nothing, so that it builds in a second and can judge a tree whose dependencies
-//! do not build.
+//! It has no dependencies. It builds in a second, and checks a tree whose dependencies do not
+//! build.
 #![forbid(unsafe_code)]
 
 mod test;
@@ -34,7 +34,7 @@ fn usage(mistake: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The folder above this crate: xtask is run from anywhere in the workspace.
+/// Returns the folder above this crate, because xtask is run from anywhere in the workspace.
 fn workspace_root() -> PathBuf {
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     here.parent()

@@ -16,7 +16,8 @@ use kumi_topo::{Network, Paths};
 /// Plans a broadcast: every host receives the vector of `root`. For a short vector, the hosts may
 /// form a tree or exchange parts (`short.rs`).
 ///
-/// # Errors The root is out of range.
+/// # Errors
+/// The root is out of range.
 pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
     planned(network, root, vector, Operation::Broadcast { root })
 }
@@ -24,7 +25,8 @@ pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan,
 /// Plans a reduction: `root` receives the vector combined over all hosts. For a short vector, the
 /// hosts may form a tree or exchange parts.
 ///
-/// # Errors The root is out of range.
+/// # Errors
+/// The root is out of range.
 pub fn reduce(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
     planned(network, root, vector, Operation::Reduce { root })
 }

@@ -127,7 +127,8 @@ pub enum CheckError {
 /// Proves that a plan performs its operation, and that its messages fit every directed link at all
 /// times.
 ///
-/// # Errors The first fault.
+/// # Errors
+/// The first fault.
 pub fn check(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     check_shape(network, plan)?;
     let feeds = blocks::feeds(network, plan)?;

@@ -26,7 +26,8 @@ const WORTH_IT: f64 = 1.02;
 /// Plans an all-to-all. Block `from × hosts + to` has `block_bytes` of that number. Blocks of a
 /// host to itself are ignored.
 ///
-/// # Errors The number of sizes must be the square of the number of hosts.
+/// # Errors
+/// The number of sizes must be the square of the number of hosts.
 pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     if block_bytes.len() != hosts * hosts {
@@ -80,7 +81,8 @@ fn one_after_another<'a>(
 
 /// Plans a scatter: every host receives its block from `root`. `block_bytes` is by host.
 ///
-/// # Errors The root is out of range, or the number of sizes differs from the number of hosts.
+/// # Errors
+/// The root is out of range, or the number of sizes differs from the number of hosts.
 pub fn scatter(network: &Network, root: usize, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     by_turns(network, root, block_bytes, Operation::Scatter { root })
 }
@@ -88,7 +90,8 @@ pub fn scatter(network: &Network, root: usize, block_bytes: &[u64]) -> Result<Pl
 /// Plans a gather in which every host sends its block directly to `root` in turn. `block_bytes` is
 /// by host. No host needs to know the size of another's block.
 ///
-/// # Errors The root is out of range, or the number of sizes differs from the number of hosts.
+/// # Errors
+/// The root is out of range, or the number of sizes differs from the number of hosts.
 pub fn gather_by_turns(
     network: &Network,
     root: usize,

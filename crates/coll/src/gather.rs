@@ -29,7 +29,8 @@ struct Placed {
 
 /// Plans a gather of `block_bytes` per host to `root`.
 ///
-/// # Errors The root is out of range.
+/// # Errors
+/// The root is out of range.
 pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     check_root(hosts, root)?;

@@ -19,7 +19,8 @@ const RINGED_HOSTS_MAX: usize = 128;
 
 /// Plans an all-gather: every host receives the block of every host. `block_bytes` is by host.
 ///
-/// # Errors The number of sizes differs from the number of hosts.
+/// # Errors
+/// The number of sizes differs from the number of hosts.
 pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     of_hosts(network, block_bytes, Operation::AllGather)
 }
@@ -27,7 +28,8 @@ pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanEr
 /// Plans a reduce-scatter: every host receives its block, combined over all hosts. `block_bytes` is
 /// by host.
 ///
-/// # Errors The number of sizes differs from the number of hosts.
+/// # Errors
+/// The number of sizes differs from the number of hosts.
 pub fn reduce_scatter(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
     of_hosts(network, block_bytes, Operation::ReduceScatter)
 }

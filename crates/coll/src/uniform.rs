@@ -10,7 +10,8 @@ use kumi_topo::Network;
 /// Plans an operation on blocks of `bytes` per host, or per pair of hosts; on a vector of `bytes`
 /// if the operation is on one.
 ///
-/// # Errors The root is out of range.
+/// # Errors
+/// The root is out of range.
 pub fn uniform(network: &Network, operation: Operation, bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     let by_host = vec![bytes; hosts];

@@ -79,7 +79,8 @@ fn c_path(path: &Path) -> io::Result<CString> {
 
 /// Opens the object that is pinned at `path`.
 ///
-/// # Errors The kernel's error: no pin at that path, or no permission.
+/// # Errors
+/// The kernel's error: no pin at that path, or no permission.
 pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let attr = ObjectAttr {
@@ -92,7 +93,8 @@ pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
 
 /// Pins `object` at `path`, on a bpf file system.
 ///
-/// # Errors The kernel's error.
+/// # Errors
+/// The kernel's error.
 pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
     let path = c_path(path)?;
     let attr = ObjectAttr {
@@ -105,7 +107,8 @@ pub fn pin(object: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 
 /// Replaces the object of `link` by `new`: a program, or a map for a struct_ops link (Linux 6.4).
 ///
-/// # Errors The kernel's error: `new` has another kind or another name.
+/// # Errors
+/// The kernel's error: `new` has another kind or another name.
 pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>) -> io::Result<()> {
     let attr = UpdateAttr {
         link_fd: link.as_raw_fd() as u32,
@@ -118,7 +121,8 @@ pub fn update_link(link: BorrowedFd<'_>, new: BorrowedFd<'_>) -> io::Result<()> 
 /// Attaches `program` to a cgroup, beside the programs of others. It stays attached while the link
 /// is open or pinned (Linux 5.7).
 ///
-/// # Errors The kernel's error: no permission, or a program of another kind.
+/// # Errors
+/// The kernel's error: no permission, or a program of another kind.
 pub fn attach_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,

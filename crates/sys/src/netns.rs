@@ -22,7 +22,8 @@ pub struct Namespaces {
 impl Namespaces {
     /// Opens the namespaces of process `pid`.
     ///
-    /// # Errors The process has ended, or the caller may not enter its namespaces.
+    /// # Errors
+    /// The process has ended, or the caller may not enter its namespaces.
     pub fn of(pid: u32) -> io::Result<Self> {
         let mut spaces = Vec::new();
         // The mount namespace comes last, because entering it changes the meaning of paths.
@@ -67,7 +68,8 @@ impl Namespaces {
     /// Moves the calling thread into the network namespace permanently. Sockets that it opens
     /// afterwards belong there.
     ///
-    /// # Errors Without CAP_SYS_ADMIN over the namespace.
+    /// # Errors
+    /// Without CAP_SYS_ADMIN over the namespace.
     pub fn enter_net_on_thread(&self) -> io::Result<()> {
         Ok(setns(self.spaces[0].1.as_fd(), CloneFlags::CLONE_NEWNET)?)
     }

@@ -106,7 +106,8 @@ impl PacketSocket {
     /// Opens a socket on `interface`, in the calling thread's network namespace, for frames up to
     /// `mtu` bytes of payload.
     ///
-    /// # Errors The interface does not exist, or CAP_NET_RAW is missing.
+    /// # Errors
+    /// The interface does not exist, or CAP_NET_RAW is missing.
     pub fn open(interface: &str, mtu: u32) -> io::Result<Self> {
         let index = nix::net::if_::if_nametoindex(interface)?;
         // SAFETY: a plain system call; protocol 0 receives nothing until the bind below.

@@ -17,7 +17,8 @@ pub fn end_by_broken_pipe() {
 
 /// Returns a descriptor that becomes readable when process `pid` ends (Linux 5.3).
 ///
-/// # Errors The process does not exist.
+/// # Errors
+/// The process does not exist.
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
     // SAFETY: pidfd_open takes two integers and touches no memory of ours.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid as libc::pid_t, 0) };
@@ -68,7 +69,8 @@ pub fn received(descriptor: RawFd) -> OwnedFd {
 
 /// Lets `descriptor` survive `exec`, and returns its number.
 ///
-/// # Errors The kernel's error.
+/// # Errors
+/// The kernel's error.
 pub fn keep_on_exec(descriptor: OwnedFd) -> io::Result<RawFd> {
     // dup() does not copy the close-on-exec flag.
     let kept = nix::unistd::dup(&descriptor)?;

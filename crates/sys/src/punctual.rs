@@ -5,7 +5,8 @@ use std::io;
 /// Puts the calling thread under SCHED_FIFO with `priority` (1 to 99). It must sleep often: the
 /// kernel suspends a real-time thread that does not for 50 ms of every second.
 ///
-/// # Errors Without CAP_SYS_NICE; the thread stays unchanged.
+/// # Errors
+/// Without CAP_SYS_NICE; the thread stays unchanged.
 pub fn become_realtime(priority: i32) -> io::Result<()> {
     // SAFETY: all-zero bytes are a valid sched_param.
     let mut parameter: libc::sched_param = unsafe { std::mem::zeroed() };
@@ -36,7 +37,8 @@ struct SchedAttr {
 /// `slice_ns`. Slices may be 100 µs to 100 ms (Linux 6.12; ignored before). A thread with short
 /// slices is scheduled sooner.
 ///
-/// # Errors Without CAP_SYS_NICE for a negative `nice`; the thread stays unchanged.
+/// # Errors
+/// Without CAP_SYS_NICE for a negative `nice`; the thread stays unchanged.
 pub fn become_brisk(nice: i32, slice_ns: u64) -> io::Result<()> {
     let attributes = SchedAttr {
         size: size_of::<SchedAttr>() as u32,

@@ -112,9 +112,10 @@ impl RawEthernet {
     /// Sends the first [`BATCH_FRAMES_MAX`] of `frames`, whole Ethernet frames, in order. Returns
     /// the number that the kernel accepted.
     ///
-    /// # Errors The error of the first frame, if none was accepted: `WouldBlock` if the socket's
-    /// buffer is full, `ENOBUFS` if the interface's queue dropped it, `NetworkDown`, `EMSGSIZE`
-    /// beyond the MTU.
+    /// # Errors
+    /// The error of the first frame, if none was accepted: `WouldBlock` if the socket's buffer is
+    /// full, `ENOBUFS` if the interface's queue dropped it, `NetworkDown`, `EMSGSIZE` beyond the
+    /// MTU.
     pub fn send<'a>(&self, frames: impl Iterator<Item = &'a [u8]>) -> io::Result<usize> {
         // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
         let mut parts: [libc::iovec; BATCH_FRAMES_MAX] = unsafe { std::mem::zeroed() };
@@ -145,8 +146,8 @@ impl RawEthernet {
     /// Calls `take` with each of up to [`BATCH_FRAMES_MAX`] received frames, in order, and returns
     /// their number. Frames longer than the MTU are left out.
     ///
-    /// # Errors `WouldBlock` if no frame is available; `NetworkDown`, once, when the interface went
-    /// down.
+    /// # Errors
+    /// `WouldBlock` if no frame is available; `NetworkDown`, once, when the interface went down.
     pub fn receive(&mut self, mut take: impl FnMut(&[u8])) -> io::Result<usize> {
         // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
         let mut parts: [libc::iovec; BATCH_FRAMES_MAX] = unsafe { std::mem::zeroed() };

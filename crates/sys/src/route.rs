@@ -49,8 +49,9 @@ const RTM_F_CLONED: u32 = 0x200;
 /// advertisements, and those over several interfaces. The kernel refreshes only its own route of a
 /// router advertisement.
 ///
-/// # Errors The kernel's error for the list of routes, or for the first route that it refused. The
-/// other routes are changed.
+/// # Errors
+/// The kernel's error for the list of routes, or for the first route that it refused. The other
+/// routes are changed.
 pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
     let mut requests = Vec::new();
     dump(RTM_GETROUTE, ROUTE_HEADER_BYTES, |kind, body| {

@@ -90,8 +90,9 @@ impl Tap {
     /// Creates the device `name`, or attaches to it if it persists without a reader. Reads and
     /// writes do not block.
     ///
-    /// # Errors `NotFound` without `/dev/net/tun`, `PermissionDenied` without CAP_NET_ADMIN,
-    /// `ResourceBusy` if another process has the device.
+    /// # Errors
+    /// `NotFound` without `/dev/net/tun`, `PermissionDenied` without CAP_NET_ADMIN, `ResourceBusy`
+    /// if another process has the device.
     pub fn open(name: &str, multi_queue: bool) -> io::Result<Self> {
         let file = OpenOptions::new()
             .read(true)

@@ -5,7 +5,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Sets the congestion control of a socket.
 ///
-/// # Errors The name is unknown, or only privileged users may choose it.
+/// # Errors
+/// The name is unknown, or only privileged users may choose it.
 pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     // SAFETY: `name` is readable for the length passed; the kernel copies it and needs no NUL.
     let result = unsafe {
@@ -25,7 +26,8 @@ pub fn set_congestion_control(socket: BorrowedFd<'_>, name: &str) -> io::Result<
 
 /// Limits the sending rate to `bytes_per_s` (`SO_MAX_PACING_RATE`).
 ///
-/// # Errors The descriptor is not a socket.
+/// # Errors
+/// The descriptor is not a socket.
 pub fn set_pacing_rate_max(socket: BorrowedFd<'_>, bytes_per_s: u64) -> io::Result<()> {
     set_option(
         socket,
@@ -40,7 +42,8 @@ const TCP_RTO_MIN_US: libc::c_int = 45;
 
 /// Sets the floor of the retransmission timeout, in microseconds.
 ///
-/// # Errors The kernel is older than 6.15.
+/// # Errors
+/// The kernel is older than 6.15.
 pub fn set_rto_min_us(socket: BorrowedFd<'_>, us: u32) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_TCP, TCP_RTO_MIN_US, us)
 }
@@ -48,7 +51,8 @@ pub fn set_rto_min_us(socket: BorrowedFd<'_>, us: u32) -> io::Result<()> {
 /// Makes a socket readable only when `bytes` have arrived, or at its end (`SO_RCVLOWAT`). `epoll`
 /// honours it for TCP since Linux 4.17.
 ///
-/// # Errors The descriptor is not a socket.
+/// # Errors
+/// The descriptor is not a socket.
 pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(socket, libc::SOL_SOCKET, libc::SO_RCVLOWAT, bytes)
 }
@@ -94,7 +98,8 @@ const INFO_BYTES: usize = 128;
 
 /// Reads the state of a connection.
 ///
-/// # Errors The descriptor is not a TCP socket.
+/// # Errors
+/// The descriptor is not a TCP socket.
 pub fn standing(socket: BorrowedFd<'_>) -> io::Result<Standing> {
     let mut info = [0_u8; INFO_BYTES];
     let mut length = INFO_BYTES as libc::socklen_t;

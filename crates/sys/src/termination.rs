@@ -32,7 +32,8 @@ impl Termination {
     /// Records the three signals instead of letting them end the process. SIGHUP stays ignored if
     /// it was, as under nohup. To be called once per process.
     ///
-    /// # Errors No descriptor is available.
+    /// # Errors
+    /// No descriptor is available.
     pub fn watch() -> io::Result<Self> {
         let (notes, writer) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
         // The handler must never block. A full pipe holds enough signals.
@@ -78,7 +79,8 @@ impl Termination {
 /// Sends `signal` to the process of a pidfd, which cannot be confused with another process of the
 /// same number.
 ///
-/// # Errors The process has ended.
+/// # Errors
+/// The process has ended.
 pub fn send(process: &OwnedFd, signal: Signal) -> io::Result<()> {
     // SAFETY: pidfd_send_signal takes integers and, here, no memory of this process.
     let sent = unsafe {

@@ -25,8 +25,9 @@ impl LinkSocket {
     /// The port is not shared (no `SO_REUSEADDR`). With two sockets on one port, the kernel would
     /// deliver every unicast datagram to the later one.
     ///
-    /// # Errors `AddrInUse` if another socket has the port there, `PermissionDenied` without
-    /// CAP_NET_RAW (kernels before 5.7), `NoDevice` if the interface is gone.
+    /// # Errors
+    /// `AddrInUse` if another socket has the port there, `PermissionDenied` without CAP_NET_RAW
+    /// (kernels before 5.7), `NoDevice` if the interface is gone.
     pub fn open(interface: &str, index: u32, port: u16, group: Ipv6Addr) -> io::Result<Self> {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
@@ -92,7 +93,8 @@ impl LinkSocket {
     /// Installs a filter that drops datagrams with fewer than `bytes_min` bytes, and those whose
     /// first byte is not in `leads`. They take no place in the socket's buffer.
     ///
-    /// # Errors The kernel's error; `InvalidInput` for more than 255 `leads`.
+    /// # Errors
+    /// The kernel's error; `InvalidInput` for more than 255 `leads`.
     pub fn set_filter(&self, bytes_min: u32, leads: &[u8]) -> io::Result<()> {
         let program = filter(bytes_min, leads)?;
         let request = libc::sock_fprog {
@@ -110,7 +112,8 @@ impl LinkSocket {
 
     /// Sends `bytes` as datagrams of `segment_bytes` each; the last may be shorter.
     ///
-    /// # Errors `WouldBlock` if the socket's buffer is full; others as the kernel returns them.
+    /// # Errors
+    /// `WouldBlock` if the socket's buffer is full; others as the kernel returns them.
     pub fn send(&self, bytes: &[u8], segment_bytes: usize, to: SocketAddr) -> io::Result<()> {
         let to = SockaddrIn6::from(mapped(to));
         let segment = segment_bytes as u16;

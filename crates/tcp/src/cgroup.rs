@@ -18,7 +18,8 @@ const PROGRAMS: [(&str, CgroupHook); 3] = [
 
 /// Returns the folder of the version 2 cgroup that contains process `pid`.
 ///
-/// # Errors [`TcpError::NoCgroup`], with the missing part.
+/// # Errors
+/// [`TcpError::NoCgroup`], with the missing part.
 pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     let missing = |reason: &str| TcpError::NoCgroup {
         pid,
@@ -45,7 +46,8 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
 /// Attaches the programs to the cgroup of process `pid`, unless they are attached there or to a
 /// cgroup above. Returns the inode of the cgroup that has them.
 ///
-/// # Errors [`TcpError::NoCgroup`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::NoCgroup`], or the kernel's refusal.
 pub fn attach(pid: u32) -> Result<u64, TcpError> {
     let folder = folder_of(pid)?;
     let attached = folder

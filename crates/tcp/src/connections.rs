@@ -24,7 +24,8 @@ fn walk(name: &str) -> Result<Vec<u8>, TcpError> {
 
 /// Returns the connections of the caller's network namespace that use the congestion control.
 ///
-/// # Errors [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
 pub fn connections() -> Result<Vec<Connection>, TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);

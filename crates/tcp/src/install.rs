@@ -98,7 +98,8 @@ pub struct Installed {
 /// registers the congestion control `kumi`, and pins everything. The installation outlives this
 /// process.
 ///
-/// # Errors [`TcpError`]; nothing remains installed.
+/// # Errors
+/// [`TcpError`]; nothing remains installed.
 pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     if is_installed() {
         return Err(TcpError::Installed);
@@ -129,7 +130,8 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
 /// Returns the highest capability tier that this kernel accepts. The programs are loaded and
 /// released again.
 ///
-/// # Errors [`TcpError`] if the kernel refuses even the lowest tier.
+/// # Errors
+/// [`TcpError`] if the kernel refuses even the lowest tier.
 pub fn probe() -> Result<Rung, TcpError> {
     let is_linked = has_struct_ops_link()?;
     let mut refusal = TcpError::NotCompiled;
@@ -279,7 +281,8 @@ fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), 
 
 /// Returns the settings that the programs were installed with, and their capability tier.
 ///
-/// # Errors [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
 pub fn installed() -> Result<(Settings, Rung), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
@@ -294,7 +297,8 @@ pub fn installed() -> Result<(Settings, Rung), TcpError> {
 
 /// Returns the programs' counters since the installation.
 ///
-/// # Errors [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
 pub fn totals() -> Result<Totals, TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
@@ -314,7 +318,8 @@ pub fn totals() -> Result<Totals, TcpError> {
 
 /// Removes the programs. Live connections continue with the kernel's default congestion control.
 ///
-/// # Errors [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
 pub fn remove() -> Result<(), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);

@@ -71,7 +71,8 @@ pub struct Place {
 impl Place {
     /// Removes a process that has ended. Descendants that still run follow no page any more.
     ///
-    /// # Errors The kernel's refusal.
+    /// # Errors
+    /// The kernel's refusal.
     pub fn leave(self) -> Result<(), TcpError> {
         let ranks = map("ranks")?;
         let standing = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
@@ -111,7 +112,8 @@ impl Rank {
     /// on. A process that has a place gets the same one again, as when `kumi run` runs under `kumi
     /// run`. Joining takes several steps, so the caller serialises them.
     ///
-    /// # Errors [`TcpError`]; the process is left unchanged.
+    /// # Errors
+    /// [`TcpError`]; the process is left unchanged.
     pub fn join(pid: u32, uid: u32) -> Result<Self, TcpError> {
         if !is_installed() {
             return Err(TcpError::Absent);
@@ -165,7 +167,8 @@ impl Rank {
 /// Returns the processes in the table, each with a descriptor that signals its end. Processes that
 /// have ended are removed. A daemon calls this to take over from one that was killed.
 ///
-/// # Errors [`TcpError::Absent`], or the kernel's refusal.
+/// # Errors
+/// [`TcpError::Absent`], or the kernel's refusal.
 pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
     let mut alive = Vec::new();
     for place in places(&map("ranks")?)? {

@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 /// programs and their memory until they close. New connections use the new programs. Processes of
 /// `kumi run` stay in the table.
 ///
-/// # Errors [`TcpError::Absent`]; [`TcpError::NotReplaceable`] or the kernel's refusal. In that
-/// case the old programs remain in place.
+/// # Errors
+/// [`TcpError::Absent`]; [`TcpError::NotReplaceable`] or the kernel's refusal. In that case the old
+/// programs remain in place.
 pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
     let (_, rung) = installed()?;
     if rung.has_control() && !pin("link").exists() {

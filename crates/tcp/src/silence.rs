@@ -27,7 +27,8 @@ pub struct Silence {
 impl Silence {
     /// Observes the IPv4 connections between the network namespaces with these inodes.
     ///
-    /// # Errors [`TcpError`]; nothing stays attached.
+    /// # Errors
+    /// [`TcpError`]; nothing stays attached.
     pub fn watch(namespaces: &[u32]) -> Result<Self, TcpError> {
         let object = load_object(OBJECT, &[], &[], &|_| true)?;
         for inode in namespaces {
@@ -47,7 +48,8 @@ impl Silence {
 
     /// Reads the observations of the last eleven minutes (`SLOTS` × `SLOT_NS`).
     ///
-    /// # Errors The kernel's error.
+    /// # Errors
+    /// The kernel's error.
     pub fn profile(&self) -> Result<Profile, TcpError> {
         let map = map(&self.object, "longest");
         let mut longest_ns = BTreeMap::new();

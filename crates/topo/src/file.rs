@@ -81,7 +81,8 @@ struct WrittenLink<'a> {
 impl Network {
     /// Reads a network file.
     ///
-    /// # Errors Names the file, the line, the key, the value and the accepted values.
+    /// # Errors
+    /// Names the file, the line, the key, the value and the accepted values.
     pub fn read(path: &Path) -> Result<Self, FileError> {
         let (file, text) = source::read(path)?;
         Self::parse(&file, &text)
@@ -89,7 +90,8 @@ impl Network {
 
     /// Parses a network from `text`. `file` is the name for error messages.
     ///
-    /// # Errors As [`Network::read`].
+    /// # Errors
+    /// As [`Network::read`].
     pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
         let source = Source { file, text };
         let entry: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
@@ -143,7 +145,8 @@ impl Network {
 
     /// Returns the file's text. Parsing it returns an equal network.
     ///
-    /// # Errors None is known: every name and number has a spelling.
+    /// # Errors
+    /// None is known: every name and number has a spelling.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let links = self.links.iter().map(|link| {
             let [there, back] = link.rates;

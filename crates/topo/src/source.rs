@@ -32,7 +32,8 @@ pub enum FileError {
 
 /// Reads a file. Returns its path as messages print it, and its text.
 ///
-/// # Errors [`FileError::Unreadable`].
+/// # Errors
+/// [`FileError::Unreadable`].
 pub fn read(path: &Path) -> Result<(String, String), FileError> {
     let file = path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -93,7 +94,8 @@ impl Source<'_> {
 
     /// Checks a name that serves as a host name, a device name and a file name.
     ///
-    /// # Errors Says why the name is refused, and which names are accepted.
+    /// # Errors
+    /// Says why the name is refused, and which names are accepted.
     pub fn name(
         &self,
         key: &str,

@@ -105,7 +105,8 @@ impl Trips {
 
     /// Returns the round trips of all pairs in microseconds.
     ///
-    /// # Errors Names the first pair without an answered probe.
+    /// # Errors
+    /// Names the first pair without an answered probe.
     pub fn table_us(&self) -> Result<Vec<Vec<f64>>, (usize, usize)> {
         let us = |a, b| {
             let trip = self.get(a, b).or_else(|| self.get(b, a)).ok_or((a, b))?;

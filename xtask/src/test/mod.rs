@@ -1,7 +1,7 @@
-//! `cargo xtask test`: everything `make test` runs, in stages, with one summary.
+//! `cargo xtask test`: everything that `make test` runs, in stages, with one summary.
 //!
-//! A stage that fails does not stop the next ones: a newcomer sees all that is wrong at once. What
-//! this machine cannot run is skipped by name, with what it lacks.
+//! A stage that fails does not stop the next ones, so one run shows all failures. Tests that this
+//! machine cannot run are skipped by name, with the missing requirement.
 
 mod needs;
 mod tally;
@@ -13,20 +13,21 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Instant;
 use tally::Tally;
 
-/// Stages in the order they run: what is quick to fail comes first.
+/// Stages in their order. Stages that fail quickly come first.
 const STAGES: [&str; 7] = ["fmt", "clippy", "tidy", "unit", "deny", "fuzz", "network"];
 
-/// Seconds a fuzz target runs unless `--fuzz-seconds` says otherwise: `make test` stays below 15 minutes.
+/// Time of a fuzz target without `--fuzz-seconds`, in seconds. It keeps `make test` below 15
+/// minutes.
 const FUZZ_SECONDS: u32 = 30;
 
-/// What the command line asked for.
+/// Options of the command line.
 pub struct Options {
     only: Option<String>,
     fuzz_seconds: u32,
 }
 
 impl Options {
-    /// Reads the flags; the error is a sentence for the user.
+    /// Parses the flags. The error is a sentence for the user.
     pub fn parse(flags: &[&str]) -> Result<Self, String> {
         let mut options = Self {
             only: None,
@@ -52,7 +53,7 @@ impl Options {
     }
 }
 
-/// Runs the stages and prints the summary; fails if anything failed.
+/// Runs the stages and prints the summary. Fails if any test failed.
 pub fn run(root: &Path, options: &Options) -> ExitCode {
     let mut tally = Tally::default();
     let started = Instant::now();
@@ -93,8 +94,8 @@ fn run_stage(stage: &str, root: &Path, options: &Options, tally: &mut Tally) {
     }
 }
 
-/// The dependency tree against `deny.toml`, without a network. It looks at the dependencies of every
-/// platform, and a build has downloaded those of this one only.
+/// Checks the dependencies against `deny.toml`, without a network. It needs the dependencies of
+/// every platform. A build downloads only those of this one.
 fn deny(root: &Path, tally: &mut Tally) {
     let whole = Command::new("cargo")
         .current_dir(root)
@@ -114,7 +115,7 @@ fn deny(root: &Path, tally: &mut Tally) {
     tool(root, tally, "deny", &checks);
 }
 
-/// Runs `cargo SUBCOMMAND` as one test, or skips it where the subcommand is not installed.
+/// Runs `cargo SUBCOMMAND` as one test, or skips it if the subcommand is not installed.
 fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
     let installed = Command::new("cargo")
         .args([subcommand, "--version"])
@@ -137,10 +138,10 @@ fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
     tally.record(&format!("cargo {subcommand}"), passed);
 }
 
-/// All tests that need nothing of the machine.
+/// Runs all tests that require nothing of the machine.
 fn unit(root: &Path, tally: &mut Tally) {
     let lines = cargo_test(root, &["--workspace", "--locked", "--no-fail-fast"], tally);
-    // What is ignored here with a need is the network stage's; the rest is skipped for good.
+    // Ignored tests with a requirement belong to the network stage. The others are skipped.
     for (name, reason) in tally::ignored(&lines) {
         if needs::parse(&reason).is_none() {
             tally.skip(&name, &reason);
@@ -148,8 +149,8 @@ fn unit(root: &Path, tally: &mut Tally) {
     }
 }
 
-/// Tests marked `#[ignore = "needs …"]`: one at a time, for they share the machine's two cores and
-/// its network.
+/// Runs tests marked `#[ignore = "needs …"]`, one at a time, because they share the machine's
+/// processors and network.
 fn network(root: &Path, tally: &mut Tally) {
     let sources = needs::declared(root);
     let mut skip = BTreeSet::new();
@@ -183,8 +184,8 @@ fn network(root: &Path, tally: &mut Tally) {
     cargo_test(root, &args, tally);
 }
 
-/// Runs `cargo test`, passes its output on as it comes, and counts each test by its line. A run that
-/// fails without a failed test (it did not build, it crashed) is itself a failure.
+/// Runs `cargo test`, passes its output on, and counts each test by its line. A run that fails
+/// without a failed test is itself a failure: it did not build, or it crashed.
 fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
     let failed_before = tally.failed.len();
     let spawned = Command::new("cargo")
@@ -211,7 +212,7 @@ fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
     lines
 }
 
-/// Each fuzz target for a while on stable Rust, two side by side: see `fuzz/README.md`.
+/// Runs each fuzz target on stable Rust, two at a time (`fuzz/README.md`).
 fn fuzz(root: &Path, seconds: u32, tally: &mut Tally) {
     if !root.join("fuzz/Cargo.toml").exists() {
         tally.skip("fuzz", "there is no fuzz/ yet");

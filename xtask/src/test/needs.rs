@@ -1,12 +1,12 @@
-//! What a test says it needs of the machine, and whether the machine has it.
+//! Requirements of tests, and whether the machine meets them.
 //!
-//! A test that needs more than a process says so where it stands: `#[ignore = "needs netns, tun"]`.
-//! Plain `cargo test` then leaves it alone; the network stage runs it wherever its needs are met.
+//! A test that requires more than a process states it: `#[ignore = "needs netns, tun"]`. Plain
+//! `cargo test` then skips it. The network stage runs it on machines that meet the requirements.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Reads `needs a, b`; `None` if the reason is of another kind ("soak: an hour").
+/// Parses `needs a, b`; `None` for another kind of reason ("soak: an hour").
 pub fn parse(reason: &str) -> Option<Vec<&str>> {
     Some(
         reason
@@ -17,7 +17,8 @@ pub fn parse(reason: &str) -> Option<Vec<&str>> {
     )
 }
 
-/// What the machine lacks for `need`, as a reason to skip; `None` if it has it.
+/// Returns the part of `need` that the machine lacks, as a reason to skip; `None` if it lacks
+/// nothing.
 pub fn lacking(need: &str) -> Option<String> {
     let (met, lack) = match need {
         "root" => (runs("sh", &["-c", "test $(id -u) = 0"]), "not root"),
@@ -40,7 +41,7 @@ pub fn lacking(need: &str) -> Option<String> {
         ),
         "mpi" => (runs("mpirun", &["--version"]), "Open MPI is not installed"),
         "hpcc" => (Path::new("/usr/bin/hpcc").exists(), "hpcc is not installed"),
-        // packaging/setup.sh does not bring it: the package would start a service.
+        // packaging/setup.sh does not install it, because the package would start a service.
         "sshd" => (
             Path::new("/usr/sbin/sshd").exists() && runs("ssh", &["-V"]),
             "openssh-server is not installed",
@@ -57,7 +58,7 @@ pub fn lacking(need: &str) -> Option<String> {
     (!met).then(|| format!("needs {need}: {lack}"))
 }
 
-/// Every ignored test in the sources with its reason, by the bare name of its function.
+/// Returns every ignored test in the sources with its reason, by the bare name of its function.
 pub fn declared(root: &Path) -> Vec<(String, String)> {
     let listing = Command::new("git")
         .current_dir(root)

@@ -1,15 +1,15 @@
-//! Counting tests by the lines that libtest prints, and the summary at the end.
+//! Counts tests by the lines that libtest prints, and prints the summary.
 
 use std::fmt;
 
-/// What ran and what did not.
+/// Tests that ran, and tests that did not.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// How many tests passed.
+    /// Number of tests that passed.
     pub passed: usize,
-    /// Names of those that failed.
+    /// Names of tests that failed.
     pub failed: Vec<String>,
-    /// Names of those that were skipped, with what the machine lacks.
+    /// Names of skipped tests, with the missing requirement.
     pub skipped: Vec<(String, String)>,
 }
 
@@ -28,7 +28,7 @@ impl Tally {
         self.skipped.push((name.into(), reason.into()));
     }
 
-    /// Counts a `test NAME ... ok` line; other lines, and ignored tests, count nothing.
+    /// Counts a `test NAME ... ok` line. Other lines and ignored tests do not count.
     pub fn count_line(&mut self, line: &str) {
         match parse(line) {
             Some((_, "ok")) => self.passed += 1,
@@ -60,7 +60,7 @@ impl fmt::Display for Tally {
     }
 }
 
-/// Name and reason of each `test NAME ... ignored, REASON` among `lines`.
+/// Returns name and reason of each `test NAME ... ignored, REASON` line.
 pub fn ignored(lines: &[String]) -> Vec<(String, String)> {
     lines
         .iter()
@@ -74,7 +74,7 @@ pub fn ignored(lines: &[String]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The name and the verdict of libtest's `test NAME ... VERDICT`.
+/// Returns the name and the verdict of libtest's `test NAME ... VERDICT`.
 fn parse(line: &str) -> Option<(&str, &str)> {
     let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
     Some((name.trim_end_matches(" - should panic"), verdict))

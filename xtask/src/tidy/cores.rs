@@ -1,11 +1,11 @@
-//! Where `unsafe` may stand, and what a core may not know.
+//! Checks that `unsafe` stands only in its crates, and that cores have no I/O.
 //!
-//! A core takes time and randomness as arguments: that is what lets one scenario run in virtual time
-//! under a seed and in real time on the kernel.
+//! A core gets time and randomness as arguments. One scenario can therefore run in virtual time
+//! under a seed, and in real time on the kernel.
 
 use super::{File, Finding};
 
-/// The only crate that may say `unsafe`.
+/// The crates that may contain `unsafe`.
 const UNSAFE_CRATES: [&str; 2] = ["crates/sys/", "crates/library/"];
 
 /// Code that sees no clock, socket, thread, environment or file.
@@ -15,7 +15,7 @@ const CORES: [&str; 3] = [
     "crates/coll/src/",
 ];
 
-/// What gives a core away, and what it should have been given instead.
+/// Words that show I/O in a core, and the replacement for each.
 const FORBIDDEN: [(&str, &str); 11] = [
     ("Instant::now", "take `now` as an argument"),
     ("SystemTime", "take `now` as an argument"),
@@ -66,7 +66,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The keyword, not the word in a name (`unsafe_code`) or in a text.
+/// Returns whether the keyword occurs, and not just the word in a name (`unsafe_code`) or a text.
 fn says_unsafe(code: &str) -> bool {
     ["{", "fn ", "impl ", "extern ", "trait "]
         .iter()

@@ -1,16 +1,16 @@
-//! How files are named, how long they are, and what must stand at their head.
+//! Checks the names, lengths and first lines of files.
 
 use super::{File, Finding};
 
-/// Names that say where code was put and not what it is.
+/// Names that describe a place for code rather than its subject.
 const NAMELESS: [&str; 9] = [
     "util", "utils", "common", "helper", "helpers", "manager", "misc", "shared", "stuff",
 ];
 
-/// Past this many lines, look for the second concept.
+/// Most lines of a file. A longer one usually contains a second concept.
 const LINES_MAX: usize = 600;
 
-/// Longer files that are one concept all the same, each with its reason.
+/// Longer files with a single concept, each with its reason.
 const LONG: [(&str, &str); 0] = [];
 
 pub fn check(file: &File, findings: &mut Vec<Finding>) {
@@ -44,7 +44,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
 }
 
 fn check_head(file: &File, name: &str, findings: &mut Vec<Finding>) {
-    // A `tests.rs` is the tail of the file beside it, whose head says what it is.
+    // A `tests.rs` belongs to the file beside it, whose first lines describe both.
     if file.is_rust() && name != "tests.rs" && !file.text.starts_with("//!") {
         findings.push(file.finding(1, "a Rust file opens with `//!`: what it is, and why"));
     }

@@ -1,10 +1,11 @@
-//! The house style, as far as a program can check it.
+//! Checks the house style, as far as a program can.
 //!
-//! Each rule looks at one file and names line and remedy; what a rule cannot know (is this comment
-//! a sentence that says why?) is left to readers. An exception is listed beside the rule it is from.
+//! Each rule looks at one file and reports the line and the remedy. Readers judge the rest, such as
+//! whether a comment gives a reason. Exceptions are listed beside their rule.
 
 mod cores;
 mod files;
+mod language;
 mod records;
 mod text;
 
@@ -12,11 +13,11 @@ use std::fmt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-/// One file under version control, or about to be.
+/// A file under version control, or about to be.
 pub struct File {
     /// Path from the workspace root, with forward slashes.
     pub path: String,
-    /// The text; files that are not UTF-8 are not read.
+    /// Contents. Files that are not UTF-8 are skipped.
     pub text: String,
 }
 
@@ -25,7 +26,7 @@ impl File {
         self.path.ends_with(".rs")
     }
 
-    /// The file's lines, numbered from 1.
+    /// Iterates over the lines, numbered from 1.
     fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text
             .lines()
@@ -33,7 +34,7 @@ impl File {
             .map(|(index, line)| (index + 1, line))
     }
 
-    /// A finding in this file.
+    /// Returns a finding in this file.
     fn finding(&self, line: usize, message: impl Into<String>) -> Finding {
         Finding {
             path: self.path.clone(),
@@ -51,7 +52,7 @@ impl File {
     }
 }
 
-/// A place that breaks a rule.
+/// A violation of a rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     path: String,
@@ -65,7 +66,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Checks every file of the tree; fails if there is a finding.
+/// Checks every file of the tree. Fails if there is a finding.
 pub fn run(root: &Path) -> ExitCode {
     let files = match read_tree(root) {
         Ok(files) => files,
@@ -74,7 +75,8 @@ pub fn run(root: &Path) -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let findings = check(&files);
+    let mut findings = check(&files);
+    language::check_commits(root, &mut findings);
     for finding in &findings {
         println!("{finding}");
     }
@@ -92,12 +94,14 @@ fn check(files: &[File]) -> Vec<Finding> {
         files::check(file, &mut findings);
         text::check(file, &mut findings);
         cores::check(file, &mut findings);
+        language::check(file, &mut findings);
     }
     records::check(files, &mut findings);
+    language::check_tree(files, &mut findings);
     findings
 }
 
-/// Files git knows or would add: what is ignored is nobody's style.
+/// Reads the files that git tracks or would add. Ignored files are not checked.
 fn read_tree(root: &Path) -> Result<Vec<File>, String> {
     let listing = Command::new("git")
         .current_dir(root)

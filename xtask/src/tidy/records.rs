@@ -1,4 +1,4 @@
-//! What must hold between files: decisions are numbered, plans have results.
+//! Checks relations between files: decisions are numbered, and plans have results.
 
 use super::{File, Finding};
 
@@ -7,8 +7,8 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     check_plans(files, findings);
 }
 
-/// `docs/adr/NNN-title.md`: numbers without a gap or a double, the number again in the title, so
-/// that "ADR 004" finds one page.
+/// Checks `docs/adr/NNN-title.md`: numbers without gaps or duplicates, and the number again in the
+/// title, so that "ADR 004" finds one page.
 fn check_decisions(files: &[File], findings: &mut Vec<Finding>) {
     let decisions = files
         .iter()
@@ -29,7 +29,7 @@ fn check_decisions(files: &[File], findings: &mut Vec<Finding>) {
     }
 }
 
-/// A plan that has run has its results beside it; one that has not says `unmeasured = "why"`.
+/// Checks that a plan has its results beside it, or states `unmeasured = "why"`.
 fn check_plans(files: &[File], findings: &mut Vec<Finding>) {
     for plan in files.iter().filter(|f| f.path.starts_with("bench/plans/")) {
         let Some(name) = plan.path["bench/plans/".len()..].strip_suffix(".toml") else {

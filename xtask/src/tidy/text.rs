@@ -1,27 +1,28 @@
-//! What may not stand in any line, and how tests are named.
+//! Checks every line for forbidden text, and the names of tests.
 
 use super::{File, Finding};
 
-/// Notes to oneself; what is unfinished is an issue, or named in the README. Spelt in halves so that
-/// this file passes its own rule.
+/// Marks of unfinished work. Unfinished work is an issue, or named in the documents. Spelt in
+/// halves so that this file passes its own rule.
 const NOTES: [&str; 3] = [
     concat!("TO", "DO"),
     concat!("FIX", "ME"),
     concat!("XX", "X:"),
 ];
 
-/// Folders of somebody's machine.
+/// Folders that exist on one machine only.
 const PLACES: [&str; 3] = [
     concat!("/wo", "rk/"),
     concat!("/ro", "ot/"),
     concat!("/ho", "me/"),
 ];
 
-/// `if let` chained with a second one, which the compiler accepts here and a stranger's Rust 1.85 does not.
+/// `if let` chained with a second one. This compiler accepts it; Rust 1.85, which we promise, does
+/// not.
 const LET_CHAIN: &str = concat!("&& ", "let ");
 
 pub fn check(file: &File, findings: &mut Vec<Finding>) {
-    // Copied texts (the licences) and generated ones are not ours to tidy.
+    // Copied texts (the licences) and generated files are exempt.
     if file.path.contains("LICENSE") || file.path == "Cargo.lock" || is_data(&file.path) {
         return;
     }
@@ -47,14 +48,15 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Results and figures are written by programs, crash inputs by fuzzers.
+/// Returns whether a file is written by a program: results, figures, and inputs that fuzzers found.
 fn is_data(path: &str) -> bool {
     [".ndjson", ".svg", ".html", ".lock", ".bin"]
         .iter()
         .any(|end| path.ends_with(end))
 }
 
-/// `subject__condition__outcome`: a test's name is a claim; at least subject and outcome.
+/// Checks that a test's name is a claim, `subject__condition__outcome`, with at least subject and
+/// outcome.
 fn check_test_names(file: &File, findings: &mut Vec<Finding>) {
     let mut test_attribute = false;
     for (number, line) in file.lines() {

@@ -8,7 +8,8 @@ use std::collections::HashMap;
 
 /// Returns, for each transfer, those that bring its sender the data.
 ///
-/// # Errors A block is sent by a host that lacks it, arrives twice, or does not arrive.
+/// # Errors
+/// A block is sent by a host that lacks it, arrives twice, or does not arrive.
 pub(super) fn feeds(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     if plan.operation.combines() {
         feeds_of_sums(network, plan)

@@ -124,7 +124,8 @@ struct Link<'a> {
 
 /// Proves that the transfers of a plan fit every directed link at all times.
 ///
-/// # Errors Two transfers that may exceed a link's capacity.
+/// # Errors
+/// Two transfers that may exceed a link's capacity.
 pub(super) fn check(
     network: &Network,
     plan: &Plan,
@@ -193,7 +194,8 @@ impl Link<'_> {
     /// Searches for chains: by dealing out the link in the plan's order, in several ways, or else
     /// by maximum flow.
     ///
-    /// # Errors The first transfer without capacity, of the attempt that came furthest.
+    /// # Errors
+    /// The first transfer without capacity, of the attempt that came furthest.
     fn cover(&self) -> Result<(), usize> {
         let seeds = match self.passing.len() {
             0..=EXACT_MAX => SHUFFLES,

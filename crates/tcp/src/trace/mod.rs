@@ -64,7 +64,8 @@ pub struct Trace {
 impl Trace {
     /// Loads the programs and attaches them.
     ///
-    /// # Errors [`TcpError`]; nothing stays attached.
+    /// # Errors
+    /// [`TcpError`]; nothing stays attached.
     pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
         let group: u64 = match watch {
             Watch::Cgroup(folder) => {
@@ -128,7 +129,8 @@ impl Trace {
 
     /// Waits for `time` and passes on the events that occurred, in order.
     ///
-    /// # Errors The kernel's error.
+    /// # Errors
+    /// The kernel's error.
     pub fn poll(&mut self, time: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
         std::thread::sleep(time);
         self.ring.consume().map_err(refused)?;

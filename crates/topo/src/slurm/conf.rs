@@ -8,7 +8,8 @@ use crate::quantity::Rate;
 /// Reads a `topology.conf`. The file has no rates and no latencies; its `LinkSpeed` is relative.
 /// Every link gets `rate` and a latency of 0.
 ///
-/// # Errors Names the file and the line.
+/// # Errors
+/// Names the file and the line.
 pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let mut named = Named::new(file);
     for (at, line) in text.lines().enumerate() {

@@ -9,7 +9,8 @@ use saphyr::{LoadableYamlNode, MarkedYaml};
 /// Reads the default topology of a `topology.yaml`, or else the first one of type tree. The file
 /// has no rates and no latencies. Every link gets `rate` and a latency of 0.
 ///
-/// # Errors Names the file and the line, or says that the topology is no tree.
+/// # Errors
+/// Names the file and the line, or says that the topology is no tree.
 pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let wrong = |line: usize, problem: &str| SlurmError::new(file, line, problem.to_owned());
     let documents = MarkedYaml::load_from_str(text)
