@@ -1,8 +1,8 @@
-//! Gives `libkumi.so` its soname, and `kumi_version()` its text.
+//! Sets the soname of `libkumi.so` and the text of `kumi_version()`.
 
 use std::path::{Path, PathBuf};
 
-/// Sources that decide on plans, from this crate's folder.
+/// Sources that determine plans, relative to this crate's folder.
 const PLANNER: [&str; 6] = [
     "../coll/src",
     "../topo/src",
@@ -38,7 +38,7 @@ fn abi_of(header: &str) -> Option<u32> {
     line?.trim().parse().ok()
 }
 
-/// FNV-1a, 64 bits, of files in the order of their paths.
+/// FNV-1a digest (64 bits) of the contents of files, in the order of their paths.
 struct Digest(u64);
 
 impl Digest {

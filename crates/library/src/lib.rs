@@ -1,7 +1,8 @@
 //! `libkumi.so`: planned collectives for C, MPI and Python.
 //!
-//! [`Ranks`] is the network as a job's ranks see it, with plans kept; [`Work`] is one rank's part of one collective,
-//! whoever moves its bytes; [`group::Group`] moves them itself, over TCP. `c` is the C interface of all three.
+//! [`Ranks`] is the network as the ranks of a job see it, with a plan cache. [`Work`] executes one
+//! rank plan and leaves the transport to its caller. [`group::Group`] also transports the bytes,
+//! over TCP. `c` is the C interface of all three.
 
 #![deny(unsafe_code)]
 
@@ -12,7 +13,7 @@ mod ranks;
 mod seen;
 mod work;
 
-/// The release and a digest of the sources that decide on plans: libraries of which it is equal plan alike.
+/// Release and digest of the planner's sources. Libraries with equal versions make equal plans.
 pub const VERSION: &str = env!("KUMI_VERSION");
 
 pub use like::{Like, OwnBytes};

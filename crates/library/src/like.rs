@@ -13,24 +13,24 @@ use kumi_coll::{
 use kumi_topo::Network;
 use std::collections::HashMap;
 
-/// A collective that is planned for blocks of one length: the same on all ranks.
+/// Collective that is planned for blocks of one length. It is the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Like {
     /// Gather, scatter or all-to-all.
     pub operation: AskedOperation,
     /// Rank that gathers or scatters; else 0.
     pub root: usize,
-    /// Length of the plan's blocks.
+    /// Length of the plan's blocks, in bytes.
     pub block_bytes: u64,
 }
 
 /// Lengths of one rank's own blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OwnBytes {
-    /// By rank: of the block for it in an all-to-all; else of its block, where this rank sends or
-    /// receives it.
+    /// Lengths by rank, in bytes. In an all-to-all, the block sent to that rank. Otherwise that
+    /// rank's block, if this rank sends or receives it.
     pub out: Vec<u64>,
-    /// By rank, of the block from it in an all-to-all; else empty.
+    /// Lengths of the blocks received from each rank in an all-to-all, in bytes; otherwise empty.
     pub into: Vec<u64>,
 }
 
@@ -39,13 +39,13 @@ pub struct OwnBytes {
 pub(crate) struct Order {
     rank: usize,
     ranks: usize,
-    /// Transfers of the rank, those that it grants, and those that they wait for. Blocks are
-    /// numbered anew.
+    /// Transfers of the rank, transfers that it grants, and the transfers that those wait for.
+    /// Blocks are renumbered.
     plan: Plan,
-    /// By block, the caller's name for it.
+    /// Caller's number of each block.
     names: Vec<u64>,
     grain: Grain,
-    /// The program for blocks of the plan's length.
+    /// Program for blocks of the plan's length.
     nominal: Program,
 }
 
@@ -74,13 +74,13 @@ impl Order {
         })
     }
 
-    /// Memory that it takes, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn memory_bytes(&self) -> usize {
         self.plan.transfers.len() * size_of::<(Transfer, After, u64, u64)>()
             + self.nominal.steps.len() * size_of::<kumi_coll::Step>()
     }
 
-    /// The rank's part with its own lengths.
+    /// Returns the rank's plan for its own lengths.
     pub fn planned(&self, own: &OwnBytes) -> Result<Planned, WorkError> {
         let pairs = self.plan.operation == Operation::AllToAll;
         let sizes = [(own.out.len(), true), (own.into.len(), pairs)];
@@ -120,8 +120,8 @@ impl Order {
     }
 }
 
-/// The transfers of a plan that concern one rank, and the names of their blocks, which are numbered
-/// anew.
+/// Returns the transfers of a plan that concern one rank, with renumbered blocks, and the caller's
+/// number of each block.
 fn part_of(plan: &Plan, rank: usize) -> (Plan, Vec<u64>) {
     let concerns = |transfer: &Transfer| {
         let grants = |wait: &After| plan.transfers[wait.transfer].to == rank;

@@ -8,45 +8,45 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Plans that are kept. A program has a handful of collectives, each with a handful of sizes; if it
-/// has more, all are forgotten, and planned again when they come.
+/// Maximum number of plans in the plan cache. Programs use few collectives, each with few sizes.
+/// When the limit is reached, the cache is emptied and plans are made again on demand.
 const KEPT_MAX: usize = 256;
 
-/// Memory of all plans that are kept, and of what they were asked with: about a million steps. A
-/// plan that takes more by itself is made anew each time.
+/// Maximum memory of the plan cache, in bytes, including the requests: about a million steps. A
+/// plan that needs more than this alone is made again at each use.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
-/// What is assumed of hosts on one switch when no file says more.
+/// Link rate assumed between hosts on one switch if there is no network file.
 const RATE: Rate = match Rate::from_bps(1_000_000_000) {
     Some(rate) => rate,
     None => panic!("a rate"),
 };
 const LATENCY: Delay = Delay::from_ns(25_000);
 
-/// Why ranks have no network.
+/// Reason that ranks have no network.
 #[derive(Debug, thiserror::Error)]
 pub enum RanksError {
-    /// The file is missing or wrong.
+    /// The network file is missing or invalid.
     #[error(transparent)]
     File(#[from] FileError),
-    /// A rank's host is not in the file.
+    /// The host of a rank is not in the network file.
     #[error("{file}: no host `{host}`, on which rank {rank} runs{hint}")]
     Host {
-        /// The file.
+        /// Path of the network file.
         file: String,
-        /// The host's name.
+        /// Name of the host.
         host: String,
-        /// A rank that runs there.
+        /// Rank on the host.
         rank: usize,
-        /// A name that is like it.
+        /// Suggestion of a similar name, as text for the message.
         hint: String,
     },
-    /// No ranks at all.
+    /// The list of hosts is empty.
     #[error("a network needs at least one rank")]
     None,
 }
 
-/// The network of a job's ranks, and what was planned on it.
+/// Network of a job's ranks, with the plan cache.
 #[derive(Debug)]
 pub struct Ranks {
     network: Network,
@@ -62,7 +62,7 @@ struct Kept {
 }
 
 impl Kept {
-    /// Makes room for one more of so many bytes; false if it is too long to be kept.
+    /// Reserves room for a plan of `bytes`. Returns false if the plan is too large for the cache.
     fn make_room(&mut self, bytes: usize) -> bool {
         let count = self.plans.len() + self.orders.len();
         if count >= KEPT_MAX || self.bytes + bytes > KEPT_BYTES_MAX {
@@ -74,34 +74,35 @@ impl Kept {
     }
 }
 
-/// Digest of the network in a file; of the one switch that is assumed without one. Layout and
-/// comments do not count.
+/// Returns a digest of the network in a file, or of the default single switch without a file.
+/// Layout and comments of the file do not affect it.
 ///
 /// # Errors
-/// The file is missing or wrong.
+/// The file is missing or invalid.
 pub fn network_digest(file: Option<&Path>) -> Result<u64, FileError> {
     let network = file.map(Network::read).transpose()?;
     let text = format!("{network:?} {RATE:?} {LATENCY:?}");
-    // FNV-1a: nobody forges a network file to have a job fail.
+    // FNV-1a suffices: there is no reason to forge a network file in order to make a job fail.
     let step = |digest: u64, byte: u8| (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     Ok(text.bytes().fold(0xcbf2_9ce4_8422_2325, step))
 }
 
 impl Ranks {
-    /// Ranks on these hosts, by name, of the network in a file; without a file, on one switch.
+    /// Creates ranks on hosts given by name, in the network of a file. Without a file, one switch
+    /// joins the hosts.
     ///
     /// # Errors
-    /// The file is wrong, or does not have a host.
+    /// The file is invalid, or a host is not in it.
     pub fn new(file: Option<&Path>, hosts: &[&str]) -> Result<Self, RanksError> {
         Self::in_job(file, hosts, hosts)
     }
 
-    /// Some ranks of a job, whose others, on `job_hosts`, may be at work meanwhile: of links that
-    /// they share they have their part. Hosts of the job that the network does not have count for
-    /// nothing.
+    /// Creates some of the ranks of a job. The job's other ranks, on `job_hosts`, may communicate
+    /// at the same time, so these ranks get their part of the links that both use (ADR 024). Job
+    /// hosts that the network lacks are ignored.
     ///
     /// # Errors
-    /// As [`Ranks::new`].
+    /// The same as for [`Ranks::new`].
     pub fn in_job(
         file: Option<&Path>,
         hosts: &[&str],
@@ -126,7 +127,7 @@ impl Ranks {
             .map(|(at, host)| (host.name.as_str(), at))
             .collect();
         let find = |host: &str| {
-            // A name with its domain is the name without it, if the file has only that.
+            // A name with a domain matches the short name if the file has only the latter.
             let short = host.split('.').next().unwrap_or(host);
             index.get(host).or_else(|| index.get(short)).copied()
         };
@@ -144,7 +145,9 @@ impl Ranks {
         }
         let job_on: Vec<usize> = job_hosts.iter().filter_map(|host| find(host)).collect();
         let network = whole.share_of(&on, &job_on).of_ranks(&on);
-        // By the file's names. Where others are at work too, slow is not the link.
+        // The flow log uses the host names of the network file. A group that is only a part of its
+        // job keeps no flow log: other ranks of the job may slow its flows down, and the link would
+        // seem slow.
         let names: Vec<&str> = on.iter().map(|at| whole.hosts[*at].name.as_str()).collect();
         let is_alone = hosts.len() == job_hosts.len();
         let seen = is_alone.then(|| Seen::from_environment(&network, &names));
@@ -155,12 +158,12 @@ impl Ranks {
         })
     }
 
-    /// The network, its hosts the ranks.
+    /// Returns the network, in which each host is a rank.
     pub fn network(&self) -> &Network {
         &self.network
     }
 
-    /// Whether all ranks are on one switch, each by a link of its own.
+    /// Returns whether all ranks are on a single switch, each with its own link.
     pub fn is_flat(&self) -> bool {
         let paths = Paths::new(&self.network);
         let others = 1..self.network.hosts.len();
@@ -171,17 +174,18 @@ impl Ranks {
         others.into_iter().all(|rank| links(rank) <= 2)
     }
 
-    /// Where what came is to be kept, for `kumi topo learn`.
+    /// Returns the flow log for `kumi topo learn`, if there is one.
     pub(crate) fn seen(&self) -> Option<Arc<Seen>> {
         self.seen.clone()
     }
 
-    /// Whether some are so far apart that what is on its way between them counts.
+    /// Returns whether some ranks are far enough apart that the bytes in flight between them
+    /// matter.
     pub fn is_far(&self) -> bool {
         kumi_coll::is_far(&self.network)
     }
 
-    /// One rank's part of a collective, planned now or kept from before.
+    /// Returns one rank's plan of a collective, from the plan cache if it is there.
     pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
         let key = (rank, asked);
         if let Some(planned) = self.kept().plans.get(&key) {
@@ -195,8 +199,8 @@ impl Ranks {
         Ok(planned)
     }
 
-    /// The order of one rank's transfers in a collective of blocks of one length, planned now or
-    /// kept from before.
+    /// Returns the order of one rank's transfers in a collective of blocks of one length, from the
+    /// plan cache if it is there.
     pub(crate) fn order(&self, rank: usize, like: Like) -> Result<Arc<Order>, WorkError> {
         let key = (rank, like);
         if let Some(order) = self.kept().orders.get(&key) {
@@ -210,7 +214,8 @@ impl Ranks {
         Ok(order)
     }
 
-    /// A panic of another thread leaves nothing half done here.
+    /// Locks the plan cache. It ignores poisoning: a panic in another thread leaves the cache
+    /// consistent.
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -235,7 +240,7 @@ mod tests {
         );
         let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
         assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
-        // They are on one host, and hang from it as from a switch.
+        // Both ranks are on one host, which acts as their switch.
         assert!(domain.is_flat());
         let apart = Ranks::new(Some(&file), &["node1", "node2", "node2"]).unwrap();
         assert!(!Ranks::new(None, &["a", "b", "b"]).unwrap().is_flat() && apart.is_flat());

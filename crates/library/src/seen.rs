@@ -1,6 +1,6 @@
-//! What transfers show of the network: how fast data came, kept in a folder that `kumi topo learn` reads.
+//! Flow log: rates at which data was received, in a folder that `kumi topo learn` reads (ADR 023).
 //!
-//! Only what a peer sends of its own says something of the links between: a relay is as slow as what it is sent.
+//! Samples only data that the peer originates; a relay is no faster than its input.
 
 use kumi_topo::{Network, Paths};
 use std::collections::HashMap;
@@ -10,30 +10,34 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Names the folder, on every host; nothing is kept without it.
+/// Environment variable that names the folder of the flow log on every host. Without it no log is
+/// kept.
 pub const FOLDER_VARIABLE: &str = "KUMI_LEARN";
 
-/// What comes faster says nothing: it was noticed piece by piece.
+/// Shortest expected duration of a logged flow (ADR 023). The times at which single chunks are
+/// noticed would dominate a shorter one.
 const LEAST: Duration = Duration::from_millis(2);
 
-/// So many round trips take longer than a connection takes to fill a path.
+/// Shortest expected duration of a logged flow, in round trips (ADR 023). A connection fills a path
+/// in fewer.
 const ROUND_TRIPS_LEAST: f64 = 8.0;
 
-/// Of a pair, the first so many are kept, and then ever fewer.
+/// Number of first flows of a pair of ranks that are all logged (ADR 023). Of the later ones, only
+/// the 32nd, the 64th and so on are logged.
 const KEPT_ALL: u64 = 16;
 
-/// Where to keep it.
+/// Flow log of a process.
 #[derive(Debug)]
 pub struct Seen {
     folder: PathBuf,
     paths: Paths,
-    /// By rank, its host's name.
+    /// Host name of each rank.
     hosts: Vec<String>,
     counts: Mutex<HashMap<(usize, usize), u64>>,
 }
 
 impl Seen {
-    /// If the environment names a folder.
+    /// Opens the flow log if the environment names a folder.
     pub fn from_environment(network: &Network, hosts: &[&str]) -> Option<Self> {
         let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
         Some(Self::new(folder.into(), network, hosts))
@@ -48,7 +52,7 @@ impl Seen {
         }
     }
 
-    /// Keeps what came in one rank's part of a collective.
+    /// Logs the flows that one rank received in a collective.
     pub fn keep(&self, rank: usize, flows: &[Flow]) {
         let paths = &self.paths;
         for flow in flows {
@@ -68,7 +72,7 @@ impl Seen {
             drop(counts);
             let bps = flow.bytes as f64 * 8.0 / flow.took.as_secs_f64();
             let line = format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"bps\":{bps:.0}}}\n");
-            // A full disk costs knowledge, not the job.
+            // A full disk costs the log entry but does not fail the job.
             let file = self.folder.join(format!("{to}.ndjson"));
             let opened = OpenOptions::new().create(true).append(true).open(file);
             let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
@@ -76,18 +80,18 @@ impl Seen {
     }
 }
 
-/// Bytes that came of one peer, one behind another.
+/// Consecutive bytes received from one peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// The sending rank.
+    /// Rank that sent the bytes.
     pub peer: usize,
-    /// Bytes behind the first piece.
+    /// Bytes received after the first chunk.
     pub bytes: u64,
-    /// From the first piece to the last.
+    /// Time from the first chunk to the last.
     pub took: Duration,
 }
 
-/// Watches pieces come.
+/// Recorder of the chunks of one collective.
 #[derive(Debug, Default)]
 pub struct Watch {
     flows: Vec<Flow>,
@@ -95,7 +99,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// A piece of a peer's own has come.
+    /// Records the receipt of a chunk that the peer originated.
     pub fn came(&mut self, peer: usize, bytes: u64) {
         let now = Instant::now();
         if let (Some(flow), Some(began)) = (self.flows.last_mut(), self.began) {
@@ -113,7 +117,7 @@ impl Watch {
         self.began = Some(now);
     }
 
-    /// What came.
+    /// Returns the recorded flows.
     pub fn flows(&self) -> &[Flow] {
         &self.flows
     }

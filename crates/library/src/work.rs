@@ -1,4 +1,4 @@
-//! One rank's part of one collective.
+//! One rank's execution of one collective.
 
 use crate::like::{Like, OwnBytes};
 use crate::ranks::Ranks;
@@ -10,44 +10,44 @@ use kumi_coll::{
 use kumi_topo::Network;
 use std::sync::Arc;
 
-/// A collective that is asked for: all ranks ask for the same.
+/// Request for a collective. All ranks make the same request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Asked {
-    /// What is done.
+    /// Operation to perform.
     pub operation: AskedOperation,
-    /// The rank that has or gets all, where one does; else 0.
+    /// Rank that holds all input or gets the whole result; 0 in operations without a root.
     pub root: usize,
-    /// Bytes of each rank's block, or of `from × ranks + to` in an all-to-all; of the whole vector, one number,
-    /// where the operation is on a vector.
+    /// Length of each rank's block in bytes, or of block `from × ranks + to` in an all-to-all.
+    /// Operations on a vector have one entry, the length of the whole vector.
     pub bytes: Vec<u64>,
-    /// Bytes of an element, within which nothing is cut.
+    /// Bytes of an element. A plan never splits an element.
     pub element_bytes: u64,
 }
 
-/// An operation, apart from its root.
+/// Collective operation, without its root. The numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum AskedOperation {
-    /// [`Operation::Gather`].
+    /// Corresponds to [`Operation::Gather`].
     Gather = 0,
-    /// [`Operation::Scatter`].
+    /// Corresponds to [`Operation::Scatter`].
     Scatter = 1,
-    /// [`Operation::Broadcast`].
+    /// Corresponds to [`Operation::Broadcast`].
     Broadcast = 2,
-    /// [`Operation::Reduce`].
+    /// Corresponds to [`Operation::Reduce`].
     Reduce = 3,
-    /// [`Operation::AllGather`].
+    /// Corresponds to [`Operation::AllGather`].
     AllGather = 4,
-    /// [`Operation::ReduceScatter`].
+    /// Corresponds to [`Operation::ReduceScatter`].
     ReduceScatter = 5,
-    /// [`Operation::AllReduce`].
+    /// Corresponds to [`Operation::AllReduce`].
     AllReduce = 6,
-    /// [`Operation::AllToAll`].
+    /// Corresponds to [`Operation::AllToAll`].
     AllToAll = 7,
 }
 
 impl AskedOperation {
-    /// By number.
+    /// Returns the operation that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
         let all = [
             Self::Gather,
@@ -63,44 +63,45 @@ impl AskedOperation {
     }
 }
 
-/// Why a collective cannot be done.
+/// Reason that a collective cannot be executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WorkError {
-    /// There is no plan.
+    /// The planner rejects the request.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// A rank that is none.
+    /// The rank is out of range.
     #[error("rank {rank} is none; there are {ranks}, from 0")]
     Rank {
-        /// The rank.
+        /// Requested rank.
         rank: usize,
-        /// How many there are.
+        /// Number of ranks.
         ranks: usize,
     },
-    /// Elements of no bytes, or a block that ends within one.
+    /// The element size is 0, or a block is not a whole number of elements.
     #[error("{bytes} bytes are no whole number of elements of {element_bytes}")]
     Element {
-        /// Bytes of a block.
+        /// Length of the block, in bytes.
         bytes: u64,
-        /// Bytes of an element.
+        /// Length of an element, in bytes.
         element_bytes: u64,
     },
-    /// An operation whose transfers carry blocks of other ranks.
+    /// The operation relays blocks of other ranks, so it cannot be planned for blocks of one
+    /// length.
     #[error("{0:?} cannot be planned for blocks of one length; known: Gather, Scatter, AllToAll")]
     Relayed(AskedOperation),
-    /// No operation of that number.
+    /// The C interface has no operation of this number.
     #[error("operation {0} is none; known: 0 to 7")]
     Operation(i32),
 }
 
-/// A plan's part of one rank, and where in the ranks' memory its blocks are.
+/// Rank plan, and the location of its blocks in the caller's memory.
 #[derive(Debug)]
 pub(crate) struct Planned {
     pub program: Arc<Program>,
     operation: Operation,
     ranks: usize,
-    /// By block number in the plan, the caller's name for it, and where it begins there. `None` where the names are the
-    /// numbers: a table of all pairs of ranks would be longer than the rank's own part.
+    /// Caller's block number and offset in that block, by block number of the plan. `None` if the
+    /// numbers are equal: a table of all pairs of ranks would be longer than the rank plan itself.
     named: Option<Vec<(u64, u64)>>,
     pub predicted_s: f64,
 }
@@ -124,7 +125,8 @@ impl Planned {
         Ok(Self::of(program, &plan, ranks, names(&plan)))
     }
 
-    /// One rank's program of a plan, whose blocks have these names.
+    /// Combines one rank's program with its plan's figures. `named` locates the plan's blocks in
+    /// the caller's.
     pub fn of(program: Program, plan: &Plan, ranks: usize, named: Option<Vec<(u64, u64)>>) -> Self {
         Self {
             program: Arc::new(program),
@@ -135,14 +137,15 @@ impl Planned {
         }
     }
 
-    /// The caller's name for a block, and where it begins there.
+    /// Returns the caller's number of a block, and the offset in that block at which the plan's
+    /// block begins.
     fn name(&self, block: usize) -> (u64, u64) {
         self.named
             .as_ref()
             .map_or((block as u64, 0), |named| named[block])
     }
 
-    /// The rank that has a block from the beginning; of a vector that is combined, none.
+    /// Returns the rank that holds a block initially. Returns `None` for a vector that is combined.
     fn owner(&self, block: usize) -> Option<usize> {
         let (name, _) = self.name(block);
         match self.operation {
@@ -153,9 +156,9 @@ impl Planned {
         }
     }
 
-    /// Memory that it takes, about.
+    /// Returns the approximate memory use, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        // A step is needed by another or two.
+        // A step has one or two successors.
         let steps = self.program.steps.len() * (size_of::<Step>() + 2 * size_of::<usize>());
         let named = self.named.as_ref().map_or(0, Vec::len);
         steps + named * size_of::<(u64, u64)>()
@@ -184,7 +187,9 @@ fn plan(network: &Network, asked: &Asked) -> Result<Plan, PlanError> {
     }
 }
 
-/// The caller's names of a plan's blocks: ranks, or 0 and where in the vector. Pairs of ranks are named by number.
+/// Returns the caller's block number and offset of each block of a plan. The number is a rank, or 0
+/// with an offset in the vector. Returns `None` for an all-to-all, whose block numbers are the
+/// caller's.
 fn names(plan: &Plan) -> Option<Vec<(u64, u64)>> {
     match plan.operation {
         Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => {
@@ -200,44 +205,45 @@ fn names(plan: &Plan) -> Option<Vec<(u64, u64)>> {
     }
 }
 
-/// A step as the caller sees it.
+/// Step in the caller's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Named {
-    /// What it is.
+    /// Action to perform.
     pub action: Action,
-    /// With whom.
+    /// Peer rank.
     pub peer: usize,
-    /// Whose block, `from × ranks + to` in an all-to-all, 0 of a vector.
+    /// Rank that owns the block; `from × ranks + to` in an all-to-all, 0 for a vector.
     pub block: u64,
-    /// Where in it, in bytes.
+    /// Offset in the block, in bytes.
     pub offset: u64,
-    /// How much of it.
+    /// Length in bytes.
     pub bytes: u64,
 }
 
-/// One rank's part of one collective, under way.
+/// Progress of one rank in one collective.
 #[derive(Debug)]
 pub struct Work {
     planned: Arc<Planned>,
     engine: Engine,
-    /// Whose part it is, and what comes to it.
+    /// Rank that executes the plan, recorded as the receiver of the watched flows.
     rank: usize,
     watch: Option<Box<(Arc<Seen>, Watch)>>,
 }
 
 impl Work {
-    /// Begins `rank`'s part.
+    /// Starts the execution of `rank`'s part of a collective.
     ///
     /// # Errors
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     pub fn new(ranks: &Ranks, rank: usize, asked: Asked) -> Result<Self, WorkError> {
         Ok(Self::of(ranks, rank, ranks.planned(rank, asked)?))
     }
 
-    /// Begins `rank`'s part of a collective of which it knows its own lengths only.
+    /// Starts the execution of `rank`'s part of a collective in which it knows only its own
+    /// lengths.
     ///
     /// # Errors
-    /// The operation has transfers that are not direct, or there is not one length for each rank.
+    /// The operation relays blocks, or the number of lengths is not the number of ranks.
     pub fn like(ranks: &Ranks, rank: usize, like: Like, own: &OwnBytes) -> Result<Self, WorkError> {
         let planned = ranks.order(rank, like)?.planned(own)?;
         Ok(Self::of(ranks, rank, Arc::new(planned)))
@@ -252,7 +258,7 @@ impl Work {
         }
     }
 
-    /// A step to begin now, by its index, if there is one.
+    /// Returns a step that may start now and its index, or `None` if there is none.
     pub fn begin(&mut self) -> Option<(usize, Named)> {
         let at = self.engine.begin()?;
         let step = &self.planned.program.steps[at];
@@ -270,7 +276,7 @@ impl Work {
         Some((at, named))
     }
 
-    /// A step is over. False if there is no such step.
+    /// Marks a step as complete. Returns false if the step does not exist.
     pub fn over(&mut self, step: usize) -> bool {
         let Some(of) = self.planned.program.steps.get(step) else {
             return false;
@@ -286,12 +292,12 @@ impl Work {
         true
     }
 
-    /// Whether all is done.
+    /// Returns whether all steps are complete.
     pub fn is_over(&self) -> bool {
         self.engine.is_over()
     }
 
-    /// How long the whole takes by the planner's reckoning, in seconds.
+    /// Returns the planner's estimate of the collective's total time, in seconds.
     pub fn predicted_s(&self) -> f64 {
         self.planned.predicted_s
     }

@@ -1,4 +1,4 @@
-//! A collective of a few ranks, by the public interface.
+//! A collective of a few ranks through the public interface.
 
 use kumi::{Asked, AskedOperation, Ranks, Work};
 use std::collections::{HashMap, VecDeque};
@@ -26,7 +26,7 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
         for (rank, work) in works.iter_mut().enumerate() {
             while let Some((step, named)) = work.begin() {
                 let is_word = named.bytes == 0;
-                // 0, 3 and 5 are what goes out.
+                // Actions 0, 3 and 5 send.
                 let goes_out = matches!(named.action as i32, 0 | 3 | 5);
                 let (from, to) = if goes_out {
                     (rank, named.peer)

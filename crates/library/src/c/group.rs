@@ -1,4 +1,4 @@
-//! Groups: `bindings/c/kumi_group.h` says what each function is for.
+//! C interface of groups. `bindings/c/kumi_group.h` documents the functions.
 
 use super::spans::{Spans, Tables};
 use super::version::SizedStruct;
@@ -16,7 +16,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// As C has it: `struct kumi_group_config`.
+/// C layout of `struct kumi_group_config`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CConfig {
@@ -38,7 +38,7 @@ unsafe impl SizedStruct for CConfig {
     const LEAST: usize = 56;
 }
 
-/// As C has it: `struct kumi_group_call`.
+/// C layout of `struct kumi_group_call`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CCall {
@@ -61,7 +61,7 @@ unsafe impl SizedStruct for CCall {
     const LEAST: usize = 56;
 }
 
-/// As C has it: `struct kumi_group_done`.
+/// C layout of `struct kumi_group_done`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CDone {
@@ -79,10 +79,10 @@ unsafe impl SizedStruct for CDone {
     const LEAST: usize = 24;
 }
 
-/// `KUMI_ARGUMENT`.
+/// Value of `KUMI_ARGUMENT`.
 const ARGUMENT: c_int = 8;
 
-/// What `kumi_ticket_wait` answers: `enum kumi_group_outcome`.
+/// Returns the `enum kumi_group_outcome` of a failure.
 fn number_of(failure: &Failure) -> c_int {
     match failure {
         Failure::Late(_) => 1,
@@ -95,7 +95,7 @@ fn number_of(failure: &Failure) -> c_int {
     }
 }
 
-/// A limit; none if it is negative.
+/// Converts a limit in milliseconds. A negative one means no limit.
 fn limit_of(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
@@ -105,7 +105,8 @@ fn variable(name: &str) -> Option<String> {
 }
 
 /// # Safety
-/// `config` is null or points to one, whose pointers are null or strings, or a group.
+/// `config` is null or points to a struct. Its pointers are null or point to strings, and `job` to
+/// a group.
 unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     let secret = Secret::of_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
     let mut known = Config {
@@ -115,7 +116,7 @@ unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     if config.is_null() {
         return Ok(known);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (config, host, interface, network, secret, job) = unsafe {
         let config = CConfig::read(config)?;
         (
@@ -144,10 +145,10 @@ unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
     Ok(known)
 }
 
-/// A pointer to what is, or null and why.
+/// Returns a pointer to the boxed value, or writes the error and returns null.
 ///
 /// # Safety
-/// `error` is null, or has room for `error_bytes`.
+/// `error` is null or has room for `error_bytes`.
 unsafe fn give<T, E: std::fmt::Display>(
     made: Result<T, E>,
     error: *mut c_char,
@@ -156,7 +157,7 @@ unsafe fn give<T, E: std::fmt::Display>(
     match made {
         Ok(made) => Box::into_raw(Box::new(made)),
         Err(problem) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             ptr::null_mut()
         }
@@ -164,7 +165,7 @@ unsafe fn give<T, E: std::fmt::Display>(
 }
 
 /// # Safety
-/// As [`config`] and [`say`] have it; `card` has room for a card.
+/// The requirements of [`config`] and [`say`] hold; `card` has room for a card.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_listen(
     settings: *const CConfig,
@@ -172,20 +173,21 @@ pub unsafe extern "C" fn kumi_group_listen(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Listening {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let listening = unsafe { config(settings) }.and_then(Listening::new);
     if let Ok(listening) = &listening {
-        // SAFETY: as the caller says, `card` has room.
+        // SAFETY: the caller guarantees that `card` has room.
         unsafe {
             ptr::copy_nonoverlapping(listening.card().as_ptr(), card.cast(), CARD_BYTES);
         }
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { give(listening, error, error_bytes) }
 }
 
 /// # Safety
-/// `listening` comes from `kumi_group_listen` and is used no more; `cards` are `ranks` cards.
+/// `listening` comes from `kumi_group_listen` and is not used again; `cards` holds `ranks` cards.
+/// The requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_join(
     listening: *mut Listening,
@@ -195,12 +197,12 @@ pub unsafe extern "C" fn kumi_group_join(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Group {
-    // SAFETY: it was made by `Box::into_raw`, as the caller says.
+    // SAFETY: the caller guarantees that `Box::into_raw` made it.
     let listening = unsafe { Box::from_raw(listening) };
     let ranks = index(ranks);
     let joined = match ranks {
         1..=RANKS_MAX => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             let cards =
                 unsafe { std::slice::from_raw_parts(cards.cast::<u8>(), ranks * CARD_BYTES) };
             let cards: Vec<Vec<u8>> = cards.chunks(CARD_BYTES).map(<[u8]>::to_vec).collect();
@@ -211,89 +213,89 @@ pub unsafe extern "C" fn kumi_group_join(
             Err(GroupError::Argument(text))
         }
     };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { give(joined, error, error_bytes) }
 }
 
 /// # Safety
-/// As [`config`] and [`say`] have it.
+/// The requirements of [`config`] and [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_from_environment(
     settings: *const CConfig,
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Group {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let config = unsafe { config(settings) };
     let environment = Environment::read(variable);
     let environment = environment.map_err(GroupError::Argument);
     let group = config.and_then(|config| Group::from_environment(config, &environment?));
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { give(group, error, error_bytes) }
 }
 
 /// # Safety
-/// `group` is null, or comes from one of the above and is used no more.
+/// `group` is null, or comes from a function above and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_free(group: *mut Group) {
     if !group.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
         drop(unsafe { Box::from_raw(group) });
     }
 }
 
 /// # Safety
-/// `group` comes from one of the above.
+/// `group` comes from a function above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_rank(group: *const Group) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { &*group }.rank() as c_int
 }
 
 /// # Safety
-/// `group` comes from one of the above.
+/// `group` comes from a function above.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_size(group: *const Group) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { &*group }.size() as c_int
 }
 
 /// # Safety
-/// `group` comes from one of the above; `ranks` has room for `room`.
+/// `group` comes from a function above; `ranks` has room for `room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_members(
     group: *const Group,
     ranks: *mut i32,
     room: usize,
 ) -> usize {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { list(&(*group).members(), ranks, room) }
 }
 
 /// # Safety
-/// `group` comes from one of the above; `ranks` has room for `room`.
+/// `group` comes from a function above; `ranks` has room for `room` numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_lost(
     group: *const Group,
     ranks: *mut i32,
     room: usize,
 ) -> usize {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { list(&(*group).lost(), ranks, room) }
 }
 
 /// # Safety
-/// `ranks` has room for `room`.
+/// `ranks` has room for `room` numbers.
 unsafe fn list(of: &[usize], ranks: *mut i32, room: usize) -> usize {
     for (at, rank) in of.iter().take(room).enumerate() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         unsafe { ranks.add(at).write(*rank as i32) };
     }
     of.len()
 }
 
 /// # Safety
-/// `group` comes from one of the above; as [`say`] has it.
+/// `group` comes from a function above. The requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_shrink(
     group: *const Group,
@@ -301,11 +303,11 @@ pub unsafe extern "C" fn kumi_group_shrink(
     error: *mut c_char,
     error_bytes: usize,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     match unsafe { &*group }.shrink(limit_of(limit_ms)) {
         Ok(()) => 0,
         Err(problem) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             match problem {
                 GroupError::Failed(failure) => number_of(&failure),
@@ -316,7 +318,8 @@ pub unsafe extern "C" fn kumi_group_shrink(
 }
 
 /// # Safety
-/// As `bindings/c/kumi_group.h` says of `call`, and [`say`] of `error`.
+/// `group` comes from a function above; `call` is as `bindings/c/kumi_group.h` requires. The
+/// requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_start(
     group: *const Group,
@@ -324,7 +327,7 @@ pub unsafe extern "C" fn kumi_group_start(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Arc<Ticket> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe {
         let call = CCall::read(call).map_err(GroupError::from);
         let ticket = call.and_then(|call| start(&*group, &call));
@@ -333,7 +336,7 @@ pub unsafe extern "C" fn kumi_group_start(
 }
 
 /// # Safety
-/// As `bindings/c/kumi_group.h` says of `call`.
+/// `call` is as `bindings/c/kumi_group.h` requires.
 unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
     let operation = AskedOperation::from_number(call.operation);
     let operation = operation.ok_or(WorkError::Operation(call.operation))?;
@@ -349,7 +352,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
         AskedOperation::Broadcast | AskedOperation::Reduce | AskedOperation::AllReduce => 1,
         _ => ranks,
     };
-    // Before a table is read that may be shorter.
+    // This precedes the read of a table that may be shorter.
     if call.blocks != blocks {
         let given = call.blocks;
         return Err(WorkError::from(PlanError::Sizes { given, blocks }).into());
@@ -357,7 +360,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
     if root >= ranks {
         return Err(WorkError::from(PlanError::Root { root, hosts: ranks }).into());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (bytes, memory) = unsafe {
         let bytes = std::slice::from_raw_parts(call.bytes, blocks);
         let memory = Spans::new(&Tables {
@@ -385,7 +388,8 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
 }
 
 /// # Safety
-/// `group` comes from one of the above; `at` stands until the ticket is settled; as [`say`] has it.
+/// `group` comes from a function above; `at` stays valid until the ticket is settled. The
+/// requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_send(
     group: *const Group,
@@ -397,7 +401,7 @@ pub unsafe extern "C" fn kumi_group_send(
     error_bytes: usize,
 ) -> *mut Arc<Ticket> {
     let memory = Box::new(Spans::one(at.cast_mut(), bytes));
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe {
         give(
             (*group).send(index(to), tag, bytes, memory),
@@ -408,7 +412,8 @@ pub unsafe extern "C" fn kumi_group_send(
 }
 
 /// # Safety
-/// `group` comes from one of the above; `at` stands until the ticket is settled; as [`say`] has it.
+/// `group` comes from a function above; `at` stays valid until the ticket is settled. The
+/// requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_receive(
     group: *const Group,
@@ -421,7 +426,7 @@ pub unsafe extern "C" fn kumi_group_receive(
 ) -> *mut Arc<Ticket> {
     let memory = Box::new(Spans::one(at, bytes));
     let from = (from >= 0).then(|| index(from));
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe {
         give(
             (*group).receive(from, tag, bytes, memory),
@@ -432,7 +437,8 @@ pub unsafe extern "C" fn kumi_group_receive(
 }
 
 /// # Safety
-/// `ticket` comes from one of the above; `done` is null or points to one, whose size is set; as [`say`] has it.
+/// `ticket` comes from a function above; `done` is null or points to a struct whose size is set.
+/// The requirements of [`say`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_ticket_wait(
     ticket: *const Arc<Ticket>,
@@ -443,19 +449,19 @@ pub unsafe extern "C" fn kumi_ticket_wait(
 ) -> c_int {
     let limit = limit_of(limit_ms);
     if !done.is_null() {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         if let Err(problem) = unsafe { CDone::read(done) } {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             return ARGUMENT;
         }
     }
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     match unsafe { &*ticket }.wait(limit) {
         None => 1,
         Some(Ok(came)) => {
             if !done.is_null() {
-                // SAFETY: it has these members, by its size, which was looked at.
+                // SAFETY: its size, which was checked, includes these members.
                 unsafe {
                     (*done).from = came.from as i32;
                     (*done).reserved = 0;
@@ -465,7 +471,7 @@ pub unsafe extern "C" fn kumi_ticket_wait(
             0
         }
         Some(Err(failure)) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&failure, error, error_bytes) };
             number_of(&failure)
         }
@@ -473,56 +479,56 @@ pub unsafe extern "C" fn kumi_ticket_wait(
 }
 
 /// # Safety
-/// `ticket` is null, or comes from one of the above and is used no more.
+/// `ticket` is null, or comes from a function above and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_ticket_free(ticket: *mut Arc<Ticket>) {
     if !ticket.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
         drop(unsafe { Box::from_raw(ticket) });
     }
 }
 
-/// Returns a queue, to be freed by `kumi_queue_free`.
+/// Returns a new queue, to be freed by `kumi_queue_free`.
 #[unsafe(no_mangle)]
 pub extern "C" fn kumi_queue_new() -> *mut Arc<Queue> {
     Box::into_raw(Box::default())
 }
 
 /// # Safety
-/// `queue` is null, or comes from `kumi_queue_new` and is used no more.
+/// `queue` is null, or comes from `kumi_queue_new` and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_queue_free(queue: *mut Arc<Queue>) {
     if !queue.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
         drop(unsafe { Box::from_raw(queue) });
     }
 }
 
 /// # Safety
-/// `ticket` comes from one of the above, `queue` from `kumi_queue_new`.
+/// `ticket` comes from a function above, and `queue` from `kumi_queue_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_ticket_tell(
     ticket: *const Arc<Ticket>,
     queue: *const Arc<Queue>,
     name: u64,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (ticket, queue) = unsafe { (&*ticket, &*queue) };
     ticket.tell(queue, name);
 }
 
 /// # Safety
-/// `queue` comes from `kumi_queue_new`; `name` has room for one.
+/// `queue` comes from `kumi_queue_new`; `name` has room for one name.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_queue_next(
     queue: *const Arc<Queue>,
     limit_ms: i64,
     name: *mut u64,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     match unsafe { &*queue }.next(limit_of(limit_ms)) {
         Some(next) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { name.write(next) };
             0
         }

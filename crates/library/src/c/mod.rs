@@ -1,4 +1,5 @@
-//! The C interface: `bindings/c/kumi_coll.h` of plans, `bindings/c/kumi_group.h` of groups that carry them out.
+//! The C interface: `bindings/c/kumi_coll.h` for plans, and `bindings/c/kumi_group.h` for groups
+//! that execute them.
 
 #![allow(unsafe_code)]
 
@@ -12,33 +13,33 @@ pub use version::SizeError;
 use std::ffi::{CStr, c_char};
 use std::ptr;
 
-/// Writes a message, cut to fit, with its zero.
+/// Writes a message and its terminating zero, cut to fit.
 ///
 /// # Safety
-/// `error` is null, or has room for `error_bytes`.
+/// `error` is null or has room for `error_bytes`.
 unsafe fn say(message: &dyn std::fmt::Display, error: *mut c_char, error_bytes: usize) {
     if error.is_null() || error_bytes == 0 {
         return;
     }
     let message = message.to_string();
     let bytes = &message.as_bytes()[..message.len().min(error_bytes - 1)];
-    // SAFETY: the caller says that there is room for `error_bytes`, of which this takes at most all.
+    // SAFETY: the caller guarantees room for `error_bytes`, and no more are written.
     unsafe {
         ptr::copy_nonoverlapping(bytes.as_ptr(), error.cast(), bytes.len());
         error.add(bytes.len()).write(0);
     }
 }
 
-/// A string, if there is one.
+/// Returns a string, or `None` for a null pointer.
 ///
 /// # Safety
 /// `text` is null or a string.
 unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
 }
 
-/// A rank's number; what is negative is beyond all.
+/// Converts a rank. A negative number becomes `usize::MAX`, which is out of range.
 fn index(number: i32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }

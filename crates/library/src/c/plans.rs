@@ -1,4 +1,5 @@
-//! Plans for who moves the bytes itself: `bindings/c/kumi_coll.h` says what each function is for.
+//! C interface of plans, for callers that transport the bytes themselves. `bindings/c/kumi_coll.h`
+//! documents the functions.
 
 use super::{index, say, text};
 use crate::like::{Like, OwnBytes};
@@ -10,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
 
-/// A step, as C has it: `struct kumi_coll_step`.
+/// C layout of `struct kumi_coll_step`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 pub struct CStep {
@@ -23,7 +24,7 @@ pub struct CStep {
 
 const _: () = assert!(size_of::<CStep>() == 32);
 
-/// What is asked for, as C has it: `struct kumi_coll_asked`.
+/// C layout of `struct kumi_coll_asked`: a request.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CAsked {
@@ -36,7 +37,7 @@ pub struct CAsked {
 
 const _: () = assert!(size_of::<CAsked>() == 32);
 
-/// What a rank asks for that knows its own lengths only, as C has it: `struct kumi_coll_like`.
+/// C layout of `struct kumi_coll_like`: a request of a rank that knows only its own lengths.
 #[repr(C)]
 #[derive(Debug)]
 pub struct CLike {
@@ -50,7 +51,7 @@ pub struct CLike {
 const _: () = assert!(size_of::<CLike>() == 32);
 
 /// # Safety
-/// `file` is null or a string; `digest` has room for one; `error` is null or has room for
+/// `file` is null or a string; `digest` has room for one digest; `error` is null or has room for
 /// `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_network_digest(
@@ -59,17 +60,17 @@ pub unsafe extern "C" fn kumi_coll_network_digest(
     error: *mut c_char,
     error_bytes: usize,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let file = unsafe { text(file) };
     let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
     match network_digest(file) {
         Ok(found) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { digest.write(found) };
             0
         }
         Err(problem) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             -1
         }
@@ -77,7 +78,7 @@ pub unsafe extern "C" fn kumi_coll_network_digest(
 }
 
 /// # Safety
-/// `file` is null or a string; `hosts` are `count` strings; `error` is null or has room for
+/// `file` is null or a string; `hosts` holds `count` strings; `error` is null or has room for
 /// `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_new(
@@ -87,12 +88,12 @@ pub unsafe extern "C" fn kumi_coll_ranks_new(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Ranks {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { kumi_coll_ranks_in_job(file, hosts, count, hosts, count, error, error_bytes) }
 }
 
 /// # Safety
-/// `file` is null or a string; `hosts` are `count` strings, and `job_hosts` are `job_count`;
+/// `file` is null or a string; `hosts` holds `count` strings, and `job_hosts` holds `job_count`;
 /// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_in_job(
@@ -104,7 +105,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_in_job(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Ranks {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (file, hosts, job_hosts) =
         unsafe { (text(file), names(hosts, count), names(job_hosts, job_count)) };
     let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_in_job(
     match Ranks::in_job(file, &hosts, &job_hosts) {
         Ok(ranks) => Box::into_raw(Box::new(ranks)),
         Err(problem) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             ptr::null_mut()
         }
@@ -121,20 +122,20 @@ pub unsafe extern "C" fn kumi_coll_ranks_in_job(
 }
 
 /// # Safety
-/// `hosts` are `count` strings.
+/// `hosts` holds `count` strings.
 unsafe fn names<'a>(hosts: *const *const c_char, count: c_int) -> Vec<Cow<'a, str>> {
     let all = 0..usize::try_from(count).unwrap_or(0);
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     all.map(|at| unsafe { CStr::from_ptr(*hosts.add(at)) }.to_string_lossy())
         .collect()
 }
 
 /// # Safety
-/// `ranks` is null, or comes from `kumi_coll_ranks_new` and is used no more.
+/// `ranks` is null, or comes from `kumi_coll_ranks_new` and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_free(ranks: *mut Ranks) {
     if !ranks.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
         drop(unsafe { Box::from_raw(ranks) });
     }
 }
@@ -143,7 +144,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_free(ranks: *mut Ranks) {
 /// `ranks` comes from `kumi_coll_ranks_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*ranks }.is_flat())
 }
 
@@ -151,13 +152,13 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
 /// `ranks` comes from `kumi_coll_ranks_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*ranks }.is_far())
 }
 
 /// # Safety
-/// `ranks` comes from `kumi_coll_ranks_new`; `asked` points to `blocks` numbers; `error` is null or
-/// has room for `error_bytes`.
+/// `ranks` comes from `kumi_coll_ranks_new`; the `bytes` of `asked` point to `blocks` numbers;
+/// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_new(
     ranks: *const Ranks,
@@ -166,7 +167,7 @@ pub unsafe extern "C" fn kumi_coll_work_new(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Work {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (ranks, asked, bytes) = unsafe {
         let asked = &*asked;
         let bytes = std::slice::from_raw_parts(asked.bytes, asked.blocks);
@@ -183,12 +184,12 @@ pub unsafe extern "C" fn kumi_coll_work_new(
         };
         Work::new(ranks, index(rank), asked)
     };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { given(work(), error, error_bytes) }
 }
 
 /// # Safety
-/// `ranks` comes from `kumi_coll_ranks_new`; `like` points to as many numbers as it has ranks;
+/// `ranks` comes from `kumi_coll_ranks_new`; the lengths in `like` are as many as it has ranks;
 /// `error` is null or has room for `error_bytes`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_like(
@@ -198,10 +199,10 @@ pub unsafe extern "C" fn kumi_coll_work_like(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Work {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let (ranks, like) = unsafe { (&*ranks, &*like) };
     let count = ranks.network().hosts.len();
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let numbers = |at: *const u64| unsafe { std::slice::from_raw_parts(at, count) }.to_vec();
     let work = || {
         let operation = AskedOperation::from_number(like.operation)
@@ -220,11 +221,11 @@ pub unsafe extern "C" fn kumi_coll_work_like(
         };
         Work::like(ranks, index(rank), like, &own)
     };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { given(work(), error, error_bytes) }
 }
 
-/// A work for C to have, or null with a message.
+/// Returns a pointer to the boxed work, or writes the error and returns null.
 ///
 /// # Safety
 /// `error` is null or has room for `error_bytes`.
@@ -236,7 +237,7 @@ unsafe fn given(
     match work {
         Ok(work) => Box::into_raw(Box::new(work)),
         Err(problem) => {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { say(&problem, error, error_bytes) };
             ptr::null_mut()
         }
@@ -244,10 +245,10 @@ unsafe fn given(
 }
 
 /// # Safety
-/// `work` comes from `kumi_coll_work_new`, and `step` has room for one.
+/// `work` comes from `kumi_coll_work_new`; `step` has room for one step.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep) -> i64 {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let work = unsafe { &mut *work };
     let Some((at, named)) = work.begin() else {
         return -1;
@@ -259,7 +260,7 @@ pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep)
         offset: named.offset,
         bytes: named.bytes,
     };
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { step.write(begun) };
     at as i64
 }
@@ -268,7 +269,7 @@ pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep)
 /// `work` comes from `kumi_coll_work_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     let work = unsafe { &mut *work };
     work.over(usize::try_from(step).unwrap_or(usize::MAX));
 }
@@ -277,7 +278,7 @@ pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
 /// `work` comes from `kumi_coll_work_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_is_over(work: *const Work) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     c_int::from(unsafe { &*work }.is_over())
 }
 
@@ -285,16 +286,16 @@ pub unsafe extern "C" fn kumi_coll_work_is_over(work: *const Work) -> c_int {
 /// `work` comes from `kumi_coll_work_new`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_predicted_s(work: *const Work) -> c_double {
-    // SAFETY: as the caller says.
+    // SAFETY: the caller guarantees it.
     unsafe { &*work }.predicted_s()
 }
 
 /// # Safety
-/// `work` is null, or comes from `kumi_coll_work_new` and is used no more.
+/// `work` is null, or comes from `kumi_coll_work_new` and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_free(work: *mut Work) {
     if !work.is_null() {
-        // SAFETY: it was made by `Box::into_raw`, as the caller says.
+        // SAFETY: the caller guarantees that `Box::into_raw` made it.
         drop(unsafe { Box::from_raw(work) });
     }
 }

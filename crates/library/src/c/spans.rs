@@ -1,10 +1,10 @@
-//! Memory of a C caller, as a collective sees it.
+//! Memory of a C caller, as the memory of a collective.
 
 use crate::group::Memory;
 use crate::work::AskedOperation;
 use std::ptr;
 
-/// A run of the caller's memory.
+/// Contiguous memory of the caller.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     at: *mut u8,
@@ -24,44 +24,46 @@ impl Span {
             "{bytes} bytes at {offset} of a block of {}",
             self.bytes
         );
-        // SAFETY: the part lies within the span, which its caller says is one run of memory.
+        // SAFETY: the part lies within the span, which is contiguous memory as its creator
+        // guarantees.
         unsafe { self.at.add(offset as usize) }
     }
 
     /// # Safety
-    /// Both are as long, and may be read and written.
+    /// Both spans have the same length, and may be read and written.
     unsafe fn copy_to(&self, other: &Self) {
         if self.bytes > 0 && self.at != other.at {
-            // SAFETY: as the caller says.
+            // SAFETY: the caller guarantees it.
             unsafe { ptr::copy(self.at, other.at, self.bytes as usize) };
         }
     }
 }
 
-/// The blocks of one collective on one rank.
+/// Blocks of one collective on one rank.
 #[derive(Debug)]
 pub struct Spans {
     out: Vec<Span>,
     place: Vec<Span>,
-    /// Of an all-to-all a block is named by its pair of as many ranks.
+    /// Number of ranks in an all-to-all, whose blocks are numbered by pair; otherwise `None`.
     pairs_of: Option<u64>,
-    /// What is combined on a rank that does not get it all.
+    /// Copies of the caller's blocks, where a collective must not write to them.
     _scratch: Vec<u8>,
-    /// What is copied at the end.
+    /// Source and destination of a copy at the end.
     end: Option<(Span, Span)>,
 }
 
-// SAFETY: the caller leaves the memory alone until the collective is over, whichever thread moves its bytes.
+// SAFETY: the caller does not touch the memory until the collective has ended, so any thread may
+// access it.
 unsafe impl Send for Spans {}
 
-/// What a C caller says of a collective's memory.
+/// Memory of a collective, as a C caller describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Tables<'a> {
     pub operation: AskedOperation,
     pub root: usize,
     pub rank: usize,
     pub ranks: usize,
-    /// As in [`crate::Asked`], and as many.
+    /// Lengths of the blocks in bytes, as in [`crate::Asked`].
     pub bytes: &'a [u64],
     pub from: *const *const u8,
     pub to: *const *mut u8,
@@ -69,9 +71,9 @@ pub struct Tables<'a> {
 
 impl Tables<'_> {
     /// # Safety
-    /// `from` has more than `at` pointers.
+    /// `from` holds more than `at` pointers.
     unsafe fn from(&self, at: usize, bytes: u64) -> Span {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let at = unsafe { *self.from.add(at) };
         Span {
             at: at.cast_mut(),
@@ -80,20 +82,21 @@ impl Tables<'_> {
     }
 
     /// # Safety
-    /// `to` has more than `at` pointers.
+    /// `to` holds more than `at` pointers.
     unsafe fn to(&self, at: usize, bytes: u64) -> Span {
-        // SAFETY: as the caller says.
+        // SAFETY: the caller guarantees it.
         let at = unsafe { *self.to.add(at) };
         Span { at, bytes }
     }
 }
 
 impl Spans {
-    /// Where the blocks of a collective are. What a rank has of its own goes to its place at once.
+    /// Locates the blocks of a collective. It copies the rank's own input to its destination at
+    /// once.
     ///
     /// # Safety
-    /// The tables have as many pointers as `bindings/c/kumi_group.h` says, to blocks as long as `bytes` says, which
-    /// stand until the collective is over.
+    /// The tables hold as many pointers as `bindings/c/kumi_group.h` requires. The pointers are to
+    /// blocks of the lengths in `bytes`, which stay valid until the collective has ended.
     pub unsafe fn new(tables: &Tables<'_>) -> Self {
         let Tables {
             operation,
@@ -109,7 +112,7 @@ impl Spans {
             table[rank] = span;
             table
         };
-        // SAFETY: the caller says that the tables are as long as the operation has them, and what is in them.
+        // SAFETY: the caller guarantees the length of the tables and their contents.
         unsafe {
             let all_from = |bytes: &[u64]| -> Vec<Span> {
                 let spans = bytes.iter().enumerate();
@@ -163,7 +166,8 @@ impl Spans {
                         span.bytes > 0 && to.iter().any(|to| to.at == span.at && to.bytes > 0)
                     };
                     let mut spans = match from.iter().any(is_shared) {
-                        // In place: what is sent is read where it will be written.
+                        // The operation is in place: the blocks to send lie where blocks will be
+                        // received.
                         true => Self::apart(&from),
                         false => Self::of(from),
                     };
@@ -176,7 +180,7 @@ impl Spans {
         }
     }
 
-    /// One run, of a message.
+    /// Returns the memory of a message, which is a single block.
     pub fn one(at: *mut u8, bytes: u64) -> Self {
         Self::of(vec![Span { at, bytes }])
     }
@@ -191,7 +195,7 @@ impl Spans {
         }
     }
 
-    /// A copy of what is in some spans.
+    /// Copies the contents of spans.
     ///
     /// # Safety
     /// They may be read.
@@ -200,7 +204,8 @@ impl Spans {
         let mut scratch = vec![0; all as usize];
         let mut begin = 0;
         let copies = spans.iter().map(|span| {
-            // SAFETY: the copies are as long as `scratch` together, and it does not move; `span` is as its caller says.
+            // SAFETY: `scratch` is as long as all copies together and does not move. The caller
+            // guarantees `span`.
             let copy = unsafe {
                 let copy = Span {
                     at: scratch.as_mut_ptr().add(begin),
@@ -227,7 +232,8 @@ impl Memory for Spans {
         }
         let block = self.pairs_of.map_or(block, |ranks| block % ranks);
         let at = self.out[block as usize].part(offset, bytes);
-        // SAFETY: the part lies within a span, which the caller leaves alone until the collective is over.
+        // SAFETY: the part lies within a span, which the caller does not touch until the collective
+        // has ended.
         unsafe { std::slice::from_raw_parts(at, bytes) }
     }
 
@@ -237,13 +243,13 @@ impl Memory for Spans {
         }
         let block = self.pairs_of.map_or(block, |ranks| block / ranks);
         let at = self.place[block as usize].part(offset, bytes);
-        // SAFETY: as above; and `self` is borrowed alone, so no other slice of it is.
+        // SAFETY: as above; and `self` is borrowed exclusively, so no other slice of it exists.
         unsafe { std::slice::from_raw_parts_mut(at, bytes) }
     }
 
     fn finish(&mut self) {
         if let Some((from, to)) = self.end.take() {
-            // SAFETY: both are a block of this rank's length, one in scratch.
+            // SAFETY: both are blocks of this rank's length, one of them in scratch memory.
             unsafe { from.copy_to(&to) };
         }
     }

@@ -1,4 +1,4 @@
-//! `bindings/c/kumi_version.h`, and structs that begin with their size.
+//! Version of the interface, and structs that begin with their size (ADR 032).
 
 use std::ffi::c_char;
 
@@ -25,60 +25,61 @@ const fn number(text: &str) -> u32 {
     number
 }
 
-/// A struct's size, as its caller has it, that this library cannot serve.
+/// Reason that a caller's struct is refused: its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SizeError {
-    /// The first member was not set, or the struct is of no release.
+    /// The size member was not set, or it is less than in any release.
     #[error(
         "{name}.size is {size}: expected at least {least}; set it to sizeof(struct {name}) before any other member"
     )]
     Less {
-        /// The struct's name in C.
+        /// Name of the struct in C.
         name: &'static str,
-        /// What its first member says.
+        /// Value of the size member, in bytes.
         size: usize,
-        /// The size that the struct had when it was first released.
+        /// Size of the struct in its first release, in bytes.
         least: usize,
     },
-    /// The caller's header is newer, and it uses what this library does not have.
+    /// The caller's header is newer, and a member is set that this library does not know.
     #[error(
         "{name}.size is {size}, of which this library (libkumi {}) knows {known}, and a later member is set; a newer libkumi.so has it",
         env!("KUMI_VERSION")
     )]
     Unknown {
-        /// The struct's name in C.
+        /// Name of the struct in C.
         name: &'static str,
-        /// What its first member says.
+        /// Value of the size member, in bytes.
         size: usize,
-        /// The size of the struct that this library knows.
+        /// Size of the struct in this library, in bytes.
         known: usize,
     },
 }
 
-/// A struct whose first member is its size in bytes, as the caller's header has it.
+/// Struct whose first member is its size in bytes, as in the caller's header.
 ///
 /// # Safety
-/// The first member is a `usize`, and a struct of zeros is a valid one.
+/// The first member is a `usize`, and a struct of zeros is valid.
 pub unsafe trait SizedStruct: Copy {
-    /// Its name in C.
+    /// Name of the struct in C.
     const NAME: &'static str;
-    /// The size that it had when it was first released.
+    /// Size of the struct in its first release, in bytes.
     const LEAST: usize;
 
-    /// Reads a struct of any release: members that the caller's does not have are zero.
+    /// Reads a struct of any release. Members that the caller's struct lacks are zero.
     ///
     /// # Safety
-    /// `at` points to a struct as long as its first member says.
+    /// `at` points to a struct as long as its first member states.
     unsafe fn read(at: *const Self) -> Result<Self, SizeError> {
         let (name, known) = (Self::NAME, size_of::<Self>());
-        // SAFETY: the first member is there, as the caller says.
+        // SAFETY: the caller guarantees that the first member exists.
         let size = unsafe { at.cast::<usize>().read() };
         if size < Self::LEAST {
             let least = Self::LEAST;
             return Err(SizeError::Less { name, size, least });
         }
         let mut own = std::mem::MaybeUninit::<Self>::zeroed();
-        // SAFETY: the struct has `size` bytes, as the caller says; zeros are a valid one, as the trait says.
+        // SAFETY: the caller guarantees that the struct has `size` bytes. The trait guarantees that
+        // zeros are valid.
         unsafe {
             let rest = std::slice::from_raw_parts(
                 at.cast::<u8>().add(size.min(known)),
@@ -117,7 +118,7 @@ mod tests {
 
     fn read(words: &[u64]) -> Result<Now, SizeError> {
         assert!(words[0] as usize <= size_of_val(words));
-        // SAFETY: `words` are as long as the first of them says.
+        // SAFETY: `words` are as long as the first of them states.
         unsafe { Now::read(words.as_ptr().cast()) }
     }
 

@@ -1,45 +1,48 @@
-//! What a rank tells the others so that they find it.
+//! Cards: the record by which other ranks reach a rank.
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// Bytes of a card, text with zeros behind it: any exchange of blocks of one size can carry it.
+/// Bytes of a card: text, padded with zeros. The fixed size suits any exchange of equal blocks.
 pub const CARD_BYTES: usize = 512;
 
-/// Addresses of a host that a card has room for.
+/// Maximum number of host addresses in a card.
 const ADDRESSES_MAX: usize = 8;
 
-/// Longest name of a host (`HOST_NAME_MAX` of POSIX).
+/// Maximum length of a host name, in bytes (`HOST_NAME_MAX` of POSIX).
 const HOST_BYTES_MAX: usize = 64;
 
 const FORMAT: &str = "kumi2";
 
-/// Longest text of [`crate::VERSION`].
+/// Maximum length of [`crate::VERSION`], in bytes.
 const VERSION_BYTES_MAX: usize = 24;
 
-/// Where a rank listens.
+/// Address and identity of a rank that listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Card {
-    /// Drawn anew. Who connects says what [`Secret::hello`](super::secret::Secret::hello) makes of it.
+    /// Random key of the listener. A rank that connects sends
+    /// [`Secret::hello`](super::secret::Secret::hello) of this key.
     pub key: [u8; 16],
-    /// What [`Secret::proof`](super::secret::Secret::proof) makes of it: tells another secret before anybody connects.
+    /// [`Secret::proof`](super::secret::Secret::proof) of the key. It reveals a different secret
+    /// before any rank connects.
     pub proof: [u8; 8],
-    /// The owner's [`crate::VERSION`]: plans are computed on each rank.
+    /// [`crate::VERSION`] of the owner. Versions must match because each rank computes the plan
+    /// itself.
     pub version: String,
-    /// The port.
+    /// TCP port on which the rank listens.
     pub port: u16,
-    /// Addresses of the host, likeliest first.
+    /// Addresses of the host, most likely one first.
     pub addresses: Vec<IpAddr>,
-    /// The host's name, as the topology file has it.
+    /// Name of the host in the network file.
     pub host: String,
-    /// Of the topology file's content and the job's hosts, 0 without either: ranks that plan on different networks plan
-    /// different things.
+    /// Digest of the network file's content and the job's hosts; 0 without either. Ranks with
+    /// different networks make different plans.
     pub network: u64,
 }
 
 impl Card {
-    /// As it is exchanged.
+    /// Returns the card as it is exchanged.
     pub fn bytes(&self) -> [u8; CARD_BYTES] {
         let key = u128::from_be_bytes(self.key);
         let proof = u64::from_be_bytes(self.proof);
@@ -54,7 +57,7 @@ impl Card {
         bytes
     }
 
-    /// What a card says; `None` if it is none.
+    /// Parses a card. Returns `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let text = std::str::from_utf8(&bytes[..end]).ok()?;
@@ -86,7 +89,7 @@ impl Card {
     }
 }
 
-/// An interface's address and how many of its bits are its network's.
+/// Address of a local interface, with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Own {
     pub address: IpAddr,
@@ -94,10 +97,11 @@ pub struct Own {
     is_loopback: bool,
 }
 
-/// Addresses of this host that are up: of the interface named, or of all, loopback last.
+/// Returns the addresses of the local interfaces that are up, or of the named interface only.
+/// Loopback addresses are left out if there are others.
 ///
 /// # Errors
-/// The kernel does not say.
+/// The kernel does not list the interfaces.
 pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
     let mut own = Vec::new();
     for entry in getifaddrs()? {
@@ -128,7 +132,7 @@ pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
         });
     }
     own.sort_by_key(|one| (one.is_loopback, one.address.is_ipv6()));
-    // Loopback reaches nobody else, and is told only if there is nothing else.
+    // No other host can reach a loopback address, so loopback is used only without an alternative.
     if own.iter().any(|one| !one.is_loopback) {
         own.retain(|one| !one.is_loopback);
     }
@@ -136,7 +140,8 @@ pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
     Ok(own)
 }
 
-/// Where to reach a card's owner from a host with these addresses: on a network that both are on, if there is one.
+/// Returns the address at which a host with these addresses reaches a card's owner. An address on a
+/// common subnet is preferred.
 pub fn reach(card: &Card, own: &[Own]) -> Option<SocketAddr> {
     let is_near = |address: &&IpAddr| own.iter().any(|one| one.has_on_link(**address));
     let near = card.addresses.iter().find(is_near);

@@ -1,38 +1,39 @@
-//! What reductions do to elements.
+//! Reductions of elements.
 
 use half::{bf16, f16};
 
-/// What an element is; the numbers are those of the C interface.
+/// Type of an element. The numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Element {
-    /// A byte, of which nothing is known.
+    /// Uninterpreted byte. It cannot be combined.
     Byte = 0,
-    /// `i8`.
+    /// Signed 8-bit integer.
     I8 = 1,
-    /// `u8`.
+    /// Unsigned 8-bit integer.
     U8 = 2,
-    /// `i16`.
+    /// Signed 16-bit integer.
     I16 = 3,
-    /// `u16`.
+    /// Unsigned 16-bit integer.
     U16 = 4,
-    /// `i32`.
+    /// Signed 32-bit integer.
     I32 = 5,
-    /// `u32`.
+    /// Unsigned 32-bit integer.
     U32 = 6,
-    /// `i64`.
+    /// Signed 64-bit integer.
     I64 = 7,
-    /// `u64`.
+    /// Unsigned 64-bit integer.
     U64 = 8,
-    /// IEEE half precision, combined in single precision.
+    /// IEEE 754 half precision, combined in single precision.
     F16 = 9,
-    /// The upper half of a single, combined in single precision.
+    /// Upper half of a single-precision number (bfloat16), combined in single precision.
     Bf16 = 10,
-    /// `f32`.
+    /// IEEE 754 single precision.
     F32 = 11,
-    /// `f64`.
+    /// IEEE 754 double precision.
     F64 = 12,
-    /// A byte that is zero or not; combined, 0 or 1. Its sum is "any", its product "all".
+    /// Byte that is true if it is not zero. The result is 0 or 1. The sum is a logical or, the
+    /// product a logical and.
     Bool = 13,
 }
 
@@ -54,40 +55,40 @@ const ELEMENTS: [(Element, &str, u64); 14] = [
 ];
 
 impl Element {
-    /// By number.
+    /// Returns the element type that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
         let known = ELEMENTS.iter().find(|one| one.0 as i32 == number);
         known.map(|(element, _, _)| *element)
     }
 
-    /// As NumPy calls it.
+    /// Returns NumPy's name of the type.
     pub fn name(self) -> &'static str {
         ELEMENTS[self as usize].1
     }
 
-    /// Its bytes.
+    /// Returns the size of an element, in bytes.
     pub fn bytes(self) -> u64 {
         ELEMENTS[self as usize].2
     }
 }
 
-/// How two elements become one; the numbers are those of the C interface.
+/// Operation that combines two elements. The numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(i32)]
 pub enum Reduction {
-    /// Their sum; integers wrap.
+    /// Sum. Integers wrap.
     Sum = 0,
-    /// Their product; integers wrap.
+    /// Product. Integers wrap.
     Product = 1,
-    /// The lesser; of a number and none, the number.
+    /// Minimum. If one operand is NaN, the result is the other.
     Least = 2,
-    /// The greater; of a number and none, the number.
+    /// Maximum. If one operand is NaN, the result is the other.
     Greatest = 3,
-    /// Bits that both have, of integers.
+    /// Bitwise and of integers, logical and of booleans.
     And = 4,
-    /// Bits that one has, of integers.
+    /// Bitwise or of integers, logical or of booleans.
     Or = 5,
-    /// Bits that only one has, of integers.
+    /// Bitwise exclusive or of integers, logical exclusive or of booleans.
     Xor = 6,
 }
 
@@ -102,22 +103,23 @@ const REDUCTIONS: [(Reduction, &str); 7] = [
 ];
 
 impl Reduction {
-    /// By number.
+    /// Returns the reduction that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
         let known = REDUCTIONS.iter().find(|one| one.0 as i32 == number);
         known.map(|(reduction, _)| *reduction)
     }
 
-    /// Its name.
+    /// Returns the name of the reduction.
     pub fn name(self) -> &'static str {
         REDUCTIONS[self as usize].1
     }
 }
 
-/// Combines what came with what is in place.
+/// Function that combines the received elements `came` into those in `place`.
 pub type Combine = fn(place: &mut [u8], came: &[u8]);
 
-/// Of each two elements that lie side by side, puts what they become in place.
+/// Replaces each element in `place` by its combination with the element of `came` at the same
+/// position.
 fn each<const N: usize>(place: &mut [u8], came: &[u8], of: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
     for (place, came) in place.chunks_exact_mut(N).zip(came.chunks_exact(N)) {
         let (mut a, mut b) = ([0; N], [0; N]);
@@ -180,7 +182,7 @@ macro_rules! of_float {
     }};
 }
 
-/// How elements are combined; `None` where that means nothing.
+/// Returns the function that combines elements, or `None` if the reduction does not apply to them.
 pub fn combine(element: Element, reduction: Reduction) -> Option<Combine> {
     match element {
         Element::Byte => None,
@@ -258,7 +260,7 @@ mod tests {
             combined(Element::U16, Reduction::Xor, [1, 2], [3, 2]),
             [2, 0]
         );
-        // 256 times true, two by two: a sum of bytes would have come back to zero.
+        // A sum of bytes would wrap: 1 + 255 and 128 + 128 are 0 modulo 256.
         for (reduction, both, one, none) in [
             (Reduction::Sum, 1, 1, 0),
             (Reduction::Greatest, 1, 1, 0),

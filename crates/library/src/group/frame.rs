@@ -1,54 +1,57 @@
-//! What goes over the connections of a group: `docs/spec/group.md`.
+//! Wire format of a group's connections, as specified in `docs/spec/group.md`.
 
-/// Bytes of a hello, which every connection begins with.
+/// Bytes of the hello, which is first on every connection.
 pub const HELLO_BYTES: usize = 64;
 
-/// Bytes of what every frame begins with.
+/// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 32;
 
-/// Longest text or set that follows a word: a set of [`crate::group::RANKS_MAX`] ranks is 2 KiB.
+/// Maximum body of a control message, in bytes. A set of [`crate::group::RANKS_MAX`] ranks takes
+/// 512 bytes.
 pub const BODY_BYTES_MAX: usize = 4096;
 
 const MAGIC: [u8; 8] = *b"KUMIGRP2";
 
-/// What a connection carries, one way only: from the one who made it, or to it if that was a call.
+/// Kind of a connection. Only its maker sends on it. In a reverse connection ([`Hello::is_call`])
+/// only the other end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Lane {
-    /// Words, which must not wait behind data.
+    /// Control messages, which must not wait behind data.
     Words = 0,
-    /// Pieces of collectives.
+    /// Chunks of collectives.
     Pieces = 1,
-    /// Messages of one rank to another.
+    /// Point-to-point messages.
     Messages = 2,
 }
 
 impl Lane {
-    /// The lane of a number.
+    /// Returns the kind that has this number.
     pub fn of_number(number: u64) -> Option<Self> {
         let lanes = [Self::Words, Self::Pieces, Self::Messages];
         lanes.into_iter().find(|lane| *lane as u64 == number)
     }
 }
 
-/// Who begins a connection, and for what.
+/// First bytes of a connection. They identify its maker and its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
-    /// For what.
+    /// Kind of the connection.
     pub lane: Lane,
-    /// Whether it is for the other end to send on, which could not make one.
+    /// True in a reverse connection: the other end sends on it, because it could not connect
+    /// itself.
     pub is_call: bool,
-    /// The rank that begins it, as it was numbered when the group began.
+    /// Initial rank of the connection's maker.
     pub from: u32,
-    /// The membership it belongs to, by its number of lost ranks.
+    /// Term to which the connection belongs: the number of lost ranks.
     pub term: u32,
-    /// What [`Secret::hello`](super::secret::Secret::hello) makes of the key of who listens: known only to those who have its
-    /// card and the job's secret.
+    /// [`Secret::hello`](super::secret::Secret::hello) of the listener's key. Only a process that
+    /// has the listener's card and the job's secret can compute it.
     pub key: [u8; 16],
 }
 
 impl Hello {
-    /// As it goes over the wire.
+    /// Returns the hello as it is sent.
     pub fn bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
@@ -60,7 +63,7 @@ impl Hello {
         bytes
     }
 
-    /// What was said; `None` if it is no hello.
+    /// Parses a hello. Returns `None` if it is malformed.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
         let hello = Self {
             lane: Lane::of_number(u64::from(bytes[8]))?,
@@ -69,68 +72,69 @@ impl Hello {
             term: u32_at(bytes, 16),
             key: array_at(bytes, 24),
         };
-        // The magic, and what is reserved.
+        // Compares the magic and the reserved bytes.
         (hello.bytes() == *bytes).then_some(hello)
     }
 }
 
-/// What a frame says.
+/// Kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// The sender runs.
+    /// Heartbeat: the sender runs.
     Alive = 1,
-    /// The peer may go on, `number` times.
+    /// Grants to the peer, `number` of them.
     Tell = 2,
-    /// So many of the peer's pieces have been received.
+    /// Acknowledgement of `number` more chunks of the peer.
     Got = 3,
-    /// What the sender asks its group for; text follows.
+    /// Request that the sender makes for a collective. Its description follows.
     Asked = 4,
-    /// Ranks ask for different things; text follows.
+    /// Report that ranks made different requests. A text follows.
     Disagree = 5,
-    /// Rank `number` is lost; text follows.
+    /// Report that the initial rank `number` is lost. A text follows.
     Lost = 6,
-    /// The ranks that the sender would go on without; a set follows.
+    /// Vote to continue without a set of ranks. The set follows.
     Vote = 7,
-    /// A message waits to be taken: `number` is its name, `sequence` its tag; how long it is follows.
+    /// Offer of a message. `number` is its name and `sequence` its tag. Its length follows.
     Offer = 8,
-    /// A message is wanted now, by its name.
+    /// Request to send the offered message `number` now.
     Take = 9,
-    /// A message cannot be taken, by its name; text follows.
+    /// Refusal of the offered message `number`. A text follows.
     Refuse = 10,
-    /// The sender leaves: it asks for no more.
+    /// The sender leaves the group and starts no more operations.
     Bye = 11,
-    /// The sender has something to send on lane `number`, and cannot connect: the peer shall.
+    /// Request for a reverse connection of kind `number`: the sender has data and cannot connect.
     Call = 12,
-    /// There is no room for an offer, by its name: it is to be kept back.
+    /// Order to keep the offer `number` back, because there is no room for it.
     Hold = 13,
-    /// A message with tag `sequence` is wanted beyond the window; `number` is 1, or 0 if it is not any more.
+    /// A message with tag `sequence` is wanted beyond the window if `number` is 1, and no longer if
+    /// it is 0.
     Want = 14,
-    /// The sender has begun collective `sequence`; to the member before it.
+    /// The sender has begun collective `sequence`. It is sent to the previous member of the ring.
     Begun = 15,
-    /// A piece of a collective follows.
+    /// Chunk of a collective.
     Piece = 16,
-    /// A message follows, by its name.
+    /// Point-to-point message `number`.
     Message = 17,
 }
 
-/// The beginning of a frame.
+/// Header of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// What it says.
+    /// Kind of the frame.
     pub kind: Kind,
-    /// The membership it belongs to.
+    /// Term to which the frame belongs.
     pub term: u32,
-    /// The collective it belongs to, counted from the membership's beginning.
+    /// Collective to which the frame belongs, counted from 0 in each term.
     pub sequence: u64,
-    /// As the kind says.
+    /// Argument of the kind.
     pub number: u64,
-    /// Bytes that follow.
+    /// Length of the body, in bytes.
     pub bytes: u64,
 }
 
 impl Header {
-    /// As it goes over the wire.
+    /// Returns the header as it is sent.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[0] = self.kind as u8;
@@ -141,7 +145,8 @@ impl Header {
         bytes
     }
 
-    /// What was said on a lane; `None` if it does not belong there, or more follows than may.
+    /// Parses a header of a connection. Returns `None` if its kind does not belong there or its
+    /// body is too long.
     pub fn parse(bytes: &[u8; HEADER_BYTES], lane: Lane) -> Option<Self> {
         let kind = match (lane, bytes[0]) {
             (Lane::Pieces, 16) => Kind::Piece,

@@ -1,4 +1,4 @@
-//! A collective under way in a group: what it waits for of whom.
+//! Progress of one collective in a group: the chunks and grants awaited from each member.
 
 use crate::group::combine::Combine;
 use crate::group::memory::Memory;
@@ -6,27 +6,27 @@ use crate::work::{Named, Work};
 use kumi_coll::Action;
 use std::collections::VecDeque;
 
-/// What is to be done now.
+/// Action that is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Due {
-    /// Send this piece to a member.
+    /// Send this chunk to a member.
     Send(usize, Named),
-    /// Tell a member to go on.
+    /// Send a grant to a member.
     Tell(usize),
-    /// A piece of a member has a place now.
+    /// Read from a member, because its next chunk now has a destination.
     Expect(usize),
 }
 
-/// One rank's part of one collective, its peers the members by their ranks of now.
+/// Execution of one collective by one rank. Peers are members, by their current ranks.
 pub struct Job {
     work: Work,
     memory: Box<dyn Memory>,
     combine: Option<Combine>,
-    /// Of each member, pieces that are to come, in order.
+    /// Chunks that each member is to send, in order.
     expected: Vec<VecDeque<(usize, Named)>>,
-    /// Of each member, pieces sent that it has not received.
+    /// Chunks sent to each member and not yet acknowledged, in order.
     sent: Vec<VecDeque<usize>>,
-    /// Of each member, its words that are waited for, and those that came before.
+    /// Steps that await a grant, by member; and in `heard` the grants that arrived early.
     hears: Vec<VecDeque<usize>>,
     heard: Vec<u64>,
 }
@@ -49,12 +49,12 @@ impl Job {
         }
     }
 
-    /// The next thing to do, if there is one.
+    /// Returns the next due action, if there is one.
     pub fn next(&mut self) -> Option<Due> {
         while let Some((at, named)) = self.work.begin() {
             let peer = named.peer;
             match named.action {
-                // A member answers every piece, also one that need not be.
+                // A member acknowledges every chunk, including those that need no acknowledgement.
                 Action::Send | Action::Post => {
                     self.sent[peer].push_back(at);
                     return Some(Due::Send(peer, named));
@@ -77,7 +77,7 @@ impl Job {
         None
     }
 
-    /// A member says so often that this rank may go on.
+    /// Handles a number of grants from a member.
     pub fn hear(&mut self, peer: usize, words: u64) {
         for used in 0..words {
             match self.hears[peer].pop_front() {
@@ -92,7 +92,8 @@ impl Job {
         }
     }
 
-    /// A member has received so many more pieces. False if it was not sent as many.
+    /// Handles an acknowledgement of `pieces` more chunks. Returns false if this rank did not send
+    /// that many.
     #[must_use]
     pub fn got(&mut self, peer: usize, pieces: u64) -> bool {
         for _ in 0..pieces {
@@ -106,24 +107,25 @@ impl Job {
         true
     }
 
-    /// The piece that comes next from a member.
+    /// Returns the chunk that a member is to send next.
     pub fn expects(&self, peer: usize) -> Option<Named> {
         self.expected[peer].front().map(|(_, named)| *named)
     }
 
-    /// What a piece is read from.
+    /// Returns the bytes of a chunk to send.
     pub fn out(&self, named: &Named) -> &[u8] {
         self.memory
             .out(named.block, named.offset, named.bytes as usize)
     }
 
-    /// Where a piece goes that is not combined.
+    /// Returns the destination of a chunk that is not combined.
     pub fn place(&mut self, named: &Named) -> &mut [u8] {
         self.memory
             .place(named.block, named.offset, named.bytes as usize)
     }
 
-    /// The piece that was expected next has come; to `scratch` if it is to be combined.
+    /// Completes the chunk that was expected next. A chunk to combine is in `scratch`; others are
+    /// already at their destination.
     pub fn received(&mut self, peer: usize, scratch: &[u8]) {
         let Some((at, named)) = self.expected[peer].pop_front() else {
             return;
@@ -134,7 +136,7 @@ impl Job {
         self.work.over(at);
     }
 
-    /// Whether all is done; then its memory is as it should be.
+    /// Returns whether all steps are complete. If they are, it also finishes the caller's memory.
     pub fn is_over(&mut self) -> bool {
         let is_over = self.work.is_over();
         if is_over {

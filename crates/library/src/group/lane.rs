@@ -1,4 +1,4 @@
-//! One connection of a group, which carries bytes one way.
+//! One unidirectional connection of a group.
 
 use crate::group::frame::{HEADER_BYTES, Header, Lane};
 use crate::work::Named;
@@ -9,24 +9,27 @@ use std::io::{self, IoSlice, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
-/// Words are put before data where the host queues both (`TC_PRIO_INTERACTIVE`, band 0 of `pfifo_fast`).
+/// Queueing priority of control messages on the host (`TC_PRIO_INTERACTIVE`, band 0 of
+/// `pfifo_fast`). They overtake data.
 const WORDS_PRIORITY: i32 = 6;
 
-/// Low delay, for switches that look (CS6 is for networks' own control; AF41 is what an application may ask for).
+/// TOS of control messages (AF41), for switches that honour it. CS6 is for the networks' own
+/// control traffic; AF41 is open to applications.
 const WORDS_TOS: u32 = 0x88;
 
-/// A lost word is sent again after so long where nobody says otherwise: 200 ms is longer than most collectives.
+/// Floor of the retransmission timeout, in microseconds. A lost control message would otherwise
+/// wait for Linux's default of 200 ms, which is longer than most collectives.
 const RTO_MIN_US: u32 = 10_000;
 
-/// A connection of this process alone: a forked child has none.
+/// Connection that a forked child does not inherit.
 pub type Stream = Private<TcpStream>;
 
-/// What frames carry, and where it is.
+/// Payload of a frame, by reference.
 #[derive(Debug, Clone, Copy)]
 pub enum Payload {
-    /// A piece of the collective under way.
+    /// Chunk of the active collective.
     Piece(Named),
-    /// A message, by name.
+    /// Point-to-point message, by its name and its length in bytes.
     Message(u64, u64),
 }
 
@@ -52,20 +55,20 @@ impl Chunk {
     }
 }
 
-/// A connection that this rank sends on.
+/// Connection on which this rank sends.
 #[derive(Debug)]
 pub struct Out {
-    /// None until the peer has made it.
+    /// `None` until the peer has made the connection.
     stream: Option<Stream>,
-    /// Whether the first of what waits is the hello.
+    /// True while the first queued frame is the hello.
     is_new: bool,
     chunks: VecDeque<Chunk>,
-    /// Whether the poll has been asked to say when it is writable.
+    /// True if epoll reports when the connection is writable.
     pub is_watched: bool,
 }
 
 impl Out {
-    /// Begins to connect; a hello goes first.
+    /// Starts to connect. The hello is the first frame.
     pub fn connect(to: SocketAddr, lane: Lane, hello: &[u8]) -> io::Result<Self> {
         let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
         socket.set_nonblocking(true)?;
@@ -84,7 +87,7 @@ impl Out {
         Ok(out)
     }
 
-    /// One that the peer is to make.
+    /// Returns a connection that the peer is to make.
     pub fn awaited() -> Self {
         Self {
             stream: None,
@@ -94,7 +97,7 @@ impl Out {
         }
     }
 
-    /// Goes on with what waits on a connection that the peer has made.
+    /// Sends the queued frames on a connection that the peer has made. A queued hello is dropped.
     pub fn adopt(&mut self, stream: Stream, lane: Lane) {
         set_options(&SockRef::from(&*stream), lane);
         if std::mem::take(&mut self.is_new) {
@@ -103,22 +106,22 @@ impl Out {
         self.stream = Some(stream);
     }
 
-    /// The connection, if there is one.
+    /// Returns the connection, or `None` before the peer has made it.
     pub fn stream(&self) -> Option<&Stream> {
         self.stream.as_ref()
     }
 
-    /// The same, of one that nothing more is to be sent on.
+    /// Returns the connection for another use. Queued frames are dropped.
     pub fn into_stream(self) -> Option<Stream> {
         self.stream
     }
 
-    /// Whether the peer has been reached.
+    /// Returns whether the peer has been reached.
     pub fn has_begun(&self) -> bool {
         self.stream.is_some() && !self.is_new
     }
 
-    /// Adds a frame.
+    /// Queues a frame.
     pub fn push(&mut self, head: Vec<u8>, payload: Option<Payload>) {
         self.chunks.push_back(Chunk {
             head,
@@ -127,17 +130,17 @@ impl Out {
         });
     }
 
-    /// What waits to be written, of words.
+    /// Returns the length of the queued frames, in bytes. It is used for control messages only.
     pub fn waiting_bytes(&self) -> usize {
         self.chunks.iter().map(Chunk::bytes).sum()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no frame is queued.
     pub fn is_idle(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Whether the peer's kernel has all.
+    /// Returns whether the peer's kernel has acknowledged all bytes.
     pub fn is_acknowledged(&self) -> bool {
         let Some(stream) = &self.stream else {
             return false;
@@ -146,7 +149,8 @@ impl Out {
         self.is_idle() && standing.is_ok_and(|standing| standing.unacked == 0)
     }
 
-    /// Writes what the kernel takes. Messages that are wholly written, by name.
+    /// Writes as much as the kernel accepts. Returns the names of the messages that are written
+    /// completely.
     pub fn flush<'a>(
         &mut self,
         read: impl Fn(&Payload) -> Option<&'a [u8]>,
@@ -180,7 +184,8 @@ impl Out {
         Ok(sent)
     }
 
-    /// Forgets pieces of a collective that is over; what has begun to go is filled up with zeros.
+    /// Drops the queued chunks of a collective that has ended. The rest of a chunk that is partly
+    /// written becomes zeros, which keeps the framing.
     pub fn forget_pieces(&mut self) {
         let is_piece = |chunk: &Chunk| matches!(chunk.payload, Some(Payload::Piece(_)));
         self.chunks
@@ -192,22 +197,23 @@ impl Out {
         }
     }
 
-    /// Whether the peer has closed its end. It never sends anything.
+    /// Returns whether the peer has closed its end. A peer never sends on this connection.
     pub fn is_closed(&mut self) -> bool {
         let stream = self.stream.as_mut();
         stream.is_some_and(|stream| take(stream, &mut [0]) != Took::Nothing)
     }
 
-    /// A packet is sent no sooner than the path's slowest link has passed the one before.
+    /// Limits the sending rate, so that packets leave no faster than the path's slowest link passes
+    /// them.
     pub fn set_pace(&self, bytes_per_s: u64) {
-        // Without it bursts are what the window lets go.
+        // If the kernel refuses, the window alone limits bursts.
         if let Some(stream) = &self.stream {
             let _ = kumi_sys::tcp::set_pacing_rate_max(stream.as_fd(), bytes_per_s);
         }
     }
 }
 
-/// What a lane asks of the kernel, as far as it grants it.
+/// Sets the socket options of a connection. Options that the kernel refuses are left out.
 fn set_options(socket: &Socket, lane: Lane) {
     let _ = socket.set_tcp_nodelay(true);
     let _ = kumi_sys::tcp::set_rto_min_us(socket.as_fd(), RTO_MIN_US);
@@ -221,7 +227,7 @@ fn set_options(socket: &Socket, lane: Lane) {
     }
 }
 
-/// Whether there is nothing to do for now.
+/// Returns whether an error only means that the call must be repeated later.
 fn is_later(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -229,45 +235,45 @@ fn is_later(error: &io::Error) -> bool {
     )
 }
 
-/// What has been read.
+/// Outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Took {
-    /// So many bytes.
+    /// Number of bytes read.
     Bytes(usize),
-    /// None, for now.
+    /// No bytes are available now.
     Nothing,
-    /// The peer has closed it, or it broke.
+    /// The peer has closed the connection, or it failed.
     End,
 }
 
-/// A connection that another rank sends on.
+/// Connection on which another rank sends.
 #[derive(Debug)]
 pub struct In {
     stream: Stream,
-    /// What it carries.
+    /// Kind of the frames that it carries.
     pub lane: Lane,
-    /// The membership it belongs to.
+    /// Term to which it belongs.
     pub term: u32,
     head: [u8; HEADER_BYTES],
     have: usize,
-    /// The frame that is being read.
+    /// Header of the frame that is being read.
     pub header: Option<Header>,
-    /// Of what follows it, what has been read.
+    /// Bytes of the current body that have been read.
     pub done: usize,
-    /// What is read that has no place.
+    /// Buffer for bodies that have no destination of their own.
     pub scratch: Vec<u8>,
-    /// Whether it waits for a place, and is not polled.
+    /// True if it waits for a destination. It is not polled meanwhile.
     pub is_paused: bool,
-    /// Bytes from which on the kernel calls it readable.
+    /// Value of `SO_RCVLOWAT`, in bytes; 0 if it is unknown.
     enough: u32,
 }
 
-/// Half of what a connection's buffer has room for from the beginning.
+/// Maximum of `SO_RCVLOWAT`, in bytes: half of a connection's initial buffer.
 const ENOUGH_BYTES_MAX: u64 = 32 << 10;
 
 impl In {
     pub fn new(stream: Stream, lane: Lane, term: u32) -> Self {
-        // Answers go by other connections.
+        // Replies use other connections.
         let _ = SockRef::from(&*stream).set_tcp_nodelay(true);
         Self {
             stream,
@@ -283,7 +289,7 @@ impl In {
         }
     }
 
-    /// Reads on in a header. `Err` if it is none.
+    /// Reads more of a header. Returns the bytes as an error if they are not a valid header.
     pub fn read_header(&mut self) -> Result<Took, [u8; HEADER_BYTES]> {
         let took = take(&mut self.stream, &mut self.head[self.have..]);
         if let Took::Bytes(bytes) = took {
@@ -297,8 +303,9 @@ impl In {
         Ok(took)
     }
 
-    /// Is readable when the rest of the frame has come that has begun to, or a frame of so many bytes if it is known to be
-    /// the next: or this thread would be woken for each packet.
+    /// Sets `SO_RCVLOWAT` so that epoll wakes the thread once per frame, not per packet
+    /// (`docs/perf-log.md`, 2026-11-23). It waits for the rest of the current frame, or for the
+    /// next frame if `next_bytes` gives its body.
     pub fn wait_for(&mut self, next_bytes: Option<u64>) {
         let rest = match (&self.header, next_bytes) {
             (Some(header), _) => header.bytes - self.done as u64,
@@ -312,7 +319,7 @@ impl In {
         }
     }
 
-    /// Reads on in what follows, to its place.
+    /// Reads more of a body into its destination.
     pub fn read_into(&mut self, place: &mut [u8]) -> Took {
         let took = take(&mut self.stream, &mut place[self.done..]);
         if let Took::Bytes(bytes) = took {
@@ -321,7 +328,7 @@ impl In {
         took
     }
 
-    /// Reads on in what follows, to scratch.
+    /// Reads more of a body into `scratch`.
     pub fn read_scratch(&mut self, bytes: usize) -> Took {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(bytes, 0);
@@ -330,7 +337,7 @@ impl In {
         took
     }
 
-    /// Reads on in what follows, to nowhere.
+    /// Reads and drops more of a body.
     pub fn discard(&mut self, bytes: u64) -> Took {
         let mut nowhere = [0; 16 << 10];
         let left = (bytes - self.done as u64).min(nowhere.len() as u64) as usize;
@@ -348,7 +355,7 @@ impl AsFd for In {
     }
 }
 
-/// Reads what there is.
+/// Reads the bytes that are available.
 pub fn take(stream: &mut TcpStream, place: &mut [u8]) -> Took {
     if place.is_empty() {
         return Took::Bytes(0);

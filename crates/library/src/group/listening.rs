@@ -1,4 +1,4 @@
-//! A rank before its group: it listens, and has a card that says where.
+//! A rank before it joins its group: it listens, and its card states where.
 
 use super::card::{CARD_BYTES, Card, Own, own_addresses};
 use super::membership::Membership;
@@ -13,7 +13,7 @@ use std::net::TcpListener;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
-/// A rank that can be reached, and has not met the others.
+/// Rank that is reachable and has not joined the others yet.
 #[derive(Debug)]
 pub struct Listening {
     config: Config,
@@ -22,10 +22,11 @@ pub struct Listening {
     own: Vec<Own>,
 }
 
-/// Ports that are tried until one is free at all addresses.
+/// Number of ports to try until one is free at all addresses.
 const PORTS_MAX: usize = 16;
 
-/// Listens at these addresses alone, at one port. An address that is not ready yet, or no more, is left out.
+/// Listens on one port at exactly these addresses. Removes addresses that are not available from
+/// `own`.
 fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<Private<TcpListener>>, u16)> {
     let mut why = io::ErrorKind::AddrNotAvailable.into();
     for _ in 0..PORTS_MAX {
@@ -57,10 +58,11 @@ fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<Private<TcpListener>>, u16)> {
 }
 
 impl Listening {
-    /// Begins to listen.
+    /// Starts to listen.
     ///
     /// # Errors
-    /// The host has no such interface, or no address; the topology file cannot be read.
+    /// The host has no such interface, no address or no valid name, or the network file cannot be
+    /// read.
     pub fn new(config: Config) -> Result<Self, GroupError> {
         let mut own =
             own_addresses(config.interface.as_deref()).map_err(system("the host's addresses"))?;
@@ -92,7 +94,7 @@ impl Listening {
             Some(file) => std::fs::read(file).map_err(system(&file.display().to_string()))?,
             None => Vec::new(),
         };
-        // Names have no zeros in them, nor has the file.
+        // Host names contain no zero bytes, and neither does the network file.
         for host in config.job.iter().flatten() {
             network.push(0);
             network.extend_from_slice(host.as_bytes());
@@ -118,15 +120,17 @@ impl Listening {
         })
     }
 
-    /// What the others have to know. Whoever knows it, and the job's secret if there is one, can take part.
+    /// Returns the card, which the other ranks need. A process that knows it, and the job's secret
+    /// if there is one, can join.
     pub fn card(&self) -> [u8; CARD_BYTES] {
         self.card.bytes()
     }
 
-    /// Meets the others, whose cards are given by rank.
+    /// Joins the other ranks. Their cards are given by rank.
     ///
     /// # Errors
-    /// A card is malformed; ranks have different secrets, libraries or topology files; a rank does not come.
+    /// A card is malformed, or ranks have different secrets, libraries or network files, or a rank
+    /// does not arrive in time.
     pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
         let cards = cards.iter().enumerate().map(|(of, card)| {
             let card = Card::parse(card);
@@ -190,14 +194,14 @@ impl Listening {
     }
 }
 
-/// What cards and connections are made with. A launcher's number of the job is not: an exchange of the program's own may
-/// join ranks of several.
+/// Returns the secret for cards and connections. A launcher's job number is not used here: a
+/// program's own exchange may join ranks of several launches.
 fn secret(config: &Config) -> Secret {
     config.secret.clone().unwrap_or_else(Secret::none)
 }
 
 impl Config {
-    /// Why ranks with these cards cannot be a group.
+    /// Returns the reason that ranks with these cards cannot form a group, if there is one.
     fn is_unlike(&self, rank: usize, cards: &[Card]) -> Option<String> {
         let own = &cards[rank];
         let pair = |other: usize| {
@@ -258,7 +262,7 @@ mod tests {
                 "{port}"
             );
         }
-        // The whole of 127.0.0.0/8 is the loopback interface's, and one address of it is named.
+        // All of 127.0.0.0/8 belongs to the loopback interface, which lists only one address of it.
         let other = ("127.0.0.2", listening.card.port);
         let refused = std::net::TcpStream::connect(other).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
@@ -290,7 +294,7 @@ mod tests {
         );
     }
 
-    /// Who has the cards, as of a store that anybody may read, has not the secret.
+    /// A process may read the cards, for instance in a public store, without knowing the secret.
     #[test]
     fn stranger__with_the_cards__is_no_rank_without_the_secret() {
         use std::io::{Read, Write};

@@ -1,29 +1,32 @@
-//! Who is in the group, and how those who are left agree on it.
+//! Membership of a group, and the agreement of the surviving ranks on a new one.
 //!
-//! A rank that is lost stays lost. Ranks that would go on each say whom they take for lost; whoever hears of more
-//! says so again. When all that a rank takes for living have said the same set as itself, the set is the new
-//! membership, and its size the term's number: sets only grow, so of two that were agreed on by the same ranks the
-//! larger is the later. Who dies after some have agreed and before others have is lost to both: the
-//! first agree once more.
+//! A lost rank stays lost. Each rank that wants to continue votes: it sends the set of ranks that
+//! it considers lost. A rank that learns of further losses votes again.
+//!
+//! When all ranks that a rank considers alive have voted for the same set as itself, the set
+//! determines the new membership. The size of the set is the term's number. Sets only grow, so of
+//! two sets on which the same ranks agreed the larger is the later. If a rank dies after some ranks
+//! have agreed and before others have, all of them consider it lost. The first then agree again.
 
 use std::collections::BTreeSet;
 
-/// Ranks by the numbers that they had when the group began.
+/// Membership of a group. Unless stated otherwise, ranks are initial ones: those of the group's
+/// start.
 #[derive(Debug, Clone)]
 pub struct Membership {
     rank: usize,
     ranks: usize,
     lost: BTreeSet<usize>,
-    /// What the members are now: those that the term began with, some of them perhaps lost since.
+    /// Initial ranks of the current members. Some of them may have been lost since the term began.
     members: Vec<usize>,
     term: u32,
     votes: Vec<Option<BTreeSet<usize>>>,
-    /// Whether this rank has said whom it would go on without.
+    /// True if this rank has voted and waits for an agreement.
     votes_itself: bool,
 }
 
 impl Membership {
-    /// All ranks of a group, as `rank` sees it.
+    /// Returns the membership of all ranks of a new group, as `rank` sees it.
     pub fn new(rank: usize, ranks: usize) -> Self {
         Self {
             rank,
@@ -36,50 +39,50 @@ impl Membership {
         }
     }
 
-    /// Members, by their ranks of now.
+    /// Returns the initial ranks of the members, by current rank.
     pub fn members(&self) -> &[usize] {
         &self.members
     }
 
-    /// This rank among them.
+    /// Returns the current rank of this process.
     pub fn rank(&self) -> usize {
         let place = self.members.iter().position(|member| *member == self.rank);
         place.unwrap_or(0)
     }
 
-    /// The term's number.
+    /// Returns the term's number, which is the number of ranks lost before it.
     pub fn term(&self) -> u32 {
         self.term
     }
 
-    /// Whether a rank is lost.
+    /// Returns whether a rank is lost.
     pub fn is_lost(&self, rank: usize) -> bool {
         self.lost.contains(&rank)
     }
 
-    /// Whether all members are there.
+    /// Returns whether no member has been lost since the term began.
     #[cfg(test)]
     fn is_whole(&self) -> bool {
         self.lost.len() == self.term as usize
     }
 
-    /// A rank is lost. Whether that is new.
+    /// Marks a rank as lost. Returns whether that is new.
     pub fn lose(&mut self, rank: usize) -> bool {
         rank < self.ranks && rank != self.rank && self.lost.insert(rank)
     }
 
-    /// Begins to agree on going on without those that are lost. What to tell all others.
+    /// Votes to continue without the lost ranks. Returns the vote to send to all others.
     pub fn begin(&mut self) -> Vec<u8> {
         self.votes_itself = true;
         self.vote()
     }
 
-    /// Whether this rank is agreeing.
+    /// Returns whether this rank has voted and waits for an agreement.
     pub fn is_voting(&self) -> bool {
         self.votes_itself
     }
 
-    /// What this rank says.
+    /// Returns this rank's vote: a bit for each rank, set if it is lost.
     pub fn vote(&self) -> Vec<u8> {
         let mut set = vec![0; self.ranks.div_ceil(8)];
         for lost in &self.lost {
@@ -88,8 +91,8 @@ impl Membership {
         set
     }
 
-    /// A rank has said whom it would go on without. `None` if that is no set of ranks; else those that are lost and
-    /// were not known to be. This rank may be among them.
+    /// Records a rank's vote. Returns the ranks in it that this rank did not know to be lost, which
+    /// may include this rank itself. Returns `None` if the vote is malformed.
     pub fn hear(&mut self, from: usize, set: &[u8]) -> Option<Vec<usize>> {
         if from >= self.ranks || set.len() != self.ranks.div_ceil(8) {
             return None;
@@ -100,12 +103,12 @@ impl Membership {
         }
         let lost: BTreeSet<usize> = (0..self.ranks).filter(|rank| has(*rank)).collect();
         let news = lost.difference(&self.lost).copied().collect();
-        // Words of one rank come in order, and sets grow.
+        // The control messages of a rank arrive in order, and its sets only grow.
         self.votes[from] = Some(lost);
         Some(news)
     }
 
-    /// Ranks that live and have not said the same as this one.
+    /// Returns the other live ranks that have not voted for this rank's set.
     pub fn silent(&self) -> Vec<usize> {
         let living = (0..self.ranks).filter(|rank| !self.lost.contains(rank));
         let agrees = |rank: &usize| self.votes[*rank].as_ref() == Some(&self.lost);
@@ -114,7 +117,7 @@ impl Membership {
             .collect()
     }
 
-    /// Whether all that live agree. If so, the new term has begun.
+    /// Begins a new term if all live ranks agree. Returns whether it has begun.
     pub fn agree(&mut self) -> bool {
         if !self.votes_itself || !self.silent().is_empty() {
             return false;
@@ -132,8 +135,8 @@ impl Membership {
 mod tests {
     use super::*;
 
-    /// Ranks that lose each other at random moments, and words that arrive in any order between different ranks: who
-    /// goes on goes on with the same ranks, and with all that live.
+    /// Ranks lose each other at random moments. Control messages of different ranks arrive in any
+    /// order. All survivors must end in the same membership, which is the set of survivors.
     #[test]
     fn survivors__whatever_dies_when__agree_in_the_end() {
         for seed in 0..500 {
@@ -143,7 +146,7 @@ mod tests {
                 .map(|rank| Membership::new(rank, ranks))
                 .collect();
             let mut dead = vec![false; ranks];
-            // Words on their way, by sender and receiver, in order.
+            // Control messages in flight, by sender and receiver, in order.
             let mut words = vec![vec![Vec::new(); ranks]; ranks];
             let mut deaths_left = random.usize(1..ranks);
             for _ in 0..20_000 {
@@ -152,7 +155,7 @@ mod tests {
                 if deaths_left > 0 && random.f64() < 0.02 && !dead[at] {
                     dead[at] = true;
                     deaths_left -= 1;
-                    // Some of its last words are lost with it.
+                    // Some of its last messages are lost with it.
                     for to in &mut words[at] {
                         to.truncate(random.usize(0..=to.len()));
                     }
@@ -161,7 +164,8 @@ mod tests {
                     continue;
                 }
                 let before = all[by].lost.len();
-                // Its own detector, sooner or later; a word, if there is one.
+                // The survivor's own detector fires at some time; otherwise it handles a message,
+                // if there is one.
                 if dead[at] && words[at][by].is_empty() && random.f64() < 0.1 {
                     all[by].lose(at);
                 } else if !words[at][by].is_empty() {

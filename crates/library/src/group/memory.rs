@@ -1,11 +1,12 @@
-//! Where the blocks of a collective are.
+//! Location of the blocks of a collective.
 
-/// Memory that pieces are read from and written to. A piece that makes no sense is a bug of ours, and panics.
+/// Memory from which chunks are read and into which they are written. An out-of-range chunk is a
+/// bug of the library and panics.
 pub trait Memory: Send {
-    /// What is sent.
+    /// Returns the part of a block that is to be sent.
     fn out(&self, block: u64, offset: u64, bytes: usize) -> &[u8];
-    /// Where it is received, or combined.
+    /// Returns the part of a block that is to be received or combined.
     fn place(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8];
-    /// All has come.
+    /// Called when the collective is complete on this rank.
     fn finish(&mut self) {}
 }

@@ -1,40 +1,43 @@
-//! Messages of one rank to another: a sender offers, and sends when the receiver has a place for it.
+//! Point-to-point messages. A sender offers a message, and sends it when the receiver has a buffer
+//! for it.
 //!
 //! ```text
-//!   sender                                      receiver
-//!     offer ───────────────────────────────►    has a place: take, or refuse if it is too small
-//!                                               has none: the offer waits, one of at most WINDOW of this sender
-//!     holds back what is beyond the window ◄─── hold: the window was full
-//!     offers one beyond it               ◄───── want a tag: a place waits, and the window is full of others
+//!  sender                                      receiver
+//!    offer ───────────────────────────────►    has a buffer: take, or refuse if it is too small
+//!                                              has none: keeps the offer, WINDOW a sender at most
+//!    keeps offers beyond the window back  ◄─── hold: the window was full
+//!    offers one beyond the window      ◄────── want a tag: a buffer waits, others fill the window
 //! ```
 //!
-//! A sender may be any number of messages ahead, and a receiver may want any of them first.
+//! A sender may be any number of messages ahead, and a receiver may take them in any order.
 
 use crate::group::memory::Memory;
 use crate::group::ticket::Promise;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
-/// Offers of one member that may wait at a receiver: 40 bytes each, 40 MiB of [`super::RANKS_MAX`] members. More than
-/// programs have on their way to one rank at a time; beyond it a message costs half a round trip more.
+/// Maximum number of offers of one member that may wait at a receiver. An offer takes 32 bytes, so
+/// those of [`super::RANKS_MAX`] members take 32 MiB. Programs have fewer messages in flight to one
+/// rank. Beyond the window, a message costs half a round trip more.
 pub const WINDOW: usize = 256;
 
-/// Places that may wait on a rank, which bounds the tags that it may want of others.
+/// Maximum number of buffers that may wait on a rank. It also bounds the tags that the rank may
+/// want from others.
 const PLACES_MAX: usize = 1 << 16;
 
-/// Messages of a rank that may wait to be received: 200 bytes each.
+/// Maximum number of messages of a rank that may wait to be received, at about 200 bytes each.
 const SENDS_MAX: usize = 1 << 20;
 
-/// A message that is to be sent, or a place for one.
+/// Message to send, or buffer for a message to receive.
 pub struct Parcel {
-    /// To or from which member; from any, if `None`.
+    /// Member to send to or to receive from; `None` to receive from any member.
     pub peer: Option<usize>,
-    /// What tells it from others of the same peer.
+    /// Tag that distinguishes messages of the same peer.
     pub tag: u64,
-    /// Its bytes, or its place's.
+    /// Length of the message or of the buffer, in bytes.
     pub bytes: u64,
-    /// Where it is: block 0.
+    /// Memory of the message or the buffer, as block 0.
     pub memory: Box<dyn Memory>,
-    /// Who waits for it.
+    /// Settled when the message has been sent or received, or has failed.
     pub ticket: Promise,
 }
 
@@ -46,35 +49,37 @@ struct Offer {
     bytes: u64,
 }
 
-/// What a member is to be told.
+/// Control message that is due to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Act {
-    /// A message waits.
+    /// A message of this rank is ready to send.
     Offer { name: u64, tag: u64, bytes: u64 },
-    /// A message of the member is wanted now.
+    /// The member is to send an offered message now.
     Take { name: u64 },
-    /// A message of the member is longer than its place.
+    /// An offered message of the member is longer than its buffer.
     Refuse {
         name: u64,
         bytes: u64,
         place_bytes: u64,
     },
-    /// There is no room for an offer of the member's: it is to keep it back.
+    /// There is no room for the member's offer. The member keeps it back.
     Hold { name: u64 },
-    /// A message with this tag is wanted beyond the window, or no more.
+    /// A message with this tag is wanted beyond the window, or no longer wanted if `is_on` is
+    /// false.
     Want { tag: u64, is_on: bool },
 }
 
-/// What a peer said that makes no sense.
+/// Error of a control message that contradicts the state or exceeds a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Malformed;
 
-/// What is on its way to one member.
+/// State of the messages to one member.
 #[derive(Debug, Default)]
 struct Outbox {
-    /// Messages offered, and neither taken nor refused.
+    /// Number of messages offered and not answered yet.
     offered: usize,
-    /// Messages to be offered when the window has room: names in order, and of each tag.
+    /// Names of the messages to offer when the window has room, in order; and the same for each
+    /// tag.
     held: BTreeSet<u64>,
     held_of_tag: HashMap<u64, BTreeSet<u64>>,
     /// Tags that the member wants beyond the window.
@@ -97,7 +102,7 @@ impl Outbox {
         }
     }
 
-    /// The oldest message with a tag that is held.
+    /// Returns the oldest held message with a tag.
     fn oldest(&self, tag: u64) -> Option<u64> {
         self.held_of_tag.get(&tag)?.first().copied()
     }
@@ -108,31 +113,33 @@ struct Outgoing {
     is_offered: bool,
 }
 
-/// All messages of one rank.
+/// State of all messages of one rank.
 #[derive(Default)]
 pub struct Messages {
     names: u64,
-    /// Neither sent nor refused, by name.
+    /// Messages neither sent nor refused yet, by name.
     outgoing: HashMap<u64, Outgoing>,
     outboxes: HashMap<usize, Outbox>,
     offers: VecDeque<Offer>,
-    /// Offers that wait, by member.
+    /// Number of waiting offers, by member.
     known: HashMap<usize, usize>,
-    /// Tags that members were told are wanted, and of which they have not offered one since.
+    /// Members and tags for which a want is pending: the member has not offered such a message
+    /// since.
     asked: BTreeSet<(usize, u64)>,
     places: VecDeque<Parcel>,
-    /// Taken and on their way, by sender and name.
+    /// Buffers of messages that were taken and are in flight, by sender and name.
     incoming: HashMap<(usize, u64), Parcel>,
     acts: Vec<(usize, Act)>,
 }
 
 impl Messages {
-    /// What members are to be told since this was called last, in order.
+    /// Returns the control messages that became due since the last call, in order.
     pub fn acts(&mut self) -> Vec<(usize, Act)> {
         std::mem::take(&mut self.acts)
     }
 
-    /// Offers a message to the member that it is for, now or when there is room. The parcel comes back if too many wait.
+    /// Offers a message to its member, now or when there is room. Returns the parcel if too many
+    /// wait.
     pub fn send(&mut self, parcel: Parcel) -> Result<(), (Parcel, String)> {
         let Some(to) = parcel.peer else {
             return Ok(());
@@ -150,7 +157,7 @@ impl Messages {
         let is_offered = false;
         self.outgoing.insert(name, Outgoing { parcel, is_offered });
         let outbox = self.outboxes.entry(to).or_default();
-        // Of one tag they keep their order: none is offered while an earlier one is held.
+        // Messages with the same tag stay in order: none is offered while an earlier one is held.
         match outbox.offered < WINDOW && outbox.held.is_empty() || outbox.wanted.contains(&tag) {
             true => self.offer(to, name),
             false => outbox.hold(name, tag),
@@ -171,7 +178,8 @@ impl Messages {
         self.acts.push((to, Act::Offer { name, tag, bytes }));
     }
 
-    /// An offer is answered: there may be room for the next.
+    /// Handles an answer to an offer, which may make room for the next one. Returns false if there
+    /// is no such offer.
     fn answered(&mut self, to: usize, name: u64) -> bool {
         let is_its =
             |outgoing: &&mut Outgoing| outgoing.parcel.peer == Some(to) && outgoing.is_offered;
@@ -189,7 +197,7 @@ impl Messages {
         true
     }
 
-    /// A member wants a message that it was offered. Returns how long that is.
+    /// Handles a take of an offered message. Returns the length of the message, in bytes.
     pub fn taken(&mut self, by: usize, name: u64) -> Result<u64, Malformed> {
         match self.answered(by, name) {
             true => Ok(self.outgoing.get(&name).map_or(0, |one| one.parcel.bytes)),
@@ -197,7 +205,7 @@ impl Messages {
         }
     }
 
-    /// A member has no place that is long enough for a message that it was offered. Returns the message.
+    /// Handles a refusal of an offered message, whose buffer is too short. Returns the message.
     pub fn refused(&mut self, by: usize, name: u64) -> Result<Option<Parcel>, Malformed> {
         match self.answered(by, name) {
             true => Ok(self.sent(name)),
@@ -205,7 +213,7 @@ impl Messages {
         }
     }
 
-    /// A member has no room for an offer.
+    /// Handles a hold of an offered message, for which the member has no room.
     pub fn held(&mut self, by: usize, name: u64) -> Result<(), Malformed> {
         let is_its =
             |outgoing: &&mut Outgoing| outgoing.parcel.peer == Some(by) && outgoing.is_offered;
@@ -222,7 +230,8 @@ impl Messages {
         Ok(())
     }
 
-    /// A member has a place for a message with this tag and a window full of others; or has not any more.
+    /// Handles a want. If `is_on`, the member has a buffer for this tag, and other offers fill its
+    /// window. Otherwise it no longer has such a buffer.
     pub fn wanted(&mut self, by: usize, tag: u64, is_on: bool) -> Result<(), Malformed> {
         let outbox = self.outboxes.entry(by).or_default();
         if !is_on {
@@ -239,27 +248,28 @@ impl Messages {
         Ok(())
     }
 
-    /// A message that was taken, while it is being sent.
+    /// Returns a message that was taken and is being sent.
     pub fn outgoing(&self, name: u64) -> Option<&Parcel> {
         self.outgoing.get(&name).map(|outgoing| &outgoing.parcel)
     }
 
-    /// Forgets a message that was sent, or is not.
+    /// Removes a message that was sent or refused.
     pub fn sent(&mut self, name: u64) -> Option<Parcel> {
         self.outgoing.remove(&name).map(|outgoing| outgoing.parcel)
     }
 
-    /// A message that was taken.
+    /// Returns the buffer of a message that this rank has taken.
     pub fn incoming(&mut self, from: usize, name: u64) -> Option<&mut Parcel> {
         self.incoming.get_mut(&(from, name))
     }
 
-    /// Forgets a message that has been received, or was refused.
+    /// Removes the buffer of a message that was received or refused.
     pub fn received(&mut self, from: usize, name: u64) -> Option<Parcel> {
         self.incoming.remove(&(from, name))
     }
 
-    /// Has a place for a message; of members `others` if it is for any. The place comes back if too many wait.
+    /// Adds a buffer for a message. If it is for any member, the message may come from `others`.
+    /// Returns the buffer if too many wait.
     pub fn receive(
         &mut self,
         place: Parcel,
@@ -289,7 +299,7 @@ impl Messages {
         Ok(())
     }
 
-    /// Asks a member for a tag, if its window is full and it was not asked yet.
+    /// Sends a want for a tag to a member whose window is full, unless one is pending.
     fn ask(&mut self, from: usize, tag: u64) {
         if self.is_full(from) && self.asked.insert((from, tag)) {
             let is_on = true;
@@ -301,7 +311,7 @@ impl Messages {
         self.known.get(&from).is_some_and(|known| *known >= WINDOW)
     }
 
-    /// A member offers a message.
+    /// Handles a member's offer.
     pub fn offered(&mut self, from: usize, name: u64, tag: u64, bytes: u64) {
         let offer = Offer {
             from,
@@ -338,8 +348,8 @@ impl Messages {
         }
     }
 
-    /// A place for any member's message with this tag has one: others that were asked need not offer theirs, unless
-    /// another place waits.
+    /// Withdraws the wants for a tag after a buffer for any member was used. Wants for which
+    /// another buffer waits stay.
     fn ask_no_more(&mut self, tag: u64) {
         let places = &self.places;
         let is_needless = |(from, of): &(usize, u64)| {
@@ -367,7 +377,8 @@ impl Messages {
         place.peer = Some(from);
         let place_bytes = place.bytes;
         let act = match bytes > place_bytes {
-            // The place is kept, so that it is told as any other is.
+            // The buffer is kept until the refusal is sent, so that its ticket is settled like any
+            // other.
             true => Act::Refuse {
                 name,
                 bytes,
@@ -382,7 +393,7 @@ impl Messages {
         self.acts.push((from, act));
     }
 
-    /// Whether anything is under way with a member.
+    /// Returns whether a message from or to a member is pending.
     pub fn needs(&self, member: usize) -> bool {
         let with = |parcel: &Parcel| parcel.peer == Some(member);
         let outgoing = self.outgoing.values().map(|outgoing| &outgoing.parcel);
@@ -390,7 +401,7 @@ impl Messages {
         parcels.any(with) || self.places.iter().any(with)
     }
 
-    /// Gives everything up; who waits is to be told.
+    /// Drops all messages and returns them, so that their tickets can be settled.
     pub fn abandon(&mut self) -> Vec<Parcel> {
         let names = self.names;
         let old = std::mem::replace(

@@ -1,7 +1,8 @@
 //! A group of processes joined by TCP connections, and its collectives.
 //!
-//! What [`kumi_coll`] plans is carried out here without an MPI library: for Python, PyTorch and C. Each rank
-//! has a thread of its own for it ([`progress`]), so that ranks that compute are told from ranks that are lost.
+//! This module executes the plans of [`kumi_coll`] without an MPI library, for Python, PyTorch and
+//! C. Each rank has a thread for it ([`progress`]). The thread runs while the program computes, so
+//! a rank that computes differs from a rank that is lost (ADR 019).
 
 mod bootstrap;
 mod card;
@@ -42,26 +43,27 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use ticket::{Promise, is_own};
 
-/// Most ranks of a group: all have connections to all.
+/// Maximum number of ranks of a group, because every rank connects to every other (ADR 019).
 pub const RANKS_MAX: usize = 4096;
 
-/// How a rank takes part.
+/// Options of a rank.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// The name of its host, as the topology file has it; the kernel's, if `None`.
+    /// Name of its host in the network file; the kernel's host name if `None`.
     pub host: Option<String>,
-    /// The interface whose addresses it is reached at; any, if `None`.
+    /// Interface whose addresses the others use to reach it; any interface if `None`.
     pub interface: Option<String>,
-    /// The network; one switch, if `None`.
+    /// Network file; a single switch is assumed if `None`.
     pub network: Option<PathBuf>,
-    /// The hosts of all ranks of the job, where others of them may be at work beside this group: it has its share of the
-    /// links that they share (ADR 024). The same on all ranks.
+    /// Hosts of all ranks of the job, if other ranks of the job may communicate at the same time.
+    /// The group then plans with its share of the common links (ADR 024). The same on all ranks.
     pub job: Option<Vec<String>>,
-    /// What only the job's processes know; `None` if nothing was set. The same on all ranks.
+    /// Secret that only the job's processes know; `None` if it was not set. The same on all ranks.
     pub secret: Option<Secret>,
-    /// How long nothing may be heard of a rank that runs. A second less what telling takes.
+    /// Time without a sign of life after which a rank counts as lost. The default of 700 ms leaves
+    /// time to notify the other ranks within one second (ADR 019).
     pub silence: Duration,
-    /// How long ranks may take to find each other.
+    /// Time limit for the ranks to find each other. The default is 60 s.
     pub patience: Duration,
 }
 
@@ -79,30 +81,30 @@ impl Default for Config {
     }
 }
 
-/// Why there is no group, or it does not do something.
+/// Reason that a group could not be created or an operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
-    /// The kernel refuses something.
+    /// A system call failed.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// Operation that failed.
         what: String,
-        /// What it says.
+        /// Error that the kernel returned.
         error: io::Error,
     },
-    /// There is no network.
+    /// The network of the ranks could not be determined.
     #[error(transparent)]
     Ranks(#[from] RanksError),
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     #[error(transparent)]
     Work(#[from] WorkError),
-    /// Arguments that make no sense.
+    /// An argument is invalid.
     #[error("{0}")]
     Argument(String),
-    /// A struct of another release.
+    /// A struct has the size of an incompatible release.
     #[error(transparent)]
     Size(#[from] SizeError),
-    /// The group is not what it was.
+    /// The operation failed, or the group does not work any more.
     #[error(transparent)]
     Failed(#[from] Failure),
 }
@@ -114,14 +116,14 @@ fn system(what: &str) -> impl FnOnce(io::Error) -> GroupError + '_ {
     }
 }
 
-/// FNV-1a, 64 bits: tells files apart that differ by accident.
+/// Returns an FNV-1a digest (64 bits). It detects accidental differences, not intended ones.
 fn digest(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
     })
 }
 
-/// A membership, and the network as its members see it.
+/// Membership of one term, and the network as its members see it.
 #[derive(Debug)]
 struct View {
     term: u32,
@@ -154,7 +156,8 @@ impl View {
         })
     }
 
-    /// What each rank's path carries, if that was written down.
+    /// Returns the bottleneck rate of the path to each rank, in bytes per second, if there is a
+    /// network file.
     fn pace(&self, config: &Config) -> Vec<Option<u64>> {
         let network = self.ranks.network();
         let paths = Paths::new(network);
@@ -166,19 +169,19 @@ impl View {
     }
 }
 
-/// A collective, as it is asked for on one rank.
+/// Request for a collective on one rank.
 pub struct Call {
-    /// What all ranks ask for alike, but for the memory.
+    /// Request, which is the same on all ranks.
     pub asked: Asked,
-    /// What is combined, where something is.
+    /// Type of the elements. Only reductions use it.
     pub element: Element,
-    /// How.
+    /// Reduction that combines the elements.
     pub reduction: Reduction,
-    /// Where this rank's blocks are.
+    /// Location of this rank's blocks.
     pub memory: Box<dyn Memory>,
 }
 
-/// A rank's part in a group. Dropped, it leaves.
+/// One rank's handle of a group. Dropping it leaves the group.
 #[derive(Debug)]
 pub struct Group {
     config: Config,
@@ -188,15 +191,15 @@ pub struct Group {
     orders: Sender<Order>,
     bell: Arc<Private<EventFd>>,
     thread: Option<JoinHandle<()>>,
-    /// The process that has the thread: a forked child has not.
+    /// Process that owns the thread. A forked child has no such thread.
     process: u32,
 }
 
 impl Group {
-    /// A group by what the environment says.
+    /// Creates a group from the variables of the environment.
     ///
     /// # Errors
-    /// A variable is missing or wrong; the others do not come.
+    /// A variable is missing or invalid, or other ranks do not arrive in time.
     pub fn from_environment(config: Config, environment: &Environment) -> Result<Self, GroupError> {
         let patience = config.patience;
         let secret = config.secret.clone();
@@ -208,25 +211,25 @@ impl Group {
     }
 
     fn ring(&self) {
-        // A bell that has rung too often has rung.
+        // The write fails only if the counter is full, and then the thread wakes up in any case.
         let _ = self.bell.write(1);
     }
 
     fn order(&self, order: Order) {
-        // If the thread has ended, what cannot be sent is dropped, which fails its ticket.
+        // If the thread has ended, the order is dropped, which fails its ticket.
         let _ = self.orders.send(order);
         self.ring();
     }
 
-    /// Whether this process has the group.
+    /// Checks that this process owns the group.
     ///
     /// # Errors
-    /// [`Failure::Forked`]: it is a child of the one that has.
+    /// [`Failure::Forked`]: this process is a child of the owner.
     pub fn check(&self) -> Result<(), GroupError> {
         Ok(is_own(self.process)?)
     }
 
-    /// `None` in a forked child, where it may be locked for ever.
+    /// Locks the membership. Returns `None` in a forked child, where the lock may be held forever.
     fn membership(&self) -> Option<MutexGuard<'_, Membership>> {
         is_own(self.process).ok()?;
         Some(self.shared.lock().unwrap_or_else(PoisonError::into_inner))
@@ -245,30 +248,30 @@ impl Group {
         Ok(Arc::clone(&view))
     }
 
-    /// The hosts of those with whom it began, by rank.
+    /// Returns the hosts of the initial members, by initial rank.
     pub fn hosts(&self) -> &[String] {
         &self.hosts
     }
 
-    /// This rank, among the members of now; `usize::MAX` in a forked child.
+    /// Returns the current rank of this process, or `usize::MAX` in a forked child.
     pub fn rank(&self) -> usize {
         self.membership()
             .map_or(usize::MAX, |membership| membership.rank())
     }
 
-    /// How many members there are now; none in a forked child.
+    /// Returns the number of current members, or 0 in a forked child.
     pub fn size(&self) -> usize {
         self.membership()
             .map_or(0, |membership| membership.members().len())
     }
 
-    /// The members of now, by the ranks that they had when the group began.
+    /// Returns the initial ranks of the current members, by current rank.
     pub fn members(&self) -> Vec<usize> {
         self.membership()
             .map_or(Vec::new(), |membership| membership.members().to_vec())
     }
 
-    /// Members of now that are lost, by their ranks of now.
+    /// Returns the current ranks of the members that are lost.
     pub fn lost(&self) -> Vec<usize> {
         let Some(membership) = self.membership() else {
             return Vec::new();
@@ -278,10 +281,10 @@ impl Group {
         lost.map(|(rank, _)| rank).collect()
     }
 
-    /// Starts a collective, behind those that were started before.
+    /// Starts a collective. It runs after all collectives that were started earlier.
     ///
     /// # Errors
-    /// What is asked for makes no sense. That is found out here, before any rank is told.
+    /// The request is invalid. This is detected before any other rank is notified.
     pub fn start(&self, call: Call) -> Result<Arc<Ticket>, GroupError> {
         let Call {
             asked,
@@ -343,10 +346,10 @@ impl Group {
         Ok((parcel, ticket))
     }
 
-    /// Starts to send a message, which is block 0.
+    /// Starts to send a message. Its memory is block 0.
     ///
     /// # Errors
-    /// The rank is none.
+    /// The rank is out of range or this rank itself.
     pub fn send(
         &self,
         to: usize,
@@ -359,10 +362,10 @@ impl Group {
         Ok(ticket)
     }
 
-    /// Starts to receive a message of at most so many bytes, from any rank if none is named.
+    /// Starts to receive a message of at most `bytes` bytes, from any rank if `from` is `None`.
     ///
     /// # Errors
-    /// The rank is none.
+    /// The rank is out of range or this rank itself.
     pub fn receive(
         &self,
         from: Option<usize>,
@@ -375,12 +378,13 @@ impl Group {
         Ok(ticket)
     }
 
-    /// Goes on without members that are lost; all that are left must call it, within `limit` if there is one. Ranks are
-    /// numbered anew, in their order.
+    /// Continues without the lost members. All remaining members must call it, within `limit` if
+    /// there is one. Ranks are renumbered in their order.
     ///
     /// # Errors
-    /// The others go on without this rank, or the group ended otherwise. [`Failure::Late`]: a rank has not called it, and
-    /// the group shrinks when it does.
+    /// The others continue without this rank, or the group has ended for another reason.
+    /// [`Failure::Late`]: a rank has not called it yet. The group shrinks as soon as that rank
+    /// does.
     pub fn shrink(&self, limit: Option<Duration>) -> Result<(), GroupError> {
         is_own(self.process)?;
         let (promise, ticket) = Promise::new();
@@ -397,19 +401,19 @@ impl Drop for Group {
     fn drop(&mut self) {
         let thread = self.thread.take();
         if is_own(self.process).is_err() {
-            // What the thread had locked when the process forked stays so.
+            // A lock that the thread held at the time of the fork stays locked in the child.
             std::mem::forget(thread);
             return;
         }
         self.order(Order::Close);
         if let Some(thread) = thread {
-            // It has panicked, and said so.
+            // An error means that the thread has panicked and printed a message.
             let _ = thread.join();
         }
     }
 }
 
-/// What is asked for, in words that differ if it does.
+/// Returns a description of a request. Different requests have different descriptions.
 fn describe(asked: &Asked, combines: Option<(Element, Reduction)>) -> String {
     let name = match asked.operation {
         AskedOperation::Gather => "a gather",

@@ -1,11 +1,11 @@
-//! The secret of a job: what its processes know and others do not, and how they show it.
+//! The secret of a job: known to its processes only, and proven to each other.
 //!
-//! | source | worth |
+//! | source | strength |
 //! |---|---|
 //! | given, `KUMI_JOB_SECRET`, `KUMI_JOB_SECRET_FILE` | a key |
-//! | Open MPI's key of the job's transports | a key that whoever reads the processes' environment has |
-//! | a launcher's number of the job | keeps jobs apart; anybody can guess it |
-//! | none of these | nothing |
+//! | Open MPI's key for the job's transports | a key, known to all who can read the environment |
+//! | a launcher's job number | separates jobs; easy to guess |
+//! | none of the above | none |
 
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState};
@@ -16,22 +16,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use subtle::ConstantTimeEq;
 
-/// Noise's pattern: the secret is shown before any key is agreed on, as the multilink device does it.
+/// Noise pattern. Each side proves the secret before any key is agreed on, as in the multilink
+/// device.
 const PATTERN: &str = "Noise_NNpsk0_25519_AESGCM_BLAKE2s";
 
-/// Bytes of the message without payload that either side of the handshake sends: a public key and a tag.
+/// Bytes of a handshake message without payload, in either direction: a public key and a tag.
 pub const HANDSHAKE_BYTES: usize = 32 + TAG_BYTES;
 
 /// Bytes that authentication adds to a message.
 pub const TAG_BYTES: usize = 16;
 
-/// Fewest bytes of a secret that somebody chose: 128 bits.
+/// Minimum length of a secret that a user chooses, in bytes (128 bits).
 const BYTES_MIN: usize = 16;
 
-/// Most bytes that are read of a file.
+/// Maximum number of bytes read from a file.
 const FILE_BYTES_MAX: u64 = 4096;
 
-/// Launchers' numbers of a job, likeliest first. Of a heterogeneous job of Slurm, the leader's.
+/// Variables with a launcher's job number, most likely one first. A heterogeneous Slurm job uses
+/// the leader's.
 const JOB_NUMBERS: [&str; 7] = [
     "TORCHELASTIC_RUN_ID",
     "SLURM_JOB_ID_HET_GROUP_0",
@@ -42,10 +44,11 @@ const JOB_NUMBERS: [&str; 7] = [
     "PMIX_NAMESPACE",
 ];
 
-/// 128 random bits that Open MPI's launcher draws for each job (`orte_precondition_transports`).
+/// Variable with 128 random bits that Open MPI's launcher draws for each job
+/// (`orte_precondition_transports`).
 const JOB_KEY: &str = "OMPI_MCA_orte_precondition_transports";
 
-/// What the processes of one job know.
+/// Secret that the processes of one job share.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     key: [u8; 32],
@@ -59,7 +62,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Secret {
-    /// A secret that the user chose.
+    /// Creates a secret that the user chose.
     ///
     /// # Errors
     /// It is too short.
@@ -105,9 +108,9 @@ impl Secret {
         Self::chosen(bytes.trim_ascii(), &origin).map(Some)
     }
 
-    /// What the launcher has told all processes of the job.
+    /// Returns the secret that the launcher gives to all processes of the job, if any.
     pub fn of_launcher(variable: impl Fn(&str) -> Option<String>) -> Self {
-        // `torchrun` without `--rdzv-id` says "none".
+        // `torchrun` without `--rdzv-id` sets the variable to "none".
         let set = |name: &str| variable(name).filter(|text| !text.is_empty() && text != "none");
         if let Some(text) = set(JOB_KEY) {
             return Self::of(b"launcher", text.as_bytes(), JOB_KEY);
@@ -121,7 +124,7 @@ impl Secret {
         }
     }
 
-    /// What everybody knows.
+    /// Returns the value that stands for no secret. It is public.
     pub fn none() -> Self {
         Self::of(b"none", &[], "no secret")
     }
@@ -136,23 +139,24 @@ impl Secret {
         }
     }
 
-    /// Where it comes from, for messages.
+    /// Returns the source of the secret, for error messages.
     pub fn origin(&self) -> &str {
         &self.origin
     }
 
-    /// What who connects to the owner of a card with this key has to say.
+    /// Returns the hello that the listener with this card's key expects.
     pub fn hello(&self, card: &[u8; 16]) -> [u8; 16] {
         self.shown(b"hello", card)
     }
 
-    /// Returns whether `said` is the hello to the owner of this card's key. The time it takes does
-    /// not depend on how many bytes are right.
+    /// Returns whether `said` is the hello that the listener with this card's key expects. The time
+    /// for the comparison does not depend on the number of matching bytes.
     pub fn is_hello(&self, card: &[u8; 16], said: &[u8; 16]) -> bool {
         self.hello(card).ct_eq(said).into()
     }
 
-    /// What a card says of the secret of its owner, so that another is found before anybody connects.
+    /// Returns the proof in the card with this key. It reveals a different secret before any rank
+    /// connects.
     pub fn proof(&self, card: &[u8; 16]) -> [u8; 8] {
         self.shown(b"proof", card)
     }
@@ -164,12 +168,12 @@ impl Secret {
         shown
     }
 
-    /// Noise, of a rank that connects.
+    /// Returns the handshake state of a rank that connects to rank 0.
     pub fn initiator(&self) -> Result<HandshakeState, snow::Error> {
         self.noise()?.build_initiator()
     }
 
-    /// Noise, of the rank that others connect to.
+    /// Returns the handshake state of rank 0.
     pub fn responder(&self) -> Result<HandshakeState, snow::Error> {
         self.noise()?.build_responder()
     }
@@ -180,19 +184,19 @@ impl Secret {
     }
 }
 
-/// HMAC-BLAKE2s.
+/// Returns the HMAC-BLAKE2s of `data`.
 fn keyed(key: &[u8], data: &[u8]) -> [u8; 32] {
     let choice = &snow::params::HashChoice::Blake2s;
     let mut out = [0; 32];
     match DefaultResolver.resolve_hash(choice) {
         Some(mut hash) => hash.hmac(key, data, &mut out),
-        // The pattern above has the same function, and every handshake would fail.
+        // The pattern above uses the same function, so every handshake would fail as well.
         None => unreachable!("snow is built with BLAKE2s"),
     }
     out
 }
 
-/// Reads a file that only its owner can read.
+/// Reads a file. Fails if other users than its owner have access.
 fn read_private(file: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
     let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
@@ -284,7 +288,8 @@ mod tests {
         };
         let read = Secret::of_user(named("KUMI_JOB_SECRET", &bytes)).unwrap();
         assert_eq!(read.unwrap().key, Secret::chosen(&bytes, "").unwrap().key);
-        // A file's name too: it is looked for, not taken for unset.
+        // The same holds for a file's name. The file is opened, and the variable does not count as
+        // unset.
         let missing = Secret::of_user(named("KUMI_JOB_SECRET_FILE", b"/nowhere/\xff"));
         let missing = missing.unwrap_err();
         assert!(

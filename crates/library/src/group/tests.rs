@@ -5,12 +5,12 @@ use std::time::Instant;
 
 mod ahead;
 
-/// Blocks in memory of their own; what comes is handed out at the end.
+/// Blocks in their own memory. The received blocks are handed out at the end.
 struct Blocks {
     out: Vec<Vec<u8>>,
     place: Option<Vec<Vec<u8>>>,
     done: Sender<Vec<Vec<u8>>>,
-    /// Of an all-to-all: a block is named by its pair.
+    /// Number of ranks in an all-to-all, whose blocks are numbered by pair.
     ranks: Option<usize>,
 }
 
@@ -38,12 +38,12 @@ impl Memory for Blocks {
     }
 
     fn finish(&mut self) {
-        // Whoever asked may have given up.
+        // The test may have given up waiting.
         let _ = self.done.send(self.place.take().unwrap_or_default());
     }
 }
 
-/// A port at which nobody listens, nor will while the socket is there.
+/// Returns a port on which no process listens while the returned socket exists.
 fn closed_port() -> (socket2::Socket, u16) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
@@ -52,12 +52,13 @@ fn closed_port() -> (socket2::Socket, u16) {
     (socket, port)
 }
 
-/// Runs one body a rank, each with its part of a group on this host.
+/// Runs `body` once for each rank, with that rank's handle of a group on this host.
 fn together<T: Send>(ranks: usize, body: impl Fn(Group) -> T + Sync) -> Vec<T> {
     together_behind(ranks, &[], body)
 }
 
-/// The same, where nobody can connect to some: the others know a port of theirs at which nobody listens.
+/// Does the same, but the ranks in `hidden` cannot be reached: the others know a closed port for
+/// them.
 fn together_behind<T: Send>(
     ranks: usize,
     hidden: &[usize],
@@ -122,7 +123,7 @@ fn view__of_a_group_in_a_job__has_its_part_of_a_trunk() {
     };
     assert_eq!(trunk_bytes_per_s(None), 100_000_000);
     assert_eq!(trunk_bytes_per_s(Some("abcd")), 50_000_000);
-    // Who knows of a job and who does not, do not plan the same.
+    // Ranks that know of different jobs make different plans.
     let [alone, one] = [None, Some("abcd")].map(|job| Listening::new(config(job)).unwrap());
     let cards: Vec<Vec<u8>> = [&alone, &one].map(|rank| rank.card().to_vec()).into();
     let refused = alone.join(0, &cards).unwrap_err();
@@ -258,7 +259,7 @@ fn ranks__that_ask_for_different_things__are_all_told_and_go_on() {
     let said = together(4, |group| {
         let elements = if group.rank() == 2 { 999 } else { 1000 };
         let refused = all_reduce(&group, elements).unwrap_err().to_string();
-        // The next one is right.
+        // The next collective succeeds.
         assert!(all_reduce(&group, 5000).unwrap() == sum(5000, &[0, 1, 2, 3]));
         refused
     });
@@ -295,7 +296,7 @@ fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
             "{failure}"
         );
         assert_eq!(group.lost(), [1]);
-        // What is asked for meanwhile fails too.
+        // New requests fail as well.
         assert!(all_reduce(&group, 10).is_err());
         group.shrink(None).unwrap();
         assert_eq!((group.members(), group.lost()), (vec![0, 2, 3], vec![]));
@@ -317,7 +318,7 @@ fn rank__that_nobody_can_connect_to__makes_the_connections_itself() {
         if group.rank() == 1 {
             return;
         }
-        // After shrinking its connections are made anew.
+        // After the shrink its connections are made again.
         all_reduce(&group, 100_000).unwrap_err();
         group.shrink(None).unwrap();
         for length in [1, 50_000] {
@@ -397,7 +398,7 @@ fn messages_round(hidden: &[usize]) {
         for sent in sends {
             assert!(sent.wait(None).unwrap().is_ok());
         }
-        // Of more than a receiver knows of at a time, the last is wanted first.
+        // More messages are sent than the window holds, and the last is received first.
         let ahead = messages::WINDOW as u64 * 2;
         let sends: Vec<_> = (0..ahead)
             .map(|at| {
@@ -414,7 +415,7 @@ fn messages_round(hidden: &[usize]) {
         for sent in sends {
             assert!(sent.wait(None).unwrap().is_ok());
         }
-        // What does not fit is refused at both ends, and nothing else is.
+        // A message that does not fit fails on both sides, and nothing else fails.
         let (memory, _) = blocks(vec![7; 50]);
         let sent = group.send(next, 9, 50, memory).unwrap();
         let (memory, _) = blocks(vec![0; 49]);
@@ -431,7 +432,7 @@ fn messages_round(hidden: &[usize]) {
     });
 }
 
-/// A message's place, handed out when it is given back.
+/// Buffer of a message, handed out when it is dropped.
 struct Tell(Vec<u8>, Sender<Vec<u8>>);
 
 impl Memory for Tell {
@@ -481,7 +482,7 @@ fn stranger__that_says_anything__changes_nothing() {
             strangers.push(stranger);
         }
     }
-    // More than a rank lets wait: the oldest make room for the ranks.
+    // There are more connections than a rank keeps. The oldest are evicted in favour of the ranks.
     std::thread::scope(|scope| {
         for (rank, one) in listening.into_iter().enumerate() {
             let cards = &cards;
@@ -514,7 +515,7 @@ fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
     });
 }
 
-/// Memory that nothing can be written to.
+/// Memory that panics on access.
 struct Broken;
 
 impl Memory for Broken {
@@ -548,7 +549,7 @@ fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
         };
         let limit = Some(Duration::from_secs(5));
         let started = group.start(broken).unwrap();
-        // One that was started before the thread ended, perhaps, and one after.
+        // The first ends the thread. The second may be ordered before or after that.
         let (behind, _) = call(
             AskedOperation::AllReduce,
             0,
@@ -578,7 +579,7 @@ fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
         }
         all_reduce(&group, 10).unwrap_err();
         if group.rank() == 1 {
-            // The other has given up.
+            // The other rank has given up.
             barrier.wait();
             return group.shrink(None).unwrap();
         }

@@ -1,46 +1,48 @@
-//! What a caller holds of what it has started.
+//! Tickets: a caller's handles of its pending operations.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Why something was not done.
+/// Reason that an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
-    /// A rank no longer runs, or is out of reach. Those that are left may shrink the group and go on.
+    /// A rank no longer runs or cannot be reached. The remaining ranks may shrink the group and
+    /// continue.
     #[error("rank {rank} is lost: {why}")]
     Lost {
-        /// Its number among the members of now.
+        /// Current rank of the lost member.
         rank: usize,
-        /// How that is known.
+        /// Evidence of the loss.
         why: String,
     },
-    /// The others go on without this rank.
+    /// The other ranks continue without this rank.
     #[error("the others have lost this rank: {0}")]
     Excluded(String),
-    /// Ranks have asked for different things. The group stands.
+    /// Ranks made different requests. The group remains usable.
     #[error("ranks disagree on what is to be done: {0}")]
     Disagree(String),
-    /// A message does not fit. The group stands.
+    /// A message does not fit its buffer, or a request is refused. The group remains usable.
     #[error("{0}")]
     Message(String),
-    /// The kernel refuses something that the group cannot be without.
+    /// A system call failed, ranks did not find each other, or the group's thread ended.
     #[error("{0}")]
     System(String),
     /// The group was closed.
     #[error("the group is closed")]
     Closed,
-    /// It is not done within its limit, and goes on.
+    /// The operation has not completed within its limit. It continues.
     #[error("{0}")]
     Late(String),
-    /// This process is a child of the one that began it.
+    /// This process is a forked child of the group's owner.
     #[error(
         "this process was forked from process {0}, which has the group; begin another group here, or start processes by exec"
     )]
     Forked(u32),
 }
 
-/// Fails in a process forked from `process`, which has none of its threads and connections.
+/// Returns an error in a forked child of `process`, which has none of the group's threads and
+/// connections.
 pub(crate) fn is_own(process: u32) -> Result<(), Failure> {
     match std::process::id() == process {
         true => Ok(()),
@@ -50,7 +52,7 @@ pub(crate) fn is_own(process: u32) -> Result<(), Failure> {
 
 type Outcome = Result<Done, Failure>;
 
-/// What is waited for.
+/// Handle of a pending operation.
 #[derive(Debug)]
 pub struct Ticket {
     state: Mutex<State>,
@@ -61,16 +63,16 @@ pub struct Ticket {
 #[derive(Debug, Default)]
 struct State {
     outcome: Option<Outcome>,
-    /// Who is told when it is settled, and as what.
+    /// Queues to notify when the ticket is settled, each with the name to put into it.
     told: Vec<(Arc<Queue>, u64)>,
 }
 
-/// What is known when it is done.
+/// Result of an operation that succeeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Done {
-    /// Of a message: who sent it.
+    /// Current rank of a message's sender; 0 for other operations.
     pub from: usize,
-    /// Of a message: how long it is.
+    /// Length of a message in bytes; 0 for other operations.
     pub bytes: u64,
 }
 
@@ -79,7 +81,7 @@ impl Ticket {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Settles it; the first outcome counts.
+    /// Settles the ticket. Only the first outcome counts.
     fn settle(&self, outcome: Outcome) {
         let mut state = self.state();
         state.outcome.get_or_insert(outcome);
@@ -91,7 +93,7 @@ impl Ticket {
         }
     }
 
-    /// Waits for its outcome; no longer than `limit`, if there is one.
+    /// Waits for the outcome, for `limit` at most if there is one.
     pub fn wait(&self, limit: Option<Duration>) -> Option<Outcome> {
         if let Err(failure) = is_own(self.process) {
             return Some(Err(failure));
@@ -119,7 +121,8 @@ impl Ticket {
         }
     }
 
-    /// Puts `name` into a queue when it is settled, or now if it is.
+    /// Puts `name` into a queue when the ticket is settled. If it is settled already, this happens
+    /// at once.
     pub fn tell(&self, queue: &Arc<Queue>, name: u64) {
         let is_settled = is_own(self.process).is_err() || {
             let mut state = self.state();
@@ -134,7 +137,8 @@ impl Ticket {
     }
 }
 
-/// Names of tickets that are settled, in the order in which they were: at most one for each [`Ticket::tell`].
+/// Names of settled tickets, in the order in which they were settled: one for each [`Ticket::tell`]
+/// at most.
 #[derive(Debug, Default)]
 pub struct Queue {
     settled: Mutex<VecDeque<u64>>,
@@ -151,7 +155,7 @@ impl Queue {
         self.comes.notify_one();
     }
 
-    /// Takes the next name; waits for one, no longer than `limit` if there is one.
+    /// Returns the next name. Waits for one, for `limit` at most if there is one.
     pub fn next(&self, limit: Option<Duration>) -> Option<u64> {
         let is_empty = |settled: &mut VecDeque<u64>| settled.is_empty();
         let settled = self.settled();
@@ -169,13 +173,13 @@ impl Queue {
     }
 }
 
-/// The side of a ticket that settles it. Dropped, as when the group's thread ends, it fails the ticket: nobody waits for
-/// what nobody does any more.
+/// The side of a ticket that settles it. Dropping it, as when the group's thread ends, fails the
+/// ticket: no thread is left to complete the operation.
 #[derive(Debug)]
 pub struct Promise(Arc<Ticket>);
 
 impl Promise {
-    /// Makes a ticket and its other side.
+    /// Creates a ticket and its other side.
     pub fn new() -> (Self, Arc<Ticket>) {
         let ticket = Arc::new(Ticket {
             state: Mutex::default(),
@@ -185,7 +189,7 @@ impl Promise {
         (Self(Arc::clone(&ticket)), ticket)
     }
 
-    /// Says what came of it; the first outcome counts.
+    /// Settles the ticket. Only the first outcome counts.
     pub fn settle(&self, outcome: Outcome) {
         self.0.settle(outcome);
     }

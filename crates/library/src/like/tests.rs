@@ -11,10 +11,11 @@ fn ranks_of(hosts: usize) -> Ranks {
     Ranks::new(None, &names).unwrap()
 }
 
-/// Runs all ranks' parts to their end, whose messages keep their order between two ranks. By receiver: what came of each block.
+/// Runs the parts of all ranks to completion. Messages between two ranks stay in order. Returns the
+/// bytes received of each block, by receiver.
 fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
     let mut came = vec![HashMap::new(); works.len()];
-    // By sender, receiver and kind: bytes on the way, and the receiver's steps that wait.
+    // By sender, receiver and kind: the bytes in flight, and the receiver's waiting steps.
     let mut sent: HashMap<(usize, usize, bool), VecDeque<(usize, u64)>> = HashMap::new();
     let mut awaited: HashMap<(usize, usize, bool), VecDeque<(usize, Named)>> = HashMap::new();
     loop {
@@ -66,7 +67,7 @@ proptest! {
     ) {
         let network = ranks_of(ranks);
         let mut random = fastrand::Rng::with_seed(seed);
-        // A third are empty, some are far longer than the plan's.
+        // A third of the blocks are empty, and some are much longer than the plan's.
         let bytes: Vec<Vec<u64>> = (0..ranks)
             .map(|_| (0..ranks).map(|_| [0, random.u64(0..9000), random.u64(0..400_000)][random.usize(0..3)]).collect())
             .collect();

@@ -1,5 +1,5 @@
-//! Rank 0's part: it serves all connections at once, each with a deadline of its own, and gives nothing to who has not
-//! shown the job's secret.
+//! Rank 0's part. It serves all connections at once, each with its own deadline. A peer that has
+//! not proven the job's secret is sent nothing.
 
 use super::{
     CARD_LIMIT, CARD_MESSAGE_BYTES, CARDS, CARDS_PER_MESSAGE, Environment, FIRST_BYTES, MAGIC,
@@ -15,35 +15,37 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Connections that have not sent their card, beside one for each rank. The oldest makes room for a
-/// new one: a rank sends its card within two round trips, so a crowd of strangers would have to be
-/// renewed as quickly. The first message may be a replay, so it does not make a rank.
+/// Maximum number of connections that have not sent their card, in addition to one per rank. A new
+/// connection evicts the oldest of them. A rank sends its card within two round trips, so a crowd
+/// of strangers would have to reconnect as fast. The first message may be a replay, so it does not
+/// identify a rank.
 const STRANGERS_MAX: usize = 64;
 
-/// Connections accepted in one turn: those that are there wait, and strangers that connect without end end no turn.
+/// Maximum number of connections accepted in one turn. The rest wait, so a flood of strangers
+/// cannot prolong a turn.
 const ACCEPTS_MAX: usize = STRANGERS_MAX / 2;
 
-/// How long a rank that is given the cards may take none of them.
+/// Maximum time in which a rank accepts none of the bytes that it is sent.
 const STALL_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long no connection is accepted after `accept` has failed, for instance because the process
-/// has no descriptor left. The listener stays readable then, and each turn would fail again.
+/// Pause in accepting connections after `accept` has failed, for instance because the process has
+/// no free descriptor. The listener stays readable then, so each turn would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Longest time between two looks at the deadlines.
+/// Maximum time between two checks of the deadlines, in milliseconds.
 const TICK_MS: u16 = 50;
 
-/// What a connection has come to.
+/// State of a connection.
 enum Stage {
-    /// It is to show the secret.
+    /// The proof of the secret is awaited.
     Hello,
-    /// It is to say which rank it is.
+    /// The card is awaited.
     Card(Box<TransportState>),
-    /// It waits for the other ranks.
+    /// The card of this rank has arrived, and other cards are missing.
     Waiting(Box<TransportState>, usize),
-    /// It is given the cards from this one on.
+    /// Cards are being sent, from this one on.
     Giving(Box<TransportState>, usize),
-    /// It is told why it gets none.
+    /// A refusal is being sent.
     Leaving,
 }
 
@@ -51,7 +53,7 @@ struct Candidate {
     stream: TcpStream,
     from: SocketAddr,
     stage: Stage,
-    /// When it connected, or last took something that it is given.
+    /// Time at which it connected or last accepted bytes.
     since: Instant,
     input: [u8; CARD_MESSAGE_BYTES],
     have: usize,
@@ -59,7 +61,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Writes what the kernel takes. False if the connection is broken.
+    /// Writes as much as the kernel accepts. Returns false if the connection is broken.
     fn write(&mut self, now: Instant) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
@@ -76,7 +78,8 @@ impl Candidate {
         true
     }
 
-    /// Answers the first message, if it shows the secret.
+    /// Queues the answer to the first message. Returns `None` if that message does not prove the
+    /// secret.
     fn answer(&mut self, secret: &Secret) -> Option<Box<TransportState>> {
         let sealed = self.input[..FIRST_BYTES].strip_prefix(&MAGIC)?;
         let mut noise = secret.responder().ok()?;
@@ -87,7 +90,7 @@ impl Candidate {
         noise.into_transport_mode().ok().map(Box::new)
     }
 
-    /// Whether it is late.
+    /// Returns whether the deadline of the current state has passed.
     fn is_late(&self, now: Instant) -> bool {
         let limit = match self.stage {
             Stage::Hello | Stage::Card(_) | Stage::Leaving => CARD_LIMIT,
@@ -102,10 +105,10 @@ impl Candidate {
     }
 }
 
-/// Puts a message behind those that wait to be written, its length before it.
+/// Appends a message to `output`, sealed and preceded by its length.
 fn seal(transport: &mut TransportState, message: &[u8], output: &mut Vec<u8>) {
     let mut sealed = vec![0; message.len() + TAG_BYTES];
-    // A message of ours is shorter than Noise's longest, and fewer are sent than it has nonces.
+    // Messages are shorter than Noise's limit, and fewer than its nonces.
     let bytes = transport.write_message(message, &mut sealed).unwrap_or(0);
     output.extend_from_slice(&(bytes as u16).to_le_bytes());
     output.extend_from_slice(&sealed[..bytes]);
@@ -116,9 +119,9 @@ struct Collector<'a> {
     secret: &'a Secret,
     cards: Vec<Option<Vec<u8>>>,
     candidates: Vec<Candidate>,
-    /// Connections that did not show the secret.
+    /// Number of connections that failed to prove the secret.
     strangers: usize,
-    /// Until when no connection is accepted, after `accept` has failed.
+    /// End of the pause in accepting connections that follows a failed `accept`.
     accepts_from: Option<Instant>,
 }
 
@@ -172,7 +175,8 @@ impl<'a> Collector<'a> {
         io::Error::new(io::ErrorKind::TimedOut, text)
     }
 
-    /// Gives all cards to all ranks that wait. Who has gone is missed when the group is joined.
+    /// Sends all cards to all waiting ranks. A rank that disconnects is noticed when the group is
+    /// joined.
     fn give(&mut self, until: Instant) -> io::Result<()> {
         let now = Instant::now();
         self.candidates
@@ -191,7 +195,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// Waits until something can be done, for a tick at most, and does it.
+    /// Waits for events, for a tick at most, and handles them.
     fn turn(&mut self, listener: Option<&TcpListener>) -> io::Result<()> {
         self.accepts_from.take_if(|from| Instant::now() >= *from);
         let listener = listener.filter(|_| self.accepts_from.is_none());
@@ -240,15 +244,16 @@ impl<'a> Collector<'a> {
                 have: 0,
                 output: Vec::new(),
             });
-            // A rank's first message is there: it is not the one that makes room for the next.
+            // A rank's first message has usually arrived. It is read now, so that the next
+            // connection does not evict this one.
             if !self.serve(self.candidates.len() - 1, now) {
                 self.candidates.pop();
             }
         }
     }
 
-    /// Closes a connection for a new one if there are too many: the oldest that has shown nothing, or else the oldest that
-    /// has not sent its card.
+    /// Closes a connection for a new one if there are too many. It is the oldest that has proven
+    /// nothing, or else the oldest that has not sent its card.
     fn make_room(&mut self) {
         let strangers = self.candidates.iter().filter(|one| one.is_stranger());
         if strangers.count() < STRANGERS_MAX + self.cards.len() {
@@ -260,7 +265,8 @@ impl<'a> Collector<'a> {
         oldest.map(|oldest| self.candidates.remove(oldest));
     }
 
-    /// Serves those that are ready, all if it is not known which are, and closes those that are late.
+    /// Serves the connections that are ready and closes those that are late. `ready` is indexed by
+    /// position. A connection beyond its end counts as ready.
     fn go_on(&mut self, ready: &[bool]) {
         let now = Instant::now();
         let mut at = 0;
@@ -278,7 +284,8 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// Does all that one connection lets be done. False if it is to be closed.
+    /// Does everything that is possible on a connection. Returns false if the connection is to be
+    /// closed.
     fn serve(&mut self, at: usize, now: Instant) -> bool {
         loop {
             if !self.candidates[at].write(now) || !self.fill(at) {
@@ -288,7 +295,7 @@ impl<'a> Collector<'a> {
             let wanted = match candidate.stage {
                 Stage::Hello => FIRST_BYTES,
                 Stage::Card(_) => CARD_MESSAGE_BYTES,
-                // Nothing is to come but its end.
+                // Only the end of the connection is expected.
                 _ => 1,
             };
             let place = &mut candidate.input[candidate.have..wanted];
@@ -319,7 +326,7 @@ impl<'a> Collector<'a> {
         }
     }
 
-    /// A rank has shown the secret and says who it is. False if that is malformed.
+    /// Handles the card of a rank that has proven the secret. Returns false if it is malformed.
     fn take_card(&mut self, at: usize, mut transport: Box<TransportState>) -> bool {
         let mut said = [0; CARD_MESSAGE_BYTES];
         let opened = transport.read_message(&self.candidates[at].input, &mut said);
@@ -359,11 +366,12 @@ impl<'a> Collector<'a> {
             let from = other.from;
             return Some(format!("rank {rank} has come already, from {from} (RANK)"));
         }
-        // A rank that came and has gone may come again.
+        // A rank that has disconnected may connect again.
         (rank == 0).then(|| "rank 0 is the one that it has reached (RANK)".to_owned())
     }
 
-    /// Puts the next cards behind what has been written. False if all have been.
+    /// Queues the next cards after the earlier ones are written. Returns false if nothing is left
+    /// to send.
     fn fill(&mut self, at: usize) -> bool {
         let Self {
             candidates, cards, ..
@@ -391,7 +399,7 @@ impl<'a> Collector<'a> {
 mod tests {
     use super::*;
 
-    /// A collector of two ranks, where it listens, and the first message of a rank.
+    /// Runs a test with a collector for two ranks, its listener, and the first message of a rank.
     fn collecting(test: impl FnOnce(&mut Collector<'_>, &TcpListener, &[u8])) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();

@@ -1,4 +1,4 @@
-//! The part of all ranks but rank 0.
+//! The part of all ranks except rank 0.
 
 use super::{
     CARD_LIMIT, CARD_MESSAGE_BYTES, CARDS, Environment, FIRST_BYTES, MAGIC, PAUSE, REFUSED,
@@ -10,7 +10,8 @@ use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::Instant;
 
-/// How often rank 0 may close a connection unanswered: once may be a crowd at its port.
+/// Maximum number of handshakes. Rank 0 may close a connection unanswered because of a crowd at its
+/// port.
 const ATTEMPTS: usize = 3;
 
 pub fn hand_in(
@@ -78,7 +79,7 @@ fn other(error: snow::Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// Connects to rank 0, which may not be there yet.
+/// Connects to rank 0, which may not listen yet.
 fn reach(address: &str, until: Instant) -> io::Result<TcpStream> {
     loop {
         let reached = address.to_socket_addrs().and_then(|all| {
@@ -104,7 +105,7 @@ fn reach(address: &str, until: Instant) -> io::Result<TcpStream> {
     }
 }
 
-/// Shows the secret, and has rank 0 show it.
+/// Proves the secret to rank 0, and verifies that rank 0 knows it.
 fn shake_hands(
     stream: &mut TcpStream,
     secret: &Secret,
@@ -125,7 +126,7 @@ fn shake_hands(
     noise.into_transport_mode().map_err(other)
 }
 
-/// A sealed message of rank 0.
+/// Reads a sealed message of rank 0.
 fn open(
     stream: &mut TcpStream,
     transport: &mut TransportState,
@@ -143,7 +144,7 @@ fn open(
     Ok(message)
 }
 
-/// Reads all of `place`, however it comes, by `until`.
+/// Reads until `place` is full, or fails at `until`.
 fn read(stream: &mut TcpStream, place: &mut [u8], until: Instant) -> io::Result<()> {
     let mut have = 0;
     while have < place.len() {

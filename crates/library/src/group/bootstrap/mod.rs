@@ -1,11 +1,12 @@
-//! How ranks come to have each other's cards if nothing else brings them: rank 0 collects them at an address that all
-//! were given, as `torchrun` and its like give it (`MASTER_ADDR`, `MASTER_PORT`, `RANK`, `WORLD_SIZE`).
+//! Exchange of the ranks' cards if the program has no other means for it. Rank 0 collects them at
+//! an address that all ranks know. `torchrun` and similar launchers provide it (`MASTER_ADDR`,
+//! `MASTER_PORT`, `RANK`, `WORLD_SIZE`).
 //!
 //! ```text
-//!   rank ──── magic, Noise message 1 ─────────► rank 0     shows the job's secret
-//!   rank ◄─── Noise message 2 ───────────────── rank 0     shows it too
-//!   rank ──── sealed: number, ranks, card ────► rank 0     is no replay: sealed by fresh keys
-//!   rank ◄─── sealed: all cards ─────────────── rank 0     when all have come
+//!  rank ──── magic, Noise message 1 ─────────► rank 0     proves the job's secret
+//!  rank ◄─── Noise message 2 ───────────────── rank 0     proves it too
+//!  rank ──── sealed: number, ranks, card ────► rank 0     sealed with fresh keys, so not a replay
+//!  rank ◄─── sealed: all cards ─────────────── rank 0     when all ranks have arrived
 //! ```
 
 mod collect;
@@ -17,46 +18,47 @@ use crate::group::secret::{HANDSHAKE_BYTES, Secret, TAG_BYTES};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// What the first message begins with.
+/// Prefix of the first message.
 const MAGIC: [u8; 8] = *b"KUMIJOB2";
 
-/// Bytes of the first message.
+/// Length of the first message, in bytes.
 const FIRST_BYTES: usize = MAGIC.len() + HANDSHAKE_BYTES;
 
-/// Bytes of the message with a card: the rank's number, how many ranks it knows of, the card.
+/// Length of the message with a card, in bytes: the rank, the number of ranks, and the card.
 const CARD_MESSAGE_BYTES: usize = 4 + 4 + CARD_BYTES + TAG_BYTES;
 
-/// Cards of one message: 32 KiB, half of what Noise allows.
+/// Maximum number of cards in a message: 32 KiB, half of Noise's limit.
 const CARDS_PER_MESSAGE: usize = 64;
 
-/// What a sealed message of rank 0 begins with: cards follow, or why there are none.
+/// First byte of a sealed message of rank 0: cards follow, or the reason for a refusal.
 const CARDS: u8 = 1;
 const REFUSED: u8 = 0;
 
-/// How long a rank may take from its connection to its card: three messages.
+/// Time limit for each message of a rank until its card has arrived, and for each attempt to
+/// connect to rank 0.
 const CARD_LIMIT: Duration = Duration::from_secs(2);
 
 /// Time between two attempts to reach rank 0.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// What the environment says of a rank.
+/// Parameters of a rank, from the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Environment {
-    /// Where rank 0 collects cards.
+    /// Address at which rank 0 collects cards.
     pub address: String,
-    /// This one's number.
+    /// Rank of this process.
     pub rank: usize,
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: usize,
-    /// What the launcher lets the ranks know of their job, for where the user has set no secret.
+    /// Secret that the launcher gives to the job's processes. It is used if the user has set none.
     pub launcher: Secret,
 }
 
 impl Environment {
-    /// What it says, by its variables' names.
+    /// Reads the parameters. `variable` returns the value of an environment variable.
     ///
     /// # Errors
-    /// A variable is missing or no number, by name.
+    /// A variable is missing or not a valid number. The message names it.
     pub fn read(variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let variable = &variable;
         let text = |name: &str| {
@@ -81,10 +83,11 @@ impl Environment {
     }
 }
 
-/// Returns all ranks' cards, by rank. They are given to who knows `secret` only.
+/// Returns all ranks' cards, by rank. Only a process that knows `secret` receives them.
 ///
 /// # Errors
-/// Rank 0 cannot be reached, or a rank does not come, within `patience`; another secret, or another number of ranks.
+/// Within `patience`, rank 0 cannot be reached or a rank does not arrive. Or this rank has another
+/// secret or another number of ranks than rank 0.
 pub fn exchange(
     environment: &Environment,
     secret: &Secret,

@@ -52,7 +52,7 @@ fn rank__that_does_not_come__is_named() {
     );
 }
 
-/// What ranks of one group know, at a port that is free.
+/// Returns the parameters of the ranks of one group, at a free port.
 fn environments(ranks: usize) -> Vec<Environment> {
     let probe = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = probe.local_addr().unwrap().to_string();
@@ -93,10 +93,10 @@ fn connect(environment: &Environment) -> TcpStream {
     }
 }
 
-/// All that rank 0 says until it closes the connection.
+/// Returns all bytes that rank 0 sends before it closes the connection.
 fn answer(mut stream: TcpStream) -> Vec<u8> {
     let mut said = Vec::new();
-    // It may be reset, for there is more than was read.
+    // The connection may be reset, because rank 0 has not read everything.
     let _ = stream.read_to_end(&mut said);
     said
 }
@@ -110,12 +110,12 @@ fn stranger__without_the_jobs_secret__is_given_nothing() {
     std::thread::scope(|scope| {
         let give = |rank: usize| exchange(&all[rank], &right, &card(rank), LONG);
         let zero = scope.spawn(move || give(0).unwrap());
-        // A rank of an earlier release: its number and its card.
+        // A rank of an earlier release sends its number and its card.
         let mut old = connect(&all[1]);
         old.write_all(&[&[1, 0, 0, 0], &card(1)[..]].concat())
             .unwrap();
         assert_eq!(answer(old), b"");
-        // One with another secret, which shows it as it should.
+        // A peer proves another secret in the right format.
         let wrong = secret("what another job knows");
         let mut noise = wrong.initiator().unwrap();
         let mut first = [0; FIRST_BYTES];
@@ -131,7 +131,7 @@ fn stranger__without_the_jobs_secret__is_given_nothing() {
                 .contains("it has another job secret (here: a test"),
             "{refused}"
         );
-        // One that has overheard the first message of a rank.
+        // A peer replays the first message of a rank.
         let mut noise = right.initiator().unwrap();
         noise.write_message(&[], &mut first[8..]).unwrap();
         let mut stream = connect(&all[1]);
@@ -139,7 +139,7 @@ fn stranger__without_the_jobs_secret__is_given_nothing() {
         stream.write_all(&[7; CARD_MESSAGE_BYTES]).unwrap();
         let said = answer(stream);
         assert!(said.len() <= HANDSHAKE_BYTES, "{} bytes", said.len());
-        // The ranks are not hindered.
+        // The ranks still join.
         let others = [1, 2].map(|rank| scope.spawn(move || give(rank).unwrap()));
         let expected = [0, 1, 2].map(|rank| card(rank).to_vec());
         for rank in others.into_iter().chain([zero]) {
@@ -200,7 +200,8 @@ fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
             why.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 knows of 3"),
             "{why}"
         );
-        // One of two with a number waits; which one, the network decides.
+        // Two ranks have the same number. One waits and the other is refused; the order of arrival
+        // decides.
         let same = [(); 2].map(|()| scope.spawn(move || give(1, 3)));
         while same.iter().all(|one| !one.is_finished()) {
             std::thread::sleep(PAUSE);

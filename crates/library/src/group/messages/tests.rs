@@ -26,7 +26,7 @@ fn parcel(peer: Option<usize>, tag: u64, bytes: u64) -> (Parcel, Arc<Ticket>) {
     (parcel, waits)
 }
 
-/// Ranks and what they have said to each other, by sender and receiver, in order.
+/// Ranks, and their control messages in flight by sender and receiver, in order.
 struct Net {
     ranks: Vec<Messages>,
     said: Vec<Vec<VecDeque<Act>>>,
@@ -69,7 +69,7 @@ impl Net {
         ticket
     }
 
-    /// Delivers one word, if there is one.
+    /// Delivers one control message, if there is one.
     fn step(&mut self, from: usize, to: usize) -> bool {
         let Some(act) = self.said[from][to].pop_front() else {
             return false;
@@ -112,7 +112,7 @@ fn sender__any_number_of_messages_ahead__waits_for_the_receiver() {
     net.settle();
     assert_eq!(net.ranks[1].offers.len(), WINDOW);
     assert!(sent.iter().all(|one| outcome(one).is_none()));
-    // The last tag of all, of messages most of which were never offered: it comes in order.
+    // Most messages with the last tag were never offered. They arrive in order nevertheless.
     let last = net.receive(1, Some(0), 2);
     net.settle();
     assert_eq!(outcome(&last).map(|done| done.bytes), Some(2));
@@ -127,11 +127,11 @@ fn sender__any_number_of_messages_ahead__waits_for_the_receiver() {
     assert!(!net.ranks[0].needs(1) && net.ranks[1].asked.is_empty());
 }
 
-/// The tag of messages that nobody wants before all others have come.
+/// Tag of messages that are received after all others.
 const UNWANTED: u64 = 99;
 
-/// Whatever is sent and received in whatever order, behind messages that fill the window, words being late: what
-/// matches is received, in order.
+/// Messages are sent and received in any order, behind messages that fill the window, and control
+/// messages are late. All matching messages must be received, in order.
 #[test]
 fn messages__behind_a_full_window__all_find_their_places() {
     for seed in 0..60 {
@@ -143,7 +143,7 @@ fn messages__behind_a_full_window__all_find_their_places() {
         let late = random.usize(0..4);
         let mut sent: HashMap<(usize, usize, u64), Vec<u64>> = HashMap::new();
         let mut places = Vec::new();
-        // What one rank is yet to send, and another is yet to have a place for.
+        // Messages still to be sent, and buffers still to be added.
         let mut to_send = Vec::new();
         for at in 0..count as u64 {
             let from = random.usize(0..ranks);
@@ -215,7 +215,7 @@ fn word__of_no_message__is_malformed() {
     assert_eq!(rank.taken(2, 1), Err(Malformed));
     assert_eq!(rank.held(1, 2), Err(Malformed));
     assert_eq!(rank.taken(1, 1), Ok(10));
-    // Once is enough.
+    // A message can be taken once.
     assert_eq!(rank.taken(1, 1), Err(Malformed));
     assert_eq!(rank.refused(1, 1).map(|_| ()), Err(Malformed));
     for tag in 0..PLACES_MAX as u64 {

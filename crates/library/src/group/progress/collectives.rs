@@ -1,18 +1,19 @@
-//! Collectives, one after the other, and how far ahead of the others this rank may be.
+//! Execution of collectives in order, and the limit on a rank's lead over the others.
 
 use super::{Active, Progress, Wanted};
 use crate::group::frame::Kind;
 use crate::group::job::Job;
 use crate::group::ticket::{Done, Failure};
 
-/// Collectives that a rank may be ahead of the next member. That member keeps what each of them is, 100 bytes or so:
-/// a rank whose blocks are empty, or who only sends, could otherwise be ahead without limit.
+/// Maximum number of collectives by which a rank may be ahead of the next member. That member
+/// stores a description of each, of about 100 bytes. Without a limit, the lead of a rank that only
+/// sends or whose blocks are empty would be unbounded.
 pub(super) const AHEAD_MAX: u64 = 1024;
 
-/// Collectives between two words that a rank has begun them.
+/// Number of collectives between two messages of kind `Begun`.
 pub(super) const BEGUN_EVERY: u64 = AHEAD_MAX / 4;
 
-/// Collectives that are over, of which it is known what was asked for.
+/// Number of completed collectives whose descriptions are kept.
 const PAST_MAX: usize = 64;
 
 impl Progress {
@@ -27,7 +28,7 @@ impl Progress {
         }
     }
 
-    /// Goes on with the collective under way, and begins the next when it is over.
+    /// Continues the active collective, and begins the next one when it is complete.
     pub(super) fn advance(&mut self) {
         loop {
             if self.active.is_none() && !self.begin() {
@@ -36,14 +37,14 @@ impl Progress {
             while let Some(due) = self.active.as_mut().and_then(|active| active.job.next()) {
                 self.carry(due);
             }
-            // What was being sent may have failed.
+            // A failed send may have ended the collective.
             if self.active.is_some() && !self.complete() {
                 return;
             }
         }
     }
 
-    /// Ends the collective under way if nothing of it is left to do.
+    /// Ends the active collective if all its steps are complete. Returns whether it did.
     pub(super) fn complete(&mut self) -> bool {
         if !self
             .active
@@ -60,7 +61,7 @@ impl Progress {
         true
     }
 
-    /// Says what was received of a collective while it is the one under way.
+    /// Acknowledges the received chunks while their collective is still the active one.
     fn flush_got(&mut self) {
         let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
             return;
@@ -80,7 +81,7 @@ impl Progress {
         self.past.push_back((sequence, text));
     }
 
-    /// Begins the next collective. False if there is none, or not yet.
+    /// Begins the next collective. Returns false if there is none or it must wait.
     fn begin(&mut self) -> bool {
         if self.joins.is_some() || self.is_far_ahead() {
             return false;
@@ -108,7 +109,7 @@ impl Progress {
         true
     }
 
-    /// The members before and behind this rank in their circle.
+    /// Returns the previous and the next member of the ring that the members form.
     pub(super) fn neighbours(&self) -> (usize, usize) {
         let (members, rank) = (self.membership.members(), self.membership.rank());
         let count = members.len();
@@ -118,8 +119,8 @@ impl Progress {
         )
     }
 
-    /// Whether the next collective has to wait until the next member is nearer. Of all ranks the one that is furthest
-    /// behind never waits, so some rank goes on.
+    /// Returns whether the next collective must wait until the next member has caught up. The rank
+    /// that is furthest behind never waits, so some rank always proceeds.
     fn is_far_ahead(&self) -> bool {
         let (_, next) = self.neighbours();
         next != self.settings.rank

@@ -1,11 +1,11 @@
-//! How peers are reached: each lane is made by who sends on it, or, where a firewall or an address translator lets nobody
-//! in, by who is sent to.
+//! Connections between peers. The sender makes a connection. If a firewall or an address translator
+//! blocks it, the receiver makes a reverse connection instead.
 //!
 //! ```text
-//!   rank 1 ──── words: hello ───────────────────► rank 0      (rank 0 cannot be reached)
-//!   rank 1 ◄─── words: hello, a call ──────────── rank 0      when it has waited for rank 1's in vain
-//!   rank 1 ──── call: pieces ───────────────────► rank 0      when rank 1 has pieces to send
-//!   rank 1 ◄─── pieces: hello, a call ─────────── rank 0
+//!  rank 1 ──── control: hello ─────────────────► rank 0      blocked: rank 0 cannot be reached
+//!  rank 1 ◄─── control: hello (reverse) ──────── rank 0      rank 1's hello has not arrived
+//!  rank 1 ──── control: call for chunks ───────► rank 0      when rank 1 has chunks to send
+//!  rank 1 ◄─── chunks: hello (reverse) ───────── rank 0
 //! ```
 
 use super::{Progress, Ready};
@@ -16,11 +16,13 @@ use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Words of a rank that have not come by then will not: it is called.
+/// Time to wait for a rank's control connection before a reverse one is made. A connection that is
+/// not blocked normally takes less.
 const CALL_AFTER: Duration = Duration::from_millis(500);
 
 impl Progress {
-    /// A lane to a peer, made if there is none. `None` if the peer cannot be reached, which is found out soon.
+    /// Returns the connection of a kind to a peer, and makes it if necessary. Returns `None` if the
+    /// peer cannot be reached. Its loss is detected soon after.
     pub(super) fn lane(&mut self, peer: usize, lane: Lane) -> Option<&mut Out> {
         if self.out(peer, lane).is_none() {
             if self.peers[peer].calls && lane != Lane::Words {
@@ -39,7 +41,7 @@ impl Progress {
         self.out(peer, lane).as_mut()
     }
 
-    /// Takes a connection that is polled for a lane.
+    /// Installs a connection to send on. It is already registered with epoll.
     fn send_on(&mut self, mut out: Out, peer: usize, lane: Lane) {
         out.is_watched = true;
         if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
@@ -48,7 +50,7 @@ impl Progress {
         *self.out(peer, lane) = Some(out);
     }
 
-    /// Begins to connect, to send or to be sent to.
+    /// Starts to connect: to send, or in a reverse connection to receive.
     fn connect(&self, peer: usize, lane: Lane, is_call: bool) -> io::Result<Out> {
         let card = &self.settings.cards[peer];
         let hello = Hello {
@@ -72,7 +74,8 @@ impl Progress {
         Ok(out)
     }
 
-    /// Calls those of whom no word has come, while ranks find each other.
+    /// Makes reverse connections to ranks whose control connection is missing, while ranks find
+    /// each other.
     pub(super) fn call_the_silent(&mut self, now: Instant) {
         if now.saturating_duration_since(self.began_at) < CALL_AFTER {
             return;
@@ -85,15 +88,15 @@ impl Progress {
         }
     }
 
-    /// Makes a lane on which a peer may send to this rank.
+    /// Makes a reverse connection, on which a peer may send to this rank.
     pub(super) fn call(&mut self, peer: usize, lane: Lane) {
-        // Who cannot be reached either is called again, or not found.
+        // After a failure, the call is repeated, or the rank is reported as not found.
         if let Ok(out) = self.connect(peer, lane, true) {
             self.calls.insert((peer, lane), out);
         }
     }
 
-    /// A peer that cannot connect wants a lane.
+    /// Handles a peer's request for a reverse connection. Returns false if its kind is invalid.
     pub(super) fn hear_call(&mut self, peer: usize, number: u64) -> bool {
         match Lane::of_number(number) {
             None | Some(Lane::Words) => false,
@@ -104,7 +107,7 @@ impl Progress {
         }
     }
 
-    /// A call goes on: when it has been said, the lane is the peer's to send on.
+    /// Continues a reverse connection. When its hello has been written, the peer sends on it.
     pub(super) fn go_on_calling(&mut self, peer: usize, lane: Lane) {
         let Some(mut call) = self.calls.remove(&(peer, lane)) else {
             return;
@@ -120,13 +123,13 @@ impl Progress {
             return;
         };
         let _ = self.epoll.delete(&stream);
-        // Words that have come by the peer's own connection since go on doing so.
+        // If the peer's own control connection has been made meanwhile, that one remains in use.
         if lane != Lane::Words || self.peers[peer].words_in.is_none() {
             self.come_by(stream, peer, lane, self.membership.term());
         }
     }
 
-    /// A connection is there by which a peer sends.
+    /// Installs a connection on which a peer sends.
     pub(super) fn come_by(&mut self, stream: Stream, peer: usize, lane: Lane, term: u32) {
         let come = In::new(stream, lane, term);
         let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::In(peer, lane).token());
@@ -137,11 +140,12 @@ impl Progress {
         self.is_joined();
     }
 
-    /// A peer has made a connection for this rank to send on.
+    /// Handles a reverse connection, which a peer made for this rank to send on.
     pub(super) fn is_called(&mut self, stream: Stream, peer: usize, lane: Lane) {
         let own = self.out(peer, lane).as_ref();
         if own.is_some_and(Out::has_begun) {
-            // The peer hears on its own connection soon; until then it knows of this one only.
+            // The peer soon receives data on this rank's own connection. Until then it knows only
+            // this one.
             self.spare.insert((peer, lane), stream);
             return;
         }

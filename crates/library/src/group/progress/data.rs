@@ -1,4 +1,4 @@
-//! What the others send, and what is sent to them.
+//! Transport of chunks and messages.
 
 use super::{Progress, Ready};
 use crate::group::frame::{Header, Kind, Lane};
@@ -10,18 +10,18 @@ use kumi_coll::Action;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::time::Instant;
 
-/// What is read of one lane before the others have their turn.
+/// Maximum number of bytes read from one connection before the others have their turn.
 const TURN_BYTES: usize = 256 << 10;
 
-/// Where a piece goes.
+/// Destination of a received chunk.
 enum Place {
-    /// To the active collective.
+    /// The active collective, at this step.
     Here(Named),
-    /// To one that has failed, or is of another term.
+    /// None: it belongs to a collective that has failed, or to an earlier term.
     Nowhere,
-    /// It is early.
+    /// Not known yet, because the chunk is early.
     Later,
-    /// It is not what the plan says.
+    /// None: it contradicts this step of the plan.
     Wrong(Named),
 }
 
@@ -43,8 +43,8 @@ impl Progress {
         }
     }
 
-    /// Polls a lane that waited again. Whether it did: what waited at its head may be all there is, of which the poll
-    /// says nothing.
+    /// Polls a paused connection again. Returns whether it was paused. The caller then has to read:
+    /// the bytes already read may complete a frame, and epoll does not report those.
     pub(super) fn resume(&mut self, peer: usize, lane: Lane) -> bool {
         let token = Ready::In(peer, lane).token();
         let Self { peers, epoll, .. } = self;
@@ -61,8 +61,8 @@ impl Progress {
         true
     }
 
-    /// A lane waits, and so does its sender when its window is full. It is not polled: its end would be told over and
-    /// over.
+    /// Pauses a connection. Its sender stops when TCP's window is full. The connection is not
+    /// polled, because epoll would report its end over and over.
     fn pause(&mut self, peer: usize, lane: Lane) {
         let Self { peers, epoll, .. } = self;
         let come = match lane {
@@ -76,7 +76,7 @@ impl Progress {
         }
     }
 
-    /// A header of a data lane; `None` if there is none now.
+    /// Returns the current header of a data connection, or `None` if it has not arrived completely.
     fn data_header(&mut self, peer: usize, lane: Lane) -> Option<Header> {
         let come = self.come(peer, lane).as_mut()?;
         while come.header.is_none() {
@@ -124,7 +124,8 @@ impl Progress {
                     let text = format!(
                         "rank {member} sends a piece of {has} bytes where rank {rank} expects one of {bytes}"
                     );
-                    // What was asked for on the two says more, and is on its way.
+                    // A difference between the ranks' requests explains more. Its report may still
+                    // be in flight, so this one is kept for later.
                     self.odd
                         .get_or_insert((header.sequence, text, Instant::now()));
                     return self.pause(peer, Lane::Pieces);
@@ -146,7 +147,7 @@ impl Progress {
                         active.job.received(member, &scratch);
                     }
                     self.peers[peer].got += 1;
-                    // Its room is used again.
+                    // Keep the allocation for the next chunk.
                     if let Some(come) = &mut self.peers[peer].pieces_in {
                         come.scratch = scratch;
                     }
@@ -189,7 +190,7 @@ impl Progress {
         self.after_read(peer, lane, took)
     }
 
-    /// `None` if there is nothing more to read now.
+    /// Handles the outcome of a read. Returns `None` if no more can be read now.
     fn after_read(&mut self, peer: usize, lane: Lane, took: Took) -> Option<Took> {
         match took {
             Took::Bytes(_) => {
@@ -235,7 +236,7 @@ impl Progress {
         }
     }
 
-    /// Tells members what their messages, and this rank's to them, have come to.
+    /// Sends the due control messages about point-to-point messages.
     pub(super) fn say_of_messages(&mut self) {
         for (member, act) in self.messages.acts() {
             let peer = self.membership.members()[member];
@@ -265,7 +266,7 @@ impl Progress {
         }
     }
 
-    /// A message is wanted of a member that may have left.
+    /// Marks a member as lost if it has left and a message needs it.
     fn is_missed(&mut self, member: usize) {
         let peer = self.membership.members()[member];
         if self.peers[peer].left_after.is_some() && self.messages.needs(member) {
@@ -273,7 +274,7 @@ impl Progress {
         }
     }
 
-    /// A message is wanted that this rank has offered.
+    /// Handles a take: sends the offered message. Returns false if there is no such offer.
     pub(super) fn hear_take(&mut self, peer: usize, member: usize, name: u64) -> bool {
         let Ok(bytes) = self.messages.taken(member, name) else {
             return false;

@@ -1,4 +1,4 @@
-//! Who is there, who is lost, and how those who are left go on.
+//! Liveness of the peers, loss of ranks, and continuation without them.
 
 use super::{Active, Progress};
 use crate::group::frame::{Kind, Lane};
@@ -7,10 +7,11 @@ use crate::group::ticket::{Done, Failure, Promise};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-/// Words that say only that a rank runs, in the time in which one must be heard.
+/// Number of heartbeats in the time after which a rank counts as lost (ADR 019).
 const BEATS: u32 = 7;
 
-/// From so many ranks on they are said less often: each rank then handles some 640 a second.
+/// Largest number of ranks with the full heartbeat rate. In larger groups heartbeats are rarer, so
+/// each rank handles about 640 a second (ADR 019).
 const RANKS_OFTEN_MAX: u32 = 64;
 
 impl Progress {
@@ -19,12 +20,13 @@ impl Progress {
         self.settings.silence / BEATS * crowd
     }
 
-    /// What a rank may be silent for: of a crowd, more, as it says less.
+    /// Returns the time without a sign of life after which a rank counts as lost. Large groups have
+    /// rarer heartbeats, so it is longer there.
     fn silence(&self) -> Duration {
         self.settings.silence.max(self.beat() * 3)
     }
 
-    /// How long to wait for events.
+    /// Returns the maximum time to wait for events.
     pub(super) fn tick(&self) -> Duration {
         match self.is_closing {
             true => Duration::from_millis(1),
@@ -32,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// Looks who lives, and says that this rank does.
+    /// Checks the liveness of all peers and sends heartbeats.
     pub(super) fn watch(&mut self, now: Instant) {
         let (beat, silence) = (self.beat(), self.silence());
         self.dismiss(now);
@@ -40,7 +42,7 @@ impl Progress {
         if self.joins.is_some() {
             self.call_the_silent(now);
         }
-        // Ranks that ask for different things have said so by now.
+        // If the ranks made different requests, the report of that has arrived by now.
         let is_due = |at: Instant| now.saturating_duration_since(at) > silence / 2;
         if let Some((sequence, text, _)) = self.odd.take_if(|(_, _, at)| is_due(*at)) {
             let is_now = |active: &Active| active.sequence == sequence;
@@ -53,7 +55,7 @@ impl Progress {
                 self.lane(peer, Lane::Words);
             }
             let of = &self.peers[peer];
-            // Half a beat of grace, for ticks are half a beat apart.
+            // Heartbeats may be half an interval early, because ticks are half an interval apart.
             let is_due = now.saturating_duration_since(of.said_at) >= beat / 2;
             let is_silent = now.saturating_duration_since(of.heard_at) > silence;
             let is_broken = of
@@ -77,13 +79,13 @@ impl Progress {
         }
     }
 
-    /// Whether a peer's words come, and this rank's can go.
+    /// Returns whether control messages can pass in both directions between a peer and this rank.
     fn is_found(&self, peer: usize) -> bool {
         let of = &self.peers[peer];
         of.words_in.is_some() && of.words.as_ref().is_some_and(Out::has_begun)
     }
 
-    /// Whether all have found each other.
+    /// Settles the join if all ranks have found each other.
     pub(super) fn is_joined(&mut self) {
         if self.joins.is_some() && self.others().iter().all(|peer| self.is_found(*peer)) {
             let now = Instant::now();
@@ -121,7 +123,7 @@ impl Progress {
         self.fail(Failure::System(why));
     }
 
-    /// A lane no longer carries anything.
+    /// Handles the failure of a connection on which this rank sends.
     pub(super) fn broke(&mut self, peer: usize, lane: Lane) {
         *self.out(peer, lane) = None;
         let now = Instant::now();
@@ -130,20 +132,21 @@ impl Progress {
         if lane != Lane::Words || self.joins.is_some() {
             return;
         }
-        // That it leaves may be said and not yet read.
+        // The peer may have announced that it leaves, in a message not read yet.
         self.read_words(peer);
         if self.peers[peer].left_after.is_none() {
             self.lose(peer, "its connection has ended".to_owned());
         }
     }
 
-    /// A rank is lost: nothing goes on as it was.
+    /// Marks a rank as lost, which fails all pending operations.
     pub(super) fn lose(&mut self, peer: usize, why: String) {
         let number = self.member(peer).unwrap_or(peer);
         if self.is_closing || self.membership.is_lost(peer) {
             return;
         }
-        // Its last step may be over since this turn began: what was done before the loss does not fail by it.
+        // The last step may have completed during this turn. A collective that completed before the
+        // loss does not fail.
         self.complete();
         if !self.membership.lose(peer) {
             return;
@@ -162,7 +165,7 @@ impl Progress {
         }
     }
 
-    /// Ends all that is under way, until the group has shrunk.
+    /// Fails all pending operations. New ones fail too until the group has shrunk.
     pub(super) fn fail(&mut self, failure: Failure) {
         let is_final = !matches!(failure, Failure::Lost { .. });
         let failure = match (is_final, &self.failure) {
@@ -192,20 +195,20 @@ impl Progress {
         let term = self.membership.term();
         for peer in &mut self.peers {
             (peer.pieces, peer.messages) = (None, None);
-            // What has come of a term that has not begun here is kept.
+            // Connections of a term that has not begun here are kept.
             peer.pieces_in.take_if(|come| come.term <= term);
             peer.messages_in.take_if(|come| come.term <= term);
             (peer.got, peer.broken_at) = (0, None);
         }
     }
 
-    /// Tells the program who is lost, and who is there.
+    /// Publishes the membership to the program.
     fn share(&self) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         *shared = self.membership.clone();
     }
 
-    /// Goes on without those that are lost, when all that are left say so.
+    /// Continues without the lost ranks when all remaining ranks have voted for it.
     pub(super) fn shrink(&mut self, ticket: Promise, until: Option<Instant>) {
         match &self.failure {
             None => ticket.settle(Ok(Done::default())),
@@ -217,7 +220,8 @@ impl Progress {
         }
     }
 
-    /// Ends waits for an agreement that has not come in time. This rank has voted, so the others may agree later.
+    /// Fails the shrinks whose limit has passed. This rank's vote remains, so an agreement is still
+    /// possible later.
     fn give_up_shrinking(&mut self, now: Instant) {
         let is_late = |until: &Option<Instant>| until.is_some_and(|until| now >= until);
         if !self.shrinks.iter().any(|(_, until)| is_late(until)) {
@@ -250,7 +254,7 @@ impl Progress {
         self.is_agreed();
     }
 
-    /// Begins a new term, if all that are left agree.
+    /// Begins a new term if all remaining ranks agree.
     pub(super) fn is_agreed(&mut self) {
         if !self.membership.agree() {
             return;
@@ -282,7 +286,7 @@ impl Progress {
         }
     }
 
-    /// Who has left is missed when something is asked of it.
+    /// Marks a rank as lost if it left before collective `sequence`, which needs it.
     pub(super) fn is_anybody_gone(&mut self, sequence: u64) {
         let is_gone = |peer: &usize| {
             let left_after = self.peers[*peer].left_after;

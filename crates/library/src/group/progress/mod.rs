@@ -1,15 +1,19 @@
-//! The thread that moves a group's bytes: it reads, writes and watches while the program computes.
+//! The thread that transports a group's bytes. It reads, writes and watches its peers while the
+//! program computes (ADR 019).
 //!
 //! ```text
-//!   program ──orders──► Progress ──► Job: what is due ──► lanes out ──► peers
-//!      ▲                   ▲  │
-//!      └────── tickets ────┼──┘
-//!            words, pieces, messages ◄── lanes in ◄── peers
+//!  program ──orders──► Progress ──► Job: due actions ──► connections out ──► peers
+//!     ▲                   ▲  │
+//!     └────── tickets ────┼──┘
+//!       control messages, chunks, messages ◄── connections in ◄── peers
 //! ```
 //!
-//! `collectives.rs` is what is done one after the other, `words.rs` what the others say, `data.rs` what they send,
-//! `members.rs` who they are and whether they live, `connections.rs` how they are reached, `strangers.rs` connections
-//! before it is known whose they are.
+//! - `collectives.rs` executes collectives in order.
+//! - `words.rs` handles the control messages of peers.
+//! - `data.rs` sends and receives chunks and messages.
+//! - `members.rs` watches the peers and agrees on the membership.
+//! - `connections.rs` makes connections.
+//! - `strangers.rs` accepts connections and identifies their makers.
 
 mod collectives;
 mod connections;
@@ -40,58 +44,60 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use strangers::Stranger;
 
-/// Words that may wait to be written to one peer: it has not read for long.
+/// Maximum length of the control messages queued for a peer, in bytes. A peer that exceeds it has
+/// not read for long and is lost.
 const WORDS_BYTES_MAX: usize = 4 << 20;
 
-/// What peers may be ahead of this rank: words of collectives that it has not begun.
+/// Maximum number of control messages stored for collectives that this rank has not begun.
 const EARLY_MAX: usize = 1 << 16;
 
-/// Bytes of the words of one peer that belong to a term that has not begun here: those of [`collectives::AHEAD_MAX`] collectives
-/// and of [`WINDOW`](crate::group::messages::WINDOW) offers are a twentieth of it.
+/// Maximum length of one peer's control messages for a term that has not begun here, in bytes.
+/// Those of [`collectives::AHEAD_MAX`] collectives and of
+/// [`WINDOW`](crate::group::messages::WINDOW) offers take a twentieth of it.
 const LATER_BYTES_MAX: usize = 4 << 20;
 
-/// What the program wants.
+/// Order of the program.
 pub enum Order {
-    /// A collective.
+    /// Starts a collective.
     Collective(Box<Wanted>),
-    /// To send a message.
+    /// Sends a message.
     Send(Parcel),
-    /// To receive one.
+    /// Receives a message.
     Receive(Parcel),
-    /// To go on without those that are lost, all that are left agreeing by then.
+    /// Continues without the lost ranks, if all remaining ranks agree in time.
     Shrink(Promise, Option<Instant>),
-    /// To end.
+    /// Leaves the group.
     Close,
 }
 
-/// A collective that is to be done after those before it.
+/// Collective to execute after those ordered earlier.
 pub struct Wanted {
-    /// The membership it was planned for.
+    /// Term for which it was planned.
     pub term: u32,
-    /// What is asked for, in words: the same on every rank.
+    /// Description of the request, equal on every rank.
     pub text: String,
-    /// This rank's part; none where there is nobody else.
+    /// Progress of this rank's plan; `None` in a group of one rank.
     pub work: Option<Work>,
-    /// Where its blocks are.
+    /// Location of the blocks.
     pub memory: Box<dyn Memory>,
-    /// How elements are combined.
+    /// Function that combines elements; `None` if the operation does not combine.
     pub combine: Option<Combine>,
-    /// Who waits for it.
+    /// Settled when the collective ends.
     pub ticket: Promise,
 }
 
-/// What a group is told once.
+/// Parameters of a group.
 pub struct Settings {
     pub rank: usize,
     pub cards: Vec<Card>,
-    /// What the job's processes know, beside the cards.
+    /// Secret of the job, which its processes know beside the cards.
     pub secret: Secret,
     pub own: Vec<Own>,
-    /// How long nothing may be heard of a rank that runs.
+    /// Time without a sign of life after which a rank counts as lost.
     pub silence: Duration,
-    /// How long ranks may take to find each other.
+    /// Time limit for the ranks to find each other.
     pub patience: Duration,
-    /// What each other rank's path carries, if it is known.
+    /// Bottleneck rate of the path to each rank, in bytes per second, if it is known.
     pub pace: Vec<Option<u64>>,
 }
 
@@ -102,19 +108,19 @@ struct Peer {
     words_in: Option<In>,
     pieces_in: Option<In>,
     messages_in: Option<In>,
-    /// Words that go together at the end of a turn.
+    /// Control messages to write together at the end of the turn.
     unsaid: Vec<u8>,
-    /// Pieces received that it does not know of.
+    /// Number of chunks received from it and not acknowledged yet.
     got: u64,
     heard_at: Instant,
     said_at: Instant,
-    /// Bytes of its words that wait for their term.
+    /// Bytes of its control messages that wait for their term.
     later_bytes: usize,
-    /// Of a peer that has left: how many collectives it has done.
+    /// Number of collectives that it completed before it left; `None` while it has not left.
     left_after: Option<u64>,
-    /// Since when a lane to it has been broken.
+    /// Time at which a connection to it broke.
     broken_at: Option<Instant>,
-    /// Whether it cannot be reached, and makes the lanes to itself.
+    /// True if this rank cannot connect to it, and it makes the reverse connections.
     calls: bool,
 }
 
@@ -125,7 +131,7 @@ struct Active {
     ticket: Promise,
 }
 
-/// What was said of a collective that this rank has not begun.
+/// Control messages for a collective that this rank has not begun.
 #[derive(Default)]
 struct Early {
     heard: HashMap<usize, u64>,
@@ -133,7 +139,7 @@ struct Early {
     disagree: Option<String>,
 }
 
-/// What readiness is of.
+/// Source of an epoll event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ready {
     Listener,
@@ -177,21 +183,21 @@ fn epoll() -> nix::Result<Private<Epoll>> {
     Ok(Private::of(epoll, fd))
 }
 
-/// The thread's state. Peers have the ranks that they began with; members, those of now.
+/// State of the thread. Peers are numbered by initial rank, members by current rank.
 pub struct Progress {
     settings: Settings,
     membership: Membership,
-    /// What the program sees of the membership.
+    /// Copy of the membership for the program.
     shared: Arc<Mutex<Membership>>,
     peers: Vec<Peer>,
     listeners: Vec<Private<TcpListener>>,
-    /// By the order in which they came.
+    /// Unidentified connections, in order of arrival.
     strangers: BTreeMap<u64, Stranger>,
     strangers_named: u64,
-    /// Until when no connection is accepted, after `accept` has failed.
+    /// End of the pause in accepting connections that follows a failed `accept`.
     accepts_from: Option<Instant>,
-    /// Lanes that this rank makes for others to send to it, until they have been told so; and those of the kind that it has not
-    /// needed itself.
+    /// Reverse connections that this rank makes, until their hello is written. `spare` holds
+    /// reverse connections that peers have made and this rank does not need.
     calls: HashMap<(usize, Lane), Out>,
     spare: HashMap<(usize, Lane), Stream>,
     orders: Receiver<Order>,
@@ -199,22 +205,22 @@ pub struct Progress {
     epoll: Private<Epoll>,
     waiting: VecDeque<Wanted>,
     active: Option<Active>,
-    /// Collectives begun in this term.
+    /// Number of collectives begun in this term.
     begun: u64,
-    /// The latest collective that the next member is known to have begun.
+    /// Latest collective that the next member is known to have begun.
     next_begun: u64,
     past: VecDeque<(u64, String)>,
     early: BTreeMap<u64, Early>,
     early_count: usize,
-    /// Words of a term that has not begun here.
+    /// Control messages of terms that have not begun here.
     later: Vec<(usize, Header, Vec<u8>)>,
     messages: Messages,
-    /// Why nothing is done any more.
+    /// Failure that ends all operations, if there is one.
     failure: Option<Failure>,
     shrinks: Vec<(Promise, Option<Instant>)>,
-    /// A piece that is not what the plan says: of which collective, in words, and when it was seen.
+    /// Chunk that contradicts the plan: its collective, a description, and the time of its arrival.
     odd: Option<(u64, String, Instant)>,
-    /// Who waits for all to have found each other.
+    /// Settled when all ranks have found each other.
     joins: Option<Promise>,
     began_at: Instant,
     is_closing: bool,
@@ -291,7 +297,7 @@ impl Progress {
         for peer in self.others() {
             self.lane(peer, Lane::Words);
         }
-        // One rank has found all others.
+        // A group of one rank is complete at once.
         self.is_joined();
         let mut events = [EpollEvent::empty(); 64];
         let mut turned_at = Instant::now();
@@ -307,7 +313,8 @@ impl Progress {
                 }
             };
             let now = Instant::now();
-            // Who was stopped itself has heard nothing, whoever lives.
+            // A process that was stopped has read nothing meanwhile, even if all its peers are
+            // alive.
             if now - turned_at > self.settings.silence / 2 {
                 for peer in &mut self.peers {
                     peer.heard_at = now;
@@ -350,7 +357,7 @@ impl Progress {
         }
     }
 
-    /// All ranks but this one that are not lost.
+    /// Returns all other ranks that are not lost.
     fn others(&self) -> Vec<usize> {
         let own = self.settings.rank;
         let ranks = 0..self.peers.len();
@@ -358,7 +365,7 @@ impl Progress {
         ranks.filter(lives).collect()
     }
 
-    /// The rank of now of one that is a member.
+    /// Returns the current rank of a peer, or `None` if it is not a member.
     fn member(&self, peer: usize) -> Option<usize> {
         let members = self.membership.members();
         members.binary_search(&peer).ok()
@@ -382,7 +389,7 @@ impl Progress {
         }
     }
 
-    /// Writes what a lane has, as far as the kernel takes it.
+    /// Writes as much of a connection's queue as the kernel accepts.
     fn write(&mut self, peer: usize, lane: Lane) {
         let Self {
             peers,
@@ -435,7 +442,7 @@ impl Progress {
         }
     }
 
-    /// Says something to a peer at the end of this turn.
+    /// Queues a control message to a peer for the end of this turn.
     fn say(&mut self, peer: usize, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
         let header = Header {
             kind,
@@ -455,7 +462,7 @@ impl Progress {
         }
     }
 
-    /// Writes the words of this turn.
+    /// Writes the control messages of this turn.
     fn flush(&mut self) {
         for peer in 0..self.peers.len() {
             let got = std::mem::take(&mut self.peers[peer].got);
@@ -511,7 +518,8 @@ impl Progress {
         self.began_at = Instant::now();
     }
 
-    /// Whether it is closed, and everybody has been told.
+    /// Returns whether the group is closed and all peers have acknowledged it, or have had enough
+    /// time for that.
     fn is_done(&self) -> bool {
         let is_said = |peer: &Peer| {
             peer.unsaid.is_empty() && peer.words.as_ref().is_none_or(Out::is_acknowledged)

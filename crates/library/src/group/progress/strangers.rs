@@ -1,4 +1,4 @@
-//! Connections before it is known whose they are.
+//! Connections whose maker is not identified yet.
 
 use super::{Progress, Ready};
 use crate::group::frame::{HELLO_BYTES, Hello, Lane};
@@ -8,20 +8,22 @@ use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// Connections that have not said whose they are: each rank makes up to three.
+/// Maximum number of unidentified connections, per rank of the group. Each rank makes three at
+/// most.
 const STRANGERS_PER_RANK_MAX: usize = 4;
 
-/// Connections accepted in one turn of the thread: strangers that connect without end do not keep it from the group.
+/// Maximum number of connections accepted from a listener in one turn. A flood of strangers thus
+/// cannot keep the thread from the group.
 const ACCEPTS_MAX: usize = 16;
 
-/// A connection says whose it is within so long.
+/// Time limit for the hello of a connection.
 const HELLO_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long no connection is accepted after `accept` has failed, for instance because the process
-/// has no descriptor left. The listener stays readable then, and each turn would fail again.
+/// Pause in accepting connections after `accept` has failed, for instance because the process has
+/// no free descriptor. The listener stays readable then, so each turn would fail again.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Whoever has connected.
+/// Accepted connection that is not identified yet.
 pub(super) struct Stranger {
     stream: Stream,
     hello: [u8; HELLO_BYTES],
@@ -72,20 +74,22 @@ impl Progress {
             since: Instant::now(),
         };
         self.strangers.insert(name, stranger);
-        // A rank says at once whose its connection is: it is not the one that makes room for the next.
+        // A rank sends its hello at once. It is read now, so that the next connection does not
+        // evict this one.
         self.greet(name);
     }
 
-    /// Sets what the listeners are watched for.
+    /// Sets the events for which the listeners are polled.
     fn watch_listeners(&self, flags: EpollFlags) {
         for listener in &self.listeners {
             let mut event = EpollEvent::new(flags, Ready::Listener.token());
-            // It cannot fail: the listener was added, and a change allocates nothing.
+            // This cannot fail: the listener was added earlier, and a change allocates nothing.
             let _ = self.epoll.modify(listener, &mut event);
         }
     }
 
-    /// Reads who a connection is of. Whoever has not this rank's key is none of the group.
+    /// Reads the hello of a connection. A maker that does not know this rank's key is not in the
+    /// group.
     pub(super) fn greet(&mut self, name: u64) {
         let Some(stranger) = self.strangers.get_mut(&name) else {
             return;
@@ -115,7 +119,7 @@ impl Progress {
         if !is_one || peer == own || self.membership.is_lost(peer) {
             return;
         }
-        // Of an earlier term it is of no use.
+        // A data connection of an earlier term is useless.
         if hello.lane != Lane::Words && hello.term < self.membership.term() {
             return;
         }
@@ -125,7 +129,7 @@ impl Progress {
         }
     }
 
-    /// Closes what has said nothing for long, and accepts connections again after a pause.
+    /// Closes connections whose hello is late. Accepts connections again after a pause.
     pub(super) fn dismiss(&mut self, now: Instant) {
         self.strangers
             .retain(|_, stranger| now.saturating_duration_since(stranger.since) < HELLO_LIMIT);

@@ -1,4 +1,4 @@
-//! What the others say.
+//! Handling of the peers' control messages.
 
 use super::collectives::{AHEAD_MAX, BEGUN_EVERY};
 use super::{Active, EARLY_MAX, LATER_BYTES_MAX, Progress};
@@ -42,7 +42,7 @@ impl Progress {
         }
     }
 
-    /// A word has come.
+    /// Handles a control message.
     pub(super) fn hear(&mut self, peer: usize, header: Header, body: &[u8]) {
         let text = || String::from_utf8_lossy(body).into_owned();
         match header.kind {
@@ -112,7 +112,7 @@ impl Progress {
             return self.fail(Failure::Excluded(format!("rank {from} says that {why}")));
         }
         if lost < self.peers.len() && !self.membership.is_lost(lost) {
-            // Where it ran was said.
+            // The host is cut off, because `lose` appends it again.
             let why = why.split(" (it ran on").next().unwrap_or(why);
             self.lose(lost, format!("{why}, says rank {from}"));
         }
@@ -133,7 +133,7 @@ impl Progress {
     }
 
     fn hear_bye(&mut self, peer: usize, header: Header) {
-        // What it has done in an earlier term is nothing in this.
+        // Collectives of an earlier term do not count in this one.
         let done = match header.term == self.membership.term() {
             true => header.sequence,
             false => 0,
@@ -164,7 +164,7 @@ impl Progress {
                 self.early_count += 1;
                 self.early_count <= EARLY_MAX
             }
-            // Of one that has failed.
+            // That collective has failed.
             _ => true,
         }
     }
@@ -198,8 +198,8 @@ impl Progress {
         true
     }
 
-    /// Tells the next member what this rank asks for, and compares what the one before it has said: if not all
-    /// ask for the same, some two that are side by side do not.
+    /// Sends this rank's request to the next member, and compares the previous member's request
+    /// with it. If not all ranks make the same request, some two neighbours differ.
     pub(super) fn agree_on_what(&mut self, sequence: u64) {
         let (before, next) = self.neighbours();
         if sequence % BEGUN_EVERY == 0 {
@@ -209,7 +209,7 @@ impl Progress {
             return;
         };
         self.say(next, Kind::Asked, sequence, 0, own.as_bytes());
-        // What was said of collectives before this one is of no use any more.
+        // Control messages for earlier collectives are useless now.
         let later = self.early.split_off(&(sequence + 1));
         let Some(early) = self.early.remove(&sequence) else {
             self.early = later;
@@ -240,7 +240,7 @@ impl Progress {
         self.disagree(sequence, text);
     }
 
-    /// Ends one collective everywhere.
+    /// Fails one collective on all ranks.
     pub(super) fn disagree(&mut self, sequence: u64, text: String) {
         self.say_to_all(Kind::Disagree, sequence, 0, text.as_bytes());
         self.hear_disagree(sequence, text);
@@ -261,7 +261,7 @@ impl Progress {
                 if let Some(out) = &mut self.peers[peer].pieces {
                     out.forget_pieces();
                 }
-                // What was expected may never come, and what comes be shorter.
+                // The expected chunk may never arrive, and the next one may be shorter.
                 if let Some(come) = &mut self.peers[peer].pieces_in {
                     come.wait_for(None);
                 }
@@ -281,7 +281,7 @@ impl Progress {
         refused.is_ok()
     }
 
-    /// Does what is due.
+    /// Performs a due action.
     pub(super) fn carry(&mut self, due: Due) {
         let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
             return;
@@ -292,7 +292,7 @@ impl Progress {
             Due::Send(member, named) => self.send_piece(peer(member), sequence, named),
             Due::Expect(member) => {
                 let peer = peer(member);
-                // What was expected may never come, and what comes be shorter.
+                // The chunk expected before may never arrive, and the next one may be shorter.
                 if let Some(come) = &mut self.peers[peer].pieces_in {
                     come.wait_for(None);
                 }
@@ -304,7 +304,7 @@ impl Progress {
     }
 }
 
-/// A word, when all of it has come.
+/// Returns a control message if it has arrived completely.
 fn whole_word(come: &mut In) -> Option<(Header, Vec<u8>)> {
     let header = come.header?;
     if come.done < header.bytes as usize {

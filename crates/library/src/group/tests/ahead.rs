@@ -3,7 +3,8 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A leaf of gathers waits for nobody, and what it asks for is kept by the root until that asks as well.
+/// The leaf of a gather waits for no other rank. The root stores the leaf's requests until it makes
+/// the same ones.
 #[test]
 fn rank__that_nothing_holds_up__waits_for_the_next_one_after_a_thousand_collectives() {
     const CALLS: u64 = 70_000;
@@ -15,7 +16,7 @@ fn rank__that_nothing_holds_up__waits_for_the_next_one_after_a_thousand_collecti
     };
     together(2, |group| {
         if group.rank() == 1 {
-            // Until rank 0 stands still.
+            // Wait until rank 0 makes no more progress.
             let mut before = 0;
             for _ in 0..100 {
                 std::thread::sleep(Duration::from_millis(200));
