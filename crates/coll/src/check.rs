@@ -4,12 +4,12 @@
 //! The proof has three parts:
 //!
 //! 1. *Blocks* (`check/blocks.rs`): every sender has the blocks that it sends, and every host ends
-//! with the blocks that the operation gives it.
+//!    with the blocks that the operation gives it.
 //! 2. *Order* (`check/order.rs`): transfer *a* precedes *b* if, by the waits of the plan alone, *a*
-//! is complete when *b* starts.
+//!    is complete when *b* starts.
 //! 3. *Links* (`check/links.rs`): for each directed link with capacity C, let A be any set of
-//! transfers that may be in flight on it at once, r(t) the bottleneck rate of a transfer, and m(t)
-//! the bytes of t that may be missing when a later one starts.
+//!    transfers that may be in flight on it at once, r(t) the bottleneck rate of a transfer, and m(t)
+//!    the bytes of t that may be missing when a later one starts.
 //!
 //! ```text
 //!   Σ r(t) over A, without early remainders    ≤  C / 0.95
