@@ -14,29 +14,59 @@ const BEATS: u32 = 7;
 /// each rank handles about 640 a second (ADR 019).
 const RANKS_OFTEN_MAX: u32 = 64;
 
-impl Progress {
-    fn beat(&self) -> Duration {
-        let crowd = (self.peers.len() as u32).div_ceil(RANKS_OFTEN_MAX).max(1);
-        self.settings.silence / BEATS * crowd
+/// Times of the liveness check in a group of a given size.
+#[derive(Debug, Clone, Copy)]
+struct Pulse {
+    /// Time between two heartbeats to a peer.
+    beat: Duration,
+    /// Time without a sign of life after which a rank counts as lost. Large groups have rarer
+    /// heartbeats, so it is longer there.
+    silence: Duration,
+}
+
+impl Pulse {
+    fn new(silence: Duration, ranks: usize) -> Self {
+        let crowd = (ranks as u32).div_ceil(RANKS_OFTEN_MAX).max(1);
+        let beat = silence / BEATS * crowd;
+        Self {
+            beat,
+            silence: silence.max(beat * 3),
+        }
     }
 
-    /// Returns the time without a sign of life after which a rank counts as lost. Large groups have
-    /// rarer heartbeats, so it is longer there.
-    fn silence(&self) -> Duration {
-        self.settings.silence.max(self.beat() * 3)
+    /// Returns the maximum time to wait for events.
+    fn tick(self) -> Duration {
+        self.beat / 2
+    }
+
+    /// Returns the time between two turns after which this process itself must have been stopped.
+    /// It exceeds a tick in groups of any size.
+    fn stopped(self) -> Duration {
+        self.silence / 2
+    }
+}
+
+impl Progress {
+    fn pulse(&self) -> Pulse {
+        Pulse::new(self.settings.silence, self.peers.len())
     }
 
     /// Returns the maximum time to wait for events.
     pub(super) fn tick(&self) -> Duration {
         match self.is_closing {
             true => Duration::from_millis(1),
-            false => self.beat() / 2,
+            false => self.pulse().tick(),
         }
+    }
+
+    /// Returns the time between two turns after which this process itself must have been stopped.
+    pub(super) fn stopped(&self) -> Duration {
+        self.pulse().stopped()
     }
 
     /// Checks the liveness of all peers and sends heartbeats.
     pub(super) fn watch(&mut self, now: Instant) {
-        let (beat, silence) = (self.beat(), self.silence());
+        let Pulse { beat, silence } = self.pulse();
         self.dismiss(now);
         self.give_up_shrinking(now);
         if self.joins.is_some() {
@@ -294,6 +324,21 @@ impl Progress {
         };
         if let Some(gone) = self.others().into_iter().find(is_gone) {
             self.lose(gone, "it has left the group".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pulse__of_a_large_group__never_takes_an_idle_turn_for_a_stopped_process() {
+        let silence = Duration::from_millis(700);
+        for ranks in [1, 2, 64, 384, 385, 1000, 16_384] {
+            let pulse = Pulse::new(silence, ranks);
+            assert!(pulse.tick() < pulse.stopped(), "{ranks} ranks: {pulse:?}");
+            assert!(pulse.beat * 3 <= pulse.silence, "{ranks} ranks: {pulse:?}");
         }
     }
 }

@@ -315,7 +315,7 @@ impl Progress {
             let now = Instant::now();
             // A process that was stopped has read nothing meanwhile, even if all its peers are
             // alive.
-            if now - turned_at > self.settings.silence / 2 {
+            if now - turned_at > self.stopped() {
                 for peer in &mut self.peers {
                     peer.heard_at = now;
                 }
