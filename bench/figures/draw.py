@@ -3,15 +3,17 @@
 
     draw.py bench/results
 
-What a plan's figure shows follows from its samples: a time series, goodput over message size, or
-goodput by variant; the plans of kumi tcp name their figure in TCP_FIGURES. The papers' values stand beside
-ours where they have them.
+The samples decide the kind of a panel: goodput over time, a figure over message size, or a figure by variant.
+FIGURES names the figure of plans that show something else than goodput. The papers' values stand beside ours
+where they have them. The README's picture is drawn from the result of link-failover.
 """
 
 import json
 import pathlib
 import statistics
 import sys
+import textwrap
+import tomllib
 
 import matplotlib
 
@@ -33,25 +35,25 @@ PAPER_GATHER_RATIO = 0.85
 
 MB_PER_S = 8e6  # bit/s
 
-# Plans of collectives and of kumi tcp: the figure that is drawn, its label, what divides it.
-TCP_FIGURES = {
-    "coll-allgather": ("efficiency_ratio", "of what the busiest link allows", 1),
-    "coll-allreduce": ("efficiency_ratio", "of what the busiest link allows", 1),
-    "coll-alltoall": ("efficiency_ratio", "of what the busiest link allows", 1),
-    "coll-bcast": ("efficiency_ratio", "of what the busiest link allows", 1),
-    "coll-collapse": ("efficiency_ratio", "of what the root's link allows", 1),
-    "coll-gather": ("efficiency_ratio", "of what the root's link allows", 1),
-    "coll-tree": ("efficiency_ratio", "of what the root's link allows", 1),
-    "coll-wan": ("efficiency_ratio", "of what the root's link allows", 1),
-    "tcp-alltoall": ("efficiency_ratio", "of what the busiest port allows", 1),
-    "tcp-cost": ("cpu_ns_per_byte", "CPU, ns a byte", 1),
-    "tcp-explain": ("right_cause_ratio", "of the lost time, named rightly", 1),
-    "tcp-fairness": ("neighbour_bps", "a neighbour's MB/s", MB_PER_S),
-    "tcp-npb": ("total_s", "s", 1),
-    "tcp-over-link": ("goodput_bps", "MB/s", MB_PER_S),
-    "tcp-phases": ("goodput_bps", "MB/s", MB_PER_S),
-    "tcp-restart": ("burst_median_vs_ideal_ratio", "times of what the path allows", 1),
-    "tcp-stall": ("of_allowed_ratio", "of what the pattern allows", 1),
+# Plans that show something else than goodput: the figure, the axis label, the unit.
+FIGURES = {
+    "coll-allgather": ("efficiency_ratio", "share of the cut bound", 1),
+    "coll-allreduce": ("efficiency_ratio", "share of the cut bound", 1),
+    "coll-alltoall": ("efficiency_ratio", "share of the cut bound", 1),
+    "coll-bcast": ("efficiency_ratio", "share of the cut bound", 1),
+    "coll-collapse": ("efficiency_ratio", "share of the root link's bound", 1),
+    "coll-gather": ("efficiency_ratio", "share of the root link's bound", 1),
+    "coll-tree": ("efficiency_ratio", "share of the root link's bound", 1),
+    "coll-wan": ("efficiency_ratio", "share of the root link's bound", 1),
+    "tcp-alltoall": ("efficiency_ratio", "share of the busiest port's bound", 1),
+    "tcp-cost": ("cpu_ns_per_byte", "processor time, ns per byte", 1),
+    "tcp-explain": ("right_cause_ratio", "share of lost time with the right cause", 1),
+    "tcp-fairness": ("neighbour_bps", "goodput of the neighbour, MB/s", MB_PER_S),
+    "tcp-npb": ("total_s", "run time, s", 1),
+    "tcp-over-link": ("goodput_bps", "goodput, MB/s", MB_PER_S),
+    "tcp-phases": ("goodput_bps", "goodput, MB/s", MB_PER_S),
+    "tcp-restart": ("burst_median_vs_ideal_ratio", "time, relative to the ideal", 1),
+    "tcp-stall": ("of_allowed_ratio", "share of the pattern's bound", 1),
 }
 
 # Matsuda et al., table 2 (Mop/s of 16 ranks): standard TCP, and its columns under our variants' names.
@@ -78,142 +80,247 @@ PAPER_STALL_MB_PER_S = {
 PAPER_STALL_BEST = 117.4
 
 
+# Okabe and Ito's palette, which readers with any colour vision tell apart; kumi is blue.
+RIVAL_COLOURS = ["#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999", "#F0E442"]
+KUMI_COLOURS = ["#D55E00", "#882255", "#332288"]
+KUMI_COLOUR = "#0072B2"  # kumi as a user gets it, without a mechanism switched off
+KUMI_VARIANTS = ("kumi", "kumi-tcp", "kumi-coll")
+PAPER_COLOUR = "#AA0000"
+
+PANEL_INCHES = (5.2, 3.0)
+COLUMNS_MAX = 2
+TICKS_MAX = 7
+BIN_MS = 100  # of goodput over time, as in the multilink paper
+
+
 def read(path):
-    """The outcome and the samples of a result file."""
+    """Returns the outcome and the samples of a result file."""
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     return lines[0], lines[1:]
 
 
 def cases(samples):
-    """Samples by case, in the order of the file."""
+    """Returns samples by case, in the order of the file."""
     grouped = {}
     for sample in samples:
         grouped.setdefault(sample["case"], []).append(sample)
     return grouped
 
 
-def draw_series(axes, case, samples):
-    """Goodput over time, the first repetition of each variant, in bins of 100 ms as the paper has."""
+def variants_of(samples):
+    return list(dict.fromkeys(sample["variant"] for sample in samples))
+
+
+def colours_of(samples):
+    """Returns one colour for each variant, the same in all panels of a figure."""
+    colours = {}
+    used = {True: 0, False: 0}
+    for variant in variants_of(samples):
+        is_kumi = variant.startswith("kumi")
+        if variant in KUMI_VARIANTS:
+            colours[variant] = KUMI_COLOUR
+            continue
+        palette = KUMI_COLOURS if is_kumi else RIVAL_COLOURS
+        colours[variant] = palette[used[is_kumi] % len(palette)]
+        used[is_kumi] += 1
+    return colours
+
+
+def rates_over_time(series):
+    """Returns times in seconds and goodput in MB/s, in bins of BIN_MS."""
+    width = max(1, round(BIN_MS / series["bin_ms"]))
+    bins = series["bytes"]
+    seconds = width * series["bin_ms"] / 1000
+    starts = range(0, len(bins) - width + 1, width)
+    rates = [sum(bins[at : at + width]) / seconds / 1e6 for at in starts]
+    return [at * series["bin_ms"] / 1000 for at in starts], rates
+
+
+def draw_series(axes, case, samples, colours):
+    """Goodput over time: the first repetition of each variant, with the faults as vertical lines."""
+    named = set()
     for sample in samples:
         if sample["repetition"] or "series" not in sample:
             continue
         series = sample["series"]
-        width = max(1, round(100 / series["bin_ms"]))
-        bins = series["bytes"]
-        rates = [sum(bins[at : at + width]) / 0.1 / 1e6 for at in range(0, len(bins) - width + 1, width)]
-        axes.plot([at / 10 for at in range(len(rates))], rates, label=sample["variant"], linewidth=1)
+        times, rates = rates_over_time(series)
+        axes.plot(times, rates, color=colours[sample["variant"]], linewidth=1.2)
         for event in series["events"]:
-            axes.axvline(event["at_s"], color="tab:red", linewidth=0.6, linestyle="--")
+            axes.axvline(event["at_s"], color="0.4", linewidth=0.7, linestyle="--")
+            if event["name"] not in named and len(named) < 2:
+                named.add(event["name"])
+                axes.annotate(event["name"], (event["at_s"], 0), rotation=90, fontsize=7, color="0.3", va="bottom", ha="right")
             if event["name"] == "cut" and case == "figure-15":
                 axes.axvspan(event["at_s"], event["at_s"] + PAPER_DETECT_S, color="0.9", zorder=0)
-    axes.set(xlabel="s", ylabel="MB/s", ylim=(0, None))
+    axes.set(xlabel="time, s", ylabel="goodput, MB/s", ylim=(0, None))
 
 
-def draw_sizes(axes, _case, samples):
-    """Goodput over message size: the median of the repetitions."""
-    for variant in dict.fromkeys(sample["variant"] for sample in samples):
-        points = {}
-        for sample in samples:
-            if sample["variant"] == variant:
-                points.setdefault(sample["size_bytes"], []).append(sample["figures"]["goodput_bps"])
-        sizes = sorted(points)
-        rates = [statistics.median(points[size]) / MB_PER_S for size in sizes]
-        axes.plot(sizes, rates, marker=".", label=variant)
-    for variant, rate in PAPER_MB_PER_S.items():
-        axes.axhline(rate, color="0.7", linewidth=0.6)
-        axes.annotate(f"paper: {variant}", (64, rate), fontsize=6, color="0.4", va="bottom")
-    axes.set(xscale="log", xlabel="message, bytes", ylabel="MB/s", ylim=(0, None))
-
-
-def draw_bars(axes, case, samples):
-    """Goodput by variant, a dot a repetition, the paper's value as a line across the bar."""
-    variants = list(dict.fromkeys(sample["variant"] for sample in samples))
-    for at, variant in enumerate(variants):
-        rates = [s["figures"]["goodput_bps"] / MB_PER_S for s in samples if s["variant"] == variant]
-        axes.bar(at, statistics.median(rates), color="tab:blue", alpha=0.5)
-        axes.plot([at] * len(rates), rates, "k.", markersize=3)
-        if case == "tcp-1" and variant in PAPER_MB_PER_S:
-            axes.hlines(PAPER_MB_PER_S[variant], at - 0.4, at + 0.4, color="tab:red", linewidth=1)
-    axes.set_xticks(range(len(variants)), variants, rotation=30, ha="right", fontsize=7)
-    axes.set(ylabel="MB/s", ylim=(0, None))
-
-
-def draw_tcp(axes, case, samples, plan):
-    """The plan's figure over message size, or by variant."""
-    key, label, unit = TCP_FIGURES[plan]
+def medians_by_size(samples, key, unit):
+    """Returns the median of a figure by variant and message size; the size of a sample without one is None."""
     values = {}
     for sample in samples:
         if sample["figures"].get(key) is not None:
             by_size = values.setdefault(sample["variant"], {})
             by_size.setdefault(sample.get("size_bytes"), []).append(sample["figures"][key] / unit)
-    if any(None not in by_size for by_size in values.values()):
-        for variant, by_size in values.items():
-            sizes = sorted(by_size)
-            axes.plot(sizes, [statistics.median(by_size[size]) for size in sizes], marker=".", label=variant)
-        axes.set(xscale="log", xlabel="message, bytes")
-        axes.legend(fontsize=6)
-    else:
-        for at, by_size in enumerate(values.values()):
-            axes.bar(at, statistics.median(by_size[None]), color="tab:blue", alpha=0.5)
-            axes.plot([at] * len(by_size[None]), by_size[None], "k.", markersize=3)
-        axes.set_xticks(range(len(values)), list(values), rotation=30, ha="right", fontsize=7)
-    axes.set(ylabel=label, ylim=(0, None))
-    draw_papers_tcp(axes, case, plan, values)
+    return values
 
 
-def draw_papers_tcp(axes, case, plan, values):
-    """What the papers measured, in red."""
+def draw_sizes(axes, values, colours, label):
+    """A figure over message size: the median of the repetitions."""
+    for variant, by_size in values.items():
+        sizes = sorted(by_size)
+        rates = [statistics.median(by_size[size]) for size in sizes]
+        style = {"linewidth": 1.8, "zorder": 3} if variant.startswith("kumi") else {"linewidth": 1.1}
+        axes.plot(sizes, rates, marker=".", color=colours[variant], **style)
+    sizes = sorted({size for by_size in values.values() for size in by_size})
+    axes.set(xscale="log", xlabel="message size, bytes", ylabel=label, ylim=(0, None))
+    axes.minorticks_off()
+    shown = sizes[:: -(-len(sizes) // TICKS_MAX)]
+    axes.set_xticks(shown, [short(size) for size in shown])
+
+
+def short(size):
+    """Returns a size in bytes with a binary unit: 65536 is "64Ki"."""
+    for unit in ("", "Ki", "Mi", "Gi"):
+        if size < 1024 or size % 1024:
+            break
+        size //= 1024
+    return f"{size}{unit}"
+
+
+def draw_bars(axes, values, colours, label):
+    """A figure by variant: the median as a bar with its value, and a dot for each repetition."""
+    places = range(len(values))
+    for at, (variant, by_size) in zip(places, values.items()):
+        points = [point for of_size in by_size.values() for point in of_size]
+        median = statistics.median(points)
+        axes.barh(at, median, color=colours[variant], alpha=0.6, height=0.7)
+        axes.plot(points, [at] * len(points), "k.", markersize=3)
+        place = (max([median, *points]), at)
+        axes.annotate(f"{median:.3g}", place, xytext=(4, 0), textcoords="offset points", fontsize=7, va="center")
+    axes.set_yticks(places, list(values), fontsize=7)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set(xlabel=label, xlim=(0, None))
+
+
+def draw_papers(axes, case, plan, values):
+    """Draws the papers' values in dark red, and returns whether there are any."""
+    is_bars = len({size for by_size in values.values() for size in by_size}) == 1
+    line = axes.axvline if is_bars else axes.axhline
+    marks = []
     if plan == "tcp-npb" and "cubic" in values:
         standard, columns = PAPER_NPB_MOPS[case]
         ours = statistics.median(values["cubic"][None])
         for at, variant in enumerate(values):
             if variant in columns:
-                axes.hlines(ours * standard / columns[variant], at - 0.4, at + 0.4, color="tab:red", linewidth=1)
+                axes.vlines(ours * standard / columns[variant], at - 0.4, at + 0.4, color=PAPER_COLOUR, linewidth=1.2)
+        return True
     if plan == "tcp-stall" and case in PAPER_STALL_MB_PER_S:
-        for rate, style in zip(PAPER_STALL_MB_PER_S[case], ("--", "-")):
-            axes.axhline(rate / PAPER_STALL_BEST, color="tab:red", linewidth=0.7, linestyle=style)
-    if plan in ("coll-gather", "coll-tree", "coll-wan"):
-        axes.axhline(PAPER_GATHER_RATIO, color="tab:red", linewidth=0.7)
-    if plan in ("tcp-restart", "tcp-alltoall", "tcp-stall"):
-        axes.axhline(1, color="0.7", linewidth=0.6)
-
-
-def painter(samples):
-    """Which kind of figure the samples make."""
-    if any("series" in sample for sample in samples):
-        return draw_series
-    if any("size_bytes" in sample for sample in samples):
-        return draw_sizes
-    return draw_bars
+        before, after = PAPER_STALL_MB_PER_S[case]
+        marks = [(before / PAPER_STALL_BEST, "stall taken as congestion"), (after / PAPER_STALL_BEST, "stall ignored")]
+    elif plan in ("coll-gather", "coll-tree", "coll-wan"):
+        marks = [(PAPER_GATHER_RATIO, "")]
+    elif plan == "link-sizes" or case == "tcp-1":
+        marks = [(rate, variant) for variant, rate in PAPER_MB_PER_S.items()]
+    for value, text in marks:
+        line(value, color=PAPER_COLOUR, linewidth=0.8)
+        place = (value, 0.02) if is_bars else (0.01, value)
+        transform = axes.get_xaxis_transform() if is_bars else axes.get_yaxis_transform()
+        turn = 90 if is_bars else 0
+        axes.annotate(
+            text, place, xycoords=transform, fontsize=6, color=PAPER_COLOUR, va="bottom", ha="left", rotation=turn
+        )
+    return bool(marks)
 
 
 def draw(path):
-    """One figure for one result file, a panel a case."""
+    """Draws one figure for one result file, a panel for each case. Returns its path, or None without data."""
     outcome, samples = read(path)
     plan = outcome["plan"]
-    key = TCP_FIGURES[plan][0] if plan in TCP_FIGURES else "goodput_bps"
+    key, label, unit = FIGURES.get(plan, ("goodput_bps", "goodput, MB/s", MB_PER_S))
     panels = {
         case: of_case
         for case, of_case in cases(samples).items()
-        if all(key in sample["figures"] for sample in of_case)
+        if any(sample["figures"].get(key) for sample in of_case)
     }
     if not panels:
         return None
-    figure, grid = plt.subplots(len(panels), 1, figsize=(7, 2.8 * len(panels)), squeeze=False)
-    for axes, (case, of_case) in zip(grid[:, 0], panels.items()):
-        axes.set_title(f"{plan}: {case}", fontsize=9)
-        if plan in TCP_FIGURES:
-            draw_tcp(axes, case, of_case, plan)
+    colours = colours_of([sample for of_case in panels.values() for sample in of_case])
+    columns = min(COLUMNS_MAX, len(panels))
+    rows = -(-len(panels) // columns)
+    size = (PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows + 0.9)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    has_lines, has_papers = False, False
+    for axes, (case, of_case) in zip(grid.flat, panels.items()):
+        axes.set_title(case.replace("-", " "), fontsize=9)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=7)
+        values = medians_by_size(of_case, key, unit)
+        if any("series" in sample for sample in of_case):
+            draw_series(axes, case, of_case, colours)
+            has_lines = True
             continue
-        paint = painter(of_case)
-        paint(axes, case, of_case)
-        if paint is not draw_bars:
-            axes.legend(fontsize=7)
-    figure.tight_layout()
+        if len({size for by_size in values.values() for size in by_size}) > 1:
+            draw_sizes(axes, values, colours, label)
+            has_lines = True
+        else:
+            draw_bars(axes, values, colours, label)
+        has_papers |= draw_papers(axes, case, plan, values)
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.remove()
+    figure.suptitle(textwrap.fill(f"{plan}: {shows(path, plan)}", 60 * columns), fontsize=10)
+    handles = []
+    if has_lines:
+        handles += [plt.Line2D([], [], color=colour, label=variant) for variant, colour in colours.items()]
+    if has_papers:
+        handles.append(plt.Line2D([], [], color=PAPER_COLOUR, label="the paper's value"))
+    if handles:
+        figure.legend(
+            handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(5, len(handles)), fontsize=7, frameon=False
+        )
     target = path.with_suffix(".svg")
-    figure.savefig(target, metadata=METADATA)
-    plt.close(figure)
+    save(figure, target)
     return target
+
+
+def shows(path, plan):
+    """Returns the plan's claim."""
+    text = (path.parents[1] / "plans" / f"{plan}.toml").read_text()
+    return tomllib.loads(text)["shows"]
+
+
+def save(figure, target):
+    figure.savefig(target, metadata=METADATA, bbox_inches="tight")
+    plt.close(figure)
+
+
+def draw_cut_cable(path, target):
+    """Draws the README's picture: two hosts with a cut cable, above the goodput that was measured meanwhile."""
+    _, samples = read(path)
+    series = next(s["series"] for s in samples if s["case"] == "carrier" and s["variant"] == "kumi")
+    times, rates = rates_over_time(series)
+    cut, heal = (event["at_s"] for event in series["events"][:2])
+    figure, (hosts, curve) = plt.subplots(
+        2, 1, figsize=(7, 3.6), height_ratios=[1, 2.4], layout="constrained"
+    )
+    hosts.set(xlim=(0, 10), ylim=(0, 3))
+    hosts.axis("off")
+    for left, name in ((0.5, "host a"), (7.5, "host b")):
+        hosts.add_patch(plt.Rectangle((left, 0.4), 2, 2.2, facecolor="#0072B2", alpha=0.15, edgecolor="#0072B2"))
+        hosts.text(left + 1, 1.5, f"{name}\nkumi0", ha="center", va="center", fontsize=9)
+    hosts.plot([2.5, 7.5], [2.1, 2.1], color="#009E73", linewidth=2)
+    hosts.plot([2.5, 4.8], [0.9, 0.9], color="#D55E00", linewidth=2)
+    hosts.plot([5.2, 7.5], [0.9, 0.9], color="#D55E00", linewidth=2)
+    hosts.text(5, 0.9, "×", ha="center", va="center", fontsize=13, color="#D55E00")
+    hosts.text(5, 2.2, "1 Gb/s", ha="center", va="bottom", fontsize=8)
+    hosts.text(5, 0.2, "1 Gb/s, cut and plugged in again", ha="center", va="center", fontsize=8)
+    curve.axvspan(cut, heal, color="#D55E00", alpha=0.12)
+    curve.plot(times, [rate * 8 / 1000 for rate in rates], color="#0072B2", linewidth=1.6)
+    curve.annotate("one cable cut", ((cut + heal) / 2, 0.05), ha="center", fontsize=8, color="#803300")
+    curve.spines[["top", "right"]].set_visible(False)
+    curve.set(xlabel="time, s", ylabel="one TCP stream, Gb/s", ylim=(0, None), xlim=(0, times[-1]))
+    save(figure, target)
 
 
 def main():
@@ -221,6 +328,7 @@ def main():
     for path in sorted(folder.glob("*.ndjson")):
         target = draw(path)
         print(f"{path.name}: {target.name if target else 'nothing to draw'}")
+    draw_cut_cable(folder / "link-failover.ndjson", folder / "cut-cable.svg")
 
 
 if __name__ == "__main__":
