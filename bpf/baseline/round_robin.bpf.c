@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * Per-packet round robin over parallel links, nothing re-ordered: what bonding's balance-rr does,
- * as a rival for `kumi bench`. Addresses and routes are the first link's; the others carry frames
- * for it.
+ * Per-packet round robin over parallel links without re-ordering, like bonding's balance-rr: a
+ * rival for `kumi bench`. Addresses and routes are those of the first link. The other links carry
+ * frames for it.
  *
- *   egress    on the first link: every packet but each LINKS-th leaves by another link
- *   ingress   on every other link: what arrives is received as if by the first
+ *   egress    on the first link: every packet except each LINKS-th leaves by another link
+ *   ingress   on every other link: packets are received as if on the first
  *
- * Both ends must run it, with links in the same order. Compiled per host with
+ * Both ends must run it, with links in the same order. It is compiled per host with
  *
  *   LINK_IFINDICES   device indices, first link first, separated by commas
- *   LINKS            how many
+ *   LINKS            number of links
  *   BALANCE_BYTES    0: next link for each packet, as bonding does; 1: the link with the fewest
  *                    bytes so far, which keeps pure ACKs from shifting the pattern
  */

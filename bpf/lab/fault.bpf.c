@@ -2,10 +2,11 @@
 /*
  * A faulty wire at line rate: loss, bursts of loss, corruption, duplication, silence.
  *
- * Attached with clsact to a device of the lab's fabric, one copy a direction of a link. The
- * settings are constants: the loader writes them into the object file behind the magic number
- * (crates/lab/src/cluster/fault_program.rs has the same layout) and replaces the filter when they
- * change. Frames here are single frames of MTU size: the hosts cut super-frames before the wire.
+ * It is attached with clsact to a device of the lab's fabric, one copy for each direction of a
+ * link. The settings are constants. The loader writes them into the object file behind the magic
+ * number (crates/lab/src/cluster/fault_program.rs has the same layout), and replaces the filter
+ * when they change. Frames here are single frames of MTU size, because the hosts divide
+ * super-frames before the wire.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -37,10 +38,10 @@ _Static_assert(sizeof(struct fault) == 40, "the loader writes 40 bytes");
 
 const volatile struct fault fault = { .magic = FAULT_MAGIC };
 
-/* Gilbert-Elliott state. Two CPUs may race for it; a lost turn is one frame's worth of error. */
+/* Gilbert-Elliott state. Two processors may race for it; a lost update is an error of one frame. */
 static __u32 in_burst;
 
-/* Marks a copy, which must not be judged again. */
+/* Marks a copy, so that it is not processed again. */
 #define COPY_MARK 0x6b756d69
 
 static __always_inline int comes_up(__u32 p)
@@ -64,7 +65,7 @@ int faulty_wire(struct __sk_buff *skb)
 	if (in_burst && comes_up(fault.burst_loss))
 		return TC_ACT_SHOT;
 	if (comes_up(fault.corrupt) && skb->len > 14) {
-		/* Behind the addresses, as in the model; one bit. */
+		/* One bit behind the addresses, as in the model. */
 		__u32 at = 12 + prandom_u32() % (skb->len - 12);
 		__u8 byte;
 

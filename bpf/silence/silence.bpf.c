@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The longest time that a connection with data to deliver delivers nothing. Both ends of a connection
- * are on this machine: the sender's end says when data waits, the receiver's end when it arrives.
+ * Measures silence: the longest time in which a connection with data to deliver delivers nothing.
+ * Both ends of the connection are on this machine. The sender's end shows when data waits, and the
+ * receiver's end when it arrives.
  *
  *   sender:    a write, everything before it is delivered ──► the silence begins
  *   receiver:  a segment that rcv_nxt waits for           ──► the silence ends, the next one begins
  *
- * Only the watched network namespaces count, and IPv4. A receiver that does not read closes its window,
- * and that is silence too. The tracepoint of a write is there since Linux 6.16.
+ * Only the observed network namespaces count, and IPv4. A receiver that does not read closes its
+ * window, which is silence too. The tracepoint of a write exists since Linux 6.16.
  */
 #include "../tcp/kernel.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Sixteen hosts with 64 connections each way are 2 048; the least recently used is forgotten. */
+/*
+ * Sixteen hosts with 64 connections in each direction are 2 048. The least recently used is
+ * forgotten.
+ */
 #define CONNECTIONS_MAX 16384
 #define NAMESPACES_MAX 1024
-/* A slot a hundredth of a second: `SLOT_NS` and `SLOTS` of crates/tcp/src/silence.rs. */
+/* A slot is a hundredth of a second: `SLOT_NS` and `SLOTS` of crates/tcp/src/silence.rs. */
 #define SLOT_NS 10000000ULL
 #define SLOTS 65536
 #define AF_INET 2
-/* Attempts to raise a slot that another processor changes meanwhile. */
+/* Attempts to raise a slot that another processor changes at the same time. */
 #define RAISES_MAX 8
 
 struct ns_common___silence {
@@ -40,7 +44,7 @@ struct tcp_sock___silence {
 	__u32 rcv_nxt, write_seq;
 } KERNEL;
 
-/* One way of a connection, from its sender's point of view. */
+/* One direction of a connection, from its sender's point of view. */
 struct way {
 	__be32 from, to;
 	__u16 from_port, to_port; /* host byte order */
@@ -66,7 +70,7 @@ struct {
 	__type(value, struct delivery);
 } deliveries SEC(".maps");
 
-/* The longest silence that ended in each slot, in nanoseconds; the slots are used in turn. */
+/* For each slot of the ring, the longest silence that ended in it, in nanoseconds. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, SLOTS);
@@ -101,7 +105,7 @@ static void raise(__u64 now_ns, __u64 silence_ns)
 	}
 }
 
-/* The way that `sk` sends, or the way that it receives. */
+/* Returns the direction in which `sk` sends, or the one in which it receives. */
 static struct way way_of(struct sock *sk, bool is_receiver)
 {
 	__be32 here = BPF_CORE_READ(sk, __sk_common.skc_rcv_saddr);
@@ -136,7 +140,7 @@ int BPF_PROG(on_write, struct sock *sk)
 	return 0;
 }
 
-/* A segment has arrived; the connection has not looked at it yet. */
+/* A segment has arrived and is not processed yet. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -170,7 +174,7 @@ int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 	return 0;
 }
 
-/* The program reads: by now rcv_nxt counts what lay behind a hole that a segment filled. */
+/* The program reads. rcv_nxt now includes bytes behind a hole that a segment has filled. */
 SEC("tp_btf/tcp_rcv_space_adjust")
 int BPF_PROG(on_read, struct sock *sk)
 {

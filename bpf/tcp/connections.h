@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Walks through the live connections of one network namespace: to show them, and to give them back. */
+/*
+ * Iterators over the live connections of one network namespace: one lists them, one gives them back
+ * to the kernel's control.
+ */
 #ifndef KUMI_TCP_CONNECTIONS_H
 #define KUMI_TCP_CONNECTIONS_H
 
 #include "path.h"
 
-/* Where a connection had no other, or it is gone: the kernel's own, always there. */
+/*
+ * Control for connections that had no other, or whose control no longer exists. The kernel always
+ * has it.
+ */
 #define FALLBACK "cubic"
 
 static __always_inline struct tcp_sock *connection(struct bpf_iter__tcp *ctx)
 {
 	struct sock_common *common = ctx->sk_common;
 
-	/* Requests and time-wait sockets are no full sockets: this gives NULL for them. */
+	/* Requests and time-wait sockets are not full sockets. For them this returns NULL. */
 	return common ? bpf_skc_to_tcp_sock(common) : NULL;
 }
 
@@ -70,7 +76,7 @@ static __always_inline bool is_own(const char *name)
 	return name[0] == 'k' && name[1] == 'u' && name[2] == 'm' && name[3] == 'i' && !name[4];
 }
 
-/* The congestion control that the connection had. */
+/* Restores the congestion control that the connection had before. */
 static __always_inline void give_back_control(struct tcp_sock *tp, struct kumi_tcp_owner *owner)
 {
 	char name[] = FALLBACK;
@@ -81,7 +87,7 @@ static __always_inline void give_back_control(struct tcp_sock *tp, struct kumi_t
 	bpf_setsockopt(tp, SOL_TCP, TCP_CONGESTION, name, sizeof(name));
 }
 
-/* The timers that a listener had: what it accepts from now on begins with them. */
+/* Restores the timers of a listener. Connections that it accepts from now on start with them. */
 static __always_inline void give_back_timers(struct tcp_sock *tp, const struct kumi_tcp_options *options)
 {
 	int rto_us = options->rto_min_ticks * settings.tick_us;
@@ -93,7 +99,7 @@ static __always_inline void give_back_timers(struct tcp_sock *tp, const struct k
 		bpf_setsockopt(tp, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(delack_us));
 }
 
-/* A program that has set its own cap since keeps it. */
+/* Removes the cap on unsent data. A program that has set its own cap since then keeps it. */
 static __always_inline void give_back_cap(struct tcp_sock *tp)
 {
 	int unsent = 0;
@@ -103,9 +109,10 @@ static __always_inline void give_back_cap(struct tcp_sock *tp)
 }
 
 /*
- * What kumi changed, as it was. A connection keeps its short timers: the kernel never raises the variance of
- * the round trip to a longer floor, and under such a floor it no longer learns from longer round trips either.
- * With a delayed acknowledgement longer than the timeout, everything would be sent twice.
+ * Restores the settings that kumi changed. A connection keeps its short timers. The kernel does not
+ * raise the variance of the round trip to a longer floor, and under such a floor it does not learn
+ * from longer round trips. If the peer then delayed acknowledgements for longer than the timeout,
+ * everything would be sent twice.
  */
 SEC("iter/tcp")
 int give_back(struct bpf_iter__tcp *ctx)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * For a test only: gives every connection of this congestion control a threshold that none of its programs
- * has set, as a kernel does that leaves `ssthresh` out (sane.h). TCP_BPF_SNDCWND_CLAMP writes it.
+ * For a test only. Gives every connection of this control a threshold that none of its programs has
+ * set, as a kernel does that skips `ssthresh` (sane.h). TCP_BPF_SNDCWND_CLAMP writes it.
  */
 #include "kernel.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* The low half of a kernel address on the stack, without the sign that the option refuses. */
+/* The low half of a kernel address on the stack, without the sign bit, which the option refuses. */
 #define WILD 0x022034e5
 
 enum { TCP_BPF_SNDCWND_CLAMP_OPTION = 1002 };

@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * After a paced start, until CUBIC decides again: the window follows the queue before the bottleneck, and a loss
- * keeps what the start has shown the path to carry.
+ * After a paced start, until CUBIC takes over: the window follows the queue at the bottleneck, and
+ * a loss keeps the rate that the start has measured.
+ *
+ * in each round trip, while the start is filled:
+ *   srtt > rtt_min * (1 + 1/FULL_PART) + one clump   a queue: hold cwnd
+ *   otherwise                                        grow cwnd by cwnd / part
  */
 #ifndef KUMI_TCP_FILL_H
 #define KUMI_TCP_FILL_H
@@ -9,23 +13,24 @@
 #include "restart.h"
 
 /*
- * The window's growth while a paced start is being filled, as a part of it a round trip: of a rate that was
- * guessed an eighth; of one that was measured little at first, as a step must fit a shallow buffer, and
- * twice that each time so many round trips have passed without a queue: the measurement is wrong then. Less
- * where the path is half full, little where it is full or has lost something.
+ * Reciprocal of the window's growth per round trip while a paced start is filled. For a guessed
+ * rate it is 1/8. For a measured rate it is small at first, because a step must fit a shallow
+ * buffer. It doubles each time this many round trips have passed without a queue, because the
+ * measurement is then wrong. It is less while the path is half full, and small while the path is
+ * full or has lost packets.
  */
 #define GROWTH_PART_MIN 8
 #define GROWTH_PART_MAX 32
 #define GROWTH_DOUBLES_EVERY 4
-/* A queue stands where the round trip is longer by this part, and a clump, than the shortest. */
+/* A queue exists if the round trip exceeds the shortest by this part of it, plus one clump. */
 #define FULL_PART 64
-/* A queue that has stood for less than this and overflows is a moment's. */
+/* A queue younger than this that overflows does not show the path's rate. */
 #define HICCUP_ROUND_TRIPS 2
 
 /*
- * For a while after a paced start at the limit the window follows the queue, not CUBIC: where none stands
- * before the bottleneck a part more each round trip, where one does no more. CUBIC would go on to a loss.
- * False when that while is over.
+ * Sets the window after a paced start at the path's limit, instead of CUBIC. Without a queue at the
+ * bottleneck, it grows cwnd by 1/part per round trip. With one, it holds cwnd, where CUBIC would
+ * grow until a loss. Returns false when this period is over.
  */
 static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 acked)
 {
@@ -35,7 +40,7 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 	bool has_lost = is_recent(memory->lost_at_ns, tp, REPAIR_ROUND_TRIPS);
 	__u32 part = GROWTH_PART_MIN;
 
-	/* Slow start goes to what was guessed, or to a loss; and after a timeout to the threshold. */
+	/* Slow start continues to the guess, or to a loss; after a timeout, to the threshold. */
 	if (!is_soon_after_start(memory, tp, FILL_ROUND_TRIPS) || ca_state(tp) == TCP_CA_Loss ||
 	    (!is_measured && tp->snd_cwnd < tp->snd_ssthresh))
 		return false;
@@ -43,7 +48,7 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 	if (in_flight(tp) < tp->snd_cwnd / 4 * 3)
 		return true;
 	if ((__s32)longer_us > (__s32)(CLUMP_US + rtt_us / FULL_PART)) {
-		path_of(memory)->is_bounded = 1; /* a queue stands: that is all it carries */
+		path_of(memory)->is_bounded = 1; /* a queue: this is the path's rate */
 		memory->is_guess = 0;
 	}
 	if ((__s32)longer_us > CLUMP_US / 5 * 6) { /* the kernel paces a fifth faster than the window */
@@ -66,17 +71,21 @@ static __always_inline bool fill(struct kumi_tcp_memory *memory, struct tcp_sock
 }
 
 /*
- * The network lost something: the path's limit has been seen. Soon after a paced start, the rate believed
- * is too much (RFC 9959): an eighth less, or what is delivered while the loss is repaired, if that is more:
- * the queue is full then, and the rate the bottleneck's own. What began with a guess goes on as CUBIC does:
- * it may share the path with others, and has no claim to all that a train showed.
+ * Lowers the remembered rate after a loss, which shows the path's limit. Soon after a paced start,
+ * the rate was too high (RFC 9959). It is reduced by an eighth, or to the rate delivered during the
+ * repair, if that is higher: the queue is full then, and the rate is the bottleneck's. A connection
+ * that began with a guess continues as CUBIC does. It may share the path, and has no claim to the
+ * whole rate that a train showed.
  */
 static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	struct kumi_tcp_path *path = path_of(memory);
 
 	if (path->is_bounded && is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS)) {
-		/* How fast the start's own packets arrive is the path's rate now, be it half of what it was. */
+		/*
+		 * The arrival rate of the start's own packets is the path's present rate, even if
+		 * it is half the former one.
+		 */
 		path->best_pps = best_pps(path) * 7ULL / 8;
 		if (memory->train_pps && memory->train_pps < path->best_pps)
 			path->best_pps = memory->train_pps;
@@ -92,9 +101,9 @@ static __always_inline void retreat(struct kumi_tcp_memory *memory, const struct
 }
 
 /*
- * Whether a loss that has just come tells of a moment, not of the path: no queue stood two round trips ago,
- * and a queue that a window or a rate too large makes grows more slowly. A sender that was held up for some
- * milliseconds sends at twice its pace until it has made that good.
+ * Returns whether a loss came from a momentary burst. There was no queue two round trips ago, and
+ * too large a window or rate builds a queue more slowly. A sender that was delayed for some
+ * milliseconds sends at twice its pace to catch up.
  */
 static __always_inline bool is_hiccup(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -104,9 +113,10 @@ static __always_inline bool is_hiccup(const struct kumi_tcp_memory *memory, cons
 }
 
 /*
- * The window after a loss, `cubic` by CUBIC's reckoning. While a paced start is being filled, how fast its
- * first packets came is known, and with them what the path carries now, be it shared or not: no less is
- * kept (as TCP Westwood does, here from a fresh measurement only), but for an eighth of what was too much.
+ * Returns the window after a loss; `cubic` is CUBIC's value. While a paced start is filled, the
+ * arrival rate of its first packets is known, and with it the path's present rate, shared or not.
+ * No less is kept (as TCP Westwood does, here only from a fresh measurement), except for an eighth
+ * of the excess.
  */
 static __always_inline __u32 kept(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 				  __u32 cubic)
@@ -125,8 +135,8 @@ static __always_inline __u32 kept(const struct kumi_tcp_memory *memory, const st
 }
 
 /*
- * The same where slow start has lost: it may have doubled what fills the path. No more is kept than was
- * delivered, or the next loss follows at once.
+ * The same for a loss in slow start, which may have doubled a window that filled the path. The
+ * window is at most the delivered amount; otherwise the next loss would follow at once.
  */
 static __always_inline __u32 kept_of_slow_start(struct kumi_tcp_memory *memory, const struct tcp_sock *tp,
 						__u32 cubic)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the TCP programs and user space share. crates/tcp/src/layout.rs has the same layouts, and
- * bindings/c/kumi_phase_page.h the page that a program shares with them.
+ * Layouts that the TCP programs share with user space. crates/tcp/src/layout.rs has the same
+ * layouts. bindings/c/kumi_phase_page.h has the page that a program shares with them.
  */
 #ifndef KUMI_TCP_INTF_H
 #define KUMI_TCP_INTF_H
 
-/* Each mechanism has its switch: a bit of settings.mechanisms. */
+/* Each mechanism has a switch: one bit of settings.mechanisms. */
 enum {
 	KUMI_TCP_PACED_RESTART = 1 << 0,
 	KUMI_TCP_STALL_FORGIVENESS = 1 << 1,
@@ -16,17 +16,17 @@ enum {
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
 	KUMI_TCP_WRITES_STAMP = 1 << 29,   /* snd_cwnd_stamp may be written (Linux 6.10) */
-	/* The rung of the ladder: what this kernel lets the programs do. */
+	/* Capability tier: the mechanisms that this kernel allows. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */
 };
 
 struct kumi_tcp_settings {
-	__u64 memory_max_ns;    /* what is older is not believed: routes change (RFC 9959) */
+	__u64 memory_max_ns;    /* older values are not used: routes change (RFC 9959) */
 	__u64 first_bytes_ps;   /* rate of a first connection with nothing to remember; 0: slow start */
-	__u32 mechanisms;       /* KUMI_TCP_*, and the rung */
+	__u32 mechanisms;       /* KUMI_TCP_*, and the capability tier */
 	__u32 rto_min_us;       /* floor of the retransmission timeout; the kernel takes 2 ticks at least */
-	__u32 delack_max_us;    /* ceiling of a delayed acknowledgement, for what this host receives */
+	__u32 delack_max_us;    /* upper limit of the delayed-ACK timer of this host */
 	__u32 unsent_bytes_max; /* TCP_NOTSENT_LOWAT */
 	__u32 tick_us;          /* the kernel's tick: its unit of timers */
 	__u32 reserved;
@@ -40,13 +40,13 @@ struct kumi_tcp_options {
 	__u32 delack_max_ticks; /* ceiling of a delayed acknowledgement; 0: kumi has not set it */
 };
 
-/* The congestion control's name. */
+/* Name of the congestion control. */
 #define OWN_CONTROL "kumi"
 
-/* Phases a connection tells apart; the last stands for all that are beyond. */
+/* Most phases of a connection. The last one stands for all beyond. */
 #define KUMI_PHASES_MAX 32
 
-/* What is known of the path in one phase. */
+/* State of the path in one phase. */
 struct kumi_tcp_path {
 	__u64 acked_at_ns;   /* the last acknowledgement in this phase, CLOCK_MONOTONIC; 0: never */
 	__u64 span_began_ns; /* of the rates below */
@@ -55,19 +55,19 @@ struct kumi_tcp_path {
 	__u32 rtt_us;        /* the shortest round trip when the phase was left; 0: not left yet */
 	__u32 ssthresh;      /* packets, when the phase was left */
 	__u32 cwnd;          /* the same */
-	__u32 is_bounded;    /* 0 or 1: a train or a loss has shown what the path does not carry */
+	__u32 is_bounded;    /* 0 or 1: a train or a loss has shown the path's limit */
 	__u32 proven;        /* packets of the longest train that came at the rate it was sent at, without a loss */
 	__u32 reserved;
 };
 
-/* What a connection remembers. One in each socket's storage. */
+/* Memory of a connection, in its socket's storage. */
 struct kumi_tcp_memory {
 	struct kumi_tcp_path phases[KUMI_PHASES_MAX];
 	__u64 restarted_at_ns; /* the last paced start, or end of slow start by guess; 0: none */
-	__u64 began_at_ns;     /* the last time that data was sent while none was under way */
+	__u64 began_at_ns;     /* latest send on an empty path */
 	__u64 lost_at_ns;      /* the last time that the window was cut for a loss; 0: never */
-	__u64 queued_at_ns;    /* since when a queue stands that was filled, or overflowed; 0: none does */
-	__u64 shared_at_ns;    /* when the path was last put down for connections to come */
+	__u64 queued_at_ns;    /* start of the present queue; 0: there is no queue */
+	__u64 shared_at_ns;    /* latest save of the route */
 	__u64 entered_at_ns;   /* when the phase was entered; 0: it is the first */
 	__u64 train_at_ns;     /* the first acknowledgement of the running train; 0: none yet */
 	__u32 train_from;      /* packets delivered until then */
@@ -75,11 +75,11 @@ struct kumi_tcp_memory {
 	__u32 paced_pps;       /* rate at which the train was sent, if it was a paced start; else 0 */
 	__u32 phase;           /* the phase it is in: an index of phases */
 	__u32 phase_before;    /* the one it was in before */
-	__u32 has_retreated;   /* 0 or 1: a start was too fast since the path was put down; later ones are to know */
-	__u32 is_held_up;      /* 0 or 1: a buffer at either end held the train up, which tells of no path then */
+	__u32 has_retreated;   /* 0 or 1: a start was too fast since the route was saved */
+	__u32 is_held_up;      /* 0 or 1: a buffer at either end delayed the train */
 	__u32 reserved;
 	__u32 confirm_rtt_us;  /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
-	__u32 rank;            /* whose page tells the phase; 0: nobody's */
+	__u32 rank;            /* owner of the phase page; 0: none */
 	__u32 is_idle;         /* 0 or 1: the window was just cut for silence */
 	__u32 cwnd_before;     /* the window before it was; 0: it was not */
 	__u32 has_sent;        /* 0 or 1: the first data has been sent */
@@ -91,46 +91,47 @@ struct kumi_tcp_memory {
 	__u32 round_rtt_us;    /* the shortest round trip of the running round; 0: none yet */
 	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
 	__u32 is_guess;        /* 0 or 1: that one's rate was a guess, or another's */
-	__u32 is_capped;       /* 0 or 1: a ceiling stands in for the pacing rate */
+	__u32 is_capped;       /* 0 or 1: the limit is set instead of the rate */
 	__u32 is_clump;        /* 0 or 1: the train was sent at once, not spaced out */
 	__u32 rate_delivered;  /* the kernel's sample of the delivery rate that was seen last: packets, */
-	__u32 rate_interval_us; /* in so long */
+	__u32 rate_interval_us; /* time of rate_delivered */
 	__u32 ceiling;         /* the largest window or threshold that the programs have left; 0: none yet */
 	__u32 ssthresh;        /* the threshold as the programs left it last */
-	struct kumi_tcp_options options; /* of a socket that nobody owns */
+	struct kumi_tcp_options options; /* of a socket without an owner */
 	__u32 burst_before_pps; /* rate of the train before; 0: none */
 	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
 };
 
-/* What a connection leaves for the next one to the same host. */
+/* Route: values that a connection leaves for the next one to the same host. */
 struct kumi_tcp_route {
 	__u64 at_ns;
 	__u32 pps;
 	__u32 rtt_us;
-	__u32 is_bounded; /* 0 or 1: that is all the path carries, not just what was asked of it */
+	__u32 is_bounded; /* 0 or 1: pps is the path's limit, not the program's */
 	__u32 reserved;
 };
 
-/* Whose socket it is. Accepted sockets inherit it from the listener. */
+/* Owner of a socket. Accepted sockets inherit it from the listener. */
 struct kumi_tcp_owner {
-	__u32 rank;      /* 0: owned, but nobody tells its phases */
+	__u32 rank;      /* 0: owned, without a phase page */
 	char before[16]; /* the congestion control it had; empty: it has none of ours yet */
 	struct kumi_tcp_options options;
 };
 
 /*
- * A process of `kumi run`. Its rank is its place, an index of phase_pages, and above the ten bits of that the
- * generation of the place: a socket that outlives its process does not follow the next one's page.
+ * A process of `kumi run`. The lower ten bits of its rank are its place, an index of phase_pages.
+ * The higher bits are the place's generation, so that a socket that outlives its process does not
+ * follow the next process's page.
  */
 struct kumi_tcp_process {
 	__u32 rank;
 	__u32 uid;         /* whose place it is */
-	__u64 started;     /* hundredths of a second since boot, as /proc has it: tells it from the next with its number */
+	__u64 started;     /* start time, in hundredths of a second since boot, as in /proc */
 	__u64 cgroup;      /* inode of the cgroup in which its programs are attached */
 };
 _Static_assert(sizeof(struct kumi_tcp_process) == 24, "ranks.rs has 24 bytes");
 
-/* The page in which a program says its phase; see bindings/c/kumi_phase_page.h. */
+/* The page in which a program names its phase (bindings/c/kumi_phase_page.h). */
 struct kumi_phase_page {
 	__u32 abi;
 	__u32 phase;
@@ -138,7 +139,7 @@ struct kumi_phase_page {
 };
 _Static_assert(sizeof(struct kumi_phase_page) == 4096, "one page");
 
-/* Totals, one a processor. */
+/* Totals, one set per processor. */
 struct kumi_tcp_totals {
 	__u64 connections; /* that use this congestion control, since it was installed */
 	__u64 paced;       /* restarts paced */
@@ -154,7 +155,7 @@ _Static_assert(sizeof(struct kumi_tcp_totals) == 72, "layout.rs has 72 bytes");
 
 /* One connection, as `kumi tcp show` reads it from the iterator. */
 struct kumi_tcp_connection {
-	__u8 local[16]; /* an IPv4 address stands in the first four bytes */
+	__u8 local[16]; /* an IPv4 address is in the first four bytes */
 	__u8 remote[16];
 	__u32 is_ipv6;
 	__u16 local_port; /* host's byte order */

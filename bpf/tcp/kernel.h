@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What the TCP programs know of the kernel's own types: the fields they touch, found by name in the
- * running kernel's BTF at load (CO-RE), so that one object serves every kernel.
+ * The kernel's types, with only the fields that the TCP programs use. Each field is found by name
+ * in the running kernel's BTF at load (CO-RE), so that one object serves every kernel.
  */
 #ifndef KUMI_TCP_KERNEL_H
 #define KUMI_TCP_KERNEL_H
@@ -119,7 +119,7 @@ struct bpf_iter__tcp {
 	struct sock_common *sk_common;
 } KERNEL;
 
-/* include/net/tcp.h; the numbers have not changed since 4.9. */
+/* Events of include/net/tcp.h. The numbers have not changed since 4.9. */
 enum tcp_ca_event {
 	CA_EVENT_TX_START,
 	CA_EVENT_CWND_RESTART,
@@ -140,7 +140,7 @@ enum { IPPROTO_TCP = 6, SOL_TCP = 6, SOL_SOCKET = 1 };
 enum { TCP_CONGESTION = 13, TCP_NOTSENT_LOWAT = 25, SO_MAX_PACING_RATE = 47 };
 enum { ENOENT = 2 };
 
-/* Any program may choose it, whatever tcp_allowed_congestion_control says. */
+/* Any program may choose the control, regardless of tcp_allowed_congestion_control. */
 enum { TCP_CONG_NON_RESTRICTED = 1 };
 
 struct tcp_congestion_ops {
@@ -156,7 +156,7 @@ struct tcp_congestion_ops {
 	void (*init)(struct sock *sk);
 };
 
-/* CUBIC, which does everything but the restart. Callable from BPF since 5.13. */
+/* CUBIC, which does everything except the restart. Callable from BPF since 5.13. */
 extern void cubictcp_init(struct sock *sk) __ksym;
 extern __u32 cubictcp_recalc_ssthresh(struct sock *sk) __ksym;
 extern void cubictcp_cong_avoid(struct sock *sk, __u32 ack, __u32 acked) __ksym;
@@ -170,7 +170,7 @@ static __always_inline struct tcp_sock *tcp_sk(const struct sock *sk)
 	return (struct tcp_sock *)sk;
 }
 
-/* The kernel's congestion state: TCP_CA_*. */
+/* Returns the kernel's congestion state: TCP_CA_*. */
 static __always_inline __u32 ca_state(const struct tcp_sock *tp)
 {
 	return BPF_CORE_READ_BITFIELD(&tp->inet_conn, icsk_ca_state);

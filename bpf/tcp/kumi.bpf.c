@@ -1,21 +1,29 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * The congestion control `kumi`: CUBIC, but for the moments that parallel programs have and streams
- * have not.
+ * The congestion control `kumi`: CUBIC, except for the traffic patterns of parallel programs.
  *
  *   modest.h   in collectives within a cluster: a window that leaves room in shallow ports
- *   rate.h     what the path carries
- *   pace.h     packets apart, where they would clump
- *   restart.h  after idle time, and at the start: paced, at that rate
- *   fill.h     from there until CUBIC decides again
- *   phase.h    what is known is kept apart for each phase of the program
- *   sane.h     windows and thresholds that no program has set are put right
- *   here       a refusal by this host's own queue is not congestion; timeouts are short, and honest
+ *   rate.h     estimates the path's rate
+ *   pace.h     spaces packets out where they would clump
+ *   restart.h  starts at the known rate, after idle time and at the first data
+ *   fill.h     sets the window from there until CUBIC takes over
+ *   phase.h    keeps parameters apart for each phase of the program
+ *   sane.h     corrects windows and thresholds that no program has set
+ *   here       a refusal by the host's own queue is not congestion; short timeouts
  *
- * and the programs around it:
+ * The programs around it:
  *
- *   ranks.h        whose sockets use it, and acknowledgements before data
- *   connections.h  shows connections, and gives them back
+ *   ranks.h        selects the sockets that use it; acknowledgements before data
+ *   connections.h  lists connections, and gives them back
+ *
+ * States of a connection on a path that is not local:
+ *
+ *   new ──known route──► paced start ──2 RTT──► filling ──32 RTT──► CUBIC
+ *    │                       ▲                     │                  │
+ *    │                       │                   loss: keep the       │
+ *    │                       │                   delivered rate ──► CUBIC
+ *    └─unknown─► slow start  └──── idle for an RTO, then data ◄───────┘
+ *                    └──────────────────────────────────────────► CUBIC
  */
 #include "sane.h"
 #include "modest.h"
@@ -27,7 +35,10 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* A connection has come to this control. NULL where there is no memory for it: it is CUBIC's then. */
+/*
+ * Sets up a connection that has chosen this control. Returns NULL if there is no memory for it; it
+ * then uses CUBIC.
+ */
 static __always_inline struct kumi_tcp_memory *welcome(struct sock *sk)
 {
 	struct kumi_tcp_owner *owner = bpf_sk_storage_get(&owners, sk, 0, 0);
@@ -60,7 +71,10 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 {
 	struct kumi_tcp_memory *memory = bpf_sk_storage_get(&memories, sk, 0, 0);
 
-	/* The kernel does not call `init` in every context: of some hundred connections one came without. */
+	/*
+	 * The kernel does not call `init` in every context: of some hundred connections, one came
+	 * without.
+	 */
 	if (!memory && event == CA_EVENT_TX_START)
 		memory = welcome(sk);
 	if (memory)
@@ -88,10 +102,10 @@ void BPF_PROG(kumi_cwnd_event, struct sock *sk, enum tcp_ca_event event)
 }
 
 /*
- * Whether the window is to be cut because a queue of this host refused a packet: nothing is lost,
- * missing or sent again, no router marked, and no tail loss probe has just repaired a loss. Within a
- * cluster a cut is made good in no time, and it is what leaves others that share the queue their part
- * (Takano et al., section 4.2): there it stands.
+ * Returns whether the window is to be cut because a queue of this host refused a packet. Then
+ * nothing is lost, missing or retransmitted, no router has marked, and no tail loss probe has just
+ * repaired a loss. Within a cluster the cut is kept: it is recovered quickly, and it gives other
+ * users of the queue their share (send-stall, Takano et al., section 4.2).
  */
 static __always_inline bool is_stall(const struct tcp_sock *tp)
 {
@@ -136,7 +150,7 @@ __u32 BPF_PROG(kumi_ssthresh, struct sock *sk)
 	return cwnd;
 }
 
-/* Has the window grow, by kumi's rules or else by CUBIC's. */
+/* Grows the window, by kumi's rules or else by CUBIC's. */
 static __always_inline void grow(struct kumi_tcp_memory *memory, struct sock *sk, __u32 ack, __u32 acked)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
@@ -153,7 +167,10 @@ static __always_inline void grow(struct kumi_tcp_memory *memory, struct sock *sk
 		bound_slow_start(memory, tp);
 		if (fill(memory, tp, acked))
 			return;
-		/* CUBIC's clock ran on while its window stood: it would leap to where that would be by now. */
+		/*
+		 * CUBIC's clock continued while the window was held. CUBIC would jump to the window
+		 * of the present time.
+		 */
 		if (memory->has_filled)
 			cubictcp_recalc_ssthresh(sk);
 		memory->has_filled = 0;
@@ -193,8 +210,8 @@ void BPF_PROG(kumi_set_state, struct sock *sk, __u8 state)
 }
 
 /*
- * Whether the path is a cluster's, no loss is being repaired, and no value stands out: time is short there, and
- * nothing is learnt.
+ * Returns whether the path is local, no loss is under repair, and all values are plausible.
+ * Processor time is scarce there, and nothing is learnt.
  */
 static __always_inline bool is_busy_local(const struct tcp_sock *tp)
 {
@@ -207,7 +224,10 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 {
 	struct kumi_tcp_memory *memory;
 
-	/* Here, not where the window grows: what is delivered while a loss is repaired tells most. */
+	/*
+	 * Done here and not where the window grows, because deliveries during a repair show the
+	 * most.
+	 */
 	memory = is_busy_local(tcp_sk(sk)) ? NULL : bpf_sk_storage_get(&memories, sk, 0, 0);
 	if (memory)
 		mend(memory, tcp_sk(sk));
@@ -220,7 +240,10 @@ void BPF_PROG(kumi_pkts_acked, struct sock *sk, const struct ack_sample *sample)
 	cubictcp_acked(sk, sample);
 }
 
-/* The one callback between an acknowledgement, with which the kernel sets the pace, and what it lets be sent. */
+/*
+ * The only callback between an acknowledgement, at which the kernel sets the pace, and the packets
+ * that it releases.
+ */
 SEC("struct_ops")
 __u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
 {
@@ -239,9 +262,9 @@ __u32 BPF_PROG(kumi_min_tso_segs, struct sock *sk)
 }
 
 /*
- * What was taken for a loss was none. If that was a timeout, the floor is too low for this path (the
- * far end may delay its acknowledgements longer than it is told here): twice as much from now on, up to
- * the kernel's own.
+ * Handles a loss that was none. If it was a timeout, the floor is too low for this path: the far
+ * end may delay its acknowledgements for longer than it is configured to here. The floor doubles,
+ * up to the kernel's own.
  */
 SEC("struct_ops")
 __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
@@ -276,7 +299,9 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
 	.name = OWN_CONTROL
 
-/* One of the two is loaded: the kernel holds the first by a link (6.4), the second by its map. */
+/*
+ * Only one of the two is loaded. The kernel holds the first by a link (6.4), the second by its map.
+ */
 SEC(".struct_ops.link")
 struct tcp_congestion_ops kumi = { OPERATIONS };
 

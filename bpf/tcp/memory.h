@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the programs keep: the settings, each connection's memory, routes, totals. */
+/* State of the programs: the settings, each connection's memory, routes, totals. */
 #ifndef KUMI_TCP_MEMORY_H
 #define KUMI_TCP_MEMORY_H
 
@@ -7,10 +7,13 @@
 #include "intf.h"
 #include "pages.h"
 
-/* Filled in before the programs are loaded: the only constant, so that it is where the loader writes. */
+/*
+ * Written before the programs are loaded. It is the only constant, so its place is the start of the
+ * read-only data.
+ */
 const volatile struct kumi_tcp_settings settings = {};
 
-/* Hosts to which a route is remembered; the least used is forgotten. */
+/* Most hosts with a remembered route. The least recently used is forgotten. */
 #define ROUTES_MAX 4096
 
 struct {
@@ -20,7 +23,7 @@ struct {
 	__type(value, struct kumi_tcp_memory);
 } memories SEC(".maps");
 
-/* A route: the network namespace and the far host, an IPv4 address as IPv6 maps it. */
+/* Key of a route: the network namespace and the far host. IPv4 addresses are mapped to IPv6. */
 struct route_key {
 	__u64 net_cookie;
 	__u8 remote[16];
@@ -41,7 +44,10 @@ struct {
 	__type(value, struct kumi_tcp_process);
 } ranks SEC(".maps");
 
-/* What the connections of a rank have met within a cluster, by phase. Times by CLOCK_MONOTONIC, 0: never. */
+/*
+ * Losses of a rank's connections within a cluster, by phase. Times are those of CLOCK_MONOTONIC; 0
+ * for never.
+ */
 struct crowd {
 	__u64 lost_at_ns[KUMI_PHASES_MAX]; /* something was lost */
 	__u64 room_at_ns[KUMI_PHASES_MAX]; /* the room below was changed */
@@ -88,8 +94,9 @@ static __always_inline bool is_longer(__u32 ticks, __u32 than_us)
 }
 
 /*
- * The options that any kernel has, on `target`: a socket of the congestion control's, or the context of
- * sockops. What the program or its route has set for `tp` stays, unless kumi's timer is shorter.
+ * Sets the options that every kernel has. `target` is a socket of the congestion control, or the
+ * context of sockops. Values that the program or its route has set for `tp` stay, unless kumi's
+ * timer is shorter.
  */
 #define set_options(target, tp, options)                                                          \
 	do {                                                                                      \

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * In a collective within a cluster: a window that leaves room in a shallow switch for everybody else's.
+ * In a collective within a cluster: a window that leaves room in a shallow switch for other flows.
  *
- * Where a round trip is short, a full queue wins nothing and costs all: in an all-to-all many flows meet
- * in one port, and what overflows it waits for a timeout of many round trips. As TCP Vegas does, each flow
- * keeps a few packets queued, known from how much longer than the shortest the round trip is.
+ * On a path with a short round trip, a full queue gains nothing. In an all-to-all many flows meet
+ * in one port, and a packet that overflows it costs a timeout of many round trips. As in TCP Vegas,
+ * each flow keeps a few packets queued:
+ *
+ * queued = cwnd * (rtt - rtt_min) / rtt
+ * queued < room / 2   cwnd + 1 per round trip
+ * queued > room       cwnd - 1 - (cwnd - CWND_MIN) / 8 per round trip
  */
 #ifndef KUMI_TCP_MODEST_H
 #define KUMI_TCP_MODEST_H
@@ -12,23 +16,26 @@
 #include "path.h"
 
 /*
- * Packets of a flow that may stand in queues. How many flows share the port and how deep it is nobody says:
- * a rank's connections begin in the middle, take one more each while nothing is lost, and a quarter less
- * when something is. Below half of it a window grows, above it shrinks.
+ * Room: packets of a flow that may stand in queues. Nothing reports the number of flows in a port
+ * or its depth. A rank's connections start in the middle. They take one more each while nothing is
+ * lost, and a quarter less after a loss.
  */
 #define ROOM_MIN 2
 #define ROOM_FIRST 4
 #define ROOM_MAX 32
 #define ROOM_GROWS_EVERY_NS 500000000ULL
-/* What is lost within this belongs to one overflow. */
+/* Losses within this time belong to one overflow. */
 #define ROOM_SHRINKS_EVERY_NS 10000000ULL
-/* The kernel's fast recovery wants so many. */
+/* Packets that the kernel's fast recovery needs. */
 #define CWND_MIN 2
 
-/* So long a rank takes the ports of a phase for crowded after it has lost something there. */
+/* Time for which a rank treats the ports of a phase as crowded after a loss there. */
 #define CROWDED_NS 10000000000ULL
 
-/* What this connection's rank has met; NULL: nobody tells its phases, or the path is not a cluster's. */
+/*
+ * Returns the losses of this connection's rank. Returns NULL if no program names phases, or the
+ * path is not a cluster's.
+ */
 static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memory,
 					      const struct tcp_sock *tp)
 {
@@ -40,7 +47,10 @@ static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memo
 	return place ? bpf_map_lookup_elem(&crowds, &place) : NULL;
 }
 
-/* What one connection of a rank loses, in a phase that the program has named, the others could have. */
+/*
+ * Records that a connection of a rank lost a packet in a named phase. Its other connections may
+ * lose some too.
+ */
 static __always_inline void note_crowd(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	struct crowd *crowd = crowd_of(memory, tp);
@@ -62,7 +72,7 @@ static __always_inline void note_crowd(const struct kumi_tcp_memory *memory, con
 	crowd->lost_at_ns[phase] = now_ns;
 }
 
-/* The packets that each may have in queues now. */
+/* Returns the room of each connection at present. */
 static __always_inline __u32 room_of(struct crowd *crowd, const struct kumi_tcp_memory *memory, __u64 now_ns)
 {
 	__u32 phase = memory->phase % KUMI_PHASES_MAX;
@@ -76,8 +86,9 @@ static __always_inline __u32 room_of(struct crowd *crowd, const struct kumi_tcp_
 }
 
 /*
- * Where this connection is to be modest: in a phase that the program has named, on a short path, when packets
- * were lost there; else NULL. Where none is, round trips tell of busy processors as often as of queues.
+ * Returns the crowd if this connection must limit its queue: in a named phase, on a short path,
+ * after a loss there. Returns NULL otherwise. Without a loss, a longer round trip comes from busy
+ * processors as often as from queues.
  */
 static __always_inline struct crowd *crowd_around(const struct kumi_tcp_memory *memory,
 						  const struct tcp_sock *tp)
@@ -88,7 +99,7 @@ static __always_inline struct crowd *crowd_around(const struct kumi_tcp_memory *
 	return at_ns && ack_ns(tp) < at_ns + CROWDED_NS ? crowd : NULL;
 }
 
-/* The shortest round trip of a round: what delayed acknowledgements add is not the queue's. */
+/* Records the shortest round trip of a round, which excludes delayed acknowledgements. */
 static __always_inline void note_rtt(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	__u32 rtt_us = tp->rack.rtt_us;
@@ -97,7 +108,7 @@ static __always_inline void note_rtt(struct kumi_tcp_memory *memory, const struc
 		memory->round_rtt_us = rtt_us;
 }
 
-/* Has the window follow the room there is; false where nothing calls for modesty. */
+/* Moves the window towards the room. Returns false if no crowd requires it. */
 static __always_inline bool modest(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 acked)
 {
 	struct crowd *crowd = crowd_around(memory, tp);

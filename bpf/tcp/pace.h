@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Spacing packets out: by the kernel's timers, and only while acknowledgements do not yet do it or a window has
- * just opened at a stroke; a timer a clump costs more than the clump where queues are deep enough.
+ * Paces packets with the kernel's timers, while acknowledgements do not clock them yet, or after a
+ * window has opened at once. Where queues are deep enough, a timer per clump costs more than the
+ * clump.
  */
 #ifndef KUMI_TCP_PACE_H
 #define KUMI_TCP_PACE_H
@@ -9,24 +10,28 @@
 #include "path.h"
 #include "rate.h"
 
-/* So many packets may go at once, as the kernel lets every connection begin. */
+/* Most packets that leave at once, the kernel's own initial window. */
 #define CLUMP_MAX 10
-/* So many while nothing is known of the path: a train that shows the bottleneck's rate. */
+/* The same while the path is unknown: a train that shows the bottleneck rate. */
 #define FIRST_TRAIN_MAX 20
-/* After so many round trips acknowledgements come as far apart as the path's packets. */
+/* Round trips after which acknowledgements have the spacing of the path's packets. */
 #define CLOCKED_ROUND_TRIPS 2
-/* So many take a repair and the window that opens at once when it is done. */
+/* Round trips of a repair and of the window that opens at once after it. */
 #define REPAIR_ROUND_TRIPS 8
-/* So many after a paced start at the path's limit, CUBIC decides again. */
+/* Round trips after a paced start at the path's limit until CUBIC takes over. */
 #define FILL_ROUND_TRIPS 32
-/* What is being filled is sent so much faster than the path is known to carry: that finds more, if there is. */
+/*
+ * Reciprocal of the excess over the path's known rate while a start is filled. The excess finds a
+ * higher rate, if there is one.
+ */
 #define HELD_PART 32
-/* Packets that a pacing timer sends at least, as the kernel has it (tcp_min_tso_segs). */
+/* Fewest packets that a pacing timer sends, as in the kernel (tcp_min_tso_segs). */
 #define CLUMP_MIN 2
 
 /*
- * Has what follows sent at `bytes_ps`, until an acknowledgement has the kernel set the rate anew. Where the rate may not be written
- * (before 6.0), the ceiling of the rate stands in for it: `uncap` lifts it again.
+ * Sets the pacing rate to `bytes_ps`, until an acknowledgement makes the kernel compute it again.
+ * Kernels before 6.0 do not allow writing the rate. There, the upper limit of the rate is written
+ * instead, and `uncap` removes it again.
  */
 static __always_inline void set_pacing(struct kumi_tcp_memory *memory, struct sock *sk, __u64 bytes_ps)
 {
@@ -53,10 +58,10 @@ static __always_inline void uncap(struct kumi_tcp_memory *memory, struct sock *s
 }
 
 /*
- * With nothing under way, a whole window is sent at once, slow start sends in clumps of twice what was
- * acknowledged, and the end of a repair opens the window at a stroke: a shallow buffer overflows before the
- * path is full. Spaced out they fit. Within a cluster the timers would cost more than the clumps; so they
- * do where acknowledgements clock what is sent.
+ * Spaces packets out. With nothing in flight, a whole window is sent at once. Slow start sends
+ * clumps of twice the acknowledged amount. The end of a repair opens the window at once. A shallow
+ * buffer overflows with each of these before the path is full. Within a cluster the timers would
+ * cost more than the clumps. They would too when acknowledgements clock the sending.
  */
 static __always_inline void space_out(struct kumi_tcp_memory *memory, struct sock *sk)
 {
@@ -73,8 +78,9 @@ static __always_inline void space_out(struct kumi_tcp_memory *memory, struct soc
 	if (is_clumped && sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	/*
-	 * A program that has set a ceiling of its own (SO_MAX_PACING_RATE) keeps it. Nor while the next packet
-	 * waits: it would bear the time at which it was to go, and make the round trip seem too short.
+	 * A program that has set its own limit (SO_MAX_PACING_RATE) keeps it. While the next packet
+	 * waits, nothing changes: it would carry the time at which it was due, and make the round
+	 * trip seem too short.
 	 */
 	if (!is_clumped && sk->sk_pacing_status == SK_PACING_NEEDED && sk->sk_max_pacing_rate == ~0UL &&
 	    tp->tcp_wstamp_ns <= bpf_ktime_get_ns())
@@ -82,8 +88,8 @@ static __always_inline void space_out(struct kumi_tcp_memory *memory, struct soc
 }
 
 /*
- * The first packet has been sent while none was under way. The kernel spaces the others out by the window
- * and the round trip, which are less than what the path carries where messages are short.
+ * Spaces out the packets after the first one on an empty path. The kernel would pace them by window
+ * and round trip, which is less than the path's rate if messages are short.
  */
 static __always_inline void space_out_first(struct kumi_tcp_memory *memory, struct sock *sk)
 {
@@ -96,7 +102,7 @@ static __always_inline void space_out_first(struct kumi_tcp_memory *memory, stru
 		set_pacing(memory, sk, bytes_ps);
 }
 
-/* Sets the window to `cwnd`, and has it sent at `pps`, which was measured or guessed. */
+/* Sets the window to `cwnd` and paces it at `pps`, which was measured or guessed. */
 static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk, __u64 pps, __u32 cwnd,
 				 bool is_guess)
 {
@@ -111,7 +117,9 @@ static __always_inline void pace(struct kumi_tcp_memory *memory, struct sock *sk
 	COUNT(paced);
 }
 
-/* Packets that may go faster than trains as long have proven: twice as many as these, and a first train. */
+/*
+ * Returns the packets that may exceed the proven rate: twice the proven burst, and a first train.
+ */
 static __always_inline __u32 at_once(const struct kumi_tcp_path *path)
 {
 	__u32 proven = path->proven < CWND_MAX ? path->proven : CWND_MAX;
@@ -120,8 +128,9 @@ static __always_inline __u32 at_once(const struct kumi_tcp_path *path)
 }
 
 /*
- * Before the first acknowledgement of a start nothing tells whether its rate is too much, and a rate that short
- * trains have shown is so by an eighth, easily: what exceeds them twice goes as much slower.
+ * Limits the rate before the first acknowledgement of a start, when nothing shows whether the rate
+ * is too high. Rates of short trains are easily too high by an eighth. Packets beyond twice the
+ * proven burst go more slowly by that much.
  */
 static __always_inline void hold_first(struct kumi_tcp_memory *memory, struct sock *sk)
 {
@@ -141,10 +150,11 @@ static __always_inline void hold_first(struct kumi_tcp_memory *memory, struct so
 }
 
 /*
- * The kernel is about to send; since the last acknowledgement it paces a fifth faster than the window calls for.
- * While a start is being filled no faster than the path is known to carry, and a little: a sender that was held
- * up has room in its window, and would send all of that into the bottleneck's queue. At the path's own rate
- * it sends it when the gap that it left comes back as one of acknowledgements.
+ * Limits the rate before the kernel sends. Since the last acknowledgement the kernel paces a fifth
+ * faster than the window requires. While a start is filled, the rate is at most the path's known
+ * rate plus a little. A sender that was delayed has room in its window and would send all of it
+ * into the bottleneck's queue. At the path's own rate, it sends that when the gap that it left
+ * returns as a gap between acknowledgements.
  */
 static __always_inline void hold_pace(struct kumi_tcp_memory *memory, struct sock *sk)
 {

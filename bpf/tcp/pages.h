@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Whose socket it is, and the page in which that process says its phase. */
+/* Owners of sockets, and the pages in which their processes name phases. */
 #ifndef KUMI_TCP_PAGES_H
 #define KUMI_TCP_PAGES_H
 
 #include "kernel.h"
 #include "intf.h"
 
-/* Processes of `kumi run` on this host at one time: ten bits of a rank. */
+/* Most processes of `kumi run` on this host at one time: ten bits of a rank. */
 #define RANKS_MAX 1024
 
 struct {
@@ -31,7 +31,7 @@ struct {
 	__array(values, struct phase_page_map);
 } phase_pages SEC(".maps");
 
-/* How often each place has been given back. */
+/* Number of times that each place was given back. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, RANKS_MAX);
@@ -39,7 +39,7 @@ struct {
 	__type(value, __u32);
 } generations SEC(".maps");
 
-/* The place of `rank`, an index; 0 where its process has left it. */
+/* Returns the place of `rank`, an index; 0 if its process has left it. */
 static __always_inline __u32 place_of(__u32 rank)
 {
 	__u32 place = rank % RANKS_MAX;
@@ -48,7 +48,7 @@ static __always_inline __u32 place_of(__u32 rank)
 	return generation && *generation == rank / RANKS_MAX ? place : 0;
 }
 
-/* The page of `rank`; NULL where nobody tells phases. */
+/* Returns the page of `rank`; NULL if no program names phases. */
 static __always_inline struct kumi_phase_page *page_of(__u32 rank)
 {
 	__u32 place = place_of(rank);

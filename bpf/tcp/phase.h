@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Parameters saved and restored per phase (Matsuda et al., section 3.1): threshold, window, delivery
- * rate and round trip together, for as many phases as the program has.
+ * Parameters that are saved and restored per phase (GridMPI, Matsuda et al., section 3.1):
+ * threshold, window, delivery rate and round trip, for each phase of the program.
  *
- * The program says its phase with one store to a page it shares with the kernel; nothing is called.
- * A connection notices at its next acknowledgement or at its next first packet.
+ * The program names its phase with one store to a page that it shares with the kernel. It makes no
+ * call. A connection notices the change at its next acknowledgement or its next first packet.
  */
 #ifndef KUMI_TCP_PHASE_H
 #define KUMI_TCP_PHASE_H
@@ -23,20 +23,20 @@ static __always_inline __u32 phase_now(const struct kumi_tcp_memory *memory)
 	return phase < KUMI_PHASES_MAX ? phase : KUMI_PHASES_MAX - 1;
 }
 
-/* Puts down what the phase being left knows. */
+/* Saves the parameters of the phase that ends. */
 static __always_inline void leave(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	struct kumi_tcp_path *path = path_of(memory);
 
 	path->ssthresh = tp->snd_ssthresh;
-	/* Not what was left of it after the silence in which the program computed. */
+	/* Not the window that remained after the silence in which the program computed. */
 	path->cwnd = memory->cwnd_before > tp->snd_cwnd ? memory->cwnd_before : tp->snd_cwnd;
 	path->rtt_us = tp->rtt_min.s[0].v;
 }
 
 /*
- * A phase that knows nothing begins as a connection does: what another lost is no threshold for it. Slow
- * start goes half as far as the other phase was fast, `pps`, if that is far.
+ * Enters a phase without saved parameters as a new connection: the loss of another phase is no
+ * threshold for it. Slow start ends at half of `pps`, the other phase's rate, if that is high.
  */
 static __always_inline void enter_first(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 pps)
 {
@@ -45,7 +45,7 @@ static __always_inline void enter_first(struct kumi_tcp_memory *memory, struct t
 	if (is_local(tp) || !has(KUMI_TCP_PACED_RESTART))
 		return;
 	tp->snd_ssthresh = TCP_INFINITE_SSTHRESH;
-	memory->restarted_at_ns = bpf_ktime_get_ns(); /* what the other's last packets lose, `fill` makes good */
+	memory->restarted_at_ns = bpf_ktime_get_ns(); /* `fill` recovers losses of the other phase */
 	if (tp->snd_cwnd > FIRST_TRAIN_MAX)
 		set_window(tp, FIRST_TRAIN_MAX);
 	if (half >= GUESS_MIN)
@@ -53,8 +53,8 @@ static __always_inline void enter_first(struct kumi_tcp_memory *memory, struct t
 }
 
 /*
- * Takes up what the phase being entered knew. Where that is old, or the path is another by now, the
- * connection goes on as it was.
+ * Restores the parameters of the phase that begins. If they are old, or the path has changed, the
+ * connection continues unchanged.
  */
 static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *sk, __u32 other_pps)
 {
@@ -80,20 +80,29 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 	}
 	pps = best_pps(path);
 	cwnd = packets_of(pps, rtt_us);
-	/* What CUBIC held, where that is more: it includes what stood in queues, and of that a little. */
+	/*
+	 * CUBIC's value, if it is higher: it includes packets that stood in queues, and a part of
+	 * these counts.
+	 */
 	steady = path->ssthresh < path->cwnd ? path->ssthresh : path->cwnd;
 	if (cwnd < steady)
 		cwnd = pps && steady > cwnd + cwnd / PROBE_PART ? cwnd + cwnd / PROBE_PART : steady;
-	/* What it was left with, where that is a little less: the highest rate of all was a moment's. */
+	/* The last window, if it is a little less: the highest rate of all was momentary. */
 	if (path->cwnd < cwnd && path->cwnd > cwnd / 3 * 2)
 		cwnd = path->cwnd;
 	tp->snd_ssthresh = path->ssthresh;
 	COUNT(switches);
 	if (!pps || cwnd < 2) /* it sent too little to show a rate: the window is as good as any */
 		return;
-	/* The last packets of the other phase, this rank's or another's, may still be under way: `fill` goes on. */
+	/*
+	 * The last packets of another phase, of this rank or others, may still be in flight. `fill`
+	 * continues.
+	 */
 	cwnd -= cwnd / PROBE_PART;
-	/* A window less than the rate calls for is sent more slowly, too, or the buffer overflows within it. */
+	/*
+	 * A window below the rate's is also sent more slowly. Otherwise the buffer would overflow
+	 * within it.
+	 */
 	if (pps > cwnd * 1000000ULL / rtt_us)
 		pps = cwnd * 1000000ULL / rtt_us;
 	if (cwnd > tp->snd_cwnd || !in_flight(tp)) {
@@ -105,7 +114,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 		memory->paced_pps = 0; /* the next acknowledgement has the kernel set the rate */
 }
 
-/* What the last phase's start and its trains told is nothing to the next. */
+/* Forgets the last phase's start and trains, which do not apply to the next one. */
 static __always_inline void forget_start(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	new_sample_pps(memory, tp);
@@ -114,13 +123,13 @@ static __always_inline void forget_start(struct kumi_tcp_memory *memory, const s
 	memory->paced_pps = 0;
 	memory->burst_before_pps = 0;
 	memory->train_pps = 0;
-	/* What is under way is no train: the next one begins when the path is empty again. */
+	/* Packets in flight are no train. The next train starts when the path is empty again. */
 	memory->train_at_ns = in_flight(tp) ? 1 : 0;
 }
 
 /*
- * A loss right after a phase was entered is one of packets that the phase before sent: it was left with too
- * large a window, and must not find that again.
+ * Attributes a loss right after the start of a phase to the phase before, which sent these packets.
+ * Its saved window was too large.
  */
 static __always_inline void blame_phase_before(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -137,8 +146,8 @@ static __always_inline void blame_phase_before(struct kumi_tcp_memory *memory, c
 }
 
 /*
- * Notices that the phase has changed; then the parameters have too. Not while a loss is repaired: how much the
- * kernel sends then it reckons from the threshold.
+ * Notices a change of phase and switches the parameters. Not during a repair: the kernel then
+ * computes its sending from the threshold.
  */
 static __always_inline void follow_phase(struct kumi_tcp_memory *memory, struct sock *sk)
 {

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Whose sockets are kumi's: those that a process of `kumi run`, or a child of one, makes.
+ * Selects the sockets that use kumi: those of processes of `kumi run` and their children.
  *
- * The programs are attached to the cgroup in which the process is, whoever owns it; no process is moved.
- * A socket is marked where it is made, in the process; what it accepts inherits the mark; when the
- * connection stands, marked sockets get the congestion control.
+ * The programs are attached to the cgroup of the process, whoever owns it. No process is moved. A
+ * socket is marked when it is created, in the process. Sockets that it accepts inherit the mark.
+ * When the connection is established, marked sockets get the congestion control.
  */
 #ifndef KUMI_TCP_RANKS_H
 #define KUMI_TCP_RANKS_H
 
 #include "memory.h"
 
-/* A rank may start helpers, and they theirs; shells in between count. */
+/* Most generations between a rank and its helpers. Shells in between count. */
 #define GENERATIONS_MAX 8
-/* The unit of `started`: USER_HZ is 100 everywhere. */
+/* Unit of `started`, in nanoseconds. USER_HZ is 100 on every architecture here. */
 #define STARTED_UNIT_NS 10000000
-/* An IPv4 or IPv6 header and a TCP header with all its options are no longer than this. */
+/* Longest IPv4 or IPv6 header with a TCP header and all its options, in bytes. */
 #define ACK_BYTES_MAX 120
 /* TC_PRIO_INTERACTIVE of linux/pkt_sched.h: the first band of pfifo_fast, prio and fq. */
 #define FIRST_BAND 6
@@ -62,7 +62,7 @@ int own_ranks_socket(struct bpf_sock *sk)
 	return 1;
 }
 
-/* For a unit of the system's: everything in its cgroup is meant. */
+/* For a systemd unit: all processes of its cgroup are selected. */
 SEC("cgroup/sock_create")
 int own_units_socket(struct bpf_sock *sk)
 {
@@ -72,8 +72,9 @@ int own_units_socket(struct bpf_sock *sk)
 }
 
 /*
- * Short timeouts are set before the first round trip is measured: the kernel begins with a variance as
- * long as the floor, and takes a dozen round trips to forget it. What is accepted inherits them.
+ * Sets short timeouts before the first round trip is measured. The kernel starts with a variance as
+ * long as the floor, and takes a dozen round trips to forget it. Accepted sockets inherit the
+ * timeouts.
  */
 SEC("sockops")
 int choose(struct bpf_sock_ops *ctx)
@@ -101,20 +102,20 @@ int choose(struct bpf_sock_ops *ctx)
 	return 1;
 }
 
-/* Whether the packet acknowledges and does nothing else. `l4` is where TCP begins. */
+/* Returns whether the packet is a pure acknowledgement. TCP starts at offset `l4`. */
 static __always_inline bool is_pure_ack(struct __sk_buff *skb, __u32 l4)
 {
 	__u8 tcp[14];
 
 	if (bpf_skb_load_bytes(skb, l4, tcp, sizeof(tcp)))
 		return false;
-	/* ACK, and none of FIN, SYN, RST; the header is all there is. */
+	/* ACK without FIN, SYN or RST, and no payload. */
 	return (tcp[13] & 0x17) == 0x10 && l4 + (tcp[12] >> 4) * 4 == skb->len;
 }
 
 /*
- * Pure acknowledgements go first in the host's queue, where the queue has bands (Takano et al., section
- * 4: the other way's data held them back for 200 ms).
+ * Puts pure acknowledgements first in the host's queue, if the queue has bands (send-stall, Takano
+ * et al., section 4: data in the other direction delayed them by 200 ms).
  */
 SEC("cgroup_skb/egress")
 int put_acks_first(struct __sk_buff *skb)

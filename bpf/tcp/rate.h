@@ -1,26 +1,33 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * What a path carries, in packets a second: from the kernel's samples of the delivery rate, from how far apart
- * the acknowledgements of a short burst come, and from the connections to the same host before (ADR 014).
+ * Estimates the path's rate, in packets per second (ADR 014). Sources are the kernel's samples of
+ * the delivery rate, the spacing of the acknowledgements of a short burst, and earlier connections
+ * to the same host.
  */
 #ifndef KUMI_TCP_RATE_H
 #define KUMI_TCP_RATE_H
 
 #include "path.h"
 
-/* A loss within so many round trips of a paced start is laid at its door (RFC 9959). */
+/* Round trips after a paced start within which a loss is attributed to it (RFC 9959). */
 #define SAFE_ROUND_TRIPS 3
-/* A route is put down for later connections so often. */
+/* Interval at which a route is saved for later connections. */
 #define SHARE_EVERY_NS 1000000000ULL
-/* Packets of a train, at least, that tell a rate. */
+/* Fewest packets of a train that shows a rate. */
 #define TRAIN_MIN 16
-/* The first of the kernel's accounts of a sender's time (enum tcp_chrono) that is a buffer's. */
+/* First value of the kernel's account of a sender's time (enum tcp_chrono) that means a buffer. */
 #define HELD_UP_BY_BUFFER 2
-/* Packets of a train whose rate is not a matter of clumps and timers any more: four of TRAIN_MIN. */
+/* Packets of a train long enough that clumps and timers do not matter: four times TRAIN_MIN. */
 #define LONG_TRAIN 64
-/* A path that carries less than a first window in a round trip is none that a train bounds. */
+/*
+ * Lowest window for which a train limits a path. A path with less per round trip is not limited by
+ * one.
+ */
 #define CLUMP_MIN_WINDOW 10
-/* The same of slow start's first trains: a guess is enough, and a receiver may acknowledge many at once. */
+/*
+ * Fewest packets of slow start's first trains. A guess suffices there, and a receiver may
+ * acknowledge many packets at once.
+ */
 #define FIRST_TRAIN_MIN 8
 
 static __always_inline void route_key(struct route_key *key, const struct sock *sk)
@@ -39,8 +46,9 @@ static __always_inline void route_key(struct route_key *key, const struct sock *
 }
 
 /*
- * Puts the path down for connections to come. One that has sent little knows little of it: less than is known
- * counts only where a start at the path's limit was too fast. A loss tells nothing of a slow phase's rate.
+ * Saves the path for later connections. A connection that has sent little knows little, so a lower
+ * rate counts only if a start at the path's limit was too fast. A loss says nothing about the rate
+ * of a slow phase.
  */
 static __always_inline void share(struct kumi_tcp_memory *memory, const struct sock *sk, __u64 now_ns)
 {
@@ -64,8 +72,9 @@ static __always_inline void share(struct kumi_tcp_memory *memory, const struct s
 }
 
 /*
- * The kernel's sample of the delivery rate, packets a second; 0 if it has been seen. It stays where the
- * program is slow, until there is a higher one: what it told of another phase, or before a loss, is no news.
+ * Returns the kernel's sample of the delivery rate, in packets per second; 0 if it was seen before.
+ * The kernel keeps a sample while the program is slow, until there is a higher one. An old sample
+ * of another phase, or from before a loss, must not count again.
  */
 static __always_inline __u32 new_sample_pps(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -79,7 +88,7 @@ static __always_inline __u32 new_sample_pps(struct kumi_tcp_memory *memory, cons
 	return pps_of(delivered, interval_us * 1000ULL);
 }
 
-/* The highest delivery rate of late: what the path has shown it can carry. */
+/* Learns the highest recent delivery rate: the rate that the path has shown. */
 static __always_inline void learn(struct kumi_tcp_memory *memory, const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
@@ -93,7 +102,10 @@ static __always_inline void learn(struct kumi_tcp_memory *memory, const struct s
 		path->best_pps = 0;
 		path->span_began_ns = now_ns;
 	}
-	/* What is acknowledged right after a start that lost was sent at the rate that was too much. */
+	/*
+	 * Packets acknowledged right after a start with a loss were sent at the rate that was too
+	 * high.
+	 */
 	if (pps > path->best_pps && !(is_recent(memory->lost_at_ns, tp, 2) &&
 				      is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS + 2)))
 		path->best_pps = pps;
@@ -102,8 +114,8 @@ static __always_inline void learn(struct kumi_tcp_memory *memory, const struct s
 }
 
 /*
- * The train comes more slowly than it was sent: that is all the path carries, and slow start ends there, before
- * it overflows the bottleneck's queue.
+ * Ends slow start at the train's rate. The train arrived more slowly than it was sent, so that is
+ * the path's rate. Slow start beyond it would overflow the bottleneck's queue.
  */
 static __always_inline void bound_by_train(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
 {
@@ -120,9 +132,9 @@ static __always_inline void bound_by_train(struct kumi_tcp_memory *memory, struc
 }
 
 /*
- * A train is what is sent after the path was empty, within a round trip. Its packets come to the far end
- * as far apart as the bottleneck makes them, and so do their acknowledgements: a short burst shows the
- * rate of a path that it does not fill. One that begins slow start is short, and what follows it belongs
+ * Follows a train: the packets sent within a round trip on an empty path. They arrive with the
+ * bottleneck's spacing, and so do their acknowledgements. A short burst therefore shows the rate of
+ * a path that it does not fill. A train that starts slow start is short, and later packets belong
  * to the next round trip.
  */
 static __always_inline void follow_train(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
@@ -149,8 +161,8 @@ static __always_inline void follow_train(struct kumi_tcp_memory *memory, struct 
 }
 
 /*
- * The train has arrived. If it was sent faster than it came, the path has shown its limit, and nothing
- * had to be lost for that.
+ * Evaluates a train that has arrived. If it was sent faster than it arrived, the path has shown its
+ * limit without a loss.
  */
 static __always_inline void judge_train(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
@@ -159,14 +171,18 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory, const st
 	__u32 packets = tp->delivered - memory->train_from;
 	__u32 borne_out;
 
-	/* Acknowledgements that were held back and came together show too much; the rate sent does not. */
+	/*
+	 * Delayed acknowledgements that arrive together show too high a rate. The sending rate
+	 * limits it.
+	 */
 	if (memory->paced_pps && pps > memory->paced_pps)
 		pps = memory->paced_pps;
 	/*
-	 * One train shows too much as often as too little, and the highest of many always shows too much. Where the
-	 * path's limit is known, more counts as far as two trains in a row bear it out, and a long train that came
-	 * an eighth slower than it was sent corrects half of the difference. A train that filled its window shows
-	 * a little less, which tells nothing of the path. A burst that was not paced left at the NIC's rate.
+	 * A single train is too high as often as too low, and the highest of many is always too
+	 * high. If the path's limit is known, a higher rate counts as far as two trains in a row
+	 * confirm it. A long train that arrives an eighth slower than it was sent corrects half of
+	 * the difference. A train that filled its window shows a little less, which says nothing
+	 * about the path. A burst without pacing left at the NIC's rate.
 	 */
 	borne_out = pps < memory->burst_before_pps ? pps : memory->burst_before_pps;
 	memory->burst_before_pps = pps;
@@ -192,7 +208,7 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory, const st
 	memory->train_from = tp->delivered;
 }
 
-/* Whether how fast the path is has been seen: by a train, or by what overflowed. */
+/* Returns whether the path's rate is known, from a train or from an overflow. */
 static __always_inline bool is_known(struct kumi_tcp_memory *memory)
 {
 	return memory->train_pps || path_of(memory)->is_bounded;

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Starting at the rate the path is known to carry (Matsuda et al., section 3.2), per phase: after idle time,
- * and at the first data of a connection to a known host, the window is set to rate x round trip and spaced out.
- * Where nothing is known, slow start goes as far as its own first packets show the path to be wide.
+ * Starts at the path's known rate (GridMPI, Matsuda et al., section 3.2), per phase. After idle
+ * time, and at the first data of a connection to a known host, the window is rate x round trip, and
+ * paced. On an unknown path, slow start goes as far as its own first packets show.
  */
 #ifndef KUMI_TCP_RESTART_H
 #define KUMI_TCP_RESTART_H
 
 #include "pace.h"
 
-/* What is guessed for slow start's end is at least this: less, and the program may have written slowly. */
+/* Lowest guess for the end of slow start. With less, the program may just have written slowly. */
 #define GUESS_MIN 80
 /*
- * A restart at the limit asks for so much more than the best rate: a third of what a shallow buffer (a
- * tenth of the path) is deep, as the kernel sends in clumps that need the rest. Twice that, if the last one
- * met no queue.
+ * Reciprocal of the excess over the best rate that a restart at the limit tries. It is a third of
+ * the depth of a shallow buffer (a tenth of the path), because the kernel's clumps need the rest.
+ * It is doubled if the last restart met no queue.
  */
 #define PROBE_PART 32
-/* No window below what the kernel begins with. */
+/* Lowest window, the kernel's initial one. */
 #define INITIAL_CWND 10
 
-/* The window is about to be cut for silence; what is remembered may be too old by now. */
+/*
+ * Records that the kernel is about to reduce the window after silence. The memory may be too old by
+ * now.
+ */
 static __always_inline void note_silence(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	memory->cwnd_before = tp->snd_cwnd;
@@ -29,9 +32,10 @@ static __always_inline void note_silence(struct kumi_tcp_memory *memory, const s
 }
 
 /*
- * The kernel halves the window for every retransmission timeout of silence. Short timeouts are for what is
- * lost: a silence that the kernel's own floor would have forgiven is forgiven, or programs that send little
- * and often never get beyond slow start (LU and MG of Matsuda et al., section 4.5).
+ * Restores the window after a short silence. The kernel halves it for every retransmission timeout
+ * of silence. Short timeouts exist for losses. A silence shorter than the kernel's own floor is
+ * forgiven. Otherwise programs that send little and often never leave slow start (LU and MG of
+ * Matsuda et al., section 4.5).
  */
 static __always_inline void forgive_silence(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
 {
@@ -47,9 +51,9 @@ static __always_inline void forgive_silence(struct kumi_tcp_memory *memory, stru
 }
 
 /*
- * The first packet after silence has been sent: the others follow at the rate the path has carried,
- * as many as fill it. The window it had may be far less (CUBIC may have been climbing back from a
- * loss) or more (what stood in queues need not be sent again): the delivery rate knows.
+ * Restarts after silence, when the first packet has been sent. The others follow at the path's
+ * known rate, as many as fill it. The former window may be far lower (CUBIC was recovering from a
+ * loss) or higher (it included packets in queues). The delivery rate is the better measure.
  */
 static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock *sk)
 {
@@ -63,9 +67,10 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 		return;
 	memory->is_idle = 0;
 	/*
-	 * Short bursts never show all of a path: half as much again each time, until one comes slower than it
-	 * was sent. Twice as much would overflow a shallow buffer before that shows. Only as many packets go at
-	 * that rate as have been proven, twice (`hold_first`): the window has room for these.
+	 * Short bursts never show all of a path. The rate grows by half each time, until a burst
+	 * arrives more slowly than it was sent. Doubling would overflow a shallow buffer before
+	 * that shows. Only twice the proven burst goes at the new rate (`hold_first`), and the
+	 * window has room for it.
 	 */
 	proven_cwnd = packets_of(pps, rtt_us + CLUMP_US / 4);
 	if (!path->is_bounded)
@@ -83,7 +88,7 @@ static __always_inline void restart(struct kumi_tcp_memory *memory, struct sock 
 	memory->confirm_rtt_us = rtt_us;
 }
 
-/* Slow start ends at `cwnd`, which is a guess: what more there is, `fill` finds. */
+/* Ends slow start at the guess `cwnd`. `fill` finds a higher rate, if there is one. */
 static __always_inline void guess(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __u32 cwnd)
 {
 	tp->snd_ssthresh = cwnd > tp->snd_cwnd ? cwnd : tp->snd_cwnd;
@@ -92,9 +97,9 @@ static __always_inline void guess(struct kumi_tcp_memory *memory, struct tcp_soc
 }
 
 /*
- * The first sample after a start says whether the path is the one that was measured. If not, what is
- * remembered does not count (RFC 9959, safe retreat): the connection goes on as a new one, whose slow start ends
- * where half of that rate would.
+ * Checks with the first sample after a start whether the path is the measured one. If not, the
+ * memory does not count (RFC 9959, safe retreat). The connection continues as a new one, whose slow
+ * start ends at half of the remembered rate.
  */
 static __always_inline void confirm(struct kumi_tcp_memory *memory, struct tcp_sock *tp, __s32 sample_us)
 {
@@ -122,9 +127,9 @@ static __always_inline void confirm(struct kumi_tcp_memory *memory, struct tcp_s
 }
 
 /*
- * The first data of a connection. Half of what the route carried the last time, or of what the
- * administrator says it carries (section 3.2: half the bottleneck), and no slow start beyond: a shallow
- * buffer is not flooded.
+ * Starts a connection's first data at half of the route's last rate, or of the administrator's
+ * (section 3.2: half the bottleneck). There is no slow start beyond, so a shallow buffer is not
+ * flooded.
  */
 static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *sk)
 {
@@ -148,7 +153,7 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 	if (rtt_us < LOCAL_RTT_US || cwnd <= INITIAL_CWND || cwnd <= tp->snd_cwnd)
 		return;
 	path_of(memory)->best_pps = pps < PPS_MAX ? pps : PPS_MAX;
-	if (is_bounded) { /* what more there is, `fill` finds */
+	if (is_bounded) { /* `fill` finds a higher rate */
 		path_of(memory)->is_bounded = 1;
 		tp->snd_ssthresh = cwnd;
 	}
@@ -156,8 +161,8 @@ static __always_inline void begin(struct kumi_tcp_memory *memory, struct sock *s
 }
 
 /*
- * Slow start goes no further than its first train has shown the path to be wide: it would double a window
- * that fills the path, and overflow a shallow buffer.
+ * Ends slow start at the rate of its first train. Otherwise it would double a window that fills the
+ * path, and overflow a shallow buffer.
  */
 static __always_inline void bound_slow_start(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
 {

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Windows and thresholds that no program has set.
+ * Detects and corrects windows and thresholds that no program has set.
  *
- * A kernel may leave a program out: the trampoline then takes an undefined word of its stack for the
- * program's result (docs/kernel-report.md). As `ssthresh` or `undo_cwnd` that word becomes a window of up
- * to 2^31 packets. So every callback compares both values with the ones that the last callback left,
- * which stand in the socket's storage.
+ * A kernel may skip a program. The trampoline then returns an undefined word of its stack as the
+ * program's result (docs/kernel-report.md). As the result of `ssthresh` or `undo_cwnd`, that word
+ * becomes a window of up to 2^31 packets. Every callback therefore compares both values with those
+ * that the previous callback left in the socket's storage.
  *
- * Between two callbacks the kernel lowers the window, sets it to the threshold, or restores the ones from
- * before the last cut. None of that exceeds `ceiling`, the largest value since the cut before.
+ * Between two callbacks the kernel lowers the window, sets it to the threshold, or restores the
+ * values from before the last cut. None of these exceeds `ceiling`, the largest value since the cut
+ * before.
  */
 #ifndef KUMI_TCP_SANE_H
 #define KUMI_TCP_SANE_H
 
 #include "path.h"
 
-/* Packets by which the kernel may exceed the window: a tail loss probe, a retransmission, a clump. */
+/*
+ * Packets by which the kernel may exceed the window: a tail loss probe, a retransmission, a clump.
+ */
 #define SLACK 16
-/* The kernel's algorithms return no threshold below this. */
+/* Lowest threshold of the kernel's algorithms. */
 #define SSTHRESH_MIN 2
-/* CUBIC's window after a loss, as a part of the one before: 717/1024 (tcp_cubic.c, `beta`). */
+/* CUBIC's window after a loss, relative to the one before: 717/1024 (tcp_cubic.c, `beta`). */
 #define BETA 717
 #define BETA_SCALE 1024
 
@@ -34,7 +37,7 @@ static __always_inline bool is_sane_ssthresh(const struct kumi_tcp_memory *memor
 	       (ssthresh >= SSTHRESH_MIN && ssthresh <= memory->ceiling + SLACK);
 }
 
-/* The threshold that CUBIC sets after a loss at `cwnd` packets. */
+/* Returns the threshold that CUBIC sets after a loss at `cwnd` packets. */
 static __always_inline __u32 cubic_ssthresh(__u32 cwnd)
 {
 	__u32 ssthresh = (__u64)cwnd * BETA / BETA_SCALE;
@@ -42,10 +45,13 @@ static __always_inline __u32 cubic_ssthresh(__u32 cwnd)
 	return ssthresh > SSTHRESH_MIN ? ssthresh : SSTHRESH_MIN;
 }
 
-/* Replaces a window or a threshold that no program has set. Every callback begins with this. */
+/* Replaces a window or a threshold that no program has set. Every callback starts with this. */
 static __always_inline void mend(struct kumi_tcp_memory *memory, struct tcp_sock *tp)
 {
-	/* Read at once: the verifier refuses one load for either of two pointers, which clang makes of a choice. */
+	/*
+	 * Read once. For a choice between two pointers clang emits one load, which the verifier
+	 * refuses.
+	 */
 	__u32 ceiling = *(const volatile __u32 *)&memory->ceiling;
 	__u32 before = tp->prior_cwnd;
 	bool is_cut = ca_state(tp) >= TCP_CA_CWR;
@@ -58,7 +64,7 @@ static __always_inline void mend(struct kumi_tcp_memory *memory, struct tcp_sock
 	COUNT(mended);
 	if (!is_sane_cwnd(memory, before))
 		before = ceiling;
-	/* A window that became the threshold tells of a cut that is complete. */
+	/* A window equal to the threshold shows that a cut is complete. */
 	if (!has_ssthresh)
 		tp->snd_ssthresh = is_cut || !has_cwnd ? cubic_ssthresh(before) : memory->ssthresh;
 	if (has_cwnd)
@@ -69,7 +75,10 @@ static __always_inline void mend(struct kumi_tcp_memory *memory, struct tcp_sock
 		set_window(tp, has_ssthresh ? before : tp->snd_ssthresh);
 }
 
-/* Records window and threshold as this callback leaves them. Every callback that sets one ends with this. */
+/*
+ * Records window and threshold at the end of a callback. Every callback that sets one ends with
+ * this.
+ */
 static __always_inline void approve(struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	__u32 ssthresh = tp->snd_ssthresh;
@@ -81,7 +90,10 @@ static __always_inline void approve(struct kumi_tcp_memory *memory, const struct
 	memory->ssthresh = ssthresh;
 }
 
-/* The same where a loss has the kernel set `ssthresh` now: what was before this cut may be restored. */
+/*
+ * The same when the kernel sets `ssthresh` now, after a loss: the values before this cut may be
+ * restored later.
+ */
 static __always_inline void approve_cut(struct kumi_tcp_memory *memory, const struct tcp_sock *tp, __u32 ssthresh)
 {
 	__u32 before = tp->snd_ssthresh;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* What the tracing programs hand to user space. crates/tcp/src/trace/event.rs has the same layout. */
+/*
+ * Layouts that the tracing programs share with user space. crates/tcp/src/trace/event.rs has the
+ * same layout.
+ */
 #ifndef KUMI_TRACE_INTF_H
 #define KUMI_TRACE_INTF_H
 
@@ -7,7 +10,7 @@ enum kumi_trace_kind {
 	KUMI_TRACE_ACK = 1,        /* a segment arrived that acknowledges; detail: payload bytes it brought */
 	KUMI_TRACE_RETRANSMIT = 2, /* detail: enum kumi_trace_retransmit */
 	KUMI_TRACE_STATE = 3,      /* the congestion state changed; detail: the new one */
-	KUMI_TRACE_WRITE = 4,      /* the program wrote, and nothing was under way */
+	KUMI_TRACE_WRITE = 4,      /* the program wrote while nothing was in flight */
 	KUMI_TRACE_LOCAL_DROP = 5, /* a queue of this host refused a segment */
 	KUMI_TRACE_HELD_ACK = 6,   /* an acknowledgement left; detail: microseconds it had been held back */
 	KUMI_TRACE_CLOSE = 7,
@@ -21,7 +24,7 @@ enum kumi_trace_retransmit {
 
 struct kumi_trace_settings {
 	__u64 cgroup;       /* id of the watched cgroup; 0: none */
-	__u32 only_senders; /* 0 or 1: segments that come to an end with nothing under way are not told */
+	__u32 only_senders; /* 0 or 1: no events for an end with nothing in flight */
 	__u32 reserved;
 };
 
@@ -45,7 +48,7 @@ struct kumi_trace_event {
 	__u32 rto_ticks;
 	__u32 mss_bytes;
 	__u8 ca_state;   /* Open 0, Disorder 1, CWR 2, Recovery 3, Loss 4 */
-	__u8 limit;      /* who holds the sender up: 0 nobody, 1 the network, 2 the far window, 3 its buffer */
+	__u8 limit;      /* limit of the sender: 0 none, 1 network, 2 receiver window, 3 buffer */
 	__u8 is_ipv6;
 	__u8 reserved;
 	__u16 local_port;
@@ -53,19 +56,19 @@ struct kumi_trace_event {
 	__u8 local[16];
 	__u8 remote[16];
 	__u32 lost;  /* events that found no room since the last that did */
-	__u32 rank;  /* whose page tells the phase, of those that `kumi run` started; 0: nobody's */
-	__u32 phase; /* the phase its program was in; means nothing where nobody tells */
-	/* Since the connection was made, as Web100 cumulates them (RFC 4898). */
-	__u64 bytes_sent;    /* with what was sent again */
+	__u32 rank;  /* owner of the phase page, a process of `kumi run`; 0: none */
+	__u32 phase; /* phase of its program; undefined without a rank */
+	/* Since the connection began, as in Web100 (RFC 4898). */
+	__u64 bytes_sent;    /* retransmissions included */
 	__u64 bytes_resent;
 	__u64 bytes_acked;
 	__u32 network_ticks; /* held up by the window or the wire */
 	__u32 far_ticks;     /* by the far window */
 	__u32 buffer_ticks;  /* by its send buffer */
-	/* Since the connection is watched. */
-	__u32 dupacks;       /* acknowledgements of what was acknowledged before, while data was under way */
+	/* Since the connection is observed. */
+	__u32 dupacks;       /* duplicate ACKs while data was in flight */
 	__u32 sacks;         /* segments with selective acknowledgements */
-	__u32 dsacks;        /* segments that the far end received twice, as it told; since the connection was made */
+	__u32 dsacks;        /* duplicates that the far end reported, since the connection began */
 };
 _Static_assert(sizeof(struct kumi_trace_event) == 184, "event.rs has 184 bytes");
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /*
- * What happens to the connections of watched processes, event by event: the time series that Web100 gave
- * Takano et al. (section 3.2), from the kernel's own tracepoints. Nothing is changed.
+ * Traces the connections of observed processes, event by event, from the kernel's own tracepoints:
+ * the time series that Web100 gave in the send-stall paper (Takano et al., section 3.2). Nothing is
+ * changed.
  *
- * A socket is watched if a watched process, or a child of one, made it or had it before; if a watched listener
- * accepted it; or if it is in the watched cgroup.
+ * A socket is observed if an observed process or a child of one created it or had it before, if an
+ * observed listener accepted it, or if it is in the observed cgroup.
  */
 #include "../tcp/kernel.h"
 #include "../tcp/pages.h"
@@ -12,22 +13,28 @@
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
 
-/* Filled in before the programs are loaded: the only constant, so that it is where the loader writes. */
+/*
+ * Written before the programs are loaded. It is the only constant, so its place is the start of the
+ * read-only data.
+ */
 const volatile struct kumi_trace_settings settings = {};
 
-/* Room for a tenth of a second of a busy host's acknowledgements. */
+/* Size of the ring, in bytes: a tenth of a second of a busy host's acknowledgements. */
 #define RING_BYTES (16 << 20)
 #define PROCESSES_MAX 1024
 #define SOCKETS_MAX 65536
 #define GENERATIONS_MAX 16
-/* TCP's options, at most, in bytes; what ends them, what fills them up, and the selective acknowledgement. */
+/*
+ * Longest TCP options, in bytes; and the kinds that end them, fill them up, and acknowledge
+ * selectively.
+ */
 #define OPTIONS_MAX 40
-/* Room for them, a power of two. */
+/* Buffer for them, a power of two. */
 #define OPTIONS_ROOM 64
 #define OPTION_END 0
 #define OPTION_NOP 1
 #define OPTION_SACK 5
-/* Acknowledgements that follow data by less were not held back. */
+/* Acknowledgements that follow data by less than this were not delayed. */
 #define HELD_MIN_NS 1000000
 
 struct sk_buff {
@@ -75,13 +82,13 @@ enum { ICSK_TIME_LOSS_PROBE = 5 };
 struct watched {
 	__u64 cookie;
 	__u64 data_at_ns; /* data came and is not acknowledged yet; 0: none */
-	__u32 rank;       /* whose page tells its phase; 0: nobody's */
+	__u32 rank;       /* owner of its phase page; 0: none */
 	__u32 dupacks;
 	__u32 sacks;
 	__u32 reserved;
 };
 
-/* A mark that a watched process made the socket; what it accepts inherits it. */
+/* Mark of a socket that an observed process created. Sockets that it accepts inherit the mark. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC | BPF_F_CLONE);
@@ -89,7 +96,10 @@ struct {
 	__type(value, __u32);
 } marks SEC(".maps");
 
-/* Watched sockets by address: a packet's socket may be compared and read, but not handed to helpers. */
+/*
+ * Observed sockets by address. A packet's socket can be compared and read, but not passed to
+ * helpers.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, SOCKETS_MAX);
@@ -137,7 +147,7 @@ static __always_inline struct watched *at(const struct sock *sk)
 	return bpf_map_lookup_elem(&sockets, &address);
 }
 
-/* The socket's record; NULL where nobody watches it. */
+/* Returns the socket's record; NULL if it is not observed. */
 static __always_inline struct watched *find(struct sock *sk)
 {
 	struct sock___traced *traced = (void *)sk;
@@ -159,7 +169,7 @@ static __always_inline struct watched *find(struct sock *sk)
 	return at(sk);
 }
 
-/* What has been cumulated of a connection, the span that runs now included. */
+/* Copies the cumulative counters of a connection, including the current span. */
 static __always_inline void fill_totals(struct kumi_trace_event *event, const struct watched *record,
 					const struct tcp_sock___traced *traced)
 {
@@ -234,11 +244,14 @@ static __always_inline void report(const struct watched *record, const struct so
 	event->phase = page ? page->phase : 0;
 	fill(event, sk);
 	fill_totals(event, record, (const void *)sk);
-	/* Whoever reads looks by itself: woken for each, it would take the processor from whom it looks at. */
+	/*
+	 * The reader polls. Waking it for each event would take the processor from the observed
+	 * programs.
+	 */
 	bpf_ringbuf_submit(event, BPF_RB_NO_WAKEUP);
 }
 
-/* Whether something that this end wrote is not acknowledged yet. */
+/* Returns whether this end has sent data that is not acknowledged yet. */
 static __always_inline bool has_sent(const struct sock *sk)
 {
 	const struct tcp_sock___traced *traced = (void *)sk;
@@ -246,13 +259,16 @@ static __always_inline bool has_sent(const struct sock *sk)
 	return BPF_CORE_READ(traced, snd_una) != BPF_CORE_READ(traced, write_seq);
 }
 
-/* Whether a header of so many bytes has a selective acknowledgement. */
+/* Returns whether a header of `header` bytes has a selective acknowledgement. */
 static __always_inline bool has_sack(const unsigned char *tcp, __u32 header)
 {
 	__u8 options[OPTIONS_ROOM] = {}, kind, size;
 	__u32 length = header - 20, at = 0;
 
-	/* What follows shorter options is read in vain: the verifier wants a length that it knows. */
+	/*
+	 * Bytes after shorter options are read without use, because the verifier requires a
+	 * constant length.
+	 */
 	if (header <= 20 || length > OPTIONS_MAX || bpf_probe_read_kernel(options, OPTIONS_MAX, tcp + 20))
 		return false;
 	for (int option = 0; option < OPTIONS_MAX && at + 1 < length; option++) {
@@ -267,7 +283,7 @@ static __always_inline bool has_sack(const unsigned char *tcp, __u32 header)
 	return false;
 }
 
-/* Counts the acknowledgements that announce a loss, or packets out of order. */
+/* Counts acknowledgements that indicate a loss or re-ordering. */
 static __always_inline void count_signs(struct watched *record, const struct sock *sk,
 					const unsigned char *tcp, __u32 header, __u32 payload, __u32 ack)
 {
@@ -280,7 +296,7 @@ static __always_inline void count_signs(struct watched *record, const struct soc
 		record->sacks++;
 }
 
-/* A segment has arrived for a connection that stands; it has not been looked at yet. */
+/* A segment has arrived for an established connection, and is not processed yet. */
 SEC("tp_btf/tcp_probe")
 int BPF_PROG(on_segment, struct sock *sk, struct sk_buff *skb)
 {
@@ -332,7 +348,7 @@ int BPF_PROG(on_state, struct sock *sk, __u8 state)
 	return 0;
 }
 
-/* Linux 6.16; before, a transfer begins with its first acknowledgement. */
+/* Linux 6.16. On earlier kernels a transfer begins with its first acknowledgement. */
 SEC("tp_btf/tcp_sendmsg_locked")
 int BPF_PROG(on_write, struct sock *sk)
 {
@@ -362,7 +378,10 @@ int BPF_PROG(on_drop, struct sk_buff *skb, void *location, enum skb_drop_reason 
 	return 0;
 }
 
-/* A packet is handed to a device: if it acknowledges what came a while ago, it was held back. */
+/*
+ * A packet is passed to a device. If it acknowledges data that arrived some time ago, it was
+ * delayed.
+ */
 SEC("tp_btf/net_dev_queue")
 int BPF_PROG(on_send, struct sk_buff *skb)
 {
