@@ -40,8 +40,9 @@ bench: build ## Every bench plan, its results into bench/results/ (about half an
 	./target/release/kumi bench --all
 	$(MAKE) figures
 
-figures: ## The figures of the last results, as SVG, beside the papers' curves.
+figures: ## The figures of the last results, docs/results.md and the README's table.
 	/usr/bin/python3 bench/figures/draw.py bench/results
+	/usr/bin/python3 bench/figures/report.py
 
 setup: ## Installs what is missing; prints first what it will install.
 	packaging/setup.sh
