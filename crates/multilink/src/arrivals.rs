@@ -1,17 +1,18 @@
-//! What has arrived on one of a peer's links, and what has been overtaken there.
+//! Packets received on one of a peer's links, and the missing ones that later packets overtook.
 
 use crate::replay::ReplayWindow;
 use std::collections::VecDeque;
 
-/// Later packets after which a missing one counts as lost, unless [`OVERTAKEN_NS`] passes first:
-/// the links are first-in first-out, but a switch that hashes or a host that steers packets to
-/// several CPUs may swap neighbours.
+/// Later packets after which a missing one counts as lost, unless [`OVERTAKEN_NS`] passes first.
+/// Links are first-in first-out, but a switch that hashes, or a host that steers packets to several
+/// CPUs, may swap neighbours.
 const OVERTAKEN_BY: u64 = 3;
-/// Time after which a missing packet counts as lost however few came after it.
+/// Time after which a missing packet counts as lost, however few arrived after it, in ns.
 const OVERTAKEN_NS: u64 = 1_000_000;
-/// Reports that name a missing run, so that one lost report loses no repair.
+/// Reports that name a missing run, so that the loss of one report loses no repair.
 const REPEATS: u8 = 3;
-/// Missing runs remembered; more than that within a few reports is not a link to repair on.
+/// Missing runs that are remembered. A link with more of them within a few reports is not worth
+/// repairs.
 const GAPS_MAX: usize = 128;
 
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +23,7 @@ struct Gap {
     told: u8,
 }
 
-/// Arrivals on one link under one session.
+/// Packets received on one link under one session.
 #[derive(Debug, Default)]
 pub struct Arrivals {
     replay: ReplayWindow,
@@ -32,27 +33,28 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The number a packet's 32 bits are extended near to.
+    /// Returns one past the highest number accepted. The 32 bits of a packet's number are extended
+    /// to the value nearest to it.
     pub fn next(&self) -> u64 {
         self.replay.next()
     }
 
-    /// Whether the number may still be accepted.
+    /// Returns whether the number may still be accepted.
     pub fn is_fresh(&self, seq: u64) -> bool {
         self.replay.is_fresh(seq)
     }
 
-    /// Packets received.
+    /// Returns the number of packets received, modulo 2³².
     pub fn received(&self) -> u32 {
         self.received
     }
 
-    /// Whether anything has arrived.
+    /// Returns whether any packet has been received.
     pub fn is_any(&self) -> bool {
         self.received > 0
     }
 
-    /// Accepts an authenticated packet. True if it leaves a gap behind it.
+    /// Accepts an authenticated packet. Returns whether it leaves a gap before it.
     pub fn accept(&mut self, seq: u64, now_ns: u64) -> bool {
         let next = self.replay.next();
         self.replay.accept(seq);
@@ -77,7 +79,7 @@ impl Arrivals {
         true
     }
 
-    /// A late packet closes its part of a gap.
+    /// Removes a late packet from its gap.
     fn fill(&mut self, seq: u64) {
         let Some(at) = self
             .gaps
@@ -111,9 +113,11 @@ impl Arrivals {
         self.replay.next() >= gap.end + OVERTAKEN_BY || now_ns >= gap.since_ns + OVERTAKEN_NS
     }
 
-    /// What to report: one past the number up to which every packet is decided, how long ago the
-    /// newest came, and, through `missing`, each run to name. Counts as told. What `missing` has no
-    /// room for is left for the next report, and so is all that came after it.
+    /// Produces the contents of a report. Returns one past the number up to which every packet is
+    /// decided, and the age of the newest packet in ns.
+    ///
+    /// Each run to name is passed to `missing` and counted as named. A run that `missing` rejects
+    /// for lack of space is left for the next report, and so is everything after it.
     pub fn report(&mut self, now_ns: u64, mut missing: impl FnMut(u64, u16) -> bool) -> (u64, u64) {
         let mut decided = self.replay.next();
         for at in 0..self.gaps.len() {

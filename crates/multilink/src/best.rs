@@ -1,11 +1,12 @@
-//! The highest rate of late: what a rate that has just been measured must be compared with before it
-//! limits anything. A machine that stands still for 50 ms reads as a slow one; a controller that
-//! believes it takes longer to recover than the machine.
+//! Highest recent rate, as a lower bound for limits derived from a fresh measurement.
+//!
+//! A machine that stops for 50 ms measures as a slow one. A controller that trusts such a sample
+//! takes longer to recover than the machine (`docs/perf-log.md`, 2026-11-22).
 
-/// "Of late" is the span that runs and the one before it, each this long.
+/// Length of a span, in ns. The maximum covers the current span and the one before.
 const SPAN_NS: u64 = 1_000_000_000;
 
-/// The most seen in the running and in the last span.
+/// Maximum over the current and the previous span.
 #[derive(Debug, Clone, Default)]
 pub struct Best {
     began_ns: u64,
@@ -14,7 +15,7 @@ pub struct Best {
 }
 
 impl Best {
-    /// A rate was measured; gives the highest of late.
+    /// Records a measured rate, in bits per second. Returns the highest recent one.
     pub fn note(&mut self, now_ns: u64, rate_bps: f64) -> f64 {
         if now_ns.saturating_sub(self.began_ns) > SPAN_NS {
             *self = Self {

@@ -1,29 +1,48 @@
-//! A limit beyond this host's own NIC: a slower switch port, a shared uplink, a receiver that cannot
-//! follow.
+//! Limit of a path by a bottleneck behind the local NIC (ADR 011).
 //!
-//! It shows as delay that does not go away: when every report over a while speaks of a queue in the
-//! network, what arrived in that while arrived at the bottleneck's rate. The limit lies a little
-//! below it, so that the queue drains, and is lifted step by step once it has. (BBR's model: Cardwell
-//! et al., "BBR: Congestion-Based Congestion Control", ACM Queue 14(5), 2016.)
+//! Such a bottleneck is a slower switch port, a shared uplink, or a receiver that cannot keep up.
+//! It shows as a standing queue in the network. While every report of an interval shows a queue,
+//! data arrives at the rate of the bottleneck. The model is that of BBR (Cardwell et al., "BBR:
+//! Congestion-Based Congestion Control", ACM Queue 14(5), 2016).
+//!
+//! At the end of each interval:
+//!
+//! ```text
+//! A = 8e9 · N / T                                         rate of arrival, in bit/s
+//! L = max(A · max(1 − q / DRAIN_NS, DRAIN_SHARE_MIN),
+//!         BEST_SHARE · A_max)                             if q > QUEUED_NS
+//!     RELEASE · L                                         otherwise; removed once L ≥ R
+//!
+//! L      limit of the path, in bit/s; infinite at first
+//! N      bytes reported in the interval
+//! T      length of the interval, in ns: at least JUDGE_NS, and four reports
+//!        that include the one at which it began
+//! q      least queueing delay of the reports of the interval, in ns
+//! A_max  highest A of the last one to two seconds
+//! R      rate of the local link, in bit/s
+//! ```
+//!
+//! The first term is below the rate of arrival, so that the queue drains. Once it has drained, the
+//! limit rises step by step. An interval that lasts longer than ten times `JUDGE_NS` is discarded.
 
 use crate::best::Best;
 
-/// Least time over which a standing queue is judged.
+/// Least interval over which a standing queue is judged, in ns.
 const JUDGE_NS: u64 = 20_000_000;
-/// Delay beyond the least round trip that counts as a queue: what coalescing, scheduling and this
-/// host's own book-keeping get wrong is less.
+/// Queueing delay above which there is a queue, in ns. Receive coalescing, scheduling and this
+/// host's own accounting cause errors below this.
 const QUEUED_NS: u64 = 4_000_000;
-/// While there is a queue, less than arrives is allowed, so that it drains in this time.
+/// Time in which the queue is to drain, in ns. Chosen by judgement.
 const DRAIN_NS: f64 = 100_000_000.0;
-/// The least that is allowed, as a share of what arrives.
+/// Least share of the rate of arrival that is allowed while there is a queue. Chosen by judgement.
 const DRAIN_SHARE_MIN: f64 = 0.7;
-/// Nor less than this share of the most that arrived lately: delay that is not made by a queue, of a
-/// peer that is slow to answer, must not slow the path further and further.
+/// Least share of the highest recent rate of arrival that is allowed. A peer that answers late
+/// causes delay without a queue; that must not slow the path further and further (ADR 011).
 const BEST_SHARE: f64 = 0.85;
-/// Growth a judgement without one.
+/// Growth of the limit per interval without a queue. Chosen by judgement.
 const RELEASE: f64 = 1.06;
 
-/// The limit of one path.
+/// Limit of one path.
 #[derive(Debug, Clone, Default)]
 pub struct Bottleneck {
     limit_bps: Option<f64>,
@@ -35,14 +54,14 @@ pub struct Bottleneck {
 }
 
 impl Bottleneck {
-    /// The rate the path carries, in bits per second of wire bytes, where that is less than the
-    /// link's.
+    /// Returns the limit in bits per second of wire bytes, or `None` if only the local link limits
+    /// the path.
     pub fn limit_bps(&self) -> Option<f64> {
         self.limit_bps
     }
 
-    /// A report: `bytes` more have arrived, after `queue_ns` in queues of the network. `link_bps`:
-    /// the rate of the NIC itself.
+    /// Evaluates a report: `bytes` more have arrived, after `queue_ns` in queues of the network.
+    /// `link_bps` is the rate of the local link, in bits per second.
     pub fn note_report(&mut self, now_ns: u64, bytes: u32, queue_ns: u64, link_bps: f64) {
         if self.reports == 0 || now_ns.saturating_sub(self.began_ns) > 10 * JUDGE_NS {
             (self.began_ns, self.bytes, self.reports) = (now_ns, 0, 1);
@@ -77,8 +96,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A port of `port_bps` behind a NIC of 1 Gb/s; the sender keeps to the limit. Gives the mean
-    /// rate and the mean queue of the second half, in ns.
+    /// Simulates a port of `port_bps` behind a NIC of 1 Gb/s, and a sender that keeps to the limit.
+    /// Returns the mean rate in bit/s and the mean queue in ns, over the last 500 of 3000 steps.
     fn run(port_bps: f64) -> (f64, f64) {
         let (mut bottleneck, mut queue) = (Bottleneck::default(), 0f64);
         let (mut carried, mut waited) = (0.0, 0.0);

@@ -1,68 +1,136 @@
-//! How fast a link is, measured rather than configured.
+//! Estimate of a link's rate from the bytes that the kernel still holds (ADR 011).
 //!
-//! Each look at what the kernel still holds bounds the rate. As long as much is left, the link has
-//! been busy since the last look that found little: it has carried what was given less what is left,
-//! no more and no less. When little is left it has carried all the rest, at the latest by now. Both
-//! bounds are loose by one batch, because the kernel gives a batch of segments back as a whole and a
-//! NIC (or a token bucket) swallows some bytes at once; they close in as the busy period lasts. A
-//! burst into an idle link therefore measures nothing (28 KB read 57 Mb/s on a 688 Mb/s link
-//! elsewhere, and 10 Gb/s on one with a token bucket), and a busy link is known in milliseconds.
+//! Each observation of the kernel's queue (SIOCOUTQ) bounds the rate from both sides:
 //!
-//! An estimate that is too low corrects itself as well: the link's queue is the shorter, so it is
-//! given more than its share, and what it carries over a longer time, rests included, is a lower
-//! bound too. One that is far too low (the link had stalled) would keep the link from being given
-//! anything: while it rests, the estimate goes back to what the link was measured at before.
+//! ```text
+//! C     = max(G − L, 0)                          bytes that the link carried in the busy period
+//! M     = MARGIN_BYTES + L / 8                   uncertainty of C, in bytes
+//! lower = 8e9 · max(C − M, 0) / T                lower bound, in bit/s
+//! upper = 8e9 · (C + M) / (T − COMPLETION_NS)    upper bound, in bit/s
+//!
+//! G  bytes given to the link since the busy period began, with those that waited then
+//! K  bytes that the kernel holds
+//! L  bytes left: K, and those that the daemon has not given to the kernel yet
+//! T  time since the busy period began, in ns
+//! ```
+//!
+//! While many bytes are left, the link has been busy since the period began, and has carried C, no
+//! more and no less. The upper bound holds only in that state. It is infinite unless
+//!
+//! ```text
+//! K > A · COMPLETION_NS / 8e9 + PACKET_BYTES,   G > MARGIN_BYTES   and   T > 2 · COMPLETION_NS
+//!
+//! A  rate carried over the last complete span, in bit/s (see below)
+//! ```
+//!
+//! A link that is not busy has carried all the rest, at the latest by now. The lower bound
+//! therefore always holds. The busy period ends when the link is not busy, when C >
+//! `PERIOD_MARGINS` · M, or when T > `PERIOD_NS`. A new one begins with the bytes that are left.
+//!
+//! The estimate R, in bit/s, moves to where it contradicts neither bound, and to their mean once
+//! they are close:
+//!
+//! ```text
+//! mean   = (lower + upper) / 2
+//! spread = (upper − lower) / mean                 infinite if lower = 0
+//! goal   = mean                                   if spread < TIGHT
+//!          max(min(R, upper), lower)              otherwise
+//! R     += (max(goal, RATE_MIN_BPS) − R) · w
+//! w      = 1                                      for the first measurement: spread < ROUGH
+//!          min(t / FOLLOW_NS, 1)                  otherwise
+//!
+//! t  time since the previous observation, at most T, in ns
+//! ```
+//!
+//! Both bounds are uncertain by one batch. The kernel returns a batch of segments as a whole, and a
+//! NIC or a token bucket accepts some bytes at once. The bounds approach each other as the busy
+//! period lasts. A burst into an idle link therefore measures nothing, and a busy link is known
+//! within milliseconds. Rates taken from single bursts were wrong: 28 KB measured as 57 Mb/s on a
+//! link of 688 Mb/s, and as 10 Gb/s on a link with a token bucket.
+//!
+//! # An estimate that is too low
+//!
+//! A link with too low an estimate gets more than its share, because its queue is the shorter one.
+//! The rate over a longer span, which may include idle time, is another lower bound:
+//!
+//! ```text
+//! A = 8e9 · max(G' − L − MARGIN_BYTES, 0) / T'
+//! R = max(R, A)
+//!
+//! G', T'  as G and T, for the span
+//! ```
+//!
+//! The span ends after `PERIOD_NS`, or after `FOLLOW_NS` once it carried `PERIOD_MARGINS` ·
+//! `MARGIN_BYTES`.
+//!
+//! A link whose estimate is far too low, because it had stalled, would not be given enough to
+//! measure. When an observation finds it idle (K = 0) and R < B, the estimate returns to B, the
+//! rate that the link was last known for:
+//!
+//! ```text
+//! R += (B − R) · min(t' / RECOVER_NS, 1)          while K = 0 and R < B
+//! B += (mean − B) · min(t / KNOWN_NS, 1)          if spread < TIGHT
+//! B  = R                                          at the first measurement
+//!
+//! t'  time since the previous observation, in ns
+//! ```
+//!
+//! R and B begin at the rate that the NIC claims.
 
-/// What the kernel may have sent already of a batch it still counts, and what a link may swallow at
-/// once: one batch.
+/// Bytes of one batch (`BATCH_BYTES_MAX`): sent bytes that the kernel may still count, and bytes
+/// that a link may accept at once.
 const MARGIN_BYTES: f64 = 65_000.0;
-/// A packet is counted for so long after it was sent: until a NIC tells of it.
+/// Time for which a sent packet may still be counted, in ns: until the NIC reports its completion.
 const COMPLETION_NS: f64 = 150_000.0;
-/// One packet.
+/// Bytes of one packet, rounded up.
 const PACKET_BYTES: f64 = 1_600.0;
-/// A busy period is long enough when it carried this many margins, or lasted this long.
+/// A busy period ends when the link carried this many margins: the spread is then about 2 M / C =
+/// 0.1, below `TIGHT`. `PERIOD_NS` is its longest time, in ns, chosen by judgement.
 const PERIOD_MARGINS: f64 = 20.0;
 const PERIOD_NS: f64 = 0.5e9;
-/// Bounds this close to each other, relative to their mean, measure.
+/// Spread of the bounds, relative to their mean, below which the mean counts as a measurement (ADR
+/// 011).
 const TIGHT: f64 = 0.15;
-/// Bounds this close are a first measurement.
+/// Spread of the bounds, relative to their mean, that suffices for a first measurement. Chosen by
+/// judgement.
 const ROUGH: f64 = 0.6;
-/// Time over which an estimate follows what contradicts it: stalls of a few milliseconds are no
-/// news of the link.
+/// Time constant with which the estimate follows a bound that it contradicts, in ns. A stall of a
+/// few milliseconds does not show the link's rate (ADR 011).
 const FOLLOW_NS: f64 = 20_000_000.0;
-/// Time in which a link that rests is thought to be again what it was.
+/// Time constant with which the estimate of an idle link returns to the known rate, in ns. Chosen
+/// by judgement.
 const RECOVER_NS: f64 = 500_000_000.0;
-/// Time over which it is learnt what a link is known for.
+/// Time constant of the known rate, in ns. Chosen by judgement.
 const KNOWN_NS: f64 = 500_000_000.0;
-/// No link is slower.
+/// Lowest rate that the estimate moves to, in bits per second: no link is expected to be slower.
 const RATE_MIN_BPS: f64 = 100_000.0;
 
-/// A time over which it is counted what the link was given.
+/// Interval in which the bytes given to the link are counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Period {
     began_ns: u64,
-    /// Bytes given since, with what waited then.
+    /// Bytes given since, with those that waited at the beginning.
     given: f64,
 }
 
-/// The rate of one link, in bits per second of wire bytes as the sender counts them.
+/// Estimated rate of one link, in bits per second of wire bytes as the sender counts them.
 #[derive(Debug, Clone)]
 pub struct Capacity {
     rate_bps: f64,
     measured: bool,
-    /// What it was measured at lately, slowly smoothed; at first what it claims.
+    /// Rate that the link was measured at lately, smoothed over `KNOWN_NS`; the claim at first.
     known_bps: f64,
-    /// In which the link always had something to send.
+    /// Interval in which the link always had bytes to send.
     busy: Option<Period>,
-    /// In which it may have rested.
+    /// Interval in which the link may have been idle.
     span: Period,
-    /// What was carried over the last such time, in bits per second.
+    /// Rate carried over the last complete span, in bits per second.
     carried_bps: f64,
     looked_at_ns: u64,
 }
 
 impl Capacity {
-    /// Starts from what the NIC claims.
+    /// Returns an estimate that begins with the NIC's claim, in bits per second.
     pub fn claimed(rate_bps: u64) -> Self {
         Self {
             rate_bps: rate_bps as f64,
@@ -75,39 +143,39 @@ impl Capacity {
         }
     }
 
-    /// The estimate.
+    /// Returns the estimate, in bits per second.
     pub fn rate_bps(&self) -> f64 {
         self.rate_bps
     }
 
-    /// What was carried lately, over 20 ms at least, in bits per second.
+    /// Returns the rate carried lately, over at least 20 ms, in bits per second.
     pub fn carried_bps(&self) -> f64 {
         self.carried_bps
     }
 
-    /// Whether the estimate has been measured at all.
+    /// Returns whether the estimate is based on a measurement or on the administrator's setting.
     pub fn is_measured(&self) -> bool {
         self.measured
     }
 
-    /// Whether a look is needed to know when the link has nothing left to send.
+    /// Returns whether a busy period is open. Only an observation can show that it has ended.
     pub fn is_busy(&self) -> bool {
         self.busy.is_some()
     }
 
-    /// Bytes a nanosecond.
+    /// Returns the estimate in bytes per nanosecond.
     pub fn bytes_per_ns(&self) -> f64 {
         self.rate_bps / 8e9
     }
 
-    /// Takes the administrator's word for the rate.
+    /// Sets the rate that the administrator configured, in bits per second.
     pub fn set(&mut self, rate_bps: u64) {
         self.rate_bps = rate_bps as f64;
         self.measured = true;
         self.busy = None;
     }
 
-    /// Bytes on their way to the kernel.
+    /// Records bytes that were queued for the kernel.
     pub fn note_given(&mut self, now_ns: u64, bytes: usize) {
         let busy = self.busy.get_or_insert(Period {
             began_ns: now_ns,
@@ -117,7 +185,8 @@ impl Capacity {
         self.span.given += bytes as f64;
     }
 
-    /// A look: the kernel holds `kernel_bytes`, and `queued_bytes` are on their way to it.
+    /// Updates the estimate. The kernel holds `kernel_bytes`, and `queued_bytes` wait in the
+    /// daemon.
     pub fn look(&mut self, now_ns: u64, kernel_bytes: u64, queued_bytes: usize) {
         let untold = self.carried_bps / 8e9 * COMPLETION_NS + PACKET_BYTES;
         let is_busy = kernel_bytes as f64 > untold;
@@ -134,7 +203,8 @@ impl Capacity {
         }
         let elapsed_ns = now_ns.saturating_sub(began_ns).max(1) as f64;
         let carried = (given - left).max(0.0);
-        // What is left is known the worse the more it is: buffers are counted, not bytes.
+        // The more bytes are left, the less exactly they are known: the kernel counts buffers, not
+        // bytes.
         let margin = MARGIN_BYTES + left / 8.0;
         let least_bps = (carried - margin).max(0.0) * 8e9 / elapsed_ns;
         let most_bps = if is_busy && given > MARGIN_BYTES && elapsed_ns > 2.0 * COMPLETION_NS {
@@ -179,7 +249,7 @@ impl Capacity {
         }
     }
 
-    /// Raises the estimate to what was carried over a longer time.
+    /// Raises the estimate to the rate carried over a longer span.
     fn look_back(&mut self, now_ns: u64, left: f64) {
         let elapsed_ns = now_ns.saturating_sub(self.span.began_ns) as f64;
         let carried = (self.span.given - left - MARGIN_BYTES).max(0.0);
@@ -201,11 +271,11 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
-    /// A look every 200 µs.
+    /// Interval between observations, in ns.
     const STEP_NS: u64 = 200_000;
 
-    /// A link that is given `chunk(estimate)` bytes a step. The kernel gives
-    /// batches of 60 KB back as a whole; the first `swallows` bytes of a burst leave at once.
+    /// Link that is given `chunk(now_ns, capacity)` bytes a step. The kernel returns batches of 60
+    /// KB as a whole. The first `swallows` bytes of a burst leave at once.
     struct Line {
         rate_bps: f64,
         swallows: f64,
@@ -247,7 +317,7 @@ mod tests {
         }
     }
 
-    /// Somewhat more than the estimate allows, as a link is given whose queue is the shortest.
+    /// Slightly more than the estimate allows: the share of a link with the shortest queue.
     fn saturate(_: u64, capacity: &Capacity) -> f64 {
         1.2 * capacity.bytes_per_ns() * STEP_NS as f64
     }
@@ -320,7 +390,7 @@ mod tests {
         line.run(&mut capacity, 1500, 1700, saturate);
         assert!(capacity.rate_bps() < 2e8, "{}", capacity.rate_bps());
         line.rate_bps = 1e9;
-        // Next to nothing, as a link is given that is thought to be slow.
+        // Almost nothing: the share of a link that is thought to be slow.
         line.run(&mut capacity, 1700, 4000, |_, _| 100.0);
         assert!(capacity.rate_bps() > 7e8, "{}", capacity.rate_bps());
     }

@@ -1,13 +1,14 @@
-//! Which frames must stay in order among themselves: those of one transport flow.
+//! Assigns frames to transport flows. Only frames of one flow must keep their order.
 
 use crate::frame::VNET_BYTES;
 
-/// Flows a sender tells apart. Two flows that share a bucket wait for each other needlessly, which
-/// is rare and harmless; the table is 8 KB a peer.
+/// Number of flows that a sender distinguishes. Two flows in one bucket wait for each other
+/// needlessly, which is rare and harmless. The table takes 8 KB per peer.
 pub const FLOW_BUCKETS: usize = 1024;
 
-/// Reads the flow's bucket off a frame: addresses and ports where there are any, so that all
-/// fragments and all non-IP frames between two stations count as one flow.
+/// Returns the bucket of a frame's flow: a hash of the addresses, and of the ports if there are
+/// any. All fragments between two hosts, and all non-IP frames between two stations, therefore
+/// count as one flow.
 pub fn bucket(frame: &[u8]) -> usize {
     let Some(ethernet) = frame.get(VNET_BYTES..) else {
         return 0;
@@ -50,7 +51,7 @@ fn ipv6_key(ethernet: &[u8], l3: usize) -> Key<'_> {
     ))
 }
 
-/// FNV-1a over both parts, folded to a bucket.
+/// Returns the FNV-1a hash of both parts, reduced to a bucket.
 fn mix(addresses: &[u8], ports: &[u8]) -> usize {
     let hash = addresses
         .iter()

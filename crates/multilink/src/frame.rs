@@ -1,23 +1,26 @@
-//! Frames as the host's device gives and takes them, and the buffers they live in.
+//! Frames as the host's device exchanges them, and their buffers.
 //!
-//! A frame is a 10-byte virtio_net header (which says what offloads the kernel left to us) and an
-//! Ethernet frame, up to 64 KB when the kernel hands over a whole segmentation-offload burst.
+//! A frame is a 10-byte virtio_net header and an Ethernet frame. The header states the offloads
+//! that the kernel left to the daemon. The frame has up to 64 KB if the kernel hands over a
+//! segmentation-offload burst.
 
-/// Bytes of the virtio_net header in front of every frame.
+/// Length of the virtio_net header in front of every frame, in bytes.
 pub const VNET_BYTES: usize = 10;
 
-/// Largest frame, header included: a GSO burst (65 535 B of IP) and its Ethernet and VLAN headers.
+/// Largest frame with its virtio_net header, in bytes: a GSO burst (65 535 B of IP) with Ethernet
+/// and VLAN headers.
 pub const FRAME_BYTES_MAX: usize = VNET_BYTES + 18 + 65_535;
 
-/// Frames up to these sizes live in small and middling buffers, so that neither an acknowledgement
-/// nor a jumbo frame (9 KB) holds 64 KB. A buffer is at most eight times its frame.
+/// Largest frames, in bytes, for small and middling buffers. Neither an acknowledgement nor a jumbo
+/// frame (9 KB) then occupies 64 KB. A buffer of the middling or large size is at most eight times
+/// as long as its frame.
 const SMALL_BYTES: usize = 2048;
 const MIDDLING_BYTES: usize = 16_384;
 
-/// Free buffers of each size that are kept for reuse: 43 MB of all three.
+/// Free buffers of each size that are kept for reuse: 43 MB in total.
 const FREE_MAX: usize = 512;
 
-/// Bytes of the buffer that holds a frame of `len` bytes.
+/// Returns the size of the buffer for a frame of `len` bytes.
 fn size_class(len: usize) -> usize {
     let classes = [SMALL_BYTES, MIDDLING_BYTES];
     let fitting = classes.into_iter().find(|class| len <= *class);
@@ -32,33 +35,33 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// The virtio_net header and the Ethernet frame.
+    /// Returns the virtio_net header and the Ethernet frame.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.len]
     }
 
-    /// The whole buffer, to be filled; follow with [`Frame::set_len`].
+    /// Returns the whole buffer, to be filled. Call [`Frame::set_len`] afterwards.
     pub fn buffer(&mut self) -> &mut [u8] {
         &mut self.bytes
     }
 
-    /// Bytes of memory that the frame takes: those of its buffer.
+    /// Returns the bytes of memory that the frame takes: those of its buffer.
     pub fn buffer_bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Says how much of the buffer is the frame.
+    /// Sets the length of the frame in its buffer.
     pub fn set_len(&mut self, len: usize) {
         assert!(len <= self.bytes.len(), "frame longer than its buffer");
         self.len = len;
     }
 
-    /// The Ethernet frame alone.
+    /// Returns the Ethernet frame, without the virtio_net header.
     pub fn ethernet(&self) -> &[u8] {
         &self.as_slice()[VNET_BYTES..]
     }
 
-    /// A frame that holds a copy of `ethernet`, without offloads.
+    /// Returns a frame with a copy of `ethernet`, without offloads.
     pub fn from_ethernet(ethernet: &[u8]) -> Self {
         let mut bytes = vec![0; VNET_BYTES];
         bytes.extend_from_slice(ethernet);
@@ -69,7 +72,7 @@ impl Frame {
     }
 }
 
-/// Buffers waiting to be used again, so that a warm data path allocates nothing.
+/// Free buffers for reuse, so that a warm data path allocates nothing.
 #[derive(Debug, Default)]
 pub struct FramePool {
     small: Vec<Vec<u8>>,
@@ -78,7 +81,7 @@ pub struct FramePool {
 }
 
 impl FramePool {
-    /// A frame of `len` bytes with unspecified contents.
+    /// Returns a frame of `len` bytes with unspecified contents.
     pub fn take(&mut self, len: usize) -> Frame {
         assert!(len <= FRAME_BYTES_MAX, "frame of {len} bytes");
         let class = size_class(len);
@@ -96,8 +99,8 @@ impl FramePool {
         }
     }
 
-    /// Moves a frame out of a buffer of a larger class than its own, so that what waits takes little
-    /// memory.
+    /// Moves a frame from a buffer of a larger class into one of its own class, so that a waiting
+    /// frame takes little memory.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         if frame.bytes.len() <= size_class(frame.len) {
             return frame;

@@ -1,22 +1,23 @@
-//! Datagrams of one UDP flow that come out together, as one segmentation burst for the host.
+//! Joins the datagrams of one UDP flow that are delivered together into one segmentation burst.
 //!
-//! A frame at a time, the host's way from the device to the socket is most of what a small datagram
-//! costs. The kernel takes a burst of equal datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2) and
-//! takes it apart again in front of the socket, or not at all if the program asked for `UDP_GRO`.
+//! Frame by frame, the way from the device to the socket is most of the cost of a small datagram.
+//! The kernel takes a burst of equal datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`, Linux 6.2). It splits
+//! the burst in front of the socket, or not at all if the program asked for `UDP_GRO`.
 
 use crate::frame::{FRAME_BYTES_MAX, Frame, FramePool, VNET_BYTES};
 use crate::headers::{Layers, NEEDS_CSUM, be16};
 use std::collections::VecDeque;
 
-/// virtio_net `gso_type`: a burst of UDP datagrams (virtio 1.2, §5.1.6).
+/// Value of virtio_net `gso_type`: a burst of UDP datagrams (virtio 1.2, §5.1.6).
 const GSO_UDP_L4: u8 = 5;
 /// Offset of the checksum in a UDP header.
 const UDP_CHECKSUM: usize = 6;
 const UDP_BYTES: usize = 8;
 const IPPROTO_UDP: u8 = 17;
-/// Datagrams in a burst, at most (`UDP_MAX_SEGMENTS` of the kernels that have these bursts).
+/// Largest number of datagrams in a burst (`UDP_MAX_SEGMENTS` of the first kernels with such
+/// bursts).
 const SEGMENTS_MAX: usize = 64;
-/// Bytes of IP, at most.
+/// Largest IP packet, in bytes.
 const IP_BYTES_MAX: usize = 65_535;
 
 /// A whole UDP datagram in an Ethernet frame.
@@ -26,14 +27,14 @@ struct Datagram {
     payload_bytes: usize,
 }
 
-/// A length field.
+/// Reads a 16-bit length field.
 fn length(bytes: &[u8], at: usize) -> Option<usize> {
     be16(bytes, at).map(usize::from)
 }
 
 impl Datagram {
-    /// Finds the headers, if the frame is a whole UDP datagram that can be part of a burst: its
-    /// checksum is left to whoever needs it, and nothing follows it.
+    /// Finds the headers, if the frame is a whole UDP datagram that can be part of a burst. Its
+    /// checksum must be partial, and no bytes may follow the datagram.
     fn locate(frame: &[u8]) -> Option<Self> {
         let (vnet, ethernet) = frame.split_at_checked(VNET_BYTES)?;
         if vnet[0] != NEEDS_CSUM || vnet[1] != 0 {
@@ -65,8 +66,8 @@ impl Datagram {
         })
     }
 
-    /// Whether `next` is of the same flow, treated alike by every router: nothing but lengths,
-    /// identification and checksums differs.
+    /// Returns whether `next` belongs to the same flow and every router treats it alike. Only
+    /// lengths, identification and checksums may differ.
     fn is_alike(&self, first: &[u8], next: &[u8]) -> bool {
         let (a, b) = (&first[VNET_BYTES..], &next[VNET_BYTES..]);
         let Layers { l3, l4, v6 } = self.layers;
@@ -80,8 +81,8 @@ impl Datagram {
     }
 }
 
-/// Joins to `first` the frames at the front of `queue` that can go with it. Their buffers go back to
-/// `pool`.
+/// Appends to `first` the frames at the front of `queue` that fit into one burst with it. Their
+/// buffers return to `pool`.
 pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut FramePool) -> Frame {
     let Some(head) = Datagram::locate(first.as_slice()) else {
         return first;
@@ -137,7 +138,7 @@ mod tests {
     use super::*;
     use crate::headers::{fold, sum16};
 
-    /// A UDP/IPv4 datagram from `port` with `payload`, as a kernel hands it over.
+    /// Returns a UDP/IPv4 datagram from `port` with `payload`, as a kernel delivers it.
     fn datagram(port: u16, payload: &[u8]) -> Frame {
         let mut bytes = vec![NEEDS_CSUM, 0, 0, 0, 0, 0, 34, 0, 6, 0];
         bytes.extend([2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x08, 0x00]);

@@ -1,18 +1,22 @@
-//! The Noise handshake: `NNpsk0`, one round trip, the cluster key as the PSK.
+//! Noise handshake `NNpsk0`: one round trip, with the cluster key as the PSK.
 //!
 //! ```text
-//! init:  | kind=4 ver=2 | reserved (24) | cookie, or 0 (128) | Noise message | HMAC-SHA-256, 16 bytes |
-//! reply: | kind=5 ver=2 | reserved (24) | MAC of the Init (128) | Noise message | HMAC-SHA-256, 16 bytes |
+//! init:  | kind=4 ver=2 | reserved (24) | cookie, or 0 (128)    | Noise message | MAC (128) |
+//! reply: | kind=5 ver=2 | reserved (24) | MAC of the Init (128) | Noise message | MAC (128) |
 //! ```
 //!
-//! Both messages travel in an envelope: a MAC over all of it, checked first, which costs a
-//! microsecond and drops whatever no node of the cluster made. A Reply names the MAC of the Init it
-//! answers, so only one Reply to a dial reaches its Diffie-Hellman. The PSK comes first (`psk0`): the
-//! responder reads the first message without any Diffie-Hellman. The initiator pads its message so
-//! that the Reply is never larger than the Init.
+//! MAC is HMAC-SHA-256 of all bytes before it, truncated to 16 bytes.
 //!
-//! Ephemeral keys come from the operating system inside `snow`: their values decide nothing that a
-//! simulation observes, so a core that takes its randomness as an argument loses nothing by it.
+//! Both messages travel in an envelope, a MAC over the whole message (ADR 025). It is checked
+//! first. The check costs a microsecond and drops every message that no node of the cluster made. A
+//! Reply names the MAC of the Init that it answers, so only one Reply to a dial reaches the
+//! Diffie-Hellman.
+//!
+//! The PSK comes first (`psk0`), so the responder reads the first message without a Diffie-Hellman.
+//! The initiator pads its message so that the Reply is never larger than the Init.
+//!
+//! `snow` takes the ephemeral keys from the operating system. Their values affect nothing that a
+//! simulation observes, so the core need not take this randomness as an argument.
 
 use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, PacketKey, Tag};
 use crate::wire::{Kind, NAME_BYTES_MAX, Params, Reader, lead};
@@ -22,34 +26,34 @@ const PROLOGUE: &[u8] = b"kumihimo multilink 2";
 
 /// Bytes of a Noise message beyond its payload: an X25519 key and a tag.
 const NOISE_BYTES: usize = 32 + 16;
-/// The longest payload: the fixed parameters and a name of [`NAME_BYTES_MAX`].
+/// Longest payload, in bytes: the fixed parameters and a name of [`NAME_BYTES_MAX`].
 const PAYLOAD_BYTES_MAX: usize = 47 + NAME_BYTES_MAX;
-/// Bytes before the Noise message: kind, reserved bits and the tie.
+/// Bytes before the Noise message: kind, reserved bits and `tie`.
 const HEAD_BYTES: usize = 4 + ENVELOPE_MAC_BYTES;
-/// Both messages are padded to this, so neither amplifies the other.
+/// Length of both messages, in bytes. They are padded to it, so neither amplifies the other.
 const MESSAGE_BYTES: usize = HEAD_BYTES + NOISE_BYTES + PAYLOAD_BYTES_MAX + ENVELOPE_MAC_BYTES;
 
-/// Why a handshake message was refused. Nothing is answered.
+/// Reason to drop a handshake message without an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Made with another cluster key, or damaged.
     #[error("not made with this cluster's key")]
     Key,
-    /// The key is right and the contents are not.
+    /// Made with the right key, but with invalid contents.
     #[error("handshake message malformed")]
     Malformed,
 }
 
-/// The keys a finished handshake gives.
+/// Keys that result from a finished handshake.
 pub struct Keys {
-    /// Seals what this side sends.
+    /// Key that seals datagrams to the peer.
     pub tx: [u8; 32],
-    /// Opens what it receives.
+    /// Key that opens datagrams from the peer.
     pub rx: [u8; 32],
 }
 
 impl Keys {
-    /// Packet keys under the agreed seal.
+    /// Returns the packet keys (sending, receiving) under the agreed seal.
     pub fn packet_keys(&self, seal: crate::secure::Seal) -> (PacketKey, PacketKey) {
         (
             PacketKey::new(&self.tx, seal),
@@ -66,12 +70,12 @@ fn builder(key: &ClusterKey) -> snow::Builder<'_> {
         .expect("psk and prologue are set once")
 }
 
-/// A handshake message with a valid MAC: a node of the cluster made it, now or before.
+/// A handshake message with a valid MAC: a node of the cluster made it, now or earlier.
 #[derive(Debug, Clone, Copy)]
 pub struct Envelope<'a> {
-    /// The cookie of an Init (0: none), or the MAC of the Init that a Reply answers.
+    /// Cookie of an Init (0: absent), or the MAC of the Init that a Reply answers.
     pub tie: Tag,
-    /// The MAC of all bytes before it.
+    /// MAC of all bytes before it.
     pub tag: Tag,
     noise: &'a [u8],
 }
@@ -95,7 +99,7 @@ impl<'a> Envelope<'a> {
     }
 }
 
-/// Writes tie and MAC around the Noise message in `out`; returns the MAC.
+/// Writes `tie` and the MAC around the Noise message in `out`. Returns the MAC.
 fn enclose(key: &ClusterKey, tie: Tag, out: &mut [u8]) -> Tag {
     out[4..HEAD_BYTES].copy_from_slice(&tie);
     let (body, mac) = out.split_at_mut(MESSAGE_BYTES - ENVELOPE_MAC_BYTES);
@@ -137,18 +141,18 @@ fn read(noise: &mut snow::HandshakeState, envelope: &Envelope<'_>) -> Result<Par
     Params::parse(&mut Reader::new(&payload[..bytes])).map_err(|_| Refused::Malformed)
 }
 
-/// A handshake this side began.
+/// Handshake that this side began.
 pub struct Initiator {
     noise: Box<snow::HandshakeState>,
     datagram: Vec<u8>,
-    /// The MAC of the Init that was sent last: what its Reply must name.
+    /// MAC of the Init that was sent last. The Reply must name it.
     pub tag: Tag,
-    /// The number this side wants on packets of the session.
+    /// Number that this side wants on packets of the session.
     pub session: u16,
 }
 
 impl Initiator {
-    /// Begins a handshake; gives the datagram to send.
+    /// Begins a handshake. Returns the datagram to send.
     pub fn start(key: &ClusterKey, params: &Params) -> (Self, Vec<u8>) {
         let mut noise = builder(key)
             .build_initiator()
@@ -163,13 +167,14 @@ impl Initiator {
         (initiator, datagram)
     }
 
-    /// The same Init with the cookie that the responder asks for.
+    /// Returns the same Init with the cookie that the responder asks for.
     pub fn with_cookie(&mut self, key: &ClusterKey, cookie: Tag) -> &[u8] {
         self.tag = enclose(key, cookie, &mut self.datagram);
         &self.datagram
     }
 
-    /// Reads the answer. On refusal the handshake stays as it was: a forged reply must not end it.
+    /// Reads the answer. A refusal leaves the handshake unchanged, because a forged Reply must not
+    /// end it.
     pub fn finish(&mut self, reply: &Envelope<'_>) -> Result<(Params, Keys), Refused> {
         if reply.tie != self.tag {
             return Err(Refused::Key);
@@ -180,14 +185,14 @@ impl Initiator {
     }
 }
 
-/// The answering side, between reading the Init and deciding to answer.
+/// Responder's side of a handshake, after it has read the Init and before it answers.
 pub struct Responder {
     noise: snow::HandshakeState,
     init: Tag,
 }
 
 impl Responder {
-    /// Reads a first message. Costs two hashes and one AEAD.
+    /// Reads an Init. Costs two hashes and one AEAD.
     pub fn read(key: &ClusterKey, init: &Envelope<'_>) -> Result<(Self, Params), Refused> {
         let mut noise = builder(key)
             .build_responder()
@@ -197,7 +202,7 @@ impl Responder {
         Ok((Self { noise, init }, params))
     }
 
-    /// Answers; gives the datagram to send and the keys. Costs a Diffie-Hellman.
+    /// Answers the Init. Returns the datagram to send and the keys. Costs a Diffie-Hellman.
     pub fn answer(mut self, key: &ClusterKey, params: &Params) -> (Vec<u8>, Keys) {
         let (datagram, _) = message(Kind::Reply, key, self.init, &mut self.noise, params);
         let (rx, tx) = self.noise.dangerously_get_raw_split();

@@ -1,14 +1,15 @@
-//! Headers of the frames that cross the device: their fields, and what changes with their length.
+//! Headers of the frames that cross the device: their fields, and the fields that depend on the
+//! length.
 
-/// `flags` of a virtio_net header: the checksum is partial (virtio 1.2, §5.1.6).
+/// Bit in `flags` of a virtio_net header: the checksum is partial (virtio 1.2, §5.1.6).
 pub const NEEDS_CSUM: u8 = 1;
 
-/// The 16-bit field at `at`, if it is there.
+/// Reads the 16-bit field at offset `at`, if it exists.
 pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
 }
 
-/// The sum of 16-bit words, unfolded (RFC 1071).
+/// Returns the sum of the 16-bit words, unfolded (RFC 1071).
 pub fn sum16(bytes: &[u8]) -> u32 {
     bytes
         .chunks(2)
@@ -16,7 +17,7 @@ pub fn sum16(bytes: &[u8]) -> u32 {
         .sum()
 }
 
-/// Folds the carries in (RFC 1071).
+/// Folds the carries of a sum into 16 bits (RFC 1071).
 pub fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
@@ -24,20 +25,21 @@ pub fn fold(mut sum: u32) -> u16 {
     sum as u16
 }
 
-/// Where the IP and transport headers of a frame lie, in bytes from the start of the Ethernet frame.
+/// Offsets of the IP and transport headers of a frame, in bytes from the start of the Ethernet
+/// frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layers {
-    /// The IP header.
+    /// Offset of the IP header.
     pub l3: usize,
-    /// The transport header.
+    /// Offset of the transport header.
     pub l4: usize,
-    /// Whether it is IPv6.
+    /// True if the packet is IPv6.
     pub v6: bool,
 }
 
 impl Layers {
-    /// Writes the IP header's length for `l4_bytes` of transport header and payload, and its
-    /// checksum. Gives the pseudo-header's sum, which is what the transport's checksum field holds
+    /// Writes the IP header's length field for `l4_bytes` of transport header and payload, and its
+    /// checksum. Returns the sum of the pseudo-header, which the transport's checksum field holds
     /// while its checksum is partial.
     pub fn set_length(&self, ethernet: &mut [u8], protocol: u8, l4_bytes: u16) -> u16 {
         let (l3, l4) = (self.l3, self.l4);

@@ -1,35 +1,37 @@
-//! A device's lanes: each is a queue with an endpoint of its own, and which of them talk.
+//! Lanes of a device. Each lane is a queue with an endpoint of its own (ADR 012).
 //!
-//! Of two devices with *n* and *m* lanes, lanes talk whose numbers are equal modulo the smaller of the
-//! two: every lane has a counterpart, and on the side with more lanes exactly one. On the side with
-//! fewer a lane has several for one node; it sends to the one of its own number only, so that a
-//! flow keeps its order and a broadcast arrives once. With equal numbers lane *k* talks to lane *k*.
+//! Of two devices with *n* and *m* lanes, those lanes talk whose numbers are equal modulo the
+//! smaller count. Every lane therefore has a counterpart. A lane of the device with more lanes has
+//! exactly one. A lane of the other device may have several, and sends only to the one of its own
+//! number: a flow keeps its order and a broadcast arrives once. With equal counts lane *k* talks to
+//! lane *k*.
 
-/// Lanes the wire can number.
+/// Number of lanes that the wire format can number.
 pub const LANES_MAX: u8 = 16;
 
 /// One lane of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lane {
-    /// Which, from 0.
+    /// Number of the lane, from 0.
     pub number: u8,
-    /// How many the device has, from 1 to [`LANES_MAX`].
+    /// Number of lanes of the device, from 1 to [`LANES_MAX`].
     pub count: u8,
 }
 
 impl Lane {
-    /// The lane of a device that has one.
+    /// The lane of a device that has only one.
     pub const ONLY: Self = Self {
         number: 0,
         count: 1,
     };
 
-    /// As the wire has it: high four bits count − 1, low four the number. A device with one lane says 0.
+    /// Returns the wire's value: the high four bits are count − 1, the low four the number. It is 0
+    /// for a device with one lane.
     pub fn to_wire(self) -> u8 {
         (self.count - 1) << 4 | self.number
     }
 
-    /// Reads the wire's value.
+    /// Returns the lane with the wire's value.
     pub fn from_wire(value: u8) -> Option<Self> {
         let lane = Self {
             number: value & 15,
@@ -38,24 +40,26 @@ impl Lane {
         (!lane.is_gone()).then_some(lane)
     }
 
-    /// Whether this lane and one of another device talk.
+    /// Returns whether this lane and a lane of another device talk.
     pub fn talks_to(self, theirs: Self) -> bool {
         let fewer = self.count.min(theirs.count);
         self.number % fewer == theirs.number % fewer
     }
 
-    /// Whether this lane sends frames to `theirs`, of those of that device it talks to.
+    /// Returns whether this lane sends frames to `theirs`, among the lanes of that device that it
+    /// talks to.
     pub fn sends_to(self, theirs: Self) -> bool {
         theirs.number == self.number % theirs.count
     }
 
-    /// Whether its device has been started again with fewer.
+    /// Returns whether the device has restarted with fewer lanes than this lane's number.
     pub fn is_gone(self) -> bool {
         self.number >= self.count
     }
 
-    /// The numbers of the lanes that may be this one's counterpart at a device of which it is not known
-    /// how many it has: what is said to all of them reaches it. Those that number more dial by themselves.
+    /// Returns the numbers of the lanes that may be this one's counterpart at a device with an
+    /// unknown number of lanes. A message to all of them reaches the counterpart. Lanes with a
+    /// higher number dial by themselves.
     pub fn counterparts(self) -> impl Iterator<Item = u8> {
         (0..=self.number)
             .rev()

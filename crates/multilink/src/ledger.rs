@@ -1,39 +1,40 @@
-//! What was sent on one path and has not been reported on yet.
+//! Record of the datagrams that were sent on one path and not reported yet.
 
 use crate::endpoint::OVERHEAD_BYTES;
 use crate::retain::UnitRef;
 use crate::wire::{CONTROL_HEADER_BYTES, TAG_BYTES};
 use std::collections::VecDeque;
 
-/// Entries kept: 100 ms of full frames at 10 Gb/s. Beyond it the oldest are forgotten; TCP repairs.
+/// Largest number of entries: 100 ms of full frames at 10 Gb/s. Beyond it the oldest are forgotten,
+/// and TCP repairs their loss.
 pub const LEDGER_MAX: usize = 1 << 16;
 
-/// Wire bytes of a ping without padding: control header, tag and what lies around a datagram.
+/// Wire bytes of a ping without padding: control header, tag, and the headers around a datagram.
 const PING_BYTES_MAX: usize = CONTROL_HEADER_BYTES + TAG_BYTES + OVERHEAD_BYTES;
 
-/// A datagram on its way.
+/// A datagram that was sent.
 #[derive(Debug, Clone, Copy)]
 pub struct Sent {
-    /// When it was given to the link.
+    /// Time at which it was given to the link.
     pub at_ns: u64,
-    /// When it was expected to leave the host: after what waited before it.
+    /// Time at which it was expected to leave the host, after the bytes queued before it.
     pub leaves_ns: u64,
-    /// Its bytes, as counted for rates.
+    /// Its size in wire bytes, as counted for rates.
     pub bytes: u32,
-    /// Whether the receiver reports on it (a report itself is not reported on).
+    /// True if the receiver reports it. A report itself is not reported.
     pub eliciting: bool,
-    /// The unit it carried, if it can be sent again.
+    /// The unit that it carried, if the unit can be sent again.
     pub unit: Option<UnitRef>,
 }
 
 impl Sent {
-    /// Whether it is a padded ping: its loss tells of the path's MTU.
+    /// Returns whether it is a padded ping, whose loss indicates the path's MTU.
     pub fn is_probe(&self) -> bool {
         self.eliciting && self.unit.is_none() && self.bytes as usize > PING_BYTES_MAX
     }
 }
 
-/// The datagrams of one path, by link sequence number.
+/// Datagrams of one path, by link sequence number.
 #[derive(Debug, Default)]
 pub struct Ledger {
     /// Link sequence number of the front entry.
@@ -41,12 +42,12 @@ pub struct Ledger {
     sent: VecDeque<Sent>,
 }
 
-/// A run of link sequence numbers that were lost.
+/// Run of link sequence numbers that were lost.
 pub type Lost = std::ops::Range<u64>;
 
 impl Ledger {
-    /// Notes a datagram; its link sequence number is [`Ledger::next_seq`]. Gives the unit of the
-    /// datagram that is forgotten for it, if one is: nobody will settle that unit later.
+    /// Records a datagram, whose link sequence number is [`Ledger::next_seq`]. Beyond the limit the
+    /// oldest datagram is forgotten. Its unit is returned, because no report will settle it later.
     pub fn record(&mut self, sent: Sent) -> Option<UnitRef> {
         self.sent.push_back(sent);
         if self.sent.len() <= LEDGER_MAX {
@@ -56,23 +57,23 @@ impl Ledger {
         self.sent.pop_front()?.unit
     }
 
-    /// The number the next datagram gets.
+    /// Returns the link sequence number of the next datagram.
     pub fn next_seq(&self) -> u64 {
         self.base + self.sent.len() as u64
     }
 
-    /// How many are open.
+    /// Returns the number of open datagrams.
     pub fn len(&self) -> usize {
         self.sent.len()
     }
 
-    /// Datagram `seq`, if it is still open.
+    /// Returns datagram `seq`, if it is still open.
     pub fn get(&self, seq: u64) -> Option<&Sent> {
         let at = usize::try_from(seq.checked_sub(self.base)?).ok()?;
         self.sent.get(at)
     }
 
-    /// Closes all entries up to `highest`: each was received unless it is in one of `lost`.
+    /// Closes all entries up to `highest`. Each was received unless one of `lost` contains it.
     pub fn settle(
         &mut self,
         highest: u64,
@@ -88,18 +89,18 @@ impl Ledger {
         }
     }
 
-    /// The oldest datagram the receiver should have reported on.
+    /// Returns the oldest datagram that the receiver should have reported.
     pub fn oldest_open(&self) -> Option<&Sent> {
         self.sent.iter().find(|sent| sent.eliciting)
     }
 
-    /// Takes the units out of all open entries: they are to be sent elsewhere.
+    /// Removes the units from all open entries, to send them on other paths.
     pub fn take_units(&mut self) -> impl Iterator<Item = UnitRef> {
         self.sent.iter_mut().filter_map(|sent| sent.unit.take())
     }
 
-    /// Closes everything and gives the units that were open. Numbers go on: under one key none may
-    /// ever be used twice.
+    /// Closes all entries and returns the units that were open. The numbers continue: under one key
+    /// no number may be used twice.
     pub fn abandon(&mut self) -> Vec<UnitRef> {
         let units = self.take_units().collect();
         self.base = self.next_seq();
@@ -107,7 +108,7 @@ impl Ledger {
         units
     }
 
-    /// As [`Ledger::abandon`], but numbers start at 0, for a new key.
+    /// Does the same as [`Ledger::abandon`], but the numbers start at 0, for a new key.
     pub fn restart(&mut self) -> Vec<UnitRef> {
         let units = self.abandon();
         self.base = 0;
@@ -116,7 +117,7 @@ impl Ledger {
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)] // one run, or one stretch, is what is meant
+#[allow(clippy::single_range_in_vec_init)] // a slice of one range is intended
 mod tests {
     use super::*;
 

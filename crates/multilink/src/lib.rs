@@ -1,16 +1,19 @@
-//! The multilink protocol core: one virtual Ethernet device braided from several links.
+//! Protocol core of the multilink device: one virtual Ethernet device over several member links.
 //!
-//! It follows RI2N/DRV (Okamoto et al., 2008), whose own protocol is kept in [`ri2n`], and goes beyond
-//! it. Sans-IO: the time, datagrams, frames and what the kernel says of its queues are arguments.
+//! The design follows RI2N/DRV (Okamoto et al., 2008) and extends it. [`ri2n`] holds the protocol
+//! of the paper. The core does no I/O: the time, datagrams, frames and the kernel's queue lengths
+//! are arguments.
 //!
 //! ```text
 //! frame ─► flow, stripe ─► retain, ledger ─► session ─► transmit ─► datagrams
-//!             ▲ capacity, liveness   ▲ reports            (one queue a link)
+//!             ▲ capacity, liveness   ▲ reports            (one queue per link)
 //! frame ◄─ salvage ◄─ reorder ◄─ arrivals, replay ◄─ session ◄──── datagrams
 //! ```
 //!
-//! Read [`endpoint`] first: it is the device. `peer` is one other node, `path` one link towards it,
-//! [`liveness`] has the states of a path, [`wire`] every layout (`docs/spec/multilink.md`).
+//! A frame is cut into equal units, and a datagram carries one unit.
+//!
+//! Start with [`endpoint`], which is the device. `peer` is another daemon, `path` is a link towards
+//! it, [`liveness`] has the states of a path. [`wire`] has every format (`docs/spec/multilink.md`).
 #![forbid(unsafe_code)]
 
 mod arrivals;

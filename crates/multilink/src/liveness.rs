@@ -1,56 +1,101 @@
-//! Whether a path to a peer works (paper §4.4, §7.2).
+//! State machine that decides whether a path delivers (RI2N/DRV §4.4 and §7.2).
 //!
 //! ```text
-//!          ack                silence while          still silent
-//!   New ────────▶ Up ◀──────▶ Suspect ─────────────▶ Down
-//!                 │ ▲   ack   others are heard        │
-//!       heavy loss│ └─────────────────────────────────┘ acks without a break for READMIT × 2^k
-//!                 ▼                                   │
-//!            Quarantined ─────────────────────────────┘
+//!            ack               overtaken and s > S
+//!   New ────────────▶ Up ───────────────────────────▶ Suspect
+//!                    ▲ │  ◀─────────── ack ───────────    │
+//!                    │ │                                  │ overtaken and s > D,
+//!             healed │ │ loss > Q                         │ or s > M
+//!                    │ ▼                                  ▼
+//!               Quarantined            Up ── s > M ────▶ Down
+//!                                      Up ◀─ healed, ─── Down
+//!                                            or ack if alone
+//!   any state ── carrier lost ──▶ Down
+//!   any state ── goodbye ───────▶ New
 //! ```
 //!
-//! A path is suspected by comparison: what was sent on it *before* something that another path has
-//! delivered is still unacknowledged. That is the paper's counter rule with the receiver's reports
-//! in place of received-packet counts, so a busy or stopped peer accuses nobody. Suspicion is
-//! cheap (the path rests, its open units go elsewhere) and an acknowledgement ends it. The paper's
-//! open problem (2), a path that half works and flaps, is answered by re-admission that doubles
-//! its patience with each recent failure. Patience is for those who can choose: a path that is down
-//! and answers is used at once if no other is in use.
+//! ```text
+//! s = min(age of the oldest datagram without a report, time since the last ack)
+//! S = max(SUSPECT_NS,     2 r + SUSPECT_NS / 2)      r: smoothed round trip
+//! D = max(DOWN_NS,        2 r + SUSPECT_NS)
+//! M = max(SILENCE_MAX_NS, 6 r)
+//! Q = QUARANTINE_LOSS
+//! H = READMIT_NS × 2^min(max(f − 1, 0), PATIENCE_MAX)      f: failures
+//! ```
+//!
+//! - *ack*: the peer reported that a datagram of this path arrived. The caller passes it on for a
+//!   path out of use only if the path has been shown to carry full datagrams.
+//! - *overtaken*: another path delivered a datagram that was sent more than 4 ms + max(r − r', 0)
+//!   later. r' is the smoothed round trip of that path.
+//! - *healed*: acks have arrived for the time H without a pause of more than `BREAK_NS`. In
+//!   Quarantined, a loss above Q/4 starts the time again.
+//! - *alone*: no other path to the peer is Up or Suspect.
+//! - *failure*: a change from Up or Suspect to Down or Quarantined. The count restarts at a failure
+//!   that is more than `FORGIVE_NS` after the one before, and when the peer restarts.
+//!
+//! # Reasons
+//!
+//! Suspicion is a comparison of paths. A datagram of this path is still unacknowledged, although
+//! another path has delivered one that was sent later. This is the counter rule of RI2N/DRV, with
+//! the receiver's reports in place of counts of received packets. A busy or stopped peer therefore
+//! raises no suspicion. Suspicion is cheap: the path rests, its open units move to other paths, and
+//! an ack ends it.
+//!
+//! RI2N/DRV leaves open a path that half works and flaps (its open problem 2). Here each recent
+//! failure doubles the time H before the path is used again. The wait only makes sense with an
+//! alternative. A path that is Down and answers is used at once if no other path is in use.
+//!
+//! # Constants
+//!
+//! | | value | origin |
+//! |---|---|---|
+//! | `SUSPECT_NS` | 12 ms | judgement; equals three report intervals of 4 ms |
+//! | `DOWN_NS` | 40 ms | judgement; a unit test requires Down within 50 ms |
+//! | `SILENCE_MAX_NS` | 300 ms | judgement; equals three heartbeats of 100 ms |
+//! | 2 r in D | | commit of 2026-11-22: 4 r found a blackhole after 86 ms at r = 18 ms |
+//! | `READMIT_NS` | 200 ms | judgement; equals four pings of a path that is down (50 ms) |
+//! | `BREAK_NS` | 150 ms | judgement; equals three such pings |
+//! | `PATIENCE_MAX` | 8 | judgement; H is 51.2 s at most |
+//! | `FORGIVE_NS` | 60 s | judgement; longer than the longest H |
+//! | `QUARANTINE_LOSS` | 10 % | below the share that repairs may take (12.5 %) |
+//!
+//! Repairs must cover a loss of 1 %: bench plan `link-failover`, case `lossy`.
 
-/// Silence after which a path is suspected, at least.
+/// Least silence after which a path is suspected, in ns.
 pub const SUSPECT_NS: u64 = 12_000_000;
-/// Silence after which a suspect is down, at least.
+/// Least silence after which a suspect is down, in ns.
 pub const DOWN_NS: u64 = 40_000_000;
-/// Silence after which a path is down even when nothing shows that others do better.
+/// Least silence after which a path is down although no other path delivers more, in ns.
 const SILENCE_MAX_NS: u64 = 300_000_000;
-/// How long a path must answer without a break before it is used again, the first time.
+/// Time for which a path must answer without a break before it is used again, after the first
+/// failure, in ns.
 pub const READMIT_NS: u64 = 200_000_000;
-/// Patience grows at most to `READMIT_NS × 2^8` = 51 s.
+/// Largest exponent of the time before re-admission: `READMIT_NS × 2^8` = 51.2 s.
 const PATIENCE_MAX: u32 = 8;
-/// A failure is forgiven after this long without another.
+/// Time after a failure at which the next one counts as the first, in ns.
 const FORGIVE_NS: u64 = 60_000_000_000;
-/// A pause between acks that starts the waiting over.
+/// Pause between acks that restarts the time before re-admission, in ns.
 const BREAK_NS: u64 = 150_000_000;
 /// Share of packets lost above which a path is quarantined.
 pub const QUARANTINE_LOSS: f64 = 0.10;
 
-/// Where a path stands.
+/// State of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// Nothing has been acknowledged on it yet.
+    /// No datagram has been acknowledged on the path yet.
     New,
-    /// In use.
+    /// In use: carries data.
     Up,
-    /// Silent while others are heard; resting.
+    /// Silent while other paths deliver. Carries data only if no path is up.
     Suspect,
-    /// Taken to be broken; probed.
+    /// Considered broken. Pinged, carries no data.
     Down,
-    /// Answers, but loses too much to be used; probed.
+    /// Answers, but loses too many datagrams. Carries data only if there is no better path.
     Quarantined,
 }
 
 impl State {
-    /// The name in output.
+    /// Returns the name in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::New => "new",
@@ -62,27 +107,27 @@ impl State {
     }
 }
 
-/// Why a path changed its state.
+/// Reason for a change of a path's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// The peer acknowledged something.
+    /// The peer acknowledged a datagram.
     Acknowledged,
-    /// Silence, while other paths were heard or for very long.
+    /// No report came for too long while other paths delivered, or for very long.
     Silent,
     /// The NIC lost its carrier or was taken down.
     Carrier,
-    /// Too many packets lost.
+    /// Too many datagrams were lost.
     Loss,
-    /// It answered long enough without a break.
+    /// The path answered long enough without a break.
     Healed,
-    /// It answered, and no other path to the peer was in use.
+    /// The path answered, and no other path to the peer was in use.
     LastResort,
-    /// The peer said goodbye.
+    /// The peer sent a goodbye.
     Goodbye,
 }
 
 impl Reason {
-    /// The name in output.
+    /// Returns the name in output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Acknowledged => "acknowledged",
@@ -96,18 +141,18 @@ impl Reason {
     }
 }
 
-/// A change of state.
+/// Change of a path's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Change {
-    /// Before.
+    /// State before the change.
     pub from: State,
-    /// After.
+    /// State after the change.
     pub to: State,
-    /// Why.
+    /// Cause of the change.
     pub reason: Reason,
 }
 
-/// The state machine of one path.
+/// Liveness of one path.
 #[derive(Debug, Clone)]
 pub struct Liveness {
     state: State,
@@ -130,17 +175,18 @@ impl Default for Liveness {
 }
 
 impl Liveness {
-    /// Where the path stands.
+    /// Returns the present state.
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// How often it failed recently.
+    /// Returns the failures that are not forgotten.
     pub fn failures(&self) -> u32 {
         self.failures
     }
 
-    /// The peer has restarted: the silence was its own, not the path's.
+    /// Forgets the failures because the peer has restarted: the silence was the peer's, not the
+    /// path's.
     pub fn forgive(&mut self) {
         self.failures = 0;
     }
@@ -166,14 +212,15 @@ impl Liveness {
         READMIT_NS << self.failures.saturating_sub(1).min(PATIENCE_MAX)
     }
 
-    /// The peer said goodbye: the path begins anew with the peer's next instance.
+    /// Handles the peer's goodbye: the path starts anew with the peer's next epoch.
     pub fn handle_goodbye(&mut self) -> Option<Change> {
         let change = self.change(State::New, Reason::Goodbye);
         *self = Self::default();
         change
     }
 
-    /// The peer acknowledged something sent on the path. `alone`: no other path to it is in use.
+    /// Handles an acknowledgement of a datagram sent on the path. `alone`: no other path to the
+    /// peer is in use.
     pub fn handle_ack(&mut self, now_ns: u64, alone: bool) -> Option<Change> {
         let pause_ns = now_ns.saturating_sub(self.acked_at_ns);
         self.acked_at_ns = now_ns;
@@ -194,8 +241,8 @@ impl Liveness {
         }
     }
 
-    /// The oldest unacknowledged datagram is `silent_ns` old; `overtaken`: another path delivered
-    /// what was sent after it.
+    /// Handles silence. `silent_ns` is the age of the oldest datagram without a report, `rtt_ns`
+    /// the smoothed round trip. `overtaken`: another path delivered a datagram that was sent later.
     pub fn handle_silence(
         &mut self,
         now_ns: u64,
@@ -203,7 +250,7 @@ impl Liveness {
         rtt_ns: u64,
         overtaken: bool,
     ) -> Option<Change> {
-        // A path with a long queue acknowledges late but goes on doing so; a dead one stops.
+        // A path with a long queue acknowledges late but steadily; a dead path stops.
         let silent_ns = silent_ns.min(now_ns.saturating_sub(self.acked_at_ns));
         let suspect_after_ns = SUSPECT_NS.max(2 * rtt_ns + SUSPECT_NS / 2);
         let down_after_ns = DOWN_NS.max(2 * rtt_ns + SUSPECT_NS);
@@ -221,12 +268,12 @@ impl Liveness {
         }
     }
 
-    /// The NIC under the path lost its carrier.
+    /// Handles the loss of the carrier of the local NIC.
     pub fn handle_carrier_loss(&mut self, now_ns: u64) -> Option<Change> {
         self.fail(now_ns, State::Down, Reason::Carrier)
     }
 
-    /// The share of packets lost over the last while.
+    /// Handles the smoothed share of packets lost (0–1).
     pub fn handle_loss(&mut self, now_ns: u64, share: f64) -> Option<Change> {
         match self.state {
             State::Up if share > QUARANTINE_LOSS => {
@@ -253,7 +300,7 @@ mod tests {
         liveness
     }
 
-    /// Acks every 50 ms from `from` until the path is up; gives when that was.
+    /// Acknowledges every 50 ms from `from_ns` until the path is up. Returns that time, in ns.
     fn heal(liveness: &mut Liveness, from_ns: u64) -> u64 {
         (0..2000)
             .map(|step| from_ns + step * 50 * MS)

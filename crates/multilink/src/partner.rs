@@ -1,30 +1,31 @@
-//! Which of the peer's links a path sends to, of those it was heard from.
+//! Chooses the peer's link that a path sends to, its partner, among those that it heard.
 //!
-//! Links are paired in order: a link sends to the peer's link of its own number, or to the one of
-//! its rank. A path that does not answer moves on to another link of the peer that was heard
-//! lately: cables may have been swapped, or two links on one switch may have failed, one at each
-//! end. Two paths never move to one partner: they would share its capacity.
+//! Links are paired in order: a link sends to the peer's link of its own number, or of its rank. A
+//! path that does not answer moves to another link of the peer that was heard lately. Cables may
+//! have been swapped, or two links on one switch may have failed, one at each end. Two paths never
+//! move to one partner, because they would share its capacity.
 
 use core::net::SocketAddr;
 
 use crate::wire::LINKS_MAX;
 
-/// How long a partner counts as present after it was heard: three hellos.
+/// Time for which a partner counts as present after it was heard, in ns: three hellos.
 pub const HEARD_LATELY_NS: u64 = 3_000_000_000;
-/// A partner that did not answer is not returned to on its own word for this long.
+/// Time after a failed attempt for which a datagram from that partner does not bring the path back
+/// to it, in ns.
 const FAILED_LATELY_NS: u64 = 1_000_000_000;
 
-/// One link of the peer, as heard on one local link.
+/// A link of the peer, as heard on one local link.
 #[derive(Debug, Clone, Copy)]
 struct Partner {
-    /// The peer's number for the link.
+    /// Number that the peer gave the link.
     remote: u8,
     address: SocketAddr,
-    /// When anything authentic last came from it.
+    /// Time at which the last authentic datagram from it arrived.
     heard_ns: u64,
-    /// When a path last left it because it did not answer; 0: never.
+    /// Time at which a path last left it because it did not answer; 0: never.
     failed_ns: u64,
-    /// Whether the address is the administrator's: it need not be heard to be tried.
+    /// True if the administrator configured the address. It need not be heard to be tried.
     is_configured: bool,
 }
 
@@ -34,7 +35,8 @@ impl Partner {
     }
 }
 
-/// Whether two addresses are one place. A link-local address has another scope on each local link.
+/// Returns whether two addresses denote the same socket. A link-local address has another scope on
+/// each local link.
 pub fn is_same_place(a: SocketAddr, b: SocketAddr) -> bool {
     a.ip() == b.ip() && a.port() == b.port()
 }
@@ -46,8 +48,10 @@ pub struct Partners {
 }
 
 impl Partners {
-    /// Notes that the peer's link `remote` was heard from `address`. Returns whether that is news.
-    /// The address of a partner in `use_of` stays: a copied datagram must not move a path that works.
+    /// Records that the peer's link `remote` was heard from `address`. Returns whether that is new.
+    ///
+    /// The address of a partner in use (`use_of`) stays as it is: a copied datagram must not move a
+    /// path that works.
     pub fn note_heard(
         &mut self,
         remote: u8,
@@ -81,28 +85,28 @@ impl Partners {
         true
     }
 
-    /// The administrator gave the address: it counts as present for good.
+    /// Marks the address as configured by the administrator: it always counts as present.
     pub fn note_configured(&mut self, address: SocketAddr) {
         for partner in self.known.iter_mut().filter(|p| p.address == address) {
             partner.is_configured = true;
         }
     }
 
-    /// The partner at `address` did not answer.
+    /// Records that the partner at `address` did not answer.
     pub fn note_failed(&mut self, address: SocketAddr, now_ns: u64) {
         for partner in self.known.iter_mut().filter(|p| p.address == address) {
             partner.failed_ns = now_ns;
         }
     }
 
-    /// The partner at `address` answers.
+    /// Records that the partner at `address` answers.
     pub fn note_answer(&mut self, address: SocketAddr) {
         for partner in self.known.iter_mut().filter(|p| p.address == address) {
             partner.failed_ns = 0;
         }
     }
 
-    /// Whether the partner at `address` was tried in vain a moment ago.
+    /// Returns whether the partner at `address` was left without an answer a moment ago.
     pub fn has_failed_lately(&self, address: SocketAddr, now_ns: u64) -> bool {
         let mut known = self.known.iter();
         known.any(|partner| {
@@ -111,9 +115,12 @@ impl Partners {
         })
     }
 
-    /// Chooses the partner of local link `own`, `rank` being its place among the local ones: of
-    /// those present, the one that failed least recently, in order of preference. `taken` holds
-    /// where the peer's other paths in use send to.
+    /// Chooses the partner of local link `own`; `rank` is its position among the local links. Of
+    /// the partners present, it is the one that failed longest ago. Ties are decided by the order
+    /// of preference. If none is present, all known partners are considered.
+    ///
+    /// `taken` holds the destinations of the other paths in use. A partner among them is chosen
+    /// only if it is the preferred one.
     pub fn choose(
         &self,
         now_ns: u64,
@@ -143,7 +150,7 @@ impl Partners {
             .map(|(.., address)| address)
     }
 
-    /// Every partner's address.
+    /// Returns the address of every partner.
     pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
         self.known.iter().map(|partner| partner.address)
     }

@@ -1,4 +1,4 @@
-//! One link as a way to one peer: where it leads, how long it takes, what it loses.
+//! A link towards one peer: its destination, delay and loss.
 
 use core::net::SocketAddr;
 
@@ -8,32 +8,35 @@ use crate::liveness::{Liveness, State};
 use crate::partner::{Partners, is_same_place};
 use crate::pmtu::PathMtu;
 
-/// How long a minimum round trip is believed.
+/// Time for which a minimum round trip is valid, in ns.
 const RTT_MIN_WINDOW_NS: u64 = 10_000_000_000;
-/// What this host's own queue is known to within.
+/// Uncertainty of the time that packets wait in this host's own queue, in ns.
 const WAIT_KNOWN_NS: u64 = 300_000;
-/// A window over which loss is judged ends after this long and this many packets.
+/// A window of the loss measurement lasts at least this long, in ns, and has at least this many
+/// packets.
 const LOSS_WINDOW_NS: u64 = 200_000_000;
 const LOSS_WINDOW_PACKETS: u64 = 64;
-/// How long a partner that does not answer is tried: three probes of a path that is down.
+/// Time for which a partner that does not answer is tried, in ns: three pings of a path that is
+/// down.
 const TRY_NS: u64 = 150_000_000;
 
-/// Round-trip times, by the receiver's reports less the time it held them.
+/// Round-trip times, from the receiver's reports less the time for which it held them.
 #[derive(Debug, Clone, Default)]
 pub struct Rtt {
     smoothed_ns: u64,
     network_latest_ns: u64,
     min_ns: u64,
     min_at_ns: u64,
-    /// The least time there of the last ten seconds, in µs, by two clocks that differ by a constant.
+    /// Least one-way time to the peer in the last ten seconds, in µs. It is the difference of two
+    /// clocks, so it includes their constant offset.
     there_min_us: u32,
     there_min_at_ns: Option<u64>,
-    /// What the last sample took longer than that.
+    /// Excess of the latest one-way sample over that minimum, in ns.
     there_queue_ns: u64,
 }
 
 impl Rtt {
-    /// Takes a sample of the whole round trip, from the moment of queueing.
+    /// Takes a sample of the whole round trip, from the time of queueing.
     pub fn sample(&mut self, rtt_ns: u64) {
         self.smoothed_ns = if self.smoothed_ns == 0 {
             rtt_ns
@@ -42,8 +45,9 @@ impl Rtt {
         };
     }
 
-    /// Takes a sample of the network's part, `wait_ns` of the whole having been expected to pass in
-    /// this host. What was expected to wait long says little of the least round trip.
+    /// Takes a sample of the network's part of the round trip. `wait_ns` of the whole was expected
+    /// to pass in this host. A sample with a long wait does not change the minimum, because the
+    /// wait is only an estimate.
     pub fn sample_network(&mut self, now_ns: u64, rtt_ns: u64, wait_ns: u64) {
         self.network_latest_ns = rtt_ns;
         if wait_ns > WAIT_KNOWN_NS && self.min_ns != 0 {
@@ -56,10 +60,11 @@ impl Rtt {
         }
     }
 
-    /// Takes a sample of the way there: `there_us` from leaving this host by its clock to the arrival
-    /// by the peer's, modulo 2³². `wait_ns` is as for [`Self::sample_network`].
+    /// Takes a sample of the one-way time to the peer. `there_us` is the arrival by the peer's
+    /// clock less the departure by this host's clock, modulo 2³². `wait_ns` is as for
+    /// [`Self::sample_network`].
     pub fn sample_there(&mut self, now_ns: u64, there_us: u32, wait_ns: u64) {
-        // Differences below half an hour have a sign.
+        // The signed difference is valid below half an hour.
         let above_us = there_us.wrapping_sub(self.there_min_us) as i32;
         let is_known = self
             .there_min_at_ns
@@ -72,30 +77,31 @@ impl Rtt {
         }
     }
 
-    /// What the last packet waited in queues on the way there, in ns: what it took longer than the
-    /// least, there and in all. A clock that was set, or stood still, makes neither of both small.
+    /// Returns the time that the last packet waited in queues on the way to the peer, in ns. It is
+    /// the smaller of two excesses over a minimum: of the round trip and of the one-way time. A
+    /// clock that was set or stopped therefore does not show as a queue.
     pub fn queue_ns(&self) -> u64 {
         let round_ns = self.network_latest_ns.saturating_sub(self.min_ns);
         round_ns.min(self.there_queue_ns)
     }
 
-    /// Exponentially smoothed, 1/8; 0 before the first sample.
+    /// Returns the round trip, exponentially smoothed by 1/8, in ns; 0 before the first sample.
     pub fn smoothed_ns(&self) -> u64 {
         self.smoothed_ns
     }
 
-    /// The last sample without the wait in this host.
+    /// Returns the latest round trip without the wait in this host, in ns.
     pub fn network_latest_ns(&self) -> u64 {
         self.network_latest_ns
     }
 
-    /// The least of the last ten seconds, without the wait in this host.
+    /// Returns the least round trip of the last ten seconds without the wait in this host, in ns.
     pub fn min_ns(&self) -> u64 {
         self.min_ns
     }
 }
 
-/// The share of packets lost, over windows long enough to mean something.
+/// Share of packets lost, over windows that are long enough to be significant.
 #[derive(Debug, Clone, Default)]
 pub struct LossMeter {
     arrived: u64,
@@ -105,7 +111,7 @@ pub struct LossMeter {
 }
 
 impl LossMeter {
-    /// Counts one packet. Gives the smoothed share when a window ends.
+    /// Counts one packet. Returns the smoothed share at the end of a window.
     pub fn count(&mut self, now_ns: u64, lost: bool) -> Option<f64> {
         if self.arrived + self.lost == 0 {
             self.since_ns = now_ns;
@@ -125,7 +131,7 @@ impl LossMeter {
         Some(self.share)
     }
 
-    /// The smoothed share.
+    /// Returns the smoothed share (0–1).
     pub fn share(&self) -> f64 {
         self.share
     }
@@ -136,78 +142,80 @@ impl LossMeter {
 pub struct PathCounters {
     /// Datagrams sent.
     pub tx_packets: u64,
-    /// Bytes of those, with IP and UDP headers.
+    /// Bytes of the datagrams sent, with IP and UDP headers.
     pub tx_bytes: u64,
     /// Datagrams accepted.
     pub rx_packets: u64,
-    /// Bytes of those.
+    /// Bytes of the datagrams accepted.
     pub rx_bytes: u64,
-    /// Datagrams the peer reported missing.
+    /// Datagrams that the peer reported as missing.
     pub lost: u64,
     /// Units sent again on this path.
     pub repaired: u64,
     /// Copies of units that had arrived before.
     pub duplicate: u64,
-    /// Units that came after they had been given up.
+    /// Units that arrived after they had been given up.
     pub late: u64,
-    /// Changes to suspect, down or quarantined.
+    /// Changes from up to another state.
     pub failures: u64,
 }
 
-/// One link towards one peer.
+/// A link towards one peer.
 #[derive(Debug, Default)]
 pub struct Path {
-    /// The peer's links that were heard on this one.
+    /// The peer's links that were heard on this link.
     pub partners: Partners,
-    /// Where this path sends to.
+    /// Address that the path sends to.
     pub to: Option<SocketAddr>,
-    /// Since when it sends there.
+    /// Time since which it sends there.
     to_since_ns: u64,
-    /// When anything that asks for a report was last delivered.
+    /// Time at which a report last confirmed the delivery of a datagram that asks for a report.
     pub answered_at_ns: u64,
-    /// How long its datagrams may be.
+    /// Length of its datagrams.
     pub mtu: PathMtu,
-    /// What is not reported on.
+    /// Datagrams without a report.
     pub ledger: Ledger,
-    /// How long it takes.
+    /// Round-trip times of the path.
     pub rtt: Rtt,
-    /// Whether it works.
+    /// State machine of the path.
     pub liveness: Liveness,
-    /// What it loses.
+    /// Share of packets lost.
     pub loss: LossMeter,
-    /// What it carries, where that is less than the link.
+    /// Limit by a bottleneck behind the local link.
     pub bottleneck: Bottleneck,
-    /// Whether an event said that it loses packets.
+    /// True if an event has announced that the path loses packets, and no later one has withdrawn
+    /// it.
     pub lossy_told: bool,
-    /// When the last datagram that the peer reports on was sent.
+    /// Time at which the last datagram was sent that the peer reports.
     pub eliciting_at_ns: u64,
-    /// When the last ping was sent.
+    /// Time at which the last ping was sent.
     pub pinged_at_ns: u64,
-    /// When the newest acknowledged datagram had been sent.
+    /// Time at which the newest acknowledged datagram was sent.
     pub newest_acked_sent_ns: u64,
-    /// Counters.
+    /// Traffic and losses, for `kumi link show`.
     pub counters: PathCounters,
 }
 
 impl Path {
-    /// Whether data may be sent.
+    /// Returns whether the path may carry data.
     pub fn is_usable(&self) -> bool {
         self.to.is_some() && self.liveness.state() == State::Up
     }
 
-    /// Whether the path is in use or was a moment ago: its partner is not changed then.
+    /// Returns whether the path is in use or was a moment ago. Its partner is not changed in that
+    /// state.
     pub fn is_settled(&self) -> bool {
         matches!(self.liveness.state(), State::Up | State::Suspect)
     }
 
-    /// Notes that an authentic datagram from the peer's link `remote` came from `address` on this
-    /// link. Returns whether that is news.
+    /// Records that an authentic datagram from the peer's link `remote` came from `address` on this
+    /// link. Returns whether that is new.
     pub fn note_heard(&mut self, remote: u8, address: SocketAddr, now_ns: u64) -> bool {
         let in_use = self.to.filter(|_| self.liveness.state() == State::Up);
         self.partners.note_heard(remote, address, in_use, now_ns)
     }
 
-    /// Chooses where to send, unless the path works: see [`Partners::choose`].
+    /// Chooses the destination unless the path works; see [`Partners::choose`].
     pub fn choose(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
         let answered_ns = self.answered_at_ns;
         let answers = answered_ns > self.to_since_ns && now_ns < answered_ns + TRY_NS;
@@ -219,8 +227,8 @@ impl Path {
         }
     }
 
-    /// Sends to `address` from now on. What was measured on the way to another partner says
-    /// nothing of this one.
+    /// Sends to `address` from now on. The measurements of the way to another partner are
+    /// discarded.
     pub fn move_to(&mut self, address: SocketAddr, now_ns: u64) {
         if self.to == Some(address) {
             return;
@@ -234,14 +242,14 @@ impl Path {
         self.bottleneck = Bottleneck::default();
     }
 
-    /// Whether the partner has been tried long enough without an answer.
+    /// Returns whether the partner has been tried long enough without an answer.
     pub fn is_unanswered(&self, now_ns: u64) -> bool {
         let tried_ns = TRY_NS.max(3 * self.rtt.min_ns());
         let since_ns = self.to_since_ns.max(self.answered_at_ns);
         !self.is_settled() && now_ns >= since_ns + tried_ns
     }
 
-    /// Leaves a partner that does not answer for another, if there is one.
+    /// Leaves a partner that does not answer for another one, if there is another.
     pub fn retry(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
         let Some(failed) = self.to else { return };
         self.partners.note_failed(failed, now_ns);
@@ -249,9 +257,10 @@ impl Path {
         self.choose(now_ns, own, rank, taken);
     }
 
-    /// A sealed datagram came from `address`, where this path does not send to. A path that is down
-    /// moves there: that link of the peer works. A path in use moves if it shares its partner with
-    /// another path and this one is free.
+    /// Handles a sealed datagram from `address`, which is not the path's destination. A path that
+    /// is down moves there unless that partner failed lately, because that link of the peer works.
+    /// A path that is up moves only if it shares its partner with another path. Neither moves to
+    /// the partner of another path.
     pub fn note_sealed_from(&mut self, address: SocketAddr, now_ns: u64, taken: &[SocketAddr]) {
         let is_taken = |place: SocketAddr| taken.iter().any(|t| is_same_place(*t, place));
         let moves = match self.liveness.state() {
@@ -264,7 +273,7 @@ impl Path {
         }
     }
 
-    /// Forgets where it led, when its link goes.
+    /// Forgets the destination when the local link is removed. Returns the units that were open.
     pub fn clear(&mut self) -> Vec<crate::retain::UnitRef> {
         let units = self.ledger.abandon();
         let ledger = std::mem::take(&mut self.ledger);

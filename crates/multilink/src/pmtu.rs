@@ -1,4 +1,4 @@
-//! How long datagrams may be on one path: path MTU discovery by probes (PLPMTUD, RFC 8899).
+//! Path MTU discovery of one path by probes (PLPMTUD, RFC 8899; ADR 026).
 //!
 //! ```text
 //!              probe of `size` delivered              all sizes up to the limit known
@@ -9,41 +9,43 @@
 //!        and 3 probes of `size` too: `size` falls
 //! ```
 //!
-//! A probe is a ping padded to the size in question with a short ping behind it. The probe counts as
-//! lost only if the short one arrived: a path that is dead says nothing of its MTU. Sizes are of
-//! datagrams: MTU less IP and UDP headers.
+//! A probe is a ping padded to the size in question, followed by a short ping. The probe counts as
+//! lost only if the short ping arrived, because a dead path shows nothing about its MTU. Sizes are
+//! lengths of datagrams: MTU less IP and UDP headers.
 
-/// The size every path carries: IPv6's least MTU, less the headers.
+/// Size that every path carries, in bytes: IPv6's least MTU of 1280, less the headers.
 const BASE_BYTES: usize = 1232;
-/// What an ordinary Ethernet carries: tried first when a larger size is lost.
+/// Size that an ordinary Ethernet carries, in bytes. It is tried first when a larger size is lost.
 const ETHERNET_BYTES: usize = 1452;
 /// Probes of one size that must be lost (RFC 8899 `MAX_PROBES`).
 const PROBES_MAX: u32 = 3;
-/// Large datagrams lost in a row, with small ones delivered between, before probes find out why.
+/// Large datagrams that must be lost in a row, with small ones delivered between them, before
+/// probes look for the cause.
 const SUSPECT_LOSSES: u32 = 3;
-/// The search ends this close to a size that is lost: a fiftieth of a frame.
+/// Distance from a lost size at which the search ends, in bytes: a fiftieth of a frame.
 const STEP_BYTES: usize = 32;
-/// Time between probes while the path is out of use, as its pings; under suspicion; in a search for a
-/// larger size, which must not look like load.
+/// Time between probes, in ns: while the path is out of use (as its pings), under suspicion, and in
+/// a search for a larger size. The search must not look like load.
 const ADMIT_NS: u64 = 50_000_000;
 const SUSPECT_NS: u64 = 20_000_000;
 const SEARCH_NS: u64 = 100_000_000;
-/// How long a lost size is believed: a tenth of RFC 8899's `PMTU_RAISE_TIMER`, as a switch is
-/// configured anew while somebody waits.
+/// Time after which a lost size is tried again, in ns. A tenth of RFC 8899's `PMTU_RAISE_TIMER`,
+/// because an administrator may wait for the result of a new switch configuration.
 const RAISE_NS: u64 = 60_000_000_000;
 
-/// The state of one path.
+/// State of one path.
 #[derive(Debug, Clone)]
 pub struct PathMtu {
-    /// The most that both ends' links take.
+    /// Largest size that the links at both ends take.
     limit: usize,
     size: usize,
     is_confirmed: bool,
-    /// The least size that is known to be lost; beyond the limit if none is.
+    /// Least size that is known to be lost; above `limit` if there is no such size.
     lost_at: usize,
     probes_lost: u32,
     large_lost: u32,
-    /// The newest lost datagram, until something after it is settled: its size, whether a probe.
+    /// Size of the newest lost datagram, and whether it was a probe, until the fate of a later one
+    /// is known.
     lost_last: Option<(usize, bool)>,
     probed_at_ns: u64,
     found_at_ns: u64,
@@ -66,17 +68,17 @@ impl Default for PathMtu {
 }
 
 impl PathMtu {
-    /// The longest datagram to send.
+    /// Returns the longest datagram to send, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether a datagram of that size was delivered, or every path carries it.
+    /// Returns whether a datagram of that size was delivered, or every path carries it.
     pub fn is_confirmed(&self) -> bool {
         self.is_confirmed || self.size <= BASE_BYTES
     }
 
-    /// The links at both ends take datagrams of `limit` bytes.
+    /// Sets the size that the links at both ends take, in bytes.
     pub fn set_limit(&mut self, limit: usize) {
         if limit == self.limit {
             return;
@@ -93,7 +95,8 @@ impl PathMtu {
         self.probes_lost = 0;
     }
 
-    /// The path leads elsewhere now, or failed: its size is to be shown again before it is used.
+    /// Withdraws the confirmation, because the path failed or has a new destination. Its size must
+    /// be confirmed before the path is used.
     pub fn doubt(&mut self, leads_elsewhere: bool) {
         self.is_confirmed = false;
         (self.probes_lost, self.large_lost, self.lost_last) = (0, 0, None);
@@ -103,10 +106,10 @@ impl PathMtu {
         }
     }
 
-    /// A datagram of `bytes` was delivered. Returns whether the size changed.
+    /// Handles the delivery of a datagram of `bytes`. Returns whether the size changed.
     pub fn note_delivered(&mut self, now_ns: u64, bytes: usize) -> bool {
         if bytes <= BASE_BYTES.min(self.size - 1) {
-            // It is short: what was lost before it was not lost with everything else.
+            // A short datagram arrived, so the path was alive when the previous one was lost.
             let Some((lost, is_probe)) = self.lost_last.take() else {
                 return false;
             };
@@ -127,7 +130,7 @@ impl PathMtu {
         grows
     }
 
-    /// A datagram of `bytes` was lost.
+    /// Handles the loss of a datagram of `bytes`.
     pub fn note_lost(&mut self, bytes: usize, is_probe: bool) {
         if bytes > BASE_BYTES {
             self.lost_last = Some((bytes, is_probe));
@@ -168,7 +171,7 @@ impl PathMtu {
         }
     }
 
-    /// The larger size to look for.
+    /// Returns the larger size to try.
     fn sought(&self) -> Option<usize> {
         if self.lost_at > self.limit {
             return (self.size < self.limit).then_some(self.limit);
@@ -177,11 +180,11 @@ impl PathMtu {
         is_worth_it.then(|| self.size.midpoint(self.lost_at))
     }
 
-    /// When a probe is due, and of what size. `is_used`: the path carries data.
+    /// Returns the time at which a probe is due, and its size. `is_used`: the path carries data.
     pub fn probe(&self, is_used: bool) -> Option<(u64, usize)> {
         let is_suspicious = self.large_lost >= SUSPECT_LOSSES;
         if self.size <= BASE_BYTES && !is_used {
-            return None; // every ping shows that it works
+            return None; // every ping confirms this size
         }
         if !is_used {
             return Some((self.probed_at_ns + ADMIT_NS, self.size));
@@ -195,11 +198,11 @@ impl PathMtu {
         (self.size < self.limit).then_some((self.found_at_ns + RAISE_NS, self.limit))
     }
 
-    /// A probe was sent.
+    /// Records that a probe was sent.
     pub fn note_probe(&mut self, now_ns: u64) {
         self.probed_at_ns = now_ns;
         if self.sought().is_none() && now_ns >= self.found_at_ns + RAISE_NS {
-            self.lost_at = self.limit + 1; // look again
+            self.lost_at = self.limit + 1; // try larger sizes again
         }
     }
 }
@@ -217,7 +220,7 @@ mod tests {
         mtu
     }
 
-    /// Sends the probes that are due on a path that carries `mtu` bytes until `until_ns`.
+    /// Sends the probes that are due until `until_ns`, on a path that carries `mtu` bytes.
     fn run(path: &mut PathMtu, from_ns: u64, until_ns: u64, mtu: usize) {
         let mut now_ns = from_ns;
         while now_ns < until_ns {
@@ -291,7 +294,7 @@ mod tests {
             path.note_delivered(S, 8952);
         }
         for _ in 0..100 {
-            path.note_lost(8952, true); // nobody answers
+            path.note_lost(8952, true); // no ping arrives
         }
         path.note_delivered(S, 24);
         assert_eq!(path.size(), 8952);

@@ -1,52 +1,83 @@
-//! The rate at which the host may fill the device, so that its queue stays in the host, where TCP
-//! feels it, and not in a TAP that orphans packets and swallows windows.
+//! Controller of the rate at which the host may fill the device (ADR 007).
 //!
-//! The links' backlog is an integrator of (inflow − capacity). A proportional controller holds it
-//! at a target; a slow integral absorbs what the capacity estimate and the host's way of counting
-//! bytes get wrong. Where this host itself is the bottleneck, because frames wait in the device
-//! while the links rest, the rate follows what is really taken. Without a standing backlog the rate
-//! rises above capacity, so a device that is not the bottleneck never is one.
+//! The queue has to stay in the host, where TCP notices it. A TAP orphans the packets that it
+//! takes, and its queue holds whole TCP windows.
+//!
+//! The backlog of the links integrates (inflow − capacity). A proportional controller holds it at a
+//! target. A slow integral, the trim, corrects the errors of the capacity estimate and of the
+//! host's byte count.
+//!
+//! ```text
+//! T = max(TARGET_NS, TARGET_FRAMES · F · 8e9 / C)     target of the backlog, in ns
+//! e = (T − B) / T,                 within [−2, 1]     control error
+//! I = I + TRIM_GAIN · e,           within TRIM_RANGE  trim; unchanged while B = 0
+//! f = I · (1 + GAIN · e),          within FACTOR_RANGE
+//! R = min(C · f, H)                                   rate allowed, in bit/s
+//!
+//! B  backlog of the links, in ns at the rate C
+//! C  rate of the links together, in bit/s
+//! F  bytes of a frame, smoothed by 1/8 an adjustment
+//! H  limit of the host, in bit/s
+//! ```
+//!
+//! Without a backlog, e = 1 and the rate allowed is C · I · (1 + `GAIN`), which is above the
+//! capacity for I > 0.8. A device that is not the bottleneck therefore does not become one.
+//!
+//! This host itself may be the bottleneck: frames wait in the device while the links are idle. Then
+//! H follows the rate at which frames are really taken. Every `JUDGE_NS`:
+//!
+//! ```text
+//! H = max(DRAIN_SHARE · X, BEST_SHARE · X_max)         if the device was never found empty
+//!     RELEASE · H                                      otherwise
+//!
+//! X      rate at which bytes were taken from the host, in bit/s
+//! X_max  highest X of the last one to two seconds
+//! ```
+//!
+//! H begins at infinity.
 
 use crate::best::Best;
 
-/// The backlog aimed at, in time: bridges an ordinary late wake-up of the daemon. On slow links,
-/// where a frame takes longer than that, as long as so many frames take.
+/// Least target of the backlog, in ns: bridges an ordinary late wake-up of the daemon. On slow
+/// links the target is the time of `TARGET_FRAMES` frames, if that is longer (`docs/perf-log.md`,
+/// 2026-11-22: slow links).
 const TARGET_NS: f64 = 1_000_000.0;
 const TARGET_FRAMES: f64 = 2.0;
-/// Time between adjustments.
+/// Time between adjustments, in ns.
 pub const PERIOD_NS: u64 = 2_000_000;
-/// Proportional gain: a backlog of twice the target slows the inflow by this share. Stable while
-/// gain × period < target.
+/// Proportional gain: a backlog of twice the target reduces the inflow by this share. The loop gain
+/// of a period, `GAIN · PERIOD_NS / T`, must stay below 1; it is 0.5 at most.
 const GAIN: f64 = 0.25;
-/// Integral gain, per adjustment.
+/// Integral gain per adjustment, chosen by judgement.
 const TRIM_GAIN: f64 = 0.01;
-/// Bounds of the trim and of the whole factor.
+/// Bounds of the trim, and of the whole factor. Chosen by judgement.
 const TRIM_RANGE: (f64, f64) = (0.75, 1.25);
 const FACTOR_RANGE: (f64, f64) = (0.5, 1.3);
 
-/// While frames wait in the device, the rate allowed is this share of the rate they are taken at.
+/// Share of the rate at which frames are taken that is allowed while frames wait in the device.
 const DRAIN_SHARE: f64 = 0.95;
-/// But not less than this share of what was taken lately: a machine that stood still for a moment has
-/// not become slow. Taken at its word it crept back to full rate for 0.7 s.
+/// Lower bound of that limit, as a share of the highest recent rate. A machine that stopped for a
+/// moment has not become slow: without this bound it returned to the full rate only after 0.7 s
+/// (`docs/perf-log.md`, 2026-11-22).
 const BEST_SHARE: f64 = 0.7;
-/// Growth of that limit, a judgement, once nothing waits.
+/// Growth of that limit per `JUDGE_NS` in which the device was found empty. Chosen by judgement.
 const RELEASE: f64 = 1.15;
-/// Time over which it is judged whether this host is the bottleneck: much longer than a process
-/// that has lost its core for a moment.
+/// Interval after which the daemon decides whether this host is the bottleneck, in ns. Much longer
+/// than a process is without its core for a moment.
 const JUDGE_NS: u64 = 20_000_000;
 
-/// What the host's side of the device did since the last adjustment.
+/// Traffic from the host into the device since the last adjustment.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Intake {
     /// Bytes taken from the host.
     pub bytes: u64,
     /// Frames taken from the host.
     pub frames: u64,
-    /// Whether the device was found empty at least once.
+    /// True if the device was found empty at least once.
     pub was_empty: bool,
 }
 
-/// The controller.
+/// Controller of one device.
 #[derive(Debug, Clone)]
 pub struct Pressure {
     trim: f64,
@@ -74,13 +105,14 @@ impl Default for Pressure {
 }
 
 impl Pressure {
-    /// Whether it is time to adjust.
+    /// Returns whether the next adjustment is due.
     pub fn is_due(&self, now_ns: u64) -> bool {
         now_ns >= self.adjusted_at_ns + PERIOD_NS
     }
 
-    /// The rate to allow, given what the links can carry, how long their backlog is, and what was
-    /// taken from the host.
+    /// Returns the rate to allow, in bits per second. `capacity_bps` is the rate of the links
+    /// together, `backlog_ns` the time that their backlog takes, `intake` the traffic from the
+    /// host.
     pub fn adjust(
         &mut self,
         now_ns: u64,
@@ -96,7 +128,7 @@ impl Pressure {
         let frames_ns = TARGET_FRAMES * self.frame_bytes * 8e9 / capacity_bps;
         let target_ns = frames_ns.max(TARGET_NS);
         let error = ((target_ns - backlog_ns) / target_ns).clamp(-2.0, 1.0);
-        // An idle link says nothing about the trim.
+        // An idle link does not show an error of the trim.
         if backlog_ns > 0.0 {
             self.trim = (self.trim + TRIM_GAIN * error).clamp(TRIM_RANGE.0, TRIM_RANGE.1);
         }
@@ -129,8 +161,9 @@ mod tests {
         was_empty: true,
     };
 
-    /// Runs a saturating host against a link of 2 Gb/s whose rate is estimated `estimate` wrong;
-    /// gives the mean backlog in ns and the share of the link used, over the second half.
+    /// Runs a saturating host against a link of 2 Gb/s whose estimated rate is `estimate` times the
+    /// real one. Returns the mean backlog in ns and the share of the link used, over the second
+    /// half.
     fn run(estimate: f64) -> (f64, f64) {
         let (mut pressure, mut backlog_ns) = (Pressure::default(), 0f64);
         let (mut sum, mut used) = (0.0, 0.0);

@@ -1,11 +1,11 @@
-//! The replay window: each packet of a link is accepted once.
+//! Replay window: each packet of a link is accepted once.
 
-/// Packets a window spans. A link is first-in first-out, so the window need only cover what one
-/// link re-orders by itself: 8 192 packets are 100 ms at 1 Gb/s and 10 ms at 10 Gb/s, beyond the
-/// skew of any switch path (replay window ≥ rate × skew). A power of two.
+/// Length of the window, in packets; a power of two. A link is first-in first-out, so the window
+/// need only cover the reordering on one link: window ≥ rate × skew. 8192 packets are 100 ms at 1
+/// Gb/s and 10 ms at 10 Gb/s, more than the skew of any switch path.
 pub const REPLAY_WINDOW: u64 = 8192;
 
-/// Which of the last [`REPLAY_WINDOW`] numbers of one link have been seen.
+/// Set of accepted numbers among the last [`REPLAY_WINDOW`] of one link.
 #[derive(Debug, Clone, Default)]
 pub struct ReplayWindow {
     /// One past the highest number seen; 0 before the first.
@@ -14,7 +14,7 @@ pub struct ReplayWindow {
 }
 
 impl ReplayWindow {
-    /// One past the highest number accepted.
+    /// Returns one past the highest number accepted.
     pub fn next(&self) -> u64 {
         self.next
     }
@@ -24,7 +24,7 @@ impl ReplayWindow {
         ((slot / 64) as usize, 1 << (slot % 64))
     }
 
-    /// Whether `number` could be accepted; to be asked before the packet's tag is verified.
+    /// Returns whether `number` could be accepted. Called before the packet's tag is verified.
     pub fn is_fresh(&self, number: u64) -> bool {
         if number >= self.next {
             return true;
@@ -33,11 +33,11 @@ impl ReplayWindow {
         number + REPLAY_WINDOW >= self.next && self.seen[word] & bit == 0
     }
 
-    /// Accepts `number`, whose packet's tag was right.
+    /// Accepts `number`, after its packet's tag was verified.
     pub fn accept(&mut self, number: u64) {
         debug_assert!(self.is_fresh(number));
         if self.seen.is_empty() {
-            self.seen = vec![0; (REPLAY_WINDOW / 64) as usize]; // a link that brings nothing takes none
+            self.seen = vec![0; (REPLAY_WINDOW / 64) as usize]; // allocated at the first packet
         }
         if number >= self.next {
             if number - self.next >= REPLAY_WINDOW {

@@ -1,16 +1,18 @@
-//! Frames kept until their units are known to have arrived, so that a lost one can be sent again.
+//! Frames that are kept until their units are known to have arrived, so that a lost unit can be
+//! sent again.
 
 use crate::frame::{Frame, FramePool};
 use std::collections::VecDeque;
 
-/// Bytes of buffers kept for one peer. What is unacknowledged is rate × (report interval + round trip): 10 ms
-/// at 10 Gb/s is 12 MB; twice that leaves room for a link that has just died.
+/// Largest size of the buffers kept for one peer, in bytes. The unacknowledged bytes are rate ×
+/// (report interval + round trip): 10 ms at 10 Gb/s is 12 MB. Twice that leaves room for a link
+/// that has just died.
 pub const RETAINED_BYTES_MAX: usize = 24_000_000;
 
-/// How a frame was cut into units.
+/// Division of a frame into units.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// Where the frame's contents begin in its buffer (behind an empty virtio header).
+    /// Offset of the frame's contents in its buffer (behind an empty virtio header).
     pub start: usize,
     /// Bytes of contents.
     pub bytes: usize,
@@ -20,14 +22,14 @@ pub struct Cut {
     pub last: u8,
     /// Sequence number of unit 0.
     pub first_seq: u64,
-    /// What unit 0's `aux` says.
+    /// Value of `aux` in unit 0.
     pub depends: u16,
-    /// Whether the contents begin with a virtio header.
+    /// True if the contents begin with a virtio header.
     pub has_vnet: bool,
 }
 
 impl Cut {
-    /// Where unit `index` lies in the buffer.
+    /// Returns the position of unit `index` in the buffer.
     pub fn range(&self, index: u8) -> std::ops::Range<usize> {
         let from = usize::from(index) * self.unit_bytes;
         self.start + from..self.start + (from + self.unit_bytes).min(self.bytes)
@@ -39,12 +41,12 @@ impl Cut {
 pub struct UnitRef {
     slot: u32,
     generation: u32,
-    /// Which unit.
+    /// Index of the unit in its frame.
     pub index: u8,
 }
 
 impl UnitRef {
-    /// Another unit of the same frame.
+    /// Returns another unit of the same frame.
     pub fn at(self, index: u8) -> Self {
         Self { index, ..self }
     }
@@ -57,7 +59,7 @@ struct Slot {
     unsettled: u16,
 }
 
-/// The retained frames of one peer.
+/// Retained frames of one peer.
 #[derive(Debug, Default)]
 pub struct Retained {
     slots: Vec<Slot>,
@@ -67,7 +69,7 @@ pub struct Retained {
 }
 
 impl Retained {
-    /// Keeps a frame; gives what its units are called. Makes room by forgetting the oldest.
+    /// Keeps a frame and forgets the oldest ones to make room. Returns the reference to its unit 0.
     pub fn keep(&mut self, frame: Frame, cut: Cut, pool: &mut FramePool) -> UnitRef {
         while self.bytes + frame.buffer_bytes() > RETAINED_BYTES_MAX {
             let Some((slot, generation)) = self.oldest.pop_front() else {
@@ -97,7 +99,7 @@ impl Retained {
         }
     }
 
-    /// The frame a unit belongs to, if it is still kept.
+    /// Returns the frame that a unit belongs to, if it is still kept.
     pub fn get(&self, unit: UnitRef) -> Option<(&Frame, Cut)> {
         let slot = &self.slots[unit.slot as usize];
         let (frame, cut) = slot
@@ -107,7 +109,7 @@ impl Retained {
         Some((frame, *cut))
     }
 
-    /// A unit has arrived, or nobody will ask for it any more.
+    /// Settles a unit that has arrived, or that will not be sent again.
     pub fn settle(&mut self, unit: UnitRef, pool: &mut FramePool) {
         let slot = &mut self.slots[unit.slot as usize];
         if slot.generation != unit.generation || slot.frame.is_none() {
@@ -138,12 +140,12 @@ impl Retained {
         }
     }
 
-    /// Entries of the tables in use.
+    /// Returns the number of table entries in use.
     pub fn places(&self) -> usize {
         self.slots.len().max(self.oldest.len())
     }
 
-    /// Bytes of buffers now kept.
+    /// Returns the bytes of the buffers now kept.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

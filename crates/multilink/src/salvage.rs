@@ -1,14 +1,14 @@
-//! What can be saved of a segmentation-offload burst that lost some of its units.
+//! Recovers the received parts of a segmentation-offload burst that lost some of its units.
 //!
-//! A burst crosses the links as equal slices with one copy of the inner headers. When a slice is
-//! lost for good, the rest need not be: a TCP burst is a range of a byte stream, so each stretch
-//! that did arrive becomes a shorter burst with its own sequence number, and the receiver's TCP
-//! sees exactly the hole that the loss made. The loss stays visible; it does not grow to 64 KB.
+//! A burst crosses the links as equal slices with one copy of the inner headers. The loss of a
+//! slice need not cost the rest, because a TCP burst is a range of a byte stream. Each received
+//! stretch becomes a shorter burst with its own sequence number. The receiver's TCP then sees
+//! exactly the hole that the loss made. The loss stays visible, but it does not grow to 64 KB.
 
 use crate::frame::{Frame, FramePool, VNET_BYTES};
 use crate::headers::{Layers, be16};
 
-/// virtio_net `gso_type` values (virtio 1.2, §5.1.6), without the ECN bit.
+/// Values of virtio_net `gso_type` (virtio 1.2, §5.1.6), without the ECN bit.
 const GSO_TCPV4: u8 = 1;
 const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
@@ -18,7 +18,7 @@ const TCP_FIN: u8 = 0x01;
 const TCP_PSH: u8 = 0x08;
 const TCP_CWR: u8 = 0x80;
 
-/// Where the headers of a TCP burst lie, in bytes from the start of the Ethernet frame.
+/// Offsets of the headers of a TCP burst, in bytes from the start of the Ethernet frame.
 struct TcpBurst {
     layers: Layers,
     payload: usize,
@@ -27,7 +27,7 @@ struct TcpBurst {
 }
 
 impl TcpBurst {
-    /// Finds the headers, if the first `have` bytes hold them and the frame is a TCP burst.
+    /// Finds the headers, if the first `have` bytes contain them and the frame is a TCP burst.
     fn locate(frame: &[u8], have: usize) -> Option<Self> {
         let vnet = frame.get(..VNET_BYTES)?;
         let ethernet = &frame[VNET_BYTES..];
@@ -36,8 +36,8 @@ impl TcpBurst {
             GSO_TCPV6 => true,
             _ => return None,
         };
-        // The virtio header is in the host's byte order, as the kernel of the sender wrote it;
-        // both ends of a cluster are little-endian machines of one architecture.
+        // The virtio header is in the byte order of the sender's host, as its kernel wrote it. Both
+        // ends of a cluster are little-endian machines of one architecture.
         let segment_bytes = usize::from(u16::from_le_bytes([vnet[4], vnet[5]]));
         let mut l3 = 14;
         while matches!(be16(ethernet, l3 - 2)?, 0x8100 | 0x88a8) {
@@ -45,7 +45,7 @@ impl TcpBurst {
         }
         let (l4, end) = if v6 {
             if *ethernet.get(l3 + 6)? != IPPROTO_TCP {
-                return None; // extension headers: leave it to TCP
+                return None; // extension headers: TCP repairs the loss
             }
             (l3 + 40, l3 + 40 + usize::from(be16(ethernet, l3 + 4)?))
         } else {
@@ -67,8 +67,9 @@ impl TcpBurst {
     }
 }
 
-/// Cuts the stretches `present` (byte ranges of `frame`, ascending, not touching) out of a damaged
-/// TCP burst into `out`. Gives nothing when the headers are lost or the frame is something else.
+/// Passes each of the stretches `present` of a damaged TCP burst to `out` as a frame. The stretches
+/// are byte ranges of `frame`, ascending and not adjacent. There is no output if the headers are
+/// lost or the frame is not a TCP burst.
 pub fn salvage(
     frame: &[u8],
     present: &[std::ops::Range<usize>],
@@ -90,7 +91,7 @@ pub fn salvage(
     }
 }
 
-/// One stretch `from..to` (offsets in the Ethernet frame) with headers of its own.
+/// Returns the stretch `from..to` (offsets in the Ethernet frame) with headers of its own.
 fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FramePool) -> Frame {
     let headers = VNET_BYTES + burst.payload;
     let mut piece = pool.take(headers + to - from);
@@ -98,13 +99,13 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
     bytes[..headers].copy_from_slice(&frame[..headers]);
     bytes[headers..headers + to - from].copy_from_slice(&frame[VNET_BYTES + from..VNET_BYTES + to]);
     if to - from <= burst.segment_bytes {
-        bytes[1] = 0; // one segment is no burst
+        bytes[1] = 0; // a single segment is not a burst
         bytes[4..6].fill(0);
     }
     let ethernet = &mut bytes[VNET_BYTES..];
     let l4 = burst.layers.l4;
     let l4_bytes = (burst.payload - l4 + to - from) as u16;
-    // The checksum is partial (the kernel completes it).
+    // The checksum is partial: the kernel completes it.
     let pseudo = burst.layers.set_length(ethernet, IPPROTO_TCP, l4_bytes);
     let tcp = &mut ethernet[l4..];
     let sequence = u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]);
@@ -121,12 +122,12 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
 }
 
 #[cfg(test)]
-#[allow(clippy::single_range_in_vec_init)] // one run, or one stretch, is what is meant
+#[allow(clippy::single_range_in_vec_init)] // a slice of one range is intended
 mod tests {
     use super::*;
     use crate::headers::{fold, sum16};
 
-    /// A TCP/IPv4 burst of `payload` bytes, byte i of the stream being i mod 251.
+    /// Returns a TCP/IPv4 burst of `payload` bytes; byte i of the stream is i mod 251.
     fn burst(payload: usize, gso: u16) -> Vec<u8> {
         let mut frame = vec![1, GSO_TCPV4, 0, 0, 0, 0, 34, 0, 16, 0];
         frame[4..6].copy_from_slice(&gso.to_le_bytes());

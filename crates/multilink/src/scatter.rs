@@ -1,24 +1,25 @@
-//! A segmentation burst of UDP datagrams, taken apart for a host that does not take bursts.
+//! Splits a segmentation burst of UDP datagrams for a host that does not take bursts.
 //!
-//! The kernel of a sender from Linux 6.2 on hands over bursts (`VIRTIO_NET_HDR_GSO_UDP_L4`). An older
-//! kernel refuses them with EINVAL. Bursts cross the links whole, which costs least, and the receiver
-//! knows its own kernel: nothing needs to be negotiated.
+//! From Linux 6.2 on, the kernel of a sender hands over bursts (`VIRTIO_NET_HDR_GSO_UDP_L4`). An
+//! older kernel refuses them with EINVAL. Bursts cross the links whole, which costs least. The
+//! receiver knows its own kernel, so nothing needs to be negotiated.
 
 use crate::frame::{Frame, FramePool, VNET_BYTES};
 use crate::headers::{Layers, NEEDS_CSUM, be16};
 use std::collections::VecDeque;
 
-/// virtio_net `gso_type`: a burst of UDP datagrams (virtio 1.2, §5.1.6).
+/// Value of virtio_net `gso_type`: a burst of UDP datagrams (virtio 1.2, §5.1.6).
 const GSO_UDP_L4: u8 = 5;
 const UDP_BYTES: usize = 8;
 const UDP_CHECKSUM: usize = 6;
 const IPPROTO_UDP: u8 = 17;
-/// Datagrams of a burst, at most (`UDP_MAX_SEGMENTS` since Linux 6.9).
+/// Largest number of datagrams in a burst (`UDP_MAX_SEGMENTS` since Linux 6.9).
 const SEGMENTS_MAX: usize = 128;
-/// Bytes of IP headers, with options or extension headers, at most. Each datagram gets a copy.
+/// Largest IP headers, in bytes, with options or extension headers. Each datagram gets a copy of
+/// them.
 const IP_HEADERS_BYTES_MAX: usize = 256;
 
-/// The headers of a burst, in bytes from the start of the Ethernet frame.
+/// Headers of a burst, in bytes from the start of the Ethernet frame.
 struct Burst {
     layers: Layers,
     payload: usize,
@@ -26,7 +27,7 @@ struct Burst {
 }
 
 impl Burst {
-    /// Finds the headers, if the frame is a burst whose checksum is left to whoever needs it.
+    /// Finds the headers, if the frame is a burst whose checksum is partial.
     fn locate(frame: &[u8]) -> Option<Self> {
         let (vnet, ethernet) = frame.split_at_checked(VNET_BYTES)?;
         let field = |at: usize| usize::from(u16::from_le_bytes([vnet[at], vnet[at + 1]]));
@@ -45,7 +46,7 @@ impl Burst {
         };
         let payload = l4 + UDP_BYTES;
         let is_whole = l4 >= l3 + ip_bytes && payload < ethernet.len() && segment_bytes > 0;
-        // A peer must not make one frame into more than a kernel would.
+        // A peer must not turn one frame into more datagrams than a kernel would.
         let is_genuine = is_whole
             && l4 <= l3 + IP_HEADERS_BYTES_MAX
             && (ethernet.len() - payload).div_ceil(segment_bytes) <= SEGMENTS_MAX;
@@ -56,14 +57,14 @@ impl Burst {
         })
     }
 
-    /// Datagram `number`, with `payload`.
+    /// Returns datagram `number` of the burst, with `payload`.
     fn datagram(&self, burst: &[u8], number: u16, payload: &[u8], pool: &mut FramePool) -> Frame {
         let headers = VNET_BYTES + self.payload;
         let mut frame = pool.take(headers + payload.len());
         let bytes = frame.buffer();
         bytes[..headers].copy_from_slice(&burst[..headers]);
         bytes[headers..headers + payload.len()].copy_from_slice(payload);
-        bytes[1..6].fill(0); // no burst any more
+        bytes[1..6].fill(0); // no longer a burst
         let Layers { l3, l4, v6 } = self.layers;
         let ethernet = &mut bytes[VNET_BYTES..];
         if !v6 {
@@ -78,7 +79,7 @@ impl Burst {
     }
 }
 
-/// Takes `first` apart if it is a burst of UDP datagrams: gives the first of them and puts the others
+/// Splits `first` if it is a burst of UDP datagrams. Returns the first datagram and puts the others
 /// at the front of `queue`.
 pub(crate) fn scatter(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut FramePool) -> Frame {
     let Some(burst) = Burst::locate(first.as_slice()) else {
@@ -102,7 +103,7 @@ mod tests {
     use crate::gather::gather;
     use crate::headers::{fold, sum16};
 
-    /// A UDP datagram as a kernel hands it over, over IPv4 or IPv6.
+    /// Returns a UDP datagram as a kernel hands it over, with IPv4 or IPv6.
     fn datagram(v6: bool, payload: &[u8]) -> Frame {
         let udp = 8 + payload.len() as u16;
         let l4: u16 = if v6 { 54 } else { 34 };

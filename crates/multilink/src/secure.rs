@@ -1,25 +1,28 @@
-//! Keys and seals: what the cluster key proves, and the AEAD on every packet of a session.
+//! Keys and seals: the proof of membership by the cluster key, and the AEAD on every packet of a
+//! session.
 //!
-//! One 32-byte cluster key is shared by the nodes of a cluster. It signs hellos and is the PSK of
-//! the Noise handshake ([`crate::handshake`]), whose result keys the packets: AES-256-GCM with the
-//! link and its 64-bit sequence number as the nonce, and the header as associated data. A nonce is
-//! never used twice: sequence numbers count per link and session, and each direction has its key.
+//! The nodes of a cluster share one 32-byte cluster key. It signs hellos and is the PSK of the
+//! Noise handshake ([`crate::handshake`]). The keys that result from the handshake seal the packets
+//! with AES-256-GCM. The nonce is the link and its 64-bit sequence number; the header is associated
+//! data. A nonce is never used twice: sequence numbers count per link and session, and each
+//! direction has its own key.
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use aws_lc_rs::{constant_time, hkdf, hmac};
 
 use crate::wire::TAG_BYTES;
 
-/// Bytes of a cluster key.
+/// Length of a cluster key, in bytes.
 pub const CLUSTER_KEY_BYTES: usize = 32;
 
-/// Bytes of a hello's truncated HMAC: 128 bits, as the AEAD's tag.
+/// Length of a hello's truncated HMAC, in bytes: 128 bits, as the AEAD's tag.
 pub const HELLO_MAC_BYTES: usize = 16;
 
-/// Bytes of the truncated HMAC around a handshake message, and of a cookie: 128 bits too.
+/// Length of the truncated HMAC around a handshake message, and of a cookie, in bytes: 128 bits as
+/// well.
 pub const ENVELOPE_MAC_BYTES: usize = 16;
 
-/// The MAC of a handshake message, or a cookie.
+/// MAC of a handshake message, or a cookie.
 pub type Tag = [u8; ENVELOPE_MAC_BYTES];
 
 fn truncated(key: &hmac::Key, body: &[u8]) -> Tag {
@@ -29,7 +32,7 @@ fn truncated(key: &hmac::Key, body: &[u8]) -> Tag {
     out
 }
 
-/// The secret all nodes of a cluster share.
+/// Secret that all nodes of a cluster share.
 #[derive(Clone)]
 pub struct ClusterKey {
     psk: [u8; CLUSTER_KEY_BYTES],
@@ -45,8 +48,8 @@ impl std::fmt::Debug for ClusterKey {
 }
 
 impl ClusterKey {
-    /// Derives a key for each use from the file's bytes, so that no use of the secret can serve
-    /// another.
+    /// Derives one key for each use from the bytes of the key file, so that no use of the secret
+    /// can serve another.
     pub fn from_bytes(bytes: [u8; CLUSTER_KEY_BYTES]) -> Self {
         let root = hkdf::Salt::new(hkdf::HKDF_SHA256, b"kumihimo multilink 1").extract(&bytes);
         let derive = |label: &'static [u8]| {
@@ -64,23 +67,24 @@ impl ClusterKey {
         }
     }
 
-    /// The PSK of the Noise handshake.
+    /// Returns the PSK of the Noise handshake.
     pub(crate) fn psk(&self) -> &[u8; CLUSTER_KEY_BYTES] {
         &self.psk
     }
 
-    /// The MAC of a hello.
+    /// Returns the MAC of a hello.
     pub fn hello_mac(&self, body: &[u8]) -> [u8; HELLO_MAC_BYTES] {
         truncated(&self.hello, body)
     }
 
-    /// The MAC of a handshake message.
+    /// Returns the MAC of a handshake message.
     pub fn envelope_mac(&self, body: &[u8]) -> Tag {
         truncated(&self.envelope, body)
     }
 
-    /// The cookie that proves that `sender` receives what is sent to its address. Only nodes of the
-    /// cluster can compute or use one, so it needs no secret of its own and may be sent in clear.
+    /// Returns the cookie by which `sender` proves that it receives at its address. Only nodes of
+    /// the cluster can compute or use a cookie. It therefore needs no secret of its own and may be
+    /// sent in clear.
     pub fn cookie(&self, sender: &[u8]) -> Tag {
         truncated(&self.cookie, sender)
     }
@@ -90,13 +94,13 @@ impl ClusterKey {
         constant_time::verify_slices_are_equal(&self.envelope_mac(body), mac).is_ok()
     }
 
-    /// Whether `mac` signs `body`.
+    /// Returns whether `mac` is the MAC of the hello `body`.
     pub fn verify_hello(&self, body: &[u8], mac: &[u8]) -> bool {
         constant_time::verify_slices_are_equal(&self.hello_mac(body), mac).is_ok()
     }
 }
 
-/// How the packets of a session are protected. Both ends must have the same setting.
+/// Protection of the packets of a session. Both ends must have the same setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Seal {
@@ -104,12 +108,13 @@ pub enum Seal {
     Encrypt = 1,
     /// Authenticated, payload readable (AES-GMAC).
     Authenticate = 2,
-    /// Neither: only for networks where nobody else can send (`--plain`).
+    /// Neither encrypted nor authenticated (`--plain`): only for networks in which no other host
+    /// can send.
     Plain = 3,
 }
 
 impl Seal {
-    /// Reads the wire's value.
+    /// Returns the seal with the wire's value.
     pub fn from_wire(value: u8) -> Option<Self> {
         match value {
             1 => Some(Self::Encrypt),
@@ -119,7 +124,7 @@ impl Seal {
         }
     }
 
-    /// Bytes the seal adds to a datagram.
+    /// Returns the bytes that the seal adds to a datagram.
     pub const fn tag_bytes(self) -> usize {
         match self {
             Self::Encrypt | Self::Authenticate => TAG_BYTES,
@@ -127,7 +132,7 @@ impl Seal {
         }
     }
 
-    /// The setting's name in configuration and output.
+    /// Returns the setting's name in configuration and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Encrypt => "encrypt",
@@ -137,18 +142,18 @@ impl Seal {
     }
 }
 
-/// A datagram that its tag does not fit: forged, damaged, or of another session.
+/// Error of a datagram whose tag is wrong: forged, damaged, or of another session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forged;
 
-/// Seals what one side sends, or opens what it receives.
+/// Key that seals the packets of one direction of a session, or opens them.
 pub struct PacketKey {
     key: LessSafeKey,
     seal: Seal,
 }
 
 impl PacketKey {
-    /// A key for one direction of a session.
+    /// Returns a key for one direction of a session.
     pub fn new(bytes: &[u8; 32], seal: Seal) -> Self {
         let key = UnboundKey::new(&AES_256_GCM, bytes).expect("an AES-256 key has 32 bytes");
         Self {
@@ -187,7 +192,7 @@ impl PacketKey {
         out.extend_from_slice(tag.as_ref());
     }
 
-    /// Opens `datagram` in place and gives the payload behind its `header_bytes`.
+    /// Opens `datagram` in place. Returns the payload, which begins after `header_bytes`.
     pub fn open<'a>(
         &self,
         link: u8,

@@ -1,6 +1,6 @@
-//! Sequence arithmetic: the wire carries the low 32 bits of 64.
+//! Sequence arithmetic: a datagram carries the low 32 bits of a 64-bit number.
 
-/// The 64-bit number nearest to `near` whose low 32 bits are `low`; never below zero.
+/// Returns the 64-bit number nearest to `near` whose low 32 bits are `low`. It is never negative.
 pub fn extend(low: u32, near: u64) -> u64 {
     let offset = low.wrapping_sub(near as u32) as i32;
     near.checked_add_signed(i64::from(offset))

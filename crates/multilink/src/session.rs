@@ -1,4 +1,4 @@
-//! One set of keys with a peer, and what was received under it.
+//! A set of keys with a peer, and the packets received under it.
 
 use crate::arrivals::Arrivals;
 use crate::handshake::Keys;
@@ -6,44 +6,45 @@ use crate::secure::{Forged, PacketKey, Seal};
 use crate::seq::extend;
 use crate::wire::LINKS_MAX;
 
-/// A session is renewed after this long, as WireGuard's `REKEY_AFTER_TIME`.
+/// Age at which a session is renewed, in ns: WireGuard's `REKEY_AFTER_TIME`.
 pub const REKEY_NS: u64 = 120_000_000_000;
-/// Packets of the session before are accepted for this long after a renewal.
+/// Time after a renewal for which packets of the previous session are accepted, in ns.
 pub const OVERLAP_NS: u64 = 10_000_000_000;
-/// A session that the peer is not heard to use for this long is made anew: the peer may have lost it.
+/// Age at which a session is replaced if the peer has not been heard to use it, in ns. The peer may
+/// have lost it.
 pub const CONFIRM_NS: u64 = 1_000_000_000;
-/// Packets one link may carry under a session: far below the 2³² at which a peer that hears only
-/// the low half could be confused, and below AES-GCM's limit for one key.
+/// Packets that one link may carry under a session. This is far below 2³², at which a peer that
+/// hears only the low half could be confused, and below AES-GCM's limit for one key.
 pub const LINK_PACKETS_MAX: u64 = 1 << 31;
 
-/// Keys, numbers and arrivals.
+/// Keys, session numbers and received packets.
 pub struct Session {
-    /// The number on packets to this side.
+    /// Session number on packets to this side.
     pub local: u16,
-    /// The number on packets to the peer.
+    /// Session number on packets to the peer.
     pub remote: u16,
-    /// How packets are sealed.
+    /// Protection of the packets.
     pub seal: Seal,
-    /// When it was made.
+    /// Time at which the session was made.
     pub made_at_ns: u64,
-    /// Whether the peer has been heard to use it.
+    /// True if the peer has been heard to use it.
     pub is_confirmed: bool,
     tx: PacketKey,
     rx: PacketKey,
     arrivals: Vec<Arrivals>,
 }
 
-/// Why a packet of a session was not accepted.
+/// Reason to reject a packet of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rejected {
-    /// Accepted before, or too old to tell.
+    /// Accepted before, or too old to decide.
     Replayed,
-    /// The tag does not fit.
+    /// The tag is wrong.
     Forged,
 }
 
 impl Session {
-    /// A session from a finished handshake.
+    /// Returns a session with the keys of a finished handshake.
     pub fn new(local: u16, remote: u16, seal: Seal, keys: &Keys, now_ns: u64) -> Self {
         let (tx, rx) = keys.packet_keys(seal);
         let mut arrivals = Vec::new();
@@ -65,8 +66,8 @@ impl Session {
         self.tx.seal(link, link_seq, header, payload, out);
     }
 
-    /// Opens a datagram in place; gives its full link sequence number and the payload's range.
-    /// What is rejected leaves no trace.
+    /// Opens a datagram in place. Returns its full link sequence number and the range of the
+    /// payload. A rejected datagram leaves the session unchanged.
     pub fn open(
         &mut self,
         link: u8,
@@ -84,18 +85,18 @@ impl Session {
         Ok((seq, header_bytes..header_bytes + bytes))
     }
 
-    /// Notes an opened packet. True if it left a gap behind it.
+    /// Records an opened packet. Returns whether it left a gap before it.
     pub fn accept(&mut self, link: u8, seq: u64, now_ns: u64) -> bool {
         self.is_confirmed = true;
         self.arrivals[usize::from(link)].accept(seq, now_ns)
     }
 
-    /// The arrivals of all links.
+    /// Returns the received packets of all links.
     pub fn arrivals(&mut self) -> &mut [Arrivals] {
         &mut self.arrivals
     }
 
-    /// Whether it is time for new keys.
+    /// Returns whether new keys are due.
     pub fn is_old(&self, now_ns: u64) -> bool {
         now_ns.saturating_sub(self.made_at_ns) > REKEY_NS
     }

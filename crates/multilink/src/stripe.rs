@@ -1,27 +1,44 @@
-//! Which link carries which units of a frame: the split that makes the frame arrive soonest.
+//! Splits the units of a frame over the links so that the last unit arrives as early as possible.
 //!
-//! Each link would deliver its first new byte at `ready` (what is queued before it, plus its
-//! delay) and then at its rate. Filling all links to one finishing time, like water into joined
-//! vessels, is the split with the earliest last unit; a link whose `ready` is later than that time
-//! gets nothing. So unequal links add up, a short message uses every link that helps it, and the
-//! device is never slower than its best link (unlike the paper's round robin, §4.3).
+//! Each link would deliver its first new byte at `ready`, the time for its backlog plus its delay,
+//! and then continue at its rate. All links that are used finish at one time F, which is the split
+//! with the earliest last unit:
+//!
+//! ```text
+//! F       = (B + Σ ready_i · rate_i) / Σ rate_i       over the links with ready_i < F
+//! units_i = (F − ready_i) · rate_i / U
+//!
+//! B  bytes of the frame
+//! U  bytes of a unit
+//! ready_i  as above, in ns, with LINK_COST_NS for each link before this one
+//! rate_i   in bytes per ns
+//! ```
+//!
+//! Links of different rates therefore add up, and a short message uses every link that makes it
+//! faster. The device is never slower than its best link, apart from `LINK_COST_NS`. The round
+//! robin of RI2N/DRV (§4.3) can be slower than that.
 
 use crate::wire::LINKS_MAX;
 
-/// What one more link costs a frame: a system call here, and a wake-up and another there. A message
-/// that takes no longer than that on one link stays on it.
+/// Cost of one more link for a frame, in ns: a system call here, and a wake-up and another system
+/// call at the receiver. A message that takes no longer than this on one link stays on it.
 const LINK_COST_NS: f64 = 4_000.0;
 
-/// In bulk a frame is cut into runs of at least so many bytes: one for each of eight links would cost eight
-/// system calls, and win nothing.
+/// Least bytes of a run in bulk traffic. One run for each of eight links would cost eight system
+/// calls and gain nothing.
 const RUN_BYTES: usize = 16_000;
-/// Frames that follow each other so quickly are bulk, whether they fill the links or a processor that
-/// sends too many short runs (eight links carried 1350 Mb/s and were never full, or 1800 and were).
+/// Largest pause between frames of bulk traffic, in ns. Frames this close are bulk even if the
+/// links are not full: a processor that sends too many short runs never fills them. Eight links
+/// carried 1350 Mb/s in that state and 1800 otherwise (`docs/perf-log.md`, 2026-11-22: eight
+/// links).
 const BULK_PAUSE_NS: u64 = 200_000;
-/// Yet a message that comes in pieces is worth so many links as long as they are not full.
+/// Least number of links for a frame of bulk traffic while the links are not full: TCP hands over a
+/// message in several frames. With one link a message of 64 KB took 400 µs instead of 275 to 350
+/// (same entry).
 const LINKS_LEAST: usize = 2;
 
-/// How many links a frame of `bytes` is worth that comes `pause_ns` after the last.
+/// Returns the number of links that a frame of `bytes` should use. `pause_ns` is the time since the
+/// peer's last data unit, sent or received. `is_saturated`: the links are full.
 pub fn links_worth(bytes: usize, pause_ns: u64, is_saturated: bool) -> usize {
     let runs_max = bytes / RUN_BYTES;
     if is_saturated {
@@ -33,19 +50,19 @@ pub fn links_worth(bytes: usize, pause_ns: u64, is_saturated: bool) -> usize {
     }
 }
 
-/// One link, as the split sees it.
+/// A link that may carry units: a candidate of the split.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Vessel {
-    /// The link's number.
+    /// Number of the link.
     pub link: u8,
-    /// When its first new byte would arrive, in ns from now.
+    /// Time until the link's first new byte would arrive, in ns.
     pub ready_ns: f64,
-    /// Its rate, in bytes per ns.
+    /// Rate of the link, in bytes per ns.
     pub rate: f64,
 }
 
 impl Vessel {
-    /// Fills a table of vessels before they are known.
+    /// Placeholder in a table that is not filled yet.
     pub const NONE: Self = Self {
         link: 0,
         ready_ns: 0.0,
@@ -56,16 +73,15 @@ impl Vessel {
 /// Consecutive units for one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Run {
-    /// The link's number.
+    /// Number of the link.
     pub link: u8,
-    /// How many units.
+    /// Number of units.
     pub units: usize,
 }
 
-/// Splits `units` of `unit_bytes` each over `vessels` (sorted by this function), at most `links_max`
-/// of them. The runs come in
-/// the order their links are ready, so that units arrive about in order. Nothing if there are no
-/// vessels.
+/// Splits `units` of `unit_bytes` each over at most `links_max` of the candidates `vessels`, which
+/// it sorts. The runs are in the order in which their links are ready, so that units arrive nearly
+/// in order. Without candidates there are no runs.
 pub fn split(
     vessels: &mut [Vessel],
     units: usize,
@@ -84,7 +100,7 @@ pub fn split(
     runs.into_iter().take(used).filter(|run| run.units > 0)
 }
 
-/// All units to the link that finishes them first.
+/// Assigns all units to the link that finishes them first.
 fn soonest(
     vessels: &[Vessel],
     units: usize,
@@ -93,7 +109,8 @@ fn soonest(
 ) -> usize {
     let finish = |vessel: &Vessel| vessel.ready_ns + (units * unit_bytes) as f64 / vessel.rate;
     let soonest_ns = vessels.iter().map(finish).fold(f64::INFINITY, f64::min);
-    // The first of those that are as good: messages that follow each other stay in one place.
+    // Takes the lowest-numbered link of those within `LINK_COST_NS`: successive messages then use
+    // the same link.
     let good = |vessel: &&Vessel| finish(vessel) <= soonest_ns + LINK_COST_NS;
     let best = vessels.iter().filter(good).min_by_key(|vessel| vessel.link);
     best.map_or(0, |best| {
@@ -107,7 +124,8 @@ fn soonest(
 
 fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LINKS_MAX]) -> usize {
     let bytes = (units * unit_bytes) as f64;
-    // The finishing time over the k first-ready links, for the largest k whose last link helps.
+    // Computes the finishing time of the k links that are ready first, for the largest k whose last
+    // link helps.
     let (mut rate, mut credit, mut used, mut finish) = (0.0, 0.0, 0, f64::INFINITY);
     for vessel in vessels {
         let cost_ns = used as f64 * LINK_COST_NS;
@@ -127,7 +145,7 @@ fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LI
         run.units = (share as usize).min(left);
         left -= run.units;
     }
-    // The units that rounding left over go, one by one, where they finish first.
+    // Rounding leaves some units over. Each goes to the link that finishes it first.
     for _ in 0..left {
         let next = |at: &usize| {
             let bytes = ((runs[*at].units + 1) * unit_bytes) as f64;
@@ -237,7 +255,7 @@ mod tests {
             let slowest = runs.iter().map(|run| finish(run.link, run.units)).fold(0.0, f64::max);
             let best = (0..links.len()).map(|link| finish(link as u8, units))
                 .fold(f64::INFINITY, f64::min);
-            // A message may stay where the last one went.
+            // A message may stay on the link of the one before.
             let most = best * 1.0001 + LINK_COST_NS + 1.0;
             prop_assert!(slowest <= most, "{slowest} after {best}");
         }

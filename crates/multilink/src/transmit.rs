@@ -1,23 +1,25 @@
-//! Datagrams on their way out of one link, in batches the kernel can segment.
+//! Queue of datagrams for one link, in batches that the kernel can segment.
 //!
-//! A batch is what one `sendmsg` with `UDP_SEGMENT` takes: datagrams for one destination, all of
-//! one length but the last, which may be shorter. Order is kept: a datagram that does not fit the
+//! A batch is the argument of one `sendmsg` with `UDP_SEGMENT`: datagrams for one destination, all
+//! of one length. Only the last may be shorter. The order is kept: a datagram that does not fit the
 //! newest batch begins another.
 
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
-/// Datagrams a batch may hold (the kernel's `UDP_MAX_SEGMENTS` was 64 before Linux 6.9).
+/// Largest number of datagrams in a batch (the kernel's `UDP_MAX_SEGMENTS` was 64 before Linux
+/// 6.9).
 pub const BATCH_DATAGRAMS_MAX: usize = 64;
-/// Bytes a batch may hold: below 64 KB with the IP and UDP headers.
+/// Largest size of a batch, in bytes: below 64 KB with the IP and UDP headers.
 pub const BATCH_BYTES_MAX: usize = 65_000;
-/// Bytes, and batches, a queue holds before it is full: what a dead link leaves to another one
-/// ([`RETAINED_BYTES_MAX`], 17 000 datagrams of 1420 bytes), and a third more.
+/// Size at which a queue is full, in bytes and in batches. A dead link leaves at most
+/// [`RETAINED_BYTES_MAX`] to another one, which is 17 000 datagrams of 1420 bytes; this is a third
+/// more.
 ///
 /// [`RETAINED_BYTES_MAX`]: crate::retain::RETAINED_BYTES_MAX
 const QUEUE_BYTES_MAX: usize = 32_000_000;
 const QUEUE_BATCHES_MAX: usize = 24_000;
-/// Empty batches kept for reuse by one link.
+/// Empty batches that one link keeps for reuse.
 const FREE_MAX: usize = 64;
 
 /// Datagrams for one `sendmsg`.
@@ -25,16 +27,16 @@ const FREE_MAX: usize = 64;
 pub struct Batch {
     /// The datagrams, one after another.
     pub bytes: Vec<u8>,
-    /// Length of every datagram but the last.
+    /// Length of every datagram but the last, in bytes.
     pub segment_bytes: usize,
-    /// Where to.
+    /// Destination address of all its datagrams.
     pub destination: Option<SocketAddr>,
     datagrams: usize,
     closed: bool,
 }
 
 impl Batch {
-    /// How many datagrams it holds.
+    /// Returns the number of datagrams in the batch.
     pub fn datagrams(&self) -> usize {
         self.datagrams
     }
@@ -49,13 +51,13 @@ impl Batch {
     }
 }
 
-/// The batches of one link, oldest first.
+/// Batches of one link, oldest first.
 #[derive(Debug)]
 pub struct TransmitQueue {
     batches: VecDeque<Batch>,
     free: Vec<Batch>,
     queued_bytes: usize,
-    /// Whether batches may hold more than one datagram (`UDP_SEGMENT` works on this link).
+    /// True if batches may hold more than one datagram (`UDP_SEGMENT` works on this link).
     pub segmentation: bool,
 }
 
@@ -100,19 +102,19 @@ impl TransmitQueue {
         self.queued_bytes += datagram_bytes;
     }
 
-    /// Ends the newest batch: what follows is not lost with it.
+    /// Ends the newest batch, so that the next datagram is not lost together with it.
     pub fn end_batch(&mut self) {
         if let Some(batch) = self.batches.back_mut() {
             batch.closed = true;
         }
     }
 
-    /// The batch to send next.
+    /// Returns the batch to send next.
     pub fn front(&self) -> Option<&Batch> {
         self.batches.front()
     }
 
-    /// Removes the batch that was sent (or dropped).
+    /// Removes the batch that was sent or dropped.
     pub fn pop(&mut self) {
         if let Some(batch) = self.batches.pop_front() {
             self.queued_bytes -= batch.bytes.len();
@@ -122,13 +124,13 @@ impl TransmitQueue {
         }
     }
 
-    /// Whether so much waits that nothing more is to be added that others can cause: replies to
+    /// Returns whether the queue accepts no more datagrams that others can cause: replies to
     /// handshakes, reports and pings. Frames are held back long before.
     pub fn is_full(&self) -> bool {
         self.queued_bytes > QUEUE_BYTES_MAX || self.batches.len() > QUEUE_BATCHES_MAX
     }
 
-    /// Bytes not yet given to the kernel.
+    /// Returns the bytes not yet given to the kernel.
     pub fn queued_bytes(&self) -> usize {
         self.queued_bytes
     }

@@ -1,4 +1,4 @@
-//! What of an endpoint's state is shown: values, not access.
+//! Values of an endpoint's state, for display.
 
 use crate::lane::Lane;
 use crate::liveness::State;
@@ -7,53 +7,54 @@ use crate::peer::Peer;
 use crate::reorder::{HOLD_BUCKETS, ReorderCounts};
 use core::net::SocketAddr;
 
-/// One path, as shown.
+/// State of one path, for display.
 #[derive(Debug, Clone, Copy)]
 pub struct PathView {
-    /// The local link.
+    /// Number of the local link.
     pub link: u8,
-    /// Where it leads.
+    /// Address that the path sends to.
     pub to: Option<SocketAddr>,
-    /// Where it stands.
+    /// Liveness of the path.
     pub state: State,
-    /// Failures not yet forgiven.
+    /// Failures that are not forgotten.
     pub failures: u32,
-    /// The longest datagram it carries, in bytes, and whether one was delivered.
+    /// Longest datagram that the path carries, in bytes, and whether one of that length was
+    /// delivered.
     pub datagram_bytes: (usize, bool),
     /// Smoothed and least round trip, in ns.
     pub rtt_ns: (u64, u64),
-    /// The round trip that was measured last, without the wait in this host, in ns.
+    /// Latest sample of the round trip, without the wait in this host, in ns.
     pub rtt_latest_ns: u64,
-    /// Share of packets lost lately.
+    /// Share of packets lost lately (0–1).
     pub loss: f64,
-    /// Counters.
+    /// Traffic and losses of the path.
     pub counters: PathCounters,
 }
 
-/// What is kept for one peer.
+/// Memory held for one peer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct MemoryView {
     /// Bytes of the buffers of frames that may have to be sent again.
     pub retained_bytes: usize,
-    /// Places those frames take in the tables.
+    /// Table entries for those frames.
     pub retained_places: usize,
     /// Bytes of the buffers of frames that are incomplete or wait for others.
     pub held_bytes: usize,
-    /// Datagrams not reported on.
+    /// Datagrams without a report.
     pub open_datagrams: usize,
-    /// Units waiting to be sent again.
+    /// Units that wait to be sent again.
     pub repairs: usize,
 }
 
 impl MemoryView {
-    /// All of it in bytes, an entry of a table counted as 64.
+    /// Returns the sum in bytes, with 64 bytes for a table entry.
     pub fn bytes(&self) -> usize {
         let places = self.retained_places + self.open_datagrams + self.repairs;
         self.retained_bytes + self.held_bytes + places * 64
     }
 }
 
-/// One peer, as shown.
+/// State of one peer, for display.
 pub struct PeerView<'a> {
     peer: &'a Peer,
 }
@@ -63,47 +64,48 @@ impl<'a> PeerView<'a> {
         Self { peer }
     }
 
-    /// Its identity.
+    /// Returns the peer's public identity.
     pub fn node(&self) -> u64 {
         self.peer.params.node
     }
 
-    /// Which of its device's lanes it is.
+    /// Returns the lane of the peer's device.
     pub fn lane(&self) -> Lane {
         self.peer.params.lane
     }
 
-    /// Its host name.
+    /// Returns the peer's host name.
     pub fn name(&self) -> &'a str {
         &self.peer.params.name
     }
 
-    /// Its device's MAC address.
+    /// Returns the MAC address of the peer's device.
     pub fn mac(&self) -> [u8; 6] {
         self.peer.params.mac
     }
 
-    /// Whether any path to it works.
+    /// Returns whether a path to the peer is up.
     pub fn is_up(&self) -> bool {
         self.peer.is_up
     }
 
-    /// Whether there are keys to send with.
+    /// Returns whether there are keys to send with.
     pub fn has_session(&self) -> bool {
         self.peer.current.is_some()
     }
 
-    /// When the keys in use were made, in the endpoint's time.
+    /// Returns the time at which the keys in use were made, in the endpoint's time.
     pub fn keyed_at_ns(&self) -> Option<u64> {
         self.peer.current.as_ref().map(|session| session.made_at_ns)
     }
 
-    /// Payload of a unit, and bytes of its datagram that are not payload.
+    /// Returns the payload of a full unit, and the bytes of its datagram that are not payload.
     pub fn framing(&self) -> (usize, usize) {
         (self.peer.unit_bytes_max, self.peer.framing_bytes())
     }
 
-    /// What the reorder buffer did.
+    /// Returns the counts of the reorder buffer, its histogram of holds, and the measured skew in
+    /// ns.
     pub fn reorder(&self) -> (ReorderCounts, &'a [u64; HOLD_BUCKETS], u64) {
         let reorder = &self.peer.reorder;
         (
@@ -113,7 +115,7 @@ impl<'a> PeerView<'a> {
         )
     }
 
-    /// What is kept for it.
+    /// Returns the memory held for the peer.
     pub fn memory(&self) -> MemoryView {
         let peer = self.peer;
         MemoryView {
@@ -125,12 +127,13 @@ impl<'a> PeerView<'a> {
         }
     }
 
-    /// How long the frame that waits longest has waited since a unit last came for it, in ns.
+    /// Returns the longest time for which a frame on hold has waited since a unit last arrived for
+    /// it, in ns.
     pub fn held_without_progress_ns(&self, now_ns: u64) -> u64 {
         self.peer.reorder.held_without_progress_ns(now_ns)
     }
 
-    /// Its paths that lead anywhere or ever did.
+    /// Returns the paths that have a destination or ever received a packet.
     pub fn paths(&self) -> impl Iterator<Item = PathView> + 'a {
         let is_known = |path: &&Path| path.to.is_some() || path.counters.rx_packets > 0;
         let paths = self.peer.paths.iter().enumerate();

@@ -1,31 +1,34 @@
-//! Which handshakes are looked at, and which must first prove their address.
+//! Admission of handshakes: which are processed, and which senders must first prove their address
+//! (ADR 025).
 //!
-//! WireGuard's order, with one MAC for both of its own: whatever no node of the cluster made is
-//! dropped before it comes here. What comes here may still be recorded and sent again by somebody on
-//! the path, so each message is looked at once; beyond a rate its sender must put a cookie into it,
-//! which only somebody who receives at its address and holds the key can do.
+//! The order of checks is WireGuard's, with one MAC in place of its two. A message that no node of
+//! the cluster made is dropped before it gets here. A message that gets here may still be a
+//! recording that an attacker on the path sends again. Each message is therefore processed only
+//! once. Above a rate, its sender must put a cookie into it. Only a sender that receives at its
+//! address and holds the key can do so.
 
 use std::collections::{HashSet, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::secure::{ClusterKey, Tag};
 
-/// Handshakes without a cookie that are looked at, per second: each costs some 100 us, mostly the
-/// Diffie-Hellman of its answer, so strangers' recordings take a twentieth of a core.
+/// Handshakes without a cookie that are processed per second. Each costs about 100 µs, mostly for
+/// the Diffie-Hellman of its answer, so recordings take a twentieth of a core.
 const UNPROVEN_PER_S: f64 = 500.0;
-/// Handshakes with a cookie: a cluster of a thousand nodes that starts at once takes two seconds.
+/// Handshakes with a cookie that are processed per second. A cluster of a thousand nodes that
+/// starts at once takes two seconds.
 const PROVEN_PER_S: f64 = 500.0;
-/// Cookie replies. Each costs two HMACs and 52 bytes; a genuine node is passed over only when
-/// recordings come faster than this.
+/// Cookie replies per second. Each costs two HMACs and 52 bytes. A genuine node gets no cookie only
+/// while recordings arrive faster than this.
 const COOKIES_PER_S: f64 = 20_000.0;
-/// Messages remembered so that a copy costs one HMAC. A genuine node makes one every two minutes:
-/// these are eight hours of handshakes with sixteen peers.
+/// Messages that are remembered, so that a copy costs one HMAC. A genuine node makes one every two
+/// minutes: these are eight hours of handshakes with sixteen peers.
 const SEEN_MAX: usize = 4096;
-/// How long a cookie is given out, as WireGuard's `COOKIE_SECRET_MAX_AGE`; it is accepted as long
-/// again.
+/// Time for which a cookie is issued, in ns: WireGuard's `COOKIE_SECRET_MAX_AGE`. It is accepted
+/// for as long again.
 const COOKIE_NS: u64 = 120_000_000_000;
 
-/// A rate limit with a burst of a second.
+/// Token bucket with a burst of one second.
 #[derive(Debug)]
 struct Tokens {
     per_s: f64,
@@ -52,20 +55,20 @@ impl Tokens {
     }
 }
 
-/// What becomes of a handshake message.
+/// Decision about a handshake message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// It is looked at. Whether its sender has proven its address.
+    /// It is processed. `is_proven`: its sender has proven its address.
     Admitted { is_proven: bool },
-    /// Its sender is to send it again with a cookie.
+    /// Its sender must send it again with a cookie.
     Challenged,
-    /// It was looked at before.
+    /// It was processed before.
     Replayed,
-    /// Too many come.
+    /// Too many messages arrive.
     Refused,
 }
 
-/// The state of admission.
+/// Rate limits and remembered messages of one endpoint.
 #[derive(Debug)]
 pub(super) struct Admission {
     unproven: Tokens,
@@ -86,7 +89,7 @@ impl Admission {
         }
     }
 
-    /// Judges the message with the MAC `tag`.
+    /// Decides about the message with the MAC `tag`.
     pub(super) fn judge(&mut self, tag: Tag, is_proven: bool, now_ns: u64) -> Verdict {
         if self.seen.contains(&tag) {
             return Verdict::Replayed;
@@ -109,7 +112,7 @@ impl Admission {
         verdict
     }
 
-    /// Whether one more cookie may be sent.
+    /// Returns whether one more cookie may be sent, and counts it.
     pub(super) fn may_challenge(&mut self, now_ns: u64) -> bool {
         self.cookies.take(now_ns)
     }
@@ -125,21 +128,21 @@ impl Admission {
     }
 }
 
-/// The cookies of one endpoint.
+/// Cookies of one endpoint.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Cookies<'a> {
     pub(super) key: &'a ClusterKey,
-    /// The endpoint's instance: another one gives other cookies.
+    /// Epoch of the endpoint. Another epoch issues other cookies.
     pub(super) instance: u64,
 }
 
 impl Cookies<'_> {
-    /// The cookie for `sender` on `link` now.
+    /// Returns the cookie that is now valid for `sender` on `link`.
     pub(super) fn cookie(&self, link: u8, sender: SocketAddr, now_ns: u64) -> Tag {
         self.cookie_at_epoch(link, sender, now_ns / COOKIE_NS)
     }
 
-    /// Whether `cookie` was given to `sender` on `link` lately.
+    /// Returns whether `cookie` was issued to `sender` on `link` lately.
     pub(super) fn knows(&self, cookie: Tag, link: u8, sender: SocketAddr, now_ns: u64) -> bool {
         let epoch = now_ns / COOKIE_NS;
         let epochs = [Some(epoch), epoch.checked_sub(1)];

@@ -1,4 +1,4 @@
-//! Making sessions: the handshake, its renewal, and what strangers make of it.
+//! Sessions: the handshake, its renewal, and the treatment of recorded and forged messages.
 
 use core::net::SocketAddr;
 
@@ -12,7 +12,8 @@ use crate::secure::Tag;
 use crate::session::CONFIRM_NS;
 use crate::wire::{ControlKind, CookieReply, Kind, Malformed, Params};
 
-/// After answering an Init, wait this long for the peer's first packet before dialling it.
+/// Time to wait for the peer's first packet after answering its Init, before this side dials the
+/// peer, in ns.
 const ANSWERED_NS: u64 = 300_000_000;
 
 impl Endpoint {
@@ -58,7 +59,7 @@ impl Endpoint {
         for at in 0..self.config.static_peers.len() {
             let addresses = self.config.static_peers[at].clone();
             let its = |peer: &Peer, address| of_lane(address, peer.params.lane.number);
-            // It may answer from another of its addresses than the one configured.
+            // The peer may answer from another of its addresses than the configured one.
             let answered = self.introduction.static_nodes[at];
             let is_known = self.peers.iter().any(|peer| {
                 let mut paths = peer.paths.iter();
@@ -93,7 +94,8 @@ impl Endpoint {
         }
     }
 
-    /// Decides whether an Init is looked at; gives whether its sender has proven its address.
+    /// Decides whether an Init is processed. Returns `Some` if it is, with whether its sender has
+    /// proven its address.
     fn admit(
         &mut self,
         link: u8,
@@ -179,15 +181,16 @@ impl Endpoint {
             }
             return Ok(());
         }
-        // Both sides count from 0 again, or neither: a sender that does not know this instance is
-        // answered as one that this side does not know.
+        // Both sides count units from 0 again, or neither does. A sender that does not know this
+        // epoch gets an answer as if this side did not know the sender's.
         let is_known = params.knows == self.config.instance;
         let associated = self.peers[number].associated.filter(|_| is_known);
         let (local, knows) = (self.allocate_session(), associated.unwrap_or(0));
         let ours = self.params(link, local, knows, now_ns);
         let (reply, keys) = responder.answer(&self.config.key, &ours);
         let peer = &mut self.peers[number];
-        // Nothing of the peer changes until it uses the keys: the Init may be a recording.
+        // The state of the peer is unchanged until it uses the keys, because the Init may be a
+        // recording.
         let rested = now_ns >= peer.yields_until_ns + 3 * ANSWERED_NS;
         if rested || peer.yields_until_ns == 0 {
             peer.yields_until_ns = now_ns + ANSWERED_NS;
@@ -215,7 +218,7 @@ impl Endpoint {
         }
     }
 
-    /// The open dials: to peers, and to configured addresses where nobody is known yet.
+    /// Returns the open dials: to peers, and to configured addresses at which no peer is known yet.
     fn open_dials(&mut self) -> impl Iterator<Item = (Option<usize>, &mut Dial)> {
         let peers = self.peers.iter_mut().enumerate();
         let dials = peers.filter_map(|(number, peer)| Some((Some(number), peer.dial.as_mut()?)));
@@ -291,15 +294,15 @@ impl Endpoint {
         self.peers[number].note_heard(link, params.link, from, &self.links, now_ns);
         self.renew_session_index(number);
         self.adopt_static_addresses(number, from, now_ns);
-        // The responder uses the keys when it sees them used.
+        // The responder uses the keys once it sees them used.
         for link in 0..self.links.len() as u8 {
             self.peers[number].send_control(link, ControlKind::Ping, &[], shared!(self, now_ns));
         }
         Ok(())
     }
 
-    /// Returns the peer that answered the Init for the session `local`: the one that was dialled, if
-    /// the Reply is its own, or the one at the configured address.
+    /// Returns the peer that answered the Init for the session `local`. It is the peer that was
+    /// dialled, if the Reply is its own, or the peer at the configured address.
     fn answering_peer(
         &mut self,
         dialled: Option<usize>,
@@ -319,8 +322,9 @@ impl Endpoint {
         self.peer_for(params, now_ns)
     }
 
-    /// When a session that the peer has not been heard to use is to be made anew. The side that is
-    /// not the caller waits longer, or both would dial at once each time.
+    /// Returns the time at which a session is to be replaced because the peer has not been heard to
+    /// use it. The side that is not the caller waits longer; otherwise both would dial at once each
+    /// time.
     pub(super) fn unused_at_ns(&self, number: usize) -> Option<u64> {
         let peer = &self.peers[number];
         let unused = peer
@@ -344,9 +348,9 @@ impl Endpoint {
         let is_ours = self.is_caller(&peer.params);
         match &peer.current {
             None if now_ns < peer.yields_until_ns => false,
-            // It said goodbye; its next instance introduces itself or dials.
+            // The peer sent a goodbye. Its next epoch introduces itself or dials.
             None if peer.is_retired(peer.params.instance) => false,
-            // The other side's patience is longer, so the two seldom dial at once.
+            // The side that is not the caller waits longer, so the two seldom dial at once.
             None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
                 let is_unused = self

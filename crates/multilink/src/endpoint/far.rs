@@ -1,4 +1,4 @@
-//! Handshakes on long paths, and those that somebody recorded.
+//! Tests of handshakes on long paths, and of recorded handshakes.
 
 use super::tests::{LINKS, address, endpoint};
 use super::*;
@@ -9,10 +9,10 @@ use crate::wire::{CookieReply, Params, flag};
 const MS: u64 = 1_000_000;
 const S: u64 = 1_000_000_000;
 
-/// A datagram under way: when it arrives, at which side, on which link.
+/// A datagram in flight: arrival time, receiving side, link, contents.
 type Flight = (u64, usize, u8, Vec<u8>);
 
-/// Two endpoints a long way apart.
+/// Two endpoints with a long delay between them.
 struct Far {
     ends: [Endpoint; 2],
     now_ns: u64,
@@ -73,7 +73,7 @@ impl Far {
         }
     }
 
-    /// The hellos that a side sends within 2 s.
+    /// Returns the hellos that a side sends within 2 s.
     fn hellos_of(&mut self, side: usize) -> Vec<Flight> {
         let mut hellos = Vec::new();
         for _ in 0..2000 {
@@ -88,7 +88,7 @@ impl Far {
         hellos
     }
 
-    /// The number on packets to this side and the number on packets to the other.
+    /// Returns the session numbers on packets to this side and to the other side.
     fn numbers(&self, side: usize) -> (u16, u16) {
         let current = self.ends[side].peers[0].current.as_ref();
         current.map_or((0, 0), |session| (session.local, session.remote))
@@ -137,7 +137,7 @@ fn dials__of_both_sides_at_once_on_a_long_path__settle_for_one_session() {
         far.run_for(6 * S);
         far.assert_agreed();
         let settled = far.numbers(0);
-        // Longer than sessions overlap.
+        // Longer than two sessions overlap.
         far.run_for(11 * S);
         assert_eq!(far.numbers(0), settled, "seed {seed}: made anew");
         far.assert_agreed();
@@ -172,7 +172,7 @@ fn goodbye__ends_the_instance_at_once__and_keeps_out_neither_the_next_nor_by_its
     far.run_for(3 * MS);
     let peer = &far.ends[1].peers[0];
     assert!(!peer.is_up && peer.current.is_none() && peer.is_retired(11));
-    // Nothing brings the ended instance back, and nobody dials it.
+    // A recorded hello does not revive the ended epoch, and the peer is not dialled.
     for (_, _, link, mut bytes) in recorded {
         let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, far.now_ns);
     }
@@ -190,7 +190,7 @@ fn goodbye__ends_the_instance_at_once__and_keeps_out_neither_the_next_nor_by_its
     far.assert_agreed();
 }
 
-/// An Init of node 1 as `instance`, sent at `sent_at_ns`.
+/// Returns an Init of node 1 with the epoch `instance`, sent at `sent_at_ns`.
 fn init(instance: u64, sent_at_ns: u64) -> (Initiator, Vec<u8>) {
     let mut node = endpoint(1, instance, 0);
     let session = node.allocate_session();

@@ -1,4 +1,4 @@
-//! Finding peers: hellos by multicast, addresses by configuration.
+//! Discovery of peers, by multicast hellos or by configured addresses.
 
 use core::net::SocketAddr;
 
@@ -8,23 +8,22 @@ use super::{Config, Endpoint, Event, PEERS_MAX};
 use crate::peer::{Dial, Peer};
 use crate::wire::{Hello, Malformed, Params};
 
-/// Time between hellos, once introductions are made.
+/// Interval between hellos in the normal state, in ns.
 const HELLO_NS: u64 = 1_000_000_000;
-/// Time between hellos in a hurry: after a start, a new link, or packets of an unknown session.
+/// Interval between hellos after a start, a new link, or packets of an unknown session, in ns.
 const HELLO_HURRY_NS: u64 = 100_000_000;
-/// Hellos sent in a hurry.
+/// Number of hellos at the short interval.
 const HELLO_HURRIED: u32 = 5;
-/// First wait for an answer to a handshake; doubles to [`DIAL_MAX_NS`].
+/// First wait for an answer to an Init, in ns. It doubles up to [`DIAL_MAX_NS`].
 pub(super) const DIAL_NS: u64 = 200_000_000;
-/// The longest wait; a dial without an answer ends after it.
+/// Longest wait for an answer to an Init, in ns. A dial without an answer ends after it.
 pub(super) const DIAL_MAX_NS: u64 = 5_000_000_000;
-/// The node with the larger number leaves the first dial to the other for this long. A hello of
-/// another instance has a peer dialled again no more often.
+/// Time for which the side that is not the caller leaves the first dial to the caller, in ns.
 pub(super) const YIELD_NS: u64 = 1_500_000_000;
-/// A peer on which no path is up and that has been silent this long is forgotten.
+/// Time of silence after which a peer without a path that is up is forgotten, in ns.
 const FORGET_NS: u64 = 60_000_000_000;
 
-/// The state of introductions.
+/// State of discovery.
 #[derive(Debug)]
 pub(super) struct Introduction {
     hello_at_ns: u64,
@@ -33,7 +32,7 @@ pub(super) struct Introduction {
     static_at_ns: u64,
     /// Open dials to configured peers.
     pub(super) static_dials: Vec<Option<Dial>>,
-    /// Which node last answered at each configured peer's addresses.
+    /// Node that last answered at the addresses of each configured peer.
     pub(super) static_nodes: Vec<Option<u64>>,
 }
 
@@ -57,7 +56,7 @@ impl Introduction {
         }
     }
 
-    /// Says hello soon and often for a moment.
+    /// Sends the next hellos at the short interval.
     pub(super) fn hurry(&mut self, now_ns: u64) {
         if self.hurried == 0 {
             self.hurried = HELLO_HURRIED;
@@ -67,7 +66,8 @@ impl Introduction {
 }
 
 impl Endpoint {
-    /// What this node says of itself on `link`, to the peer whose instance it knows (0: none).
+    /// Returns this node's parameters for a message on `link`. `knows` is the receiver's epoch that
+    /// this side knows (0: unknown).
     pub(super) fn params(&self, link: u8, session: u16, knows: u64, now_ns: u64) -> Params {
         Params {
             node: self.config.node,
@@ -88,7 +88,7 @@ impl Endpoint {
     pub(super) fn allocate_session(&mut self) -> u16 {
         loop {
             self.next_session = self.next_session.wrapping_add(1);
-            // At most seven sessions a peer and one a static peer: far fewer than 65 536.
+            // A peer has at most seven sessions and a configured peer one: far fewer than 65 536.
             let is_dialled = self
                 .dialled_sessions()
                 .any(|number| number == self.next_session);
@@ -103,7 +103,7 @@ impl Endpoint {
         statics.map(|dial| dial.initiator.session)
     }
 
-    /// Brings `by_session` up to date with a peer's sessions.
+    /// Updates `by_session` for the sessions of a peer.
     pub(super) fn renew_session_index(&mut self, number: usize) {
         self.by_session.retain(|_, peer| *peer != number);
         let peer = &self.peers[number];
@@ -138,8 +138,8 @@ impl Endpoint {
         self.peers.len() < PEERS_MAX || numbers.any(|number| self.is_dead(number, now_ns))
     }
 
-    /// Whether a peer may be forgotten: it has been silent for long, or another one that is up has its
-    /// address, because the same host came back with a new identity.
+    /// Returns whether a peer may be forgotten. Either it has been silent for long, or another peer
+    /// that is up has its address: the same host came back with a new identity.
     fn is_dead(&self, number: usize, now_ns: u64) -> bool {
         let peer = &self.peers[number];
         let silent_ns = now_ns.saturating_sub(peer.heard_at_ns);
@@ -155,7 +155,7 @@ impl Endpoint {
         }
     }
 
-    /// Forgets a peer. If it comes back as the instance it was, both sides count from 0 again.
+    /// Forgets a peer. If it comes back with the same epoch, both sides count from 0 again.
     fn forget(&mut self, number: usize) {
         let gone = self.peers.swap_remove(number);
         if gone.is_up {
@@ -178,7 +178,8 @@ impl Endpoint {
         self.stations.forget(number, moved);
     }
 
-    /// Whether the peer's seal is ours; says so once a handshake if not.
+    /// Returns whether the peer's seal is the same as this side's. A difference raises an event,
+    /// unless the newest queued event is the same.
     pub(super) fn agrees_on_seal(&mut self, params: &Params) -> bool {
         let agrees = params.seal == self.config.seal;
         if !agrees {
@@ -222,7 +223,7 @@ impl Endpoint {
         peer.note_heard(link, params.link, from, &self.links, now_ns);
         let is_new_instance = peer.params.instance != params.instance;
         if !is_new_instance && peer.params.unit_bytes_max != params.unit_bytes_max {
-            peer.params.unit_bytes_max = params.unit_bytes_max; // its links have changed
+            peer.params.unit_bytes_max = params.unit_bytes_max; // the peer's links have changed
             let own = self.unit_bytes_max();
             self.peers[number].set_unit_limit(own);
             return Ok(());
@@ -236,7 +237,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// A peer reached at one of its configured addresses has the others too.
+    /// Adds the other configured addresses of a peer that is reached at one of them.
     pub(super) fn adopt_static_addresses(&mut self, number: usize, from: SocketAddr, now_ns: u64) {
         let lane = self.peers[number].params.lane.number;
         let mut known = self.config.static_peers.iter();
@@ -258,7 +259,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends hellos, dials and renewals that are due.
+    /// Sends the hellos and starts the dials that are due.
     pub(super) fn introduce(&mut self, now_ns: u64) {
         if now_ns >= self.introduction.hello_at_ns {
             let hurried = self.introduction.hurried > 0;

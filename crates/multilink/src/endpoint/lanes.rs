@@ -1,4 +1,5 @@
-//! Which lanes of other devices this endpoint talks to, and where frames for their hosts go.
+//! Selection of the lanes of other devices that this endpoint talks to, and of the lane for each
+//! frame.
 
 use core::net::SocketAddr;
 
@@ -6,15 +7,17 @@ use super::Endpoint;
 use crate::peer::Peer;
 use crate::wire::Params;
 
-/// The address of a device's lane: its device's own, and as many ports on.
+/// Returns the address of a lane: the device's address with the port increased by the number of the
+/// lane.
 pub(super) fn of_lane(mut device: SocketAddr, lane: u8) -> SocketAddr {
     device.set_port(device.port().wrapping_add(u16::from(lane)));
     device
 }
 
 impl Endpoint {
-    /// Whether who says so, from `from` on `link`, is a counterpart of this lane. On a LAN the port
-    /// tells a lane of this device's peers from another device whose ports are near.
+    /// Returns whether the sender of `params`, at `from` on `link`, is a counterpart of this lane.
+    /// On a LAN the port distinguishes a lane of the peer's device from another device with nearby
+    /// ports.
     pub(super) fn may_talk_to(&self, link: u8, from: SocketAddr, params: &Params) -> bool {
         let (ours, theirs) = (self.config.lane, params.lane);
         if params.node == self.config.node || !ours.talks_to(theirs) {
@@ -27,14 +30,15 @@ impl Endpoint {
         is_at_its_port || ours.count == 1 && theirs.count == 1
     }
 
-    /// Whether a known peer is the one that says this.
+    /// Returns whether the peer `number` is the sender of `params`.
     pub(super) fn is_of(&self, number: usize, params: &Params) -> bool {
         let known = &self.peers[number].params;
         known.node == params.node && known.lane.number == params.lane.number
     }
 
-    /// Returns whether this side is the pair's caller, which dials first: the side with fewer lanes,
-    /// because not all of the other's hear its hellos; otherwise the node with the smaller number.
+    /// Returns whether this side is the pair's caller, which dials first. The caller is the side
+    /// with fewer lanes, because not all lanes of the other side hear its hellos. With equal
+    /// numbers it is the node with the smaller number.
     pub(super) fn is_caller(&self, theirs: &Params) -> bool {
         (self.config.lane.count, self.config.node) < (theirs.lane.count, theirs.node)
     }
@@ -43,7 +47,7 @@ impl Endpoint {
         self.config.lane.sends_to(peer.params.lane)
     }
 
-    /// The peer to which frames go for what was heard of through peer `number`.
+    /// Returns the peer that gets the frames for stations heard through peer `number`.
     pub(super) fn home_of(&self, number: usize) -> usize {
         let (node, theirs) = (
             self.peers[number].params.node,
@@ -56,8 +60,8 @@ impl Endpoint {
         self.by_node.get(&home).copied().unwrap_or(number)
     }
 
-    /// A peer's own address, unless a hello, which may be an old one, would take it from a peer that
-    /// works.
+    /// Enters a peer's own address in the table of stations. A hello may be old, so it does not
+    /// take the address from a peer that is up.
     pub(super) fn introduce_station(&mut self, number: usize, now_ns: u64) {
         let mac = self.peers[number].params.mac;
         let served = self.stations.find(&mac);
@@ -66,7 +70,8 @@ impl Endpoint {
         }
     }
 
-    /// A session says how many lanes its device has: those it had more of before are gone.
+    /// Applies the number of lanes that a session announces. Lanes of the device beyond that number
+    /// are gone.
     pub(super) fn settle_lanes(&mut self, number: usize, now_ns: u64) {
         let (node, lane, mac) = {
             let params = &self.peers[number].params;
@@ -92,11 +97,11 @@ mod tests {
     const MS: u64 = 1_000_000;
     const PORT: u16 = 7000;
 
-    /// Hosts on one LAN, each with some lanes; datagrams arrive at once.
+    /// Hosts on one LAN, each with several lanes. Datagrams arrive at once.
     struct Lan {
         ends: Vec<(SocketAddr, Endpoint)>,
         now_ns: u64,
-        /// Number of the end, and the frame it delivered.
+        /// Number of the endpoint that delivered a frame, and the frame.
         delivered: Vec<(usize, Vec<u8>)>,
     }
 
@@ -104,7 +109,8 @@ mod tests {
         ([10, 0, 0, node], PORT).into()
     }
 
-    /// With `peer`: behind routers, where hellos do not reach that node.
+    /// Returns one lane of a host. With `peer`, the hosts are behind routers and hellos do not
+    /// reach that node.
     fn lane_end(
         node: u8,
         lane: Lane,
@@ -192,7 +198,7 @@ mod tests {
             }
         }
 
-        /// Sends one frame by end `number`; gives the hosts' ends that delivered it.
+        /// Sends one frame from endpoint `number`. Returns the endpoints that delivered it.
         fn sent(&mut self, number: usize, to: [u8; 6]) -> Vec<usize> {
             let from = self.ends[number].1.config.node as u8;
             let frame = [&to[..], &[2, 0, 0, 0, 0, from, 8, 0], &[0; 80]].concat();

@@ -1,63 +1,64 @@
-//! A local link: its queue towards the kernel, its rate, and how much waits on it.
+//! A local link: its queue towards the kernel, its rate, and its backlog.
 
 use core::net::SocketAddr;
 
 use crate::capacity::Capacity;
 use crate::transmit::TransmitQueue;
 
-/// What a datagram takes on the wire beyond its payload: Ethernet 14 + IPv6 40 + UDP 8 bytes.
+/// Bytes of a datagram on the wire beyond its payload: Ethernet 14 + IPv6 40 + UDP 8.
 pub const OVERHEAD_BYTES: usize = 62;
 
-/// The time a link's backlog may take to drain before frames are left with the host's queue.
-/// Long enough to bridge a late wake-up of this process, short enough not to be felt.
+/// Time that a link's backlog may take to drain before frames are left in the host's queue, in ns.
+/// It bridges a late wake-up of the daemon and is too short to be noticed.
 pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 
-/// What may wait on a link whose rate nobody has measured yet: a megabit NIC that claims ten
-/// gigabits must not be given a fifth of a second of data to find that out.
+/// Largest backlog of a link whose rate has not been measured, in bytes. A NIC of 100 Mb/s that
+/// claims 10 Gb/s would otherwise get 2 ms at its claim: 2.5 MB, a fifth of a second at its real
+/// rate.
 const BACKLOG_UNMEASURED_BYTES: f64 = 256_000.0;
 
-/// How soon to look again at a link of unknown rate that is full.
+/// Time until the next check of a full link of unknown rate, in ns.
 const UNMEASURED_LOOK_NS: f64 = 200_000.0;
 
-/// The most any link in use may be behind, however idle another is: a link that is idle because it
-/// is so much slower to arrive is worth this wait, one that the frames cannot use is not. Longer than
-/// the longest hold, beyond which a slower link helps nobody.
+/// Largest backlog of any link in use, in ns, however idle another link is. A link may be idle
+/// because its delay is longer, and it is worth this wait. A link that the frames cannot use is
+/// not. The limit is above the longest hold, beyond which a slower link does not help.
 pub const BACKLOG_WORST_NS: u64 = 30_000_000;
 
-/// What the endpoint is told of a link when it is added.
+/// Properties of a link when it is added.
 #[derive(Debug, Clone)]
 pub struct LinkConfig {
-    /// Interface name, for people.
+    /// Interface name, for display.
     pub name: String,
-    /// Largest UDP payload that is not fragmented: MTU less IP and UDP headers.
+    /// Largest UDP payload without fragmentation, in bytes: MTU less IP and UDP headers.
     pub datagram_bytes_max: usize,
-    /// Where hellos go: a multicast group on this link. None where peers are configured.
+    /// Destination of hellos: a multicast group on this link, or `None` where peers are configured.
     pub hello_to: Option<SocketAddr>,
-    /// What the NIC claims, in bits per second.
+    /// Rate that the NIC claims, in bits per second.
     pub rate_bps: u64,
-    /// Whether the rate is the administrator's and not to be measured.
+    /// True if the administrator set the rate, so that it is not measured.
     pub is_rate_fixed: bool,
 }
 
 /// A local link.
 #[derive(Debug)]
 pub struct LocalLink {
-    /// What it was added with.
+    /// Properties when it was added.
     pub config: LinkConfig,
-    /// Whether the NIC has its carrier.
+    /// True if the NIC has its carrier.
     pub has_carrier: bool,
-    /// Whether frames have been sent on it.
+    /// True if anything has been sent on it.
     pub is_used: bool,
     /// Datagrams for the kernel.
     pub queue: TransmitQueue,
-    /// How fast it drains.
+    /// Estimate of its rate.
     pub capacity: Capacity,
     backlog_bytes: f64,
     backlog_at_ns: u64,
 }
 
 impl LocalLink {
-    /// A link with its carrier.
+    /// Returns a link that has its carrier.
     pub fn new(config: LinkConfig) -> Self {
         let capacity = Capacity::claimed(config.rate_bps);
         Self {
@@ -71,12 +72,13 @@ impl LocalLink {
         }
     }
 
-    /// Starts over from the NIC's claim: what was set is no measurement.
+    /// Restarts the estimate from the NIC's claim, because the configured rate was not a
+    /// measurement.
     pub fn forget_rate(&mut self) {
         self.capacity = Capacity::claimed(self.config.rate_bps);
     }
 
-    /// Notes bytes that were queued.
+    /// Records bytes that were queued, in wire bytes.
     pub fn note_queued(&mut self, now_ns: u64, wire_bytes: usize) {
         self.backlog_bytes = self.backlog_bytes(now_ns) + wire_bytes as f64;
         self.backlog_at_ns = now_ns;
@@ -86,8 +88,8 @@ impl LocalLink {
         }
     }
 
-    /// Notes the bytes on the wire that the kernel still holds for this link. They show the link's rate only while a peer is
-    /// reached over it: without a carrier or a known neighbour nothing leaves.
+    /// Records the wire bytes that the kernel still holds for this link. They show the link's rate
+    /// only while a peer is reached over it: nothing leaves without a carrier or a known neighbour.
     pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64, is_in_use: bool) {
         let queued_bytes = self.queue.queued_bytes();
         if !self.config.is_rate_fixed && self.has_carrier && is_in_use {
@@ -97,19 +99,19 @@ impl LocalLink {
         self.backlog_at_ns = now_ns;
     }
 
-    /// What waits here and in the kernel, in bytes.
+    /// Returns the estimated backlog in this queue and in the kernel, in bytes.
     pub fn backlog_bytes(&self, now_ns: u64) -> f64 {
         let drained =
             now_ns.saturating_sub(self.backlog_at_ns) as f64 * self.capacity.bytes_per_ns();
         (self.backlog_bytes - drained).max(0.0)
     }
 
-    /// How long what waits will take.
+    /// Returns the time that the backlog will take, in ns.
     pub fn backlog_ns(&self, now_ns: u64) -> f64 {
         self.backlog_bytes(now_ns) / self.capacity.bytes_per_ns()
     }
 
-    /// How long until the link takes more; 0 if it does now.
+    /// Returns the time until the link accepts more frames, in ns; 0 if it does now.
     pub fn full_for_ns(&self, now_ns: u64) -> f64 {
         let limit_ns = BACKLOG_MAX_NS as f64;
         let waiting_ns = self.backlog_ns(now_ns);
@@ -122,7 +124,7 @@ impl LocalLink {
         }
     }
 
-    /// Whether a look at the kernel's queue would tell anything.
+    /// Returns whether an observation of the kernel's queue would give information.
     pub fn is_worth_a_look(&self) -> bool {
         self.backlog_bytes > 0.0 || self.capacity.is_busy()
     }

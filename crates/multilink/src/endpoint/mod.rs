@@ -1,9 +1,10 @@
-//! The device's protocol core: frames in, datagrams out, and back.
+//! Protocol core of the device: frames in and datagrams out, and the reverse.
 //!
-//! Sans-IO: it is given the time, datagrams, frames and what the kernel says of its queues, and is
-//! asked for datagrams, frames, events and the next time it wants to be called.
+//! The core does no I/O. Its caller passes the time, datagrams, frames and the lengths of the
+//! kernel's queues. The caller asks it for datagrams, frames, events and the time of the next call.
 
 mod admission;
+mod backpressure;
 mod calls;
 mod introduce;
 mod lanes;
@@ -29,105 +30,106 @@ use crate::wire::{
 pub use link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
 use stations::Stations;
 
-/// Peers an endpoint keeps: a cluster of a thousand nodes. Only holders of the cluster key become
-/// peers, so this is a limit of memory, not of defence: 25 KB for one that is idle (64 hosts,
-/// simulated), half a megabyte more for one that has sent frames, and at most [`crate::retain::RETAINED_BYTES_MAX`] and as much again held
-/// for one that keeps a 10 Gb/s link busy.
+/// Largest number of peers of an endpoint: a cluster of a thousand nodes. Only holders of the
+/// cluster key become peers, so this limits memory and is not a defence. An idle peer takes 25 KB
+/// (64 hosts, simulated), one that has sent frames half a megabyte more. A peer that keeps a 10
+/// Gb/s link busy takes at most [`crate::retain::RETAINED_BYTES_MAX`], and as much again for frames
+/// on hold.
 pub const PEERS_MAX: usize = 1024;
 
-/// What an endpoint is made with.
+/// Configuration of an endpoint.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Identity of the device, random, as long-lived as the device.
+    /// Public identity of the device: random, and as long-lived as the device.
     pub node: u64,
-    /// Random at every start.
+    /// Epoch: random at every start.
     pub instance: u64,
-    /// Host name, for people.
+    /// Host name, for display.
     pub name: String,
     /// MAC address of the device.
     pub mac: [u8; 6],
-    /// Which of the device's queues this is.
+    /// Device queue that the endpoint serves.
     pub lane: Lane,
-    /// Whether the host takes bursts of UDP datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`). If not, they are
-    /// taken apart for it.
+    /// True if the host takes bursts of UDP datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`). Otherwise the
+    /// endpoint splits them.
     pub gathers_udp: bool,
-    /// How packets are sealed.
+    /// Protection of packets.
     pub seal: Seal,
-    /// The cluster's key.
+    /// Key of the cluster.
     pub key: ClusterKey,
-    /// Peers that multicast does not reach: each a list of (own link, address).
+    /// Peers that multicast does not reach: for each a list of (local link, address).
     pub static_peers: Vec<Vec<(u8, SocketAddr)>>,
 }
 
-/// What happened, for `kumi link events` and the log.
+/// Event for `kumi link events` and the log.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// A peer became reachable, or stopped being so.
+    /// A peer became reachable or unreachable.
     Peer {
-        /// The peer's identity.
+        /// Public identity of the peer.
         node: u64,
-        /// Its host name.
+        /// Host name of the peer.
         name: String,
-        /// Whether it is reachable.
+        /// True if the peer is reachable.
         is_up: bool,
     },
     /// A path changed its state.
     Path {
-        /// The peer's identity.
+        /// Public identity of the peer.
         node: u64,
-        /// Its host name.
+        /// Host name of the peer.
         name: String,
-        /// The local link.
+        /// Number of the local link.
         link: u8,
-        /// From what to what, and why.
+        /// Old state, new state and reason.
         change: Change,
-        /// Share of packets lost lately.
+        /// Share of packets lost lately (0–1).
         loss: f64,
     },
-    /// A path began, or ceased, to lose packets while staying in use.
+    /// A path in use began or stopped losing packets.
     Lossy {
-        /// The peer's identity.
+        /// Public identity of the peer.
         node: u64,
-        /// Its host name.
+        /// Host name of the peer.
         name: String,
-        /// The local link.
+        /// Number of the local link.
         link: u8,
-        /// Share of packets lost lately.
+        /// Share of packets lost lately (0–1).
         share: f64,
-        /// Whether it began.
+        /// True if it began.
         is_lossy: bool,
     },
-    /// A peer wants its packets sealed otherwise.
+    /// A peer uses another seal.
     SealMismatch {
-        /// Its host name.
+        /// Host name of the peer.
         name: String,
-        /// What it wants.
+        /// Seal that the peer uses.
         theirs: Seal,
     },
 }
 
-/// Counters of datagrams that led to nothing, and of frames that found no way.
+/// Counters of dropped datagrams and frames.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EndpointCounters {
-    /// Signed or sealed with another key.
+    /// Datagrams signed or sealed with another key.
     pub wrong_key: u64,
-    /// Not of this format.
+    /// Datagrams that are not of this format.
     pub malformed: u64,
-    /// Tag did not fit: forged or damaged.
+    /// Datagrams whose tag is wrong: forged or damaged.
     pub forged: u64,
-    /// Accepted before.
+    /// Datagrams that were accepted before.
     pub replayed: u64,
-    /// Of a session that does not exist (a restart, or garbage).
+    /// Datagrams of an unknown session (after a restart, or garbage).
     pub unknown_session: u64,
-    /// Handshakes not looked at because too many came.
+    /// Handshakes that were not processed because too many arrived.
     pub handshakes_refused: u64,
     /// Handshakes whose sender was asked to prove its address first.
     pub handshakes_challenged: u64,
-    /// Frames for which no peer or path was there.
+    /// Frames for which there was no peer or path.
     pub unroutable: u64,
 }
 
-/// The protocol core of one device (or of one of its queues).
+/// Protocol core of one device, or of one of its queues.
 pub struct Endpoint {
     config: Config,
     links: Vec<Option<LocalLink>>,
@@ -157,7 +159,7 @@ macro_rules! shared {
 use shared;
 
 impl Endpoint {
-    /// An endpoint without links.
+    /// Returns an endpoint without links.
     pub fn new(config: Config, now_ns: u64) -> Self {
         let mut links = Vec::new();
         links.resize_with(LINKS_MAX, || None);
@@ -178,7 +180,7 @@ impl Endpoint {
         }
     }
 
-    /// Adds a link under `number`, which must be free and below [`LINKS_MAX`].
+    /// Adds a link as `number`, which must be free and below [`LINKS_MAX`].
     pub fn add_link(&mut self, number: u8, config: LinkConfig, now_ns: u64) {
         let slot = &mut self.links[usize::from(number)];
         assert!(slot.is_none(), "link number {number} is taken");
@@ -187,7 +189,6 @@ impl Endpoint {
         self.fit_units();
     }
 
-    /// Cuts units so that they fit the links there are.
     fn fit_units(&mut self) {
         let own = self.unit_bytes_max();
         for peer in &mut self.peers {
@@ -195,7 +196,7 @@ impl Endpoint {
         }
     }
 
-    /// Removes a link; what was open on it goes to the others.
+    /// Removes a link. The units in flight on it move to the other links.
     pub fn remove_link(&mut self, number: u8, now_ns: u64) {
         for peer in &mut self.peers {
             peer.handle_link_removed(number, shared!(self, now_ns));
@@ -204,7 +205,7 @@ impl Endpoint {
         self.fit_units();
     }
 
-    /// The NIC under a link gained or lost its carrier.
+    /// Handles a change of the carrier of a link's NIC.
     pub fn handle_carrier(&mut self, number: u8, has_carrier: bool, now_ns: u64) {
         let Some(link) = &mut self.links[usize::from(number)] else {
             return;
@@ -222,17 +223,17 @@ impl Endpoint {
         }
     }
 
-    /// A link.
+    /// Returns link `number`.
     pub fn link(&self, number: u8) -> Option<&LocalLink> {
         self.links[usize::from(number)].as_ref()
     }
 
-    /// A link, to set its rate or its segmentation.
+    /// Returns link `number`, to set its rate or its segmentation.
     pub fn link_mut(&mut self, number: u8) -> Option<&mut LocalLink> {
         self.links[usize::from(number)].as_mut()
     }
 
-    /// Largest payload of a unit that fits all links.
+    /// Returns the largest unit payload that fits all links, in bytes.
     pub fn unit_bytes_max(&self) -> usize {
         let framing = DATA_HEADER_BYTES + self.config.seal.tag_bytes();
         let links = self.links.iter().flatten();
@@ -242,12 +243,12 @@ impl Endpoint {
             .unwrap_or(0)
     }
 
-    /// A buffer for a frame of up to `len` bytes.
+    /// Returns a buffer for a frame of up to `len` bytes.
     pub fn take_buffer(&mut self, len: usize) -> Frame {
         self.pool.take(len)
     }
 
-    /// A frame that is to wait, in a buffer of its size.
+    /// Moves a frame that has to wait into a buffer of its size.
     pub fn compact(&mut self, frame: Frame) -> Frame {
         self.pool.compact(frame)
     }
@@ -257,88 +258,7 @@ impl Endpoint {
         self.pool.give(frame);
     }
 
-    /// When the links will take frames again; `None` if they do now. Frames are better left with
-    /// the host, whose queue TCP feels, than piled up here.
-    pub fn frames_wait_until(&self, now_ns: u64) -> Option<u64> {
-        let (mut least_ns, mut most_ns, mut most_usable_ns) = (f64::INFINITY, 0f64, 0f64);
-        for (number, link) in self.links.iter().enumerate() {
-            let Some(link) = link.as_ref().filter(|link| link.has_carrier) else {
-                continue;
-            };
-            let backlog_ns = link.backlog_ns(now_ns);
-            most_ns = most_ns.max(backlog_ns);
-            if self.is_in_use(number) {
-                least_ns = least_ns.min(link.full_for_ns(now_ns));
-                most_usable_ns = most_usable_ns.max(backlog_ns);
-            }
-        }
-        // A NIC may hold probes for as long as its neighbours are unknown, as after a plug. No frame goes there
-        // while another link is usable, so its backlog bounds nothing.
-        if least_ns.is_finite() {
-            most_ns = most_usable_ns;
-        }
-        let worst_ns = BACKLOG_WORST_NS as f64;
-        if least_ns.is_finite() && least_ns > 0.0 {
-            Some(now_ns + least_ns as u64)
-        } else if most_ns > worst_ns {
-            Some(now_ns + (most_ns - worst_ns) as u64 + BACKLOG_MAX_NS / 2)
-        } else {
-            None
-        }
-    }
-
-    /// Returns whether a peer is reached over a link.
-    fn is_in_use(&self, number: usize) -> bool {
-        self.peers.iter().any(|peer| peer.paths[number].is_usable())
-    }
-
-    /// What the links can carry together, in bits per second (infinite before any was ever kept busy:
-    /// claims are not relied on), and the time that what waits on them takes, with `waiting_bytes`
-    /// that wait elsewhere.
-    pub fn load(&self, now_ns: u64, waiting_bytes: usize) -> (f64, f64) {
-        let (mut capacity_bps, mut backlog_bytes) = (0.0, waiting_bytes as f64);
-        let mut is_measured = false;
-        for (number, link) in self.links.iter().enumerate() {
-            let Some(link) = link
-                .as_ref()
-                .filter(|link| link.has_carrier && link.is_used)
-            else {
-                continue;
-            };
-            // A link that arrives later than anything is held is not waited for.
-            let mut peers = self.peers.iter();
-            if !peers.any(|peer| peer.is_worth_waiting_for(number)) {
-                continue;
-            }
-            let link_bps = link.capacity.rate_bps();
-            let active = self
-                .peers
-                .iter()
-                .filter(|peer| peer.is_active_on(number, now_ns));
-            let reach_bps: f64 = active
-                .map(|peer| {
-                    peer.paths[number]
-                        .bottleneck
-                        .limit_bps()
-                        .unwrap_or(link_bps)
-                })
-                .sum();
-            capacity_bps += if reach_bps > 0.0 {
-                reach_bps.min(link_bps)
-            } else {
-                link_bps
-            };
-            backlog_bytes += link.backlog_bytes(now_ns);
-            is_measured |= link.capacity.is_measured() || reach_bps > 0.0 && reach_bps < link_bps;
-        }
-        if is_measured && capacity_bps > 0.0 {
-            (capacity_bps, backlog_bytes * 8e9 / capacity_bps)
-        } else {
-            (f64::INFINITY, 0.0)
-        }
-    }
-
-    /// A frame from the host.
+    /// Handles a frame from the host.
     pub fn handle_frame(&mut self, frame: Frame, now_ns: u64) {
         let Some(destination) = frame.ethernet().first_chunk::<6>().copied() else {
             self.pool.give(frame);
@@ -355,7 +275,7 @@ impl Endpoint {
         }
     }
 
-    /// Broadcast, multicast and stations not heard of go to every peer.
+    /// Sends a frame to every peer: broadcast, multicast, and unknown stations.
     fn flood(&mut self, frame: Frame, now_ns: u64) {
         let mut found_a_way = false;
         let lane = self.config.lane;
@@ -372,8 +292,8 @@ impl Endpoint {
         self.pool.give(frame);
     }
 
-    /// A datagram that came in on `link`; it is opened in place. Returns what was wrong with it,
-    /// if anything was: nothing is answered then.
+    /// Handles a datagram that arrived on `link`, and opens it in place. An error states the fault
+    /// of a malformed datagram, which is not answered.
     pub fn handle_datagram(
         &mut self,
         link: u8,
@@ -459,7 +379,7 @@ impl Endpoint {
         }
     }
 
-    /// Opens a sealed datagram and notes its arrival; gives the peer and the payload's range.
+    /// Opens a sealed datagram and records its arrival. Returns the peer and the payload's range.
     fn open(
         &mut self,
         (session, remote_link, link_seq): (u16, u8, u32),
@@ -489,7 +409,7 @@ impl Endpoint {
         };
         let left_a_gap = keys.accept(remote_link, seq, now_ns);
         let is_next = peer.next.iter().any(|next| next.session.local == session);
-        // If both sides dialled at once, both settle for the caller's session.
+        // If both sides dialled at once, both use the caller's session.
         let keeps_own = peer.has_newer(session) && self.is_caller(&self.peers[number].params);
         let peer = &mut self.peers[number];
         if is_next && !keeps_own {
@@ -508,8 +428,8 @@ impl Endpoint {
         Some((number, payload))
     }
 
-    /// Tells all peers on all links that this instance ends. The endpoint is not to be used after
-    /// what this queued is sent.
+    /// Announces to all peers, on all links, that this epoch ends. The endpoint must not be used
+    /// after the queued datagrams are sent.
     pub fn say_goodbye(&mut self, now_ns: u64) {
         for peer in &mut self.peers {
             for link in 0..self.links.len() as u8 {
@@ -518,7 +438,7 @@ impl Endpoint {
         }
     }
 
-    /// What the kernel still holds of a link's datagrams, in wire bytes.
+    /// Records the wire bytes of a link's datagrams that the kernel still holds.
     pub fn observe_unsent(&mut self, number: u8, kernel_bytes: u64, now_ns: u64) {
         let is_in_use = self.is_in_use(usize::from(number));
         if let Some(link) = &mut self.links[usize::from(number)] {
@@ -526,8 +446,8 @@ impl Endpoint {
         }
     }
 
-    /// Does what is due by the clock. To be called after the datagrams that have come were
-    /// handled: a late wake-up must not be taken for a silent peer.
+    /// Performs the actions that are due. Call it after all received datagrams were handled, or a
+    /// late wake-up would look like a silent peer.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         for number in 0..self.peers.len() {
             let (before, home) = (self.frames.len(), self.home_of(number));
@@ -552,7 +472,7 @@ impl Endpoint {
         self.introduce(now_ns);
     }
 
-    /// When [`Endpoint::handle_timeout`] is next to be called.
+    /// Returns the time at which [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self, now_ns: u64) -> u64 {
         let mut changed = self.peers.iter();
         if changed.any(|peer| peer.came_up || peer.wants_hellos) {
@@ -567,19 +487,19 @@ impl Endpoint {
         peers.map_or(introduction, |peers| peers.min(introduction))
     }
 
-    /// The next batch for a link.
+    /// Returns the next batch for a link.
     pub fn poll_transmit(&self, number: u8) -> Option<&Batch> {
         self.links[usize::from(number)].as_ref()?.queue.front()
     }
 
-    /// The batch [`Endpoint::poll_transmit`] gave is with the kernel, or was dropped.
+    /// Removes the batch from [`Endpoint::poll_transmit`] after it was sent or dropped.
     pub fn transmitted(&mut self, number: u8) {
         if let Some(link) = &mut self.links[usize::from(number)] {
             link.queue.pop();
         }
     }
 
-    /// The next frame for the host; give its buffer back with [`Endpoint::give_buffer`].
+    /// Returns the next frame for the host. Return its buffer with [`Endpoint::give_buffer`].
     pub fn poll_frame(&mut self) -> Option<Frame> {
         let first = self.frames.pop_front()?;
         Some(if self.config.gathers_udp {
@@ -589,17 +509,17 @@ impl Endpoint {
         })
     }
 
-    /// The next event.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Counters.
+    /// Returns the counters of dropped datagrams and frames.
     pub fn counters(&self) -> EndpointCounters {
         self.counters
     }
 
-    /// The peers, for showing.
+    /// Returns the peers, for display.
     pub fn peers(&self) -> impl Iterator<Item = crate::view::PeerView<'_>> {
         self.peers.iter().map(crate::view::PeerView::new)
     }

@@ -1,22 +1,24 @@
-//! Which peer a MAC address is behind: its device, or machines bridged to it.
+//! Forwarding table: the peer behind which each MAC address is, of the peer's device or of a
+//! machine bridged to it.
 
 use std::collections::HashMap;
 
-/// Addresses remembered, as a small switch.
+/// Largest number of addresses: that of a small switch.
 pub const STATIONS_MAX: usize = 8192;
-/// An address not heard from for this long may be forgotten for a new one (IEEE 802.1D: 300 s).
+/// Time without a frame after which an address may be replaced by a new one, in ns (IEEE 802.1D:
+/// 300 s).
 const AGE_NS: u64 = 300_000_000_000;
 
-/// The forwarding table.
+/// Peers by MAC address.
 #[derive(Debug, Default)]
 pub struct Stations {
     table: HashMap<[u8; 6], (usize, u64)>,
-    /// The last answer: most frames go where the one before went.
+    /// Result of the last look-up: most frames have the same destination as the one before.
     last: Option<([u8; 6], usize)>,
 }
 
 impl Stations {
-    /// The peer to send a frame for `mac` to; `None` for groups and strangers.
+    /// Returns the peer for frames to `mac`, or `None` for groups and unknown addresses.
     pub fn find(&mut self, mac: &[u8; 6]) -> Option<usize> {
         if let Some((_, peer)) = self.last.filter(|(known, _)| known == mac) {
             return Some(peer);
@@ -26,10 +28,10 @@ impl Stations {
         Some(peer)
     }
 
-    /// A peer's own address.
+    /// Enters an address of a peer.
     pub fn insert(&mut self, mac: [u8; 6], peer: usize, now_ns: u64) {
         if mac[0] & 1 != 0 {
-            return; // a group address is nobody's
+            return; // a group address has no owner
         }
         if self.table.len() >= STATIONS_MAX && !self.table.contains_key(&mac) {
             self.table
@@ -42,7 +44,7 @@ impl Stations {
         self.table.insert(mac, (peer, now_ns));
     }
 
-    /// Forgets peer `gone`; peer `moved` has its number from now on.
+    /// Forgets peer `gone`. Peer `moved` has its number from now on.
     pub fn forget(&mut self, gone: usize, moved: usize) {
         self.last = None;
         self.table.retain(|_, (peer, _)| *peer != gone);

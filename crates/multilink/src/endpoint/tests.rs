@@ -37,7 +37,7 @@ fn link_config(number: u8) -> LinkConfig {
     }
 }
 
-/// The hello that `end` says on `link` by `now_ns`.
+/// Returns the hello that `end` sends on `link` by `now_ns`.
 fn hello_of(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
     end.handle_timeout(now_ns);
     loop {
@@ -54,7 +54,7 @@ fn hello_of(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
 struct Pair {
     ends: [Endpoint; 2],
     now_ns: u64,
-    /// `cut[side][link]`: what `side` sends there is lost.
+    /// `cut[side][link]`: datagrams that `side` sends on `link` are lost.
     cut: [[bool; LINKS as usize]; 2],
     /// Frames delivered at each side.
     delivered: [Vec<Vec<u8>>; 2],
@@ -82,7 +82,7 @@ impl Pair {
         peer.paths().map(|path| path.state).collect()
     }
 
-    /// Moves what is to be sent and delivered.
+    /// Transfers all queued datagrams and delivers all frames.
     fn settle(&mut self) {
         let mut moved = true;
         while std::mem::take(&mut moved) {
@@ -237,7 +237,7 @@ fn endpoint__plugged_link_that_sends_nothing_yet__stops_no_frames_and_keeps_its_
     carrier(&mut pair, false);
     pair.run_for(500 * MS);
     carrier(&mut pair, true);
-    // The neighbour is not known yet: the kernel keeps the probes.
+    // The neighbour is unknown, so the kernel keeps the probes.
     (pair.cut[0][1], pair.cut[1][1]) = (true, true);
     for _ in 0..400 {
         pair.run_for(MS);
@@ -318,7 +318,7 @@ fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
 fn endpoint__path_healed_by_the_report_that_names_its_losses__is_not_quarantined_by_it() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
-    pair.run_for(10_000 * MS); // a hundred probes a path are lost
+    pair.run_for(10_000 * MS); // a hundred probes per path are lost
     pair.cut = [[false; 2]; 2];
     while pair.ends[0].poll_event().is_some() {}
     pair.run_for(1000 * MS);
@@ -404,7 +404,7 @@ fn endpoint__one_side_forgot_the_other__both_count_units_anew() {
     pair.run_for(100 * MS);
     pair.cut = [[true; 2]; 2];
     pair.run_for(50_000 * MS);
-    pair.cut[1] = [false; 2]; // what side 1 says is heard, so side 0 remembers it
+    pair.cut[1] = [false; 2]; // side 0 hears side 1 and remembers it
     pair.run_for(20_000 * MS);
     let known = [0, 1].map(|side: usize| pair.ends[side].peers().count());
     assert_eq!(known, [1, 0]);
@@ -441,8 +441,8 @@ fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
 #[test]
 fn endpoint__peer_that_answers_from_another_address_than_configured__is_heard_both_ways() {
     let mut pair = Pair::new();
-    // The configured address is a second one of side 1: what is sent there arrives, and its answers
-    // come from the first.
+    // The configured address is a second one of side 1. Datagrams to it arrive, and the answers
+    // come from the first address.
     let second = SocketAddr::from(([10, 9, 9, 9], 7000));
     pair.ends[0].config.static_peers = vec![vec![(0, second)]];
     pair.ends[0]

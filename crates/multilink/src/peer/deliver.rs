@@ -1,18 +1,18 @@
-//! Units in: opened, counted, ordered, and handed to the host.
+//! Received units: counted, put in order, and passed to the host.
 
 use super::{Peer, Shared};
 use crate::path::Path;
 use crate::reorder::{Fate, Unit};
 use crate::wire::{DATA_HEADER_BYTES, DataHeader, flag};
 
-/// Time between reports under load. A repair waits at most this and a round trip; a gigabit link
-/// has 500 KB open meanwhile.
+/// Time between reports under load, in ns. A repair waits at most this and a round trip. A gigabit
+/// link has 500 KB in flight meanwhile.
 pub(super) const REPORT_NS: u64 = 4_000_000;
-/// Time between reports when there is something to repair.
+/// Time between reports when there is something to repair, in ns.
 pub(super) const REPORT_MIN_NS: u64 = 500_000;
 
 impl Peer {
-    /// Takes an opened unit that came in on the local `link`.
+    /// Handles an opened unit that arrived on the local `link`.
     pub(crate) fn handle_unit(
         &mut self,
         link: u8,
@@ -46,7 +46,7 @@ impl Peer {
         self.active_at_ns = shared.now_ns;
     }
 
-    /// Counts an authentic datagram of `bytes` that arrived on the local `link`, and plans the
+    /// Counts an authentic datagram of `bytes` that arrived on the local `link`, and schedules the
     /// report on it.
     pub(crate) fn note_arrival(
         &mut self,
@@ -67,36 +67,38 @@ impl Peer {
         }
     }
 
-    /// Plans a report for `at_ns` at the latest, and not before now.
+    /// Schedules a report for `at_ns` at the latest, and not before now.
     pub(super) fn report_by(&mut self, at_ns: u64, now_ns: u64) {
         let at_ns = at_ns.max(now_ns);
         self.report_due_ns = Some(self.report_due_ns.map_or(at_ns, |due| due.min(at_ns)));
     }
 
-    /// A ping wants its report at once, but not faster than any.
+    /// Handles a ping: the report is due at once, but not before `REPORT_MIN_NS` after the last
+    /// one.
     pub(crate) fn handle_ping(&mut self, now_ns: u64) {
         self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);
     }
 
-    /// Releases frames that have waited long enough.
+    /// Releases the frames that have been on hold long enough.
     pub(crate) fn release_held(&mut self, shared: &mut Shared<'_>) {
         let rtt_ns = self.rtt_ns();
         self.reorder
             .handle_timeout(shared.now_ns, rtt_ns, shared.pool, shared.frames);
     }
 
-    /// Bytes of the tag on each datagram to the peer.
+    /// Returns the bytes of the tag on each datagram to the peer.
     pub(super) fn tag_bytes(&self) -> usize {
         let current = self.current.as_ref();
         current.map_or(0, |session| session.seal.tag_bytes())
     }
 
-    /// Bytes of a unit's datagram that are not payload.
+    /// Returns the bytes of a unit's datagram that are not payload.
     pub(crate) fn framing_bytes(&self) -> usize {
         DATA_HEADER_BYTES + self.tag_bytes()
     }
 
-    /// This side's links take units of `own` bytes (0: there is none): follows them and the peer's.
+    /// Applies the limits of both sides' links on the size of a unit. `own` is the limit of this
+    /// side's links, in bytes; 0 if there are no links.
     pub(crate) fn set_unit_limit(&mut self, own: usize) {
         self.unit_limit = usize::from(self.params.unit_bytes_max).min(own);
         let framing = DATA_HEADER_BYTES + self.params.seal.tag_bytes();
@@ -106,7 +108,8 @@ impl Peer {
         self.fit_units();
     }
 
-    /// Cuts units from now on so that they fit every path in use, or every path if none is.
+    /// Sets the size of future units so that they fit every path in use, or every path if none is
+    /// in use.
     pub(crate) fn fit_units(&mut self) {
         let framing = self.framing_bytes();
         let least = |paths: &mut dyn Iterator<Item = &Path>| {

@@ -1,4 +1,5 @@
-//! One peer: its sessions, the paths to it, what is on its way to it and what came from it.
+//! State of one peer: its sessions, the paths to it, the data in flight to it and the data received
+//! from it.
 
 mod deliver;
 mod pairing;
@@ -21,13 +22,14 @@ use crate::retain::{Retained, UnitRef};
 use crate::session::{LINK_PACKETS_MAX, OVERLAP_NS, Session};
 use crate::wire::{LINKS_MAX, Params, Report};
 
-/// How long a path counts as in use after it was last sent on.
+/// Time for which a path counts as active after a datagram was last sent on it that the peer
+/// reports, in ns.
 const ACTIVE_NS: u64 = 100_000_000;
 
-/// The local links by number.
+/// Local links, by number.
 pub(crate) type Links = [Option<LocalLink>];
 
-/// What all of an endpoint's peers share.
+/// Parts of the endpoint that all its peers use.
 pub(crate) struct Shared<'a> {
     pub(crate) now_ns: u64,
     pub(crate) links: &'a mut Links,
@@ -40,73 +42,77 @@ pub(crate) struct Shared<'a> {
 pub(crate) struct Dial {
     pub(crate) initiator: Initiator,
     pub(crate) at_ns: u64,
-    /// The way it went: a local link, and where to.
+    /// Local link and destination address of the Init.
     pub(crate) way: (u8, SocketAddr),
 }
 
-/// A session this side answered with, until the peer has used it.
+/// A session that this side has made and the peer has not yet used.
 pub(crate) struct Next {
     pub(crate) session: Session,
     pub(crate) params: Params,
-    /// Whether the Init carried a cookie, so that it is not a recording.
+    /// True if the sender of the handshake message proved its address, so that the message is not a
+    /// recording.
     pub(crate) is_proven: bool,
 }
 
-/// Sessions that may wait to be used. A recorded Init gets a Reply that nobody can use; the
-/// session of a genuine Init among a few of those must not be lost.
+/// Largest number of sessions that wait to be used. A recorded Init gets a Reply that is of no use
+/// to its sender. The session of a genuine Init must survive a few of those.
 const NEXT_MAX: usize = 4;
-/// Past instances of a peer that are remembered, so that what they said is not taken for news.
+/// Past epochs (`instance`) of a peer that are remembered, so that recordings of them are
+/// recognized.
 const RETIRED_MAX: usize = 16;
 
-/// Everything about one peer.
+/// State of one peer.
 pub(crate) struct Peer {
     pub(crate) params: Params,
-    /// Unit payload that both sides' links can take, in bytes.
+    /// Largest unit payload that the links of both sides take, in bytes.
     unit_limit: usize,
-    /// Unit payload that the paths in use carry, in bytes.
+    /// Largest unit payload that the paths in use carry, in bytes.
     pub(crate) unit_bytes_max: usize,
-    /// Keys for sending.
+    /// Session to send with.
     pub(crate) current: Option<Session>,
-    /// Keys still accepted after a renewal.
+    /// Session before the last renewal, whose packets are still accepted.
     pub(crate) previous: Option<Session>,
-    /// Keys this side answered with.
+    /// Sessions that wait for the peer to use them.
     pub(crate) next: Vec<Next>,
-    /// The instance with which units are counted.
+    /// Epoch of the peer with which both sides count units.
     pub(crate) associated: Option<u64>,
     retired: VecDeque<u64>,
-    /// An instance that a hello named while another one's session was in use.
+    /// Epoch that a hello named while a session with another epoch was in use.
     doubt: Option<u64>,
     doubted_at_ns: Option<u64>,
-    /// When the newest hello of the instance was sent.
+    /// Time at which the newest hello of the epoch was sent, by the peer's clock.
     pub(crate) hello_seen_ns: u64,
-    /// While the peer, which was answered, may speak first: it does at once or not at all.
+    /// Time until which this side does not dial, because the peer got a Reply and may send first.
+    /// It does so at once or not at all.
     pub(crate) yields_until_ns: u64,
-    /// The session the newest packet came under: the one to report on.
+    /// Session of the newest packet: the next report is about it.
     pub(crate) arrival_session: u16,
     pub(crate) created_at_ns: u64,
-    /// The peer has restarted and does not know our session.
+    /// True if the peer seems to have restarted without knowledge of this session.
     pub(crate) wants_session: bool,
     pub(crate) dial: Option<Dial>,
     pub(crate) dial_again_at_ns: u64,
     pub(crate) dial_attempts: u32,
-    /// `sent_at_ns` of the last handshake accepted from this instance: older ones are replays.
+    /// `sent_at_ns` of the last handshake accepted from this epoch. Older ones are replays.
     pub(crate) handshake_seen_ns: u64,
     pub(crate) paths: Vec<Path>,
-    /// A path went down: the peer's links may be heard elsewhere now.
+    /// True after a path went down: hellos are to be sent soon, because the peer's links may be
+    /// heard elsewhere now.
     pub(crate) wants_hellos: bool,
-    /// It came up: another peer at its address may be its past.
+    /// True after the peer came up: another peer at its address may be its past identity.
     pub(crate) came_up: bool,
-    /// When anything authentic last came.
+    /// Time at which the last authentic datagram arrived.
     pub(crate) heard_at_ns: u64,
     pub(crate) is_up: bool,
 
     next_unit: u64,
-    /// One past the last unit of each flow's last frame; 0: none.
+    /// One past the last unit of each flow's last frame; 0: no frame yet.
     flow_ends: Vec<u64>,
     pub(crate) retained: Retained,
     repair_budget_bytes: f64,
     pub(crate) repair_queue: VecDeque<UnitRef>,
-    /// When data or a report on data last moved: an idle peer is pinged seldom.
+    /// Time at which a data unit was last sent or received. An idle peer is pinged less often.
     active_at_ns: u64,
 
     pub(crate) reorder: Reorder,
@@ -163,7 +169,7 @@ impl Peer {
         }
     }
 
-    /// The session a packet's number belongs to.
+    /// Returns the session with the number `local`.
     pub(crate) fn session_mut(&mut self, local: u16) -> Option<&mut Session> {
         let next = self.next.iter_mut().map(|next| &mut next.session);
         [self.current.as_mut(), self.previous.as_mut()]
@@ -173,7 +179,7 @@ impl Peer {
             .find(|session| session.local == local)
     }
 
-    /// The numbers of all sessions.
+    /// Returns the numbers of all sessions.
     pub(crate) fn session_numbers(&self) -> impl Iterator<Item = u16> + '_ {
         let next = self.next.iter().map(|next| &next.session);
         [self.current.as_ref(), self.previous.as_ref()]
@@ -183,7 +189,8 @@ impl Peer {
             .map(|s| s.local)
     }
 
-    /// A peer that came back as another instance: its sequences start at 0, and so do ours.
+    /// Resets the state after the peer came back with another epoch. Its sequences start at 0, and
+    /// so do this side's.
     fn restart(&mut self, pool: &mut FramePool) {
         self.reorder = Reorder::default();
         self.next_unit = 0;
@@ -197,8 +204,8 @@ impl Peer {
         }
     }
 
-    /// The peer's instance has ended. It is past from now on: its recordings are no news, and only
-    /// another instance is dialled.
+    /// Handles the end of the peer's epoch. It is past from now on: its recordings are ignored, and
+    /// only another epoch is dialled.
     pub(crate) fn handle_goodbye(&mut self, shared: &mut Shared<'_>) {
         self.restart(shared.pool);
         self.retire(self.params.instance);
@@ -227,8 +234,8 @@ impl Peer {
         }
     }
 
-    /// Makes `session` the one to send with. Numbers of links start over with its keys; what was
-    /// open under the old keys counts as arrived, and TCP repairs what did not.
+    /// Makes `session` the one to send with. The link sequence numbers start over with its keys.
+    /// Datagrams in flight under the old keys count as received; TCP repairs those that were not.
     fn adopt(&mut self, session: Session, pool: &mut FramePool) {
         self.settle_all(pool);
         self.report_seen = None;
@@ -239,7 +246,7 @@ impl Peer {
         }
     }
 
-    /// Returns whether an Init with these parameters was received before, as far as is remembered.
+    /// Returns whether an Init with these parameters is known to have been received before.
     pub(crate) fn is_old_init(&self, params: &Params) -> bool {
         let sent_ns = params.sent_at_ns;
         let answered = |next: &Next| {
@@ -249,7 +256,7 @@ impl Peer {
         is_known || self.is_retired(params.instance) || self.next.iter().any(answered)
     }
 
-    /// Whether the peer is known to have been started again since `instance`.
+    /// Returns whether the peer is known to have restarted since the epoch `instance`.
     pub(crate) fn is_retired(&self, instance: u64) -> bool {
         self.retired.contains(&instance)
     }
@@ -261,15 +268,16 @@ impl Peer {
         self.retired.push_back(instance);
     }
 
-    /// Whether an Init with these parameters must prove its address first. All places for sessions
-    /// are taken by other instances that did not, so recordings could push out the genuine one.
+    /// Returns whether an Init with these parameters must prove its address first. That is so while
+    /// other epochs that did not prove theirs hold all places for sessions. Recordings could
+    /// otherwise displace the genuine session.
     pub(crate) fn needs_proof(&self, params: &Params) -> bool {
         let mut unproven = self.next.iter().filter(|next| !next.is_proven);
         let is_full = unproven.clone().count() == NEXT_MAX;
         is_full && unproven.all(|next| next.params.instance != params.instance)
     }
 
-    /// Keeps a session until the peer uses it: one for each instance, the newest.
+    /// Keeps a session until the peer uses it: the newest one of each epoch.
     pub(crate) fn await_use(&mut self, next: Next) {
         let is_same = |waiting: &Next| waiting.params.instance == next.params.instance;
         if let Some(older) = self.next.iter().position(is_same) {
@@ -281,7 +289,7 @@ impl Peer {
         self.next.push(next);
     }
 
-    /// Whether this side holds a newer session with the instance that uses the session `local`.
+    /// Returns whether the current session is newer than the session `local` of the same epoch.
     pub(crate) fn has_newer(&self, local: u16) -> bool {
         let used = self.next.iter().find(|next| next.session.local == local);
         let current = self.current.as_ref();
@@ -291,8 +299,8 @@ impl Peer {
         })
     }
 
-    /// The session `local`, which the peer has proven to hold, becomes current. `own` is the
-    /// instance of this side.
+    /// Makes the session `local` current, after the peer has proven that it holds the keys. `own`
+    /// is this side's epoch.
     pub(crate) fn confirm_next(&mut self, local: u16, own: u64, pool: &mut FramePool) {
         let number = self
             .next
@@ -304,7 +312,7 @@ impl Peer {
         else {
             return;
         };
-        // The peer may use another session that it was answered with, if both dialled at once.
+        // If both sides dialled at once, the peer may use another session of the same epoch.
         self.next
             .retain(|next| next.params.instance == params.instance);
         let is_another = self.associated.filter(|before| *before != params.instance);
@@ -325,7 +333,7 @@ impl Peer {
         self.adopt(session, pool);
     }
 
-    /// Retires the doubted instance if the peer answered a later Init with a different one.
+    /// Retires the doubted epoch if the peer answered a later Init with a different one.
     pub(crate) fn settle_doubt(&mut self, dialled_ns: u64) {
         let is_answer = self.doubted_at_ns.is_some_and(|at_ns| dialled_ns >= at_ns);
         let doubted = self.doubt.take_if(|_| is_answer);
@@ -334,7 +342,7 @@ impl Peer {
         }
     }
 
-    /// Drops what has outlived its use. Returns whether any session ended.
+    /// Drops the sessions that have expired. Returns whether any session ended.
     pub(crate) fn expire_sessions(&mut self, now_ns: u64) -> bool {
         let before = self.session_numbers().count();
         self.next
@@ -350,19 +358,19 @@ impl Peer {
         self.session_numbers().count() < before
     }
 
-    /// Keys for a session this side began.
+    /// Returns the session `local` with the keys of a finished handshake.
     pub(crate) fn session(local: u16, params: &Params, keys: &Keys, now_ns: u64) -> Session {
         Session::new(local, params.session, params.seal, keys, now_ns)
     }
 
-    /// Whether a link has carried as much as one key may.
+    /// Returns whether a link has carried as many packets as one key may.
     pub(crate) fn is_key_worn(&self) -> bool {
         self.paths
             .iter()
             .any(|path| path.ledger.next_seq() > LINK_PACKETS_MAX)
     }
 
-    /// Notes a change of a path's state and acts on it.
+    /// Records a change of a path's state and acts on it.
     pub(crate) fn apply(&mut self, link: u8, change: Change, shared: &mut Shared<'_>) {
         let path = &mut self.paths[usize::from(link)];
         if change.from == State::Up {
@@ -377,7 +385,7 @@ impl Peer {
         };
         shared.events.push_back(event);
         if matches!(change.from, State::Down | State::Quarantined) && change.to == State::Up {
-            // What it lost while it was broken says nothing of the path that has healed.
+            // Losses before the path healed do not describe the healed path.
             path.loss = LossMeter::default();
             path.bottleneck = Bottleneck::default();
         }
@@ -404,7 +412,7 @@ impl Peer {
         }
     }
 
-    /// A local link lost its carrier.
+    /// Handles the loss of a local link's carrier.
     pub(crate) fn handle_carrier_loss(&mut self, link: u8, shared: &mut Shared<'_>) {
         let path = &mut self.paths[usize::from(link)];
         if let Some(change) = path.liveness.handle_carrier_loss(shared.now_ns) {
@@ -412,7 +420,7 @@ impl Peer {
         }
     }
 
-    /// A local link was removed.
+    /// Handles the removal of a local link.
     pub(crate) fn handle_link_removed(&mut self, link: u8, shared: &mut Shared<'_>) {
         self.handle_carrier_loss(link, shared);
         for unit in self.paths[usize::from(link)].clear() {
@@ -420,8 +428,8 @@ impl Peer {
         }
     }
 
-    /// Whether the path over `link` is in use and not further behind the quickest than a frame may
-    /// be held.
+    /// Returns whether the path over `link` is in use, and is behind the quickest path by at most
+    /// the longest hold.
     pub(crate) fn is_worth_waiting_for(&self, link: usize) -> bool {
         let usable = self.paths.iter().filter(|path| path.is_usable());
         let quickest_ns = usable.map(|path| path.rtt.min_ns()).min().unwrap_or(0);
@@ -429,13 +437,14 @@ impl Peer {
         path.is_usable() && path.rtt.min_ns() <= quickest_ns + HOLD_MAX_NS
     }
 
-    /// Whether anything that is reported on was sent over `link` lately.
+    /// Returns whether a datagram that the peer reports was sent over `link` lately.
     pub(crate) fn is_active_on(&self, link: usize, now_ns: u64) -> bool {
         let path = &self.paths[link];
         path.is_usable() && now_ns < path.eliciting_at_ns + ACTIVE_NS && path.ledger.len() > 1
     }
 
-    /// The least smoothed round trip of the paths in use, in ns: what a repair takes.
+    /// Returns the least smoothed round trip of the paths in use, in ns: the time that a repair
+    /// takes. It is 1 ms before the first sample.
     pub(crate) fn rtt_ns(&self) -> u64 {
         let rtts = self
             .paths

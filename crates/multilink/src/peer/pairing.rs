@@ -1,4 +1,4 @@
-//! Which of the peer's links each path sends to.
+//! Pairing of the local links with the peer's links.
 
 use core::net::SocketAddr;
 
@@ -7,17 +7,17 @@ use crate::liveness::State;
 use crate::partner::HEARD_LATELY_NS;
 use crate::wire::Params;
 
-/// Hellos of unknown instances have a peer dialled again at most once in this time: whoever sends old
-/// ones again costs a handshake now and then.
+/// Least time between dials that hellos of unknown epochs cause, in ns. Replayed old hellos then
+/// cost a handshake only now and then.
 const DOUBT_NS: u64 = 1_500_000_000;
 
-/// The place of a local link among those there are.
+/// Returns the position of a local link among the existing ones.
 fn rank(links: &Links, link: u8) -> usize {
     links[..usize::from(link)].iter().flatten().count()
 }
 
 impl Peer {
-    /// Where the paths in use other than `link` send to.
+    /// Returns the destinations of the paths that are up, except that over `link`.
     fn taken(&self, link: u8) -> Vec<SocketAddr> {
         let others = self.paths.iter().enumerate();
         others
@@ -26,7 +26,8 @@ impl Peer {
             .collect()
     }
 
-    /// The peer's link `remote` introduced itself from `address` on the local `link`.
+    /// Records that the peer's link `remote` was heard from `address` on the local `link`. If that
+    /// is new, the path's partner is chosen again.
     pub(crate) fn note_heard(
         &mut self,
         link: u8,
@@ -41,21 +42,22 @@ impl Peer {
         }
     }
 
-    /// Notes a hello of the peer. Returns whether it may be a new one: an older one that somebody
-    /// sends again is nothing that the peer says now.
+    /// Handles a hello of the peer. Returns whether it may be new. A replayed old hello does not
+    /// show the peer's present state.
     pub(crate) fn note_hello(&mut self, params: &Params) -> bool {
         if self.is_retired(params.instance) {
             return false;
         }
         if params.instance != self.params.instance {
-            return true; // it has restarted, or this is a recording: a dial will tell
+            return true; // a restart or a recording: a dial finds out
         }
         let newest_ns = self.hello_seen_ns.max(params.sent_at_ns);
         self.hello_seen_ns = newest_ns;
         params.sent_at_ns.saturating_add(HEARD_LATELY_NS) > newest_ns
     }
 
-    /// A hello named another instance than the one whose session is in use: a dial finds out.
+    /// Handles a hello of another epoch than that of the session in use: a dial finds out which one
+    /// is current.
     pub(crate) fn note_doubt(&mut self, instance: u64, now_ns: u64) {
         let mut doubted = self.doubted_at_ns.iter();
         if doubted.any(|at_ns| now_ns < at_ns + DOUBT_NS) {
@@ -66,8 +68,8 @@ impl Peer {
         self.wants_session = true;
     }
 
-    /// A sealed datagram of the peer's link `remote` came from `address` on the local `link`, which
-    /// sends elsewhere.
+    /// Handles a sealed datagram of the peer's link `remote` from `address` on the local `link`,
+    /// whose path has another destination.
     pub(crate) fn note_sealed_from(
         &mut self,
         link: u8,
@@ -89,7 +91,8 @@ impl Peer {
         }
     }
 
-    /// Whether a path that is up leads where one of `other` led.
+    /// Returns whether a path that is up has the same destination as the path of `other` on the
+    /// same link.
     fn is_at_address_of(&self, other: &Peer) -> bool {
         let mut paths = self.paths.iter().zip(&other.paths);
         paths.any(|(ours, theirs)| {
@@ -97,15 +100,17 @@ impl Peer {
         })
     }
 
-    /// Returns whether this peer has come up in the place of `other`: keys were agreed on when `other`
-    /// was last heard or later, and a path leads where one of `other` led. One socket is one device.
+    /// Returns whether this peer is up in the place of `other`: a path of both has the same
+    /// destination, and one socket is one device. `other` must be down, or not have been heard
+    /// since this peer's keys were agreed.
     pub(crate) fn supersedes(&self, other: &Peer) -> bool {
         let keyed_ns = self.current.as_ref().map(|session| session.made_at_ns);
         let is_newer = keyed_ns.is_some_and(|at_ns| at_ns >= other.heard_at_ns);
         self.is_up && (is_newer || !other.is_up) && self.is_at_address_of(other)
     }
 
-    /// The ways to dial the peer: first where the paths send to, then wherever else it was heard.
+    /// Returns the ways to dial the peer: first the destinations of its paths, then the other
+    /// addresses at which it was heard.
     pub(crate) fn ways(&self, links: &Links) -> Vec<(u8, SocketAddr)> {
         let open = || {
             let paths = self.paths.iter().zip(links).enumerate();

@@ -1,41 +1,46 @@
-//! What a peer does by the clock: reports, pings, suspicion.
+//! Timed actions towards a peer: reports, pings, and suspicion of silent paths.
 
 use super::{Links, Peer, Shared};
 use crate::liveness::State;
 use crate::wire::{CONTROL_HEADER_BYTES, ControlKind};
 
-/// Pings on a path in use that carries nothing.
+/// Interval of pings on a path in use that carries nothing, in ns. A new path is pinged twice as
+/// often.
 const HEARTBEAT_NS: u64 = 100_000_000;
-/// Pings when neither side has sent data for [`IDLE_NS`]. Silence is then noticed in a second.
+/// Interval of pings when neither side has sent data for [`IDLE_NS`], in ns. Silence is then
+/// noticed within a second.
 const HEARTBEAT_IDLE_NS: u64 = 500_000_000;
-/// How long a peer counts as active after the last data.
+/// Time for which a peer counts as active after the last data, in ns.
 const IDLE_NS: u64 = 10_000_000_000;
-/// Pings on a suspect, on a path that is down, on one in quarantine.
+/// Interval of pings on a suspect path and on a path that is down, in ns.
 const SUSPECT_PING_NS: u64 = 5_000_000;
 const DOWN_PING_NS: u64 = 50_000_000;
-/// Pings on a path that has not answered for [`LONG_DOWN_NS`]: a host that is off costs little.
+/// Interval of pings on a path that has not answered for [`LONG_DOWN_NS`], in ns, so that a host
+/// that is switched off costs little.
 const LONG_DOWN_PING_NS: u64 = 250_000_000;
 const LONG_DOWN_NS: u64 = 5_000_000_000;
+/// Interval of pings on a path in quarantine, in ns.
 const QUARANTINE_PING_NS: u64 = 10_000_000;
-/// A datagram unreported for this long with nothing sent after it: a ping finds out whether it
-/// was lost (a lost tail shows no gap by itself). Two of these and a round trip fit into the least hold
-/// of 5 ms, so that the repair comes in time although one ping is lost.
+/// Age of an unreported datagram, with nothing sent after it, at which a ping is sent, in ns. A
+/// lost tail leaves no gap, so only a later datagram reveals it. Two such intervals and a round
+/// trip fit into the least hold of 5 ms: the repair is in time even if one ping is lost.
 const TAIL_NS: u64 = 2_000_000;
-/// How often silence is looked for.
+/// Interval of the checks for silence, in ns.
 const CHECK_NS: u64 = 2_000_000;
-/// What another path must have delivered later than ours to overtake it, beyond both delays.
+/// Time by which another path must have delivered a later datagram to overtake this one, beyond the
+/// difference of both delays, in ns.
 const OVERTAKE_NS: u64 = 4_000_000;
 
-/// What a padded ping is padded with.
+/// Contents of padded pings.
 static PADDING: [u8; 1 << 16] = [0; 1 << 16];
 
-/// Whether the local link is there and has its carrier.
+/// Returns whether the local link exists and has its carrier.
 fn can_send(links: &Links, link: usize) -> bool {
     links[link].as_ref().is_some_and(|link| link.has_carrier)
 }
 
 impl Peer {
-    /// Does what is due.
+    /// Performs the actions that are due.
     pub(crate) fn handle_timeout(&mut self, shared: &mut Shared<'_>) {
         self.release_held(shared);
         if self.current.is_none() {
@@ -63,7 +68,7 @@ impl Peer {
         }
     }
 
-    /// When a padded ping is due on a path, and of how many bytes.
+    /// Returns the time at which a padded ping is due on a path, and its length in bytes.
     fn probe_due(&self, link: usize) -> Option<(u64, usize)> {
         let path = &self.paths[link];
         match path.liveness.state() {
@@ -73,7 +78,7 @@ impl Peer {
         }
     }
 
-    /// Sends a padded ping if one is due; a short one is to follow.
+    /// Sends a padded ping if one is due. The caller sends a short ping after it.
     fn send_probe(&mut self, link: u8, shared: &mut Shared<'_>) {
         let due = self.probe_due(usize::from(link));
         let Some((_, bytes)) = due.filter(|(at_ns, _)| *at_ns <= shared.now_ns) else {
@@ -146,7 +151,7 @@ impl Peer {
         }
     }
 
-    /// When [`Self::handle_timeout`] is next to be called.
+    /// Returns the time at which [`Self::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self, links: &Links) -> Option<u64> {
         let held = self.reorder.poll_timeout(self.rtt_ns());
         if self.current.is_none() {

@@ -1,4 +1,4 @@
-//! Reports out, and what reports from the peer teach.
+//! Reports to the peer, and the evaluation of reports from it.
 
 use super::deliver::REPORT_MIN_NS;
 use super::{Peer, Shared};
@@ -9,13 +9,16 @@ use crate::path::Path;
 use crate::seq::extend;
 use crate::wire::{ControlKind, LinkReport, Malformed, Missing, REPORT_MISSING_MAX, Report};
 
-/// A path whose loss exceeds this raises an event; below a fifth of it the event is taken back.
+/// Share of packets lost above which a path raises an event. Below a fifth of it the event is
+/// withdrawn.
 const LOSSY_SHARE: f64 = 0.005;
-/// Queueing delay on the way there at which a loss is congestion: TCP must see it.
+/// Queueing delay on the way to the peer above which a loss counts as congestion, in ns. TCP must
+/// see it.
 const CONGESTED_NS: u64 = 8_000_000;
 
 impl Peer {
-    /// Sends a report on every path that leads anywhere, if one is due.
+    /// Sends the report on every path with a destination. It is about the session of the newest
+    /// packet.
     pub(super) fn send_report(&mut self, shared: &mut Shared<'_>) {
         let now_ns = shared.now_ns;
         self.report_due_ns = None;
@@ -23,7 +26,7 @@ impl Peer {
         let mut report = std::mem::take(&mut self.report);
         let Some(session) = self.session_mut(number) else {
             self.report = report;
-            return; // the session it would be about has ended
+            return; // the session of the report has ended
         };
         (report.seq, report.session) = (seq, session.local);
         report.clock_us = (now_ns / 1000) as u32;
@@ -48,7 +51,7 @@ impl Peer {
             });
             news_later |= decided < arrivals.next();
             let Some(highest) = decided.checked_sub(1) else {
-                continue; // the very first packet is missing, and may only be late
+                continue; // the very first packet is missing and may only be late
             };
             report.links.push(LinkReport {
                 link,
@@ -72,7 +75,7 @@ impl Peer {
         }
     }
 
-    /// Learns from a report of the peer.
+    /// Evaluates a report from the peer.
     pub(crate) fn handle_report(
         &mut self,
         body: &[u8],
@@ -90,7 +93,8 @@ impl Peer {
         parsed
     }
 
-    /// Whether a report is the first copy of the newest, about the session we send with.
+    /// Returns whether a report is the first copy of the newest one, about the session in use for
+    /// sending.
     fn is_news(&mut self, report: &Report) -> bool {
         let is_ours = self
             .current
@@ -113,7 +117,7 @@ impl Peer {
         let next = path.ledger.next_seq();
         let highest = extend(link.highest, next);
         if highest >= next {
-            return; // acknowledges what was never sent
+            return; // acknowledges a datagram that was never sent
         }
         if let Some(sent) = path.ledger.get(highest) {
             let held_ns = u64::from(link.held_us) * 1000;
@@ -188,7 +192,7 @@ impl Peer {
         if progressed {
             self.paths[usize::from(link.link)].answered_at_ns = now_ns;
         }
-        // A path is used again when it has shown that it carries full datagrams.
+        // A path is used again only after it has been shown to carry full datagrams.
         let path = &self.paths[usize::from(link.link)];
         if progressed && (path.is_settled() || path.mtu.is_confirmed()) {
             let alone = !self.paths.iter().any(Path::is_settled);
@@ -197,7 +201,7 @@ impl Peer {
                 path.partners.note_answer(to);
             }
             if let Some(change) = path.liveness.handle_ack(now_ns, alone) {
-                // What was lost before it healed says nothing of it now.
+                // Losses before the path healed do not describe the healed path.
                 share = share.filter(|_| change.from == State::Suspect);
                 self.apply(link.link, change, shared);
             }

@@ -1,4 +1,5 @@
-//! Frames out: cut into equal units, split over the paths, kept until reported on.
+//! Frames to the peer: cut into equal units, split over the paths, and kept until they are
+//! reported.
 
 use super::{Links, Peer, Shared};
 use crate::capacity::Capacity;
@@ -14,26 +15,29 @@ use crate::wire::{
     UNIT_INDEX_MAX, flag,
 };
 
-/// Repairs may take this share of what was delivered, plus a burst: a link at the edge of its
-/// quarantine (10 % lost) can be kept whole, congestion cannot be fed.
+/// Share of the delivered bytes that repairs may take, beyond a burst. A link close to quarantine
+/// (10 % lost) can be repaired completely, but congestion is not amplified.
 const REPAIR_SHARE: f64 = 0.125;
-/// The burst: what a gigabit link has open when it dies, over the longest time to notice.
+/// Burst of repairs, in bytes: the data in flight on a gigabit link that dies, over the longest
+/// time until the failure is noticed.
 const REPAIR_BURST_BYTES: f64 = 4_000_000.0;
-/// Differences between the delays of paths that are not believed: coalescing and scheduling make
-/// as much.
+/// Differences between the delays of paths that are ignored, in ns. Receive coalescing and
+/// scheduling cause as much.
 const DELAY_NOISE_NS: u64 = 300_000;
-/// Frames of so few units take the quickest path even while all are full.
+/// Frames of at most this many units use the quickest path even while all links are full.
 const SMALL_UNITS: usize = 2;
-/// So much shorter is the queue kept meanwhile on a link that arrives later: what arrives early is
-/// held, and that has its limit.
+/// Largest extra delay of a path that the split counts while all links are full, in ns. The backlog
+/// of a later link is kept shorter by as much: frames that arrive early are put on hold, and the
+/// hold is limited.
 const LEAN_NS: f64 = 1_500_000.0;
-/// Links that carried this share of what they can are saturated.
+/// Share of their rate from which on links count as saturated.
 const SATURATED_SHARE: f64 = 0.7;
-/// How much a path's share falls with its loss: at 1 % lost by 4 %.
+/// Reduction of a path's rate in the split per share of packets lost: 4 % at a loss of 1 %, and at
+/// most 80 %.
 const LOSS_AVERSION: f64 = 4.0;
 
 impl Peer {
-    /// Sends a frame. Gives it back if no path can take it.
+    /// Sends a frame. Returns the frame if no path can take it.
     pub(crate) fn send_frame(
         &mut self,
         frame: Frame,
@@ -94,15 +98,15 @@ impl Peer {
         Ok(())
     }
 
-    /// How a frame is cut: equal units, as few as fit, so that both halves of a frame that needs
-    /// two take the same time. An empty virtio header is left out.
+    /// Divides a frame into the least number of equal units. Both halves of a frame that needs two
+    /// then take the same time. An empty virtio header is left out.
     fn cut(&self, frame: &Frame) -> Option<Cut> {
         let bytes = frame.as_slice();
         let has_vnet = bytes.get(..VNET_BYTES)?.iter().any(|byte| *byte != 0);
         let start = if has_vnet { 0 } else { VNET_BYTES };
         let contents = bytes.len() - start;
         if self.unit_bytes_max == 0 {
-            return None; // no link is left
+            return None; // no links
         }
         let units = contents.div_ceil(self.unit_bytes_max).max(1);
         let last = u8::try_from(units - 1)
@@ -120,7 +124,8 @@ impl Peer {
         })
     }
 
-    /// The paths that may carry data now. Suspects serve when nothing better is left.
+    /// Finds the paths that may carry data now. Suspect, new and quarantined paths serve only when
+    /// there is no better one, and a full link only when the others of its state are full.
     fn vessels(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel; LINKS_MAX]) -> usize {
         for accept in [
             &[State::Up][..],
@@ -181,8 +186,9 @@ impl Peer {
             };
             count += 1;
         }
-        // Only differences of delay matter, and small ones are noise of measurement. The whole round
-        // trip is compared: reports come back by the quickest path, whichever they report on.
+        // Only differences of delay matter, and small ones are measurement noise. The whole round
+        // trip is compared, because reports return by the quickest path, whichever path they are
+        // about.
         let known = nearest_ns.saturating_add(DELAY_NOISE_NS) as f64;
         for vessel in &mut vessels[..count] {
             let link = usize::from(vessel.link);
@@ -192,7 +198,7 @@ impl Peer {
         count
     }
 
-    /// Whether the links have about as much to carry as they can.
+    /// Returns whether the links have nearly as much to carry as they can.
     fn is_saturated(&self, links: &Links, vessels: &[Vessel]) -> bool {
         let known = || {
             let of = |vessel: &Vessel| links[usize::from(vessel.link)].as_ref();
@@ -203,8 +209,9 @@ impl Peer {
         carried_bps >= SATURATED_SHARE * rate_bps
     }
 
-    /// A slower link that rests while the others queue is lost capacity, however late it arrives: what
-    /// waits decides then, and no longer the delay.
+    /// Lets the backlog decide about the split, and the delay only up to `LEAN_NS`. A slower link
+    /// that is idle while the others have a backlog is lost capacity, however late its data
+    /// arrives.
     fn level(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel]) {
         for vessel in vessels {
             let link = usize::from(vessel.link);
@@ -282,7 +289,7 @@ impl Peer {
             return;
         };
         if local.queue.is_full() {
-            // The kernel takes nothing. The next ping is due as if this one had been sent.
+            // The kernel accepts no datagrams. The next ping is due as if this one had been sent.
             if kind == ControlKind::Ping {
                 path.eliciting_at_ns = shared.now_ns;
                 path.pinged_at_ns = shared.now_ns;
@@ -323,19 +330,19 @@ impl Peer {
         }
     }
 
-    /// Delivered bytes earn the right to repair some.
+    /// Adds a share of the delivered bytes to the budget of repairs.
     pub(super) fn earn_repairs(&mut self, delivered_bytes: u32) {
         let earned = self.repair_budget_bytes + f64::from(delivered_bytes) * REPAIR_SHARE;
         self.repair_budget_bytes = earned.min(REPAIR_BURST_BYTES);
     }
 
-    /// A unit that was lost is to be sent again.
+    /// Queues a lost unit to be sent again.
     pub(super) fn queue_repair(&mut self, unit: UnitRef) {
         self.repair_queue.push_back(unit);
     }
 
-    /// Moves the paths that are not known to lose packets to the front, and gives how many there are;
-    /// all, if none is sound. There is seldom time to repair a repair.
+    /// Moves the paths without known losses to the front and returns their number, or the number of
+    /// all if there are no such paths. There is seldom time to repair a repair.
     fn prefer_sound(&self, vessels: &mut [Vessel]) -> usize {
         let is_lossy = |vessel: &Vessel| self.paths[usize::from(vessel.link)].lossy_told;
         vessels.sort_by_key(is_lossy);
@@ -345,15 +352,15 @@ impl Peer {
         }
     }
 
-    /// Moves the paths that carry datagrams of `bytes` to the front, and gives how many there are: a
-    /// unit that was cut for larger ones keeps its size.
+    /// Moves the paths that carry datagrams of `bytes` to the front and returns their number. A
+    /// unit keeps the size to which it was cut.
     fn keep_fitting(&self, vessels: &mut [Vessel], bytes: usize) -> usize {
         let is_short = |vessel: &Vessel| self.paths[usize::from(vessel.link)].mtu.size() < bytes;
         vessels.sort_by_key(is_short);
         vessels.iter().filter(|vessel| !is_short(vessel)).count()
     }
 
-    /// Sends what is to be repaired, within the budget, where it arrives first.
+    /// Sends the queued repairs within the budget, each on the path on which it arrives first.
     pub(crate) fn send_repairs(&mut self, shared: &mut Shared<'_>) {
         while let Some(unit) = self.repair_queue.pop_front() {
             let Some((_, cut)) = self.retained.get(unit) else {
@@ -376,14 +383,14 @@ impl Peer {
         }
     }
 
-    /// What is open on a path that has failed goes to the others. The death of a link is no
-    /// congestion: its open units need no budget, and there are at most as many as are retained.
+    /// Moves the units in flight on a path that has failed to the other paths. The death of a link
+    /// is not congestion, so they need no budget. There are at most as many as are retained.
     pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
         let mut vessels = [Vessel::NONE; LINKS_MAX];
         let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
         let others = vessels[..count].iter().any(|vessel| vessel.link != link);
         if !others && self.paths[usize::from(link)].liveness.state() == State::Suspect {
-            return; // there is no better place than where they are
+            return; // there is no better path for them
         }
         let units: Vec<UnitRef> = self.paths[usize::from(link)].ledger.take_units().collect();
         let bytes: usize = units
