@@ -258,7 +258,7 @@ impl Work {
         }
     }
 
-    /// Returns a step that may start now and its index, or `None` if there is none.
+    /// Returns a step that may start now and its index, or `None` if no step may start.
     pub fn begin(&mut self) -> Option<(usize, Named)> {
         let at = self.engine.begin()?;
         let step = &self.planned.program.steps[at];

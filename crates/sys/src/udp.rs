@@ -134,8 +134,8 @@ impl LinkSocket {
         Ok(())
     }
 
-    /// Receives the available datagrams into places of `place_bytes`. Returns `WouldBlock` if there
-    /// are none. With receive coalescing, a place must hold [`RECEIVE_BYTES_MAX`].
+    /// Receives the available datagrams into places of `place_bytes`. Returns `WouldBlock` without
+    /// one. With receive coalescing, a place must hold [`RECEIVE_BYTES_MAX`].
     ///
     /// [`RECEIVE_BYTES_MAX`]: crate::datagrams::RECEIVE_BYTES_MAX
     pub fn receive(&self, into: &mut Datagrams, place_bytes: usize) -> io::Result<()> {

@@ -85,12 +85,30 @@ fn run_stage(stage: &str, root: &Path, options: &Options, tally: &mut Tally) {
             ];
             tool(root, tally, "clippy", &args);
         }
-        "tidy" => tally.record("tidy", super::tidy::run(root) == ExitCode::SUCCESS),
+        "tidy" => {
+            tally.record("tidy", super::tidy::run(root) == ExitCode::SUCCESS);
+            results(root, tally);
+        }
         "unit" => unit(root, tally),
         "deny" => deny(root, tally),
         "fuzz" => fuzz(root, options.fuzz_seconds, tally),
         "network" => network(root, tally),
         _ => unreachable!("stages are checked when they are parsed"),
+    }
+}
+
+/// Checks that the documents have the figures of the results. It needs Python 3.11 for `tomllib`.
+fn results(root: &Path, tally: &mut Tally) {
+    let name = "documents equal bench/results";
+    let python = |args: &[&str]| {
+        let mut command = Command::new("/usr/bin/python3");
+        let status = command.current_dir(root).args(args).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if python(&["-c", "import tomllib"]) {
+        tally.record(name, python(&["bench/figures/report.py", "--check"]));
+    } else {
+        tally.skip(name, "/usr/bin/python3 has no tomllib");
     }
 }
 

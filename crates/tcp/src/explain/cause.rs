@@ -140,12 +140,12 @@ impl Cause {
 pub enum Place {
     /// A path with a round trip below [`CLUSTER_RTT_NS`].
     Cluster {
-        /// Whether the program has other connections to the same host.
+        /// True if the program has other connections to the same host.
         is_shared: bool,
     },
     /// A longer path.
     Wan {
-        /// Whether the program has other connections to the same host.
+        /// True if the program has other connections to the same host.
         is_shared: bool,
     },
 }

@@ -81,7 +81,7 @@ impl Progress {
         self.past.push_back((sequence, text));
     }
 
-    /// Begins the next collective. Returns false if there is none or it must wait.
+    /// Begins the next collective. Returns false without one, or if it must wait.
     fn begin(&mut self) -> bool {
         if self.joins.is_some() || self.is_far_ahead() {
             return false;
