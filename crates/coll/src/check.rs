@@ -7,9 +7,9 @@
 //!    with the blocks that the operation gives it.
 //! 2. *Order* (`check/order.rs`): transfer *a* precedes *b* if, by the waits of the plan alone, *a*
 //!    is complete when *b* starts.
-//! 3. *Links* (`check/links.rs`): for each directed link with capacity C, let A be any set of
-//!    transfers that may be in flight on it at once, r(t) the bottleneck rate of a transfer, and m(t)
-//!    the bytes of t that may be missing when a later one starts.
+//! 3. *Links* (`check/links.rs`): let a directed link have capacity C, and let A be any set of
+//!    transfers that may be in flight on it at once. A transfer t has the bottleneck rate r(t).
+//!    Its bytes that may be missing when a later one starts are m(t).
 //!
 //! ```text
 //!   Σ r(t) over A, without early remainders    ≤  C / 0.95

@@ -8,7 +8,8 @@
 //! 1. the rates of transfers in flight, without early remainders, sum to at most capacity /
 //!    [`ENOUGH`];
 //! 2. early remainders, less the bytes that the link carries while a grant and the first byte
-//!    travel, sum to at most [`Plan::port_bytes`], because each slot holds at most its share of them.
+//!    travel, sum to at most [`Plan::port_bytes`], because each slot holds at most its share of
+//!    them.
 //!
 //! A link is first in, first out. A transfer that has begun to arrive has pushed out all bytes
 //! before it. So a chain is followed back to the first transfer that is known to have begun. A link

@@ -1,0 +1,34 @@
+use super::*;
+use crate::plan::Operation;
+use crate::{check, uniform};
+use kumi_topo::{Delay, Rate};
+
+/// Before, each chunk needed every chunk of its block that had been sent: 40 GB of edges for a
+/// vector of 1 GiB.
+#[test]
+fn program__of_a_vector_64_times_as_long__has_64_times_the_steps_and_edges() {
+    let rate = Rate::from_bps(1_000_000_000).unwrap();
+    let network = Network::star(&["a", "b"], rate, Delay::from_ns(25_000));
+    let operations = [
+        Operation::AllReduce,
+        Operation::ReduceScatter,
+        Operation::AllGather,
+        Operation::Broadcast { root: 0 },
+        Operation::Reduce { root: 0 },
+    ];
+    for operation in operations {
+        let size = |bytes: u64| {
+            let plan = uniform(&network, operation, bytes).unwrap();
+            check(&network, &plan).unwrap();
+            let program = Program::on(&network, &plan, 1, 4);
+            (program.steps.len(), program.needed_by.0.len())
+        };
+        let (short, long) = (size(4 << 20), size(256 << 20));
+        assert_eq!(long.0, 64 * short.0, "{operation:?}");
+        assert!(
+            long.1 <= 64 * short.1.max(1),
+            "{operation:?}: {short:?} {long:?}"
+        );
+        assert!(long.1 <= 2 * long.0, "{operation:?}: {long:?}");
+    }
+}
