@@ -1,6 +1,7 @@
-//! Compiles the preload library of `kumi run` from `bindings/`. Without a C compiler it is empty,
-//! and the command says that phases are not marked. Lists the bench plans and topologies that the
-//! command carries, and notes the commit it is built from.
+//! Build script of the `kumi` command. It compiles the preload library of `kumi run` from
+//! `bindings/`. Without a C compiler the library is empty, and the command reports that it marks no
+//! phases. The script also embeds the bench plans and topologies, and records the commit of the
+//! build.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -66,8 +67,8 @@ fn carry(bench: &Path) {
     }
 }
 
-/// Sets `KUMI_COMMIT` for the compiler: the checkout's commit, with `-dirty` where files of the build
-/// differ from it; empty outside a checkout.
+/// Sets `KUMI_COMMIT` for the compiler: the checkout's commit. It ends in `-dirty` if files of the
+/// checkout differ from the commit. Outside a checkout it is empty.
 fn note_commit(root: &Path) {
     let crates = std::fs::read_dir(root.join("crates")).into_iter().flatten();
     let sources = crates.flatten().map(|one| one.path().join("src"));
@@ -95,8 +96,9 @@ fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     files
 }
 
-/// FNV-1a, 64 bits, of the sources and of the headers beside them: ranks whose preload libraries
-/// may decide differently leave collectives to the MPI library.
+/// Returns the FNV-1a digest, 64 bits, of the sources and the headers beside them. Ranks compare
+/// it. If their preload libraries differ, they could decide differently, so they leave collectives
+/// to the MPI library.
 fn digest(bindings: &Path, sources: &[PathBuf]) -> u64 {
     let headers = |folder: &str| files(&bindings.join(folder), "h");
     let headers = ["c", "mpi"].into_iter().flat_map(headers);

@@ -1,4 +1,5 @@
-//! Starting this command again as its own daemon: `kumi link up` and `kumi tcp up` without `--foreground`.
+//! Starts this command again as its own daemon, for `kumi link up` and `kumi tcp up` without
+//! `--foreground`.
 
 use anyhow::Context;
 use std::fs::File;
@@ -6,19 +7,20 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// The daemon, while it is waited for.
+/// A daemon that the caller waits for.
 pub struct Starting {
     child: Child,
     log: PathBuf,
 }
 
-/// Starts the same command line with `--foreground`, out of reach of the terminal's Ctrl-C, its words
-/// going to `log`.
+/// Starts the same command line with `--foreground`. The daemon has its own process group, so the
+/// terminal's Ctrl-C does not reach it. Its output goes to `log`.
 pub fn start(log: &Path) -> anyhow::Result<Starting> {
-    // A lock that the caller holds, as flock(1) does, would be held as long as the daemon runs.
+    // The daemon would otherwise hold a lock that the caller holds (flock(1)) for as long as it
+    // runs.
     kumi_sys::process::keep_descriptors_from_children();
     create(log).with_context(|| format!("{}; run as root", log.display()))?;
-    // What is cut short later goes on at its new end.
+    // Appending continues at the new end if the log is truncated later.
     let file = File::options().append(true).open(log)?;
     let child = Command::new(std::env::current_exe()?)
         .args(std::env::args_os().skip(1))
@@ -34,7 +36,8 @@ pub fn start(log: &Path) -> anyhow::Result<Starting> {
     })
 }
 
-/// Creates an empty file. A daemon that ends at this time may take the folder away; it cannot twice.
+/// Creates an empty file, and its folder if that is missing. One retry is enough: a daemon that
+/// ends at this time may remove the folder, but only once.
 fn create(log: &Path) -> std::io::Result<()> {
     let made = File::create(log);
     if made
@@ -48,14 +51,14 @@ fn create(log: &Path) -> std::io::Result<()> {
 }
 
 impl Starting {
-    /// Has it undo what it did, as Ctrl-C does, and waits for that.
+    /// Has the daemon undo its work, as on Ctrl-C, and waits for its end.
     pub fn undo(&mut self) -> std::io::Result<()> {
         let pid = nix::unistd::Pid::from_raw(self.child.id() as i32);
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT)?;
         self.child.wait().map(drop)
     }
 
-    /// How it ended, with its last words, if it has.
+    /// Returns the daemon's exit status and its output, if it has ended.
     pub fn ended(&mut self) -> anyhow::Result<Option<(ExitStatus, String)>> {
         let Some(status) = self.child.try_wait()? else {
             return Ok(None);
@@ -66,7 +69,7 @@ impl Starting {
         Ok(Some((status, said.to_owned())))
     }
 
-    /// What it has said.
+    /// Returns the daemon's output so far.
     pub fn said(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }

@@ -1,8 +1,8 @@
-//! Ctrl-C while something is set up that must be undone.
+//! Handles Ctrl-C while a command has something set up that must be undone.
 //!
-//! A signal is noted, and the programs that are being waited for are ended. The wait then fails, and
-//! what was set up is undone as the values drop, as after any other error; a signal needs no list of
-//! its own of what there is to undo. Setting up and undoing are not interrupted ([`shield`]): half of
+//! A signal is recorded, and the programs that the command waits for are terminated. The wait then
+//! fails. The values drop as after any other error, and undo the setup. So signals need no list of
+//! things to undo. Setup and undo themselves are not interrupted ([`shield`]), because half of
 //! either would be left behind.
 
 use anyhow::Context;
@@ -15,12 +15,12 @@ use std::os::fd::OwnedFd;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The command was told to end.
+/// Error of a command that a signal interrupted.
 #[derive(Debug, thiserror::Error)]
 #[error("interrupted by {0}")]
 pub struct Interrupted(pub Signal);
 
-/// What is noted of signals, and of the programs that are waited for.
+/// State that the signal thread shares with the commands.
 struct Desk {
     noted: Mutex<Noted>,
     comes: Condvar,
@@ -28,7 +28,7 @@ struct Desk {
 
 struct Noted {
     signal: Option<Signal>,
-    /// Programs that are waited for, by the number of their tie.
+    /// Pidfds of the programs that the command waits for, by tie number.
     tied: BTreeMap<u64, OwnedFd>,
     next: u64,
 }
@@ -55,7 +55,8 @@ impl Desk {
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes `signal` and ends what is tied. Returns the signal that came before it, if one did.
+    /// Records `signal` and terminates the tied programs. Returns the earlier signal, if there was
+    /// one; a second signal has no effect.
     fn note(&self, signal: Signal) -> Option<Signal> {
         let mut noted = self.lock();
         if noted.signal.is_some() {
@@ -63,7 +64,7 @@ impl Desk {
         }
         noted.signal = Some(signal);
         for process in noted.tied.values() {
-            let _ = send(process, Signal::SIGTERM); // else it has ended
+            let _ = send(process, Signal::SIGTERM); // fails if it has ended
         }
         self.comes.notify_all();
         None
@@ -92,7 +93,7 @@ impl Desk {
         }
     }
 
-    /// The number of the tie; `None` under a shield, or if the program has ended.
+    /// Returns the number of the tie. Returns `None` under a shield, or if the program has ended.
     fn tie(&self, pid: u32) -> Option<u64> {
         let process = pidfd(pid).ok().filter(|_| SHIELDS.get() == 0)?;
         let mut noted = self.lock();
@@ -106,7 +107,7 @@ impl Desk {
     }
 }
 
-/// From now on, SIGINT, SIGTERM and SIGHUP are noted instead of ending the process.
+/// Starts a thread that records SIGINT, SIGTERM and SIGHUP. They no longer end the process.
 pub fn watch() -> anyhow::Result<()> {
     let termination = Termination::watch().context("watching for signals")?;
     std::thread::spawn(move || {
@@ -120,33 +121,33 @@ pub fn watch() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The signal that told the command to end, if one did.
+/// Returns the first signal received, if any.
 pub fn noted() -> Option<Signal> {
     DESK.lock().signal
 }
 
-/// Fails once the command was told to end, except under a shield.
+/// Fails once a signal has been received, except under a shield.
 pub fn check() -> Result<(), Interrupted> {
     DESK.check()
 }
 
-/// Sleeps, and fails as soon as the command is told to end.
+/// Sleeps for `time`. Fails as soon as a signal is received, except under a shield.
 pub fn sleep(time: Duration) -> Result<(), Interrupted> {
     DESK.sleep(time)
 }
 
-/// Says what has been undone, if that is because the command was told to end.
+/// Prints a message about undone work, if a signal is the reason.
 pub fn undone(what: impl FnOnce() -> String) {
     if noted().is_some() {
         errln!("kumi: undone: {}", what());
     }
 }
 
-/// Keeps this thread's setting up or undoing from being interrupted, as long as the value lives.
+/// Protects setup or undo in this thread from interruption while the value lives.
 #[derive(Debug)]
 pub struct Shield(());
 
-/// See [`Shield`].
+/// Creates a [`Shield`]. Shields nest.
 pub fn shield() -> Shield {
     SHIELDS.set(SHIELDS.get() + 1);
     Shield(())
@@ -158,11 +159,11 @@ impl Drop for Shield {
     }
 }
 
-/// A program that ends (SIGTERM) when the command is told to end, as long as the value lives.
+/// A program that is sent SIGTERM when the command is interrupted, while the value lives.
 #[derive(Debug)]
 pub struct Tied(Option<u64>);
 
-/// Ties the child `pid`, which has not been waited for. Under a shield it is not tied.
+/// Ties the child `pid`, which has not been waited for. Does nothing under a shield.
 pub fn tie(pid: u32) -> Tied {
     Tied(DESK.tie(pid))
 }

@@ -1,6 +1,6 @@
 //! `kumi`: ordinary Ethernet as a cluster interconnect.
 #![forbid(unsafe_code)]
-#![deny(clippy::print_stdout, clippy::print_stderr)] // `output` has what takes their place
+#![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
 
 #[macro_use]
 mod output;
@@ -31,29 +31,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// One virtual Ethernet device braided from several physical links.
+    /// Combines several physical links into one virtual Ethernet device.
     Link(link::Args),
     /// Runs the devices of a configuration file, as a service.
     Up(link::service::Args),
-    /// TCP that knows the program's phases: the congestion control `kumi`.
+    /// Runs TCP with the congestion control `kumi`, which knows the program's phases.
     Tcp(tcp::Args),
-    /// The network: its tree of switches, and what would be sent over it in which order.
+    /// Handles the network: its tree of switches, and plans of collectives on it.
     Topo(topo::Args),
-    /// Runs a program, one rank or any, with the TCP of `kumi tcp up`.
+    /// Runs a program, as one rank or alone, with the TCP of `kumi tcp up`.
     Run(run::Args),
-    /// A cluster in a box: hosts as namespaces, switches and WANs emulated.
+    /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
     Bench(bench::Args),
-    /// The main job: MPI and iperf3 over two links, one cut and healed.
+    /// Demonstrates the main use: MPI and iperf3 over two links, one of which is cut and healed.
     Demo(demo::Args),
-    /// What this machine lacks for which feature, and the command that mends it.
+    /// Reports the missing requirements of each feature, and the commands that provide them.
     Doctor(doctor::Args),
     /// Prints completions for a shell.
     Completions(manual::CompletionsArgs),
     /// Prints the manual page, or writes all of them.
     Man(manual::ManArgs),
-    /// The ends of the bench's workloads.
+    /// Runs the end points of the bench's workloads.
     #[command(hide = true)]
     Workload(bench::workload::Args),
 }
@@ -61,16 +61,16 @@ enum Command {
 /// Exit status for a mistake in a command line, a configuration or a topology.
 pub const EXIT_BAD_INPUT: u8 = 2;
 
-/// Exit status of a command that a signal ended, less the signal's number, as shells have it.
+/// Base of the exit status after a signal, as shells report it: 128 plus the signal's number.
 const EXIT_SIGNAL: u8 = 128;
 
-/// A mistake in the user's input: the command changed nothing and exits with [`EXIT_BAD_INPUT`].
+/// A mistake in the user's input. The command changed nothing and exits with [`EXIT_BAD_INPUT`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BadInput(pub String);
 
 impl BadInput {
-    /// One error of all `mistakes`, one a line; `Ok` if there are none.
+    /// Returns one error with all `mistakes`, one per line, or `Ok` if there are no mistakes.
     pub fn of_all(mistakes: Vec<String>) -> Result<(), Self> {
         if mistakes.is_empty() {
             Ok(())
@@ -100,7 +100,7 @@ fn main() -> ExitCode {
         Command::Workload(args) => bench::workload::run(args),
     };
     let outcome = match (outcome, interrupt::noted()) {
-        // What the programs that were ended said of it is nobody's news.
+        // The error only reports that the signal ended a child program, so it is not printed.
         (Err(_), Some(signal)) => {
             errln!("kumi: stopped by {signal}");
             Ok(ExitCode::from(EXIT_SIGNAL + signal as u8))
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Prints what was wrong with the command line, or the help that it asked for.
+/// Prints a mistake in the command line, or the help that it requests.
 fn usage(error: &clap::Error) -> ExitCode {
     let printed = error.print();
     if !error.use_stderr() {

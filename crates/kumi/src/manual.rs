@@ -1,5 +1,5 @@
-//! `kumi completions` and `kumi man`: from the same definitions as the commands themselves, so that
-//! they cannot say anything else.
+//! `kumi completions` and `kumi man`. Both are generated from the definitions of the commands, so
+//! they always agree with the commands.
 
 use crate::output::Output;
 use clap::CommandFactory;
@@ -11,19 +11,19 @@ use std::process::ExitCode;
 /// Arguments of `kumi completions`.
 #[derive(Debug, clap::Args)]
 pub struct CompletionsArgs {
-    /// The shell.
+    /// Shell to complete for.
     shell: Shell,
 }
 
 /// Arguments of `kumi man`.
 #[derive(Debug, clap::Args)]
 pub struct ManArgs {
-    /// Folder to write a page a command into, such as /usr/local/share/man/man1; without it the
-    /// first page is printed.
+    /// Folder to write one page per command into, such as /usr/local/share/man/man1. Without it,
+    /// the first page is printed.
     folder: Option<PathBuf>,
 }
 
-/// Prints a shell's completions.
+/// Prints completions for a shell.
 pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut C::command(), "kumi", &mut text);
@@ -31,7 +31,7 @@ pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the manual pages.
+/// Prints the first manual page, or writes all pages into a folder.
 pub fn man<C: CommandFactory>(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let command = C::command();
     match &args.folder {

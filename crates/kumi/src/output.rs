@@ -1,9 +1,10 @@
-//! What the command prints.
+//! Output of the command.
 //!
-//! Standard output that takes no more (a full disk, a pipe that nobody reads) must neither be passed
-//! over nor end the process in the midst of its work, with a lab up or a key in a file. The first
-//! failure is kept, later output is dropped, and [`end`] makes it the exit status once everything
-//! has been undone. What cannot be said on standard error is lost.
+//! Writes to standard output can fail: the disk is full, or the reader of a pipe has ended. The
+//! command must not ignore that. It must also not end in the middle of its work, with a lab up or a
+//! key in a file. So the first failure is kept, and later output is dropped. When everything has
+//! been undone, [`end`] turns the failure into the exit status. Failures of standard error are
+//! ignored.
 
 use std::fmt::{self, Write as _};
 use std::io::{self, ErrorKind, Write};
@@ -31,10 +32,11 @@ macro_rules! errln {
     ($($argument:tt)*) => { $crate::output::complain(format_args!("{}\n", format_args!($($argument)*))) };
 }
 
-/// Why standard output failed first.
+/// First failure of standard output.
 static FAILURE: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Standard output as a writer, for what prints until it is told to end: it fails as the writing does.
+/// Standard output as a writer. It returns the errors of writes, so that a command that prints
+/// without end can stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Output;
 
@@ -48,7 +50,7 @@ impl Write for Output {
     }
 }
 
-/// Prints what `out!` and `outln!` have, in one piece.
+/// Prints the text of `out!` and `outln!` in one write.
 pub fn print(what: fmt::Arguments<'_>) {
     if has_failed() {
         return;
@@ -57,14 +59,15 @@ pub fn print(what: fmt::Arguments<'_>) {
     let _ = Output.write_all(text.as_bytes());
 }
 
-/// Prints what `err!` and `errln!` have, in one piece: others write to the same terminal.
+/// Prints the text of `err!` and `errln!` in one write, because other processes write to the same
+/// terminal.
 pub fn complain(what: fmt::Arguments<'_>) {
     let mut text = String::new();
     let _ = text.write_fmt(what);
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
-/// Whether standard output takes no more.
+/// Returns whether a write to standard output has failed.
 pub fn has_failed() -> bool {
     failure().is_some()
 }
@@ -73,7 +76,7 @@ fn failure() -> std::sync::MutexGuard<'static, Option<io::Error>> {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Keeps why a write to standard output failed, and hands the outcome on.
+/// Records the error of a failed write to standard output, and returns `written` unchanged.
 pub fn note<T>(written: io::Result<T>) -> io::Result<T> {
     written.inspect_err(|error| {
         if error.kind() != ErrorKind::Interrupted {
@@ -85,7 +88,7 @@ pub fn note<T>(written: io::Result<T>) -> io::Result<T> {
     })
 }
 
-/// Returns the exit status of a command that ended with `outcome`, and says why it failed.
+/// Returns the exit status of a command that ended with `outcome`, and prints its error.
 pub fn end(
     outcome: anyhow::Result<ExitCode>,
     failed: impl Fn(&anyhow::Error) -> ExitCode,
@@ -109,7 +112,8 @@ pub fn end(
     match broken {
         None => code,
         Some(error) if error.kind() == ErrorKind::BrokenPipe => {
-            // As every program that leaves SIGPIPE alone: the shell sees 141, and nobody a word.
+            // SIGPIPE ends the process without a message, as for every program that does not handle
+            // it. A shell reports 141.
             kumi_sys::process::end_by_broken_pipe();
             ExitCode::FAILURE
         }

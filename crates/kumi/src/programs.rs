@@ -1,4 +1,4 @@
-//! Programs of others that features run, and the packages that have them.
+//! External programs that features run, and the packages that contain them.
 
 use std::path::PathBuf;
 
@@ -16,23 +16,23 @@ const INSTALLS: [(&str, &str); 10] = [
     ("unshare", "apt install util-linux"),
 ];
 
-/// Whether `program` is where commands are looked for.
+/// Returns whether `program` is in a folder of PATH, /usr/sbin or /sbin.
 pub fn is_on_path(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    // Distributions keep ip and tc where an ordinary user's PATH does not look.
+    // Distributions keep ip and tc in folders that an ordinary user's PATH does not contain.
     let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)
         .chain(system)
         .any(|folder| folder.join(program).is_file())
 }
 
-/// The command that installs `program`.
+/// Returns the command that installs `program`.
 pub fn install(program: &str) -> &'static str {
     let found = INSTALLS.iter().find(|(name, _)| *name == program);
     found.map_or("the distribution's package manager has it", |(_, how)| how)
 }
 
-/// Names every one of `programs` that is missing, with what installs it.
+/// Returns a message for each of `programs` that is missing, with the command that installs it.
 pub fn missing(programs: &[&str]) -> Vec<String> {
     let absent = programs.iter().filter(|program| !is_on_path(program));
     absent

@@ -1,4 +1,4 @@
-//! The bindings, by their own script: C, Fortran and Python, under Open MPI and MPICH.
+//! Runs the test script of the bindings: C, Fortran and Python, under Open MPI and MPICH.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,8 @@ fn bindings__every_claim_of_their_script__holds() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/tests/run.sh");
     let mut command = Command::new("bash");
     command.arg(script);
-    // Beside the command (`cargo build`), or among what it depends on (`cargo test`): the one built last.
+    // `cargo build` puts the library beside the command, and `cargo test` into `deps`. The newer
+    // one is used.
     let built = Path::new(env!("CARGO_BIN_EXE_kumi")).parent().unwrap();
     let places = [built.join("libkumi.so"), built.join("deps/libkumi.so")];
     let built_at = |place: &&PathBuf| place.metadata().and_then(|file| file.modified()).ok();

@@ -1,11 +1,11 @@
-//! The command where it is installed, away from the checkout it was built in.
+//! Tests of the installed command, outside the checkout of its build.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-/// The command, copied into a prefix of its own, which goes with the value.
+/// The command, copied into a prefix of its own. The prefix is removed on drop.
 struct Installed(PathBuf);
 
 impl Installed {
@@ -24,7 +24,8 @@ impl Installed {
             .env("XDG_STATE_HOME", self.0.join("state"));
         loop {
             match command.output() {
-                // A child that another test has just forked still has the copy open for writing.
+                // A child that another test has just forked may still have the copy open for
+                // writing.
                 Err(busy) if busy.kind() == ErrorKind::ExecutableFileBusy => {
                     std::thread::sleep(Duration::from_millis(10));
                 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: what each command had set up is gone again, and it says so.
+//! Tests of Ctrl-C: each command undoes its setup and prints a message about it.
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
-/// A stream over the device, on two links.
+/// Bench plan: a stream over the device, on two links.
 const PLAN: &str = r#"
 name = "own"
 shows = "nothing"
@@ -22,10 +22,10 @@ name = "tcp"
 workload = { kind = "stream", seconds = 20 }
 "#;
 
-/// How long undoing may take.
+/// Time limit for the undo.
 const UNDO_MAX: Duration = Duration::from_secs(20);
 
-/// A command with a folder of its own for temporary files.
+/// A running command with a folder of its own for temporary files.
 struct Started {
     child: Child,
     temporary: PathBuf,
@@ -48,7 +48,7 @@ impl Started {
         Self { child, temporary }
     }
 
-    /// Folders of temporary files that hold something, the one for results aside.
+    /// Returns the entries of the temporary folder, without the folder for results.
     fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.temporary).unwrap().flatten();
         let paths = entries.map(|entry| entry.path());
@@ -73,7 +73,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// The labs that are up.
+/// Returns the labs that are up.
 fn labs() -> Vec<Value> {
     let output = Command::new(KUMI)
         .args(["lab", "ls", "-j"])
@@ -83,7 +83,7 @@ fn labs() -> Vec<Value> {
     shown["labs"].as_array().unwrap().clone()
 }
 
-/// The lab of process `pid`, as soon as it is up.
+/// Waits for the lab of process `pid` and returns it.
 fn lab_of(pid: u32) -> Value {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -95,7 +95,7 @@ fn lab_of(pid: u32) -> Value {
     }
 }
 
-/// The folders of a lab's hosts' devices.
+/// Returns the folders of the devices of a lab's hosts.
 fn run_folders(lab: &Value) -> Vec<PathBuf> {
     let hosts = lab["hosts"].as_array().unwrap().iter();
     let inode = |host: &Value| {
@@ -125,7 +125,7 @@ fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
         let bench = Started::new("bench", &["bench", plan.to_str().unwrap()]);
         let lab = lab_of(bench.child.id());
         let folders = run_folders(&lab);
-        // From here on there is a key in a file, and a daemon.
+        // From here on, a file contains a key, and a daemon runs.
         let deadline = Instant::now() + Duration::from_secs(60);
         while !folders[0].join("kumi0.sock").exists() {
             assert!(Instant::now() < deadline, "no device");
@@ -153,7 +153,7 @@ fn lab__interrupted_in_the_foreground__says_that_it_is_down() {
     let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
     let started = Started::new("lab", &up);
     let lab = lab_of(started.child.id());
-    // A device's files, which go with the host.
+    // Files of a device, which must be removed with the host.
     let folder = &run_folders(&lab)[0];
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("kumi0.log"), "").unwrap();

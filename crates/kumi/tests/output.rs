@@ -1,4 +1,4 @@
-//! What happens when output cannot be written: a full disk, or nobody reads on.
+//! Tests of output that cannot be written: to a full disk, or to a reader that has left.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 const NETWORK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/network.toml");
 
-/// Commands that print, need no device and no privilege, and say something on any machine.
+/// Commands that print on any machine, without a device or a privilege.
 const PRINTING: [&[&str]; 21] = [
     &["--help"],
     &["--version"],
@@ -37,7 +37,7 @@ fn kumi(args: &[&str]) -> Command {
     command
 }
 
-/// Whether the command prints something and succeeds here: some need a kernel feature.
+/// Returns whether the command prints something here. Some commands need a kernel feature.
 fn prints(args: &[&str]) -> bool {
     let output = kumi(args).output().unwrap();
     !output.stdout.is_empty()
@@ -69,7 +69,7 @@ fn printing__to_a_reader_who_leaves__ends_without_a_word() {
         let mut command = kumi(args);
         let said = command.stdout(writer).stderr(Stdio::piped());
         let output = said.spawn().unwrap().wait_with_output().unwrap();
-        // What `cat` and `ls` end by, which a shell reports as 141.
+        // SIGPIPE, which also ends `cat` and `ls`. A shell reports 141.
         assert_eq!(output.status.signal(), Some(13), "{args:?}: {output:?}");
         let quiet = kumi(args).stdout(Stdio::null()).output().unwrap().stderr;
         assert_eq!(output.stderr, quiet, "{args:?}: says more than otherwise");

@@ -1,4 +1,4 @@
-//! The longest silence of a connection, against interruptions whose length is known.
+//! Compares the measured longest silence of a connection with interruptions of known length.
 
 use kumi_lab::topology::LinkChange;
 use kumi_lab::{Cluster, Topology, UpOptions};
@@ -18,20 +18,20 @@ between = ["h1:eth1", "h2:eth1"]
 rate = "100Mbit"
 "#;
 
-/// Answers each line's worth of bytes with one.
+/// Python server that receives the announced number of bytes and answers with one byte.
 const SERVE: &str = "import socket
 s=socket.create_server(('0.0.0.0',7100));print('listening',flush=True);c,_=s.accept()
 while n:=int(c.recv(10) or 0):
     while n: n-=len(c.recv(min(n,1<<20)))
     c.sendall(b'x')";
 
-/// For each line of its input sends that many bytes and waits for the answer.
+/// Python client. For each input line it sends that many bytes and waits for the answer.
 const SEND: &str = "import socket,sys
 s=socket.create_connection((sys.argv[1],7100))
 for line in sys.stdin:
     n=int(line);s.sendall(b'%010d'%n+b'x'*n);s.recv(1);print('answered',flush=True)";
 
-/// A Python program on a host, spoken to by lines; it is killed when dropped.
+/// A Python program on a host, controlled by lines. It is killed on drop.
 struct Program {
     child: Child,
     input: ChildStdin,
@@ -104,7 +104,7 @@ fn silence__blackhole_and_pause_of_the_program__only_the_blackhole_counts() {
     for _ in 0..2 {
         client.send(1_000_000);
         assert_eq!(client.line(), "answered\n");
-        std::thread::sleep(Duration::from_millis(400)); // nothing to send: no silence
+        std::thread::sleep(Duration::from_millis(400)); // nothing to send, so not a silence
     }
     let disturbed_from_ns = now_ns();
     client.send(5_000_000); // 0.4 s on the wire

@@ -1,4 +1,4 @@
-//! `kumi bench --hosts` over a real sshd, in a lab of its own: each host has one.
+//! Tests `kumi bench --hosts` over a real sshd on each host of a lab.
 
 use kumi_lab::{Cluster, Topology, UpOptions};
 use serde_json::Value;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
-/// Two links to braid, and one that no plan touches, over which the hosts are reached.
+/// Two links for the device, and a third link that no plan uses, over which the hosts are reached.
 const TOPOLOGY: &str = r#"
 name = "t"
 [[host]]
@@ -25,7 +25,8 @@ rate = "500Mbit"
 between = ["h1:eth3", "h2:eth3"]
 "#;
 
-/// What a back end may be asked for: a stream with a cut, and a load that somebody has to end.
+/// Bench plan that uses all functions of a back end: a stream with a cut, and a load that must be
+/// ended.
 const PLAN: &str = r#"
 name = "over-ssh"
 shows = "the same plan on machines reached by ssh"
@@ -44,7 +45,7 @@ name = "loaded"
 workload = { kind = "pingpong", sizes_bytes = [64], under_load = true }
 "#;
 
-/// The lab and a folder with the hosts' keys and the client's configuration.
+/// The lab, and a folder with the hosts' keys and the client's configuration.
 struct Machines {
     cluster: Cluster,
     folder: PathBuf,
@@ -82,7 +83,7 @@ impl Machines {
         command.args(&argv[1..]).output().unwrap()
     }
 
-    /// Starts a private sshd in each host; returns when both let this test in.
+    /// Starts a private sshd in each host. Returns when both accept a login.
     fn serve(&self) {
         for key in ["host_key", "client_key"] {
             let file = self.file(key);
@@ -91,7 +92,7 @@ impl Machines {
                 .status();
             assert!(made.unwrap().success());
         }
-        // Where `kumi` lies is the one thing that a user has to install.
+        // The path of `kumi` is the only setting that a user has to install.
         let path = Path::new(KUMI).parent().unwrap().display().to_string();
         self.write(
             "sshd.conf",
@@ -171,7 +172,7 @@ fn bench__hosts_over_ssh__runs_a_plan_and_leaves_nothing() {
     for host in ["h1", "h2"] {
         let links = machines.run(host, &["ip", "-br", "link"]).stdout;
         assert!(!String::from_utf8_lossy(&links).contains("kumi0"));
-        // The port of the load, which runs until it is ended.
+        // Port of the load, which runs until it is ended.
         let load = machines.run(host, &["ss", "-Htan", "sport = 5202 or dport = 5202"]);
         let load = String::from_utf8_lossy(&load.stdout).into_owned();
         assert!(

@@ -1,4 +1,4 @@
-//! `kumi topo` as a user runs it, on the file that the packages carry.
+//! Tests `kumi topo` as a user runs it, on the network file of the packages.
 
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
@@ -21,7 +21,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A file for one test.
+/// Writes a file for one test and returns its path.
 fn written(test: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("kumi-topo-{test}-{}", std::process::id()));
     std::fs::write(&path, text).unwrap();
@@ -48,7 +48,7 @@ fn plan__gather__is_proved_and_names_who_sends_to_whom() {
     assert_eq!(plan["is_checked"], true);
     assert_eq!(plan["transfers"].as_array().unwrap().len(), 3);
     assert_eq!(plan["transfers"][0]["to"], "n2");
-    // Three blocks of 1 MiB into a link of 1 Gb/s.
+    // Three blocks of 1 MiB cross a link of 1 Gb/s.
     let bound_s = plan["bound_s"].as_f64().unwrap();
     assert!((bound_s - 3.0 * 1_048_576.0 * 8.0 / 1e9).abs() < 1e-9);
     assert!(plan["predicted_s"].as_f64().unwrap() >= bound_s);
@@ -169,7 +169,8 @@ fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
     let line = |from: &str, to: &str, mbps: u32| {
         format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"bps\":{mbps}000000}}\n")
     };
-    // The trunk from leaf1 to leaf2; the way back is as it is written. The last line was cut short.
+    // The trunk is slow from leaf1 to leaf2, and correct in the other direction. The last line of
+    // n3's file is truncated.
     let n3 =
         line("n1", "n3", 471) + &line("n2", "n3", 470) + &line("n4", "n3", 940) + "{\"from\":\"n";
     let n4 = line("n1", "n4", 465) + &line("n3", "n4", 935);
@@ -189,7 +190,7 @@ fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
     let text = out(&learned);
     assert!(text.starts_with("from leaf1 to leaf2: 500"), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
-    // With the correction all is as the file says.
+    // The corrected file agrees with the records.
     let again = topo(&[
         "learn",
         better.to_str().unwrap(),
@@ -200,7 +201,8 @@ fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
     std::fs::remove_dir_all(folder).unwrap();
 }
 
-/// Two switches in a lab, the link between them slower than the file says, and a host on the other one.
+/// Two switches in a lab. The link between them is slower than in the file, and one host is on the
+/// other switch.
 #[test]
 #[ignore = "needs root"]
 fn verify__network_that_is_not_as_written__names_what_differs() {
@@ -256,7 +258,7 @@ fn verify__network_that_is_not_as_written__names_what_differs() {
         ])
     };
     let first = verify(network.to_str().unwrap());
-    // What was measured is what the file should have said.
+    // The measured network must pass as a file.
     let second_file = written(
         "verify-second",
         &std::fs::read_to_string(&corrected).unwrap_or_default(),
@@ -286,7 +288,7 @@ fn verify__network_that_is_not_as_written__names_what_differs() {
     );
 }
 
-/// A shell as `--shell` takes it: a program that is called with a host and a command.
+/// Writes a shell for `--shell`: a program that is called with a host and a command.
 fn shell(name: &str, body: &str) -> PathBuf {
     let path = written(name, &format!("#!/bin/sh\n{body}\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -370,7 +372,7 @@ fn file__of_another_kind__is_read_or_the_message_says_who_takes_it() {
         (vec!["lab", "up", &devices], "`kumi up -c "),
         (vec!["lab", "up", slurm], "`kumi topo import "),
         (vec!["lab", "up", "two-linx"], "two-links"),
-        // A program starts all the same.
+        // The program starts anyway.
         (
             vec!["run", "--topology", &tree, "--", "true"],
             "`kumi topo export --format kumi ",

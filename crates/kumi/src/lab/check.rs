@@ -1,4 +1,4 @@
-//! `kumi lab check`.
+//! `kumi lab check`: checks the emulated network itself.
 
 use super::fidelity::{self, Depth};
 use std::process::ExitCode;
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// Arguments of `kumi lab check`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Under a minute instead of two and a half: one rate, one delay, one round.
+    /// Takes under a minute instead of two and a half: one rate, one delay, one round.
     #[arg(long)]
     quick: bool,
     /// Prints the outcome as JSON.
@@ -14,7 +14,7 @@ pub struct Args {
     json: bool,
 }
 
-/// Runs `kumi lab check`; its status tells whether every target was met.
+/// Runs `kumi lab check`. Succeeds if every target is met.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     crate::interrupt::watch()?;
     let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();

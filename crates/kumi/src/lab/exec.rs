@@ -1,4 +1,4 @@
-//! `kumi lab exec`, `shell` and `rsh`: programs in a host.
+//! `kumi lab exec`, `shell` and `rsh`: run programs in a host.
 
 use super::worded;
 use anyhow::Context;
@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
-/// Which lab a program inside a lab belongs to, so that mpirun's agent finds the same one.
+/// Environment variable with the name of the lab, so that mpirun's agent finds the same lab.
 const LAB_VARIABLE: &str = "KUMI_LAB";
 
 /// Arguments of `kumi lab exec`.
@@ -16,7 +16,7 @@ pub struct Args {
     /// Name of the lab; may be left out when only one is up.
     #[arg(long, env = LAB_VARIABLE)]
     lab: Option<String>,
-    /// Host.
+    /// Name of the host.
     host: String,
     /// Command and its arguments.
     #[arg(required = true, last = true)]
@@ -29,21 +29,21 @@ pub struct ShellArgs {
     /// Name of the lab; may be left out when only one is up.
     #[arg(long, env = LAB_VARIABLE)]
     lab: Option<String>,
-    /// Host.
+    /// Name of the host.
     host: String,
 }
 
 /// Arguments of `kumi lab rsh`.
 #[derive(Debug, clap::Args)]
 pub struct RshArgs {
-    /// Host.
+    /// Name of the host.
     host: String,
     /// A shell command, in one argument or several.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     command: Vec<String>,
 }
 
-/// A command in a host, with an environment in which mpirun works by host name.
+/// Returns a command in a host, with an environment in which mpirun works by host name.
 fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Command> {
     let roster = Roster::find(lab).map_err(worded)?;
     let program = program.to_string_lossy();
@@ -52,16 +52,17 @@ fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Co
     command
         .env(LAB_VARIABLE, &roster.name)
         .env("OMPI_MCA_plm_rsh_agent", agent)
-        // Ranks outnumber cores: one that spins would keep the others from running at all.
+        // Ranks outnumber cores, so a rank that spins would keep the others from running.
         .env("OMPI_MCA_mpi_yield_when_idle", "1")
-        // And each host believes the machine its own: their ranks would all bind to one processor.
+        // Each host takes the machine for its own, so the hosts' ranks would all bind to the same
+        // processor.
         .env("OMPI_MCA_hwloc_base_binding_policy", "none")
         .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
         .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
     Ok(command)
 }
 
-/// Becomes `command`; returns only if that fails.
+/// Replaces this process by `command`. Returns only if that fails.
 fn become_it(mut command: Command, host: &str) -> anyhow::Result<ExitCode> {
     let program = command.get_program().to_string_lossy().into_owned();
     Err(command.exec()).with_context(|| format!("running `{program}` in host {host}"))
@@ -81,7 +82,7 @@ pub fn shell(args: ShellArgs) -> anyhow::Result<ExitCode> {
     become_it(command, &args.host)
 }
 
-/// Runs `kumi lab rsh`: as rsh does, the words are joined and given to a shell.
+/// Runs `kumi lab rsh`. As in rsh, the arguments are joined and passed to a shell.
 pub fn rsh(args: RshArgs) -> anyhow::Result<ExitCode> {
     let lab = std::env::var(LAB_VARIABLE).ok();
     let mut command = enter(lab.as_deref(), &args.host, &"sh".into())?;

@@ -1,4 +1,4 @@
-//! `kumi lab link set`: a running link changed.
+//! `kumi lab link set`: changes a link while the lab runs.
 
 use super::worded;
 use crate::BadInput;
@@ -25,7 +25,7 @@ enum Verb {
         lab: Option<String>,
         /// A NIC as `h1:eth1`, or two switches as `s1:s2`.
         link: String,
-        /// What to change, each word with its value.
+        /// Changes: keywords, each followed by its value.
         #[arg(required = true)]
         change: Vec<String>,
     },
@@ -41,7 +41,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads `loss 1% delay 5ms dir rx`.
+/// Parses the words of a change, such as `loss 1% delay 5ms dir rx`.
 fn parse(words: &[String]) -> Result<LinkChange, String> {
     const KNOWN: [&str; 13] = [
         "rate",
@@ -101,7 +101,7 @@ fn parse(words: &[String]) -> Result<LinkChange, String> {
                     "reorder_delay" => set.reorder_delay = value.parse().map_err(wrong)?,
                     "jitter" => set.jitter = value.parse().map_err(wrong)?,
                     _ => {
-                        // These are no faults: leave the faults as they were.
+                        // These keys are not faults, so the link keeps its faults.
                         if *set == Faults::default() {
                             faults = None;
                         }

@@ -23,7 +23,7 @@ pub struct DownArgs {
 /// Runs `kumi lab ls`.
 pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
     let names = cluster::living().map_err(worded)?;
-    // One that goes down between the two looks is left out.
+    // A lab that goes down between the two calls is left out.
     let rosters: Vec<Roster> = names
         .iter()
         .filter_map(|name| Roster::find(Some(name)).ok())

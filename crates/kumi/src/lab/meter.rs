@@ -13,10 +13,10 @@ pub struct MeterArgs {
     /// Name of the lab; may be left out when only one is up.
     #[arg(long, env = "KUMI_LAB")]
     lab: Option<String>,
-    /// CSV instead of one JSON object a line.
+    /// Prints CSV instead of one JSON object per line.
     #[arg(long)]
     csv: bool,
-    /// Only this NIC, as `h1:eth1`.
+    /// Prints only this NIC, as `h1:eth1`.
     nic: Option<String>,
 }
 
@@ -82,7 +82,7 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs `kumi lab validity`; fails if the run is void.
+/// Runs `kumi lab validity`. Fails if the run is void.
 pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
     let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
     let value = Client::connect(&roster)?

@@ -1,4 +1,4 @@
-//! `kumi lab`: a cluster in a box.
+//! `kumi lab`: a cluster of emulated hosts on one machine.
 
 mod check;
 mod exec;
@@ -24,19 +24,19 @@ pub struct Args {
 enum Verb {
     /// Builds the lab that a topology file describes and keeps it in the background.
     Up(up::Args),
-    /// Takes a lab down; nothing of it is left.
+    /// Takes a lab down and removes everything that it created.
     Down(list::DownArgs),
     /// Lists the labs that are up.
     Ls(list::LsArgs),
-    /// Runs a command in a host; its exit status is the command's.
+    /// Runs a command in a host and exits with its status.
     Exec(exec::Args),
     /// Opens a shell in a host.
     Shell(exec::ShellArgs),
     /// Changes a link while it runs.
     Link(link::Args),
-    /// Prints bytes per 1 ms bin, port and direction, as they come.
+    /// Prints the bytes of each NIC and direction in bins of 1 ms, while they pass.
     Meter(meter::MeterArgs),
-    /// Says whether what ran since the last such question may be believed.
+    /// Reports whether the runs since the last call are valid.
     Validity(meter::ValidityArgs),
     /// Checks the lab itself: rates, delays, queues, and its agreement with the simulation.
     Check(check::Args),
@@ -65,7 +65,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A name that the user got wrong exits as a mistake in the input; the rest as a failure.
+/// Converts an error of the lab. A wrong name exits as bad input, and any other error as a failure.
 fn worded(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::NoSuchHost { .. }

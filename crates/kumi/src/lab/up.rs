@@ -1,4 +1,4 @@
-//! `kumi lab up`.
+//! `kumi lab up`: starts a lab.
 
 use super::worded;
 use crate::{BadInput, interrupt};
@@ -15,15 +15,16 @@ use std::process::{Command, ExitCode, Stdio};
 /// Arguments of `kumi lab up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Topology file, network file of `kumi topo`, or name of a topology that kumi carries, as `two-links`.
+    /// Topology file, network file of `kumi topo`, or name of a topology that kumi carries, as
+    /// `two-links`.
     file: PathBuf,
-    /// Name of the lab, where it is not to be the topology's.
+    /// Name of the lab, if not the topology's.
     #[arg(long)]
     name: Option<String>,
-    /// Fabric, where it is not to be the topology's: auto, kernel or emulator.
+    /// Fabric, if not the topology's: auto, kernel or emulator.
     #[arg(long, value_parser = parse_fabric)]
     fabric: Option<FabricChoice>,
-    /// Seed of everything random on an emulated fabric.
+    /// Seed of all random events on an emulated fabric.
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Takes down a lab of the same name first.
@@ -46,7 +47,8 @@ fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
     }
 }
 
-/// Reads the file and checks what can be checked without changing anything.
+/// Reads the file, checks the options, and takes down a lab of the same name if `--replace` is
+/// given.
 fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
     let topology = crate::topo::lab(&args.file)?;
     if args.fabric == Some(FabricChoice::Kernel) && !topology.fits_kernel() {
@@ -113,7 +115,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut child = command.spawn().context("starting the lab's supervisor")?;
     let mut line = String::new();
     if let Some(stdout) = child.stdout.take() {
-        // It ends when it is done with what it is about: a lab is built as a whole.
+        // The supervisor checks for the signal only after it has built the lab, and then takes it
+        // down.
         let _tied = interrupt::tie(child.id());
         BufReader::new(stdout).read_line(&mut line)?;
     }
@@ -134,7 +137,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Owns a lab in the background: says on standard output, in one line, whether it is up.
+/// Owns a lab in the background. Prints one line on standard output: the roster or an error.
 pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
     let outcome = (|| {
         let signals = Signals::block()?;
@@ -142,8 +145,8 @@ pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
         let cluster = Cluster::up(&topology, options).map_err(worded)?;
         supervisor::serve(cluster, &signals, |cluster| {
             let answer = Answer::Ok(serde_json::to_value(cluster.roster())?);
-            // If nobody waits for this any more, `up` was interrupted: the write fails and the lab
-            // goes down again.
+            // If `up` was interrupted, its end of the pipe is closed. The write then fails, and the
+            // lab goes down again.
             writeln!(std::io::stdout(), "{}", serde_json::to_string(&answer)?)?;
             let null = std::fs::File::options().write(true).open("/dev/null")?;
             nix::unistd::dup2_stdout(&null)?;
@@ -161,7 +164,7 @@ pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what was made.
+/// Prints the roster of the lab.
 fn show(roster: &Roster, json: bool) {
     if json {
         outln!("{}", serde_json::to_string(roster).unwrap_or_default());

@@ -1,11 +1,11 @@
-//! What `kumi run` tells the preloaded library about collectives: which are planned, by whom, on
-//! what network.
+//! Passes the settings of collectives from `kumi run` to the preloaded library: the collectives to
+//! plan, the planning library and the network.
 
 use crate::BadInput;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Collectives that are replaced, by the names that `KUMI_COLL` takes: those of
+/// Names of the replaced collectives, as `KUMI_COLL` takes them: those of
 /// `bindings/mpi/collectives.c`.
 const NAMES: [&str; 14] = [
     "alltoall",
@@ -24,22 +24,23 @@ const NAMES: [&str; 14] = [
     "barrier",
 ];
 
-/// Why this host's ranks plan nothing. Where others do, rank 0 tells the user.
+/// Environment variable with the reason why this host's ranks plan nothing. If other hosts' ranks
+/// do plan, rank 0 prints the reason.
 const WHY: &str = "KUMI_COLL_WHY";
 
-/// What the command line asks for.
+/// Options of the command line.
 #[derive(Debug, Clone, Copy)]
 pub struct Choice<'a> {
-    /// `KUMI_COLL`: `auto`, `all`, `off` or a list of names.
+    /// Value of `KUMI_COLL`: `auto`, `all`, `off` or a list of names.
     pub list: Option<&'a str>,
-    /// The network file; without one, the standing one if there is one.
+    /// Network file. Without one, the default file is used if it exists.
     pub topology: Option<&'a Path>,
-    /// Reductions are left to the MPI library.
+    /// True if reductions are left to the MPI library.
     pub is_reproducible: bool,
 }
 
-/// Sets what `command` is to know. The preloaded library compares it between the ranks of a job, so
-/// it is always set.
+/// Sets the environment of `command`. `KUMI_COLL` is always set, because the preloaded library
+/// compares it between the ranks of a job.
 pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
     let standing = Path::new(crate::topo::FILE);
     let standing = standing.exists().then_some(standing);
@@ -63,14 +64,16 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
         return Ok(());
     }
     if let Err(why) = give(command, topology) {
-        // The program starts all the same, and so do the other hosts' ranks: they may have what this one lacks.
+        // The program starts anyway. The other hosts' ranks start too, and may have what this host
+        // lacks.
         super::warn(&format!("{why}; collectives are the MPI library's"));
         command.env("KUMI_COLL", "off").env(WHY, why);
     }
     Ok(())
 }
 
-/// Names the network file and the library, or says which of them this host has not.
+/// Sets the network file and the planning library. Returns an error that names the one that this
+/// host lacks.
 fn give(command: &mut Command, topology: Option<&Path>) -> Result<(), String> {
     if let Some(topology) = topology {
         let named = |why: &dyn std::fmt::Display| format!("{}: {why}", topology.display());
@@ -104,8 +107,8 @@ fn check(list: &str) -> Result<(), BadInput> {
     }
 }
 
-/// Where the planning library is: beside this command as it was built, in the prefix's `lib`, or in
-/// the Python package that a wheel brings with the command.
+/// Returns the path of the planning library. It is beside this command in a build folder, in the
+/// prefix's `lib`, or in the Python package of the wheel that contains the command.
 pub fn library() -> Result<PathBuf, String> {
     let command = std::env::current_exe().map_err(|error| error.to_string())?;
     let folder = command.parent().unwrap_or(Path::new("/"));
@@ -134,7 +137,8 @@ mod tests {
         assert_eq!(named.collect::<Vec<_>>(), NAMES);
     }
 
-    /// Another host's ranks wait in `MPI_Init` for those of this one.
+    /// The program must start, because other hosts' ranks wait in `MPI_Init` for the ranks of this
+    /// host.
     #[test]
     fn network_file__that_is_missing_or_wrong__leaves_collectives_to_the_library() {
         let folder = std::env::temp_dir();

@@ -1,7 +1,7 @@
-//! `kumi run -- CMD`: one rank, or any program, with the TCP of `kumi tcp up`.
+//! `kumi run -- CMD`: runs CMD, one rank or any program, with the TCP of `kumi tcp up`.
 //!
-//! The process joins the daemon and becomes CMD: exit status and signals are CMD's own. Without a
-//! daemon it is given what needs no privilege, by a library that is loaded into it.
+//! The process joins the daemon and becomes CMD, so the exit status and the signals are CMD's own.
+//! Without a daemon, a preloaded library applies the settings that need no privilege.
 
 mod coll;
 mod preload;
@@ -17,41 +17,44 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
-/// Exit statuses of the shell for a command that is not there, or cannot be run.
+/// Exit statuses of the shell: the command is not found, or it cannot be run.
 const EXIT_NOT_FOUND: u8 = 127;
 const EXIT_NOT_RUNNABLE: u8 = 126;
 
 /// Arguments of `kumi run`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Fails, with exit status 3, unless the daemon takes the program in.
+    /// Fails, with exit status 3, unless the daemon accepts the program.
     #[arg(long)]
     require: bool,
-    /// Says what the program was given.
+    /// Prints the settings that the program received.
     #[arg(short, long)]
     verbose: bool,
     /// Does not mark phases of MPI programs.
     #[arg(long)]
     no_phases: bool,
-    /// MPI collectives that are done by a plan: `auto` (where that was measured to win), `all`, `off`, or a list such as
-    /// gather,alltoall. Auto if there is a network file, off if not. The same on all ranks, or nothing is planned.
+    /// MPI collectives to plan: `auto` (those where a plan was measured to win), `all`, `off`, or a
+    /// list such as gather,alltoall. The default is auto with a network file, and off without one.
+    /// All ranks must have the same setting, or nothing is planned.
     #[arg(long, value_name = "LIST", env = "KUMI_COLL")]
     coll: Option<String>,
-    /// The network file (`kumi topo`) that collectives are planned on; without one, as if on one switch.
+    /// Network file (`kumi topo`) for which collectives are planned; without one, a single switch
+    /// is assumed.
     #[arg(long, value_name = "FILE", env = "KUMI_TOPOLOGY")]
     topology: Option<PathBuf>,
-    /// Leaves reductions to the MPI library, so that sums of floats do not depend on the network file.
+    /// Leaves reductions to the MPI library, so that sums of floats do not depend on the network
+    /// file.
     #[arg(long)]
     reproducible: bool,
-    /// A folder in which planned collectives keep how fast data came between hosts, for `kumi topo learn`.
+    /// Folder in which planned collectives record the goodput between hosts, for `kumi topo learn`.
     #[arg(long, value_name = "FOLDER", env = "KUMI_LEARN")]
     learn: Option<PathBuf>,
-    /// The command.
+    /// Command to run.
     #[arg(last = true, required = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// What launchers call a process's rank: Open MPI's, Slurm's, MPICH's, PyTorch's.
+/// Environment variables with a process's rank: of Open MPI, PMIx, MPICH, Slurm and PyTorch.
 const RANK_VARIABLES: [&str; 5] = [
     "OMPI_COMM_WORLD_RANK",
     "PMIX_RANK",
@@ -60,7 +63,8 @@ const RANK_VARIABLES: [&str; 5] = [
     "RANK",
 ];
 
-/// Whether this is a job's first rank, or no rank: of a hundred ranks one says what all would.
+/// Returns true if this is rank 0 or not a rank. Only one of a job's ranks prints a warning that
+/// concerns all.
 fn speaks_for_job() -> bool {
     let rank = |name: &&str| std::env::var(name).ok();
     RANK_VARIABLES
@@ -69,15 +73,15 @@ fn speaks_for_job() -> bool {
         .is_none_or(|rank| rank == "0")
 }
 
-/// Says what CMD runs without, once a job, in one write: ranks that share a terminal do not get into each
-/// other's words.
+/// Prints a warning about a setting that CMD lacks, once per job. One write keeps it whole on a
+/// terminal that ranks share.
 fn warn(lost: &str) {
     if speaks_for_job() {
         let _ = io::stderr().write_all(format!("kumi: warning: {lost}\n").as_bytes());
     }
 }
 
-/// Has CMD load the library first. Without it, CMD still runs.
+/// Makes CMD load the library first. If that fails, CMD still runs.
 fn preload_into(command: &mut Command) {
     if let Err(error) = preload::add(command) {
         warn(&format!(
@@ -86,7 +90,7 @@ fn preload_into(command: &mut Command) {
     }
 }
 
-/// What the preloaded library sets on sockets where no daemon does.
+/// Returns the socket options that the preloaded library sets without a daemon.
 fn socket_options() -> String {
     let settings = Settings::default();
     format!(
@@ -97,7 +101,7 @@ fn socket_options() -> String {
     )
 }
 
-/// Runs `kumi run`: comes back only if CMD could not be started.
+/// Runs `kumi run`. Returns only if CMD cannot be started.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut command = Command::new(&args.command[0]);
     command.args(&args.command[1..]);

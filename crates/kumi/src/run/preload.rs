@@ -1,5 +1,6 @@
-//! The library that `kumi run` loads into the program: it marks the phases of MPI programs and sets
-//! socket options where no daemon does. It is carried in this binary and written out when first needed.
+//! The library that `kumi run` loads into the program. It marks the phases of MPI programs, and
+//! sets socket options where no daemon does. This binary contains it and writes it to a file when
+//! it is first needed.
 
 use anyhow::{Context, ensure};
 use std::ffi::OsString;
@@ -9,13 +10,13 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The compiled library; empty where there was no C compiler.
+/// The compiled library. It is empty if the build had no C compiler.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libkumi_preload.so"));
 
-/// Adds the library to those that `command` loads first.
+/// Adds the library to the front of the libraries that `command` preloads.
 ///
 /// # Errors
-/// It is not in this build, or there is no folder for it.
+/// The library is not in this build, or no folder is available for it.
 pub fn add(command: &mut Command) -> anyhow::Result<()> {
     ensure!(!LIBRARY.is_empty(), "this build has no preload library");
     let mut list = OsString::from(path()?);
@@ -27,7 +28,7 @@ pub fn add(command: &mut Command) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where the library is: in the first folder that this user can have for itself.
+/// Returns the path of the library, in the first folder that only this user can write.
 fn path() -> anyhow::Result<PathBuf> {
     let user = nix::unistd::geteuid();
     let own = std::env::temp_dir().join(format!("kumi-{user}"));
@@ -42,7 +43,8 @@ fn path() -> anyhow::Result<PathBuf> {
     }
 }
 
-/// The library in `folder`, a folder that nobody else can write.
+/// Returns the path of the library in `folder`, where no other user may write. Writes the file if
+/// it is missing.
 fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
     let user = nix::unistd::geteuid();
     let mut builder = fs::DirBuilder::new();
@@ -57,7 +59,8 @@ fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
         "{} is not a folder that only user {user} can write: remove it, or set TMPDIR",
         folder.display()
     );
-    // Its version and content name it: an upgrade writes a new one beside the one in use.
+    // The name contains the version and a fingerprint, so an upgrade does not overwrite a library
+    // in use.
     let name = format!(
         "libkumi_preload-{}-{:016x}.so",
         env!("CARGO_PKG_VERSION"),
@@ -77,11 +80,12 @@ fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
         .open(&half)?;
     file.write_all(LIBRARY)?;
     drop(file);
-    fs::rename(&half, &path)?; // all or nothing, should several ranks come at once
+    fs::rename(&half, &path)?; // atomic: several ranks may write it at once
     Ok(path)
 }
 
-/// A name for the library's content. It is compared in full before use: no secret hangs on this.
+/// Returns a fingerprint of the library, for the file name. The whole content is compared before
+/// use, so a collision does no harm.
 fn fingerprint() -> u64 {
     use std::hash::{DefaultHasher, Hasher};
     let mut hasher = DefaultHasher::new();

@@ -1,7 +1,7 @@
-//! The daemon of `kumi tcp up`: takes processes of `kumi run` in, and lets them go when they end.
+//! The daemon of `kumi tcp up`. It accepts processes of `kumi run`, and removes them when they end.
 //!
-//! It holds nothing that a connection needs: killed, it leaves the programs in place, and the next
-//! `kumi tcp up` takes over. Stopped, it gives every live connection back to the kernel's own
+//! No connection depends on it. If it is killed, the programs stay in place, and the next
+//! `kumi tcp up` takes over. If it is stopped, it returns every live connection to the kernel's own
 //! congestion control and removes the programs.
 
 use super::join::{Request, SOCKET};
@@ -17,17 +17,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// What the daemon says.
+/// Returns the path of the daemon's log.
 pub fn log() -> PathBuf {
     Path::new(SOCKET).with_extension("log")
 }
 
-/// Whether a daemon answers.
+/// Returns whether a daemon accepts connections.
 pub fn is_running() -> bool {
     UnixStream::connect(SOCKET).is_ok()
 }
 
-/// Ends the daemon, and with it the programs; without a daemon, the programs it left.
+/// Stops the daemon, which removes the programs. Without a daemon, removes the programs that one
+/// left.
 pub fn down() -> anyhow::Result<()> {
     if !nix::unistd::geteuid().is_root() {
         return Err(TcpError::NotPermitted.into());
@@ -41,7 +42,7 @@ pub fn down() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ends the daemon, if there is one, and leaves the programs to another.
+/// Stops the daemon, if one runs, and leaves the programs to another one.
 pub fn hand_over() -> anyhow::Result<()> {
     if !is_running() {
         return Ok(());
@@ -63,7 +64,8 @@ fn wait_for_end() -> anyhow::Result<()> {
     );
 }
 
-/// Runs the daemon until it is told to end.
+/// Runs the daemon until a signal or a request ends it. If a new installation lacks a part and
+/// `requires_all` is set, it is removed, and the result is [`EXIT_RUNG`].
 pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
@@ -128,7 +130,7 @@ fn listen() -> anyhow::Result<UnixListener> {
         std::fs::create_dir_all(folder)?;
     }
     let listener = UnixListener::bind(SOCKET).context(SOCKET)?;
-    // Any user's programs may join: they gain nothing but their own sockets' congestion control.
+    // Programs of any user may join. They gain only the congestion control of their own sockets.
     std::fs::set_permissions(SOCKET, std::fs::Permissions::from_mode(0o666))?;
     Ok(listener)
 }

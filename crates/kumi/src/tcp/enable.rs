@@ -1,25 +1,26 @@
-//! `kumi tcp enable UNIT`: a drop-in that has systemd attach the pinned programs to a service's cgroup
-//! at its every start (`BPFProgram=`, systemd 250). Nothing of the service itself is changed.
+//! `kumi tcp enable UNIT`: writes a drop-in for a systemd service. At each start of the service,
+//! systemd then attaches the pinned programs to its cgroup (`BPFProgram=`, systemd 250). The
+//! service's own files do not change.
 
 use crate::BadInput;
 use anyhow::Context;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Where an administrator's drop-ins live.
+/// Folder of an administrator's drop-ins.
 const UNITS: &str = "/etc/systemd/system";
 
 /// Arguments of `kumi tcp enable` and `disable`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The service, as slurmd.service.
+    /// Service, such as slurmd.service.
     unit: String,
     /// Prints the drop-in and changes nothing.
     #[arg(long)]
     dry_run: bool,
 }
 
-/// systemd's name of a hook, and the pinned program for it.
+/// systemd's name of each hook, and the pinned program for it.
 const PROGRAMS: [(&str, &str); 3] = [
     ("sock_create", "own_units_socket"),
     ("sock_ops", "choose"),
@@ -70,7 +71,7 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
         out!("# {}\n{text}", path.display());
         return Ok(());
     }
-    kumi_tcp::installed()?; // otherwise the unit's next start would find no programs
+    kumi_tcp::installed()?; // without them, the unit's next start finds no programs
     let folder = path.parent().context("a drop-in has a folder")?;
     std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;

@@ -1,4 +1,4 @@
-//! `kumi tcp explain`: why a program's connections were slow, and what mends it.
+//! `kumi tcp explain`: explains why a program's connections were slow, and names remedies.
 
 use super::watch;
 use kumi_tcp::explain::{Analysis, Explained, InPhase, Report};
@@ -6,26 +6,26 @@ use kumi_tcp::trace::Detail;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// The number of the format; it grows when a key changes its meaning.
+/// Version of the JSON format. It increases when the meaning of a key changes.
 const SCHEMA: u32 = 1;
-/// Losses below this share of the time observed are not worth a line.
+/// Share of the observed time below which a loss is not printed. Chosen by judgement.
 const SHARE_MIN: f64 = 0.001;
 
 /// Arguments of `kumi tcp explain`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(short, long)]
     json: bool,
-    /// Connections to name, those that lost most.
+    /// Number of connections to name, those that lost most first.
     #[arg(long, value_name = "N", default_value_t = 5)]
     top: usize,
     #[command(flatten)]
     watch: watch::Args,
 }
 
-/// Runs `kumi tcp explain`. The report goes to standard error, where it cannot be taken for what the
-/// command prints; as JSON to standard output.
+/// Runs `kumi tcp explain`. The report goes to standard error, because standard output belongs to
+/// the command. JSON goes to standard output.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut analysis = Analysis::default();
     let code = watch::run(&args.watch, Detail::Senders, |event| analysis.note(&event))?;
@@ -138,7 +138,7 @@ fn text(report: &Report, top: usize) -> String {
     text
 }
 
-/// Phases to name for a cause.
+/// Maximum number of phases named for a cause.
 const PHASES_NAMED: usize = 4;
 
 fn phases(phases: &[InPhase]) -> String {
@@ -169,7 +169,7 @@ fn line(one: &Explained) -> String {
         .take(3)
         .map(|(cause, s)| format!("{} {s:.3} s", cause.name()))
         .collect();
-    // A slow transfer may have lost less than is worth a cause.
+    // A slow transfer may have lost too little time to have a cause.
     let losses = match losses.is_empty() {
         true => String::new(),
         false => format!("; {}", losses.join(", ")),

@@ -1,5 +1,5 @@
-//! The daemon's socket, as clients see it: one JSON request, one JSON reply, and with the reply to
-//! `join` the descriptor of the page in which the process says its phase.
+//! Client side of the daemon's socket: one JSON request and one JSON reply. The reply to `join`
+//! also carries the descriptor of the process's phase page.
 
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, UnixAddr, recvmsg};
 use serde::{Deserialize, Serialize};
@@ -8,41 +8,42 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// The daemon's socket.
+/// Path of the daemon's socket.
 pub const SOCKET: &str = "/run/kumi/tcp.sock";
 
-/// Longest reply.
+/// Size limit of a reply, in bytes.
 const REPLY_BYTES_MAX: usize = 4096;
-/// How long the daemon may take to answer: it attaches programs.
+/// Time limit for a reply. The daemon attaches programs before it replies.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a client may ask for.
+/// A client's request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// Takes the calling process in.
+    /// Accepts the calling process.
     Join,
-    /// Ends the daemon, and with it the programs.
+    /// Stops the daemon and removes the programs.
     Down,
-    /// Ends the daemon; another takes over the programs.
+    /// Stops the daemon. Another one takes over the programs.
     HandOver,
 }
 
-/// What the daemon answers.
+/// The daemon's reply.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Reply {
-    /// Why it could not be done.
+    /// Reason for a refusal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
-    /// The rung of the ladder in use.
+    /// Name of the capability tier in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rung: Option<String>,
 }
 
-/// Asks the daemon; the descriptor is there after [`Request::Join`].
+/// Sends a request to the daemon. Returns its reply and, after [`Request::Join`], the page's
+/// descriptor.
 ///
 /// # Errors
-/// There is no daemon, or it refuses: then in its words.
+/// No daemon runs, or it refuses; the error then has the daemon's message.
 pub fn ask(request: &Request) -> io::Result<(Reply, Option<OwnedFd>)> {
     let mut stream = UnixStream::connect(SOCKET)?;
     stream.set_read_timeout(Some(REPLY_TIMEOUT))?;

@@ -1,4 +1,4 @@
-//! `kumi tcp`: the TCP programs, put in place and looked at.
+//! `kumi tcp`: installs the TCP programs and observes connections.
 
 mod daemon;
 mod enable;
@@ -26,13 +26,14 @@ pub struct Args {
 enum Verb {
     /// Installs the congestion control `kumi` and serves `kumi run`, in the background.
     Up(up::Args),
-    /// Removes it; live connections go on with the control they had, and keep short timers until they close.
+    /// Removes it; live connections get their former control back, and keep short timers until they
+    /// close.
     Down,
-    /// Shows the connections of this network namespace, and what was done so far.
+    /// Shows the connections of this network namespace, and totals.
     Show(show::Args),
-    /// Says why a program's connections were slow, and what mends it; works without `up`.
+    /// Explains why a program's connections were slow, and names remedies; works without `up`.
     Explain(explain::Args),
-    /// Prints what happens to connections, one JSON object an event; works without `up`.
+    /// Prints events of connections, one JSON object per event; works without `up`.
     Trace(trace::Args),
     /// Gives a systemd service's connections the congestion control, from its next start.
     Enable(enable::Args),

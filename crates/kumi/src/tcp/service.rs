@@ -1,10 +1,10 @@
-//! The daemon's loop: one thread for its clients and for the processes that it has taken in.
+//! The daemon's loop: one thread for its clients and for the processes that it has accepted.
 //!
 //! ```text
-//!  listener ─► client ── request, a line ─► reply, and the page's descriptor
-//!                │ silent for CLIENT_TIMEOUT, or one too many of its user: let go
-//!  process ────► pidfd readable: it has ended, and its place is free
-//!  signals ────► SIGINT, SIGTERM: the programs are removed
+//! listener ─► client ── request, a line ─► reply, and the page's descriptor
+//!               │ closed after CLIENT_TIMEOUT, or as one too many of its user
+//! process ────► pidfd readable: the process has ended, and its place is free
+//! signals ────► SIGINT, SIGTERM: the programs are removed
 //! ```
 
 use super::join::{Reply, Request};
@@ -22,16 +22,18 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::{Duration, Instant};
 
-/// Longest request.
+/// Size limit of a request, in bytes.
 const REQUEST_BYTES_MAX: usize = 4096;
-/// A client that says nothing for this long is let go.
+/// Time within which a client must send its request. After it, the connection is closed.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Clients whose request is not complete yet. `kumi run` sends its own at once, so few are.
+/// Limit of clients with an incomplete request. `kumi run` sends its request at once, so there are
+/// few.
 const CLIENTS_MAX: usize = 64;
-/// How long nothing is accepted after the kernel had no descriptor left.
+/// Time for which no client is accepted after `accept` failed, for example without a free
+/// descriptor.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Somebody whose request is not complete.
+/// A client whose request is incomplete.
 struct Client {
     stream: UnixStream,
     pid: i32,
@@ -40,17 +42,17 @@ struct Client {
     text: Vec<u8>,
 }
 
-/// What a request leads to.
+/// Result of a request.
 enum Next {
-    /// The loop goes on.
+    /// The loop continues.
     Serve,
     /// The daemon ends and removes the programs.
     Remove,
-    /// The daemon ends; another takes over the programs.
+    /// The daemon ends. Another one takes over the programs.
     HandOver,
 }
 
-/// What the daemon waits for.
+/// State of the daemon's loop.
 pub struct Service {
     listener: UnixListener,
     signals: SignalFd,
@@ -61,7 +63,8 @@ pub struct Service {
 }
 
 impl Service {
-    /// A service on `listener` that ends at one of `signals`; `ranks` have been taken in before.
+    /// Creates a service on `listener` that ends at one of `signals`. `ranks` are processes that an
+    /// earlier daemon accepted.
     pub fn new(
         listener: UnixListener,
         signals: &SigSet,
@@ -80,7 +83,7 @@ impl Service {
         })
     }
 
-    /// Serves until it is told to end. Returns whether the programs are to be removed.
+    /// Serves until a signal or a request ends it. Returns whether the programs are to be removed.
     pub fn run(mut self) -> anyhow::Result<bool> {
         loop {
             let ready = self.wait()?;
@@ -102,7 +105,8 @@ impl Service {
         }
     }
 
-    /// Waits for something to do: what is ready, in the order signals, clients, processes, listener.
+    /// Waits for an event. Returns the readiness of the descriptors, in the order signals, clients,
+    /// processes, listener.
     fn wait(&self) -> anyhow::Result<Vec<bool>> {
         let now = Instant::now();
         let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
@@ -145,7 +149,7 @@ impl Service {
         });
     }
 
-    /// Reads what clients have sent, and answers those whose request is complete.
+    /// Reads from clients that are ready, and answers those whose request is complete.
     fn serve(&mut self, ready: &[bool]) -> Next {
         let now = Instant::now();
         let clients = std::mem::take(&mut self.clients);
@@ -234,7 +238,7 @@ impl Client {
         })
     }
 
-    /// Reads what there is; the request, if it is complete.
+    /// Reads the available bytes. Returns the request if it is complete.
     fn read(&mut self) -> anyhow::Result<Option<Request>> {
         let mut text = [0; REQUEST_BYTES_MAX];
         let length = match self.stream.read(&mut text) {
@@ -254,7 +258,8 @@ impl Client {
         Ok(Some(serde_json::from_slice(&self.text[..end])?))
     }
 
-    /// Answers, with the descriptor of the page of `rank`. Whoever does not listen is not waited for.
+    /// Sends a reply, with the descriptor of the page of `rank`. It does not wait for a client that
+    /// does not read.
     fn reply(&self, reply: &Reply, rank: Option<&Rank>) {
         let mut text = serde_json::to_string(reply).unwrap_or_default();
         text.push('\n');
@@ -280,14 +285,14 @@ impl Client {
 }
 
 fn join(client: &Client) -> anyhow::Result<(Rank, OwnedFd)> {
-    // Not positive: a process of another PID namespace that this one does not see.
+    // The process ID is 0 if the process is in another PID namespace that the daemon does not see.
     let pid = u32::try_from(client.pid).ok().filter(|pid| *pid > 0);
     let pid = pid.context("the process is not visible from the daemon's PID namespace")?;
     let ended = kumi_sys::process::pidfd(pid)?;
     Ok((Rank::join(pid, client.uid)?, ended))
 }
 
-/// The client that makes room for another: the oldest of the user who has most.
+/// Returns the client to drop for a new one: the oldest client of the user with the most clients.
 fn evicted(clients: &[Client]) -> usize {
     let users: Vec<u32> = clients.iter().map(|client| client.uid).collect();
     oldest_of_most(&users)

@@ -1,15 +1,15 @@
-//! `kumi tcp show`: the live connections, a line each, and what was done so far.
+//! `kumi tcp show`: prints the totals, and one line per live connection.
 
 use kumi_tcp::{Connection, Totals};
 use serde_json::{Value, json};
 
-/// The number of the format; it grows when a key changes its meaning.
+/// Version of the JSON format. It increases when the meaning of a key changes.
 const SCHEMA: u32 = 2;
 
 /// Arguments of `kumi tcp show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(short, long)]
     json: bool,
 }
@@ -47,7 +47,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Every total with its name: the one list both formats come from.
+/// Returns the totals with their names, for the text format.
 fn figures(totals: &Totals) -> [(&'static str, u64); 8] {
     [
         ("restarts paced", totals.paced),

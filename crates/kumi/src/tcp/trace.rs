@@ -1,4 +1,4 @@
-//! `kumi tcp trace`: what happens to connections, one JSON object an event.
+//! `kumi tcp trace`: prints the events of connections, one JSON object per event.
 
 use super::watch;
 use crate::output::Output;
@@ -9,13 +9,13 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The number of the format, in every line; it grows when a key changes its meaning.
+/// Version of the format, in every line. It increases when the meaning of a key changes.
 const SCHEMA: u32 = 1;
 
 /// Arguments of `kumi tcp trace`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The file to write to, instead of the standard output.
+    /// File to write to, instead of standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     #[command(flatten)]

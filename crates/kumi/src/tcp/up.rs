@@ -7,10 +7,10 @@ use kumi_tcp::{Mechanism, Settings};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the daemon may take to load the programs.
+/// Time limit for the daemon to load the programs and answer.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Exit status where `--require` is not met.
+/// Exit status if `--require` is not met.
 pub const EXIT_RUNG: u8 = 3;
 
 /// Arguments of `kumi tcp up`.
@@ -19,24 +19,25 @@ pub struct Args {
     /// Mechanisms to leave out.
     #[arg(long, value_name = "MECHANISM", value_delimiter = ',', value_parser = mechanism())]
     without: Vec<String>,
-    /// Seconds for which a connection believes what it remembers of the path.
+    /// Age, in seconds, up to which a connection trusts the remembered state of its path.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     memory: u64,
-    /// Rate at which a connection to an unknown host starts, as 250mbit; half of the bottleneck is
-    /// right. Without it slow start, and half of what was measured once the host is known.
+    /// Rate at which a connection to an unknown host starts, as 250mbit; half of the bottleneck
+    /// rate is suitable. Without it, such a connection uses slow start. A known host's connection
+    /// starts at half of its measured rate.
     #[arg(long, value_name = "RATE", value_parser = crate::link::parse_fixed_rate)]
     first_rate: Option<u64>,
-    /// Floor of the retransmission timeout, in milliseconds; the kernel's shortest if not given.
+    /// Floor of the retransmission timeout, in milliseconds; by default the kernel's shortest.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=200))]
     rto_min: Option<u64>,
-    /// What a program may have written and the kernel not sent, in bytes.
+    /// Limit of bytes that a program has written and the kernel has not sent.
     #[arg(long, value_name = "BYTES", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(4096..))]
     unsent_max: u32,
-    /// Fails, with exit status 3, unless the kernel takes every part.
+    /// Fails, with exit status 3, unless the kernel accepts every part.
     #[arg(long)]
     require: bool,
-    /// Replaces what is installed by this build, under traffic: live connections keep the old programs
-    /// until they close, new ones get these.
+    /// Replaces the installed programs by this build's, under traffic. Live connections keep the
+    /// old programs until they close, and new ones get these.
     #[arg(long)]
     replace: bool,
     /// Stays in the foreground.
@@ -57,7 +58,7 @@ impl Args {
             ..Settings::default()
         };
         if let Some(ms) = self.rto_min {
-            // Below the kernel's shortest it would refuse, connection by connection, unheard.
+            // The kernel would refuse a shorter one for each connection, without any message.
             settings.rto_min = settings.rto_min.max(Duration::from_millis(ms));
         }
         settings
@@ -69,7 +70,8 @@ impl Args {
 
 /// Runs `kumi tcp up`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // What runs in the background was started by this very command, which has replaced by then.
+    // The background daemon gets the same arguments. This command has replaced the programs before
+    // it starts the daemon, so the daemon must not replace them again.
     if args.replace && (!args.foreground || daemon::is_running()) {
         kumi_tcp::replace(&args.settings())?;
         daemon::hand_over()?;

@@ -1,4 +1,4 @@
-//! Whose connections `kumi tcp trace` and `kumi tcp explain` look at, and for how long.
+//! Selects the connections that `kumi tcp trace` and `kumi tcp explain` observe, and the duration.
 
 use crate::BadInput;
 use anyhow::Context;
@@ -14,36 +14,37 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::{Duration, Instant};
 
-/// How often is looked for events, and whether the end has come. Of 16 MB of events none is lost in it: that
-/// would be ten million a second.
+/// Interval at which events are read and the end is checked. The ring buffer of 16 MB loses nothing
+/// in it, unless ten million events come per second.
 const TURN: Duration = Duration::from_millis(10);
-/// After the command's end: acknowledgements and timeouts of what it sent last.
+/// Time for which events are read after the end: acknowledgements and timeouts of the last data.
 const AFTERMATH: Duration = Duration::from_millis(300);
-/// How long a command may take to end when it is asked to.
+/// Time limit for the command to end after SIGTERM.
 const STOP_TIME: Duration = Duration::from_secs(2);
-/// `SI_KERNEL` of signal(7): who sent the signal is the terminal.
+/// `si_code` of a signal from the kernel (sigaction(2)), such as Ctrl-C on the terminal.
 const SI_KERNEL: i32 = 0x80;
 
-/// What to look at.
+/// Selection of the connections.
 #[derive(Debug, clap::Args)]
-#[group(id = "watched")] // it stands in others' arguments, whose group has the structure's name too
+#[group(id = "watched")] // other `Args` contain it, and their default group id is `Args` too
 pub struct Args {
-    /// The connections a running process has and makes, and those of its children.
+    /// Observes the connections that a running process has and makes, and those of its children.
     #[arg(long, conflicts_with_all = ["cgroup", "command"])]
     pid: Option<u32>,
-    /// The connections of every process in a cgroup, by its folder.
+    /// Observes the connections of all processes in a cgroup, given by its folder.
     #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
     cgroup: Option<PathBuf>,
-    /// Ends after this many seconds, and the command with it (SIGTERM). Without it, ends with the command or the
-    /// process, or at Ctrl-C.
+    /// Ends after this many seconds, and ends the command with SIGTERM. By default, it ends with
+    /// the command or the process, or at Ctrl-C.
     #[arg(long, value_name = "SECONDS")]
     seconds: Option<f64>,
-    /// A command to start and look at.
+    /// Command to start and observe.
     #[arg(last = true, value_name = "CMD")]
     command: Vec<OsString>,
 }
 
-/// Looks at the connections until the end, and hands on every event. The exit status is the command's.
+/// Observes the connections until the end, and calls `each` for every event. Returns the command's
+/// exit status.
 pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
     let watch = match (&args.pid, &args.cgroup, args.command.is_empty()) {
         (Some(pid), _, _) => {
@@ -53,7 +54,7 @@ pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::
             Watch::Process(*pid)
         }
         (_, Some(folder), _) => Watch::Cgroup(folder.clone()),
-        // The command is a child of ours.
+        // The command is a child of this process.
         (_, _, false) => Watch::Process(std::process::id()),
         _ => {
             let want = "say what to look at: -- CMD, --pid PID or --cgroup FOLDER";
@@ -91,17 +92,17 @@ pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::
     })
 }
 
-/// Why the observation ends.
+/// Reason for the end of the observation.
 enum End {
     /// The command has ended.
     Command(ExitStatus),
     /// The process that `--pid` names has ended.
     Process,
-    /// A signal, or `--seconds`, and there is no command to wait for.
+    /// A signal came or `--seconds` passed, and there is no command to wait for.
     Asked,
 }
 
-/// What decides how long is looked.
+/// State that determines the end of the observation.
 struct Observed {
     command: Option<Started>,
     process: Option<OwnedFd>,
@@ -109,7 +110,7 @@ struct Observed {
 }
 
 impl Observed {
-    /// Whether the observation ends now. `signal` is passed on to the command.
+    /// Returns the reason if the observation ends now. `signal` is passed on to the command.
     fn end(&mut self, signal: Option<siginfo>) -> anyhow::Result<Option<End>> {
         let is_due = self.deadline.is_some_and(|at| Instant::now() > at);
         if let Some(command) = &mut self.command {
@@ -136,10 +137,10 @@ impl Observed {
     }
 }
 
-/// The command, and what it was told.
+/// The command, and the time at which it is killed.
 struct Started {
     child: Child,
-    /// When it is killed, as it was asked to end; it does not block, nor wait for a terminal.
+    /// Deadline for the command's end, set when SIGTERM is sent. After it, the command is killed.
     killed_at: Option<Instant>,
 }
 
@@ -157,8 +158,8 @@ impl Started {
         }
     }
 
-    /// Passes a signal on, unless it comes from the terminal: the command has that one itself. Nothing else
-    /// follows; a command that goes on is looked at further.
+    /// Passes a signal on, unless it comes from the terminal, which sends it to the command as
+    /// well. If the command continues, it stays under observation.
     fn pass_on(&self, signal: &siginfo) {
         let number = i32::try_from(signal.ssi_signo).unwrap_or(0);
         match Signal::try_from(number) {
@@ -167,7 +168,7 @@ impl Started {
         }
     }
 
-    /// Asks the command to end, and kills it when it has not after a while.
+    /// Sends SIGTERM to the command, and SIGKILL if it has not ended after [`STOP_TIME`].
     fn stop(&mut self) {
         match self.killed_at {
             None => {
@@ -186,7 +187,7 @@ fn start(command: &[OsString]) -> anyhow::Result<Option<Child>> {
     };
     let mut command = Command::new(program);
     command.args(args);
-    // Those that this process waits for by a descriptor are blocked.
+    // This process blocks the signals that it reads from a descriptor, and a child inherits that.
     kumi_sys::process::unblock_signals_in(&mut command);
     let child = command
         .spawn()
@@ -194,7 +195,7 @@ fn start(command: &[OsString]) -> anyhow::Result<Option<Child>> {
     Ok(Some(child))
 }
 
-/// As a shell reports it: 128 and the signal, where a signal ended it.
+/// Returns the exit code as a shell reports it: 128 plus the signal if a signal ended the command.
 fn exit_code(status: ExitStatus) -> ExitCode {
     let code = status
         .code()

@@ -1,33 +1,34 @@
-//! `kumi topo export`: a network as others read it.
+//! `kumi topo export`: prints a network in other formats.
 
 use crate::BadInput;
 use clap::ValueEnum;
 use kumi_topo::{Network, mpich, nearest, slurm};
 use std::path::PathBuf;
 
-/// For whom.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Slurm's topology.conf.
     Slurm,
     /// Slurm's topology.yaml.
     SlurmYaml,
-    /// The network file of `kumi topo`: of the topology of a lab, or Slurm's.
+    /// The network file of `kumi topo`, for example from a lab's topology or Slurm's file.
     Kumi,
-    /// MPICH's coordinates, for MPIR_CVAR_COORDINATES_FILE: a line for each rank.
+    /// MPICH's coordinates, for MPIR_CVAR_COORDINATES_FILE: one line per rank.
     Mpich,
 }
 
 /// Arguments of `kumi topo export`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file.
+    /// Network file.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// Whose file.
+    /// Output format.
     #[arg(long, value_enum, default_value_t = Format::Slurm)]
     format: Format,
-    /// Of mpich: the host of each rank, in the order of the ranks; each of the file once if not given.
+    /// For mpich: host of each rank, in the order of the ranks. By default, each host of the file
+    /// once.
     #[arg(long, value_delimiter = ',', value_name = "HOSTS")]
     ranks: Vec<String>,
 }

@@ -1,10 +1,10 @@
-//! The files that describe a network, and which command takes which.
+//! Kinds of files that describe a network, and the commands that read them.
 //!
 //! ```text
 //!                   kumi topo           kumi lab up                 kumi run --topology
 //!  network file     as it is            hosts with one NIC, eth1    as it is
-//!  lab topology     if it is a tree     as it is                    export it first
-//!  Slurm's          links of one rate   import it first             import it first
+//!  lab topology     if it is a tree     as it is                    after export
+//!  Slurm's file     links of one rate   after import                after import
 //! ```
 
 use super::slurm;
@@ -16,25 +16,25 @@ use std::fmt::Write as _;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// What every link of Slurm's file carries, where nobody says: it knows no rates.
+/// Default rate of the links of Slurm's file, which contains no rates. Chosen by judgement.
 pub const SLURM_RATE: &str = "1Gbit";
 
-/// What a file describes.
+/// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The network file of `kumi topo`.
+    /// Network file of `kumi topo`.
     Network,
-    /// The topology of a lab.
+    /// Topology of a lab.
     Lab,
     /// Slurm's `topology.conf` or `topology.yaml`.
     Slurm,
-    /// The configuration of `kumi up`.
+    /// Configuration of `kumi up`.
     Devices,
 }
 
 impl Kind {
-    /// Recognizes a file by its name and its keys. What is wrong with a file is left to its parser; a
-    /// file of no kind is taken for a network file.
+    /// Recognizes a file by its name and its keys. A file of no known kind counts as a network
+    /// file. Mistakes in a file are left to its parser.
     pub fn of(path: &Path, text: &str) -> Self {
         if slurm::is_one(path) || text.contains("SwitchName=") {
             return Self::Slurm;
@@ -71,7 +71,7 @@ fn devices(file: &str) -> BadInput {
     ))
 }
 
-/// Reads a network from a file of any kind; `slurm_rate` is what Slurm's links carry.
+/// Reads a network from a file of any kind. `slurm_rate` is the rate of the links of Slurm's file.
 pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
     let (file, text, kind) = read(path)?;
     match kind {
@@ -91,8 +91,8 @@ pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
     }
 }
 
-/// Reads a network file, and says of another kind how it becomes one: for what hands the file on to
-/// the planning library, which reads no other.
+/// Reads a network file. For a file of another kind, the error names the command that converts it.
+/// Used for files that the planning library reads, which accepts no other kind.
 pub fn network_file(path: &Path) -> Result<Network, BadInput> {
     let (file, text, kind) = read(path)?;
     match kind {
@@ -112,8 +112,9 @@ fn parse(file: &str, text: &str) -> Result<Network, BadInput> {
     Network::parse(file, text).map_err(|error| BadInput(error.to_string()))
 }
 
-/// Reads the topology of a lab from its own file or a network file, or takes the one of that name that
-/// the command carries. Says what of a network the lab does not have.
+/// Reads the topology of a lab from a topology file or a network file. If no such file exists,
+/// `path` may be the name of a topology that the command contains. Prints a note for each property
+/// of a network that the lab does not emulate.
 pub fn lab(path: &Path) -> Result<Topology, BadInput> {
     let name = path.to_string_lossy();
     if let (false, Some(carried)) = (path.exists(), folder::carried_topology(&name)) {
@@ -143,8 +144,8 @@ pub fn lab(path: &Path) -> Result<Topology, BadInput> {
     topology.map_err(|error| BadInput(error.to_string()))
 }
 
-/// The topology file of a lab with the hosts, switches, rates and latencies of `network`, and what the
-/// lab does not have of it.
+/// Returns the topology file of a lab with the hosts, switches, rates and latencies of `network`,
+/// and notes on the properties that the lab does not emulate.
 fn lab_text(network: &Network) -> (String, Vec<String>) {
     let mut notes = Vec::new();
     let mut text = format!("name = {:?}\n", network.name);
@@ -216,7 +217,7 @@ mod tests {
             assert_eq!((lab.ends, lab.latency), (own.ends, own.latency));
             assert_eq!(rates(lab), rates(own));
         }
-        // A link of two rates, and a host that is slower both ways.
+        // One note is for the link with two rates, the other for the host with a rate both ways.
         assert_eq!(notes.len(), 2, "{notes:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `kumi topo learn`: a network file corrected by what transfers showed.
+//! `kumi topo learn`: corrects a network file by the goodput of transfers.
 
 use anyhow::Context;
 use kumi_topo::learn::{Came, corrected};
@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 /// Arguments of `kumi topo learn`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file that the jobs were planned on.
+    /// Network file that the jobs were planned on.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// The folder in which jobs kept what they saw: `kumi run --learn FOLDER`.
+    /// Folder in which jobs recorded goodput: `kumi run --learn FOLDER`.
     #[arg(long, value_name = "FOLDER")]
     from: PathBuf,
     /// Writes the corrected network into this file.
@@ -19,7 +19,7 @@ pub struct Args {
     corrected: Option<PathBuf>,
 }
 
-/// A line of a host's file.
+/// One line of a host's file.
 #[derive(Deserialize)]
 struct Line {
     from: String,
@@ -27,7 +27,7 @@ struct Line {
     bps: f64,
 }
 
-/// Runs `kumi topo learn`. Whether all is as the file says.
+/// Runs `kumi topo learn`. Returns true if no link differs from the file.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let network = super::read(&args.file)?;
     let came = read(&args.from)?;
@@ -50,7 +50,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(differences.is_empty())
 }
 
-/// What all hosts kept. A line that is cut short, by a full disk, is passed over.
+/// Reads the records of all hosts. A line that a full disk truncated is skipped.
 fn read(folder: &Path) -> anyhow::Result<Vec<Came>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;

@@ -1,4 +1,4 @@
-//! `kumi topo`: the network as a tree of switches, and plans on it.
+//! `kumi topo`: describes the network as a tree of switches, and plans on it.
 
 mod discover;
 mod export;
@@ -17,7 +17,7 @@ use kumi_topo::Network;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Where a machine's network is written down.
+/// Default path of a machine's network file.
 pub const FILE: &str = "/etc/kumi/network.toml";
 
 /// Arguments of `kumi topo`.
@@ -29,22 +29,22 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Measures the network between hosts and prints its file: switches, links, what they carry.
+    /// Measures the network between hosts and prints its file: switches, links and rates.
     Discover(discover::Args),
-    /// What `kumi topo discover` runs on each host.
+    /// Answers probes on a host; started by `kumi topo discover`.
     #[command(hide = true)]
     Probe(discover::end::Args),
-    /// Measures whether the network is as a file says, and names what differs.
+    /// Measures whether the network is as a file says, and names the differences.
     Verify(verify::Args),
-    /// Names links that carry less than a file says, by how fast data came in jobs.
+    /// Names links that are slower than a file says, by the goodput in jobs.
     Learn(learn::Args),
     /// Draws a network.
     Show(show::Args),
-    /// Prints who would send what to whom, and after what, so that no two messages meet on a link.
+    /// Prints a plan: the transfers and their order, so that no two messages meet on a link.
     Plan(plan::Args),
-    /// Prints the network file of Slurm's topology.conf or topology.yaml.
+    /// Converts Slurm's topology.conf or topology.yaml into a network file.
     Import(slurm::ImportArgs),
-    /// Prints a network as Slurm or MPICH reads it.
+    /// Prints a network in the format of Slurm or MPICH.
     Export(export::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `kumi topo plan`: a collective's plan on a network, and the proof that it is right.
+//! `kumi topo plan`: prints a collective's plan on a network, and checks it.
 
 use crate::BadInput;
 use crate::topo::simulate::simulate;
@@ -8,27 +8,27 @@ use kumi_topo::{Network, quantity::Bytes};
 use serde_json::{Value, json};
 use std::path::PathBuf;
 
-/// Version of what `-j` prints.
+/// Version of the JSON format.
 const SCHEMA: u32 = 1;
 
-/// What the hosts do together.
+/// Collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Asked {
-    /// The root comes to have every host's block.
+    /// The root receives every host's block.
     Gather,
-    /// Every host comes to have its block of those that the root has.
+    /// Every host receives its block from the root.
     Scatter,
-    /// Every host comes to have the root's vector.
+    /// Every host receives the root's vector.
     Broadcast,
-    /// The root comes to have the vectors of all, combined.
+    /// The root receives the combined vectors of all hosts.
     Reduce,
-    /// Every host comes to have every host's block.
+    /// Every host receives every host's block.
     AllGather,
-    /// Every host comes to have its block, combined of every host's.
+    /// Every host receives its block, combined from the blocks of all hosts.
     ReduceScatter,
-    /// Every host comes to have the vectors of all, combined.
+    /// Every host receives the combined vectors of all hosts.
     AllReduce,
-    /// Every host comes to have the block that each of the others has for it.
+    /// Every host receives its block from each of the others.
     AllToAll,
 }
 
@@ -46,35 +46,37 @@ impl Asked {
         }
     }
 
-    /// The operation's name, as it is given.
+    /// Returns the operation's name on the command line.
     fn name(self) -> String {
         let value = self.to_possible_value();
         value.map_or(String::new(), |value| value.get_name().to_owned())
     }
 }
 
-/// How it is planned.
+/// Planning algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Algorithm {
-    /// A gather as Yoshitomi and Taura do it: chains, and turns where a relay would be slow.
+    /// The contention-free gather of Yoshitomi and Taura: chains, and turns where a relay would be
+    /// slow.
     Paper,
-    /// As the bound asks: a gather by turns, straight to the root.
+    /// The plan closest to the bound: a gather by turns, straight to the root.
     Best,
 }
 
 /// Arguments of `kumi topo plan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file.
+    /// Network file.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// What the hosts do together.
+    /// Operation of the hosts.
     #[arg(long, value_enum, default_value_t = Asked::Gather)]
     operation: Asked,
-    /// How it is planned.
+    /// Planning algorithm.
     #[arg(long, value_enum, default_value_t = Algorithm::Best)]
     algorithm: Algorithm,
-    /// Name of the host that has or gets all, where one does; the first of the file if not given.
+    /// Name of the root host, for operations that have one. The default is the first host of the
+    /// file.
     #[arg(long, value_name = "HOST")]
     root: Option<String>,
     /// Bytes of each block, or of the vector that is combined or broadcast, as 1MiB.
@@ -83,10 +85,10 @@ pub struct Args {
     /// Proves that the plan does the operation, and that no two messages meet on a link.
     #[arg(long)]
     check: bool,
-    /// Carries the plan out in a simulation, frame by frame: how long it takes, and how much stands in the switches' ports.
+    /// Simulates the plan frame by frame, and prints its time and the most bytes in a switch port.
     #[arg(long)]
     simulate: bool,
-    /// Bytes of a port's queue in the simulation.
+    /// Depth of each port in the simulation.
     #[arg(
         long,
         value_name = "SIZE",
@@ -94,7 +96,7 @@ pub struct Args {
         requires = "simulate"
     )]
     port_queue: Bytes,
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(short, long)]
     json: bool,
 }

@@ -1,22 +1,22 @@
-//! `kumi topo show`.
+//! `kumi topo show`: draws a network.
 
 use kumi_topo::{draw, svg};
 use serde_json::json;
 use std::path::PathBuf;
 
-/// Version of what `-j` prints.
+/// Version of the JSON format.
 const SCHEMA: u32 = 1;
 
 /// Arguments of `kumi topo show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file, the topology of a lab, or Slurm's topology.conf or topology.yaml.
+    /// Network file, topology of a lab, or Slurm's topology.conf or topology.yaml.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(short, long)]
     json: bool,
-    /// An SVG picture.
+    /// Prints an SVG picture.
     #[arg(long, conflicts_with = "json")]
     svg: bool,
 }

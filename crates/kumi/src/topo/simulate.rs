@@ -1,7 +1,9 @@
-//! A plan carried out in the lab's model, in virtual time: real programs and frames, simulated links and ports.
+//! Simulates a plan in the lab's model, in virtual time: real programs and frames on simulated
+//! links and ports.
 //!
-//! What a piece costs a host is left out, and so is TCP: nothing is sent again. A frame that a port has no room for is
-//! therefore the end of it, and says that the plan does not keep its promise with ports so small.
+//! The hosts' processing time per chunk is not modelled. Neither is TCP, so no frame is
+//! retransmitted. A port overflow therefore ends the simulation with an error: the plan needs
+//! deeper ports.
 
 use anyhow::bail;
 use kumi_coll::{Action, Engine, Plan, Program};
@@ -13,28 +15,32 @@ use kumi_topo::{End, Network, Rate};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-/// Headers of Ethernet, IP and TCP with timestamps.
+/// Headers of Ethernet, IP and TCP with timestamps, in bytes.
 const HEADER_BYTES: usize = 14 + 20 + 32;
 
-/// What a frame takes on the wire besides: FCS, preamble and gap.
+/// Further bytes of a frame on the wire: FCS, preamble and gap.
 const WIRE_BYTES: usize = 4 + 8 + 12;
 
-/// When hosts begin, after each has made itself known to the switches.
+/// Start of the operation, in nanoseconds of virtual time. By then, each host has sent a broadcast,
+/// from which the switches learn its port.
 const BEGIN_NS: u64 = 10_000_000_000;
 
-/// How many times longer than predicted something takes that will never end.
+/// Multiple of the predicted time after which a plan counts as stuck. Chosen by judgement.
 const PATIENCE: f64 = 100.0;
 
-/// What became of it.
+/// Result of a simulation.
 #[derive(Debug, Clone, Copy)]
 pub struct Simulated {
-    /// Until the last host was done.
+    /// Time until the last host has completed its part, in seconds.
     pub seconds: f64,
-    /// Most bytes that stood in any port of a switch.
+    /// Most bytes queued in any switch port.
     pub port_bytes: u64,
 }
 
-/// Carries a plan out, of blocks of bytes.
+/// Simulates a plan with switch ports of `port_queue` bytes.
+///
+/// # Errors
+/// A port overflows, or the plan does not complete.
 pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Result<Simulated> {
     let ranks = (0..network.hosts.len()).map(|host| Rank::new(network, plan, host));
     let mut sim = Sim::new(&Topology::of(network, port_queue), ranks.collect(), 1);
@@ -76,15 +82,15 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
     })
 }
 
-/// What a frame is the last of.
+/// Message that a frame completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
-    /// A piece that the receiver answers.
+    /// A chunk for which the receiver sends a completion.
     Piece,
-    /// One that it does not.
+    /// A chunk without a completion.
     Posted,
     Word,
-    /// A piece has been received.
+    /// The completion of a chunk.
     Came,
 }
 
@@ -96,17 +102,18 @@ impl Kind {
     }
 }
 
-/// A host that does its part.
+/// A host that executes its rank plan.
 #[derive(Debug)]
 struct Rank {
     host: usize,
     program: Arc<Program>,
     engine: Engine,
     queue: SendQueue,
-    /// Steps that wait for something of a peer, and how much of it has come that none waited for.
+    /// Steps that wait for a message, by peer and kind, and the number of messages received before
+    /// a step waited for them.
     awaited: HashMap<(usize, Kind), VecDeque<usize>>,
     came: HashMap<(usize, Kind), usize>,
-    /// By peer, whether each piece that has come is to be answered.
+    /// By peer, for each chunk received, true if a completion is to be sent.
     answered: HashMap<usize, VecDeque<bool>>,
 }
 
@@ -128,7 +135,7 @@ impl Rank {
         self.engine.is_over()
     }
 
-    /// Begins what can begin.
+    /// Begins the steps that may begin.
     fn proceed(&mut self) {
         while let Some(at) = self.engine.begin() {
             let step = &self.program.steps[at];
@@ -159,7 +166,7 @@ impl Rank {
         }
     }
 
-    /// Steps that have what they wait for are over.
+    /// Completes the steps whose message has been received.
     fn meet(&mut self, peer: usize, kind: Kind) {
         let came = self.came.entry((peer, kind)).or_default();
         let awaited = self.awaited.entry((peer, kind)).or_default();
@@ -187,16 +194,17 @@ impl Rank {
     }
 }
 
-/// What a host is about to send: its connections by turns. A piece is one buffer to the kernel and its frames are sent one behind
-/// another, but for words and answers, which pass between them as by another queue of the card.
+/// Frames that a host is about to send. Its connections take turns. A chunk is one buffer in the
+/// kernel, so its frames are sent back to back. Frames without payload, which are control messages
+/// and completions, may pass in between, as through another queue of the NIC.
 #[derive(Debug)]
 struct SendQueue {
     rate: Rate,
-    /// By connection, those with something to send; whose turn it is stands first.
+    /// Frames by connection, for connections with something to send. The next in turn is first.
     turns: VecDeque<(usize, VecDeque<Vec<u8>>)>,
-    /// The connection of which a piece has been sent in part.
+    /// Connection that has sent a chunk in part.
     under_way: Option<usize>,
-    /// When the link has sent the last one.
+    /// Time at which the link has sent the last frame, in nanoseconds.
     free_ns: u64,
 }
 
@@ -207,7 +215,7 @@ impl SendQueue {
             let side = link.ends.iter().position(own)?;
             Some(link.rates[side])
         });
-        // To everybody: switches learn where it is.
+        // A broadcast, from which the switches learn this host's port.
         let first = VecDeque::from([frame(host, None, None, 0)]);
         Self {
             rate: rate.unwrap_or(network.links[0].rates[0]),
@@ -251,7 +259,8 @@ impl SendQueue {
     }
 }
 
-/// A frame from a host, to another or to all, which ends something or does not.
+/// Returns a frame from one host to another or to all. `ends` is the message that it completes, if
+/// any.
 fn frame(from: usize, to: Option<usize>, ends: Option<Kind>, payload_bytes: u64) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES + payload_bytes as usize];
     frame[..6].copy_from_slice(&to.map_or([255; 6], address));
@@ -274,7 +283,7 @@ impl Node for Rank {
         let Some(kind) = Kind::from_byte(frame[14]) else {
             return;
         };
-        // Flooded to all.
+        // The switches flood frames to unknown hosts, so they reach other hosts too.
         if frame[..6] != address(self.host) {
             return;
         }
@@ -309,7 +318,7 @@ mod tests {
     use kumi_coll::{Operation, all_to_all, bound_s, uniform};
     use kumi_topo::ethernet::PLAIN_TCP;
 
-    /// Three switches in a row, four hosts on each.
+    /// Returns a network of three switches in a row, with four hosts on each.
     fn network() -> Network {
         let mut text =
             "name = \"row\"\nswitch = [{ name = \"a\" }, { name = \"b\" }, { name = \"c\" }]\n"
@@ -354,9 +363,11 @@ mod tests {
         }
     }
 
-    /// In an all-to-all of blocks shorter than what a port may hold, hosts that each waited for a transfer of their own before
-    /// others' sent side by side: 110 KiB in a port. A block more than may be let in early is there where words count what has come
-    /// to a host by all of its links' transfers.
+    /// With blocks shorter than a port's limit, earlier plans of an all-to-all left 110 KiB in a
+    /// port. Hosts that each waited only for a transfer of their own sent at the same time. Now a
+    /// port may hold one block more than the early bytes. The reason is that control messages count
+    /// all bytes that a host has received, also those that did not pass the trunk
+    /// (`docs/perf-log.md`, 2026-11-23).
     #[test]
     fn all_to_all__of_short_blocks__fits_the_ports_between_switches() {
         let mut text = "name = \"row\"\n".to_owned();

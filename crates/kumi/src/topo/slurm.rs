@@ -1,4 +1,4 @@
-//! `kumi topo import`: Slurm's `topology.conf` or `topology.yaml`.
+//! `kumi topo import`: reads Slurm's `topology.conf` or `topology.yaml`.
 
 use crate::BadInput;
 use anyhow::Context;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 /// Arguments of `kumi topo import`.
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
-    /// The topology.conf or topology.yaml; it knows no rates.
+    /// Slurm's topology.conf or topology.yaml, which contains no rates.
     file: PathBuf,
-    /// What every link carries, as 1Gbit.
+    /// Rate of every link, as 1Gbit.
     #[arg(long, default_value = super::kind::SLURM_RATE)]
     rate: Rate,
 }
@@ -21,7 +21,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a file is one of Slurm's, by its name.
+/// Returns whether the name of a file is that of a Slurm file.
 pub fn is_one(file: &Path) -> bool {
     is_yaml(file) || has_extension(file, "conf")
 }
@@ -34,7 +34,7 @@ fn has_extension(file: &Path, extension: &str) -> bool {
     file.extension().is_some_and(|its| its == extension)
 }
 
-/// Reads one of them: a `topology.yaml` by its name.
+/// Reads Slurm's file. The name decides whether it is a `topology.yaml`.
 pub fn read(path: &Path, rate: Rate) -> anyhow::Result<Network> {
     let file = path.display().to_string();
     let text = std::fs::read_to_string(path).with_context(|| file.clone())?;

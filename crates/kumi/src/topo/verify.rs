@@ -1,4 +1,4 @@
-//! `kumi topo verify`: whether the network is as a file says.
+//! `kumi topo verify`: compares the network with a file.
 
 use super::discover::{self, How};
 use super::kind;
@@ -11,27 +11,27 @@ use std::path::PathBuf;
 /// Arguments of `kumi topo verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The network file, the topology of a lab, or Slurm's topology.conf or topology.yaml.
+    /// Network file, topology of a lab, or Slurm's topology.conf or topology.yaml.
     #[arg(default_value = super::FILE)]
     file: PathBuf,
-    /// What every link of Slurm's file carries, which does not say.
+    /// Rate of every link of Slurm's file, which contains no rates.
     #[arg(long, default_value = kind::SLURM_RATE)]
     rate: Rate,
-    /// How far a link may be from what the file says, as a share of that.
+    /// Largest difference of a link from the file, as a share of the file's value.
     #[arg(long, default_value_t = 0.15, value_name = "SHARE")]
     tolerance: f64,
-    /// Writes what was measured, under the file's names for switches, into this file.
+    /// Writes the measured network into this file, with the switch names of the original file.
     #[arg(long, value_name = "FILE")]
     corrected: Option<PathBuf>,
     #[command(flatten)]
     how: How,
 }
 
-/// Measurements in which a difference must show before it is named. Other traffic disturbs one now and
-/// then; a network that is as the file says is measured once.
+/// Measurements that must all show a difference before it is reported. Other traffic sometimes
+/// disturbs a measurement. A network without differences is measured once.
 const MEASUREMENTS: u32 = 3;
 
-/// Runs `kumi topo verify`. Whether all is as the file says.
+/// Runs `kumi topo verify`. Returns true if the network is as the file says.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     if !(0.0..1.0).contains(&args.tolerance) {
         let problem = format!(
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     Ok(differences.is_empty())
 }
 
-/// The last measurement, and the differences that every measurement showed.
+/// Returns the last measurement, and the differences that every measurement showed.
 fn confirmed(
     written: &Network,
     hosts: &[String],

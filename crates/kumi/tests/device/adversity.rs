@@ -1,5 +1,5 @@
-//! Networks that are cabled wrongly or half dead, and strangers who interfere.
-//! Rates are such that two processors carry them with room to spare: the links are what is measured.
+//! Tests of networks with wrong cabling or dead NICs, and of attackers. The rates are low enough
+//! for two processors, so that the links are the limit.
 
 use super::stream::{Stream, now_s};
 use super::{Bench, KUMI, one_switch};
@@ -7,16 +7,16 @@ use kumi_lab::topology::{Direction, LinkChange};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-/// A network is whole again this long after a change, in seconds.
+/// Time limit for full recovery after a change, in seconds.
 const WHOLE_S_MAX: f64 = 2.0;
-/// Share of the rate before that "whole" means.
+/// Share of the former rate that counts as full recovery.
 const WHOLE_SHARE: f64 = 0.85;
 
 fn pause(seconds: f64) {
     std::thread::sleep(Duration::from_secs_f64(seconds));
 }
 
-/// Two hosts with two cables between them.
+/// Returns a topology of two hosts with two cables between them.
 fn two_cables(rate: &str) -> String {
     let mut text = String::from("name = \"t\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n");
     for nic in 1..=2 {
@@ -27,7 +27,7 @@ fn two_cables(rate: &str) -> String {
 }
 
 impl Bench {
-    /// Runs `ip` in the network that joins the hosts.
+    /// Runs `ip` in the network namespace of the fabric.
     fn fabric_ip(&self, words: &str) {
         let pid = self.cluster.roster().fabric_pid.to_string();
         let mut command = Command::new("nsenter");
@@ -36,7 +36,7 @@ impl Bench {
         assert!(status.success(), "ip {words}");
     }
 
-    /// Plugs the second host's NICs into the cables of each other, or back.
+    /// Connects the NICs of the second host to `cables`, in this order.
     fn plug_second_host(&self, cables: [usize; 2]) {
         for (link, cable) in cables.iter().enumerate() {
             self.fabric_ip(&format!("link set l{link}b master c{cable}"));
@@ -131,8 +131,8 @@ fn switch__that_passes_1500_between_jumbo_nics__carries_the_full_rate_of_1500() 
     assert!(jumbo_mbps > 0.9 * plain_mbps, "{found}");
 }
 
-/// Sends datagrams that begin as handshakes do, at the rate in its first argument in all, to the
-/// addresses in the others.
+/// Python program that sends junk datagrams with the first bytes of handshakes. Its first argument
+/// is the total rate per second, and the others are the addresses.
 const JUNK: &str = "import os,socket,sys,time
 rate=float(sys.argv[1])
 to=[(a,24870) for a in sys.argv[2:]]
@@ -145,7 +145,7 @@ while True:
   n+=1
  time.sleep(0.001)";
 
-/// Ends a process that floods.
+/// A flooding process. It is killed on drop.
 struct Flooder(Child);
 
 impl Drop for Flooder {
@@ -169,7 +169,7 @@ fn handshakes__junk_at_ten_thousand_a_second__keep_no_peer_out() {
         let counters = bench.shown("h1")["counters"].clone();
         counters["wrong_key"].as_u64().unwrap()
     };
-    // Half of it goes to each host.
+    // Each host gets half of the rate.
     let mut command = bench.command("h3", &["/usr/bin/python3", "-c", JUNK, "20000"]);
     let _flooder = Flooder(command.args(&addresses).spawn().unwrap());
     pause(0.5);

@@ -1,10 +1,10 @@
-//! What strangers on the wire can do to a device.
+//! Tests of a flood by an attacker on the network.
 
 use super::Bench;
 
-/// Sends empty datagrams and bursts of one-byte datagrams to all addresses, for ever, as fast as it
-/// can. A burst is one system call (`UDP_SEGMENT`), so that the flood is limited by the receiving
-/// kernel more than by the sender.
+/// Python program that sends empty datagrams and bursts of one-byte datagrams to all addresses, as
+/// fast as it can. A burst is one system call (`UDP_SEGMENT`), so the receiving kernel limits the
+/// flood more than the sender does.
 const FLOOD: &str = "import socket,sys
 to=[(a,24870) for a in sys.argv[1:]]
 s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)
@@ -19,12 +19,12 @@ while True:
     g.sendto(burst,a)
    except OSError: pass";
 
-/// Datagrams that a host has received by UDP over IPv4, wanted or not.
+/// Returns the datagrams that a host has received by UDP over IPv4, including dropped ones.
 fn datagrams(bench: &Bench, host: &str) -> u64 {
     let snmp = bench.run(host, &["cat", "/proc/net/snmp"]);
     let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp: "));
     let counts: Vec<&str> = lines.next_back().unwrap().split(' ').collect();
-    // InDatagrams and InErrors; what a socket filter drops counts as an error.
+    // InDatagrams and InErrors. A drop by a socket filter counts as an error.
     [0, 2]
         .iter()
         .map(|at| counts[*at].parse::<u64>().unwrap())
@@ -32,15 +32,16 @@ fn datagrams(bench: &Bench, host: &str) -> u64 {
 }
 
 /// Least share of its undisturbed goodput that the stream keeps. On the development machine (two
-/// processors) it keeps 0.69-0.95 in 15 runs, and 0.67-0.70 in 3 without the ports' socket filter: the median of
-/// some counts.
+/// processors) it keeps 0.69-0.95 in 15 runs. Without the ports' socket filter it keeps 0.67-0.70
+/// in 3 runs. So the median of several runs is compared.
 const KEPT_SHARE_MIN: f64 = 0.76;
 
-/// Runs with a flood and without.
+/// Number of rounds, each of a run without the flood and a run with it.
 const ROUNDS: usize = 3;
 
-/// The stream is not paced, so that the flood's cost is seen. It has 0.8 Gb/s of two 500 Mb/s links,
-/// because stream, flood and daemons share the processors. At 1 Gb/s a link it kept only 0.77-0.82.
+/// The stream is not paced, so the cost of the flood is visible. Its rate is 0.8 Gb/s of two 500
+/// Mb/s links, because stream, flood and daemons share the processors. At 1 Gb/s per link it kept
+/// only 0.77-0.82.
 #[test]
 #[ignore = "needs root, netns, tun"]
 fn device__flooded_with_empty_and_one_byte_datagrams__keeps_its_goodput() {

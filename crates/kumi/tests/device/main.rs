@@ -1,4 +1,4 @@
-//! The braided device on this machine's kernel: the command itself, in a lab of its own.
+//! Tests of the multilink device on this machine's kernel: the command itself, in a lab of its own.
 
 mod adversity;
 mod hostile;
@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
-/// Hosts on one switch with two NICs each: the paper's §7.3 limit, lifted.
+/// Returns a topology of hosts with two NICs each on one switch, which RI2N does not support
+/// (§7.3).
 fn one_switch(hosts: usize, rate: &str) -> String {
     let mut text = String::from("name = \"t\"\n[[switch]]\nname = \"s1\"\n");
     for host in 1..=hosts {
@@ -31,7 +32,7 @@ fn one_switch(hosts: usize, rate: &str) -> String {
 /// A lab with a `kumi0` in every host, all with one key.
 struct Bench {
     cluster: Cluster,
-    /// `--queues` of each host's device.
+    /// Value of `--queues` for each host's device.
     queues: Vec<&'static str>,
     folder: PathBuf,
 }
@@ -98,7 +99,7 @@ impl Bench {
         command
     }
 
-    /// Runs a command that must succeed; gives what it printed.
+    /// Runs a command that must succeed. Returns its standard output.
     fn run(&self, host: &str, argv: &[&str]) -> String {
         let output = self.command(host, argv).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -111,7 +112,7 @@ impl Bench {
         serde_json::from_str::<Value>(&text).unwrap()["devices"][0].clone()
     }
 
-    /// What a host's daemon has logged.
+    /// Returns the log of a host's daemon.
     fn log(&self, host: &str) -> String {
         let cat = "cat /run/kumi/net-$(stat -Lc %i /proc/self/ns/net)/kumi0.log";
         self.run(host, &["sh", "-c", cat])
@@ -137,7 +138,7 @@ impl Bench {
         }
     }
 
-    /// What one TCP stream carries from h1 to h2 in two seconds, in Mb/s.
+    /// Returns the goodput of one TCP stream from h1 to h2 over two seconds, in Mb/s.
     fn stream_mbps(&self) -> f64 {
         let mut server = self.command("h2", &["iperf3", "-s", "-1"]);
         let mut server = server.stdout(Stdio::null()).spawn().unwrap();
@@ -150,13 +151,13 @@ impl Bench {
         bps.as_f64().unwrap() / 1e6
     }
 
-    /// Sends pseudo-random bytes from h1 to h2 by TCP, slowly enough that things can happen meanwhile;
-    /// what arrives is hashed at both ends.
+    /// Sends pseudo-random bytes from h1 to h2 by TCP. It is slow enough for events to happen
+    /// meanwhile. Both ends hash the bytes.
     fn transfer(&self, mebibytes: usize) -> Transfer {
         self.transfer_to(2, 7000, mebibytes)
     }
 
-    /// As `transfer`, to one of two hosts from the other.
+    /// Starts a transfer to one of two hosts from the other.
     fn transfer_to(&self, to: usize, port: u16, mebibytes: usize) -> Transfer {
         let address = format!("('10.77.0.{to}',{port})");
         let receive = format!(
@@ -177,8 +178,8 @@ impl Bench {
         command.stdout(Stdio::piped()).spawn().unwrap()
     }
 
-    /// Datagrams of 16 flows from one of two hosts to the other, and as many broadcasts: each must
-    /// arrive once.
+    /// Sends datagrams of 16 flows, and as many broadcasts, from one of two hosts to the other.
+    /// Each must arrive once.
     fn scatter(&self, from: usize) {
         let to = 3 - from;
         let receive = "import socket\ns=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind(('',7100))\ns.settimeout(3)\nn=[]\ntry:\n while True: n.append(s.recv(2000)[:9])\nexcept TimeoutError: print(len(n),len(set(n)))";
@@ -192,7 +193,7 @@ impl Bench {
         assert_eq!(said.trim(), "640 640", "datagrams, and different ones");
     }
 
-    /// Bytes that each queue of `host` has sent to its peers.
+    /// Returns the bytes that each queue of `host` has sent to its peers.
     fn sent_by_queues(&self, host: &str) -> Vec<u64> {
         let state = self.shown(host);
         let queues = state["queues"].as_array().unwrap().iter();
@@ -201,7 +202,7 @@ impl Bench {
             .collect()
     }
 
-    /// Kills the first host's daemon, at once.
+    /// Kills the first host's daemon with SIGKILL.
     fn kill_first(&self, test: &str) {
         self.signal_first(test, "KILL");
     }
@@ -213,7 +214,7 @@ impl Bench {
         self.run("h1", &["pkill", &format!("-{signal}"), "-f", &pattern]);
     }
 
-    /// The link and state of each path to the first peer.
+    /// Returns the link and the state of each path to the first peer.
     fn path_states(&self, host: &str) -> Vec<(String, String)> {
         let state = self.shown(host);
         let paths = state["peers"][0]["paths"].as_array().cloned();
@@ -238,14 +239,14 @@ impl Drop for Bench {
     }
 }
 
-/// A transfer under way.
+/// A running transfer.
 struct Transfer {
     receiver: Child,
     sender: Child,
 }
 
 impl Transfer {
-    /// Waits for both ends; they must have seen the same bytes.
+    /// Waits for both ends. They must have hashed the same bytes.
     fn finish(self) {
         let digest = |child: Child| {
             let output = child.wait_with_output().unwrap();
@@ -284,7 +285,8 @@ fn device__three_hosts_on_one_switch__reach_each_other_over_both_links() {
 #[ignore = "needs root, netns, tun"]
 fn device__datagrams_that_come_singly__are_taken_as_fast_as_they_come() {
     let bench = Bench::new("singly", 2);
-    // No NIC here gathers. Two datagrams a turn, 80 us apart, once made 270 Mb/s of 1000.
+    // The NICs of the lab do no receive coalescing. When the daemon read two datagrams a turn, with
+    // turns 80 us apart, a device carried 270 Mb/s of 1000 (`docs/perf-log.md`, 2026-11-22).
     let mbps = (0..3).map(|_| bench.stream_mbps()).fold(0.0, f64::max);
     assert!(mbps > 350.0, "{mbps} Mb/s");
 }
@@ -340,7 +342,7 @@ fn device__links_added_and_removed_under_load__delivers_every_byte() {
     bench.await_peers("h1", 1);
 }
 
-/// What must hold whatever numbers of queues two devices have.
+/// Checks the properties that must hold for any numbers of queues of two devices.
 fn serve_with_queues(test: &str, queues: [&'static str; 2]) {
     let mut bench = Bench::with_queues(test, &queues);
     let pause = |ms| std::thread::sleep(Duration::from_millis(ms));

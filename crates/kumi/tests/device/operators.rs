@@ -1,4 +1,4 @@
-//! What an operator is told: mistakes, reasons, metrics.
+//! Tests of messages to an operator: mistakes, reasons, metrics.
 
 use super::{Bench, KUMI};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ fn pause(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// Exit status, and what a command said on both outputs.
+/// Returns a command's exit status and both of its outputs.
 fn outcome(mut command: Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
     let said = [output.stdout, output.stderr].concat();
@@ -258,7 +258,7 @@ fn metrics__after_three_restarts_of_each_peer__are_one_series_a_label_set() {
         for host in [2, 3] {
             bench.run(&format!("h{host}"), &[KUMI, "link", "down", "kumi0"]);
             bench.up(host, "cluster");
-            // Host names may be equal, and a device made anew has a new identity.
+            // Host names may be equal, and a device that is created again has a new identity.
             bench.run(
                 &format!("h{host}"),
                 &["hostname", if round == 1 { "same" } else { "node" }],
@@ -266,7 +266,7 @@ fn metrics__after_three_restarts_of_each_peer__are_one_series_a_label_set() {
         }
     }
     bench.await_peers("h1", 2);
-    // An identity of before may count as up until its silence is noticed.
+    // An earlier identity may count as up until its liveness times out.
     let deadline = Instant::now() + Duration::from_secs(10);
     let are_up = || {
         let peers = bench.shown("h1")["peers"].as_array().unwrap().clone();

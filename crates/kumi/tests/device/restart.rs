@@ -1,20 +1,21 @@
-//! What a connection lives through when the daemon is killed, restarted or stopped.
+//! Tests of a connection whose daemon is killed, restarted or stopped.
 
 use super::Bench;
 use super::stream::{Stream, now_s};
 use kumi_lab::topology::LinkChange;
 use std::time::Duration;
 
-/// Longest stall of a connection after a restart, in seconds: the target. Measured: 0.10-0.12 s.
+/// Target for the longest stall of a connection after a restart, in seconds. Measured: 0.10-0.12 s
+/// (`docs/perf-log.md`, 2026-11-24).
 const RESTART_STALL_S_MAX: f64 = 1.0;
-/// Longest stall after the daemon was stopped for 3 s and continued, in seconds: the target.
-/// Measured: 0.01-0.10 s.
+/// Target for the longest stall after the daemon was stopped for 3 s and continued, in seconds.
+/// Measured: 0.01-0.10 s (`docs/perf-log.md`, 2026-11-24).
 const STOP_STALL_S_MAX: f64 = 1.0;
 
 #[test]
 #[ignore = "needs root, netns, tun"]
 fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
-    // Rates that two processors carry with room to spare, so that the links are what is measured.
+    // The rates are low enough for two processors, so that the links are the limit.
     let mut bench = Bench::with_rate("restart", &["auto"; 2], "300Mbit");
     let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
     let mac = bench.shown("h2")["peers"][0]["mac"].clone();
@@ -67,7 +68,7 @@ fn device__restarted_with_a_cable_out_and_stopped__is_whole_soon_after() {
     leaves_a_foreign_queue_alone(&bench);
 }
 
-/// Gives the device another root queue while no daemon runs: the next daemon must leave it alone.
+/// Gives the device another root queue while no daemon runs. The next daemon must not replace it.
 fn leaves_a_foreign_queue_alone(bench: &Bench) {
     let tc = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();

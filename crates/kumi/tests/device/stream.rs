@@ -1,4 +1,4 @@
-//! A TCP stream whose delivery is recorded over time: what a connection lives through.
+//! A TCP stream whose delivery is recorded over time.
 
 use super::Bench;
 use std::process::Child;
@@ -7,25 +7,25 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Width of a bin of the record, in seconds.
 const BIN_S: f64 = 0.02;
 
-/// A stream from h1 to h2 at the rate it can have.
+/// A stream from h1 to h2, as fast as the path allows.
 pub struct Stream {
     receiver: Child,
     sender: Child,
 }
 
-/// What was delivered, in bins of [`BIN_S`].
+/// Bytes delivered, in bins of [`BIN_S`] seconds.
 pub struct Delivered {
     bins: Vec<(f64, f64)>,
 }
 
-/// Seconds since 1970, the clock of both ends.
+/// Returns the seconds since 1970. Both ends use the same clock.
 pub fn now_s() -> f64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     now.as_secs_f64()
 }
 
 impl Stream {
-    /// Starts a stream that ends by itself after `seconds`.
+    /// Starts a stream that ends after `seconds`.
     pub fn start(bench: &Bench, seconds: f64) -> Self {
         let receive = format!(
             "import socket,time\ns=socket.create_server(('10.77.0.2',7300))\nc,_=s.accept()\nb=memoryview(bytearray(1<<20))\nbins={{}}\ntotal=0\nwhile True:\n n=c.recv_into(b)\n if not n: break\n total+=n\n at=int(time.time()/{BIN_S})\n bins[at]=bins.get(at,0)+n\nprint(total,*('%d:%d'%i for i in sorted(bins.items())))"
@@ -39,7 +39,7 @@ impl Stream {
         }
     }
 
-    /// Waits for the end; every byte must have been delivered.
+    /// Waits for the end. Every byte must have been delivered.
     pub fn finish(self) -> Delivered {
         let said = |child: Child| {
             let output = child.wait_with_output().unwrap();
@@ -61,14 +61,14 @@ impl Stream {
 }
 
 impl Delivered {
-    /// The mean rate between two moments, in Mb/s.
+    /// Returns the mean rate between two times, in Mb/s.
     pub fn mbps(&self, from_s: f64, to_s: f64) -> f64 {
         let within = |at_s: f64| at_s >= from_s && at_s < to_s;
         let bins = self.bins.iter().filter(|(at_s, _)| within(*at_s));
         bins.map(|(_, bytes)| bytes).sum::<f64>() * 8e-6 / (to_s - from_s)
     }
 
-    /// The longest time without a delivery between two moments, in seconds.
+    /// Returns the longest time without a delivery between two times, in seconds.
     pub fn longest_silence(&self, from_s: f64, to_s: f64) -> f64 {
         let within = |at_s: &f64| *at_s > from_s && *at_s < to_s;
         let deliveries = self.bins.iter().map(|(at_s, _)| *at_s).filter(within);
@@ -78,12 +78,12 @@ impl Delivered {
             .fold(0.0, f64::max)
     }
 
-    /// The moment of the last delivery, in seconds since 1970.
+    /// Returns the time of the last delivery, in seconds since 1970.
     pub fn end_s(&self) -> f64 {
         self.bins.last().map_or(0.0, |(at_s, _)| *at_s)
     }
 
-    /// Rates of `parts` equal parts of the time between two moments, in Mb/s.
+    /// Returns the rates of `parts` equal parts of the time between two times, in Mb/s.
     pub fn course(&self, from_s: f64, to_s: f64, parts: usize) -> Vec<f64> {
         let part_s = (to_s - from_s) / parts as f64;
         let from = |part: usize| from_s + part as f64 * part_s;

@@ -1,4 +1,4 @@
-//! An MPI application of the distribution, which nobody made for this.
+//! Test with an MPI application of the distribution, which was not written for this project.
 
 use super::{Control, KUMI};
 use kumi_lab::{Cluster, Topology, UpOptions};
@@ -30,7 +30,8 @@ between = ["h4:eth1", "s"]
 rate = "1Gbit"
 "#;
 
-/// The HPC Challenge's input, a value a line: a system of 200 equations in blocks of 40 on 2 x 2 processes.
+/// Input of the HPC Challenge, one value per line: 200 equations in blocks of 40 on 2 x 2
+/// processes.
 const INPUT: [&str; 36] = [
     "HPC Challenge",
     "small",

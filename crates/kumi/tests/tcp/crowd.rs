@@ -1,11 +1,11 @@
-//! Hundreds of connections, and a program that says nonsense of its phase.
+//! Tests with hundreds of connections, and with a program that stores invalid phase numbers.
 
 use super::{Control, KUMI, Program, wan};
 use kumi_lab::Cluster;
 use serde_json::Value;
 use std::time::Duration;
 
-/// Echoes on every connection at once.
+/// Python server that echoes on all connections at once.
 const ECHO_ALL: &str = "import socket,threading
 s=socket.create_server(('0.0.0.0',7105),backlog=512)
 def echo(c):
@@ -21,7 +21,7 @@ for s in all: s.recv(1)
 print('done',flush=True)
 sys.stdin.read()";
 
-/// Stores numbers of phases that are not there.
+/// Python program that stores numbers of phases that do not exist.
 const NONSENSE: &str = "import mmap,os,socket,struct,sys
 page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
 s=socket.create_connection(('h2',7105))

@@ -1,4 +1,4 @@
-//! What is left behind: live sockets after `kumi tcp down`, and children after their process.
+//! Tests of live sockets after `kumi tcp down`, and of children that outlive their process.
 
 use super::{Control, KUMI, Program, kumi};
 use kumi_lab::{Cluster, Topology, UpOptions};
@@ -26,7 +26,8 @@ fn lan(test: &str) -> Cluster {
     Cluster::up(&Topology::parse("lan", LAN).unwrap(), options).unwrap()
 }
 
-/// Answers each byte with one after so many milliseconds; the listener prints its options at each line of input.
+/// Python server that answers each byte with one, after that number of milliseconds. It prints the
+/// RTO floor of its listener at each line of input.
 const SERVER: &str = "import socket,sys,threading,time
 s=socket.create_server(('0.0.0.0',7108))
 def told():
@@ -39,8 +40,9 @@ while True:
         while d:=c.recv(1): time.sleep(d[0]/1e3);c.sendall(b'x')
     threading.Thread(target=answer,args=(c,),daemon=True).start()";
 
-/// Asks 20 times for a prompt answer, and after each line of input 30 times for one after 30 ms. Prints segments
-/// sent again, and the cap on unsent data of a socket with its own and of one without.
+/// Python client that requests 20 immediate answers. After each line of input, it requests 30
+/// answers after 30 ms. It prints the retransmitted segments, and the cap on unsent data of two
+/// sockets. The first socket has a cap of its own, and the second has none.
 const CLIENT: &str = "import socket,sys
 def connect(own):
     s=socket.socket()
@@ -84,7 +86,8 @@ fn down__with_live_connections__has_nothing_sent_again_and_gives_back_what_was()
     );
 }
 
-/// Leaves a child behind, which connects before and after.
+/// Python program that exits and leaves a child behind. The child connects to the listener that its
+/// parent made.
 const PARENT: &str = "import os,socket,sys,time
 s=socket.create_server(('127.0.0.1',7109))
 if os.fork(): sys.exit()
@@ -95,7 +98,7 @@ print('left',flush=True)
 while True:
     time.sleep(0.02);a.sendall(b'x');c.recv(1)";
 
-/// Another process, in the place of the one that has ended.
+/// Python program that gets the place of the process that has ended, and stores phase 7.
 const NEXT: &str = "import mmap,os,struct,sys
 page=mmap.mmap(int(os.environ['KUMI_PHASE_FD']),4096)
 page[4:8]=struct.pack('=I',7)

@@ -1,11 +1,12 @@
-//! Hosts that lack what the programs need, and programs that change while connections use them.
+//! Tests of hosts that lack requirements, and of programs that change while connections use them.
 
 use super::{Control, ECHO, KUMI, LIVE, Program, TURN, kumi, wan_under};
 use std::process::{Command, Output};
 use std::sync::PoisonError;
 use std::time::Duration;
 
-/// Runs `kumi ARGV` where `hide`, a shell command, has changed the mounts: in a mount namespace of its own.
+/// Runs `kumi ARGV` in a mount namespace of its own, after the shell command `hide` has changed the
+/// mounts.
 fn kumi_where(hide: &str, argv: &str) -> Output {
     let script = format!("{hide} && {KUMI} {argv}");
     Command::new("unshare")
@@ -49,7 +50,7 @@ fn up__host_without_what_it_needs__names_it_and_leaves_nothing() {
 fn run__host_with_cgroups_of_the_first_version_only__says_so_and_runs_the_command() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
-    // The daemon is what looks for the cgroup: it is the one that must not see any.
+    // The daemon looks for the cgroup, so the daemon must not see one.
     let hide = "umount -a -t cgroup2";
     let run = kumi_where(
         hide,
@@ -78,14 +79,14 @@ fn up__replacing_under_traffic__keeps_old_connections_and_takes_new_ones() {
     let mechanisms = shown["mechanisms"].to_string();
     assert!(!mechanisms.contains("unsent-cap"), "{shown}");
     drop(old);
-    // The echo has one connection at a time.
+    // The echo server has one connection at a time.
     let mut new = Program::start(&cluster, "h1", LIVE);
     assert!(new.line().starts_with("kumi "), "its rank is taken in");
     assert!(kumi(&["tcp", "down"]).status.success());
     assert!(new.line_in(0.5).starts_with("reno "), "given back");
 }
 
-/// Runs `kumi ARGV` as a user without privileges.
+/// Returns the command `kumi ARGV` of a user without privileges.
 fn kumi_as_nobody(argv: &[&str]) -> Command {
     let mut command = Command::new("setpriv");
     command
@@ -111,7 +112,7 @@ fn run__runtime_folder_that_is_not_there__starts_the_command_all_the_same() {
     };
     let lines = started("/tmp");
     assert_eq!(lines.matches("warning").count(), 1, "{lines}");
-    // No folder at all: what is lost is said.
+    // If no folder is available at all, the message names the losses.
     let lines = started("/proc/none");
     assert!(
         lines.contains("/proc/none") && lines.contains("runs without"),
@@ -160,7 +161,7 @@ fn down__as_a_user__says_that_root_is_needed_and_changes_nothing() {
 #[ignore = "needs root, netns, bpf"]
 fn daemon__clients_that_say_nothing__shut_nobody_out() {
     let _control = Control::up();
-    // Held by another user, who has not sent a byte on any.
+    // Another user holds the connections, and sends nothing on them.
     let script = "import socket,time
 held=[]
 for _ in range(300):
@@ -186,7 +187,7 @@ print('held',flush=True);time.sleep(5)";
     silent.wait().unwrap();
 }
 
-/// A cgroup of version 2, and its folder; `None` where none may be made.
+/// Creates a cgroup of version 2 and returns its folder, or `None` if that is not possible.
 fn new_cgroup(name: &str) -> Option<std::path::PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
     let mount = mounts
@@ -209,7 +210,8 @@ fn cgroup__whose_processes_have_ended__keeps_no_program_and_stops_no_replacement
     };
     let links = std::path::Path::new("/sys/fs/bpf/kumi/tcp/cgroups");
     let count = || std::fs::read_dir(links).unwrap().count();
-    // While a process is there, its cgroup goes: the links are dead, and in a replacement's way.
+    // The cgroup is removed while its process lives. Its links are then dead, and would obstruct a
+    // replacement.
     let mut child = run("sleep 60");
     let waited = std::time::Instant::now();
     while count() == 0 && waited.elapsed() < Duration::from_secs(5) {

@@ -1,4 +1,4 @@
-//! The congestion control on this machine's kernel, in a lab of its own.
+//! Tests of the congestion control on this machine's kernel, in a lab of its own.
 
 mod application;
 mod crowd;
@@ -19,7 +19,8 @@ use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
 
-/// The first paper's test bed, one host a side: 500 Mb/s, 20 ms round trip, 128 KB drop-tail.
+/// The WAN of the GridMPI paper with one host per side: 500 Mb/s, 20 ms round trip, 128 KB
+/// drop-tail.
 const WAN: &str = r#"
 name = "t"
 [[host]]
@@ -44,7 +45,7 @@ rate = "500Mbit"
 delay = "10ms"
 "#;
 
-/// Takes BYTES and answers with one, as often as it is told.
+/// Python server that receives BYTES and answers with one byte, until the client closes.
 const SERVE: &str = "import socket,sys
 s=socket.create_server(('0.0.0.0',7100));c,_=s.accept();n=int(sys.argv[1])
 while True:
@@ -55,7 +56,8 @@ while True:
         left-=len(d)
     c.sendall(b'x')";
 
-/// Fills the path for a while, then sends one burst of BYTES a second; prints what the bursts took, ms.
+/// Python client that first sends 30 bursts of BYTES to fill the path. Then it sends one burst per
+/// second, and prints the median time of these, in milliseconds.
 const BURST: &str = "import socket,sys,time
 cc,n,rounds=sys.argv[2],int(sys.argv[3]),int(sys.argv[4])
 s=socket.create_connection((sys.argv[1],7100));d=b'x'*n
@@ -68,7 +70,7 @@ for _ in range(rounds):
     time.sleep(1);took.append(burst())
 print(sorted(took)[len(took)//2])";
 
-/// Echoes what comes, on one connection after the other.
+/// Python server that echoes, on one connection after the other.
 const ECHO: &str = "import socket
 s=socket.create_server(('0.0.0.0',7101))
 while True:
@@ -76,7 +78,8 @@ while True:
     print(c.getsockopt(socket.IPPROTO_TCP,socket.TCP_CONGESTION,16).rstrip(b'\\0').decode(),flush=True)
     while d:=c.recv(65536): c.sendall(d)";
 
-/// Says, ten times a second, which congestion control its one live connection has; ends with its input.
+/// Python client that prints the congestion control and the RTO of its one live connection ten
+/// times a second. It ends with its input.
 const LIVE: &str = "import socket,sys,time,threading
 s=socket.create_connection(('h2',7101));s.settimeout(5)
 threading.Thread(target=lambda:(sys.stdin.read(),s.shutdown(1)),daemon=True).start()
@@ -92,10 +95,10 @@ while True:
           int.from_bytes(i[8:12],'little'),flush=True)
     time.sleep(0.1)";
 
-/// A machine has one congestion control of a name: the tests take turns.
+/// Lock of the tests, because a kernel has only one congestion control of a given name.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Installs on creation, removes on drop.
+/// The installed programs. They are installed on creation and removed on drop.
 struct Control(#[expect(dead_code, reason = "held until dropped")] MutexGuard<'static, ()>);
 
 impl Control {
@@ -122,12 +125,12 @@ impl Drop for Control {
     }
 }
 
-/// The lab of two hosts and a WAN; `test` tells it from others that are up.
+/// Starts the lab of two hosts and a WAN. `test` makes its name unique.
 fn wan(test: &str) -> Cluster {
     wan_under(test, "cubic")
 }
 
-/// The same, its hosts with another congestion control.
+/// Starts the same lab, whose hosts use another congestion control.
 fn wan_under(test: &str, congestion_control: &str) -> Cluster {
     let text = format!("congestion_control = \"{congestion_control}\"\n{WAN}");
     let topology = Topology::parse("wan", &text).unwrap();
@@ -140,7 +143,7 @@ fn wan_under(test: &str, congestion_control: &str) -> Cluster {
     Cluster::up(&topology, options).unwrap()
 }
 
-/// A program on a host of the lab, and its lines.
+/// A program on a host of the lab, and its lines of output.
 struct Program {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -168,7 +171,7 @@ impl Program {
         self.lines.next().expect("the program lives").unwrap()
     }
 
-    /// The line after the ones that were waiting when this was called.
+    /// Returns the first line that is read more than `seconds` after the call.
     fn line_in(&mut self, seconds: f64) -> String {
         let asked = Instant::now();
         loop {
@@ -191,7 +194,7 @@ fn kumi(argv: &[&str]) -> std::process::Output {
     Command::new(KUMI).args(argv).output().unwrap()
 }
 
-/// The median time of a burst after a second of silence, in ms.
+/// Returns the median time of a burst after a second of silence, in milliseconds.
 fn burst_ms(cluster: &Cluster, congestion_control: &str, bytes: usize) -> f64 {
     let bytes = bytes.to_string();
     let mut server = cluster.command("h2", "python3").unwrap();
@@ -257,10 +260,10 @@ fn run__program_without_privilege__gets_the_control_at_both_ends_and_short_timeo
     let mut server = Program::start(&cluster, "h2", ECHO);
     std::thread::sleep(Duration::from_millis(500));
     let mut client = Program::start(&cluster, "h1", LIVE);
-    let line = client.line(); // the first: short from the start, not after many round trips
+    let line = client.line(); // the first line: the RTO must be short from the start
     let (name, rto_us) = line.split_once(' ').unwrap();
     assert_eq!(name, "kumi");
-    // 20 ms of round trip and their variance; the kernel's own would be 220 ms at least.
+    // The RTO is 20 ms of round trip and its variance. The kernel's own would be at least 220 ms.
     assert!(rto_us.parse::<u32>().unwrap() < 200_000, "{line}");
     assert_eq!(
         server.line(),
@@ -344,7 +347,8 @@ fn run__without_a_daemon__warns_sets_options_and_fails_only_if_required() {
     assert_eq!(required.status.code(), Some(3));
 }
 
-/// Sends in two phases by turns, and says so when it has been in each twice.
+/// Python client that sends in two phases by turns. It prints a line when it has been in each
+/// twice.
 const PHASES: &str = "import socket,sys,time
 sys.path.insert(0,sys.argv[1])
 import kumi
@@ -377,7 +381,7 @@ fn phase__said_by_a_store__is_the_connections_and_its_parameters_come_back() {
     let show = show.args(["tcp", "show", "-j"]).output().unwrap();
     let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
     assert_eq!(shown["connections"][0]["phase_name"], "halo", "{shown}");
-    // halo and sum the second time, halo the third.
+    // The switches to a known phase: halo and sum the second time, and halo the third time.
     assert!(
         control.shown()["totals"]["phase_switches"]
             .as_u64()
@@ -407,15 +411,17 @@ fn explain__bursts_after_silence_under_cubic__names_the_idle_collapse_and_keeps_
     sink.wait().unwrap();
     assert_eq!(explained.status.code(), Some(5));
     let report: Value = serde_json::from_slice(&explained.stdout).unwrap();
-    // The warm-up, which loses by other causes, shows what the path carries however the short bursts' ACKs come.
+    // The warm-up loses time to other causes. It shows the bottleneck rate, in whatever way the
+    // ACKs of the short bursts arrive.
     let losses = report["losses"].as_array().unwrap();
-    // A burst in which the emulator itself was late is a stall of the path: all but two of six are left.
+    // A burst during which the emulator was late counts as a stall of the path. At most two of six
+    // may.
     assert_eq!(losses[0]["cause"], "idle_collapse", "{report}");
     let count = losses[0]["count"].as_u64().unwrap();
     assert!((4..=6).contains(&count), "{report}");
 }
 
-/// Sends 4 MB over a new connection, in a phase of its own.
+/// Python client that sends 4 MB over a new connection, in a phase of its own.
 const IN_A_PHASE: &str = "import socket,sys
 sys.path.insert(0,sys.argv[1])
 import kumi

@@ -1,11 +1,12 @@
-//! Bursts of several sizes on one connection, and a path that has changed while it was idle.
+//! Tests of bursts of several sizes on one connection, and of a path that changed while it was
+//! idle.
 
 use super::{Control, Program, wan};
 use kumi_lab::LinkChange;
 use std::io::Write;
 use std::time::Duration;
 
-/// Takes bursts whose length stands before them, and answers each with a byte.
+/// Python server that receives bursts, each after its length, and answers each with a byte.
 const SINK: &str = "import socket
 s=socket.create_server(('0.0.0.0',7110));c,_=s.accept()
 def take(n):
@@ -18,8 +19,8 @@ while True:
     for _ in take(int.from_bytes(b''.join(take(8)),'big')): pass
     c.sendall(b'x')";
 
-/// For each line `BYTES COUNT` of input sends so many bursts, each after a quarter of a second; prints the
-/// segments that were sent again for each.
+/// Python client that reads lines `BYTES COUNT`. It sends that number of bursts, each after a
+/// quarter of a second. It prints the segments retransmitted in each.
 const SOURCE: &str = "import socket,sys,time
 s=socket.create_connection(('h2',7110))
 def again(): return int.from_bytes(s.getsockopt(socket.IPPROTO_TCP,socket.TCP_INFO,104)[100:104],'little')
@@ -30,7 +31,7 @@ for line in sys.stdin:
     print(*out,flush=True)";
 
 impl Program {
-    /// Has the source send `count` bursts of `bytes`; the segments sent again for each.
+    /// Makes the source send `count` bursts of `bytes`. Returns the segments retransmitted in each.
     fn bursts(&mut self, bytes: u32, count: u32) -> Vec<u32> {
         writeln!(self.child.stdin.as_ref().unwrap(), "{bytes} {count}").unwrap();
         let line = self.line();
@@ -47,7 +48,8 @@ fn burst__longer_than_those_before_or_on_half_the_path__overflows_once_at_most()
     std::thread::sleep(Duration::from_millis(400));
     let mut source = Program::start(&cluster, "h1", SOURCE);
     source.bursts(65_536, 14);
-    // A buffer of 87 packets. A rate known from short bursts only lost up to 121 of them (perf-log).
+    // The buffer holds 87 packets. When the rate was known from short bursts only, up to 121
+    // segments were retransmitted (`docs/perf-log.md`, 2026-11-24).
     let again = source.bursts(1_000_000, 4);
     assert!(
         again.iter().sum::<u32>() <= 87,
@@ -56,7 +58,8 @@ fn burst__longer_than_those_before_or_on_half_the_path__overflows_once_at_most()
     source.bursts(4_000_000, 2);
     let half: LinkChange = serde_json::from_str(r#"{"rate": "250Mbit"}"#).unwrap();
     cluster.set_link("s1:s2", &half).unwrap();
-    // The first cannot know it; before, the second lost 329, the third 174, the fourth 91.
+    // The first burst cannot know the new rate. In an earlier version, the second burst
+    // retransmitted 329 segments, the third 174 and the fourth 91 (`docs/perf-log.md`, 2026-11-24).
     let again = source.bursts(4_000_000, 3);
     assert!(
         again[1..].iter().sum::<u32>() <= 40,

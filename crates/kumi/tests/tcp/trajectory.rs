@@ -1,4 +1,5 @@
-//! What window and pacing do after silence and after a loss, from tracepoints, held against bounds.
+//! Tests the window and the pacing rate after silence and after a loss against bounds, by
+//! tracepoints.
 
 use super::{Control, KUMI, wan};
 use kumi_lab::Cluster;
@@ -7,12 +8,12 @@ use std::time::Duration;
 
 /// Packets that fill the path: 500 Mb/s on the wire, 20 ms, 1538 bytes each.
 const PATH_PACKETS: f64 = 813.0;
-/// What the path carries, bits a second of payload.
+/// Bottleneck rate, in bits per second of payload.
 const PATH_BPS: f64 = 470e6;
-/// A pause between bursts is longer than this, a round trip shorter.
+/// Bound between round trips, which are shorter, and pauses between bursts, which are longer.
 const SILENCE_NS: u64 = 400_000_000;
 
-/// The events of a connection that sends three bursts of 4 MB after pauses.
+/// Returns the events of a connection that sends three bursts of 4 MB after pauses.
 fn bursts(cluster: &Cluster) -> Vec<Value> {
     let mut sink = cluster.command("h2", KUMI).unwrap();
     let mut sink = sink
@@ -47,7 +48,8 @@ fn number(event: &Value, key: &str) -> f64 {
     event[key].as_f64().expect("every event has it")
 }
 
-/// The first segment that arrives after each silence: the window is the restart's, nothing has changed it.
+/// Returns the first segment that arrives after each silence. Its window is that of the restart,
+/// because nothing has changed it since.
 fn first_after_silences(events: &[Value]) -> Vec<&Value> {
     let at_ns = |event: &Value| event["at_ns"].as_u64().unwrap_or_default();
     let mut first = Vec::new();
@@ -70,7 +72,7 @@ fn window_and_pacing__after_silence__are_the_paths_and_after_a_loss_no_less_than
     let events = bursts(&cluster);
     let restarts = first_after_silences(&events);
     assert_eq!(restarts.len(), 3, "of {} events", events.len());
-    // The last: what the bursts before have shown is known then.
+    // The last restart knows the rates that the earlier bursts have shown.
     let (cwnd, pacing_bps) = (
         number(restarts[2], "cwnd"),
         number(restarts[2], "pacing_bps"),
@@ -91,7 +93,8 @@ fn window_and_pacing__after_silence__are_the_paths_and_after_a_loss_no_less_than
         match (state["to"].as_str(), lost_at) {
             (Some("recovery"), None) => lost_at = Some(number(state, "cwnd")),
             (Some("open"), Some(before)) => {
-                // The window becomes the threshold when the repair is complete, which is just about to be said.
+                // The kernel sets the window to the threshold when the recovery completes, just
+                // after this event.
                 let left = number(state, "ssthresh") / before;
                 assert!(
                     (0.33..=1.0).contains(&left),

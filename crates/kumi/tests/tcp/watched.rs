@@ -1,4 +1,5 @@
-//! How a trace begins and ends: with what was there before, with the command, the process, a signal.
+//! Tests of the start and end of a trace: connections that exist before, and the end by the
+//! command, the process or a signal.
 
 use super::KUMI;
 use nix::sys::signal::{Signal, kill};
@@ -15,7 +16,7 @@ fn watching(args: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// How `child` ends within some seconds.
+/// Returns the exit status of `child`, which must end within 5 s.
 fn ends(mut child: Child) -> ExitStatus {
     let began = Instant::now();
     loop {
@@ -31,7 +32,7 @@ fn ends(mut child: Child) -> ExitStatus {
     }
 }
 
-/// Whether a process with exactly this command line runs.
+/// Returns whether a process with exactly this command line runs.
 fn runs(command: &str) -> bool {
     let output = Command::new("pgrep").args(["-f", "-x", command]).output();
     output.unwrap().status.success()
@@ -68,7 +69,8 @@ fn trace_of_a_process__that_ends__ends() {
     assert!(ends(tracing).success());
 }
 
-/// A server that was there before it was looked at: a child of the process has the listener.
+/// Python server that runs before the trace starts. A child of the traced process has the listener
+/// too.
 const SERVER: &str = "import os,socket,time
 s=socket.create_server(('127.0.0.1',0));print(s.getsockname()[1],flush=True)
 if os.fork(): os.wait()

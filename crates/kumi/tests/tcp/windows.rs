@@ -1,6 +1,8 @@
-//! Windows under random loss: none exceeds what its path can hold, whatever the kernel leaves out.
+//! Tests that windows under random loss stay within the path's capacity, even if the kernel leaves
+//! programs out.
 //!
-//! A full run takes `KUMI_WINDOWS_S=600`: so many seconds on each of six paths, instead of a few on one.
+//! A full run takes `KUMI_WINDOWS_S=600`: 600 seconds on each of six paths, instead of a few
+//! seconds on one.
 
 use super::{Control, Program};
 use kumi_lab::{Cluster, Topology, UpOptions};
@@ -8,8 +10,9 @@ use std::time::Duration;
 
 /// Seconds on the first path in a run of all tests.
 const SECONDS: u64 = 3;
-/// Samples that may show what the kernel itself has just stored, before the next callback: one in as many, and
-/// a few. Without sane.h it is one in a hundred.
+/// Limits of samples that may exceed the bound: one in this number, and a few more. Such a sample
+/// shows a value that the kernel has just stored, before the next callback. Without sane.h, one
+/// sample in a hundred exceeds it.
 const SAMPLES_PER_MISS: u64 = 1_000;
 const MISSES: u64 = 2;
 
@@ -40,7 +43,8 @@ const PATHS: [Path; 6] = [
 ];
 
 impl Path {
-    /// Twice the path's product of rate and round trip, and its buffer, in packets on the wire.
+    /// Returns the largest valid window, in packets on the wire: twice the path's bandwidth-delay
+    /// product, and its buffer.
     fn window_max(&self) -> u64 {
         let bytes = 2 * self.rate_mbps * 2 * self.one_way_us / 8 + self.queue_kib * 1024;
         bytes / 1514
@@ -75,7 +79,7 @@ link = [
     }
 }
 
-/// Takes what twelve connections send.
+/// Python server that receives from twelve connections.
 const SINK: &str = "import socket,threading
 s=socket.create_server(('0.0.0.0',7107),backlog=64)
 def take(c):
@@ -85,8 +89,8 @@ while True:
     c,_=s.accept()
     threading.Thread(target=take,args=(c,),daemon=True).start()";
 
-/// Sends on twelve connections; prints samples, those with a window and those with a threshold above LIMIT, and the largest of
-/// each.
+/// Python client that sends on twelve connections. It prints the number of samples, those with a
+/// window and those with a threshold above LIMIT, and the largest window and threshold.
 const STREAMS: &str = "import os,socket,struct,threading,time
 streams=[socket.create_connection(('h2',7107)) for _ in range(12)];d=b'x'*(1<<18)
 def push(s):

@@ -1,7 +1,8 @@
-//! `kumi lab check`, the plan `lab-fidelity`: is the lab's network the one it was told to be?
+//! `kumi lab check`, the plan `lab-fidelity`: checks that the lab's network has the properties of
+//! its topology.
 //!
-//! Nothing that runs in the lab is believed before this passes. Rates, delays and drop-tail queues
-//! are held to what the topology says, the fabrics to each other, and the lab to the simulation.
+//! No result from a lab counts before this check passes. It compares rates, delays and drop-tail
+//! queues with the topology, the fabrics with each other, and the lab with the simulation.
 
 mod scenarios;
 mod tcp;
@@ -15,42 +16,43 @@ use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
 use traffic::{FULL_PAYLOAD_BYTES, Flow, HEADER_BYTES, in_lab, in_sim};
 
-/// Bytes a full-size frame takes on the wire.
+/// Bytes of a full-size frame on the wire: 1518, preamble 8 and gap 12.
 const FULL_WIRE_BYTES: u64 = 1538;
 
-/// Bytes a full-size frame takes in a queue.
+/// Bytes of a full-size frame in a queue, without FCS.
 const FULL_FRAME_BYTES: u64 = 1514;
 
-/// How long the traffic is listened for after the last datagram was sent.
+/// Time without a datagram after which the receivers stop, once everything has been sent.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// Largest error of a rate that passes.
+/// Largest relative error of a rate that passes. Chosen by judgement.
 const RATE_ERROR_MAX: f64 = 0.01;
 
-/// Attempts at a rate before its error counts. On two cores shared with other work one run in
-/// eight was 2 to 5 % slow at 500 Mb/s and 1 Gb/s; the same lab at rest was within 0.5 %.
+/// Attempts at a rate before its error counts. On two cores shared with other work, one run in
+/// eight was 2 to 5 % slow at 500 Mb/s and 1 Gb/s. The others were within 0.5 %
+/// (`docs/perf-log.md`).
 const RATE_ATTEMPTS_MAX: u32 = 3;
 
-/// Frames that the emulator's capacity is measured with.
+/// Frames sent to measure the emulator's capacity.
 const CAPACITY_FRAMES: u32 = 600_000;
 
-/// How thorough the check is.
+/// Thoroughness of the check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// Under a minute.
+    /// Takes under a minute.
     Quick,
-    /// About two and a half minutes.
+    /// Takes about two and a half minutes.
     Full,
 }
 
-/// A run in the making.
+/// State of a running check.
 struct Run {
     outcome: Outcome,
     depth: Depth,
     labs: u32,
 }
 
-/// Runs the plan; needs root.
+/// Runs the plan. Needs root.
 ///
 /// # Errors
 /// A lab cannot be built, or its traffic does not pass at all.
@@ -71,26 +73,26 @@ pub fn run(depth: Depth) -> anyhow::Result<Outcome> {
     Ok(run.outcome)
 }
 
-/// A rate that is known to be one.
+/// Returns a rate of `bps` bits per second. Panics if that is not a valid rate.
 fn rate(bps: u64) -> Rate {
     Rate::from_bps(bps).unwrap_or_else(|| panic!("{bps} is a rate"))
 }
 
-/// A topology in TOML, written here.
+/// Parses a topology in TOML.
 fn topology(text: &str) -> anyhow::Result<Topology> {
     Ok(Topology::parse("lab-fidelity", text)?)
 }
 
-/// Two hosts and a cable with `keys`.
+/// Returns a topology of two hosts and a cable with `keys`.
 fn cable(keys: &str) -> anyhow::Result<Topology> {
     topology(&format!(
         "name = \"fidelity\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n[[link]]\nbetween = [\"h1:eth1\", \"h2:eth1\"]\n{keys}\n"
     ))
 }
 
-/// `senders` hosts and, last, a receiver on one switch; the receiver's link has `receiver_keys`.
-/// The ports towards the senders are deep: nothing fills them, so no lateness of the emulator
-/// could empty them.
+/// Returns a topology of `senders` hosts and, last, a receiver on one switch. The receiver's link
+/// has `receiver_keys`. The ports towards the senders are deep (4 MiB). They stay empty, but the
+/// lateness of the emulator would void the run if they were shallow (ADR 016).
 fn funnel(senders: usize, switch_keys: &str, receiver_keys: &str) -> anyhow::Result<Topology> {
     let mut text = format!("name = \"fidelity\"\n[[switch]]\nname = \"s1\"\n{switch_keys}\n");
     for host in 1..=senders + 1 {
@@ -113,7 +115,7 @@ fn name_of(fabric: FabricChoice) -> String {
 }
 
 impl Run {
-    /// A lab of its own, under a name nobody else has.
+    /// Starts a lab for this measurement, under a unique name.
     fn up(&mut self, topology: &Topology, fabric: FabricChoice) -> anyhow::Result<Cluster> {
         crate::interrupt::check()?;
         self.labs += 1;
@@ -141,7 +143,7 @@ impl Run {
             .push(Check::new(name, value, op, target));
     }
 
-    /// Takes note of why what ran in `cluster` does not count, if it does not.
+    /// Records the reasons, if any, for which the run in `cluster` is void.
     fn watch(&mut self, what: &str, cluster: &Cluster) -> Validity {
         let validity = cluster.validity();
         let reasons = validity.void.iter().map(|why| format!("{what}: {why}"));
@@ -149,7 +151,7 @@ impl Run {
         validity
     }
 
-    /// A datagram stream at the rate of the wire, ±1 %.
+    /// Checks the rate of a datagram stream on the wire. It must be within 1 % of the topology's.
     fn rates(&mut self, fabric: FabricChoice) -> anyhow::Result<()> {
         let all = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
         let rates = if self.depth == Depth::Quick {
@@ -159,7 +161,8 @@ impl Run {
         };
         let mut worst: f64 = 0.0;
         for rate in rates.iter().map(|bps| rate(*bps)) {
-            // A disturbance of the machine only ever delays frames; a wrong rate is wrong each time.
+            // Disturbances of the machine only delay frames, but a wrong rate is wrong in each
+            // attempt.
             let mut least = f64::INFINITY;
             for _ in 0..RATE_ATTEMPTS_MAX {
                 least = least.min(self.rate_error(fabric, rate)?.abs());
@@ -178,9 +181,9 @@ impl Run {
         Ok(())
     }
 
-    /// Relative error of `rate`, measured with datagrams for two seconds.
+    /// Returns the relative error of `rate`, measured with datagrams for two seconds.
     fn rate_error(&mut self, fabric: FabricChoice, rate: Rate) -> anyhow::Result<f64> {
-        // A NIC's own queue in front, and a switch port behind it.
+        // The path has the sender's NIC queue and, behind it, a switch port.
         let mut topology = funnel(1, "port_queue = \"1MiB\"", &format!("rate = \"{rate}\""))?;
         topology.links[0].rate = Some(rate);
         let cluster = self.up(&topology, fabric)?;
@@ -205,8 +208,8 @@ impl Run {
         Ok(error)
     }
 
-    /// A burst into a port that drains next to nothing meanwhile: what is over is dropped, whole
-    /// frames, and what fits is kept, to the byte.
+    /// Checks drop-tail with a burst into a port that hardly drains meanwhile. The port must keep
+    /// as many whole frames as fit into its bytes, and drop the others.
     fn drop_tail(&mut self, fabric: FabricChoice) -> anyhow::Result<()> {
         let queue_bytes: u64 = 64 * 1024;
         let topology = funnel(1, "port_queue = \"64KiB\"", "rate = \"1Mbit\"")?;
@@ -219,8 +222,8 @@ impl Run {
             gap_ns: 0,
         };
         let heard = in_lab(&cluster, &[flow], Duration::from_secs(1))?;
-        // On the wire already: the model's transmitter holds one; a token bucket two frames deep
-        // has let two go.
+        // Frames that have left the queue already. The model's transmitter holds one. A token
+        // bucket that is two frames deep has passed two.
         let gone = if fabric == FabricChoice::Kernel { 2 } else { 1 };
         let expected = queue_bytes / FULL_FRAME_BYTES + gone;
         let excess_bytes = (heard[0].frames() - expected as f64) * FULL_FRAME_BYTES as f64;
@@ -235,7 +238,7 @@ impl Run {
         Ok(())
     }
 
-    /// One-way time of single small datagrams against what the topology says.
+    /// Checks the one-way delay of single small datagrams against the topology's delay.
     fn delays(&mut self) -> anyhow::Result<()> {
         let all = [0_u64, 1, 10, 100];
         let delays = if self.depth == Depth::Quick {
@@ -272,8 +275,9 @@ impl Run {
         Ok(())
     }
 
-    /// Frames a second that the emulator carries on one core. They go to a station that is not
-    /// there, so that no program of a host shares the emulator's processor time.
+    /// Checks how many frames per second the emulator forwards on one core. They are sent to a
+    /// station that does not exist, so that no receiving program shares the emulator's processor
+    /// time.
     fn capacity(&mut self) -> anyhow::Result<()> {
         let cluster = self.up(&cable("")?, FabricChoice::Emulator)?;
         let status = cluster
@@ -294,7 +298,7 @@ impl Run {
         std::thread::scope(|scope| {
             let sender = scope.spawn(|| -> anyhow::Result<()> {
                 cluster.enter_thread("h1")?;
-                // The emulator must not have to wait for frames. Without the privilege it may.
+                // The emulator must not wait for frames. Without the privilege it may have to.
                 let _ = kumi_sys::punctual::become_realtime(10);
                 let socket = std::net::UdpSocket::bind("0.0.0.0:0")?;
                 socket.connect("10.1.0.99:9")?;
@@ -319,7 +323,7 @@ impl Run {
         Ok(())
     }
 
-    /// TCP under load, on the emulator against plain veth and qdisc.
+    /// Compares TCP under load on the emulator with TCP on plain veth and qdisc.
     fn tcp(&mut self) -> anyhow::Result<()> {
         let rounds = if self.depth == Depth::Quick { 1 } else { 5 };
         let found = tcp::compare(self, rounds)?;
@@ -330,7 +334,7 @@ impl Run {
         Ok(())
     }
 
-    /// The same scenarios in the simulation and in the lab.
+    /// Compares the same scenarios in the simulation and in the lab.
     fn agreement(&mut self) -> anyhow::Result<()> {
         for scenario in scenarios::all()? {
             let simulated = in_sim(&scenario.topology, &scenario.flows, 1);

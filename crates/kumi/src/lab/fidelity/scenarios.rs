@@ -1,4 +1,4 @@
-//! Five scenarios that are run in the simulation and in the lab, and must come out the same.
+//! Five scenarios that run in the simulation and in the lab, and must give the same figures.
 
 use super::traffic::{FULL_PAYLOAD_BYTES, Flow, Heard};
 use super::{cable, funnel};
@@ -7,19 +7,19 @@ use kumi_lab::topology::FabricChoice;
 
 /// A scenario: a network, traffic, and the one figure that is compared.
 pub struct Scenario {
-    /// Its name.
+    /// Name of the scenario, used in the names of its checks.
     pub name: &'static str,
-    /// The network.
+    /// Network of the scenario.
     pub topology: Topology,
-    /// Which fabric carries it in the lab.
+    /// Fabric of the lab.
     pub fabric: FabricChoice,
-    /// The traffic.
+    /// Traffic, all started together.
     pub flows: Vec<Flow>,
-    /// What is compared.
+    /// Figure that is compared.
     pub figure: fn(&[Heard]) -> f64,
 }
 
-/// A flow of full-size frames, paced at `mbps` of wire.
+/// Returns a flow of full-size frames, paced at `mbps` Mb/s on the wire.
 fn paced(from: usize, to: usize, frames: u32, mbps: u64) -> Flow {
     let gap_ns = 1538 * 8 * 1000 / mbps;
     Flow {
@@ -31,10 +31,10 @@ fn paced(from: usize, to: usize, frames: u32, mbps: u64) -> Flow {
     }
 }
 
-/// All of them.
+/// Returns all scenarios.
 ///
 /// # Errors
-/// A topology here is wrong.
+/// A topology in this file is wrong.
 pub fn all() -> anyhow::Result<[Scenario; 5]> {
     Ok([
         Scenario {
@@ -48,8 +48,8 @@ pub fn all() -> anyhow::Result<[Scenario; 5]> {
             name: "burst_into_a_shallow_port",
             topology: funnel(2, "port_queue = \"96KiB\"", "rate = \"10Mbit\"")?,
             fabric: FabricChoice::Emulator,
-            // The port drains five frames while the burst lasts: the senders' punctuality, which is
-            // the scheduler's, hardly shows in what the queue keeps.
+            // The port drains only five frames during the burst. So the senders' punctuality, which
+            // depends on the scheduler, hardly affects the number of frames that the queue keeps.
             flows: vec![paced(0, 2, 400, 900), paced(1, 2, 400, 900)],
             figure: |heard| heard.iter().map(Heard::frames).sum(),
         },

@@ -1,5 +1,6 @@
-//! TCP must not be able to tell the emulator from veth and qdisc: small queues, local drops and
-//! round trips under load are the host's own affair, on its own side of the wire.
+//! Compares TCP on the emulator with TCP on veth and qdisc. TCP must not see a difference: TCP's
+//! small queues, local drops and round trips under load depend on the host's own queue, before the
+//! wire.
 
 use super::traffic::FULL_PAYLOAD_BYTES;
 use super::{Run, cable};
@@ -15,24 +16,24 @@ use std::time::Duration;
 /// Length of one transfer, in seconds.
 const TRANSFER_S: u32 = 4;
 
-/// The host's link for a transfer: with a queue that TCP's small queues never fill.
+/// Keys of the host's link for a transfer. Its queue is longer than TCP's small queues can fill.
 const LINK: &str = "rate = \"100Mbit\"\nnic_queue = 1000";
 
-/// The host's link for an overrun.
+/// Keys of the host's link for an overrun.
 const SHALLOW: &str = "rate = \"100Mbit\"\nnic_queue = 30";
 
-/// Datagrams thrown at the shallow queue; nearly all of them are dropped.
+/// Datagrams sent into the shallow queue. Nearly all of them are dropped.
 const OVERRUN_FRAMES: u32 = 5_000;
 
-/// What a transfer showed.
+/// Result of a transfer.
 #[derive(Debug, Clone, Copy, Default)]
 struct Transfer {
     goodput_bps: f64,
     rtt_us: f64,
 }
 
-/// Ratios, emulator over kernel, of the medians of `rounds` interleaved transfers, and of the local
-/// drops of one overrun.
+/// Returns ratios of the emulator to the kernel fabric: of the medians of `rounds` interleaved
+/// transfers, and of the local drops in one overrun.
 pub fn compare(run: &mut Run, rounds: usize) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let fabrics = [FabricChoice::Kernel, FabricChoice::Emulator];
     let mut found: [Vec<Transfer>; 2] = Default::default();
@@ -63,7 +64,8 @@ pub fn compare(run: &mut Run, rounds: usize) -> anyhow::Result<Vec<(&'static str
     ])
 }
 
-/// Sends faster than the NIC does, from a socket that does not mind; the NIC's queue drops.
+/// Sends faster than the NIC, and returns the drops of the NIC's queue. The socket's send buffer is
+/// large enough that it never blocks the sender.
 fn overrun(cluster: &Cluster) -> anyhow::Result<f64> {
     std::thread::scope(|scope| {
         let sender = scope.spawn(|| -> anyhow::Result<()> {
@@ -71,7 +73,8 @@ fn overrun(cluster: &Cluster) -> anyhow::Result<f64> {
             let socket = UdpSocket::bind("0.0.0.0:0")?;
             setsockopt(&socket, sockopt::SndBufForce, &(32 << 20))?;
             socket.connect("10.1.0.2:9")?;
-            // The first resolves the address; that nobody listens comes back as an error later.
+            // The first datagram resolves the address. Nothing listens on the port, so later calls
+            // may return an error.
             let _ = socket.send(&[0; 16]);
             std::thread::sleep(Duration::from_millis(50));
             for _ in 0..OVERRUN_FRAMES {
@@ -96,7 +99,7 @@ fn median(transfers: &[Transfer], figure: fn(&Transfer) -> f64) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// One CUBIC stream from h1 to h2.
+/// Runs one CUBIC stream from h1 to h2.
 fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
     let mut server = cluster
         .command("h2", "iperf3")?
@@ -119,7 +122,7 @@ fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
             &TRANSFER_S.to_string(),
         ])
         .output();
-    // It serves one client; if none came, it would wait for ever.
+    // The server serves one client. It would wait forever if none connected.
     let _ = server.kill();
     let _ = server.wait();
     let report: Value =
@@ -136,7 +139,7 @@ fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
     })
 }
 
-/// The root qdisc's drops in the output of `tc -s qdisc`.
+/// Returns the root qdisc's drops in the output of `tc -s qdisc`.
 fn dropped(text: &str) -> f64 {
     text.split_once("dropped ")
         .and_then(|(_, rest)| {

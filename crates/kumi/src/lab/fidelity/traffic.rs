@@ -1,7 +1,8 @@
 //! Open-loop traffic, the same in a running lab and in the simulation.
 //!
-//! A flow is so many datagrams of one size at one pace. What counts is which arrived and when;
-//! nothing reacts to anything, so that both clocks can be held to the same answer.
+//! A flow is a number of datagrams of one size at one pace. The results are the datagrams that
+//! arrived and their times. Nothing reacts to the traffic, so real time and virtual time must give
+//! the same results.
 
 use anyhow::Context;
 use kumi_lab::{Cluster, Node, Sim, Topology};
@@ -17,45 +18,46 @@ use std::time::{Duration, Instant};
 /// Bytes of headers around a datagram's payload: Ethernet 14, IPv4 20, UDP 8.
 pub const HEADER_BYTES: usize = 42;
 
-/// A payload that fills a frame of MTU 1500.
+/// Bytes of payload that fill a frame of MTU 1500.
 pub const FULL_PAYLOAD_BYTES: usize = 1472;
 
-/// First port of the flows' receivers.
+/// Lowest port of the flows' receivers.
 const PORT_BASE: u16 = 40_000;
 
-/// Number of the datagram that opens the way: it resolves addresses and teaches the switches.
+/// Number of an opening datagram, which resolves addresses and teaches the switches.
 const OPENER: u32 = u32::MAX;
 
-/// So many datagrams from one host to another.
+/// A number of datagrams from one host to another.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow {
-    /// Sender, by its index.
+    /// Index of the sending host.
     pub from: usize,
-    /// Receiver, by its index.
+    /// Index of the receiving host.
     pub to: usize,
-    /// Datagrams.
+    /// Number of datagrams.
     pub frames: u32,
-    /// Bytes of payload of each, at least 16.
+    /// Payload of each datagram, in bytes, at least 16.
     pub payload_bytes: usize,
-    /// Time between two, in nanoseconds; 0 is as fast as the NIC takes them.
+    /// Time between two datagrams, in nanoseconds. With 0 they are sent as fast as the NIC takes
+    /// them.
     pub gap_ns: u64,
 }
 
-/// What arrived of a flow.
+/// Datagrams of a flow that arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Heard {
-    /// When each datagram was sent and received, in nanoseconds.
+    /// Send and arrival time of each datagram, in nanoseconds.
     pub arrivals: Vec<(u64, u64)>,
 }
 
 impl Heard {
-    /// Datagrams that arrived.
+    /// Returns the number of datagrams that arrived.
     pub fn frames(&self) -> f64 {
         self.arrivals.len() as f64
     }
 
-    /// Datagrams a second, from the first arrival to the last; the first `skip` are not counted,
-    /// so that what a token bucket had saved up is not taken for its rate.
+    /// Returns the datagrams per second between the first and the last arrival. The first `skip`
+    /// arrivals are left out, so that a token bucket's savings do not count as its rate.
     pub fn frames_per_s(&self, skip: usize) -> f64 {
         let steady = self.arrivals.get(skip..).unwrap_or(&[]);
         match (steady.first(), steady.last()) {
@@ -66,7 +68,7 @@ impl Heard {
         }
     }
 
-    /// The share `q` of one-way times does not exceed this, in microseconds.
+    /// Returns the `q` quantile of the one-way delays, in microseconds.
     pub fn one_way_us(&self, q: f64) -> f64 {
         let mut times: Vec<u64> = self
             .arrivals
@@ -79,7 +81,7 @@ impl Heard {
     }
 }
 
-/// A datagram's payload: its number and when it was sent.
+/// Returns a datagram's payload, which begins with its number and send time.
 fn payload(number: u32, sent_ns: u64, bytes: usize) -> Vec<u8> {
     let mut payload = vec![0; bytes];
     payload[..4].copy_from_slice(&number.to_be_bytes());
@@ -87,17 +89,18 @@ fn payload(number: u32, sent_ns: u64, bytes: usize) -> Vec<u8> {
     payload
 }
 
-/// The number and the time of sending in a payload.
+/// Returns the number and the send time in a payload.
 fn parsed(payload: &[u8]) -> Option<(u32, u64)> {
     let number = u32::from_be_bytes(payload.get(..4)?.try_into().ok()?);
     let sent_ns = u64::from_be_bytes(payload.get(8..16)?.try_into().ok()?);
     Some((number, sent_ns))
 }
 
-/// Runs `flows` at once in `cluster`; what arrives `quiet` after everything was sent still counts.
+/// Runs `flows` at once in `cluster`. The receivers stop when everything has been sent and nothing
+/// has arrived for `quiet`.
 ///
 /// # Errors
-/// A socket is refused, or the way does not open.
+/// A socket is refused, or no opening datagram arrives.
 pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Result<Vec<Heard>> {
     let all_sent = AtomicBool::new(false);
     let hosts = &cluster.topology().hosts;
@@ -111,7 +114,7 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
                 let (opened, is_open) = std::sync::mpsc::channel();
                 let thread = scope.spawn(move || -> anyhow::Result<Heard> {
                     cluster.enter_thread(host)?;
-                    // Without the privilege only less punctual.
+                    // Without the privilege, the thread is only less punctual.
                     let _ = punctual::become_realtime(20);
                     let socket = UdpSocket::bind(address)?;
                     setsockopt(&socket, sockopt::RcvBufForce, &(16 << 20)).ok();
@@ -134,12 +137,13 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
                 let thread = scope.spawn(move || -> anyhow::Result<()> {
                     cluster.enter_thread(host)?;
                     punctual::forgo_timer_slack();
-                    // Below receivers and emulator; what else runs on the machine must not pace it.
+                    // The priority is below those of the receivers and the emulator. Other programs
+                    // on the machine must not pace the sender.
                     let _ = punctual::become_realtime(10);
                     let socket = UdpSocket::bind("0.0.0.0:0")?;
                     socket.connect(address)?;
                     for _ in 0..40 {
-                        // Refused while the receiver's port is not open yet.
+                        // The call fails while the receiver's port is not open yet.
                         let _ = socket.send(&payload(OPENER, 0, 16));
                         std::thread::sleep(Duration::from_millis(5));
                     }
@@ -161,10 +165,10 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
                 .recv_timeout(Duration::from_secs(5))
                 .context("a sender did not start")?;
         }
-        // The openers have drained by now, also out of a slow port's queue.
+        // By now the opening datagrams have drained, even from a slow port's queue.
         std::thread::sleep(Duration::from_millis(100));
         senders.iter().for_each(|(_, start, _)| {
-            // A sender that has failed says so when it is joined.
+            // A sender that has failed returns its error when it is joined.
             let _ = start.send(());
         });
         let ended = |_| anyhow::anyhow!("a traffic thread panicked");
@@ -179,22 +183,22 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
     })
 }
 
-/// Where the receiver of flow `index` listens.
+/// Returns the address of the receiver of flow `index`.
 fn address_of(cluster: &Cluster, flow: &Flow, index: usize) -> SocketAddr {
     let nic = cluster.nics().iter().find(|nic| nic.host == flow.to);
     let ip = nic.map_or(std::net::Ipv4Addr::LOCALHOST, |nic| nic.ipv4);
     SocketAddr::from((ip, PORT_BASE + index as u16))
 }
 
-/// The real-time clock, in nanoseconds: the one the kernel stamps received datagrams with.
+/// Returns the real-time clock, in nanoseconds. The kernel stamps received datagrams with it.
 fn realtime_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, |t| {
         t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
     })
 }
 
-/// Receives until everything was sent and the way has been quiet. Times are the kernel's stamps:
-/// what is measured is the network, not when this thread gets a processor.
+/// Receives until everything has been sent and nothing has arrived for `quiet`. Arrival times are
+/// the kernel's stamps. They show the network's delay, and not the scheduling of this thread.
 fn receive(
     socket: &UdpSocket,
     all_sent: &AtomicBool,
@@ -229,7 +233,7 @@ fn receive(
         let bytes = message.bytes;
         match parsed(&buffer[..bytes]) {
             Some((OPENER, _)) => {
-                // Only the first is waited for.
+                // Only the first opening datagram has a waiter.
                 let _ = opened.send(());
             }
             Some((_, sent_ns)) => {
@@ -255,7 +259,7 @@ fn send(socket: &UdpSocket, flow: &Flow) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A simulated host: sends its flows, notes what arrives.
+/// A simulated host. It sends its flows and records arrivals.
 #[derive(Debug, Default)]
 struct Endpoint {
     host: usize,
@@ -265,7 +269,8 @@ struct Endpoint {
     heard: Vec<(usize, u64, u64)>,
 }
 
-/// When the simulated flows start; before that, each host says where it is.
+/// Start of the simulated flows, in nanoseconds. Before it, each host sends an opening datagram,
+/// from which the switches learn its port.
 const SIM_START_NS: u64 = 1_000_000_000;
 
 impl Endpoint {
@@ -324,7 +329,8 @@ pub fn in_sim(topology: &Topology, flows: &[Flow], seed: u64) -> Vec<Heard> {
                 .filter(|(_, flow)| flow.from == host)
                 .collect();
             if mine.is_empty() {
-                // It must be known to the switches, too: a flow of nothing but its opener.
+                // The switches must learn this host's port too, so it gets a flow of only the
+                // opening datagram.
                 let to = (host + 1) % topology.hosts.len();
                 let silent = Flow {
                     from: host,

@@ -1,41 +1,43 @@
-//! What links between switches carry, from trains of several hosts that cross a link at once.
+//! Rates of the links between switches, from trains of several hosts that cross a link at once.
 //!
-//! The number of hosts that send is doubled until they bring no more across the link. Others'
-//! traffic slows a train on any link of its way, so a train that is slower than its hosts' links
-//! does not tell that the link is full: only trains that bring no more when they are twice as many
-//! do. What hosts cannot fill is at least what they offer.
+//! The number of sending hosts is doubled until the rate across the link no longer grows. Other
+//! traffic can slow a train on any link of its path. So a train that is slower than its hosts'
+//! access links does not show that the measured link is full. Only trains that deliver no more when
+//! their number is doubled show it. If the hosts cannot fill a link, its rate is at least the rate
+//! that they offer.
 
 use super::ends::Ends;
 use super::rates::{QUIET_MIN_S, Rates, Train, WIRE_BITS, packets, quiet_s, run};
 use kumi_topo::infer::Inferred;
 
-/// How long trains are on their links, in seconds: long enough for those of several hosts to meet.
+/// Duration of trains, in seconds. It is long enough for trains of several hosts to overlap.
 const TOGETHER_S: f64 = 0.15;
 
-/// The same while it is still to be found how many hosts fill the link.
+/// Duration of trains during the search for the number of hosts that fill the link, in seconds.
 const SEARCH_S: f64 = 0.04;
 
-/// How often a full link is measured; the median counts. Others' traffic lowers what is seen, and
-/// raises it where it lets trains go that it held up.
+/// Measurements of a full link; the median is used. Other traffic lowers the rate. It can also
+/// raise it, when it releases trains that it held up (`docs/perf-log.md`, 2026-11-24).
 const MEASUREMENTS: usize = 3;
 
-/// Hosts on either side that fill a link together, at most.
+/// Maximum number of hosts on either side that fill a link together.
 const TOGETHER_MAX: usize = 8;
 
-/// What carries less than this share of what is offered may be full.
+/// Share of the offered rate below which a link may be full. Chosen by judgement.
 const FILLED: f64 = 0.9;
 
-/// A link is full if twice the hosts bring no more than this much of what half of them bring.
+/// A link is full if doubling the hosts raises its rate by less than this factor. Chosen by
+/// judgement.
 const GROWTH: f64 = 1.25;
 
-/// Over what time the rate of a full link is seen, in seconds: others' bursts are shorter than that.
+/// Window for the rate of a full link, in seconds. Bursts of other traffic are shorter.
 const WINDOW_S: f64 = 0.04;
 
-/// Trains of which fewer packets come say nothing of when they were on their way.
+/// Fewest packets from which the time of a train on the link follows.
 const FLOW_PACKETS_MIN: usize = 8;
 
-/// The links between switches, those with the fewest hosts behind them first: what these carry
-/// bounds what hosts can bring to the others.
+/// Returns the links between switches, those with the fewest hosts behind them first. Their rates
+/// limit the traffic that hosts can bring to the other links.
 pub(super) fn outermost_first(tree: &Inferred) -> Vec<usize> {
     let hosts = tree.switch_of.len();
     let behind = |link: &usize| {
@@ -49,14 +51,14 @@ pub(super) fn outermost_first(tree: &Inferred) -> Vec<usize> {
     links
 }
 
-/// A link between switches that is measured.
+/// The measurement of one link between switches.
 pub(super) struct Crossing<'a> {
     tree: &'a Inferred,
     rates: &'a Rates,
-    /// By how much each host's clock is ahead.
+    /// Offset of each host's clock, in nanoseconds.
     ahead_ns: &'a [i64],
     link: usize,
-    /// A host on either side.
+    /// Pairs of hosts, one on either side of the link.
     pairs: Vec<(usize, usize)>,
 }
 
@@ -87,7 +89,7 @@ impl<'a> Crossing<'a> {
         }
     }
 
-    /// What the link carries, from its first end and back, in bits a second.
+    /// Returns the rate of the link from its first end and back, in bits per second.
     pub(super) fn measure(&self, ends: &mut Ends, number: &mut u32) -> anyhow::Result<[f64; 2]> {
         let most = self.pairs.len();
         let mut counts = [1.min(most); 2];
@@ -112,7 +114,8 @@ impl<'a> Crossing<'a> {
         }
     }
 
-    /// What so many hosts bring across a link that is `full`; what they offer to one that is not.
+    /// Returns the rate that these hosts send across a `full` link, and for other links the offered
+    /// rate. Both are in bits per second and by direction.
     fn settled(
         &self,
         ends: &mut Ends,
@@ -137,7 +140,8 @@ impl<'a> Crossing<'a> {
         }))
     }
 
-    /// Sends trains both ways at once, and returns the rates that `rate` makes of their arrivals.
+    /// Sends trains both ways at once. Returns the rate that `rate` computes from the arrivals of
+    /// each way.
     fn trains(
         &self,
         ends: &mut Ends,
@@ -175,7 +179,8 @@ impl<'a> Crossing<'a> {
             .max(1e5)
     }
 
-    /// What the first `count` pairs can bring to the link and take from it, in bits a second.
+    /// Returns the rate at which the first `count` pairs can send to and receive from the link, in
+    /// bits per second.
     fn offered_bps(&self, count: usize, way: usize) -> f64 {
         let (first, second) = self.tree.links[self.link];
         let pairs = &self.pairs[..count];
@@ -195,8 +200,8 @@ impl<'a> Crossing<'a> {
         alone_bps.min(brought_bps).min(taken_bps).max(1e5)
     }
 
-    /// What `hosts` behind `switch`, seen from `link`, can send or receive through it together. Links
-    /// that are not measured yet bound nothing.
+    /// Returns the rate at which `hosts` behind `switch`, seen from `link`, can send or receive
+    /// together, in bits per second. Links that are not measured yet do not limit it.
     fn through_bps(&self, switch: usize, link: usize, hosts: &[usize], is_sending: bool) -> f64 {
         let here = hosts
             .iter()
@@ -226,8 +231,8 @@ impl<'a> Crossing<'a> {
     }
 }
 
-/// Hosts in an order in which the first come from as many switches as there are, from the nearest
-/// switch on: no other link is to hold up what crosses the measured one.
+/// Orders hosts so that the first ones are on as many different switches as possible, the nearest
+/// switches first. This keeps other links from limiting the traffic across the measured link.
 fn spread(tree: &Inferred, hosts: &[usize], end: usize) -> Vec<usize> {
     let paths = &tree.paths()[end];
     let mut turns = vec![0_usize; tree.switches];
@@ -243,8 +248,9 @@ fn spread(tree: &Inferred, hosts: &[usize], end: usize) -> Vec<usize> {
     order.into_iter().map(|(_, _, host)| host).collect()
 }
 
-/// The time in which packets of all trains arrive that are not all but shut out, or all the time if
-/// they hardly ever do; and when packets arrived.
+/// Returns the time in which all trains arrive, and the arrivals in that time. Trains with almost
+/// no packets are ignored for the time. If it is at most a quarter of the whole time, the whole
+/// time is used instead.
 fn common(seen: &[Vec<u64>]) -> Option<((u64, u64), Vec<u64>)> {
     let whole = seen.iter().filter(|at_ns| at_ns.len() >= FLOW_PACKETS_MIN);
     let from = whole.clone().filter_map(|at_ns| at_ns.first()).max();
@@ -260,7 +266,7 @@ fn common(seen: &[Vec<u64>]) -> Option<((u64, u64), Vec<u64>)> {
     Some((span, at_ns))
 }
 
-/// How fast packets of several trains arrive together, by one clock.
+/// Returns the rate at which the packets of several trains arrive together, by one clock.
 fn total_bps(seen: &[Vec<u64>]) -> f64 {
     let Some(((from, to), at_ns)) = common(seen) else {
         return 0.0;
@@ -268,7 +274,7 @@ fn total_bps(seen: &[Vec<u64>]) -> f64 {
     at_ns.len().saturating_sub(1) as f64 * WIRE_BITS / (to - from).max(1) as f64 * 1e9
 }
 
-/// The same where others' traffic slows them least: one window in four is faster.
+/// Returns the rate in the windows that other traffic slows least: one window in four is faster.
 fn undisturbed_bps(seen: &[Vec<u64>]) -> f64 {
     let Some((_, at_ns)) = common(seen) else {
         return 0.0;
@@ -277,7 +283,7 @@ fn undisturbed_bps(seen: &[Vec<u64>]) -> f64 {
     let windows = at_ns.iter().enumerate().filter_map(|(first, from)| {
         let past = at_ns.partition_point(|at| *at <= from + window_ns);
         let gaps = (past - first).checked_sub(1).filter(|gaps| *gaps > 0)?;
-        // A window that ends with the trains is not whole.
+        // A window at the end of the trains is incomplete.
         (past < at_ns.len()).then(|| {
             let ns = at_ns[past - 1] - from;
             gaps as f64 * WIRE_BITS / ns.max(1) as f64 * 1e9
@@ -295,7 +301,8 @@ fn undisturbed_bps(seen: &[Vec<u64>]) -> f64 {
 mod tests {
     use super::*;
 
-    /// h0 and h1 on switch 0, h2 and h3 on 1, both below 2, beyond which is 3 with h4 to h7.
+    /// Returns a tree in which switch 2 joins switches 0, 1 and 3. Hosts h0 and h1 are on switch 0,
+    /// h2 and h3 on 1, and h4 to h7 on 3.
     fn tree() -> Inferred {
         Inferred {
             switch_of: vec![0, 0, 1, 1, 3, 3, 3, 3],
@@ -326,7 +333,7 @@ mod tests {
 
     #[test]
     fn rates__of_trains_together__are_those_of_the_link() {
-        // 10 Mb/s: 1.17 ms a packet. Two by turns, one later than the other.
+        // At 10 Mb/s, a packet takes 1.17 ms. The two trains alternate, and one begins later.
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
         let trains = [0, 7].map(|late| {
             (late..late + 60)
@@ -335,7 +342,7 @@ mod tests {
         });
         assert!((total_bps(&trains) / 10e6 - 1.0).abs() < 0.05);
         assert!((undisturbed_bps(&trains) / 10e6 - 1.0).abs() < 0.05);
-        // Others take 20 ms of each 100.
+        // Other traffic takes 20 ms of each 100 ms.
         let late = |at: u64| at + at / 80_000_000 * 20_000_000;
         let slowed = trains.map(|train| train.into_iter().map(late).collect::<Vec<u64>>());
         assert!(total_bps(&slowed) < 0.9 * 10e6);

@@ -1,7 +1,9 @@
-//! What runs on each host while a network is discovered: it answers probes, and sends those that it is told to.
+//! An end: the process `kumi topo probe` on each host while a network is discovered. It answers
+//! probes and sends probes on request.
 //!
-//! It is told over its standard input and answers on its output, a JSON object a line, so that whatever starts programs on
-//! hosts will do, and no port has to be open but the one for probes. It ends with its input.
+//! It receives requests on its standard input and answers on its standard output, one JSON object
+//! per line. So any program that starts programs on hosts will do, and only the port for probes
+//! must be open. The process ends with its input.
 
 use super::lldp;
 use super::packet::{HEADER_BYTES, Kind, LARGE_BYTES, Packet, SMALL_BYTES};
@@ -19,89 +21,92 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Trains that are kept, the latest, and arrivals of each.
+/// Largest numbers of trains kept, the latest ones, and of arrivals kept for each.
 const TRAINS_MAX: usize = 64;
 const ARRIVALS_MAX: usize = 4096;
 
-/// An answer that has not come by then is lost: while none has come at all, and then of how long the longest took.
+/// Time after which a probe without an answer counts as lost. The first value applies until an
+/// answer has arrived. After that, the limit is a multiple of the longest round trip, between the
+/// least and the first value.
 const PONG_LIMIT: Duration = Duration::from_millis(500);
 const PONG_LIMIT_TIMES: u32 = 2;
 const PONG_LIMIT_LEAST: Duration = Duration::from_millis(20);
 
-/// What may wait in the host's own queue, so that a train's sender is held up by its link.
+/// Send buffer, in bytes. It is small, so that the link holds up the sender of a train.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
 
 /// Arguments of `kumi topo probe`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// What tells this run's probes from others.
+    /// Key that distinguishes this run's probes from others.
     #[arg(long)]
     key: u64,
 }
 
-/// What an end is told.
+/// A request to an end.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Told {
-    /// Where all ends are, and which of them this is.
+    /// Addresses of all ends, and the index of this one.
     Peers {
         own: u32,
         addresses: Vec<SocketAddrV4>,
     },
-    /// Ping these, so often, with so many bytes, and about so long between two.
+    /// Pings the peers: number of rounds, payload in bytes and mean pause between two pings.
     Ping {
         peers: Vec<u32>,
         rounds: u32,
         bytes: usize,
         pause_us: u64,
     },
-    /// Send so many packets to a peer, as fast as the link takes them.
+    /// Sends a number of packets to a peer, as fast as the link takes them.
     Train {
         peer: u32,
         number: u32,
         packets: u32,
     },
-    /// Say when the packets of a train came, once no packet of any train has come for this time.
+    /// Returns the arrivals of a train, once no packet of any train has arrived for this time.
     Arrivals { number: u32, quiet_us: u64 },
 }
 
-/// What it says.
+/// An answer of an end.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum Said {
-    /// Its port and addresses.
+    /// Port and addresses of the end.
     Here { port: u16, addresses: Vec<Own> },
-    /// Of each peer, the least ways there and back; none if all probes were lost.
+    /// Shortest time of each direction for each peer; `None` if all probes were lost.
     Pinged { peers: Vec<(u32, Option<Ways>)> },
     /// A train has been sent.
     Sent { number: u32 },
-    /// When packets of a train came, in nanoseconds since 1970 by this host's clock.
+    /// Arrivals of a train's packets, in nanoseconds since 1970 by this host's clock.
     Came { number: u32, at_ns: Vec<u64> },
 }
 
-/// An address of a host's own.
+/// An address of this host.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Own {
-    /// The address.
+    /// IPv4 address.
     pub address: std::net::Ipv4Addr,
-    /// Bits of its network.
+    /// Prefix length of its network.
     pub bits: u8,
-    /// What the switch behind it calls itself, where that is known.
+    /// Name of the switch behind the interface, where LLDP announces it.
     #[serde(default)]
     pub switch: Option<String>,
 }
 
-/// How long a probe took, in nanoseconds, each way from one host's clock to the other's.
+/// Times of a probe in each direction, in nanoseconds. They contain the offset of the two hosts'
+/// clocks.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
 pub struct Ways {
-    /// From this host to the peer.
+    /// Time from this host to the peer.
     pub there_ns: i64,
-    /// From the peer to this host.
+    /// Time from the peer to this host.
     pub back_ns: i64,
 }
 
 impl Ways {
-    /// The lesser of each way: the two meet different queues.
+    /// Returns the shorter time of each direction. The two directions meet different queues.
     fn least(self, other: Self) -> Self {
         Self {
             there_ns: self.there_ns.min(other.there_ns),
@@ -110,12 +115,12 @@ impl Ways {
     }
 }
 
-/// What came of trains.
+/// Received trains.
 #[derive(Debug, Default)]
 struct Arrived {
-    /// When packets came, in nanoseconds since 1970, by the train's number.
+    /// Arrivals of packets, in nanoseconds since 1970, by train number.
     at_ns: BTreeMap<u32, Vec<u64>>,
-    /// When the last packet of any train came.
+    /// Arrival of the last packet of any train.
     last: Option<Instant>,
 }
 
@@ -125,10 +130,10 @@ fn lock(trains: &Trains) -> MutexGuard<'_, Arrived> {
     trains.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Longest time that a train's queued packets are waited for: 1 MB of queues at 8 Mb/s.
+/// Longest wait for a train's queued packets: 1 MB of queues at 8 Mb/s.
 const QUIET_LIMIT: Duration = Duration::from_secs(1);
 
-/// Waits until no packet of a train has come for `quiet`, [`QUIET_LIMIT`] at most.
+/// Waits until no packet of a train has arrived for `quiet`, but at most for [`QUIET_LIMIT`].
 fn await_quiet(trains: &Trains, quiet: Duration) {
     let began = Instant::now();
     while began.elapsed() < QUIET_LIMIT {
@@ -211,7 +216,7 @@ fn say(said: &Said) -> anyhow::Result<()> {
     Ok(out.flush()?)
 }
 
-/// IPv4 addresses that are up, but for loopback.
+/// Returns the IPv4 addresses of interfaces that are up, without loopback addresses.
 fn own_addresses() -> anyhow::Result<Vec<Own>> {
     let mut own = Vec::new();
     let neighbours = lldp::neighbours();
@@ -233,7 +238,7 @@ fn own_addresses() -> anyhow::Result<Vec<Own>> {
     Ok(own)
 }
 
-/// Nanoseconds since 1970, as the kernel stamps what comes.
+/// Returns nanoseconds since 1970, by the clock with which the kernel stamps received packets.
 fn now_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, ns_of)
 }
@@ -262,13 +267,14 @@ impl End {
     ) -> Vec<(u32, Option<Ways>)> {
         let mut least: Vec<Option<Ways>> = vec![None; peers.len()];
         let mut chance = now_ns() | 1;
-        // Round by round, so that what disturbs one disturbs one.
+        // Peers take turns, so that a short disturbance affects only one probe of a peer.
         for _ in 0..rounds {
             for (at, peer) in peers.iter().enumerate() {
                 if let Some(ways) = self.one_ping(*peer, bytes) {
                     least[at] = Some(least[at].map_or(ways, |standing| standing.least(ways)));
                 }
-                // Not in step with the others: from a half of it to one and a half (xorshift).
+                // The pause is random, from 0.5 to 1.5 times the mean, so that hosts are not in
+                // step (xorshift).
                 chance ^= chance << 13;
                 chance ^= chance >> 7;
                 chance ^= chance << 17;
@@ -327,13 +333,13 @@ impl End {
         };
         let wire = packet.bytes(self.key, LARGE_BYTES);
         for _ in 0..packets.min(ARRIVALS_MAX as u32) {
-            // What is lost is lost: the others say how fast they came.
+            // A lost packet does not matter. The rate follows from the packets that arrive.
             let _ = self.socket.send_to(&wire, SocketAddr::V4(*to));
         }
     }
 }
 
-/// The thread that answers and takes notes.
+/// The thread that answers pings and records arrivals.
 struct Answering {
     socket: Arc<UdpSocket>,
     key: u64,
@@ -380,7 +386,7 @@ impl Answering {
         }
     }
 
-    /// A datagram: its bytes, from where, and when the kernel had it.
+    /// Returns a datagram's length, its sender and the kernel's receive time.
     fn receive(&self, wire: &mut [u8]) -> Option<(usize, SocketAddrV4, u64)> {
         loop {
             let mut parts = [IoSliceMut::new(wire)];
@@ -401,7 +407,7 @@ impl Answering {
                     let from = SocketAddrV4::new(from.ip(), from.port());
                     return Some((received.bytes, from, stamp.unwrap_or_else(now_ns)));
                 }
-                // An earlier probe was refused somewhere.
+                // An earlier probe was refused by a peer (ICMP).
                 Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNREFUSED) => {}
                 Err(_) => return None,
             }

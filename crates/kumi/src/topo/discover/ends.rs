@@ -1,4 +1,4 @@
-//! The ends on all hosts, as who discovers a network sees them.
+//! The ends on all hosts, as the process that discovers a network uses them.
 
 use super::end::{Said, Told};
 use crate::{BadInput, interrupt};
@@ -9,19 +9,19 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Longest time in which an end answers. The longest answer is that to 1000 rounds of pings.
+/// Time limit for the next answer of any end. The longest request is a batch of pings.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Longest time that ends may take to leave when their input is closed; then they are killed.
+/// Time limit for ends to exit after their input is closed. After it, they are killed.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
-/// How often is looked, while answers are waited for, whether the command was told to end.
+/// Interval at which a wait for answers checks for a signal.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
 
-/// How often a leaving end is asked for.
+/// Interval at which an end's exit is checked.
 const LEAVE_LOOK: Duration = Duration::from_millis(5);
 
-/// Ends that run. Dropped, they end.
+/// The running ends. They end when the value is dropped.
 pub struct Ends {
     names: Vec<String>,
     children: Vec<Child>,
@@ -76,19 +76,19 @@ impl Ends {
         Ok(ends)
     }
 
-    /// Tells one end something.
+    /// Sends a request to one end.
     pub fn tell(&mut self, end: usize, told: &Told) -> anyhow::Result<()> {
         let line = serde_json::to_string(told)? + "\n";
         let written = self.inputs[end].write_all(line.as_bytes());
         written.with_context(|| format!("{}: kumi topo probe has ended", self.names[end]))
     }
 
-    /// One answer of each of these.
+    /// Returns one answer of each of these ends.
     pub fn hear(&self, of: &[usize]) -> anyhow::Result<Vec<Said>> {
         self.hear_within(of, ANSWER_LIMIT)
     }
 
-    /// The same, each answer within `limit` of the one before.
+    /// Returns one answer of each of these ends. Each must arrive within `limit` of the one before.
     fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Said>> {
         let mut answers: Vec<Option<Said>> = vec![None; of.len()];
         let mut deadline = Instant::now() + limit;
@@ -124,8 +124,8 @@ impl Ends {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Has them find each other: on a network that all are on, the one named if one is. What each host's switch there calls
-    /// itself, where that is known.
+    /// Sends all addresses to all ends, on a network that all hosts share. `network` selects one.
+    /// Returns the name of each host's switch there, where LLDP announces it.
     pub fn meet(
         &mut self,
         network: Option<&str>,
@@ -198,7 +198,8 @@ impl Ends {
 }
 
 impl Ends {
-    /// Refuses two names of one host: its pairs would be measured twice and its link filled by itself.
+    /// Refuses two names of one host. Its pairs would be measured twice, and it would fill its own
+    /// link.
     fn refuse_twins(&self, addresses: &[SocketAddrV4]) -> Result<(), BadInput> {
         for (at, address) in addresses.iter().enumerate() {
             let twin = addresses[..at]
@@ -219,7 +220,7 @@ impl Ends {
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // They end with their input; a shell that hangs does not.
+        // Ends exit when their input is closed, but a shell that hangs does not.
         self.inputs.clear();
         let until = Instant::now() + LEAVE_LIMIT;
         for child in &mut self.children {

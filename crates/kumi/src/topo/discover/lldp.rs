@@ -1,12 +1,13 @@
-//! What a host's switch calls itself, if it says so by LLDP and `lldpd` listens.
+//! Names of switches from LLDP, if the switches send it and `lldpd` receives it.
 //!
-//! A name is all that is taken from it, and whether hosts agree: a switch that does not speak LLDP passes on what others say.
+//! Only names are used, and whether hosts agree on them. A switch without LLDP may pass on the
+//! announcements of others.
 
 use serde_json::Value;
 use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
-/// By interface, the name of the one neighbour behind it.
+/// Returns the name of the neighbour behind each interface that has exactly one.
 pub fn neighbours() -> HashMap<String, String> {
     let asked = Command::new("lldpcli")
         .args(["-f", "json0", "show", "neighbors"])
@@ -16,8 +17,8 @@ pub fn neighbours() -> HashMap<String, String> {
     serde_json::from_slice(&text).map_or_else(|_| HashMap::new(), |said| parse(&said))
 }
 
-/// Of lldpcli's `json0`, in which everything is a list. Interfaces with several neighbours have none: what they hear has come
-/// through something that does not say what it is.
+/// Parses lldpcli's `json0`, in which everything is a list. Interfaces with several neighbours are
+/// left out: a switch without LLDP joins them, so their name says nothing about it.
 fn parse(said: &Value) -> HashMap<String, String> {
     let lists = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let first = |value: &Value, key: &str| value[key][0]["value"].as_str().map(str::to_owned);
@@ -38,7 +39,7 @@ fn parse(said: &Value) -> HashMap<String, String> {
         .collect()
 }
 
-/// Letters that the network file takes in a name: others become `-`.
+/// Replaces characters that the network file does not accept in a name by `-`.
 fn sound(name: &str) -> String {
     let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.chars()
@@ -46,7 +47,8 @@ fn sound(name: &str) -> String {
         .collect()
 }
 
-/// Names for switches by what hosts heard; and what hosts heard that does not fit what was measured, in words.
+/// Returns names for switches from the names that hosts received. Also returns a message for each
+/// name that contradicts the measured tree.
 pub fn names(
     hosts: &[String],
     heard: &[Option<String>],

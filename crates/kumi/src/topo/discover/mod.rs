@@ -1,11 +1,11 @@
-//! `kumi topo discover`: the tree of switches, and what its links carry, measured between hosts.
+//! `kumi topo discover`: measures the tree of switches and the rates of its links between hosts.
 //!
 //! ```text
-//!   kumi topo discover ──shell──► kumi topo probe on each host     (ends.rs, end.rs)
-//!        │                              ▲ UDP, packet.rs
-//!        ├─ round trips of all pairs ───┤
-//!        ├─ kumi_topo::infer: the tree  │
-//!        └─ trains of packets ──────────┘             (rates.rs, crossing.rs)
+//!  kumi topo discover ──shell──► kumi topo probe on each host     (ends.rs, end.rs)
+//!       │                              ▲ UDP, packet.rs
+//!       ├─ round trips of all pairs ───┤
+//!       ├─ kumi_topo::infer: the tree  │
+//!       └─ trains of packets ──────────┘             (rates.rs, crossing.rs)
 //! ```
 
 mod crossing;
@@ -30,29 +30,30 @@ use std::time::{Duration, Instant};
 /// Arguments of `kumi topo discover`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The hosts, by names that the shell knows; the file has them as they are given.
+    /// Hosts, by names that the shell accepts. The network file uses the same names.
     #[arg(long, value_delimiter = ',', required = true)]
     hosts: Vec<String>,
-    /// The name of what is found.
+    /// Name of the network.
     #[arg(long, default_value = "discovered")]
     name: String,
     #[command(flatten)]
     how: How,
 }
 
-/// How hosts are reached and measured.
+/// Options for reaching and measuring hosts.
 #[derive(Debug, clap::Args)]
 pub struct How {
-    /// What runs a command on a host: `SHELL HOST kumi topo probe`.
+    /// Program that runs a command on a host: `SHELL HOST kumi topo probe`.
     #[arg(long, default_value = "ssh -o BatchMode=yes")]
     shell: String,
-    /// kumi's name on the hosts.
+    /// Name of the command kumi on the hosts.
     #[arg(long, default_value = "kumi")]
     command: String,
-    /// The network that all hosts are on, as 10.0.0.0/24; by default the first that they share.
+    /// Network that all hosts are on, as 10.0.0.0/24; by default the first that they share.
     #[arg(long)]
     network: Option<String>,
-    /// Least number of probes per pair, of which the shortest counts; other traffic makes it up to 24.
+    /// Least number of probes per pair; the shortest is used. With other traffic there are up to
+    /// 24.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Longest time in seconds for the shell to start kumi on every host.
@@ -60,7 +61,8 @@ pub struct How {
     start_limit: u64,
 }
 
-/// What a host sends and receives at once is told if it is less than this share of both alone.
+/// A host's rate both ways is written if it is below this share of the sum of both directions.
+/// Chosen by judgement.
 const BOTH_WAYS_SHARE: f64 = 0.8;
 
 /// Runs `kumi topo discover`.
@@ -70,7 +72,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Measures the network between hosts, and says how long it took.
+/// Measures the network between hosts, and prints the time that it took.
 pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Network> {
     let mut names = hosts.to_vec();
     names.sort();
@@ -109,11 +111,13 @@ pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Networ
     Ok(network)
 }
 
-/// Between a host's probes, about: of 64 hosts on 10 Mb/s one probe of 0.1 ms comes in 0.6 ms, half of them over the middle.
+/// Mean pause between a host's probes, in microseconds. A probe takes 0.1 ms on a link of 10 Mb/s.
+/// The pause is long enough that the probes of 64 hosts do not queue behind each other (ADR 020).
 const PAUSE_US: u64 = 14_000;
 
-/// Round trips of all pairs, in microseconds; and how far each host's clock is ahead of the first's, in nanoseconds. Pairs
-/// are probed until the round trips stand, at least `rounds` times.
+/// Returns the round trips of all pairs, in microseconds, and the offset of each host's clock from
+/// the first host's, in nanoseconds. Probes all pairs until the round trips are stable, at least
+/// `rounds` times.
 fn round_trips(
     ends: &mut Ends,
     names: &[String],
@@ -142,7 +146,8 @@ fn round_trips(
     Ok((table_us, ahead_ns))
 }
 
-/// Whom each host asks, so that each pair is asked once: the half that follows it round the list.
+/// Returns the peers of each host, so that each pair is probed once: the half of the hosts that
+/// follows it, round the list.
 fn halves(hosts: usize) -> Vec<Vec<u32>> {
     let asks = (0..hosts).map(|from| {
         let half = (1..=hosts / 2).filter(|step| *step * 2 < hosts || from < hosts / 2);
@@ -151,7 +156,8 @@ fn halves(hosts: usize) -> Vec<Vec<u32>> {
     asks.collect()
 }
 
-/// Has each host ping its peers, all at once. Returns from whom, to whom, and the round trip.
+/// Makes all hosts ping their peers at once. Returns the sender, the peer and the round trip of
+/// each pair.
 fn ping(
     ends: &mut Ends,
     asks: Vec<Vec<u32>>,
@@ -181,14 +187,15 @@ fn ping(
     Ok(trips)
 }
 
-/// What hosts' links carry, in bits a second, from how much longer a long probe takes than a short one: of three hosts of one
-/// switch, what two take more than the third and its pair do, is a host's own link, which a probe passes there and back.
+/// Estimates the rates of the access links, in bits per second, from the additional time of long
+/// probes. For host h and peers a and b, the additional time of h's own link is (ha + hb − ab) / 2.
+/// A probe crosses the link twice.
 fn guess(ends: &mut Ends, tree: &Inferred, distances_us: &[Vec<f64>]) -> anyhow::Result<Vec<f64>> {
     let hosts = tree.switch_of.len();
     let next = |host: usize| {
         let others = (1..hosts).map(move |step| (host + step) % hosts);
         let mut others: Vec<usize> = others.collect();
-        // Those of the same switch come first, in their order.
+        // Peers on the same switch come first.
         others.sort_by_key(|other| tree.switch_of[*other] != tree.switch_of[host]);
         others.truncate(2);
         others
@@ -211,7 +218,7 @@ fn guess(ends: &mut Ends, tree: &Inferred, distances_us: &[Vec<f64>]) -> anyhow:
             others.filter_map(move |(b, to_b)| Some((to_a + to_b - longer_us[*a].get(b)?) / 2.0))
         });
         let own = own.fold(f64::NAN, f64::min);
-        // Of two hosts, each a half.
+        // With only one peer, each host's link gets half of the time.
         let half = pairs.map(|(_, to)| to / 2.0).fold(f64::INFINITY, f64::min);
         let own = if own.is_nan() { half } else { own };
         bits / own.clamp(0.25, 1e6) * 1e6
@@ -231,7 +238,7 @@ fn assembled(
     let rate = |bps: f64| Rate::measured(bps.max(1000.0));
     let least = Rate::from_bps(1000).expect("a rate");
     let both = |bps: [f64; 2]| bps.map(|bps| rate(bps).unwrap_or(least));
-    // A distance is there and back.
+    // A length is a round trip, so the latency is half of it.
     let latency = |us: f64| Delay::from_ns((us / 2.0 * 1e3) as u64);
     let hosts = names.iter().enumerate().map(|(at, name)| {
         let [out, back] = rates.hosts[at];

@@ -1,46 +1,48 @@
-//! What probing hosts send each other.
+//! Format of the datagrams between ends.
 
-/// Bytes before the filling.
+/// Length of the header, in bytes. Padding follows it.
 pub const HEADER_BYTES: usize = 48;
 
-/// The shortest frame there is, and one that takes its time on a wire, without what IP and UDP add.
+/// Payload of short and long probes, in bytes, without IP and UDP headers. A short one is only a
+/// header; a long one takes a measurable time on a link.
 pub const SMALL_BYTES: usize = HEADER_BYTES;
 pub const LARGE_BYTES: usize = 1400;
 
-/// What Ethernet, IP and UDP add to a datagram on the wire: preamble, header, checksum and gap, 38; and 28.
+/// Bytes that a datagram's framing adds on the wire: Ethernet preamble, header, checksum and gap,
+/// 38; IP and UDP headers, 28.
 pub const FRAMING_BYTES: usize = 66;
 
 const MAGIC: [u8; 8] = *b"KUMIPRB1";
 
-/// What a datagram is.
+/// Type of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
-    /// To be answered, by as many bytes.
+    /// Probe, to be answered with as many bytes.
     Ping = 0,
-    /// The answer; `turn_ns` is how long the peer took for it.
+    /// Answer to a ping.
     Pong = 1,
-    /// One of many, whose arrival is noted.
+    /// Packet of a train. Its arrival is recorded.
     Train = 2,
 }
 
-/// The beginning of a datagram.
+/// Header of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
-    /// What it is.
+    /// Type of the datagram.
     pub kind: Kind,
-    /// Who sends it.
+    /// Index of the sending end.
     pub from: u32,
-    /// Which of the sender's pings, or which train.
+    /// Number of the sender's ping, or of the train.
     pub number: u32,
-    /// See [`Kind::Pong`].
+    /// In an answer, the time between the ping's arrival and the answer, in nanoseconds.
     pub turn_ns: u64,
-    /// Of an answer: when the ping came by the peer's clock, in nanoseconds since 1970.
+    /// In an answer, the ping's arrival by the peer's clock, in nanoseconds since 1970.
     pub clock_ns: u64,
 }
 
 impl Packet {
-    /// As it goes over the wire, filled up to so many bytes.
+    /// Returns the datagram, padded to `bytes` bytes.
     pub fn bytes(&self, key: u64, bytes: usize) -> Vec<u8> {
         let mut wire = vec![0; bytes.max(HEADER_BYTES)];
         wire[..8].copy_from_slice(&MAGIC);
@@ -53,7 +55,7 @@ impl Packet {
         wire
     }
 
-    /// What a datagram says; `None` if it is none of this run.
+    /// Parses a datagram. Returns `None` if it does not belong to this run.
     pub fn parse(wire: &[u8], key: u64) -> Option<Self> {
         let header = wire.get(..HEADER_BYTES)?;
         if header[..8] != MAGIC || header[8..16] != key.to_le_bytes() {

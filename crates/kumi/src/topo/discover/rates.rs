@@ -1,7 +1,7 @@
-//! What links carry, from trains of packets.
+//! Rates of links, from trains of packets.
 //!
-//! A host's link is as fast as its fastest train to or from another on the same switch. Links between switches follow
-//! ([`super::crossing`]).
+//! The rate of a host's link is that of its fastest train to or from another host on the same
+//! switch. Links between switches are measured after that ([`super::crossing`]).
 
 use super::crossing::{self, Crossing};
 use super::end::{Said, Told};
@@ -10,17 +10,19 @@ use super::packet::{FRAMING_BYTES, LARGE_BYTES};
 use anyhow::bail;
 use kumi_topo::infer::Inferred;
 
-/// How long a train is on its link: long enough to see past a moment's other traffic.
+/// Duration of a train, in seconds. It is longer than a moment of other traffic.
 const TRAIN_S: f64 = 0.03;
 
-/// Shortest silence after which the queues on the way count as empty, in seconds. A train that finds
-/// packets of the one before in a queue is compressed or dropped: a link of 15 Mb/s read 18, or 7.
+/// Shortest silence, in seconds, after which the queues of a path count as empty. A train that
+/// meets packets of the one before in a queue is compressed or dropped. A link of 15 Mb/s was
+/// measured as 18 or 7 Mb/s (`docs/perf-log.md`, 2026-11-24).
 pub(super) const QUIET_MIN_S: f64 = 0.02;
 
-/// The same in packets of the slowest train.
+/// The same silence in packets of the slowest train. The longer one applies.
 const QUIET_PACKETS: f64 = 5.0;
 
-/// Over what time a rate is told: shorter, and the clock and what a NIC gathers count.
+/// Least window for a rate, in nanoseconds. In a shorter one, the clock and the NIC's receive
+/// coalescing distort the rate.
 const WINDOW_NS: u64 = 1_500_000;
 
 const PACKETS_MIN: u32 = 24;
@@ -28,13 +30,13 @@ const PACKETS_MAX: u32 = 4000;
 
 pub(super) const WIRE_BITS: f64 = ((LARGE_BYTES + FRAMING_BYTES) * 8) as f64;
 
-/// What was measured, in bits a second; 0 where nothing was.
+/// Measured rates in bits per second, or 0 where nothing was measured.
 pub struct Rates {
-    /// Of each host's link, from it and to it.
+    /// Rates of each host's link, from the host and to it.
     pub hosts: Vec<[f64; 2]>,
-    /// What each host sends and receives at once, added up.
+    /// Sum of the rates at which each host sends and receives at once.
     pub both_ways: Vec<f64>,
-    /// Of each link between switches, from its first end and back.
+    /// Rates of each link between switches, from its first end and back.
     pub links: Vec<[f64; 2]>,
 }
 
@@ -46,7 +48,8 @@ pub(super) struct Train {
     pub(super) packets: u32,
 }
 
-/// Measures with what is guessed of the hosts' links, in bits a second, and by how much their clocks are ahead.
+/// Measures all rates. `guessed_bps` are estimates for the hosts' links, in bits per second, and
+/// `ahead_ns` the offsets of their clocks.
 pub fn measure(
     ends: &mut Ends,
     tree: &Inferred,
@@ -95,18 +98,19 @@ pub fn measure(
     Ok(rates)
 }
 
-/// Who sends to whom at once.
+/// Trains that are sent at once, as pairs of sender and receiver.
 struct Round {
     pairs: Vec<(usize, usize)>,
     is_both_ways: bool,
 }
 
-/// Who sends to whom, of the hosts of one switch.
+/// Function that returns pairs of sender and receiver for the hosts of one switch.
 type Pairing<'a> = dyn Fn(&[usize]) -> Vec<(usize, usize)> + 'a;
 
-/// On each switch, hosts in the order of their guessed rates, so that a fast one has a fast one beside it: every other host to
-/// the next, then all round a ring, one way and the other. Hosts alone on their switch send to another's, one after the
-/// other.
+/// Returns the rounds of trains. On each switch, hosts are in the order of their estimated rates,
+/// so that a fast host has a fast neighbour. First every other host sends to the next, in two
+/// rounds. Then all send round a ring, one way and then the other. A host that is alone on its
+/// switch exchanges trains with a host of another switch, in rounds of its own.
 fn rounds(tree: &Inferred, guessed_bps: &[f64]) -> Vec<Round> {
     let on: Vec<Vec<usize>> = (0..tree.switches)
         .map(|switch| {
@@ -175,12 +179,13 @@ fn nearest_other(tree: &Inferred, host: usize) -> Option<usize> {
         .min_by_key(hops)
 }
 
-/// How long trains at `bps` must be silent before nothing of them is on its way, in seconds.
+/// Returns the silence, in seconds, after which no packets of trains at `bps` are in flight.
 pub(super) fn quiet_s(bps: f64) -> f64 {
     (QUIET_PACKETS * WIRE_BITS / bps.max(1e5)).max(QUIET_MIN_S)
 }
 
-/// Sends trains at once, and returns when their packets came, once the queues on the way are empty.
+/// Sends trains at once. Returns the arrivals of their packets, once the queues of the paths are
+/// empty.
 pub(super) fn run(
     ends: &mut Ends,
     number: &mut u32,
@@ -219,7 +224,8 @@ pub(super) fn packets(bps: f64, seconds: f64) -> u32 {
     ((bps * seconds / WIRE_BITS) as u32).clamp(PACKETS_MIN, PACKETS_MAX)
 }
 
-/// How fast packets come when nothing else is in their way: three of four windows are no faster.
+/// Returns the rate of a train without other traffic in its way, in bits per second. Three of four
+/// windows are no faster.
 fn burst_bps(at_ns: &[u64]) -> f64 {
     let (Some(first), Some(last)) = (at_ns.first(), at_ns.last()) else {
         return 0.0;
@@ -245,7 +251,8 @@ mod tests {
 
     #[test]
     fn burst__with_others_packets_between__is_as_fast_as_the_link() {
-        // 10 Mb/s: 1.17 ms a packet; every sixth is behind another's.
+        // At 10 Mb/s, a packet takes 1.17 ms. After every sixth packet, one of other traffic
+        // follows.
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
         let at_ns: Vec<u64> = (0..60).map(|at| at * gap + at / 6 * gap).collect();
         assert!((burst_bps(&at_ns) / 10e6 - 1.0).abs() < 0.02);
