@@ -13,10 +13,10 @@ const RIGHT: f64 = 120.0;
 /// Shortest time axis, in seconds.
 const END_MIN_S: f64 = 0.1;
 
-/// Most ticks of the time axis.
+/// Largest number of tick intervals on the time axis.
 const TICKS_MAX: f64 = 10.0;
 
-/// The time between two ticks, in seconds: 0.1, 0.2, 0.5 or such a number times a power of ten.
+/// Returns the time between two ticks, in seconds: 1, 2 or 5 times a power of ten, at least 0.1.
 fn tick_s(end_s: f64) -> f64 {
     let mut decade_s = 0.1;
     loop {
@@ -45,7 +45,7 @@ struct Curve {
 }
 
 impl Chart {
-    /// Adds a curve; `class` is its style's name in the page.
+    /// Adds a curve. `class` is its CSS class in the page.
     pub fn curve(mut self, name: &str, class: &'static str, points: Vec<(f64, f64)>) -> Self {
         self.curves.push(Curve {
             name: name.into(),
@@ -55,13 +55,13 @@ impl Chart {
         self
     }
 
-    /// Adds a horizontal line: a ceiling.
+    /// Adds a horizontal line, for a ceiling.
     pub fn ruler(mut self, bps: f64, name: &str) -> Self {
         self.rulers.push((bps, name.into()));
         self
     }
 
-    /// Adds vertical lines: what happened when.
+    /// Adds vertical lines, for events: time in seconds and name.
     pub fn marks(mut self, marks: &[(f64, &str)]) -> Self {
         self.marks.extend(
             marks
@@ -71,7 +71,7 @@ impl Chart {
         self
     }
 
-    /// The SVG element.
+    /// Returns the SVG element.
     pub fn svg(&self) -> String {
         let points = || self.curves.iter().flat_map(|curve| &curve.points);
         let end_s = points().map(|point| point.0).fold(END_MIN_S, f64::max);
@@ -155,10 +155,10 @@ impl Chart {
     }
 }
 
-/// Height of a bar with its gap.
+/// Height of a bar with its gap, in units of the SVG.
 const BAR_PITCH: f64 = 28.0;
 
-/// A horizontal bar for each name and value; the longest fills the width.
+/// Returns a horizontal bar for each name and value. The longest bar fills the width.
 pub fn bars(values: &[(&str, f64)]) -> String {
     let top = values
         .iter()

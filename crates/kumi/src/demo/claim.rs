@@ -1,48 +1,49 @@
-//! The demo's claims: what it measured, and what the README promises of it.
+//! Promises of the demo, and the tables that compare its measurements with them.
 
 use super::Story;
 use super::run::Timeline;
 use crate::bench::variant::Variant;
 
-/// Least goodput of iperf3 over both links, in goodputs of one bare link.
+/// Least goodput of iperf3 over both links, in multiples of one bare link's goodput.
 const BOTH_LINKS_MIN: f64 = 1.9;
 
-/// The same of Open MPI, which sends each message of 1 MB by a handshake of its own (rendezvous): the
-/// links wait for a round trip between two messages.
+/// Least goodput of Open MPI over both links, in multiples of one bare link's goodput. Open MPI
+/// sends each message of 1 MB with a handshake of its own (rendezvous). The links idle for a round
+/// trip between two messages.
 const BOTH_LINKS_MPI_MIN: f64 = 1.7;
 
-/// Least goodput while one link is cut, in goodputs of one bare link.
+/// Least goodput while one link is cut, in multiples of one bare link's goodput.
 const ONE_LINK_MIN: f64 = 0.93;
 
-/// Least goodput in the worst 100 ms after the cut, in goodputs of one bare link.
+/// Least goodput in the worst 100 ms after the cut, in multiples of one bare link's goodput.
 const WORST_BIN_MIN: f64 = 0.3;
 
-/// Longest time from the plugged cable to 90 % of the goodput before the cut, in seconds.
+/// Longest time from plugging the cable in to 90 % of the goodput before the cut, in seconds.
 const WHOLE_MAX_S: f64 = 2.0;
 
-/// Longest time that a message of 1 MB may take while a link is cut and plugged, in milliseconds.
+/// Longest time between two messages of 1 MB while a link is cut and plugged in, in milliseconds.
 const MESSAGE_WAIT_MAX_MS: f64 = 200.0;
 
-/// Least goodput across the WAN, in goodputs of CUBIC.
+/// Least goodput across the WAN, in multiples of CUBIC's.
 const WAN_MIN: f64 = 2.0;
 
-/// Least speed of a planned all-to-all, in speeds of the MPI library's own.
+/// Least speed of a planned all-to-all, in multiples of the speed of the MPI library's own.
 const PLAN_MIN: f64 = 1.0;
 
-/// Share of the goodput before the cut that counts as whole again.
+/// Share of the goodput before the cut that counts as full recovery.
 const WHOLE_SHARE: f64 = 0.9;
 
-/// What a promise asks of a value.
+/// Bound that a promise sets for a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Promise {
-    /// At least this.
+    /// At least this value.
     AtLeast(f64),
-    /// At most this.
+    /// At most this value.
     AtMost(f64),
 }
 
 impl Promise {
-    /// Whether `value` keeps it; a value that was not measured does not.
+    /// Returns whether `value` keeps the promise; false for NaN, a value that was not measured.
     pub fn is_kept_by(self, value: f64) -> bool {
         match self {
             Self::AtLeast(least) => value >= least,
@@ -51,16 +52,16 @@ impl Promise {
     }
 }
 
-/// A measured row of a table.
+/// Measured row of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What was measured.
+    /// Name of the row.
     pub what: String,
-    /// The measured value in the table's unit.
+    /// Measured value, in the table's unit.
     pub value: f64,
-    /// The value as a multiple of the table's base, where the table has one.
+    /// Value as a multiple of the table's base, if the table has one.
     pub multiple: Option<f64>,
-    /// What the README promises: of the multiple where there is one, of the value elsewhere.
+    /// Promise for the multiple if there is one, otherwise for the value.
     pub promise: Option<Promise>,
 }
 
@@ -84,12 +85,12 @@ impl Row {
         self
     }
 
-    /// The number that the promise is about.
+    /// Returns the number that the promise applies to.
     pub fn judged(&self) -> f64 {
         self.multiple.unwrap_or(self.value)
     }
 
-    /// Whether the row keeps its promise; a row without one does.
+    /// Returns whether the row keeps its promise; true for a row without one.
     pub fn is_kept(&self) -> bool {
         self.promise
             .is_none_or(|promise| promise.is_kept_by(self.judged()))
@@ -99,19 +100,19 @@ impl Row {
 /// Rows that share a unit.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Table {
-    /// What the table is about.
+    /// Title of the table.
     pub title: &'static str,
     /// Unit of every value.
     pub unit: &'static str,
     /// Digits after the decimal point of a value.
     pub digits: usize,
-    /// What every multiple is a multiple of.
+    /// Name of the base of every multiple.
     pub base: Option<&'static str>,
     /// The rows, in the order of the run.
     pub rows: Vec<Row>,
 }
 
-/// Every table of the demo.
+/// Returns every table of the demo.
 pub fn tables(story: &Story) -> Vec<Table> {
     let mut tables = vec![goodput(story), interruption(story)];
     if let Some(wrong) = story.mpi.wrong {
@@ -133,7 +134,7 @@ pub fn tables(story: &Story) -> Vec<Table> {
 }
 
 fn goodput(story: &Story) -> Table {
-    // A rival is shown for comparison; nothing is promised of it.
+    // A rival is shown for comparison and has no promise.
     let promise = |promise| (story.variant == Variant::Kumi).then_some(promise);
     let bare = story.single_bps;
     let mbps = |what: String, bps: f64| Row::new(what, bps / 1e6).of(bare / 1e6);
@@ -238,8 +239,8 @@ fn programs(story: &Story) -> [(&'static str, &Timeline); 2] {
     [("iperf3", &story.stream), ("Open MPI", &story.mpi)]
 }
 
-/// Goodput in bit/s before the cut, during it, and once the device may be whole again. What lies
-/// between is the business of [`interruption`].
+/// Returns the goodput in bit/s before the cut, during it, and after the device may have recovered.
+/// The times between are the subject of [`interruption`].
 fn phases(timeline: &Timeline) -> [f64; 3] {
     let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
     [
@@ -249,7 +250,7 @@ fn phases(timeline: &Timeline) -> [f64; 3] {
     ]
 }
 
-/// The lowest tenth of a second within a second of the cut, in bit/s.
+/// Returns the lowest goodput of 100 ms within a second of the cut, in bit/s.
 fn lowest_bps(timeline: &Timeline) -> f64 {
     let cut = timeline.mark_s("cut");
     let around = timeline
@@ -259,9 +260,10 @@ fn lowest_bps(timeline: &Timeline) -> f64 {
     around.map(|(_, bps)| *bps).fold(f64::INFINITY, f64::min)
 }
 
-/// Time from the plugged cable to the first two bins in a row at [`WHOLE_SHARE`] of the goodput
-/// before the cut, in seconds; infinite if there are none. (A single bin may carry a retransmitted
-/// backlog.)
+/// Returns the time from plugging the cable in to the first two bins in a row at [`WHOLE_SHARE`] of
+/// the goodput before the cut, in seconds; infinite if no such bins exist.
+///
+/// A single bin does not count, because it may carry a retransmitted backlog.
 fn whole_after_s(timeline: &Timeline) -> f64 {
     let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
     let whole_bps = timeline.between_bps(1.0, cut) * WHOLE_SHARE;

@@ -1,4 +1,5 @@
-//! The demo's last part: an unmodified MPI all-to-all on a switch with shallow ports, with and without a plan.
+//! Last part of the demo: an unmodified MPI all-to-all on a switch with shallow ports, with and
+//! without a plan.
 
 use super::run::measured;
 use crate::bench::hosts::Hosts as _;
@@ -7,22 +8,23 @@ use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
 use kumi_lab::Topology;
 
-/// Blocks of unlike sizes, 16 KiB on average, from each host to each.
+/// Arguments of the program: blocks of different sizes, 16 KiB on average, from each host to each,
+/// for 4 s.
 const ARGS: [&str; 4] = ["alltoallv", "16384", "--seconds", "4"];
 
-/// What one way of doing it took.
+/// Result of one way to exchange the data.
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
-    /// Who decides what is sent when.
+    /// Author of the order of transfers: the MPI library or a plan.
     pub by: &'static str,
-    /// The median round, in seconds.
+    /// Median time of a round, in seconds.
     pub median_s: f64,
-    /// Segments that TCP had to send again, of all rounds.
+    /// Number of segments that TCP retransmitted, over all rounds.
     pub sent_again: f64,
 }
 
-/// Runs the program as the MPI library does it, and by a plan; both over CUBIC. Adds to `void` why the
-/// run proves nothing, if it does not.
+/// Runs the program with the MPI library's own algorithm and with a plan, both over CUBIC. Adds the
+/// reasons to `void` if the run is void.
 pub fn exchange(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<Exchange>> {
     let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);

@@ -1,9 +1,10 @@
-//! `kumi demo`: the main job in a minute.
+//! `kumi demo`: shows the project's main functions in a minute.
 //!
-//! An unmodified iperf3 and an unmodified Open MPI program run over two links of the lab, one link is
-//! cut and healed while they run, and they go on. Then an MPI program crosses a WAN, with and without
-//! `kumi tcp`, and another exchanges data between eight hosts, with and without a plan. Prints tables and
-//! writes a page with the curves. A row that breaks a promise of the README makes the demo fail.
+//! An unmodified iperf3 and an unmodified Open MPI program run over two links of the lab. One link
+//! is cut and healed while they run, and they continue. Then an MPI program crosses a WAN, with and
+//! without `kumi tcp`. Another exchanges data between eight hosts, with and without a plan.
+//!
+//! The demo prints tables and writes a page with the curves. It fails if a row breaks a promise.
 
 mod chart;
 mod claim;
@@ -30,19 +31,20 @@ use std::time::Instant;
 /// Arguments of `kumi demo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The report: one HTML file that opens without a network.
+    /// Path of the report, one HTML file that opens without a network.
     #[arg(long, value_name = "FILE", default_value = "kumi-demo.html")]
     report: PathBuf,
-    /// What the programs run over: `kumi`, or a rival (`single`, `rr`, `mptcp`) for comparison.
+    /// Variant that the programs run over: `kumi`, or a rival (`single`, `rr`, `mptcp`) for
+    /// comparison.
     #[arg(long, default_value = "kumi")]
     variant: Variant,
-    /// Two hosts with two links between them; by default the topology `two-links` that kumi carries.
+    /// Topology of two hosts with two links; default: the built-in `two-links`.
     #[arg(long, value_name = "FILE")]
     topology: Option<PathBuf>,
-    /// Two hosts with a WAN between them; by default `wan`.
+    /// Topology of two hosts with a WAN between them; default: the built-in `wan`.
     #[arg(long, value_name = "FILE")]
     wan: Option<PathBuf>,
-    /// Hosts on a switch with shallow ports; by default `one-switch-32k`.
+    /// Topology of hosts on a switch with shallow ports; default: the built-in `one-switch-32k`.
     #[arg(long, value_name = "FILE")]
     switch: Option<PathBuf>,
 }
@@ -50,29 +52,29 @@ pub struct Args {
 /// The link that is cut.
 const CUT_LINK: &str = "h2:eth2";
 
-/// Exit status of a run that the machine spoilt: its figures prove nothing either way.
+/// Exit status of a void run: the machine disturbed it, so its figures prove nothing.
 const EXIT_VOID: u8 = 3;
 
-/// What the demo found, for tables and page.
+/// Results of the demo, for the tables and the page.
 #[derive(Debug)]
 pub struct Story {
-    /// Where and when it ran.
+    /// Place and time of the run.
     pub setting: Setting,
-    /// Why the run is void, in sentences; empty for a valid run.
+    /// Reasons why the run is void, as sentences; empty for a valid run.
     pub void: Vec<String>,
-    /// What the programs ran over.
+    /// Variant that the programs ran over.
     pub variant: Variant,
     /// Rate of each link, in bit/s.
     pub rates_bps: Vec<f64>,
-    /// iperf3's goodput over one bare link, in bit/s.
+    /// Goodput of iperf3 over one bare link, in bit/s.
     pub single_bps: f64,
-    /// iperf3, cut and healed.
+    /// Run of iperf3, with a link cut and healed.
     pub stream: Timeline,
-    /// The MPI program, cut and healed.
+    /// Run of the MPI program, with a link cut and healed.
     pub mpi: Timeline,
-    /// The MPI program across the WAN.
+    /// Results of the MPI program across the WAN.
     pub crossings: Vec<wan::Crossing>,
-    /// The MPI all-to-all on a switch.
+    /// Results of the MPI all-to-all on a switch.
     pub exchanges: Vec<coll::Exchange>,
 }
 
@@ -147,7 +149,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     report(&story, &args.report)
 }
 
-/// Writes the page, prints the tables and says how the run ended.
+/// Writes the page, prints the tables and returns the exit status.
 fn report(story: &Story, to: &Path) -> anyhow::Result<ExitCode> {
     let tables = claim::tables(story);
     std::fs::write(to, page::page(story, &tables))
@@ -174,7 +176,7 @@ fn report(story: &Story, to: &Path) -> anyhow::Result<ExitCode> {
 mod tests {
     use super::*;
 
-    /// A run that keeps every promise.
+    /// Returns a run that keeps every promise.
     pub fn story() -> Story {
         let rate_bps = |bin: u32| if (41..=80).contains(&bin) { 9e8 } else { 1.8e9 };
         let goodput = (1..=140).map(|bin| (f64::from(bin) * 0.1, rate_bps(bin)));

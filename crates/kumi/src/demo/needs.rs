@@ -1,14 +1,15 @@
-//! What the demo needs, asked for before it begins: it takes a minute.
+//! Requirements of the demo. They are checked before it begins, because it takes a minute.
 
 use crate::{BadInput, programs, run};
 use std::path::Path;
 
-/// Programs that it runs.
+/// Programs that the demo runs.
 const PROGRAMS: [&str; 7] = [
     "unshare", "ip", "tc", "ethtool", "iperf3", "mpirun", "mpicc",
 ];
 
-/// Names everything that is missing, and whether the report can be written to `report`.
+/// Returns an error with everything that is missing, and with the reason if the report cannot be
+/// written to `report`.
 pub fn check(report: &Path) -> Result<(), BadInput> {
     let mut missing = programs::missing(&PROGRAMS);
     missing.extend(run::planning_library().err());
@@ -18,7 +19,7 @@ pub fn check(report: &Path) -> Result<(), BadInput> {
                 .to_owned(),
         );
     }
-    // Appending changes nothing of a report that is there, should the demo not come to its end.
+    // Appending leaves an existing report unchanged if the demo does not finish.
     let is_new = !report.exists();
     let mut options = std::fs::File::options();
     match options.append(true).create(true).open(report) {

@@ -1,4 +1,4 @@
-//! The demo's report: tables for the terminal, and a page that opens without a network.
+//! Report of the demo: tables for the terminal, and a page that opens without a network.
 
 use super::Story;
 use super::chart::{self, Chart};
@@ -27,7 +27,7 @@ svg{width:100%;height:auto}.tick,.name,.mark-name{font:12px system-ui,sans-serif
 /// Escape sequences of a terminal for a row that breaks its promise.
 const RED: [&str; 2] = ["\x1b[31m", "\x1b[0m"];
 
-/// What the last column says of a row.
+/// Returns the last cell of a row.
 fn verdict(story: &Story, row: &Row) -> &'static str {
     match (row.promise, row.is_kept(), story.void.is_empty()) {
         (None, ..) => "",
@@ -37,9 +37,9 @@ fn verdict(story: &Story, row: &Row) -> &'static str {
     }
 }
 
-/// The cells of a row: name, value, multiple, promise, verdict.
+/// Returns the cells of a row: name, value, multiple, promise, verdict.
 fn cells(story: &Story, table: &Table, row: &Row) -> [String; 5] {
-    // A multiple has two digits, a plain value those of its table.
+    // A multiple has two decimals, a value those of its table.
     let promised = |value: f64| match row.multiple {
         Some(_) => format!("{value:.2}"),
         None => format!("{value:.*}", table.digits),
@@ -62,7 +62,7 @@ fn cells(story: &Story, table: &Table, row: &Row) -> [String; 5] {
     ]
 }
 
-/// The heads of a table's columns.
+/// Returns the heads of a table's columns.
 fn heads(table: &Table) -> [String; 5] {
     let base = table.base.map_or(String::new(), |base| format!("× {base}"));
     [
@@ -74,7 +74,7 @@ fn heads(table: &Table) -> [String; 5] {
     ]
 }
 
-/// The tables for the terminal; `in_colour` prints broken promises in red.
+/// Returns the tables for the terminal. With `in_colour`, broken promises are red.
 pub fn text(story: &Story, tables: &[Table], in_colour: bool) -> String {
     let line = |[what, value, multiple, promise, verdict]: [String; 5]| {
         let line = format!("{what:<66}{value:>10}{multiple:>18}{promise:>10}  {verdict}");
@@ -100,7 +100,7 @@ pub fn text(story: &Story, tables: &[Table], in_colour: bool) -> String {
     text
 }
 
-/// The page.
+/// Returns the page as HTML.
 pub fn page(story: &Story, tables: &[Table]) -> String {
     let mut html = format!(
         "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
@@ -158,7 +158,7 @@ fn html_table(story: &Story, table: &Table) -> String {
     )
 }
 
-/// A picture for each claim.
+/// Appends the charts of each part of the demo.
 fn charts(story: &Story, html: &mut String) {
     for (title, timeline) in [
         ("iperf3, one TCP stream", &story.stream),

@@ -1,4 +1,4 @@
-//! One program run over the links while one of them is cut and healed.
+//! Runs a program over the links while one of them is cut and healed.
 
 use crate::bench::hosts::background::Background;
 use crate::bench::hosts::lab::Lab;
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 
 const IPERF3_PORT: &str = "5201";
 
-/// Size of the MPI program's messages: large enough to fill the links.
+/// Size of the MPI program's messages, in bytes: large enough to fill the links.
 const MPI_MESSAGE_BYTES: &str = "1048576";
 
-/// Something that happens to a link.
+/// A change of a link during the run.
 #[derive(Debug, Clone)]
 pub struct Act {
-    /// What the curve's mark says.
+    /// Text of the mark in the chart.
     pub name: &'static str,
-    /// Seconds after the program's start.
+    /// Time of the change, in seconds after the program's start.
     pub at_s: f64,
     link: &'static str,
     change: LinkChange,
 }
 
 impl Act {
-    /// The cable is pulled.
+    /// Returns an act that pulls the cable.
     pub fn cut(link: &'static str, at_s: f64) -> Self {
         Self {
             name: "cut",
@@ -40,7 +40,7 @@ impl Act {
         }
     }
 
-    /// The cable is plugged in again.
+    /// Returns an act that plugs the cable in again.
     pub fn heal(link: &'static str, at_s: f64) -> Self {
         Self {
             name: "healed",
@@ -51,23 +51,23 @@ impl Act {
     }
 }
 
-/// A program's goodput over time. Times count from its first byte.
+/// Goodput of a program over time. Times count from its first byte.
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
-    /// End of each bin, and goodput in it: `(s, bit/s)`.
+    /// End of each bin, and the goodput in it: `(s, bit/s)`.
     pub goodput: Vec<(f64, f64)>,
-    /// What each link sent, in bit/s: `(s, [bit/s])`.
+    /// Rate that each link sent: `(s, [bit/s])`.
     pub links: Vec<(f64, Vec<f64>)>,
-    /// When each act was complete.
+    /// Time at which each act was complete, in seconds, and its name.
     pub marks: Vec<(f64, &'static str)>,
-    /// The longest time between two messages, where the program tells.
+    /// Longest time between two messages, in milliseconds, if the program reports it.
     pub gap_max_ms: Option<f64>,
-    /// Messages that arrived wrong, where the program checks.
+    /// Number of messages with wrong contents, if the program checks.
     pub wrong: Option<u64>,
 }
 
 impl Timeline {
-    /// Mean goodput from `from_s` to `to_s`.
+    /// Returns the mean goodput from `from_s` to `to_s`, in bit/s.
     pub fn between_bps(&self, from_s: f64, to_s: f64) -> f64 {
         let inside: Vec<f64> = self
             .goodput
@@ -78,7 +78,7 @@ impl Timeline {
         inside.iter().sum::<f64>() / inside.len().max(1) as f64
     }
 
-    /// When `name` happened, or the curve's end.
+    /// Returns the time at which the act `name` was complete, or the end of the curve, in seconds.
     pub fn mark_s(&self, name: &str) -> f64 {
         self.marks
             .iter()
@@ -86,19 +86,19 @@ impl Timeline {
             .map_or(self.end_s(), |(at_s, _)| *at_s)
     }
 
-    /// End of the last bin, in seconds.
+    /// Returns the end of the last bin, in seconds.
     pub fn end_s(&self) -> f64 {
         self.goodput.last().map_or(0.0, |(at_s, _)| *at_s)
     }
 
-    /// Whether bytes still came in the last second, and all of them right.
+    /// Returns whether bytes arrived in the last second, and no message had wrong contents.
     pub fn survived(&self) -> bool {
         let end = self.end_s();
         self.between_bps(end - 1.0, end) > 0.0 && self.wrong.unwrap_or(0) == 0
     }
 }
 
-/// Runs iperf3 for `seconds` and the acts meanwhile.
+/// Runs iperf3 for `seconds`, and performs the acts in that time.
 pub fn iperf3(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<Timeline> {
     let hosts = running.hosts;
     let server = ["iperf3", "-s", "-1", "-p", IPERF3_PORT, "--forceflush"];
@@ -137,14 +137,14 @@ pub fn iperf3(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Resu
     timeline(goodput, links, marks, first_ns)
 }
 
-/// Runs the MPI program for `seconds` and the acts meanwhile.
+/// Runs the MPI program for `seconds`, and performs the acts in that time.
 pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<Timeline> {
     let args = [seconds.to_string(), MPI_MESSAGE_BYTES.to_string()];
     let argv = mpi::mpirun(running, &mpi::STREAM, &args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let links = links(running, seconds)?;
     let mut program = Background::start(running.hosts, running.client(), &argv, seconds + 30)?;
-    // mpirun gathers the ranks' output; the first line comes with the first message.
+    // mpirun collects the ranks' output. The first line is printed with the first message.
     let first: Value = serde_json::from_str(&program.line()?)?;
     let first_ns = first["first_unix_ns"]
         .as_u64()
@@ -166,7 +166,8 @@ pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<
     Ok(timeline)
 }
 
-/// The first row of what a program of `bench/workloads/` measures on a lab's hosts under a variant.
+/// Returns the first row that a program of `bench/workloads/` measures on a lab's hosts under a
+/// variant.
 pub fn measured(
     lab: &Lab,
     variant: Variant,
@@ -184,7 +185,7 @@ pub fn measured(
     Ok(rows.into_iter().next().unwrap_or_default())
 }
 
-/// Starts counting what each link sends.
+/// Starts to count the bytes that each link sends.
 fn links(running: &Running<'_>, seconds: u32) -> anyhow::Result<Background> {
     let devices = running.hosts.devices(running.client());
     let length = (seconds + 1).to_string();

@@ -1,16 +1,16 @@
-//! Where and when the demo ran, for its report.
+//! Place and time of the demo's run, for its report.
 
 use crate::bench::hosts::Hosts;
 use crate::bench::manifest::Manifest;
 use std::fs;
 use std::process::Command;
 
-/// Facts of the run, each with its name, in the order of the report.
+/// Facts of the run with their names, in the order of the report.
 #[derive(Debug, Clone, Default)]
 pub struct Setting(pub Vec<(&'static str, String)>);
 
 impl Setting {
-    /// Reads them from this machine and the first host.
+    /// Reads the facts from this machine and the first host.
     pub fn gather(hosts: &dyn Hosts) -> anyhow::Result<Self> {
         let manifest = Manifest::gather(hosts, 0, false)?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
@@ -34,7 +34,7 @@ impl Setting {
     }
 }
 
-/// Date and time in UTC, as `date` prints it; empty where there is no such command.
+/// Returns date and time in UTC, as `date` prints them; empty if there is no such command.
 fn date() -> String {
     let output = Command::new("date").args(["-u", "+%F %H:%M UTC"]).output();
     output.map_or(String::new(), |output| {
@@ -42,7 +42,7 @@ fn date() -> String {
     })
 }
 
-/// The first value of `name` in `cpuinfo`, the text of `/proc/cpuinfo`.
+/// Returns the first value of `name` in `cpuinfo`, the text of `/proc/cpuinfo`.
 fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     cpuinfo
         .lines()

@@ -1,4 +1,4 @@
-//! The demo's second half: an unmodified MPI program across a WAN, with and without `kumi tcp`.
+//! Second part of the demo: an unmodified MPI program across a WAN, with and without `kumi tcp`.
 
 use super::run::measured;
 use crate::bench::hosts::Hosts as _;
@@ -7,7 +7,8 @@ use crate::bench::variant::Variant;
 use crate::bench::workload::mpi_programs::MpiProgram;
 use kumi_lab::Topology;
 
-/// By turns an all-to-all and 4 MB from one site to the other, whose arrivals are drawn the third time.
+/// Arguments of the program. It alternates an all-to-all with a transfer of 4 MB from one site to
+/// the other. The arrivals of the third transfer are recorded for the chart.
 const ARGS: [&str; 14] = [
     "--repeat",
     "5",
@@ -25,19 +26,18 @@ const ARGS: [&str; 14] = [
     "2",
 ];
 
-/// What one congestion control made of it.
+/// Result of one congestion control.
 #[derive(Debug, Clone, Default)]
 pub struct Crossing {
-    /// Its name.
+    /// Name of the congestion control.
     pub name: &'static str,
-    /// Goodput of the 4 MB, the median of five, in bit/s.
+    /// Goodput of the 4 MB, the median of five transfers, in bit/s.
     pub goodput_bps: f64,
-    /// Goodput over time, `(s, bit/s)`, of one of them.
+    /// Goodput over time of one transfer: `(s, bit/s)`.
     pub series: Vec<(f64, f64)>,
 }
 
-/// Runs the program with CUBIC and with `kumi tcp`. Adds to `void` why the run proves nothing, if it
-/// does not.
+/// Runs the program with CUBIC and with `kumi tcp`. Adds the reasons to `void` if the run is void.
 pub fn cross(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<Crossing>> {
     let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
@@ -61,7 +61,7 @@ pub fn cross(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<
     Ok(crossings)
 }
 
-/// Milliseconds that make a point of the curve.
+/// Milliseconds per point of the curve.
 const POINT_MS: usize = 5;
 
 fn smoothed(bytes_per_ms: &[f64]) -> Vec<(f64, f64)> {

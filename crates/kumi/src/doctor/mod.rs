@@ -1,22 +1,22 @@
-//! `kumi doctor`: what this machine lacks for which feature, and the command that mends it.
+//! `kumi doctor`: lists the features that this machine lacks, and the command that adds each.
 
 mod probes;
 
 use probes::{Finding, State};
 use std::process::ExitCode;
 
-/// Version of the JSON object.
+/// Version of the JSON object's format.
 const SCHEMA: u32 = 1;
 
 /// Arguments of `kumi doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One JSON object.
+    /// Prints one JSON object.
     #[arg(short, long)]
     json: bool,
 }
 
-/// Runs `kumi doctor`. Fails if something is missing without which no command works.
+/// Runs `kumi doctor`. Fails if a feature is missing without which no command works.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let findings = probes::all();
     if args.json {

@@ -1,4 +1,4 @@
-//! One probe a feature. A probe changes nothing.
+//! Probes of `kumi doctor`, one per feature. A probe changes nothing.
 
 use crate::link::why;
 use crate::programs::{install, is_on_path};
@@ -12,40 +12,40 @@ use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// Capability bits of `CapEff` in /proc/self/status (linux/capability.h).
+/// Bit of `CAP_NET_ADMIN` in `CapEff` of /proc/self/status (linux/capability.h).
 const CAP_NET_ADMIN: u32 = 12;
 
-/// Whether a feature works here.
+/// State of a feature on this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It works.
+    /// The feature works.
     Ok,
-    /// A lower rung of the ladder is used.
+    /// A lower capability tier is used.
     Degraded,
-    /// It does not work.
+    /// The feature does not work.
     Missing,
 }
 
-/// What a probe found.
+/// Result of a probe.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The feature's name; of a device, `link` and its name.
+    /// Name of the feature; for a device, `link` and the device's name.
     pub feature: String,
-    /// Whether it works.
+    /// State of the feature.
     pub state: State,
-    /// What it is for, or what is lost without it.
+    /// Purpose of the feature, or the loss without it.
     pub why: String,
-    /// The command that mends it, where something is to be mended.
+    /// Command that repairs the feature, if a repair is needed.
     pub mend: Option<String>,
-    /// Whether no command works without it.
+    /// True if no command works without the feature.
     pub vital: bool,
 }
 
-/// What a probe answers: works, or not and the command that mends it.
+/// Answer of a probe: success, or the command that repairs the feature.
 type Answer = Result<(), &'static str>;
 
-/// Every probe, the vital ones first.
+/// Returns the findings of every probe, the vital ones first.
 pub fn all() -> Vec<Finding> {
     use State::{Degraded, Missing};
     let on_path = |program: &str| found(is_on_path(program), install(program));
@@ -169,10 +169,11 @@ pub fn all() -> Vec<Finding> {
     findings
 }
 
-/// NICs on which no peer could be found because IPv6 is off there alone.
+/// Returns a finding with the NICs on which no peer can be found because IPv6 is off on them,
+/// although the system has it.
 fn ipv6_of_nics() -> Option<Finding> {
     if ipv6().is_err() {
-        return None; // said already
+        return None; // has a finding of its own
     }
     let nics = kumi_sys::netlink::interfaces().ok()?;
     let candidates = nics
@@ -196,7 +197,8 @@ fn ipv6_of_nics() -> Option<Finding> {
     })
 }
 
-/// The devices that run here: whether they reach their peers, and why not.
+/// Returns a finding for each device that runs here: whether it reaches its peers, and the reasons
+/// if not.
 fn devices() -> Vec<Finding> {
     let finding = |name: &str, state: State, why: String, mend: Option<String>| Finding {
         feature: format!("link {name}"),
@@ -234,7 +236,8 @@ fn devices() -> Vec<Finding> {
     asked.chain(unasked).collect()
 }
 
-/// What `kumi tcp up` would have here; the programs are loaded and let go.
+/// Returns the capability tier that `kumi tcp up` would have here. The programs are loaded and
+/// released.
 fn tcp() -> Finding {
     let (state, why, mend) = match kumi_tcp::probe() {
         Ok(rung) if rung.lost().is_none() => (State::Ok, format!("rung {}", rung.name()), None),
@@ -347,8 +350,10 @@ fn udp_segmentation() -> Answer {
     found(works, "use Linux 5.0 or later")
 }
 
-/// What a TAP offers here, by one that goes with the thread that made it, in a network namespace of
-/// its own where that is allowed: nobody who follows the machine's interfaces sees it come and go.
+/// Returns the offloads that a TAP has here; `None` if no TAP can be opened.
+///
+/// The probe's TAP lives no longer than the thread that opens it. Where permitted, it has a network
+/// namespace of its own, so that programs that follow the machine's interfaces do not see it.
 fn tap_offloads() -> Option<TapOffloads> {
     let probe = || {
         let _ = unshare(CloneFlags::CLONE_NEWNET);

@@ -1,4 +1,4 @@
-//! Whether a device's configuration fits this machine: its NICs, its key, its ports.
+//! Checks that a device's configuration fits this machine: its NICs, its key and its ports.
 
 use super::config::{DeviceConfig, Preset};
 use super::device::control::{self, Request};
@@ -8,12 +8,12 @@ use crate::BadInput;
 use kumi_sys::netlink::Interface;
 use serde_json::Value;
 
-/// The least MTU of a link: IPv6's own.
+/// Least MTU of a link, in bytes: the minimum of IPv6.
 const MTU_MIN: u32 = 1280;
-/// Masters whose ports keep an IP stack of their own.
+/// Kinds of master interface whose ports keep an IP stack of their own.
 const MASTERS_ALLOWED: [&str; 1] = ["vrf"];
 
-/// All mistakes of `config` on a machine with the interfaces `all`.
+/// Returns all mistakes of `config` on a machine with the interfaces `all`.
 pub fn mistakes(config: &DeviceConfig, all: &[Interface]) -> Vec<String> {
     let mut found = config.mistakes();
     for (at, name) in config.over.iter().enumerate() {
@@ -31,7 +31,8 @@ pub fn mistakes(config: &DeviceConfig, all: &[Interface]) -> Vec<String> {
     found
 }
 
-/// Two devices that would both listen to the same UDP port of the same interface: what is wrong.
+/// Returns an error message if both devices would listen on the same UDP port of the same
+/// interface.
 pub fn shared_port(one: &DeviceConfig, other: &DeviceConfig) -> Option<String> {
     let links = one.over.iter().filter(|link| other.over.contains(link));
     let links: Vec<&str> = links.map(String::as_str).collect();
@@ -42,7 +43,8 @@ pub fn shared_port(one: &DeviceConfig, other: &DeviceConfig) -> Option<String> {
     is_shared.then(|| sentence(one, &other.name, &links, other.port))
 }
 
-/// Devices that run and have what `config` asks for.
+/// Returns an error message if a running device has a UDP port that `config` needs on the same
+/// interface.
 fn taken_ports(config: &DeviceConfig) -> Option<String> {
     let others = run_dir::devices().unwrap_or_default();
     let mut others = others.iter().filter(|name| **name != config.name);
@@ -75,7 +77,7 @@ fn sentence(config: &DeviceConfig, other: &str, links: &[&str], port: u16) -> St
     )
 }
 
-/// Finds the interface `name` among `all` and checks that it can be a link.
+/// Returns the interface `name` of `all`, or the reason why it cannot be a link.
 pub fn interface<'a>(
     name: &str,
     all: &'a [Interface],
@@ -130,7 +132,7 @@ pub fn interface<'a>(
     Ok(interface)
 }
 
-/// Whether an interface has no IPv6, by its own setting or because the kernel has none.
+/// Returns whether an interface has no IPv6: it is disabled there, or the kernel lacks it.
 pub fn is_ipv6_disabled(name: &str) -> bool {
     let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
     std::fs::read_to_string(path).map_or(true, |text| text.trim() != "0")

@@ -1,4 +1,4 @@
-//! What a device is made with: the command line of `kumi link up`, or a table of `kumi.toml`.
+//! Configuration of a device, from the command line of `kumi link up` or a table of `kumi.toml`.
 
 use crate::BadInput;
 use kumi_multilink::secure::Seal;
@@ -6,27 +6,28 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
-/// UDP port of the multilink protocol; lane *n* uses the *n*-th after it.
+/// Default UDP port of the multilink protocol. Device queue *n* uses the *n*-th port after it.
 pub const PORT: u16 = 24_870;
-/// Queues a device may have: 8 cores of a host, and 8 ports.
+/// Largest number of queues of a device. Eight queues take eight cores and eight UDP ports.
 pub const QUEUES_MAX: u8 = 8;
-/// MTUs of the device: IPv6's least, and the most a TAP has (`ETH_MAX_MTU` less the Ethernet header).
+/// Accepted MTUs of the device, in bytes: from the least of IPv6 to the largest of a TAP
+/// (`ETH_MAX_MTU` less the Ethernet header).
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 1280..=65_521;
-/// Where the cluster key is looked for.
+/// Default path of the cluster key file.
 pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
 
-/// Which protocol the device speaks.
+/// Protocol of the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Preset {
     /// Kumihimo's own.
     #[default]
     Kumi,
-    /// The paper's: raw EtherType frames, round robin, its parameters. No security at all.
+    /// RI2N/DRV: raw EtherType frames, round robin, the paper's parameters. No security.
     Ri2n,
 }
 
-/// How packets are sealed.
+/// Protection of packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SealChoice {
@@ -35,12 +36,12 @@ pub enum SealChoice {
     Encrypt,
     /// Authenticated only.
     Authenticate,
-    /// Neither.
+    /// Neither encrypted nor authenticated.
     Plain,
 }
 
 impl SealChoice {
-    /// As the protocol core has it.
+    /// Returns the value in the protocol core's type.
     pub fn seal(self) -> Seal {
         match self {
             Self::Encrypt => Seal::Encrypt,
@@ -50,58 +51,60 @@ impl SealChoice {
     }
 }
 
-/// A braided device.
+/// Configuration of a multilink device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeviceConfig {
     /// Name of the device.
     pub name: String,
-    /// The physical interfaces under it.
+    /// Names of the physical interfaces under it.
     pub over: Vec<String>,
     /// Addresses with prefix lengths.
     #[serde(default)]
     pub address: Vec<String>,
-    /// Cluster key file.
+    /// Path of the cluster key file.
     #[serde(default = "key_file")]
     pub key: PathBuf,
-    /// How packets are sealed.
+    /// Protection of packets.
     #[serde(default)]
     pub seal: SealChoice,
-    /// Protocol.
+    /// Protocol of the device.
     #[serde(default)]
     pub preset: Preset,
-    /// Peers across routers: for each, its addresses, one a link of `over` in order.
+    /// Peers behind routers. Each entry has the peer's addresses, one per link in the order of
+    /// `over`.
     #[serde(default)]
     pub peer: Vec<Vec<IpAddr>>,
-    /// UDP port.
+    /// UDP port of the first queue.
     #[serde(default = "port")]
     pub port: u16,
-    /// Device MTU; the largest that one datagram carries if absent.
+    /// MTU of the device, in bytes; if absent, the largest that fits one datagram.
     #[serde(default)]
     pub mtu: Option<u32>,
-    /// Spins instead of sleeping: half the latency for one busy core.
+    /// True if the device spins instead of sleeping: half the latency, but each queue keeps one
+    /// core busy.
     #[serde(default)]
     pub busy_poll: bool,
-    /// Queues: as many as the links need and the cores allow, or a number.
+    /// Number of queues: fixed, or as many as the links need and the cores allow.
     #[serde(default)]
     pub queues: Queues,
-    /// Kernel features not to be used.
+    /// Kernel features that must not be used.
     #[serde(default)]
     pub without: Vec<Offload>,
 }
 
-/// How many queues a device has, each with a thread and sockets of its own.
+/// Number of queues of a device. Each queue has a thread and sockets of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(try_from = "QueuesText", into = "QueuesText")]
 pub enum Queues {
-    /// What the links need and half the cores allow.
+    /// As many as the links need, at most half the cores.
     #[default]
     Auto,
-    /// So many.
+    /// This number.
     Exactly(u8),
 }
 
-/// `"auto"` or a number, as a file has it.
+/// Number of queues in a file: `"auto"` or a number.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
 enum QueuesText {
@@ -143,19 +146,19 @@ impl From<Queues> for QueuesText {
     }
 }
 
-/// A kernel feature that can be switched off.
+/// Kernel feature that can be switched off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Offload {
-    /// Segmentation of what the device sends (`UDP_SEGMENT`).
+    /// Segmentation of sent datagrams (`UDP_SEGMENT`).
     UdpSegment,
-    /// Gathering of what it receives (`UDP_GRO`).
+    /// Receive coalescing of datagrams (`UDP_GRO`).
     UdpGro,
     /// TCP bursts between the kernel and the device.
     TapTso,
     /// UDP bursts between the kernel and the device.
     TapUso,
-    /// The queue that gives TCP backpressure.
+    /// Queue in front of the device that gives TCP backpressure.
     Shaper,
     /// Priority of the daemon over ordinary programs, under load.
     Priority,
@@ -170,17 +173,17 @@ fn port() -> u16 {
 }
 
 impl DeviceConfig {
-    /// Whether `offload` may be used.
+    /// Returns whether `offload` may be used.
     pub fn uses(&self, offload: Offload) -> bool {
         !self.without.contains(&offload)
     }
 
-    /// Checks what can be checked without touching the system.
+    /// Returns an error with all mistakes that can be found without access to the system.
     pub fn check(&self) -> Result<(), BadInput> {
         BadInput::of_all(self.mistakes())
     }
 
-    /// All mistakes that can be found without touching the system.
+    /// Returns all mistakes that can be found without access to the system.
     pub fn mistakes(&self) -> Vec<String> {
         let mut found = Vec::new();
         if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
@@ -245,7 +248,8 @@ impl DeviceConfig {
         }
     }
 
-    /// The most UDP ports that the device may take on this host, from [`Self::port`] on.
+    /// Returns the largest number of UDP ports that the device can take on this host, from
+    /// [`Self::port`] on.
     pub fn ports_max(&self) -> u16 {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         match (self.preset, self.queues) {
@@ -255,14 +259,15 @@ impl DeviceConfig {
         }
     }
 
-    /// Whether peers are reached over the link at `at` of `over` by IPv6, as all are that multicast
-    /// finds.
+    /// Returns whether peers are reached by IPv6 over the link at index `at` of `over`. Peers that
+    /// multicast finds always are.
     pub fn needs_ipv6(&self, at: usize) -> bool {
         let is_ipv6 = |ips: &Vec<IpAddr>| ips.get(at).is_some_and(IpAddr::is_ipv6);
         self.preset == Preset::Kumi && (self.peer.is_empty() || self.peer.iter().any(is_ipv6))
     }
 
-    /// The static peers as the core wants them.
+    /// Returns the static peers in the core's form: for each peer, pairs of link number and
+    /// address.
     pub fn static_peers(&self) -> Vec<Vec<(u8, SocketAddr)>> {
         let addressed = |(link, ip): (usize, &IpAddr)| {
             let address = kumi_sys::udp::mapped(SocketAddr::new(*ip, self.port));

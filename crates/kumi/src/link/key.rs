@@ -33,7 +33,7 @@ pub fn generate(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the folder of `path` if it is not there, for its owner only.
+/// Creates the folder of `path`, for its owner only, if it does not exist.
 fn make_folder(path: &Path) -> anyhow::Result<()> {
     let folder = path
         .parent()
@@ -45,7 +45,7 @@ fn make_folder(path: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot make the folder {}", folder.display()))
 }
 
-/// Reads the key from `path`.
+/// Reads the key from `path`. Prints a warning if others than the owner have access to the file.
 pub fn load(path: &Path) -> anyhow::Result<ClusterKey> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {

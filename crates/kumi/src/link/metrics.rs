@@ -1,16 +1,18 @@
-//! `kumi link metrics`: counters and gauges as OpenMetrics text, for a node exporter's textfile folder.
+//! `kumi link metrics`: counters and gauges as OpenMetrics text, for a node exporter's textfile
+//! folder.
 //!
-//! A series is named by values that differ on one host: the device, the peer's identity (host names
-//! may be equal), the link. The peer's name stands beside its identity for people.
+//! Labels identify a series by values that are unique on one host: the device, the peer's identity
+//! and the link. Host names may be equal, so the peer's name is only an additional label for
+//! readers.
 
 use super::{show, why};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::process::ExitCode;
 
-/// A metric: where it stands in the state, and what it is called and means outside.
+/// A metric: its place in the state, and its name, type and help text in the output.
 struct Metric {
-    /// JSON pointer in the object that the family is about.
+    /// JSON pointer to the value in the object that the metric family describes.
     at: &'static str,
     name: &'static str,
     kind: Kind,
@@ -19,13 +21,13 @@ struct Metric {
 
 enum Kind {
     Counter,
-    /// A number, or 0 and 1 for a truth value.
+    /// A number; a boolean becomes 0 or 1.
     Gauge,
-    /// A gauge whose state value is in microseconds and whose metric is in seconds.
+    /// A gauge that is in microseconds in the state and in seconds in the output.
     Microseconds,
-    /// The same of milliseconds.
+    /// A gauge that is in milliseconds in the state and in seconds in the output.
     Milliseconds,
-    /// How long frames were held: buckets of [`HOLD_FIRST_S`] × (2^(k+1) − 1).
+    /// A histogram of hold times. Bucket *k*, from 0, ends at [`HOLD_FIRST_S`] × (2^(k+1) − 1).
     HoldTimes,
 }
 
@@ -255,7 +257,7 @@ fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// A label's value; names come from the network.
+/// Returns the value of a label, escaped because names come from the network.
 fn label(value: &Value) -> String {
     let text = value.as_str().unwrap_or_default();
     text.replace('\\', "\\\\")
@@ -263,7 +265,7 @@ fn label(value: &Value) -> String {
         .replace('\n', "\\n")
 }
 
-/// An object of the state with the labels of its series.
+/// Labels of a series, and the object of the state that it describes.
 type Series = (String, Value);
 
 fn render(states: Vec<Value>) -> String {
@@ -277,7 +279,7 @@ fn render(states: Vec<Value>) -> String {
             ));
         }
         for peer in items(&state, "peers") {
-            // The paper's protocol knows its peers by their MAC addresses.
+            // RI2N/DRV identifies its peers by their MAC addresses.
             let node = if peer["node"].is_null() {
                 &peer["mac"]
             } else {
@@ -334,14 +336,15 @@ fn family(out: &mut String, metric: &Metric, series: &[Series]) {
         let number = value
             .as_f64()
             .or(value.as_bool().map(|is| f64::from(u8::from(is))));
-        // What is not known (a rate before anything was measured) has no sample.
+        // An unknown value, such as a rate before the first measurement, has no sample.
         if let Some(number) = number {
             let _ = writeln!(out, "{name}{suffix}{{{labels}}} {}", number * factor);
         }
     }
 }
 
-/// The samples of a histogram, cumulative. It has no sum: single times are not kept.
+/// Writes the cumulative samples of a histogram. They include no sum, because single times are not
+/// kept.
 fn buckets(out: &mut String, name: &str, labels: &str, counts: &Value) {
     let counts = counts.as_array().map_or(&[][..], Vec::as_slice);
     let mut sum = 0;

@@ -1,4 +1,4 @@
-//! `kumi link`: one virtual Ethernet device braided from several physical links.
+//! `kumi link`: one virtual Ethernet device over several physical links.
 
 mod check;
 mod config;
@@ -29,9 +29,9 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Makes a device and keeps it running in the background.
+    /// Creates a device and runs it in the background.
     Up(up::Args),
-    /// Ends a device.
+    /// Stops and removes a device.
     Down {
         /// Name of the device.
         device: String,
@@ -42,42 +42,42 @@ enum Verb {
     Add {
         /// Name of the device.
         device: String,
-        /// The interface.
+        /// Name of the interface.
         link: String,
     },
     /// Removes an interface from a running device.
     Del {
         /// Name of the device.
         device: String,
-        /// The interface.
+        /// Name of the interface.
         link: String,
     },
-    /// Fixes the rate of a link, or has it measured again.
+    /// Fixes the rate of a link, or measures it again.
     Set {
         /// Name of the device.
         device: String,
-        /// The interface.
+        /// Name of the interface.
         link: String,
-        /// Rate, as 950mbit or 2.5gbit; `auto` measures.
+        /// Rate, for example 950mbit or 2.5gbit; `auto` measures it.
         #[arg(long, value_parser = parse_rate)]
         rate: Rate,
     },
-    /// Prints what happens to a device, one JSON object a line, until interrupted.
+    /// Prints the events of a device, one JSON object per line, until interrupted.
     Events {
         /// Name of the device.
         device: String,
     },
     /// Prints the counters of all devices as OpenMetrics text.
     Metrics,
-    /// Makes a cluster key file.
+    /// Creates a cluster key file.
     Keygen {
-        /// The file.
+        /// Path of the file.
         #[arg(default_value = config::KEY_FILE)]
         file: PathBuf,
     },
 }
 
-/// A rate, or measurement.
+/// Rate in bits per second; `None` for a measured rate.
 #[derive(Debug, Clone, Copy)]
 struct Rate(Option<u64>);
 
@@ -102,13 +102,14 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     }
 }
 
-/// Parses a rate, as 950mbit, in bits a second.
+/// Parses a rate, for example 950mbit. Returns bits per second.
 pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
     let wrong = || "want a rate, as 250mbit".to_owned();
     parse_rate(text)?.0.ok_or_else(wrong)
 }
 
-/// The states of all devices of this namespace, and why others could not be asked.
+/// Returns the states of all devices of this namespace, and the errors of those that did not
+/// answer.
 pub fn states() -> anyhow::Result<(Vec<serde_json::Value>, Vec<anyhow::Error>)> {
     show::states(None)
 }
@@ -145,7 +146,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The error for a device that does not answer, from what asking it gave.
+/// Returns the error for a device that does not answer. `error` is the error of the request.
 fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
     let kind = error
         .downcast_ref::<std::io::Error>()
@@ -163,7 +164,7 @@ fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
     }
 }
 
-/// The error for a device that is not there.
+/// Returns the error for a device that is not running.
 fn not_running(device: &str) -> anyhow::Error {
     let running = run_dir::devices().unwrap_or_default();
     let there = if running.is_empty() {
@@ -186,7 +187,7 @@ fn change(device: &str, request: &Request) -> anyhow::Result<()> {
 fn down(device: &str) -> anyhow::Result<()> {
     let dir = RunDir::of(device)?;
     if control::ask(&dir.socket(), &Request::Down).is_ok() {
-        // The socket goes when the device has gone.
+        // The daemon removes the socket after the device.
         for _ in 0..200 {
             if !dir.socket().exists() {
                 return Ok(());
@@ -201,7 +202,7 @@ fn down(device: &str) -> anyhow::Result<()> {
     if !dir.node().exists() {
         return Err(not_running(device));
     }
-    // A daemon that crashed leaves its device, so that connections survive a restart.
+    // A daemon that crashed leaves its device in place, so that connections survive a restart.
     device::remove_orphan(device).context("removing the device a daemon left")?;
     dir.clear();
     Ok(())

@@ -1,12 +1,13 @@
-//! Where a device's control socket, log and identity live: `/run/kumi/net-INODE`, one folder for
-//! each network namespace, so that the hosts of a lab may all have a `kumi0`.
+//! Paths of a device's control socket, log and identity, in `/run/kumi/net-INODE`.
+//!
+//! Each network namespace has its own folder, so that every host of a lab can have a `kumi0`.
 
 use anyhow::Context;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// The files of one device.
+/// Paths of the files of one device.
 #[derive(Debug, Clone)]
 pub struct RunDir {
     folder: PathBuf,
@@ -14,7 +15,7 @@ pub struct RunDir {
 }
 
 impl RunDir {
-    /// The files of `device` in the caller's network namespace, whether they are there or not.
+    /// Returns the paths for `device` in the caller's network namespace. The files need not exist.
     pub fn of(device: &str) -> anyhow::Result<Self> {
         Ok(Self {
             folder: folder()?,
@@ -22,7 +23,7 @@ impl RunDir {
         })
     }
 
-    /// As [`Self::of`]; the folder is made if need be.
+    /// Returns the same as [`Self::of`], and creates the folder if it does not exist.
     pub fn make(device: &str) -> anyhow::Result<Self> {
         let dir = Self::of(device)?;
         std::fs::create_dir_all(&dir.folder)
@@ -30,27 +31,29 @@ impl RunDir {
         Ok(dir)
     }
 
-    /// The control socket.
+    /// Returns the path of the control socket.
     pub fn socket(&self) -> PathBuf {
         self.folder.join(format!("{}.sock", self.device))
     }
 
-    /// What the daemon says.
+    /// Returns the path of the daemon's log.
     pub fn log(&self) -> PathBuf {
         self.folder.join(format!("{}.log", self.device))
     }
 
-    /// What it said before the log was full.
+    /// Returns the path of the earlier part of the log, which was moved when the log reached its
+    /// size limit.
     pub fn log_before(&self) -> PathBuf {
         self.folder.join(format!("{}.log.1", self.device))
     }
 
-    /// The device's identity towards peers.
+    /// Returns the path of the file with the device's identity towards peers.
     pub fn node(&self) -> PathBuf {
         self.folder.join(format!("{}.node", self.device))
     }
 
-    /// Removes what a device that is gone left behind; the folder too, if no other device uses it.
+    /// Removes the files of a device that no longer exists, and the folder if no other device uses
+    /// it.
     pub fn clear(&self) {
         for path in [self.node(), self.log(), self.log_before(), self.socket()] {
             let _ = std::fs::remove_file(path);
@@ -58,7 +61,7 @@ impl RunDir {
         let _ = std::fs::remove_dir(&self.folder);
     }
 
-    /// Removes what a daemon left behind that did not come as far as to have a device.
+    /// Removes the files of a daemon that ended before it had a device.
     pub fn clear_unless_used(&self) {
         if !self.socket().exists() && !self.node().exists() {
             self.clear();
@@ -73,7 +76,7 @@ fn folder() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(format!("/run/kumi/net-{inode}")))
 }
 
-/// The devices of the caller's network namespace that have a control socket.
+/// Returns the names of the devices in the caller's network namespace that have a control socket.
 pub fn devices() -> anyhow::Result<Vec<String>> {
     let folder = folder()?;
     let entries = match std::fs::read_dir(&folder) {

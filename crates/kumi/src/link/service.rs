@@ -1,4 +1,4 @@
-//! `kumi up -c FILE`: the devices of a configuration file, as one service in the foreground.
+//! `kumi up -c FILE`: runs the devices of a configuration file as one service in the foreground.
 
 use super::check;
 use super::config::DeviceConfig;
@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long a device may take from its start until it can be told to end, and how often that is tried.
+/// Longest time for which the request to end a device is repeated while the device starts, and the
+/// interval between attempts.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 const START_LOOK: Duration = Duration::from_millis(20);
 
@@ -27,16 +28,16 @@ pub struct Args {
         env = "KUMI_CONFIG"
     )]
     config: PathBuf,
-    /// Checks the file and ends.
+    /// Checks the file and exits.
     #[arg(long)]
     check: bool,
 }
 
-/// The configuration file.
+/// Contents of the configuration file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    /// Braided devices.
+    /// Multilink devices.
     #[serde(default)]
     link: Vec<DeviceConfig>,
 }
@@ -56,7 +57,7 @@ fn read(path: &Path) -> anyhow::Result<File> {
     Ok(file)
 }
 
-/// All mistakes of `file`, those of a device as `find` finds them.
+/// Returns all mistakes of `file`. `find` returns the mistakes of one device by itself.
 fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<String> {
     let mut found = Vec::new();
     for (at, device) in file.link.iter().enumerate() {
@@ -78,7 +79,7 @@ fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<Str
     found
 }
 
-/// Names the file in each mistake.
+/// Returns an error with all mistakes, each preceded by the name of the file.
 fn refuse(path: &Path, mistakes: Vec<String>) -> Result<(), BadInput> {
     let named = mistakes
         .iter()
@@ -132,9 +133,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     outcome
 }
 
-/// What the signals mean. Ctrl-C: the devices go, the system is as it was found. SIGTERM, which is
-/// what a service manager sends on restart too: only this process goes; the devices stay with
-/// their addresses, and connections over them live on until the next start.
+/// Handles SIGINT and SIGTERM in a thread.
+///
+/// SIGINT (Ctrl-C) removes the devices and leaves the system as it was found. SIGTERM, which a
+/// service manager also sends for a restart, ends this process only. The devices stay with their
+/// addresses, and connections over them survive until the next start.
 pub fn end_on_signals(devices: Vec<String>) -> anyhow::Result<()> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
@@ -153,7 +156,7 @@ pub fn end_on_signals(devices: Vec<String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Tells a device of this process to end, as soon as it can be told.
+/// Ends a device of this process. Retries until its control socket accepts the request.
 fn take_down(device: &str) {
     let deadline = Instant::now() + START_TIME_MAX;
     let ask = || control::ask(&RunDir::of(device)?.socket(), &Request::Down);

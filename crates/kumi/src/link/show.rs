@@ -1,4 +1,4 @@
-//! `kumi link show`.
+//! `kumi link show`: prints the states of devices.
 
 use super::device::control::{self, Request};
 use super::run_dir::{self, RunDir};
@@ -9,12 +9,12 @@ use std::process::ExitCode;
 /// Arguments of `kumi link show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the device; all of this namespace if not given.
+    /// Name of the device; default: all devices of this namespace.
     device: Option<String>,
     /// Prints JSON.
     #[arg(short, long)]
     json: bool,
-    /// Prints one line a device.
+    /// Prints one line per device.
     #[arg(short, long, conflicts_with = "json")]
     brief: bool,
 }
@@ -40,7 +40,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The states of the device named, or of all of this namespace; and why others could not be asked.
+/// Returns the states of all devices of this namespace, and the errors of those that did not
+/// answer. If `device` is given, returns the state of that device only, or its error.
 pub fn states(device: Option<&str>) -> anyhow::Result<(Vec<Value>, Vec<anyhow::Error>)> {
     let names = match device {
         Some(name) => vec![name.to_owned()],
@@ -51,7 +52,7 @@ pub fn states(device: Option<&str>) -> anyhow::Result<(Vec<Value>, Vec<anyhow::E
         let socket = RunDir::of(name)?.socket();
         match control::ask(&socket, &Request::Show) {
             Ok(state) => states.push(state),
-            Err(_) if device.is_none() && !socket.exists() => {} // it has just been taken down
+            Err(_) if device.is_none() && !socket.exists() => {} // just removed
             Err(error) if device.is_none() => failures.push(super::no_answer(name, error)),
             Err(error) => return Err(super::no_answer(name, error)),
         }
@@ -172,8 +173,8 @@ fn full(state: &Value) {
     }
 }
 
-/// The rest of a device that speaks the paper's protocol, which measures neither rates nor round
-/// trips.
+/// Prints the rest of a device that uses RI2N/DRV, which measures neither rates nor round-trip
+/// times.
 fn paper(state: &Value) {
     for link in items(state, "links") {
         let carrier = if link["carrier"] == true {

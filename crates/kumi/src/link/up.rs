@@ -1,4 +1,4 @@
-//! `kumi link up`: checks, starts the daemon, waits until the device is usable.
+//! `kumi link up`: checks the arguments, starts the daemon, and waits until the device is usable.
 
 use super::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
 use super::device;
@@ -13,58 +13,60 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the daemon may take to set the device up.
+/// Longest time from the start of the daemon until the device answers.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
-/// When `--wait-peers` first says what it waits for, and how often from then on.
+/// Waiting time after which `--wait-peers` first reports the missing peers, and the interval of
+/// further reports.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(4);
 const EXPLAIN_EVERY: Duration = Duration::from_secs(15);
 
 /// Arguments of `kumi link up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Name of the device, as kumi0.
+    /// Name of the device, for example kumi0.
     device: String,
-    /// Physical interfaces under it, as eth1,eth2.
+    /// Physical interfaces under it, for example eth1,eth2.
     #[arg(long, value_delimiter = ',', required = true)]
     over: Vec<String>,
-    /// Address with prefix length; may be given several times.
+    /// Address with prefix length; may be repeated.
     #[arg(long)]
     address: Vec<String>,
-    /// Cluster key file, the same on every node.
+    /// Cluster key file, the same on every host.
     #[arg(long, default_value = config::KEY_FILE)]
     key: PathBuf,
-    /// Signs packets without encrypting them.
+    /// Authenticates packets without encrypting them.
     #[arg(long, conflicts_with = "plain")]
     authenticate_only: bool,
-    /// Neither encrypts nor signs packets: anyone on the links can read and forge them.
+    /// Neither encrypts nor authenticates packets: anyone on the links can read and forge them.
     #[arg(long)]
     plain: bool,
-    /// Protocol: Kumihimo's own, or the paper's (no security).
+    /// Protocol: Kumihimo's own, or RI2N/DRV (no security).
     #[arg(long, value_enum, default_value = "kumi")]
     preset: Preset,
-    /// A peer behind routers: its addresses, one a link in the order of --over.
+    /// Peer behind routers: one address per link, in the order of --over.
     #[arg(long = "peer", value_name = "ADDR,ADDR…")]
     peers: Vec<String>,
-    /// UDP port.
+    /// UDP port of the first queue.
     #[arg(long, default_value_t = config::PORT)]
     port: u16,
-    /// MTU of the device; the largest that fits one datagram if not given.
+    /// MTU of the device; default: the largest that fits one datagram.
     #[arg(long)]
     mtu: Option<u32>,
-    /// Spins instead of sleeping: lower latency for one busy core.
+    /// Spins instead of sleeping: lower latency, but each queue keeps one core busy.
     #[arg(long)]
     busy_poll: bool,
-    /// Queues of the device, each with a thread and a UDP port: a number, or as many as the links need
-    /// and half the cores allow.
+    /// Number of queues, each with a thread and a UDP port; auto: as many as the links need, at
+    /// most half the cores.
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     queues: Queues,
-    /// Kernel features not to use.
+    /// Kernel features that must not be used.
     #[arg(long, value_enum, value_delimiter = ',')]
     without: Vec<Offload>,
-    /// Waits for this many peers before returning.
+    /// Waits until this many peers are reached.
     #[arg(long, value_name = "N", default_value_t = 0)]
     wait_peers: usize,
-    /// Seconds that --wait-peers waits at most; 0 waits for ever. The device stays up either way.
+    /// Longest wait of --wait-peers, in seconds; 0 waits without limit. The device stays up either
+    /// way.
     #[arg(long, value_name = "S", default_value_t = 60)]
     wait_seconds: u64,
     /// Stays in the foreground.
@@ -118,7 +120,7 @@ fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
 /// Runs `kumi link up`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config()?;
-    // In the background the daemon says it too, and what it says is passed on.
+    // A daemon in the background prints this warning itself, and its warnings are printed below.
     if args.foreground && (args.plain || args.preset == Preset::Ri2n) {
         let why = if args.plain { "plain" } else { "preset ri2n" };
         errln!(
@@ -147,7 +149,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         daemon.undo()?;
         interrupt::undone(|| format!("{}: the device and its addresses", config.name));
     }
-    // What the daemon warned of while it started would else stand in its log only.
+    // Print the daemon's warnings. Otherwise they would only be in its log.
     let said = daemon.said();
     let warnings = said.lines().filter(|line| line.contains("warning: "));
     if outcome.is_ok() {
@@ -158,7 +160,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     outcome
 }
 
-/// Waits until the device answers, and has the peers asked for.
+/// Waits until the device answers and has reached the requested number of peers.
 fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     let mut said_at = EXPLAIN_AFTER;
@@ -195,7 +197,7 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
     }
 }
 
-/// Says which peers are missing, and why.
+/// Returns the number of peers reached, and the reasons why others are missing.
 fn missing(state: &serde_json::Value, wanted: usize) -> String {
     let reasons = why::reasons(state);
     let (up, colon) = (

@@ -1,11 +1,14 @@
-//! Why a device has no peers: sentences from its state, for `link show`, `--wait-peers` and `doctor`.
+//! Explains why a device has no peers. The sentences are derived from its state, for `kumi link
+//! show`, `--wait-peers` and `kumi doctor`.
 
 use super::check;
 use serde_json::Value;
 
-/// What was heard or refused longer ago than this says nothing of now: five hellos.
+/// Age above which a received datagram or a refused send is ignored as out of date, in ms: five
+/// intervals between hellos.
 const LATELY_MS: u64 = 5_000;
-/// How long a device may have run before silence means anything: two hellos and a handshake.
+/// Shortest uptime before silence on a link is reported, in seconds: two intervals between hellos
+/// and a handshake.
 const PATIENCE_S: f64 = 2.5;
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -20,18 +23,18 @@ fn is_recent(what: &Value) -> bool {
     what["ms_ago"].as_u64().is_some_and(|ms| ms < LATELY_MS)
 }
 
-/// How many peers of a device are reached.
+/// Returns the number of peers that are reached.
 pub fn peers_up(state: &Value) -> usize {
     items(state, "peers")
         .filter(|peer| peer["up"] == true)
         .count()
 }
 
-/// Why fewer peers are reached than there could be: a sentence for each link and peer that explains
-/// it. Empty if nothing is known to be wrong.
+/// Returns the reasons why fewer peers are reached than possible: one sentence for each link and
+/// peer at fault. Empty if no fault is known.
 pub fn reasons(state: &Value) -> Vec<String> {
     if state["preset"] == "ri2n" {
-        return Vec::new(); // the paper's protocol hears nothing but its peers
+        return Vec::new(); // RI2N/DRV keeps no record of its receptions
     }
     let mut found: Vec<String> = items(state, "links")
         .filter_map(|link| of_link(link, state))

@@ -1,13 +1,17 @@
-//! The device's own carrier: it has one while a peer is reached, as a NIC has one while its cable leads
-//! anywhere. Routing daemons, bonds and monitors look at nothing else.
+//! The device's own carrier (ADR 027).
+//!
+//! The device has its carrier while a peer is reached, as a NIC has carrier while its cable leads
+//! to another device. Routing daemons, bonds and monitors look at nothing else.
 
-/// How long no peer may be reached before the carrier goes: a restart of a peer's daemon or of this
-/// one takes less, and the kernel forgets the neighbours of a device that lost its carrier.
+/// Time without a reachable peer after which the carrier is removed, in ns.
+///
+/// A restart of this daemon or of a peer's takes less. A restart must not cost the carrier, because
+/// the kernel then forgets the device's neighbours.
 const ALONE_NS_MAX: u64 = 1_500_000_000;
-/// How often peers are looked at.
+/// Interval between checks of the peers, in ns.
 const LOOK_EVERY_NS: u64 = 20_000_000;
 
-/// Decides when the device has its carrier.
+/// Decides whether the device has its carrier.
 #[derive(Debug)]
 pub struct Carrier {
     is_on: bool,
@@ -16,7 +20,7 @@ pub struct Carrier {
 }
 
 impl Default for Carrier {
-    /// A device that was just opened: the kernel has given it its carrier.
+    /// Returns the state of a device that was just opened: the kernel has given it its carrier.
     fn default() -> Self {
         Self {
             is_on: true,
@@ -27,12 +31,13 @@ impl Default for Carrier {
 }
 
 impl Carrier {
-    /// Whether the device has its carrier.
+    /// Returns whether the device has its carrier.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// What the carrier is to become, if that is news. `is_peer_up` is asked now and then.
+    /// Returns the new state of the carrier if it changes. Calls `is_peer_up` at most once per
+    /// `LOOK_EVERY_NS`.
     pub fn follow(&mut self, now_ns: u64, is_peer_up: impl FnOnce() -> bool) -> Option<bool> {
         if now_ns < self.look_at_ns {
             return None;

@@ -1,8 +1,10 @@
-//! The HTB class in the kernel that holds the host back, and the thread that keeps its rate.
+//! The HTB class in the kernel that limits the host's rate, and the thread that sets its rate (ADR
+//! 007).
 //!
-//! The kernel's configuration lock may be held for long by others, and the data must not wait for it.
-//! So the loops store the rate they want, and a thread applies it. A class that was removed is put
-//! back; a queue that the administrator has put in its place is left alone.
+//! Others may hold the kernel's configuration lock for a long time, and the data path must not wait
+//! for it. So the loops store the rate that they want, and a thread applies it. The thread
+//! reinstalls a class that was removed. It leaves a queue alone that the administrator has
+//! installed instead.
 
 use super::interface;
 use anyhow::Context;
@@ -13,11 +15,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
 use std::time::Duration;
 
-/// What the class may send at once after a rest, in time at its rate.
+/// Burst of the class after an idle time, in ns at its rate.
 const BURST_NS: u64 = 500_000;
-/// Time between attempts to put the class back. Each starts `tc` once or twice.
+/// Time between attempts to reinstall the class. Each attempt runs `tc` one to three times.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
-/// Handle and default class of the device's own queue.
+/// Handle of the device's root queue, and its default class.
 const HANDLE: &str = "1:";
 const DEFAULT_CLASS: &str = "0x1";
 
@@ -30,9 +32,11 @@ pub struct KernelClass {
 }
 
 impl KernelClass {
-    /// Puts the class of `device` in place at `rate_bps`, and starts the thread. A failure is logged
-    /// and tried again. `is_new` says that this start created the device: only then is a foreign
-    /// root queue replaced, because no administrator can have chosen it.
+    /// Installs the class of `device` with the rate `rate_bps`, and starts the thread. A failure is
+    /// logged, and the thread tries again.
+    ///
+    /// `is_new` states that this start created the device. Only then may a foreign root queue be
+    /// replaced, because no administrator can have chosen it.
     pub fn start(device: &str, is_new: bool, rate_bps: u64) -> Self {
         let rate = Arc::new(AtomicU64::new(rate_bps));
         let is_ended = Arc::new(AtomicBool::new(false));
@@ -52,7 +56,7 @@ impl KernelClass {
         }
     }
 
-    /// Has the class's rate changed soon.
+    /// Stores a new rate, which the thread applies soon.
     pub fn set_rate(&self, rate_bps: u64) {
         self.rate_bps.store(rate_bps, Ordering::Relaxed);
         self.thread.unpark();
@@ -66,13 +70,13 @@ impl Drop for KernelClass {
     }
 }
 
-/// What the thread works with.
+/// State of the thread.
 struct Keeper {
     device: String,
     rate_bps: Arc<AtomicU64>,
     is_ended: Arc<AtomicBool>,
     class: Option<HtbClass>,
-    /// The last trouble, so that the log has it once.
+    /// Last problem that was logged, so that the log has it once.
     said: String,
 }
 
@@ -124,18 +128,18 @@ impl Keeper {
     }
 }
 
-/// Whose queue a device has.
+/// Owner of a device's root queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Owner {
-    /// This daemon's, or that of one before it.
+    /// This daemon, or an earlier one.
     Ours,
-    /// The kernel's default.
+    /// The kernel: it is the default queue.
     Kernel,
-    /// The administrator's.
+    /// The administrator.
     Administrator,
 }
 
-/// Reads what `tc -json qdisc show` prints.
+/// Returns the owner of the root queue in the output of `tc -json qdisc show`.
 fn owner(shown: &Value) -> Owner {
     let queues = shown.as_array().into_iter().flatten();
     let Some(root) = queues.into_iter().find(|queue| queue["root"] == true) else {
@@ -157,15 +161,15 @@ fn queue_owner(device: &str) -> anyhow::Result<Owner> {
     Ok(owner(&shown))
 }
 
-/// Removes the queue that an earlier daemon left on a device that is to have none.
+/// Removes the queue that an earlier daemon left on a device that must have none.
 pub fn remove_ours(device: &str) {
     if queue_owner(device).is_ok_and(|owner| owner == Owner::Ours) {
         let _ = interface::run("tc", &["qdisc", "del", "dev", device, "root"]);
     }
 }
 
-/// Puts the class in place. A queue of ours that is there stays, with what waits in it: the kernel
-/// refuses to replace an HTB by itself.
+/// Installs the class. A root queue of an earlier daemon stays, with the packets in it, because the
+/// kernel refuses to replace an HTB by another HTB.
 fn install(device: &str, rate_bps: u64, may_replace: bool) -> anyhow::Result<HtbClass> {
     match queue_owner(device)? {
         Owner::Ours => {}

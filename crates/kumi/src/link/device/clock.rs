@@ -1,20 +1,21 @@
-//! The clock that the core is given: the kernel's, less the time in which this process did not run.
+//! The core's clock: the kernel's, less the time in which this process did not run.
 //!
-//! A loop that was stopped (SIGSTOP, a frozen cgroup, a suspended virtual machine) has heard nothing
-//! meanwhile. With the full time the core would take that for silence and give all paths up. So time
-//! that the loop cannot have spent by itself does not count.
+//! A loop that was stopped (SIGSTOP, a frozen cgroup, a suspended virtual machine) received nothing
+//! in that time. With the full time, the core would take this for silence and declare all paths
+//! down. So time that the loop cannot have spent itself does not count.
 
 use std::cell::Cell;
 use std::time::Instant;
 
-/// Two looks at the clock that are further apart have something else between them than the loop: it
-/// sleeps 100 ms at most, and looks again after a few milliseconds of work. Less than the 300 ms
-/// after which the core gives a path up (`SILENCE_MAX_NS`).
+/// Longest time between two readings of the clock that the loop itself can cause, in ns.
+///
+/// The loop sleeps 100 ms at most, and reads the clock again after a few milliseconds of work. The
+/// value is below the 300 ms after which the core declares a path down (`SILENCE_MAX_NS`).
 const BETWEEN_LOOKS_NS_MAX: u64 = 250_000_000;
-/// What counts of a longer time.
+/// Time that is counted instead of a longer time between two readings, in ns.
 const COUNTED_NS: u64 = 10_000_000;
 
-/// Time since the start of the loop.
+/// Time since the start of the loop, with and without the time in which the process was stopped.
 #[derive(Debug, Clone)]
 pub struct Clock {
     started: Instant,
@@ -24,7 +25,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// A clock that starts at `started`.
+    /// Returns a clock that starts at `started`.
     pub fn new(started: Instant) -> Self {
         Self {
             started,
@@ -34,12 +35,13 @@ impl Clock {
         }
     }
 
-    /// Time that passed, in ns.
+    /// Returns the time since the start, in ns.
     pub fn elapsed_ns(&self) -> u64 {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Time that passed while the process ran, in ns: the core's clock. It never goes back.
+    /// Returns the time since the start in which the process ran, in ns: the core's clock. It never
+    /// goes back.
     pub fn now_ns(&self) -> u64 {
         self.now_ns_at(self.elapsed_ns())
     }
@@ -54,7 +56,8 @@ impl Clock {
         elapsed_ns - self.paused_ns.get()
     }
 
-    /// How long the process was stopped since this was last asked, in ns, if it was.
+    /// Returns the time for which the process was stopped since the last call, in ns; `None` if it
+    /// was not.
     pub fn take_pause(&self) -> Option<u64> {
         Some(self.unreported_ns.take()).filter(|pause_ns| *pause_ns > 0)
     }

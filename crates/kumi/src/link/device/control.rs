@@ -1,4 +1,5 @@
-//! The control socket of a device: one JSON request a line, one JSON answer; `events` streams.
+//! The control socket of a device. A request is one line of JSON, and so is the answer to it;
+//! `events` streams lines.
 
 use super::join;
 use super::listeners::{Entrance, Listeners};
@@ -15,52 +16,53 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-/// Longest request line.
+/// Largest length of a request line, in bytes.
 const REQUEST_BYTES_MAX: u64 = 65_536;
-/// Clients served at once, each by a thread: a monitor, some `kumi link events`, and people.
+/// Largest number of clients served at once, each by a thread: a monitor, some `kumi link events`,
+/// and commands of people.
 const CLIENTS_MAX: usize = 64;
-/// How long to wait where the process has no descriptor or thread left for a client.
+/// Pause after a failure to accept a client for lack of descriptors or threads.
 const ACCEPT_RETRY: Duration = Duration::from_millis(200);
-/// How often a listener's connection is looked at while no event comes.
+/// Interval at which a listener's connection is checked while no event occurs.
 const LISTENER_CHECK: Duration = Duration::from_secs(1);
-/// A client that says nothing for this long is let go.
+/// Longest wait for a client that sends no request or does not read.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a client may ask for.
+/// Request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// The device's state.
+    /// Returns the device's state.
     Show,
     /// Adds an interface.
     Add {
-        /// Its name.
+        /// Name of the interface.
         link: String,
     },
     /// Removes an interface.
     Del {
-        /// Its name.
+        /// Name of the interface.
         link: String,
     },
     /// Fixes a link's rate, or measures it again.
     Set {
-        /// Its name.
+        /// Name of the interface.
         link: String,
-        /// Bits per second; absent: measure.
+        /// Rate in bits per second; absent to measure it.
         rate_bps: Option<u64>,
     },
     /// Ends the device.
     Down,
-    /// Streams events from now on.
+    /// Streams the events from now on.
     Events,
 }
 
-/// What the device's loop gets: a request and where the answer goes.
+/// A request for the device's loop, with the channel for the answer.
 #[derive(Debug)]
 pub struct Call {
-    /// What is asked.
+    /// Operation to perform.
     pub request: Request,
-    /// Where the answer goes, a JSON text.
+    /// Channel for the answer, a JSON text.
     pub answer: SyncSender<String>,
 }
 
@@ -69,12 +71,12 @@ pub struct Call {
 pub struct Control {
     /// Readable when calls wait.
     pub wake: Arc<EventFd>,
-    /// Who is told of events.
+    /// Listeners to the device's events.
     pub listeners: Listeners,
     calls: Receiver<Call>,
 }
 
-/// Where the loops of a device take calls: one place a queue.
+/// The control socket's end towards the loops of a device: one channel per queue.
 #[derive(Debug, Clone)]
 pub struct Desk {
     queues: Vec<(Sender<Call>, Arc<EventFd>)>,
@@ -82,13 +84,13 @@ pub struct Desk {
 }
 
 impl Control {
-    /// Listens on `path`, in a thread of its own, for a device of one queue.
+    /// Listens on `path` for a device of one queue, in a new thread.
     pub fn listen(path: &Path) -> anyhow::Result<Self> {
         let (_, mut controls) = Desk::open(path, 1)?;
         controls.pop().context("a device has a queue")
     }
 
-    /// The next call that waits.
+    /// Returns the next call that waits.
     pub fn next_call(&self) -> Option<Call> {
         let _ = self.wake.read();
         self.calls.try_recv().ok()
@@ -96,7 +98,7 @@ impl Control {
 }
 
 impl Desk {
-    /// Listens on `path`, in a thread of its own; gives each queue's end.
+    /// Listens on `path` in a new thread. Returns the desk, and each queue's end.
     pub fn open(path: &Path, queues: usize) -> anyhow::Result<(Self, Vec<Control>)> {
         let _ = std::fs::remove_file(path);
         let listener = UnixListener::bind(path).with_context(|| format!("{}", path.display()))?;
@@ -123,7 +125,7 @@ impl Desk {
         Ok((desk, controls))
     }
 
-    /// Ends all queues: the device is one.
+    /// Ends all queues, because they form one device.
     pub fn end(&self) {
         let (answer, _) = sync_channel(self.queues.len());
         for queue in 0..self.queues.len() {
@@ -137,7 +139,7 @@ impl Desk {
         calls.send(Call { request, answer }).is_ok() && wake.write(1).is_ok()
     }
 
-    /// One queue's answer; none if it has ended.
+    /// Returns one queue's answer; `None` if the queue has ended.
     fn ask(&self, queue: usize, request: &Request) -> Option<String> {
         let (answer, answers) = sync_channel(1);
         self.call(queue, request.clone(), &answer);
@@ -145,7 +147,7 @@ impl Desk {
         answers.recv().ok()
     }
 
-    /// The device's answer.
+    /// Returns the device's answer; `None` if a queue has ended.
     fn answer(&self, request: &Request) -> Option<String> {
         let queues = 0..self.queues.len();
         match request {
@@ -158,10 +160,10 @@ impl Desk {
                     .collect();
                 Some(join::states(&states).to_string())
             }
-            // The others end with it.
+            // The other queues end with the first.
             Request::Down => self.ask(0, request),
-            // Whatever one queue refuses, the others need not be asked; what the first has done and
-            // another cannot is undone.
+            // If the first queue refuses, the others are not asked. If a later one refuses, an
+            // interface that was added is removed again from those before it.
             _ => {
                 let first = self.ask(0, request)?;
                 for queue in queues.skip(1) {
@@ -179,7 +181,7 @@ impl Desk {
         }
     }
 
-    /// A link that one queue could not add is no link of the device.
+    /// Removes a link from the first `queues` queues, because the next one could not add it.
     fn undo(&self, request: &Request, queues: usize) {
         if let Request::Add { link } = request {
             let link = link.clone();
@@ -196,11 +198,11 @@ fn is_failure(answer: &str) -> bool {
     answer.is_ok_and(|answer| !answer["error"].is_null())
 }
 
-/// Serves clients, each by a thread, until the process ends.
+/// Serves clients, one thread each, until the process ends.
 fn accept(listener: &UnixListener, desk: &Desk) {
     let places = Arc::new(());
     loop {
-        // An error (no descriptor left) stays until somebody gives one back: no reason to spin.
+        // An error (no descriptor left) lasts until a descriptor is released, so do not spin.
         let Ok((client, _)) = listener.accept() else {
             std::thread::sleep(ACCEPT_RETRY);
             continue;
@@ -222,7 +224,7 @@ fn accept(listener: &UnixListener, desk: &Desk) {
     }
 }
 
-/// Whether the other end of a connection is closed.
+/// Returns whether the client has closed its end of the connection.
 fn has_hung_up(client: &UnixStream) -> bool {
     let mut looked_at = [PollFd::new(client.as_fd(), PollFlags::empty())];
     let polled = poll(&mut looked_at, PollTimeout::ZERO);
@@ -230,7 +232,7 @@ fn has_hung_up(client: &UnixStream) -> bool {
     polled.is_ok() && events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
 }
 
-/// Gives a client the events from now on, until it leaves or the device ends.
+/// Sends the events from now on to a client, until the client leaves or the device ends.
 fn stream_events(mut client: &UnixStream, desk: &Desk) {
     let Some(listening) = desk.entrance.join() else {
         return;
@@ -276,15 +278,15 @@ fn serve(client: &UnixStream, desk: &Desk) {
     }
 }
 
-/// The JSON of a failed request.
+/// Returns the JSON of a failed request.
 pub fn failure(why: &str) -> String {
     serde_json::json!({ "error": why }).to_string()
 }
 
-/// How long a device may take to answer: its loop is at work, or it is stopped.
+/// Longest wait for a device's answer. Its loop may be busy, or its process may be stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Asks the device at `path`.
+/// Sends a request to the device at `path` and returns the answer.
 pub fn ask(path: &Path, request: &Request) -> anyhow::Result<serde_json::Value> {
     let mut text = String::new();
     let mut stream = stream(path, request)?;
@@ -306,7 +308,7 @@ pub fn ask(path: &Path, request: &Request) -> anyhow::Result<serde_json::Value> 
     }
 }
 
-/// Asks the device at `path`; gives the connection to read answers from.
+/// Sends a request to the device at `path` and returns the connection to read answers from.
 pub fn stream(path: &Path, request: &Request) -> anyhow::Result<BufReader<UnixStream>> {
     let mut client = UnixStream::connect(path)?;
     writeln!(client, "{}", serde_json::to_string(request)?)?;

@@ -1,21 +1,26 @@
-//! When the kernel gathers a link's datagrams into bursts (`UDP_GRO`), and when it had better not.
+//! Decides when the kernel coalesces the received datagrams of a link (`UDP_GRO`).
 //!
-//! Gathering saves a system call and a walk through the stack for each datagram but the first:
-//! 64 KB over two links took 344 us with it and 442 without. But the kernel cannot know that a datagram is the
-//! message's last, and waits for the next one until the NIC's `gro_flush_timeout` has passed, where
-//! that is set: 64 bytes took 127 us instead of 53 behind a NIC that holds back for 50 us. TCP has a
-//! push flag for this; UDP has none. So datagrams are gathered while they come in numbers.
+//! Receive coalescing saves a system call and a pass through the network stack for each datagram
+//! but the first. 64 KB over two links took 344 µs with it and 442 µs without (`docs/perf-log.md`,
+//! 2026-11-22).
+//!
+//! But the kernel cannot know that a datagram is the last of a message. It waits for the next one
+//! until the NIC's `gro_flush_timeout` has passed, where that is set. Behind a NIC that holds
+//! datagrams back for 50 µs, half a round trip of 64 bytes took 127 µs instead of 53 µs. TCP has a
+//! push flag for this; UDP has none. So datagrams are coalesced only while many arrive.
 
-/// How often datagrams are counted.
+/// Length of a window in which datagrams are counted, in ns.
 const WINDOW_NS: u64 = 10_000_000;
-/// Datagrams of a link in a window from which on they are gathered: 20 000 a second.
+/// Datagrams of a link per window above which coalescing begins: 20 000 a second.
 const MANY: u32 = 200;
-/// The same below which they no longer are, after [`CALM_WINDOWS`] such windows.
+/// Datagrams of a link per window up to which the window is calm. Coalescing ends after
+/// [`CALM_WINDOWS`] calm windows.
 const FEW: u32 = 100;
-/// Switching off may cost a burst that comes at that moment: not often, therefore.
+/// Calm windows in a row before coalescing ends. The end may cost a burst that arrives at that
+/// moment, so it must be rare.
 const CALM_WINDOWS: u32 = 10;
 
-/// Whether a link's datagrams are gathered.
+/// State of receive coalescing on a link.
 #[derive(Debug, Default)]
 pub struct Gathering {
     is_on: bool,
@@ -25,18 +30,20 @@ pub struct Gathering {
 }
 
 impl Gathering {
-    /// Whether datagrams are gathered now.
+    /// Returns whether datagrams are coalesced now.
     pub fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// So many datagrams came at once.
+    /// Counts datagrams that were received at once.
     pub fn note(&mut self, datagrams: usize) {
         self.datagrams = self.datagrams.saturating_add(datagrams as u32);
     }
 
-    /// What to change, if anything, at `now_ns`. It ends only where nothing is left to read
-    /// (`is_drained`): a burst read later would be taken for one datagram.
+    /// Returns the new setting if it changes at `now_ns`.
+    ///
+    /// Coalescing ends only when nothing is left to read (`is_drained`). A coalesced burst that is
+    /// read later would be taken for one datagram.
     pub fn decide(&mut self, now_ns: u64, is_drained: bool) -> Option<bool> {
         let window_ns = now_ns.saturating_sub(self.window_began_ns);
         if window_ns < WINDOW_NS {
@@ -67,7 +74,8 @@ impl Gathering {
 mod tests {
     use super::*;
 
-    /// Receives `datagrams` in each of `windows` and returns what was changed, with the window's number.
+    /// Receives `datagrams` in each of `windows` windows. Returns the changes, with the number of
+    /// the window.
     fn run(
         gathering: &mut Gathering,
         from: u64,

@@ -1,23 +1,23 @@
-//! What a link has heard, for the question why there is no peer.
+//! Record of the datagrams that a link received, to explain why there is no peer.
 
 use kumi_multilink::wire::{Hello, Kind, Malformed, lead};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 
-/// What came in on one link, and from whom it was useless.
+/// Datagrams received on one link, and the senders of useless ones.
 #[derive(Debug, Default)]
 pub struct Hearing {
-    /// Datagrams from others.
+    /// Number of received datagrams, without this device's own hellos.
     datagrams: u64,
     heard_at_ns: Option<u64>,
     own_hello_at_ns: Option<u64>,
     wrong_key: Option<(SocketAddr, u64)>,
     other_version: Option<(SocketAddr, u8, u64)>,
-    /// Why the kernel refused the last send that it refused, and when.
+    /// Error of the last send that the kernel refused, and its time in ns.
     refusal: Option<(String, u64)>,
 }
 
-/// Whether a datagram introduces its sender: it is not part of a session.
+/// Returns whether a datagram introduces its sender and is not part of a session.
 pub fn is_introduction(datagram: &[u8]) -> bool {
     datagram
         .first()
@@ -25,7 +25,7 @@ pub fn is_introduction(datagram: &[u8]) -> bool {
 }
 
 impl Hearing {
-    /// Notes a datagram. True if it is this node's own hello, which leads nowhere.
+    /// Records a datagram. Returns true for this node's own hello, which needs no handling.
     pub fn note(&mut self, node: u64, datagram: &[u8], now_ns: u64) -> bool {
         let is_hello = datagram.first() == Some(&lead(Kind::Hello));
         if is_hello && Hello::claimed_node(datagram) == Some(node) {
@@ -37,7 +37,8 @@ impl Hearing {
         false
     }
 
-    /// Notes what the core thought of an introduction: `is_wrong_key` if another key had made it.
+    /// Records the core's verdict on an introduction. `is_wrong_key` states that it was made with
+    /// another key.
     pub fn note_outcome(
         &mut self,
         from: SocketAddr,
@@ -57,7 +58,7 @@ impl Hearing {
         self.refusal = Some((error.to_string(), now_ns));
     }
 
-    /// As the state shows it; times are ms ago.
+    /// Returns the record for the device's state. Times are ages in milliseconds.
     pub fn shown(&self, now_ns: u64) -> Value {
         let ago = |at_ns: u64| now_ns.saturating_sub(at_ns) / 1_000_000;
         json!({

@@ -1,7 +1,7 @@
 //! Frames taken from the host that wait for the links.
 //!
-//! What waits in a TAP's ring cannot be seen from outside, so nothing is left there: the frames are
-//! taken at once and wait here, where they count for the device's backpressure.
+//! The length of a TAP's ring cannot be read from outside. So frames are taken from it at once and
+//! wait here, where they count as backlog for the device's backpressure (ADR 007).
 
 use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::frame::{FRAME_BYTES_MAX, Frame};
@@ -10,11 +10,11 @@ use kumi_sys::tap::Tap;
 use std::collections::VecDeque;
 use std::io;
 
-/// Beyond this frames stay in the TAP: 8 ms at a gigabit, or a thousand small frames.
+/// Limits beyond which frames stay in the TAP: 8 ms at 1 Gb/s, or a thousand small frames.
 const WAITING_BYTES_MAX: usize = 1_000_000;
 const WAITING_FRAMES_MAX: usize = 1_000;
 
-/// The queue between the TAP and the core.
+/// Queue between the TAP and the core.
 #[derive(Debug, Default)]
 pub struct Inlet {
     waiting: VecDeque<Frame>,
@@ -23,28 +23,28 @@ pub struct Inlet {
 }
 
 impl Inlet {
-    /// Whether more may be taken from the host.
+    /// Returns whether more frames may be taken from the host.
     pub fn has_room(&self) -> bool {
         self.waiting_bytes < WAITING_BYTES_MAX && self.waiting.len() < WAITING_FRAMES_MAX
     }
 
-    /// Bytes that wait.
+    /// Returns the number of bytes that wait.
     pub fn waiting_bytes(&self) -> usize {
         self.waiting_bytes
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no frame waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// What was taken from the host since the last adjustment of its rate.
+    /// Returns the traffic taken from the host since the last report to the shaper.
     pub fn intake_mut(&mut self) -> &mut Intake {
         &mut self.intake
     }
 
-    /// Takes one frame from the host and gives its bytes: 0 if there is none; an error if the device
-    /// is gone.
+    /// Takes one frame from the host and returns its length in bytes, 0 if none is available. Fails
+    /// if the device no longer exists.
     pub fn take(&mut self, tap: &Tap, core: &mut Endpoint) -> io::Result<usize> {
         let mut frame = core.take_buffer(FRAME_BYTES_MAX);
         match tap.read(frame.buffer()) {
@@ -67,7 +67,7 @@ impl Inlet {
         }
     }
 
-    /// The next frame for the links.
+    /// Takes the next frame for the links.
     pub fn next(&mut self) -> Option<Frame> {
         let frame = self.waiting.pop_front()?;
         self.waiting_bytes -= frame.as_slice().len();

@@ -1,5 +1,7 @@
-//! Setting up the host's side of the device: addresses, MTU, queue, routes. All by iproute2, the
-//! tool an administrator would use and can check with.
+//! Sets up the host's side of the device: addresses, MTU, queue, neighbours and routes.
+//!
+//! Addresses, MTU and queue are set with iproute2, the tool that an administrator would use and can
+//! check with. Neighbours are set by sysctl files, and routes by netlink.
 
 use crate::link::run_dir::RunDir;
 use anyhow::{Context, bail};
@@ -11,14 +13,16 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A GSO burst that leaves room for headers, so that one burst is one `UDP_SEGMENT` send.
+/// Largest GSO burst, in bytes. It leaves room for headers, so that one burst is one `UDP_SEGMENT`
+/// send.
 const GSO_BYTES_MAX: u32 = 61_440;
-/// The floor of TCP's retransmission timeout on the device's routes. A frame may be held 20 ms and
-/// a dead link be noticed after 40 ms; twice that sum is not yet a loss, even where the
-/// administrator has lowered the floor everywhere else.
+/// Floor of TCP's retransmission timeout on the device's routes, in ms.
+///
+/// A frame may be held for 20 ms, and a dead link may be noticed after 40 ms. Twice that sum is not
+/// yet a loss, even where the administrator has lowered the floor everywhere else.
 const RTO_MIN_MS: u32 = 120;
 
-/// Runs `ip` or `tc`; the error carries what it said.
+/// Runs `ip` or `tc` and returns its output. The error contains the tool's message.
 pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
     let output = Command::new(tool)
         .args(arguments)
@@ -32,8 +36,8 @@ pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Brings the device up with its MTU, a ring of `queue_frames`, and addresses. What it already has
-/// stays.
+/// Brings the device up with its MTU, a ring of `queue_frames`, and addresses. Addresses that it
+/// already has stay.
 pub fn configure(
     device: &str,
     mtu: u32,
@@ -58,7 +62,8 @@ pub fn configure(
             &queue,
         ],
     )?;
-    // Older iproute2 does not know gso_max_size of a device; bursts are then up to 64 KB.
+    // Older versions of iproute2 do not know `gso_max_size` of a device. Bursts are then up to 64
+    // KB.
     let _ = run("ip", &["link", "set", "dev", device, "gso_max_size", &gso]);
     run("ip", &["link", "set", "dev", device, "up"])?;
     for address in addresses {
@@ -67,15 +72,17 @@ pub fn configure(
     Ok(())
 }
 
-/// Time between two requests for a neighbour's address, in ms; the kernel's own is 1 s. A daemon that
-/// starts again, or a peer that is reached again, costs the neighbours: the first request is lost
-/// while no path is up, and a connection would wait for the second.
+/// Time between two requests for a neighbour's address, in ms. The kernel's default is 1 s.
+///
+/// The kernel forgets the device's neighbours when the daemon restarts, or when no peer was reached
+/// for a while. The first request for one is lost while no path is up, and a connection would wait
+/// for the second (`docs/perf-log.md`, 2026-11-24).
 const NEIGHBOUR_RETRY_MS: u32 = 100;
-/// Requests before a neighbour counts as gone: 3 s of them, as the kernel's own three.
+/// Requests before a neighbour counts as gone. They take 3 s, like the kernel's default of three.
 const NEIGHBOUR_REQUESTS: u32 = 30;
 
-/// Has the kernel ask for neighbours on the device every [`NEIGHBOUR_RETRY_MS`]. A protocol that the
-/// kernel does not have is passed over.
+/// Makes the kernel request neighbours on the device every [`NEIGHBOUR_RETRY_MS`]. A protocol that
+/// the kernel lacks is skipped.
 pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
     let settings = [
         ("retrans_time_ms", NEIGHBOUR_RETRY_MS),
@@ -93,8 +100,9 @@ pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Gives every lasting route of the device an `rto_min` that fits its hold time. A route that
-/// refuses is left with the system's floor: that is no reason not to serve.
+/// Sets an `rto_min` that fits the device's hold time on its lasting routes. Returns the number of
+/// changed routes, or the first error. A route that refuses keeps the system's floor, which is no
+/// reason to stop.
 pub fn set_rto_min(device: &str) -> std::io::Result<usize> {
     let index = nix::net::if_::if_nametoindex(device)?;
     kumi_sys::route::set_rto_min(index, RTO_MIN_MS)
@@ -105,15 +113,15 @@ pub fn remove(device: &str) -> anyhow::Result<()> {
     run("ip", &["link", "del", "dev", device]).map(drop)
 }
 
-/// Bytes of a background daemon's log, after which a new one begins; the one before is kept beside it
-/// as `.1`. A link that flaps each second fills it in some hours.
+/// Size of a background daemon's log above which a new one begins, in bytes. The earlier part is
+/// kept beside it as `.1`. A link that flaps every second fills the log in some hours.
 const LOG_BYTES_MAX: u64 = 4 << 20;
-/// How many bytes may be written before the log's length is looked at.
+/// Bytes that may be written between two checks of the log's size.
 const LOG_BYTES_UNSEEN: u64 = 64 << 10;
 
 static WRITTEN: AtomicU64 = AtomicU64::new(LOG_BYTES_UNSEEN);
 
-/// Writes a line to standard error with the device's name, for the log.
+/// Writes a line with the device's name to standard error, for the log.
 pub fn log(device: &str, line: &str) {
     let text = format!("{device}: {line}\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
@@ -125,8 +133,8 @@ pub fn log(device: &str, line: &str) {
     }
 }
 
-/// Moves what is in `output` aside where it is the file at `path` and has more than `bytes_max`. The
-/// file stays the same, because the daemon and what it starts have it open.
+/// Moves the contents of `output` aside if it is the file at `path` and has more than `bytes_max`.
+/// The file itself stays, because the daemon and the programs that it starts have it open.
 fn bound(output: &impl AsFd, path: &Path, bytes_max: u64) -> std::io::Result<()> {
     let file = File::from(output.as_fd().try_clone_to_owned()?);
     let (open, named) = (file.metadata()?, std::fs::metadata(path)?);

@@ -1,18 +1,19 @@
-//! One state of a device from those of its queues.
+//! Joins the states of a device's queues into one.
 
 use serde_json::{Value, json};
 
-/// States of a path, best first: a path is as good as its worst queue.
+/// States of a path, best first. A joined path has the state of its worst queue.
 const STATES: [&str; 5] = ["up", "suspect", "new", "quarantined", "down"];
 
-/// Joins the states of all queues, the first queue's first. A device of one queue keeps its own.
+/// Joins the states of all queues. The facts of the device are those of the first queue in
+/// `states`, except for its counters, which are added.
 pub fn states(states: &[Value]) -> Value {
     let Some((first, others)) = states.split_first() else {
         return Value::Null;
     };
     let mut whole = first.clone();
     if first["queue"].is_null() {
-        return whole; // the paper's protocol has no queues
+        return whole; // RI2N/DRV has no queues
     }
     whole["queues"] = states.iter().map(queue).collect();
     if let Some(whole) = whole.as_object_mut() {
@@ -34,7 +35,7 @@ pub fn states(states: &[Value]) -> Value {
     whole
 }
 
-/// What a queue did: bytes of all its paths.
+/// Returns the totals of one queue over all its paths.
 fn queue(state: &Value) -> Value {
     let mut sums = json!({"tx_bytes": 0, "rx_bytes": 0, "tx_packets": 0, "rx_packets": 0});
     for path in items(state, "peers").flat_map(|peer| items(peer, "paths")) {
@@ -47,8 +48,10 @@ fn queue(state: &Value) -> Value {
     sums
 }
 
-/// A link's rate is the sum of what the queues that keep it busy believe, each of its share, and no
-/// less than the largest belief.
+/// Joins the states of one link.
+///
+/// The rate is the sum of the estimates of the queues that keep the link busy, because each of them
+/// measures only its share. It is at least the largest estimate.
 fn link(links: &[&Value]) -> Value {
     let mut whole = links[0].clone();
     for other in &links[1..] {
@@ -76,7 +79,8 @@ fn link(links: &[&Value]) -> Value {
     whole
 }
 
-/// A peer is up when every queue of either side has its counterpart.
+/// Joins the states of one peer. It is up if every queue of either side has a counterpart that is
+/// up.
 fn peer(lanes: &[&Value], queues: usize) -> Value {
     let lane = |peer: &Value, key: &str| peer["lane"][key].as_u64().unwrap_or(0);
     let count = lane(lanes[0], "count").max(1);
@@ -154,7 +158,7 @@ fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
     value[key].as_array().into_iter().flatten()
 }
 
-/// The items under `list` of all states, those of one `name` together, in the order they first come.
+/// Groups the items of `list` in all states by the value of `name`, in order of first appearance.
 fn named<'a>(states: &'a [Value], list: &str, name: &str) -> Vec<Vec<&'a Value>> {
     let mut groups: Vec<Vec<&Value>> = Vec::new();
     for item in states.iter().flat_map(|state| items(state, list)) {
@@ -170,7 +174,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or(0.0)
 }
 
-/// Adds counters, one by one where there are several under names.
+/// Adds a counter, or each counter of an object.
 fn add(sum: &mut Value, other: &Value) {
     if let Some(sums) = sum.as_object_mut() {
         sums.iter_mut().for_each(|(key, sum)| add(sum, &other[key]));

@@ -1,32 +1,33 @@
-//! Who listens to a device's events.
+//! Listeners to a device's events.
 
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Events a slow listener may have waiting; later ones are dropped for it.
+/// Largest number of events that wait for a slow listener. Later ones are dropped for it.
 const EVENTS_WAITING_MAX: usize = 1024;
 
-/// A number for each listener, and where its events go.
+/// Number of each listener, and the channel for its events.
 type Table = Vec<(u64, SyncSender<String>)>;
 
-/// The device's side: its queues tell events here. Listening ends with the last of them.
+/// The device's side. Its queues pass events to the listeners. Listening ends when the last queue
+/// ends.
 #[derive(Debug, Clone, Default)]
 pub struct Listeners {
     table: Arc<Mutex<Table>>,
 }
 
-/// The control socket's side: where listeners join.
+/// The control socket's side, where listeners join.
 #[derive(Debug, Clone)]
 pub struct Entrance {
     table: Weak<Mutex<Table>>,
 }
 
-/// One listener's place; dropping it gives the place back.
+/// Place of one listener. Dropping it gives the place back.
 #[derive(Debug)]
 pub struct Listening {
     number: u64,
     table: Weak<Mutex<Table>>,
-    /// The events.
+    /// Events for the listener.
     pub events: Receiver<String>,
 }
 
@@ -35,14 +36,14 @@ fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
 }
 
 impl Listeners {
-    /// Where listeners join.
+    /// Returns the side where listeners join.
     pub fn entrance(&self) -> Entrance {
         Entrance {
             table: Arc::downgrade(&self.table),
         }
     }
 
-    /// Gives everybody an event.
+    /// Passes an event to all listeners.
     pub fn tell(&self, event: &str) {
         for (_, listener) in locked(&self.table).iter() {
             let _ = listener.try_send(event.to_owned());

@@ -1,41 +1,56 @@
-//! What the device's queues report to each other, so that one class holds the host back for all.
+//! Combines the reports of a device's queues, so that one class limits the host's rate for all of
+//! them.
 //!
-//! Each queue has a socket of its own on every link and sees only the bytes *it* has unsent. While
-//! several queues keep a link busy, each measures the share that it gets, and the shares add up to the
-//! link. A queue that does not keep the links busy does not measure: its estimate is an old one or the
-//! NIC's claim, and counted with the others it would count the link twice. So it stands for what it
-//! sends. The sum is no less than the largest estimate, which is the links' when one queue has them.
+//! ```text
+//! C = max(Σ cᵢ, max Kᵢ)        rate of the links; Kᵢ itself for a single queue
+//! cᵢ = Kᵢ                      if queue i keeps the links busy: Wᵢ > BUSY_NS
+//!      min(Sᵢ, Kᵢ)             otherwise
+//! B = Σ Wᵢ Kᵢ / C              time that the backlog takes at the rate C
+//!
+//! Kᵢ  capacity that queue i estimates; infinite, and left out of max and B, if never measured
+//! Wᵢ  time that the backlog of queue i takes at the rate Kᵢ
+//! Sᵢ  rate that queue i sends, smoothed
+//! ```
+//!
+//! The sums omit queues whose last report is older than `STALE_NS`; the maximum includes them.
+//!
+//! Each queue has its own socket on every link and sees only its own unsent bytes. While several
+//! queues keep a link busy, each measures the share that it gets, and the shares add up to the
+//! link. A queue that does not keep the links busy does not measure. Its estimate is an old one or
+//! the NIC's claim, and adding it would count the link twice. So the queue counts with the rate
+//! that it sends. The sum is at least the largest estimate, which is that of the links if one queue
+//! has them alone.
 
 use kumi_multilink::pressure::Intake;
 
-/// A queue whose bytes wait for longer than this keeps the links busy.
+/// Waiting time of a queue's bytes above which it keeps the links busy, in ns.
 const BUSY_NS: f64 = 250_000.0;
-/// What a queue said is forgotten after this: it sleeps, and nothing of it waits.
+/// Age at which a report is omitted, in ns: the queue sleeps, and none of its bytes wait.
 const STALE_NS: u64 = 20_000_000;
-/// The weight of a new reading of what a queue sends.
+/// Weight of a new sample of the rate that a queue sends.
 const WEIGHT: f64 = 1.0 / 8.0;
 
-/// What one queue said last.
+/// Last report of one queue.
 #[derive(Debug, Clone, Copy)]
 struct Report {
     at_ns: u64,
-    /// What the queue believes it can send; infinite if it has never kept a link busy.
+    /// Rate that the queue estimates it can send; infinite if it has never kept a link busy.
     capacity_bps: f64,
     waiting_ns: f64,
     sends_bps: f64,
-    /// Since the class was last adjusted.
+    /// Traffic from the host since the class was last adjusted.
     intake: Intake,
     busy_at_ns: Option<u64>,
 }
 
-/// What all queues said last.
+/// Last reports of all queues.
 #[derive(Debug)]
 pub struct Load {
     queues: Vec<Report>,
 }
 
 impl Load {
-    /// Of `queues` queues that have said nothing.
+    /// Returns the load of `queues` queues that have reported nothing.
     pub fn new(queues: usize) -> Self {
         let silent = Report {
             at_ns: 0,
@@ -50,7 +65,8 @@ impl Load {
         }
     }
 
-    /// A queue's report: what its endpoint's `load` gives, and its intake since its last report.
+    /// Records a queue's report: the values of its endpoint's `load`, and its intake since the last
+    /// report.
     pub fn report(
         &mut self,
         queue: usize,
@@ -72,7 +88,8 @@ impl Load {
         }
     }
 
-    /// What the links carry for all queues together, and how long what waits takes at that rate.
+    /// Returns the rate of the links for all queues, in bits per second, and the time that the
+    /// backlog takes at this rate, in ns. The rate is infinite before the first measurement.
     pub fn sum(&self, now_ns: u64) -> (f64, f64) {
         let (mut total_bps, mut largest_bps, mut waiting_bits) = (0.0, 0f64, 0.0);
         for report in &self.queues {
@@ -105,9 +122,10 @@ impl Load {
         (capacity_bps, waiting_bits * 1e9 / capacity_bps)
     }
 
-    /// What all queues took from the host since this was last asked. The device was empty if every
-    /// queue that took anything was: one that cannot follow holds the host back for all, as one
-    /// class must.
+    /// Returns the traffic that all queues took from the host since the last call.
+    ///
+    /// The device counts as empty if every queue that took bytes found it empty. So one queue that
+    /// cannot keep up limits the host for all, as there is only one class.
     pub fn take_intake(&mut self) -> Intake {
         let mut sum = Intake {
             was_empty: true,
@@ -122,7 +140,7 @@ impl Load {
         sum
     }
 
-    /// Whether a queue has kept the links busy within `within_ns`.
+    /// Returns whether a queue has kept the links busy within the last `within_ns`.
     pub fn was_busy(&self, queue: usize, now_ns: u64, within_ns: u64) -> bool {
         let busy_at_ns = self.queues[queue].busy_at_ns;
         busy_at_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < within_ns)

@@ -1,5 +1,7 @@
-//! The daemon of one device: a single loop between the TAP, the links' sockets and the core; where one
-//! core cannot follow the links, a loop for each of several queues.
+//! The daemon of one device: a loop between the TAP, the links' sockets and the core.
+//!
+//! Where one core is too slow for the links, the device has several queues, each with such a loop
+//! (ADR 012).
 
 mod carrier;
 mod class;
@@ -42,30 +44,35 @@ use tempo::Tempo;
 pub use interface::remove as remove_orphan;
 pub use setup::run;
 
-/// Bytes, and frames, read from the device before the links are served again. A burst of 64 KB takes
-/// some 0.3 ms to seal and send, and acknowledgements wait meanwhile: long turns make long round
-/// trips, which make long turns.
+/// Bytes and frames read from the device before the links are served again.
+///
+/// Sealing and sending a burst of 64 KB takes about 0.3 ms, and acknowledgements wait in that time.
+/// Long turns lengthen the round trips, and long round trips lengthen the turns.
 const BYTES_PER_TURN: usize = 120_000;
 const FRAMES_PER_TURN: usize = 48;
-/// Bytes gathered before they are sent: small frames share a system call, and the links need not
-/// rest while the next burst is sealed.
+/// Bytes sealed before they are sent. Small frames then share a system call, and the links need not
+/// idle while the next burst is sealed.
 const BYTES_PER_SEND: usize = 30_000;
-/// Bytes received from one link before the others are served again, for the same reason.
+/// Bytes received from one link before the others are served again, because acknowledgements wait.
 const RECEIVE_BYTES_PER_TURN: usize = 120_000;
-/// Receives from one link before the others are served again. A turn's bytes come in 84 datagrams of
-/// 1420 bytes where nothing is gathered; this leaves room for three times as many smaller ones.
+/// Receives from one link before the others are served again. Without receive coalescing, the bytes
+/// of a turn arrive in 84 datagrams of 1420 bytes. This leaves room for three times as many smaller
+/// ones.
 const RECEIVES_PER_TURN: usize = 256;
-/// Time spent on one link before the others are served again, whatever comes: twice what a burst of
-/// 64 KB takes to seal. Without it, datagrams without bytes could keep a turn going for ever.
+/// Time spent on one link before the others are served again, in ns: twice the time to seal and
+/// send a burst of 64 KB. It bounds a turn of datagrams with few bytes.
 const RECEIVE_NS_PER_TURN: u64 = 600_000;
-/// How long unusual datagrams are gathered before the log says so.
+/// Interval between log lines about rejected datagrams.
 const LOG_EVERY: Duration = Duration::from_secs(60);
-/// How often routes are given their `rto_min`: routes come when the administrator adds them.
+/// Interval between updates of `rto_min` on the device's routes, in ns. The administrator may add
+/// routes at any time.
 const ROUTES_EVERY_NS: u64 = 5_000_000_000;
-/// How often the ports of removed interfaces are tried again, besides at every change of interfaces.
+/// Interval between attempts to reopen the ports of removed interfaces, in ns. Every change of an
+/// interface causes another attempt.
 const REOPEN_EVERY_NS: u64 = 500_000_000;
 
-/// Seconds since 1970: by an event's `at_s` alone nobody could tell what else happened then.
+/// Returns the seconds since 1970. An event's `at_s` counts from the daemon's start, so it cannot
+/// be compared with other logs.
 fn unix_s() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |since| since.as_secs_f64())
@@ -92,7 +99,7 @@ struct Device {
     routes_at_ns: u64,
     reopen_at_ns: u64,
     carrier: Carrier,
-    /// The last peer that seals otherwise.
+    /// Last peer that seals differently from this device.
     seal_mismatch: Option<String>,
     ends: bool,
 }
@@ -102,7 +109,7 @@ impl Device {
         self.clock.now_ns()
     }
 
-    /// Runs until told to end.
+    /// Runs the loop until the device ends.
     fn serve(&mut self) -> anyhow::Result<()> {
         while !self.ends {
             let ready = self.wait()?;
@@ -142,24 +149,27 @@ impl Device {
             self.tell_events();
             self.keep_house(now_ns);
         }
-        // Peers then need not find out by silence.
+        // Peers then need not detect the end by silence.
         self.core.say_goodbye(self.clock.now_ns());
         self.transmit();
         Ok(())
     }
 
-    /// Takes what has come on a link, until nothing is left or the turn is over: what the kernel does
-    /// not gather comes singly, and turns may be spaced.
+    /// Receives the datagrams that wait on a link, until none is left or the turn ends.
+    ///
+    /// Without receive coalescing each read entry is one datagram, and turns may be spaced. When a
+    /// turn took only two datagrams, the sockets held 850 KB (`docs/perf-log.md`, 2026-11-22: the
+    /// slow regime).
     fn receive(&mut self, at: usize) {
         let (mut taken, mut datagrams) = (0, 0);
         let began_ns = self.clock.now_ns();
         while datagrams < RECEIVES_PER_TURN {
             let port = &mut self.ports[at];
-            // Errors of earlier sends (unreachable, refused) surface here too: nothing to do.
+            // Errors of earlier sends (unreachable, refused) appear here too. They need no action.
             if port.receive(&mut self.datagrams).is_err() {
                 return;
             }
-            // The clock is read again each time: round trips are measured by it.
+            // The clock is read each time, because round trips are measured with it.
             let now_ns = self.clock.now_ns();
             for (bytes, received) in self.datagrams.iter_mut() {
                 taken += received.bytes;
@@ -178,7 +188,7 @@ impl Device {
         }
     }
 
-    /// Gives the host what is in order.
+    /// Writes the frames that are in order to the host.
     fn hand_over_frames(&mut self) {
         while let Some(frame) = self.core.poll_frame() {
             if self.tap.write(frame.as_slice()).is_err() {
@@ -188,12 +198,12 @@ impl Device {
         }
     }
 
-    /// Whether a socket's buffer is full: the kernel says when it no longer is.
+    /// Returns whether a socket's send buffer is full. The kernel reports when it has room again.
     fn is_blocked(&self) -> bool {
         self.ports.iter().any(|port| port.is_blocked)
     }
 
-    /// Takes what the host has for the links, and gives them what they have room for.
+    /// Takes frames from the host, until none is left or the turn ends.
     fn take_frames(&mut self) {
         let mut taken = 0;
         for _ in 0..FRAMES_PER_TURN {
@@ -214,7 +224,7 @@ impl Device {
         }
     }
 
-    /// Gives the links what they have room for of what waits.
+    /// Passes waiting frames to the links while these have room.
     fn feed(&mut self) {
         let (mut fed, mut unsent) = (0, 0);
         while fed < BYTES_PER_TURN && !self.is_blocked() {
@@ -243,10 +253,11 @@ impl Device {
         }
     }
 
-    /// Follows carriers, and interfaces that go and come back.
+    /// Follows carriers, and interfaces that are removed and return.
     fn follow_interfaces(&mut self, now_ns: u64) {
         let changes = self.monitor.changes().unwrap_or_else(|error| {
-            // The kernel has no memory for the answer, say: the next change tells the state again.
+            // For example, the kernel has no memory for the answer. The next change of the
+            // interface reports its state again.
             let what = format!("changes of interfaces were lost: {error}");
             interface::log(&self.config.name, &what);
             Vec::new()
@@ -264,7 +275,7 @@ impl Device {
         self.transmit();
     }
 
-    /// Takes the device's carrier away while no peer is reached.
+    /// Removes the device's carrier while no peer is reached, and restores it.
     fn follow_peers(&mut self, now_ns: u64) {
         let peers = || self.core.peers().any(|peer| peer.is_up());
         let Some(is_on) = self.carrier.follow(now_ns, peers) else {
@@ -284,7 +295,7 @@ impl Device {
         while let Some(Call { request, answer }) = self.control.next_call() {
             let text = match request {
                 Request::Show => self.state().to_string(),
-                Request::Events => continue, // the control socket's own matter
+                Request::Events => continue, // served by the control socket's thread
                 Request::Down => {
                     self.ends = true;
                     "{}".to_owned()
@@ -327,7 +338,7 @@ impl Device {
         state
     }
 
-    /// Events to the log and to whoever listens.
+    /// Writes events to the log and passes them to the listeners.
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             if let kumi_multilink::endpoint::Event::SealMismatch { name, theirs } = &event {
@@ -345,13 +356,14 @@ impl Device {
         }
     }
 
-    /// Now and then: the log's account of unwelcome datagrams, and routes.
+    /// Does periodic work: routes, carrier, removed interfaces, and log lines about rejected
+    /// datagrams.
     fn keep_house(&mut self, now_ns: u64) {
         if now_ns >= self.routes_at_ns && self.lane.number == 0 {
             self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
             let device = self.config.name.clone();
-            // The kernel's configuration lock may be held for long. A thread that cannot be started is
-            // made up for the next time.
+            // Others may hold the kernel's configuration lock for a long time, so a thread does
+            // this. If it cannot be started, the next interval tries again.
             let set = move || interface::set_rto_min(&device);
             let _ = std::thread::Builder::new().spawn(set);
         }

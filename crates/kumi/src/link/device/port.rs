@@ -1,4 +1,4 @@
-//! A physical interface under the device: its socket, and what the kernel holds for it.
+//! A physical interface under the device: its socket, and the bytes that the kernel holds for it.
 
 use super::gathering::Gathering;
 use super::hearing::{self, Hearing};
@@ -10,24 +10,25 @@ use kumi_sys::udp::LinkSocket;
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
-/// Where hellos go: a link-local group with a transient address ("kumi" in its last bytes).
+/// Multicast group of hellos: link-local and transient, with "kumi" in its last bytes.
 pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
 
-/// IPv6 and UDP headers.
+/// Bytes of the IPv6 and UDP headers.
 const UNDERLAY_BYTES: usize = 48;
-/// The shortest datagram of any kind: a control message without body or tag.
+/// Length of the shortest datagram of any kind, in bytes: a control datagram without body and tag.
 const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
-/// What is assumed of a NIC that does not say its speed.
+/// Rate assumed for a NIC that does not report its speed, in bits per second.
 pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
-/// Every how many sends the kernel's book-keeping is compared with ours.
+/// Number of sends per comparison of the kernel's buffer accounting with the bytes sent.
 const CALIBRATE_EVERY: u32 = 16;
-/// A look at what the kernel holds serves for this long. A link of 10 Gb/s carries 60 KB meanwhile, about a
-/// batch, which is what the estimate of its rate allows for.
+/// Time for which a reading of the kernel's send queue is valid, in ns. A link of 10 Gb/s carries
+/// 60 KB in it. This is about a batch, which the rate estimate allows for.
 const LOOK_EVERY_NS: u64 = 50_000;
-/// Bytes of a place for one datagram, at least: the longest hello or handshake is much shorter.
+/// Least size of the place for one received datagram, in bytes. The longest hello or handshake is
+/// much shorter.
 const PLACE_BYTES_MIN: usize = 2048;
 
-/// A link's interface and socket.
+/// Interface and socket of a link.
 #[derive(Debug)]
 pub struct Port {
     /// Number of the link in the core.
@@ -36,28 +37,28 @@ pub struct Port {
     pub name: String,
     /// Interface index.
     pub index: u32,
-    /// The socket.
+    /// UDP socket on the interface.
     pub socket: LinkSocket,
-    /// Whether the interface has been removed. One of its name that comes later takes its place.
+    /// True if the interface has been removed. A later one of the same name takes its place.
     pub is_gone: bool,
-    /// Whether the socket's buffer was full at the last send.
+    /// True if the socket's send buffer was full at the last send.
     pub is_blocked: bool,
-    /// Whether `UDP_GRO` may be used.
+    /// True if receive coalescing (`UDP_GRO`) may be used.
     pub gathers: bool,
     gathering: Gathering,
-    /// What came in.
+    /// Record of the received datagrams.
     pub hearing: Hearing,
-    /// Sends the kernel refused, by what it said, for the log.
+    /// Number of sends that the kernel refused.
     pub refused: u64,
-    /// Kernel buffer bytes per wire byte.
+    /// Bytes of kernel buffer per byte on the wire, smoothed.
     buffer_ratio: f64,
     sends: u32,
     looked_at_ns: u64,
-    /// Bytes of a place for one datagram: more than the link carries.
+    /// Size of the place for one received datagram, in bytes; at least the link's MTU.
     place_bytes: usize,
 }
 
-/// Another socket has the port of a link.
+/// Error of a link whose UDP port belongs to another socket.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{name}: UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"
@@ -68,7 +69,7 @@ pub struct PortTaken {
 }
 
 impl Port {
-    /// Opens the port of `interface`.
+    /// Opens the port of `interface`. `gather` permits receive coalescing.
     pub fn open(
         number: u8,
         interface: &Interface,
@@ -109,7 +110,7 @@ impl Port {
         })
     }
 
-    /// What the core is told of the link.
+    /// Returns the link's configuration for the core.
     pub fn link_config(interface: &Interface, udp_port: u16, multicast: bool) -> LinkConfig {
         let hello = SocketAddrV6::new(GROUP, udp_port, 0, interface.index);
         LinkConfig {
@@ -121,7 +122,8 @@ impl Port {
         }
     }
 
-    /// Receives what is there; errors are the kernel's, `WouldBlock` where there is nothing.
+    /// Receives the available datagrams. Returns the kernel's error; `WouldBlock` if there are
+    /// none.
     pub fn receive(&mut self, into: &mut Datagrams) -> std::io::Result<()> {
         let place_bytes = if self.gathering.is_on() {
             RECEIVE_BYTES_MAX
@@ -131,7 +133,7 @@ impl Port {
         self.socket.receive(into, place_bytes)
     }
 
-    /// Gives the core a datagram, and notes what it is worth.
+    /// Passes a datagram to the core, and records its use for the device's state.
     pub fn handle(
         &mut self,
         node: u64,
@@ -154,12 +156,12 @@ impl Port {
         }
     }
 
-    /// Notes datagrams that were received.
+    /// Counts received datagrams, for the choice of receive coalescing.
     pub fn note_received(&mut self, datagrams: usize) {
         self.gathering.note(datagrams);
     }
 
-    /// Has datagrams gathered while they come in numbers. `is_drained`: nothing is left to read.
+    /// Switches receive coalescing by load. `is_drained` states that nothing is left to read.
     pub fn adapt_gathering(&mut self, now_ns: u64, is_drained: bool) {
         if !self.gathers {
             return;
@@ -169,7 +171,8 @@ impl Port {
         }
     }
 
-    /// Tells the core how much of what was sent has not left.
+    /// Passes the number of sent bytes that have not left the host to the core, if the core needs
+    /// it.
     pub fn observe(&mut self, core: &mut Endpoint, now_ns: u64) {
         if !core
             .link(self.number)
@@ -191,7 +194,8 @@ impl Port {
         }
     }
 
-    /// Gives the kernel all the core has for this link, until its buffer is full.
+    /// Passes all datagrams of the core for this link to the kernel, until the socket's buffer is
+    /// full.
     pub fn transmit(&mut self, core: &mut Endpoint, now_ns: u64) {
         self.is_blocked = false;
         if core.poll_transmit(self.number).is_some() {
@@ -223,9 +227,11 @@ impl Port {
         }
     }
 
-    /// A refused burst may be the kernel's or the NIC's trouble with segmentation (EIO: no checksum
-    /// offload; EINVAL, EMSGSIZE: its limits): from then on each datagram goes by itself. What was
-    /// lost is repaired as any loss.
+    /// Switches segmentation off after a refused burst, so that each datagram is sent alone.
+    ///
+    /// The error may be a defect or limit of the kernel's or the NIC's segmentation. EIO means no
+    /// checksum offload; EINVAL and EMSGSIZE mean exceeded limits. The lost datagrams are repaired
+    /// like any loss.
     fn fall_back(&mut self, core: &mut Endpoint, datagrams: usize, error: &std::io::Error) {
         let is_segmentation = matches!(
             error.raw_os_error(),
@@ -256,7 +262,7 @@ impl Port {
         let Ok(after) = self.socket.unsent_buffer_bytes() else {
             return;
         };
-        // Nothing is learned from a send that left at once.
+        // A send that left at once shows nothing.
         if after > before {
             let ratio = (after - before) as f64 / wire_bytes as f64;
             self.buffer_ratio += (ratio.clamp(0.5, 8.0) - self.buffer_ratio) / 8.0;
@@ -264,8 +270,8 @@ impl Port {
     }
 }
 
-/// First bytes of datagrams that the kernel lets through: every kind of this version, data first, and
-/// hellos of all versions, so that a peer that is too old or too new is noticed.
+/// Returns the first bytes of datagrams that the socket filter passes: every kind of this version,
+/// data first, and hellos of all versions. The latter show a peer that is too old or too new.
 fn leads() -> Vec<u8> {
     let is_hello = |lead: u8| lead >> 4 == Kind::Hello as u8;
     let all = 0..=u8::MAX;

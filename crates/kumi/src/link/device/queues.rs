@@ -1,8 +1,9 @@
-//! Several queues of one device: how many, their ends of the TAP, and their threads.
+//! Queues of one device: their number, their ends of the TAP, and their threads.
 //!
-//! Each queue is a [`Device`] with an endpoint, sockets and a thread of its own; they share the class that
-//! holds the host back ([`super::shaper`]) and the control socket ([`super::control`]). The kernel gives
-//! every flow one queue: by its hash, until something of the flow was written to another.
+//! Each queue is a [`Device`] with an endpoint, sockets and a thread of its own (ADR 012). The
+//! queues share the class that limits the host's rate ([`super::shaper`]) and the control socket
+//! ([`super::control`]). The kernel gives every flow one queue. It chooses by the flow's hash,
+//! until the daemon has written a frame of the flow to another queue.
 
 use super::control::Desk;
 use super::setup::open_tap;
@@ -14,7 +15,8 @@ use anyhow::anyhow;
 use kumi_multilink::lane::Lane;
 use kumi_sys::tap::{self, Tap};
 
-/// How many queues the device gets.
+/// Returns the number of queues for the device. Fails if an existing device with one queue is
+/// configured to have more.
 pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadInput> {
     let name = &config.name;
     let has_one_only = existed && tap::is_multi_queue(name) == Some(false);
@@ -54,7 +56,7 @@ pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadIn
     ))
 }
 
-/// The lanes of a device of `queues`.
+/// Returns the lanes of a device with this number of `queues`.
 pub(super) fn lanes(queues: u8) -> impl Iterator<Item = Lane> {
     (0..queues).map(move |number| Lane {
         number,
@@ -62,14 +64,14 @@ pub(super) fn lanes(queues: u8) -> impl Iterator<Item = Lane> {
     })
 }
 
-/// One end of the TAP for each queue. A device that a daemon left behind keeps its kind: one made for
-/// several queues may have one.
+/// Opens one end of the TAP for each queue. A device left by an earlier daemon keeps its kind: one
+/// made for several queues may be opened with one.
 pub(super) fn open_taps(name: &str, existed: bool, queues: u8) -> anyhow::Result<Vec<Tap>> {
     let multi_queue = queues > 1 || existed && tap::is_multi_queue(name) == Some(true);
     (0..queues).map(|_| open_tap(name, multi_queue)).collect()
 }
 
-/// Ends the other queues when one ends, however it does.
+/// Ends the other queues when one queue ends, even by a panic.
 struct EndsAll<'a>(&'a Desk);
 
 impl Drop for EndsAll<'_> {
@@ -78,7 +80,7 @@ impl Drop for EndsAll<'_> {
     }
 }
 
-/// Serves all queues until one ends; gives the first.
+/// Serves all queues until one ends. Returns the first queue.
 pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device> {
     let mut devices = devices.into_iter();
     let mut first = devices
@@ -89,7 +91,7 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
             .map(|mut device| {
                 scope.spawn(move || {
                     let _ends = EndsAll(desk);
-                    // What a thread asks of the scheduler it asks for itself.
+                    // The settings of the scheduler apply to the thread that makes them.
                     device.tempo = Tempo::new(device.config.uses(Offload::Priority));
                     device.serve()
                 })

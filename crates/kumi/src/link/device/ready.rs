@@ -1,35 +1,36 @@
-//! What a device's loop waits for: frames of the host, calls, changes of interfaces, datagrams of the links.
+//! Waits for the events of a device's loop: frames from the host, control requests, changes of
+//! interfaces, and datagrams of the links.
 
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-/// The longest sleep, so that a clock that jumps does no harm.
+/// Longest sleep, in ns. It limits the harm of a clock that jumps.
 pub(super) const SLEEP_NS_MAX: u64 = 100_000_000;
 
-/// What woke a loop.
+/// Events that woke a loop.
 #[derive(Default)]
 pub(super) struct Ready {
     pub(super) tap: bool,
     pub(super) control: bool,
     pub(super) monitor: bool,
-    /// A bit for each link, by its place.
+    /// One bit per link, by its index.
     pub(super) links: u32,
 }
 
 /// Descriptors that wake a loop.
 pub(super) struct Wakers<'a> {
     pub(super) tap: BorrowedFd<'a>,
-    /// Whether there is room for a frame of the host; if not, none wakes the loop.
+    /// True if there is room for a frame of the host. Otherwise frames do not wake the loop.
     pub(super) takes_frames: bool,
     pub(super) control: BorrowedFd<'a>,
     pub(super) monitor: BorrowedFd<'a>,
 }
 
 impl Wakers<'_> {
-    /// Waits at most `sleep_ns` for a descriptor to become ready. A socket whose buffer was full also wakes the loop when it
-    /// can send again.
+    /// Waits at most `sleep_ns` until a descriptor is ready. Each socket comes with a flag that its
+    /// send buffer was full. Such a socket also wakes the loop when it can send again.
     pub(super) fn poll<'b>(
         &self,
         sockets: impl Iterator<Item = (BorrowedFd<'b>, bool)>,

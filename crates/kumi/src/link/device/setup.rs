@@ -1,4 +1,4 @@
-//! Bringing a device up, changing its links, taking it down.
+//! Sets up a device, changes its links, and removes it.
 
 use super::clock::Clock;
 use super::control::Desk;
@@ -19,15 +19,17 @@ use kumi_sys::tap::{Tap, TapOffloads};
 use std::io::{ErrorKind, Read};
 use std::time::Instant;
 
-/// Inner Ethernet header with a VLAN tag, and the virtio header: what a frame has beyond its MTU.
+/// Bytes of a frame besides its MTU: the inner Ethernet header with a VLAN tag (18) and the virtio
+/// header (10).
 const FRAME_HEADER_BYTES: usize = 18 + 10;
-/// How long a port in use is waited for: the kernel takes some 10 ms to clear a killed process away.
+/// Attempts to open a port that is in use, and the time between them. The kernel takes about 10 ms
+/// to clean up a killed process.
 const PORT_ATTEMPTS: u32 = 10;
 const PORT_RETRY: std::time::Duration = std::time::Duration::from_millis(30);
-/// Frames the device's ring holds (the default of 500 is less than a window of small frames).
+/// Frames in the device's ring. The default of 500 is less than a window of small frames.
 const QUEUE_FRAMES: u32 = 2000;
 
-/// Runs the device until it is told to end.
+/// Runs the device until it ends.
 pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     config.check()?;
     if config.preset == Preset::Ri2n {
@@ -88,7 +90,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .mtu
         .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
-    // On a device that was there the administrator may have chosen otherwise.
+    // On an existing device, the administrator may have chosen other values.
     let hastened = if existed {
         Ok(())
     } else {
@@ -150,7 +152,8 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     }
     let device = queues::serve(devices, &desk)?;
     device.tap.set_persistent(false)?;
-    // The control socket goes last: who waits for that may start the next daemon at once.
+    // The control socket is removed last: a caller that waits for this may start the next daemon at
+    // once.
     drop(device);
     dir.clear();
     interface::log(&config.name, "down");
@@ -167,13 +170,13 @@ pub(super) fn refuse_if_running(dir: &RunDir, name: &str) -> Result<(), BadInput
     }
 }
 
-/// Removes a device again if its set-up does not come to its end.
+/// Guard that removes a new device again if its setup fails.
 pub(super) struct Created {
     device: Option<String>,
 }
 
 impl Created {
-    /// A guard for the device `name`, unless it `existed` before.
+    /// Returns a guard for the device `name`. It does nothing if the device `existed` before.
     pub(super) fn new(name: &str, existed: bool) -> Self {
         Self {
             device: (!existed).then(|| name.to_owned()),
@@ -193,7 +196,7 @@ impl Drop for Created {
     }
 }
 
-/// Opens the TAP; the error says what mends it.
+/// Opens the TAP. The error message contains the remedy.
 pub(crate) fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
     Tap::open(name, multi_queue).map_err(|error| match error.kind() {
         ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; `modprobe tun`"),
@@ -210,7 +213,8 @@ pub(crate) fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
     })
 }
 
-/// Opens a port; one in use may be that of a daemon that was killed and is still being cleared away.
+/// Opens a port, with several attempts while it is in use. The port may belong to a killed daemon
+/// that the kernel is still cleaning up.
 fn open_port_patiently(
     number: u8,
     name: &str,
@@ -242,7 +246,7 @@ fn open_port(
     let interface = check::interface(name, &all, config.needs_ipv6(usize::from(number)))?;
     let udp_port = config.port + u16::from(lane.number);
     let port = Port::open(number, interface, udp_port, config.uses(Offload::UdpGro))?;
-    // The link of an interface that has gone makes way for its successor.
+    // The link of a removed interface makes room for that of its successor.
     if core.link(number).is_some() {
         core.remove_link(number, now_ns);
     }
@@ -279,8 +283,8 @@ impl Device {
         Ok(())
     }
 
-    /// Opens the ports again whose interfaces were removed, where one of the same name has come. What
-    /// cannot be opened yet (it is down, it has no IPv6) is tried again later.
+    /// Reopens the ports of removed interfaces, if an interface of the same name exists. A port
+    /// that cannot be opened yet (the interface is down or has no IPv6) is tried again later.
     pub(super) fn reopen_links(&mut self, now_ns: u64) {
         for at in 0..self.ports.len() {
             if !self.ports[at].is_gone {
@@ -333,7 +337,7 @@ impl Device {
         let was_fixed = std::mem::replace(&mut link.config.is_rate_fixed, rate_bps.is_some());
         match rate_bps {
             Some(rate_bps) => link.capacity.set(rate_bps),
-            // What was set is no measurement: measuring starts from the NIC's claim.
+            // A fixed rate is no measurement, so measuring starts from the NIC's claim.
             None if was_fixed => link.forget_rate(),
             None => {}
         }
@@ -347,7 +351,7 @@ pub(super) fn random_u64() -> anyhow::Result<u64> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
-/// The device's identity: kept as long as the device persists.
+/// Returns the device's identity, which is kept while the device persists.
 fn node_identity(dir: &RunDir, existed: bool) -> anyhow::Result<u64> {
     let known = std::fs::read_to_string(dir.node()).ok().filter(|_| existed);
     if let Some(node) = known.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {

@@ -1,10 +1,11 @@
-//! The queue in front of the device that gives TCP backpressure.
+//! The queue in front of the device that gives TCP backpressure (ADR 007).
 //!
 //! A TAP gives none: it orphans packets as they are transmitted, and its ring drops silently when
-//! full. So the host's side gets an HTB class whose rate follows what the links really carry
-//! ([`kumi_multilink::pressure`]); TCP's small-queue limit then holds the rest in the socket. HTB
-//! rather than TBF, because a burst of 64 KB need not fit its bucket and a change of rate does not
-//! refill it.
+//! it is full. So the host sends through an HTB class whose rate follows the rate of the links
+//! ([`kumi_multilink::pressure`]). TCP's small-queue limit then keeps the rest in the socket.
+//!
+//! HTB is used rather than TBF for two reasons. A burst of 64 KB need not fit HTB's bucket, and a
+//! change of the rate does not refill the bucket.
 
 use super::class::{self, KernelClass};
 use super::load::Load;
@@ -12,15 +13,17 @@ use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::pressure::{Intake, PERIOD_NS, Pressure};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A change smaller than this is not worth a system call.
+/// Smallest relative change of the rate that is worth a system call.
 const DEADBAND: f64 = 0.01;
-/// A queue that kept the links busy within this time measures a share of them, not all.
+/// Time for which a queue counts as busy after it kept the links busy, in ns. A busy queue measures
+/// its share of the links, not all of them.
 const LATELY_NS: u64 = 100_000_000;
-/// A rate no link has: the class lets everything through.
+/// Rate of the open class, in bits per second. The device never reaches it, so the class lets
+/// everything through.
 const OPEN_BPS: f64 = 200e9;
 
-/// Keeps the device's queue at the rate the links really have. Each of the device's queues has one;
-/// they share the class.
+/// Keeps the device's class at the rate of the links. Each queue of the device has a `Shaper`; they
+/// share the class.
 #[derive(Debug)]
 pub struct Shaper {
     queue: usize,
@@ -28,20 +31,22 @@ pub struct Shaper {
     class: Arc<Mutex<Class>>,
 }
 
-/// The class, and what it follows.
+/// The class, its controller, and the reports of the queues.
 #[derive(Debug)]
 struct Class {
     pressure: Pressure,
     load: Load,
     wanted_bps: f64,
-    /// The class in the kernel, unless the device is not shaped.
+    /// The class in the kernel; `None` if the device is not shaped.
     kernel: Option<KernelClass>,
 }
 
 impl Shaper {
-    /// Shapers for the `queues` of `device`, open until the links have been measured; without
-    /// `enabled` they do nothing. The class is there from the start: putting it in place later would
-    /// throw away what is queued. `is_new` is as for [`KernelClass::start`].
+    /// Returns a shaper for each of the `queues` of `device`. If not `enabled`, they do nothing.
+    ///
+    /// The class exists from the start, because installing it later would discard the queued
+    /// packets. It is open until the links have been measured. `is_new` is as for
+    /// [`KernelClass::start`].
     pub fn new(device: &str, is_new: bool, enabled: bool, queues: usize) -> Vec<Self> {
         let kernel = enabled.then(|| KernelClass::start(device, is_new, OPEN_BPS as u64));
         if kernel.is_none() {
@@ -67,21 +72,24 @@ impl Shaper {
         class.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The rate in force, if the device is shaped.
+    /// Returns the rate in force, in bits per second; `None` while the class is open or if the
+    /// device is not shaped.
     pub fn rate_bps(&self) -> Option<u64> {
         let class = self.class();
         let is_closed = class.kernel.is_some() && class.wanted_bps < OPEN_BPS;
         is_closed.then_some(class.wanted_bps as u64)
     }
 
-    /// Whether this queue has kept the links busy lately.
+    /// Returns whether this queue has kept the links busy within the last `LATELY_NS`.
     pub fn is_busy(&self, now_ns: u64) -> bool {
         self.class().load.was_busy(self.queue, now_ns, LATELY_NS)
     }
 
-    /// Follows the links, and the `waiting_bytes` taken from the host that wait for them. `intake`
-    /// starts over when it was used. The times are the kernel's, which all queues share, and the
-    /// core's.
+    /// Reports the load of this queue and adjusts the class, at most once per `PERIOD_NS`.
+    ///
+    /// `waiting_bytes` are bytes taken from the host that wait for the links. `intake` is reset
+    /// after each report. `now_ns` is the kernel's time, which all queues share; `core_now_ns` is
+    /// the core's.
     pub fn adjust(
         &mut self,
         (now_ns, core_now_ns): (u64, u64),

@@ -1,32 +1,35 @@
-//! How many queues a device needs: what one core can carry against what the links claim.
+//! Number of queues that a device needs: the rate that the links claim, divided by the rate that
+//! one core can carry (ADR 012).
 
 use crate::link::config::{QUEUES_MAX, Queues};
 use kumi_multilink::secure::{PacketKey, Seal};
 use std::time::{Duration, Instant};
 
-/// How long the measurement may take.
+/// Duration of the measurement.
 const MEASURE_FOR: Duration = Duration::from_millis(4);
-/// A burst as the device seals it, and the payload of one of its datagrams.
+/// Bytes of a burst as the device seals it, of the payload of one datagram, and of its header.
 const BURST_BYTES: usize = 64_000;
 const UNIT_BYTES: usize = 1420;
 const HEADER_BYTES: usize = 16;
-/// Of the time a core spends on a byte, sealing and one copy are this share. The rest is the kernel's:
-/// the TAP's copy, a `UDP_SEGMENT` send down to the NIC, the wake-ups. A judgement from what the device
-/// carried where this was written (docs/perf-log.md): it errs towards fewer queues.
+/// Share of sealing and one copy in the time that a core spends on a byte.
+///
+/// The rest is the kernel's: the TAP's copy, a send with `UDP_SEGMENT` down to the NIC, and the
+/// wake-ups. Chosen by judgement from the rate that the device carried on the development machine
+/// (`docs/perf-log.md`, 2026-11-22: several queues). It errs towards fewer queues.
 const SHARE_OF_SEALING: f64 = 0.2;
 
-/// How many queues, and why.
+/// Number of queues, and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sizing {
     /// Queues, at least one.
     pub queues: u8,
-    /// What one core can carry, estimated, in bits per second.
+    /// Estimated rate that one core can carry, in bits per second.
     pub core_bps: f64,
-    /// What the log is to say, if one core is too slow.
+    /// Line for the log, if one core is too slow.
     pub note: Option<String>,
 }
 
-/// What one core can carry with `seal`, in bits per second.
+/// Measures the rate that one core can carry with `seal`, in bits per second.
 pub fn core_bps(seal: Seal) -> f64 {
     let key = PacketKey::new(&[1; 32], seal);
     let source = vec![0x5a; BURST_BYTES];
@@ -47,8 +50,10 @@ pub fn core_bps(seal: Seal) -> f64 {
     BURST_BYTES as f64 * 8.0 / best_s * SHARE_OF_SEALING
 }
 
-/// Decides for links with these names and rates on a host of `cores`. `asked`: what was configured.
-/// `one_only`: why the device cannot have more than one, if so.
+/// Chooses the number of queues for links with these names and rates, on a host with `cores`.
+///
+/// `asked` is the configured number. `one_only` is the reason why the device cannot have more than
+/// one queue, if there is one.
 pub fn decide(
     asked: Queues,
     links: &[(&str, u64)],
@@ -91,7 +96,7 @@ pub fn decide(
     }
 }
 
-/// A number without the noughts at its end.
+/// A number that is printed without trailing zeros.
 struct Trimmed(f64);
 
 impl std::fmt::Display for Trimmed {

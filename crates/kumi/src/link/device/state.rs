@@ -6,12 +6,12 @@ use kumi_multilink::frame::VNET_BYTES;
 use kumi_multilink::view::{PathView, PeerView};
 use serde_json::{Value, json};
 
-/// The number of the format; it grows when a key changes its meaning.
+/// Version of the format. It grows when a key changes its meaning.
 pub const SCHEMA: u32 = 1;
-/// Ethernet preamble, checksum and gap: what a frame takes on the wire beyond its bytes.
+/// Bytes that a frame takes on the wire besides its own: preamble, checksum and gap.
 const WIRE_GAP_BYTES: usize = 24;
 
-/// The state of the whole device.
+/// Returns the state of a device, or of one of its queues.
 pub fn device(
     name: &str,
     seal: &str,
@@ -43,7 +43,8 @@ pub fn device(
     })
 }
 
-/// What the framing costs: the share of the wire that a long burst's bytes get.
+/// Returns the cost of the framing, from which the payload's share of the wire in a long burst
+/// follows.
 fn framing(core: &Endpoint) -> Value {
     let unit_bytes = core.unit_bytes_max();
     let datagram = core.peers().next().map_or(32, |peer| peer.framing().1);
@@ -55,7 +56,7 @@ fn framing(core: &Endpoint) -> Value {
     })
 }
 
-/// Where a link's rate comes from.
+/// Returns the source of a link's rate: set by the user, measured, or claimed by the NIC.
 fn rate_source(link: &LocalLink) -> &'static str {
     if link.config.is_rate_fixed {
         "fixed"
@@ -133,7 +134,7 @@ fn path_state(path: &PathView, ports: &[Port]) -> Value {
     })
 }
 
-/// An event as one line of NDJSON.
+/// Returns an event as a JSON object, which becomes one line of NDJSON.
 pub fn event(event: &Event, ports: &[Port], at_s: f64) -> Value {
     let node = |node: u64| format!("{node:016x}");
     match event {

@@ -1,54 +1,66 @@
-//! When the loop sleeps, when it spins a little, and when it asks for priority.
+//! Rhythm of the loop: when it sleeps, when it spins, and when it asks for priority (ADR 009).
 //!
-//! The loop stands where a NIC's interrupt would, and a frame that waits for the scheduler's next turn
-//! waits milliseconds: the loop asks for short turns, and under load for more of them. With little to do,
-//! what costs is falling asleep and being woken, twice an end for each message: as long as
-//! datagrams follow each other quickly, the loop looks again instead of sleeping, as an ordinary
-//! process. Between two looks it yields the processor, because the scheduler lets a process that has
-//! just begun its turn finish it: a program woken on the same processor waited up to 200 us for the
-//! loop that had woken it. Where something else keeps the processor after a yield, the loop sleeps
-//! instead: a process that is woken comes before one that has yielded. Nothing is spun for when
+//! The loop takes the place of a NIC's interrupt. A frame that waits for the scheduler's next turn
+//! waits milliseconds. So the loop asks for short time slices, and under load also for more weight.
+//!
+//! At low load the cost is falling asleep and being woken, twice at each end for each message.
+//! While datagrams follow each other quickly, the loop therefore polls again instead of sleeping.
+//! It does so as an ordinary process.
+//!
+//! Between two polls it yields the processor, because the scheduler lets a process finish the slice
+//! that it has just begun. A program that was woken on the same processor waited up to 200 µs for
+//! the loop that had woken it (`docs/perf-log.md`, 2026-11-24).
+//!
+//! If another process keeps the processor after a yield, the loop sleeps instead of spinning: the
+//! scheduler prefers a process that is woken to one that has yielded. The loop does not spin if
 //! nothing is expected soon.
 
 use super::interface;
 use nix::time::{ClockId, clock_gettime};
 
-/// Share of a core spent on bulk above which the loop takes priority: what waits for the scheduler's
-/// next turn then is megabytes.
+/// Share of a core spent on bulk traffic above which the loop takes priority. From there on,
+/// megabytes wait for the scheduler's next turn (`docs/perf-log.md`, 2026-11-22).
 const BULK_SHARE: f64 = 0.25;
-/// The same for messages, which are better waited for awake as long as they leave time for it.
+/// Share of a core spent on messages above which the loop takes priority. Below it there is time to
+/// spin, which serves messages better.
 const MESSAGES_SHARE: f64 = 0.5;
-/// The part of either at which the loop gives its priority back.
+/// Factor of either share below which the loop gives its priority back.
 const HYSTERESIS: f64 = 0.6;
-/// Bytes received at once, on average, that make bulk.
+/// Mean number of bytes of a receive above which the traffic is bulk.
 const BULK_BYTES: u64 = 8_000;
-/// How often the share is taken.
+/// Length of a window in which the share is measured, in ns.
 const WINDOW_NS: u64 = 10_000_000;
-/// The loop spins for what is expected within this time, and for as long where messages come: a
-/// message's turn over gigabit NICs that hold interrupts back for 50 µs.
+/// Longest usual pause for which the loop spins, and its spinning time between messages, in ns.
+///
+/// It is the turnaround of a message over gigabit NICs that hold interrupts back for 50 µs.
+/// Spinning for 400 µs gained nothing (`docs/perf-log.md`, 2026-11-22).
 const EXPECTED_NS: u64 = 200_000;
-/// In bulk it spins for this many times the usual pause.
+/// Spinning time in bulk traffic, as a multiple of the usual pause.
 const BULK_PATIENCE: u64 = 2;
-/// A yield that takes longer went to another process.
+/// Duration of a yield above which another process had the processor, in ns.
 const AWAY_NS: u64 = 5_000;
-/// A yield that takes longer went to a process that computes, not to one that answers a message.
+/// Duration of a yield above which the other process computes, rather than answers a message, in
+/// ns.
 const CROWDED_NS: u64 = 200_000;
-/// After such a yield the loop neither spins nor yields for this many times as long: for a second where the
-/// other process kept the processor until the next tick (4 ms).
+/// Time for which the loop neither spins nor yields after such a yield, as a multiple of the
+/// yield's duration. It is one second if the other process kept the processor until the next tick
+/// (4 ms).
 const CROWDED_FACTOR: u64 = 250;
-/// Receives in a [`WINDOW_NS`] that make a flood of small things: then turns are spaced, as a NIC
-/// spaces its interrupts, so that system calls take several at once.
+/// Receives per [`WINDOW_NS`] above which there is a flood of small datagrams. Turns are then
+/// spaced, as a NIC spaces its interrupts, so that a system call takes several datagrams.
 const FLOOD: u64 = 600;
-/// The space between the beginnings of two turns.
+/// Time between the starts of two turns in a flood, in ns.
 const SPACE_NS: u64 = 80_000;
-/// The loop's turns: the shortest the scheduler has, so that it is woken at once. It works through what
-/// has come in less.
+/// Time slice of the loop, in ns: the shortest that the scheduler has (Linux 6.12), so that a woken
+/// loop runs at once. The loop handles the received datagrams in less.
 const SLICE_NS: u64 = 100_000;
-/// The loop's weight under load: 86 times an ordinary program's. Not a real-time priority: that
-/// starves the kernel's own packet threads, and what they hold back for milliseconds arrives too late.
+/// Nice value of the loop under load: 86 times the weight of an ordinary program.
+///
+/// A real-time priority would starve the kernel's packet threads. Packets that these delay by
+/// milliseconds arrive too late (`docs/perf-log.md`, 2026-11-22: SCHED_FIFO against short turns).
 const LOADED_NICE: i32 = -20;
 
-/// The loop's rhythm.
+/// State of the loop's rhythm.
 #[derive(Debug)]
 pub struct Tempo {
     may_take_priority: bool,
@@ -56,14 +68,14 @@ pub struct Tempo {
     is_bulk: bool,
     is_flooded: bool,
     turn_began_ns: u64,
-    /// Usual pause between things to do, smoothed: the longest of the latest would count this loop's
-    /// own sleep.
+    /// Usual pause between events, in ns, smoothed. The longest of the latest pauses would include
+    /// this loop's own sleep.
     pause_ns: u64,
     active_at_ns: u64,
     window_began_ns: u64,
     cpu_began_ns: u64,
     spun_ns: u64,
-    /// Time of the spinning in which other processes had the processor.
+    /// Part of `spun_ns` in which other processes had the processor.
     away_ns: u64,
     crowded_until_ns: u64,
     received: u64,
@@ -77,10 +89,11 @@ fn thread_cpu_ns() -> u64 {
 }
 
 impl Tempo {
-    /// A loop without priority. `may_take_priority`: whether it may ever have it.
+    /// Returns a loop without priority, and gives the calling thread short time slices.
+    /// `may_take_priority` permits priority later.
     pub fn new(may_take_priority: bool) -> Self {
         kumi_sys::punctual::forgo_timer_slack();
-        // Short turns need no privilege; a kernel that refuses the call has long ones.
+        // Short slices need no privilege. On a kernel that refuses the call, slices are long.
         let _ = kumi_sys::punctual::become_brisk(0, SLICE_NS);
         Self {
             may_take_priority,
@@ -100,7 +113,7 @@ impl Tempo {
         }
     }
 
-    /// A turn begins: how long to let things gather first.
+    /// Starts a turn. Returns the time to wait first, in ns, so that datagrams collect.
     pub fn space_ns(&mut self, now_ns: u64) -> u64 {
         let next_ns = self.turn_began_ns + SPACE_NS;
         let space_ns = if self.is_flooded {
@@ -112,7 +125,7 @@ impl Tempo {
         space_ns
     }
 
-    /// How long to look for more before sleeping, from `now_ns`.
+    /// Returns the time to spin before sleeping, from `now_ns`, in ns.
     pub fn spin_ns(&self, now_ns: u64) -> u64 {
         let is_crowded = !self.is_bulk && now_ns < self.crowded_until_ns;
         if self.has_priority || self.pause_ns > EXPECTED_NS || is_crowded {
@@ -126,12 +139,13 @@ impl Tempo {
         (self.active_at_ns + patience_ns).saturating_sub(now_ns)
     }
 
-    /// Whether to yield between two looks. In bulk, what waits meanwhile would be too much.
+    /// Returns whether to yield between two polls. In bulk traffic, too much would wait in that
+    /// time.
     pub fn yields(&self) -> bool {
         !self.is_bulk
     }
 
-    /// A yield between two looks ended at `now_ns` and took `away_ns`. Returns whether to go on
+    /// Records that a yield ended at `now_ns` and took `away_ns`. Returns whether to go on
     /// spinning.
     pub fn note_yielded(&mut self, now_ns: u64, away_ns: u64) -> bool {
         if away_ns > AWAY_NS {
@@ -144,18 +158,18 @@ impl Tempo {
         !is_crowded
     }
 
-    /// The loop looked in vain for so long.
+    /// Records the time that the loop polled without success, in ns.
     pub fn note_spun(&mut self, spun_ns: u64) {
         self.spun_ns += spun_ns;
     }
 
-    /// So much came at once, from the host or from a link.
+    /// Records bytes that were received at once, from the host or from a link.
     pub fn note_received(&mut self, bytes: usize) {
         self.received += 1;
         self.received_bytes += bytes as u64;
     }
 
-    /// There was something to do.
+    /// Records an event, such as a frame or a datagram.
     pub fn note_activity(&mut self, now_ns: u64) {
         let pause_ns = now_ns
             .saturating_sub(self.active_at_ns)
@@ -165,7 +179,7 @@ impl Tempo {
         self.pause_ns = self.pause_ns - self.pause_ns / 8 + pause_ns / 8;
     }
 
-    /// Takes or gives back priority, as the work of the last window suggests.
+    /// Takes priority or gives it back, according to the work in the last window.
     pub fn adapt(&mut self, now_ns: u64, device: &str) {
         let window_ns = now_ns.saturating_sub(self.window_began_ns);
         if window_ns < WINDOW_NS {

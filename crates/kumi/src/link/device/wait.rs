@@ -1,4 +1,4 @@
-//! Waiting: awake for what is expected soon, then asleep.
+//! Waiting of the loop: it spins while an event is expected soon, then sleeps.
 
 use super::Device;
 use super::ready::{Ready, SLEEP_NS_MAX, Wakers};
@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 impl Device {
-    /// Waits until something is there or due: awake for what is expected soon, then asleep.
+    /// Waits until an event occurs or a timeout is due.
     pub(super) fn wait(&mut self) -> anyhow::Result<Ready> {
         let space_ns = self.tempo.space_ns(self.now_ns());
         if space_ns > 0 && !self.config.busy_poll {
@@ -45,7 +45,8 @@ impl Device {
             let looked_ns = now_ns;
             now_ns = self.now_ns();
             if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
-                // Bulk that was waited for in vain counts as work: the loop then takes priority sooner.
+                // In bulk traffic, spinning without success is not recorded, so it counts as work.
+                // The loop then takes priority sooner.
                 if awake || yields {
                     self.tempo.note_spun(looked_ns - began_ns);
                 }

@@ -1,8 +1,8 @@
-//! The daemon of a device that speaks the paper's protocol: one loop between the TAP, a raw socket
-//! a link, and the core.
+//! The daemon of a device that uses RI2N/DRV: one loop between the TAP, a raw socket per link, and
+//! the core.
 //!
-//! The TAP is opened without offloads: the paper's driver sends what the network layer gives it,
-//! one packet a frame, with its checksums.
+//! The TAP is opened without offloads. As in the paper's driver, each packet of the network layer
+//! is sent as one frame, with its checksums.
 
 mod setup;
 mod state;
@@ -22,9 +22,10 @@ use std::time::Instant;
 
 pub use setup::run;
 
-/// Frames read from the device before the links are served again: what two links' queues take.
+/// Frames read from the device before the links are served again: the capacity of two links'
+/// queues.
 const FRAMES_PER_TURN: usize = 64;
-/// Receives of one link before the others are served again: each is a batch.
+/// Receive calls on one link before the others are served again. Each returns a batch.
 const RECEIVES_PER_TURN: usize = 2;
 
 /// A NIC under the device.
@@ -33,11 +34,12 @@ struct Nic {
     index: u32,
     socket: RawEthernet,
     has_carrier: bool,
-    /// Whether the socket's buffer was full at the last send.
+    /// True if the socket's send buffer was full at the last send.
     is_blocked: bool,
-    /// Frames the kernel refused: its queue full, no carrier, the interface down.
+    /// Frames that the kernel refused: its queue was full, the carrier was off, or the interface
+    /// was down.
     refused: u64,
-    /// Frames lost because this process was late.
+    /// Frames lost because this process read them too late.
     overrun: u64,
 }
 
@@ -48,7 +50,7 @@ struct Device {
     core: Ri2n,
     tap: Tap,
     nics: Vec<Nic>,
-    /// A frame of the host that found all queues full. While it waits, none is read.
+    /// Frame of the host that found all queues full. While it waits, no further frame is read.
     waiting: Option<Frame>,
     frame_bytes_max: usize,
     monitor: LinkMonitor,
@@ -63,7 +65,7 @@ impl Device {
         self.started.elapsed().as_nanos() as u64
     }
 
-    /// Runs until told to end.
+    /// Runs the loop until the device ends.
     fn serve(&mut self) -> anyhow::Result<()> {
         while !self.ends {
             let ready = self.wait()?;
@@ -93,7 +95,7 @@ impl Device {
         Ok(())
     }
 
-    /// Sleeps until something is there or due.
+    /// Sleeps until an event occurs or a timeout is due.
     fn wait(&self) -> anyhow::Result<Ready> {
         let due_ns = self.core.poll_timeout().saturating_sub(self.now_ns());
         let sleep_ns = if self.config.busy_poll {
@@ -114,11 +116,12 @@ impl Device {
         )
     }
 
-    /// Takes what has come on a link.
+    /// Receives the frames that wait on a link.
     fn receive(&mut self, at: usize, now_ns: u64) {
         let (nic, core) = (&mut self.nics[at], &mut self.core);
         for _ in 0..RECEIVES_PER_TURN {
-            // An error is that there is nothing, or that the interface went down: nothing to do.
+            // An error means that no frame waits, or that the interface went down. Neither needs an
+            // action.
             let take = |frame: &[u8]| core.handle_datagram(at, frame, now_ns);
             match nic.socket.receive(take) {
                 Ok(kumi_sys::raw_ethernet::BATCH_FRAMES_MAX) => {}
@@ -127,7 +130,7 @@ impl Device {
         }
     }
 
-    /// Gives the host what has come up.
+    /// Writes the frames that are in order to the host.
     fn hand_over_frames(&mut self) {
         while let Some(frame) = self.core.poll_frame() {
             if self.tap.write(frame.as_slice()).is_err() {
@@ -137,7 +140,7 @@ impl Device {
         }
     }
 
-    /// Takes frames from the host as long as there is a link for them.
+    /// Takes frames from the host while a link has room for them.
     fn take_frames(&mut self, now_ns: u64) {
         if let Some(frame) = self.waiting.take() {
             self.waiting = self.core.handle_frame(frame, now_ns).err();
@@ -154,7 +157,7 @@ impl Device {
                 }
                 Err(error) => {
                     self.core.give_buffer(frame);
-                    // The device was removed under us.
+                    // The device was removed while this process ran.
                     self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
                     return;
                 }
@@ -168,7 +171,8 @@ impl Device {
         }
     }
 
-    /// Follows the device's address, and carriers, which are shown and not acted on.
+    /// Follows the device's MAC address and the carriers of the links. The carriers are shown but
+    /// cause no action.
     fn follow_interfaces(&mut self) -> anyhow::Result<()> {
         for change in self.monitor.changes()? {
             if let Some(mac) = change.mac.filter(|_| change.name == self.config.name) {
@@ -186,7 +190,7 @@ impl Device {
         while let Some(Call { request, answer }) = self.control.next_call() {
             let text = match request {
                 Request::Show => self.state().to_string(),
-                Request::Events => continue, // the control socket's own matter
+                Request::Events => continue, // served by the control socket's thread
                 Request::Down => {
                     self.ends = true;
                     "{}".to_owned()
@@ -206,7 +210,7 @@ impl Device {
         state::device(self)
     }
 
-    /// Events to the log and to whoever listens.
+    /// Writes events to the log and passes them to the listeners.
     fn tell_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             let at_s = self.started.elapsed().as_secs_f64();
@@ -220,8 +224,8 @@ impl Device {
 }
 
 impl Nic {
-    /// Gives the kernel all the core has for this link, until the socket's buffer is full. What the
-    /// kernel refuses is lost, as with `dev_queue_xmit`.
+    /// Passes all frames of the core for this link to the kernel, until the socket's buffer is
+    /// full. A frame that the kernel refuses is lost, as with `dev_queue_xmit`.
     fn transmit(&mut self, at: usize, core: &mut Ri2n) {
         self.is_blocked = false;
         while core.poll_transmit(at).len() > 0 {

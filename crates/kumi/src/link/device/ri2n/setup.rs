@@ -1,4 +1,4 @@
-//! Bringing the device up and taking it down.
+//! Sets up the device and removes it.
 
 use super::super::setup::{Created, open_tap, random_u64, refuse_if_running};
 use super::{Device, Nic};
@@ -15,13 +15,14 @@ use kumi_sys::raw_ethernet::RawEthernet;
 use kumi_sys::tap::TapOffloads;
 use std::time::Instant;
 
-/// The virtio and Ethernet headers, with a VLAN tag: what a frame has beyond its MTU.
+/// Bytes of a frame besides its MTU: the virtio header (10) and the Ethernet header with a VLAN tag
+/// (18).
 const FRAME_HEADER_BYTES: usize = 10 + 18;
-/// Frames the device's ring holds: with what the links' socket buffers take, about the 1000 each
-/// that the paper's two NICs had queues for.
+/// Frames in the device's ring. With the links' socket buffers, this is about the 1000 frames that
+/// each of the paper's two NICs could queue.
 const QUEUE_FRAMES: u32 = 1000;
 
-/// Runs the device until it is told to end.
+/// Runs the device until it ends.
 pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     check(&config)?;
     let all = interfaces()?;
@@ -53,7 +54,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     // A daemon of the other preset may have left its queue on the device.
     crate::link::device::class::remove_ours(&config.name);
     tap.set_persistent(true)?;
-    // Says to `kumi link down` whose device it is, should this process crash.
+    // The file shows `kumi link down` that the device is kumi's, in case this process crashes.
     std::fs::write(dir.node(), "ri2n\n")?;
     created.keep();
     let mut device = Device {
@@ -74,14 +75,15 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     device.serve()?;
     device.tap.set_persistent(false)?;
     let name = device.config.name.clone();
-    // The control socket goes last: who waits for that may start the next daemon at once.
+    // The control socket is removed last: a caller that waits for this may start the next daemon at
+    // once.
     drop(device);
     dir.clear();
     interface::log(&name, "down");
     Ok(())
 }
 
-/// Refuses what the paper's protocol does not have.
+/// Refuses settings that RI2N/DRV does not have.
 fn check(config: &DeviceConfig) -> Result<(), BadInput> {
     if config.seal == SealChoice::Authenticate {
         return Err(BadInput(
@@ -96,7 +98,8 @@ fn check(config: &DeviceConfig) -> Result<(), BadInput> {
     Ok(())
 }
 
-/// The device's MTU: the least of the links' less the header (§5.2), or what the user wants below.
+/// Returns the device's MTU: the least MTU of the links less the header (§5.2), or a smaller
+/// configured one.
 fn mtu(config: &DeviceConfig, links: &[&Interface]) -> Result<u32, BadInput> {
     let least = links.iter().map(|link| link.mtu).min().unwrap_or(0);
     let most = least - HEADER_BYTES as u32;

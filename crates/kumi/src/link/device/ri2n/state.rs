@@ -1,11 +1,12 @@
-//! The device's state as JSON. A key that the default device has too means the same here.
+//! The device's state as JSON. A key that the default device also has means the same here.
 
 use super::super::state::SCHEMA;
 use super::{Device, Nic};
 use kumi_multilink::ri2n::{EndpointState, Event, HEADER_BYTES, Mac, Node};
 use serde_json::{Value, json};
 
-/// Ethernet header, preamble, checksum and gap.
+/// Bytes that a frame takes on the wire besides its payload: Ethernet header (14), preamble,
+/// checksum and gap (24).
 const ETHERNET_WIRE_BYTES: usize = 14 + 24;
 
 fn text(mac: Mac) -> String {
@@ -16,7 +17,7 @@ const fn state_name(is_failed: bool) -> &'static str {
     if is_failed { "down" } else { "up" }
 }
 
-/// The state of the whole device.
+/// Returns the state of the whole device.
 pub fn device(device: &Device) -> Value {
     let counters = device.core.counters();
     let nics = device.nics.iter().enumerate();
@@ -67,7 +68,7 @@ fn peer(node: &Node, nics: &[Nic]) -> Value {
     let counts = node.reorder.counts();
     let paths = node.endpoints.iter().zip(nics);
     json!({
-        // The paper's protocol knows its peers by nothing but their addresses.
+        // RI2N/DRV knows only the MAC addresses of its peers.
         "name": text(node.mac),
         "mac": text(node.mac),
         "up": node.is_up(),
@@ -98,7 +99,7 @@ fn path(endpoint: &EndpointState, nic: &Nic) -> Value {
     })
 }
 
-/// An event as one line of NDJSON.
+/// Returns an event as a JSON object, which becomes one line of NDJSON.
 pub fn event(event: &Event, nics: &[Nic], at_s: f64) -> Value {
     let (peer, link, is_failed) = match *event {
         Event::Failed { peer, link } => (peer, link, true),
