@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Planned collectives (libkumi.so): what one rank sends and receives, piece by piece, so that no
- * two messages meet in a switch. The library plans and keeps count; the caller moves the bytes, by
- * whatever it has.
+ * Planned collectives (libkumi.so): the sends and receives of one rank, chunk by chunk, such that
+ * no two messages meet in a switch port. The library plans and keeps the state. The caller moves
+ * the bytes by its own means.
  *
- *     ranks = kumi_coll_ranks_new(file, hosts, count, error, sizeof error);
- *     work = kumi_coll_work_new(ranks, rank, &asked, error, sizeof error);
- *     while (!kumi_coll_work_is_over(work)) {
- *         while ((at = kumi_coll_work_begin(work, &step)) >= 0)
- *             ... begin it; pieces between two ranks keep their order, and so do words ...
- *         ... wait for any that was begun, and for each ...
- *             kumi_coll_work_over(work, at);
- *     }
+ *    ranks = kumi_coll_ranks_new(file, hosts, count, error, sizeof error);
+ *    work = kumi_coll_work_new(ranks, rank, &asked, error, sizeof error);
+ *    while (!kumi_coll_work_is_over(work)) {
+ *        while ((at = kumi_coll_work_begin(work, &step)) >= 0)
+ *            ... begin it; chunks of two ranks keep their order, and control messages too ...
+ *        ... wait for any step that was begun, and for each that is complete ...
+ *            kumi_coll_work_over(work, at);
+ *    }
  *
- * A function that can fail returns NULL and writes why, at most `error_bytes` with the zero.
- * Different works may be used by different threads at once.
+ * A function that can fail returns NULL and writes the reason to `error`, at most `error_bytes`
+ * with the terminating zero. Different threads may use different works at the same time.
  */
 #ifndef KUMI_COLL_H
 #define KUMI_COLL_H
@@ -38,62 +38,68 @@ enum kumi_coll_operation {
 };
 
 enum kumi_coll_action {
-    /* A piece is sent. It is over when the peer has begun to receive it. */
+    /* Sends a chunk. The step is complete when the peer has begun to receive it. */
     KUMI_COLL_SEND,
-    /* A piece is received in its place. */
+    /* Receives a chunk into its place. */
     KUMI_COLL_RECEIVE,
-    /* A piece is received and combined with what is in its place. */
+    /* Receives a chunk and combines it with the content of its place. */
     KUMI_COLL_COMBINE,
-    /* A message without content is sent: the peer may go on. */
+    /* Sends a control message, which has no payload: the peer may continue. */
     KUMI_COLL_TELL,
-    /* One is received. */
+    /* Receives a control message. */
     KUMI_COLL_HEAR,
-    /* A short piece is sent. It is over when it has been handed over. Pieces between two ranks keep
-     * their order, whether they are sent or posted. */
+    /*
+     * Sends a short chunk. The step is complete when it has been handed over. Chunks between two
+     * ranks keep their order, whether they are sent or posted.
+     */
     KUMI_COLL_POST,
 };
 
-/* A collective: the same on all ranks. */
+/* A collective, equal on all ranks. */
 struct kumi_coll_asked {
     /* enum kumi_coll_operation */
     int32_t operation;
-    /* The rank that has or gets all, where one does; else 0. */
+    /* Rank of the root, or 0 for a collective without one. */
     int32_t root;
-    /* Bytes of each rank's block; of block from * ranks + to in an all-to-all; of the whole
-     * vector, one number, in a broadcast, reduce or all-reduce. */
+    /*
+     * Bytes of each rank's block; of block from * ranks + to in an all-to-all; of the whole vector,
+     * one number, in a broadcast, reduce or all-reduce.
+     */
     const uint64_t *bytes;
     size_t blocks;
-    /* Bytes of an element, within which nothing is cut: 1 if nothing is combined. */
+    /* Bytes of an element. Chunks end at element boundaries. 1 if nothing is combined. */
     uint64_t element_bytes;
 };
 
 /*
- * A collective of direct messages in which a rank knows only the lengths of its own: it is carried
- * out in the order of the plan for blocks of one length. `operation`, `root` and `block_bytes` are
- * the same on all ranks.
+ * A collective of direct messages in which a rank knows only the lengths of its own blocks. It
+ * follows the plan for blocks of one length. `operation`, `root` and `block_bytes` are equal on all
+ * ranks.
  */
 struct kumi_coll_like {
     /* KUMI_COLL_GATHER, KUMI_COLL_SCATTER or KUMI_COLL_ALL_TO_ALL. */
     int32_t operation;
-    /* The rank that gathers or scatters; else 0. */
+    /* Rank of the root of a gather or scatter; else 0. */
     int32_t root;
-    /* Length for which it is planned: at least 1. */
+    /* Block length for which it is planned, at least 1. */
     uint64_t block_bytes;
-    /* By rank, bytes of the block that it sends or receives; in an all-to-all, of the block for
-     * it. Those that this rank neither sends nor receives are not read. */
+    /*
+     * By rank, bytes of the block that it sends or receives; in an all-to-all, of the block for it.
+     * Entries that this rank neither sends nor receives are not read.
+     */
     const uint64_t *out_bytes;
-    /* By rank, bytes of the block from it; of an all-to-all only. */
+    /* By rank, bytes of the block from it; for an all-to-all only. */
     const uint64_t *in_bytes;
 };
 
 struct kumi_coll_step {
     /* enum kumi_coll_action */
     int32_t action;
-    /* A rank. */
+    /* Peer rank. */
     int32_t peer;
-    /* Whose block; from * ranks + to in an all-to-all, 0 of a vector. */
+    /* Number of the block; from * ranks + to in an all-to-all, 0 for a vector. */
     uint64_t block;
-    /* Where in it, and how much. */
+    /* Byte offset in the block, and number of bytes. */
     uint64_t offset;
     uint64_t bytes;
 };
@@ -113,51 +119,63 @@ KUMI_COLL_ASSERT(sizeof(struct kumi_coll_step) == 32);
 struct kumi_coll_ranks;
 struct kumi_coll_work;
 
-/* Digest of the network in a topology file, NULL for none; comments and layout of the file do
- * not count. 0 on success, -1 with a message if the file cannot be used. */
+/*
+ * Computes the digest of the network in a topology file, or of no file for NULL. Comments and
+ * layout of the file do not count. Returns 0, or -1 with a message if the file cannot be used.
+ */
 int kumi_coll_network_digest(const char *file, uint64_t *digest, char *error, size_t error_bytes);
 
-/* The network of `count` ranks on hosts of these names: of the topology file, or of one switch
- * if `file` is NULL. */
+/*
+ * Returns the network of `count` ranks on hosts with these names, from the topology file, or on one
+ * switch if `file` is NULL.
+ */
 struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const *hosts, int count,
                                             char *error, size_t error_bytes);
 
-/* The same of some ranks of a job whose others, on `job_hosts`, may be at work meanwhile: of
- * links that they share they have their part. */
+/*
+ * The same for some ranks of a job while other ranks of it, on `job_hosts`, may be active. They get
+ * their share of common links.
+ */
 struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *const *hosts, int count,
                                                const char *const *job_hosts, int job_count,
                                                char *error, size_t error_bytes);
 
-/* Whether all ranks are on one switch, each with a link of its own. */
+/* Returns whether all ranks are on one switch, each with a link of its own. */
 int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);
 
-/* Whether some are so far apart, in sites, that the hops of a collective count more than its
- * messages. */
+/*
+ * Returns whether the ranks are on several sites, so far apart that hops matter more than messages.
+ */
 int kumi_coll_ranks_is_far(const struct kumi_coll_ranks *ranks);
 
-/* No work of the ranks may be left. */
+/* Frees the network. No work of its ranks may exist. */
 void kumi_coll_ranks_free(struct kumi_coll_ranks *ranks);
 
-/* The part of `rank`. A plan is kept: the next one like it costs next to nothing. */
+/*
+ * Returns the part of `rank` in a collective. The plan is cached, so the next one with the same
+ * parameters costs almost nothing.
+ */
 struct kumi_coll_work *kumi_coll_work_new(const struct kumi_coll_ranks *ranks, int rank,
                                           const struct kumi_coll_asked *asked, char *error,
                                           size_t error_bytes);
 
-/* The part of `rank`, whose own lengths only are known. */
+/* Returns the part of `rank`, which knows only the lengths of its own blocks. */
 struct kumi_coll_work *kumi_coll_work_like(const struct kumi_coll_ranks *ranks, int rank,
                                            const struct kumi_coll_like *like, char *error,
                                            size_t error_bytes);
 
-/* The next step to begin now, by its number, or -1. */
+/* Returns the number of the next step to begin now, or -1. */
 int64_t kumi_coll_work_begin(struct kumi_coll_work *work, struct kumi_coll_step *step);
 
-/* A step is over: a sent piece is being received, which bounds what is on its way; a received
- * one is in its place. */
+/*
+ * Completes a step. For a send, the peer has begun to receive it, which limits the bytes in flight.
+ * For a receive, the chunk is in its place.
+ */
 void kumi_coll_work_over(struct kumi_coll_work *work, int64_t step);
 
 int kumi_coll_work_is_over(const struct kumi_coll_work *work);
 
-/* How long the whole takes by the planner's reckoning. */
+/* Returns the predicted time of the whole collective, in seconds. */
 double kumi_coll_work_predicted_s(const struct kumi_coll_work *work);
 
 void kumi_coll_work_free(struct kumi_coll_work *work);
