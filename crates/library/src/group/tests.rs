@@ -571,9 +571,13 @@ fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
 
 #[test]
 fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
-    let barrier = Barrier::new(2);
+    let (reduced, barrier) = (Barrier::new(3), Barrier::new(2));
     together(3, |group| {
-        all_reduce(&group, 10).unwrap();
+        let first = all_reduce(&group, 10);
+        // A rank that misses rank 2 in the second collective reports it to all, and a rank that is
+        // still in the first one fails too.
+        reduced.wait();
+        first.unwrap();
         if group.rank() == 2 {
             return;
         }
@@ -583,12 +587,14 @@ fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
             barrier.wait();
             return group.shrink(None).unwrap();
         }
-        let late = group.shrink(Some(Duration::from_millis(100))).unwrap_err();
+        let late = group.shrink(Some(Duration::from_millis(100)));
+        // Rank 1 waits for this: a failed assertion before it would hang the test.
+        barrier.wait();
+        let late = late.unwrap_err();
         assert!(
             matches!(&late, GroupError::Failed(Failure::Late(why)) if why.contains("rank 1 on here has not called shrink")),
             "{late}"
         );
-        barrier.wait();
         group.shrink(Some(Duration::from_secs(5))).unwrap();
         assert_eq!(group.members(), [0, 1]);
     });
