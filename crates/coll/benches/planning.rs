@@ -1,14 +1,15 @@
-//! Cost of planning by the number of hosts: `cargo bench -p kumi-coll`.
+//! Measures the cost of planning by the number of hosts: `cargo bench -p kumi-coll`.
 //!
 //! Prints one JSON object per line: operation, hosts, transfers of the plan, and milliseconds of
 //! the planning, of one host's program and, if requested, of the proof. A value is the median of
-//! all runs within one second, at least three.
+//! the runs within one second, at least 3 and at most 101.
 
 use kumi_coll::{Grain, Operation, Plan, Program, check, gather, uniform};
 use kumi_topo::{Delay, End, Host, Link, Network, Rate, Switch};
 use std::time::{Duration, Instant};
 
-/// Hosts at 1 Gb/s on leaf switches of 48, with trunks of 10 Gb/s to one root switch.
+/// Returns a network of hosts at 1 Gb/s on leaf switches of 48, with trunks of 10 Gb/s to one root
+/// switch.
 fn network(hosts: usize) -> Network {
     let leaves = hosts.div_ceil(48);
     let link = |ends, gbps: u64| Link {
@@ -35,7 +36,8 @@ fn network(hosts: usize) -> Network {
     }
 }
 
-/// Returns the median time of a function, in milliseconds.
+/// Returns the median time of a function, in milliseconds. It runs for one second, at least 3 and
+/// at most 101 times.
 fn median_ms<T>(mut run: impl FnMut() -> T) -> f64 {
     let began = Instant::now();
     let mut times = Vec::new();

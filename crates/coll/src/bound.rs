@@ -1,10 +1,30 @@
 //! Lower bounds of the time of any plan.
+//!
+//! ```text
+//!   cut bound      T ≥ max B(ℓ) / C(ℓ) over the directed links ℓ
+//!   all-reduce     T ≥ 2 · V · (N − 1) / Σ R(h) over the hosts h
+//!   latency bound  T ≥ max ( d + Σ b(h)/c over the hosts h with d(h) ≥ d ) over the distances d
+//!
+//!   B(ℓ)  bytes that must cross ℓ in any plan; for a duplex limit, those that the host sends and
+//!         receives
+//!   C(ℓ)  rate of ℓ, in bytes per second
+//!   V     bytes of the vector
+//!   N     number of hosts
+//!   R(h)  rate at which host h sends, in bytes per second
+//!   b(h)  bytes of the block that host h sends or receives
+//!   c     rate of the root's access link in that direction, in bytes per second
+//!   d(h)  latency between the root and host h, in seconds
+//! ```
+//!
+//! The blocks b(h) count in a gather and a scatter. In an operation without a root, the latency
+//! bound is the latency between the hosts that are furthest apart.
 
 use crate::plan::{Operation, Plan};
 use kumi_topo::{DirectedLink, Network, Paths};
 
 /// Returns the cut bound of a plan's operation, in seconds: for each link, the bytes that must
-/// cross it divided by its rate; the largest such quotient. Latencies are not included.
+/// cross it divided by its rate; the largest such quotient. An all-reduce has the bound of its
+/// hosts as well. Latencies are not included.
 pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
     if paths.hosts() < 2 {
@@ -41,9 +61,9 @@ fn sum(plan: &Plan) -> f64 {
     plan.block_bytes.iter().sum::<u64>() as f64
 }
 
-/// Returns the time for the most distant data to arrive, in seconds: the one-way latency. In a
-/// gather or scatter, it includes the blocks of all hosts at that distance, which cross the root's
-/// access link one after another.
+/// Returns the latency bound of a plan's operation, in seconds: the one-way latency to the most
+/// distant host. In a gather or scatter, it includes the blocks of all hosts at that distance or
+/// beyond, which cross the root's access link one after another.
 pub fn latency_bound_s(network: &Network, plan: &Plan) -> f64 {
     let paths = Paths::new(network);
     let Some(root) = plan.operation.root() else {
@@ -180,7 +200,7 @@ mod tests {
         let block = 12_500;
         let all = latency_bound_s(&network, &all_to_all(&network, vec![block; 9]).unwrap());
         assert_eq!(all, paths.latency_s(1, 2));
-        // Its access link receives at 501 Mb/s. The nearer block may arrive earlier.
+        // The access link of host 1 receives at 501 Mb/s. The nearer block may arrive earlier.
         let one = latency_bound_s(&network, &gather(&network, 1, block).unwrap());
         let block_s = block as f64 * 8.0 / 501e6;
         let nearest_s = paths.latency_s(0, 1);

@@ -1,12 +1,12 @@
-//! Order of blocks for an all-to-all without a regular order: the busiest links first.
+//! Orders the blocks of an all-to-all without a regular order: the busiest links first.
 
 use crate::lanes::ENOUGH;
 use kumi_topo::{DirectedLink, Paths};
 
 /// Returns every pair of hosts in the order in which their blocks start, if every host sends
-/// whenever it can. Of the blocks whose links have capacity, it chooses the one whose links have
-/// most work left. Block `from × hosts + to` has `block_bytes` of that number. Equals keep the
-/// order of the ring `order`.
+/// whenever it can. Among the blocks whose links have capacity, a sender chooses the one with the
+/// most work left on a link behind its access link. Equals keep the order of the ring `order`.
+/// Block `from × hosts + to` has its size at that index of `block_bytes`.
 pub(crate) fn busiest_first(
     paths: &Paths,
     order: &[usize],
@@ -41,7 +41,7 @@ pub(crate) fn busiest_first(
     }
 }
 
-/// Remaining work of the links, and their free capacity.
+/// Work that the links have left, and their free capacity, at a point in time.
 struct Work {
     hosts: usize,
     now_s: f64,
@@ -89,7 +89,8 @@ impl Work {
         }
     }
 
-    /// Returns the time that a host's access link needs for its remaining blocks, in seconds.
+    /// Returns the time that a host's access link needs for its remaining blocks, in seconds. `to`
+    /// is any receiver.
     fn left_to_send_s(&self, from: usize, to: usize) -> f64 {
         let first = self.links[from * self.hosts + to].first();
         first.map_or(0.0, |link| self.left_s[*link])

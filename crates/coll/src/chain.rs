@@ -2,8 +2,19 @@
 //!
 //! The chain is a walk that crosses each link at most once in each direction. Every host sends data
 //! on while more arrives, so every link carries the vector once. A slow host is at the end of the
-//! walk, where it delays no other host. A host with a duplex limit sends a part on when it has
-//! received it, and receives the next one afterwards.
+//! walk, where it delays no other host.
+//!
+//! A host with a duplex limit sends a part on when it has received it, and receives the next one
+//! afterwards.
+//!
+//! ```text
+//!   T = Σ ( λ(i) + c/r(i) ) + (V − c) / min r(i)       over the hops i
+//!
+//!   T     predicted time, in seconds
+//!   λ(i)  latency of hop i, in seconds
+//!   r(i)  bottleneck rate of hop i, in bytes per second
+//!   V, c  bytes of the vector, and of its first chunk
+//! ```
 
 use crate::exchange::check_root;
 use crate::grain::PIECE_BYTES;
@@ -89,7 +100,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     }
 }
 
-/// Most transfers of a chain that is planned part by part.
+/// Most transfers of a chain with duplex limits, which is planned part by part.
 const TRANSFERS_MAX: usize = 16_384;
 
 /// Sends each part along the chain separately, or groups of parts if the plan would be too long.

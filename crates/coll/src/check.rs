@@ -1,23 +1,52 @@
 //! Proves that a plan is correct. It shares only the network and the data types of a plan with the
-//! planners, and uses no times.
+//! planners, and it uses no clock.
 //!
 //! The proof has three parts:
 //!
 //! 1. *Blocks* (`check/blocks.rs`): every sender has the blocks that it sends, and every host ends
 //!    with the blocks that the operation gives it.
-//! 2. *Order* (`check/order.rs`): transfer *a* precedes *b* if, by the waits of the plan alone, *a*
-//!    is complete when *b* starts.
-//! 3. *Links* (`check/links.rs`): let a directed link have capacity C, and let A be any set of
-//!    transfers that may be in flight on it at once. A transfer t has the bottleneck rate r(t).
-//!    Its bytes that may be missing when a later one starts are m(t).
+//! 2. *Order* (`check/order.rs`): for any two transfers t and u, the most bytes of t that are
+//!    missing when u starts, by the waits of the plan alone.
+//! 3. *Links* (`check/links.rs`): the following invariant.
+//!
+//! # Invariant
+//!
+//! For each directed link and the port in front of it, at every moment:
 //!
 //! ```text
-//!   Σ r(t) over A, without early remainders    ≤  C / 0.95
-//!   Σ m(t) − bytes carried meanwhile           ≤  port_bytes
+//!   (1)  Σ r(t) over A                                ≤  C / 0.95
+//!   (2)  Σ max(0, m(s) − c(s)) over the slots s       ≤  P
+//!
+//!   C     rate of the link, in bytes per second
+//!   r(t)  bottleneck rate of the path of transfer t, in bytes per second
+//!   s     slot: a part of C that one transfer after another uses
+//!   A     transfers in flight over the link that hold all of their slots. The others in flight are
+//!         early remainders: a transfer that has started has taken over a slot of theirs.
+//!   m(s)  bytes of early remainders in s that are missing at their receivers when the latest
+//!         transfer in s starts
+//!   c(s)  bytes of them that cross the link until the first byte of that transfer arrives
+//!   P     depth of the port in bytes, as the plan claims it: `Plan::port_bytes`
 //! ```
 //!
-//! An early remainder is the rest of a transfer whose successor has started. `port_bytes` is the
-//! plan's own claim ([`Plan::port_bytes`]).
+//! By (1), the transfers in A bring no more bytes to the port than the link carries. By (2), early
+//! remainders leave at most P bytes in the port.
+//!
+//! Transfers of one sender that follow each other in a slot count as one transfer, because a host
+//! sends in starting order. An access link carries only transfers of its host, so m(s) is 0 there
+//! in the sending direction.
+//!
+//! A host's duplex limit counts as a directed link ([`kumi_topo::Paths::limited`]).
+//!
+//! # Assumptions
+//!
+//! - Ports are first in, first out.
+//! - A transfer t enters the link at r(t) at most. No plan ensures this: a port that is slower than
+//!   the sender's access link fills with a single transfer. Windows bound the bytes that stand
+//!   there at run time (`narrow.rs`).
+//! - The link carries all of A. The factor 0.95 allows for equal links whose measured rates differ.
+//!   If A really exceeds C, a queue grows for as long as it runs (docs/perf-log.md, 2026-11-24).
+//! - The link is busy while a grant travels, as c(s) counts it. That depends on times, which a plan
+//!   does not have. Simulation and measurements show it.
 
 mod blocks;
 mod links;
@@ -29,7 +58,7 @@ use kumi_topo::Network;
 /// A fault of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
-    /// The index of a host, a place or a transfer is out of range.
+    /// The index of a host or a block is out of range.
     #[error("transfer {transfer} names {what} {index}, of which there are {count}")]
     Index {
         /// The transfer.
@@ -52,7 +81,7 @@ pub enum CheckError {
         /// Number of the block.
         block: usize,
     },
-    /// A host receives a block a second time.
+    /// A host receives a block, or a part of a block's sum, a second time.
     #[error("transfer {transfer} brings block {block} where it, or a part of its sum, already is")]
     Twice {
         /// The transfer.
@@ -98,7 +127,7 @@ pub enum CheckError {
         /// Number of missing blocks.
         blocks: usize,
     },
-    /// Two messages may meet on a link.
+    /// Two messages may exceed a link's capacity together.
     #[error("transfers {first} and {second} may meet on the link from {from} to {to}")]
     Collision {
         /// Index of a transfer.

@@ -1,17 +1,27 @@
-//! Executes a program: tells which step may begin, and takes the completion of steps.
+//! Executes a program: returns the steps that may begin, and takes their completion.
 //!
 //! ```text
 //!          its stream's turn,            begin(): Some(step),
-//!          all needs complete            the window has room               over(step)
+//!          all needs complete            the windows have room             over(step)
 //! waiting ────────────────────► ready ───────────────────────► in flight ───────────► complete
 //! ```
 //!
-//! The bytes that a host has sent and that are not yet received stay within a window. These bytes
-//! stand in the host's own queue, in front of control messages, and at most the window stands in a
-//! port of a switch. TCP alone fills both until a loss. Ports that are slower than the host's
-//! access link have a window each (`narrow.rs`). On a long path, a sender that was granted its turn
-//! starts with a ramp, and doubles it with every round trip, as TCP does after a pause. It may
-//! therefore start while its predecessor still sends.
+//! Bytes in flight fill two queues: the host's own, where control messages wait behind them, and
+//! the ports of switches. TCP alone fills both until a loss. A send of b bytes to peer p in stream
+//! s therefore begins only if
+//!
+//! ```text
+//!   f(s) + b ≤ W(s)      or f(s) = 0      W(s)     window of s: Program::window_to
+//!   f(s) + b ≤ a + D(s)  or f(s) = 0      a        first bytes of s: Program::first_bytes
+//!   f(j) + b ≤ w(j, p)   or f(j) = 0      w(j, p)  window of narrow port j on the path (narrow.rs)
+//!   f + b ≤ W            or it precedes   W        window of the host: Program::own_window
+//!                        all in flight
+//! ```
+//!
+//! Here f is the number of bytes in flight: of the stream, through the port, and of the host. D(s)
+//! is the number of bytes of the stream's completed sends. On a long path, a is a ramp for a sender
+//! that awaited a grant. The ramp doubles the bytes in flight with every round trip, as TCP does
+//! after a pause. The sender may therefore start while its predecessor still sends (ADR 022).
 
 use crate::program::{Action, Program, Step};
 use std::collections::{BTreeSet, VecDeque};
@@ -27,13 +37,13 @@ pub struct Engine {
     needs: Vec<u32>,
     streams: Vec<Flow>,
     ready: VecDeque<usize>,
-    /// The next send of each stream that waits only for the window; and the sends in flight, with
-    /// their bytes.
+    /// The next send of each stream, if it waits only for the windows; and the sends in flight,
+    /// with their bytes.
     sends: BTreeSet<usize>,
     sent: BTreeSet<usize>,
     sent_bytes: u64,
-    /// For each step, whether it is complete; the first receive that is not; and control messages
-    /// that await all receives up to a step, nearest first.
+    /// For each step, whether it is a complete receive; the first receive that is not complete; and
+    /// control messages that await all receives up to a step, nearest first.
     is_step_over: Vec<bool>,
     first_missing: usize,
     words: BTreeSet<(u32, u32)>,
@@ -47,12 +57,12 @@ struct Flow {
     /// Steps that have not begun, in the program's order.
     waiting: VecDeque<u32>,
     under_way: usize,
-    /// Its next send waits for the window.
+    /// Its next send waits for the windows.
     is_offered: bool,
-    /// For a stream of chunks: the bytes in flight, and the limit.
+    /// For a stream of chunks: the bytes in flight, and the limit a + D(s) of the module's comment.
     sent_bytes: u64,
     sent_bytes_max: u64,
-    /// Bytes sent since only the content of the path was in flight.
+    /// Bytes sent since at most the content of the path was in flight.
     since_drained_bytes: u64,
 }
 
@@ -111,8 +121,8 @@ impl Engine {
             stream,
             ..
         } = program.steps[send];
-        // The first send in the program's order is always allowed: the sends that fill the window
-        // may wait for it, directly or not.
+        // A send that precedes all sends in flight in the program's order may exceed this window.
+        // The sends that fill it may wait for that one, directly or not.
         let is_first = self.sent.first().is_none_or(|first| send < *first);
         if !is_first && self.sent_bytes + bytes > program.own_window() {
             return None;
@@ -199,7 +209,7 @@ impl Engine {
         }
     }
 
-    /// Begins the next steps of a stream. The next send is offered to the window.
+    /// Makes the next steps of a stream ready. The next send is offered to the windows.
     fn advance(&mut self, stream: u32) {
         let flow = &mut self.streams[stream as usize];
         while let Some(first) = flow.waiting.front().copied() {

@@ -1,33 +1,40 @@
-//! Blocks that go directly from their sender to their receiver: all-to-all, scatter, and gather by
-//! turns.
+//! Plans in which blocks go directly from their sender to their receiver: all-to-all, scatter, and
+//! gather by turns.
 //!
-//! For an all-to-all of equal blocks, the hosts form a ring in the order of a walk that crosses no
-//! link twice in one direction. In step *p* each host sends to the one *p* places on. Let a link
-//! separate *n* of *N* hosts from the rest. In step *p* it carries min(*p*, *N*−*p*, *n*, *N*−*n*)
-//! blocks. The links with the largest *n*(*N*−*n*) carry the most and stay busy from the first step
-//! to the last. No schedule is faster (the bound of Faraj and Yuan, without their phases).
+//! For an all-to-all of equal blocks, the N hosts form a ring in the order of a walk that crosses
+//! no link twice in one direction. In step p each host sends to the one p places on. A link that
+//! separates n hosts from the rest carries
 //!
-//! With several such links, with links of different rates, or with blocks of different sizes, it is
-//! better to send the blocks of the busiest links first (`busiest.rs`). Both orders are computed,
-//! and the faster one is used.
+//! ```text
+//!   min(p, N − p, n, N − n)   blocks in step p
+//!   n · (N − n)               blocks in all steps
+//! ```
+//!
+//! The links with the largest n (N − n) carry the most. They stay busy from the first step to the
+//! last. No schedule is faster (the bound of Faraj and Yuan, without their phases).
+//!
+//! The order of `busiest.rs` is better in three cases: several such links, links of different
+//! rates, and blocks of different sizes. It sends the blocks of the busiest links first. It is
+//! computed for up to 128 hosts, unless the ring takes at most 1.02 times the time of its busiest
+//! link. It is used if it is at least 1 % faster than the ring.
 
 use crate::busiest::busiest_first;
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
 use kumi_topo::{Network, Paths};
 
-/// Most hosts for which the order by busiest links is computed. It takes time proportional to the
+/// Most hosts for which the order by busiest links is computed. That takes time proportional to the
 /// cube of their number.
 const SORTED_HOSTS_MAX: usize = 128;
 
 /// Ratio of a ring's time to the links' time below which no other order is tried.
 const WORTH_IT: f64 = 1.02;
 
-/// Plans an all-to-all. Block `from × hosts + to` has `block_bytes` of that number. Blocks of a
-/// host to itself are ignored.
+/// Plans an all-to-all: every host receives a block from each other host. Block `from × hosts + to`
+/// has its size at that index of `block_bytes`. Blocks of a host to itself are ignored.
 ///
 /// # Errors
-/// The number of sizes must be the square of the number of hosts.
+/// The number of sizes is not the square of the number of hosts.
 pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     if block_bytes.len() != hosts * hosts {
@@ -43,7 +50,7 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
     });
     let mut schedule = one_after_another(&paths, &block_bytes, ring);
-    // A plan that cannot become much faster is kept.
+    // A plan that cannot become much faster is used as it is.
     let is_slow = schedule.end_s() > schedule.links_s() * WORTH_IT;
     if hosts <= SORTED_HOSTS_MAX && is_slow {
         let busiest = busiest_first(&paths, &order, &block_bytes);

@@ -1,9 +1,27 @@
 //! Gather, as in the contention-free gather paper (Yoshitomi and Taura, section 4.4).
 //!
 //! The hosts are taken in the order of a walk that crosses no link twice in one direction. Each
-//! host gets a receiver. It is either the end of a chain, through which the host's data follows as
-//! a pipeline, or another placed host, which grants the transfer when all earlier data has arrived.
-//! The receiver is the one through which the last byte reaches the root soonest, by equation (4).
+//! host X gets a receiver Xp, which is one of two kinds:
+//!
+//! - the end of a chain: X's data follows that of Xp as a pipeline;
+//! - another placed host: it grants the transfer when all earlier data has arrived.
+//!
+//! The receiver is the candidate through which the last byte reaches the root soonest, by equation
+//! (4).
+//!
+//! ```text
+//!   with a grant            T(X,Xp) = T(Xb,Xp) + 2 λ + M/B
+//!                           T(X,R)  = T(Xp,R) + T(X,Xp)
+//!   at the end of a chain   T(X,Xp) = λ + M/B
+//!                           T(X,R)  = T(Xp,R) + max( T(X,Xp), Mp/Bp )
+//!
+//!   T(X,Y)  time at which the block of X has arrived at Y, in seconds
+//!   R       root
+//!   Xb      host whose block arrives last at Xp before that of X
+//!   λ       latency between X and Xp, in seconds
+//!   M, B    bytes of a block, and bottleneck rate between X and Xp in bytes per second
+//!   Mp/Bp   the same quotient for Xp and its receiver
+//! ```
 
 use crate::exchange::check_root;
 use crate::plan::{After, Blocks, Operation, Plan, PlanError, Transfer, places};
@@ -20,8 +38,8 @@ struct Placed {
     at_receiver_s: f64,
     /// Time at which its own block has arrived at the root: T(X,R).
     at_root_s: f64,
-    /// Time at which the last data from other hosts has arrived: T(Xb,X). `None` if no host sends
-    /// to it: it is the end of a chain.
+    /// Time at which the last data from other hosts has arrived: T(Xb,X). It is `None` if no host
+    /// sends to this one, which is then the end of a chain.
     fed_s: Option<f64>,
     /// The latest transfer to it.
     last_fed: Option<usize>,
@@ -112,8 +130,8 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
 
 /// Returns the best receiver of a host, with the resulting times. Candidates are the host before it
 /// in the walk, and the hosts through which that one's block goes. The paper considers every placed
-/// host, but two chains with different ends could both be in flight on a common link. A host with a
-/// duplex limit is no relay.
+/// host. But two chains with different ends could then both be in flight on a common link. A host
+/// with a duplex limit is no relay.
 fn soonest(
     paths: &Paths,
     bytes: u64,
@@ -149,17 +167,17 @@ fn soonest(
     best
 }
 
-/// Computes equation (4).
+/// Computes equation (4), as in the module's comment.
 fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) -> Placed {
     let sending_s = bytes as f64 / paths.bytes_per_s(host, to);
     let latency_s = paths.latency_s(host, to);
     let (at_receiver_s, step_s) = match receiver.fed_s {
-        // Inside the tree: after the last transfer to that host, by a grant.
+        // A host inside the tree grants the transfer after the last one to it.
         Some(fed_s) => {
             let at_receiver_s = fed_s + 2.0 * latency_s + sending_s;
             (at_receiver_s, at_receiver_s)
         }
-        // At the end of a chain: behind the block of the chain's end.
+        // At the end of a chain, the block follows that of the chain's end.
         None => {
             let at_receiver_s = latency_s + sending_s;
             (at_receiver_s, at_receiver_s.max(receiver.sending_s))

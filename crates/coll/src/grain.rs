@@ -8,12 +8,11 @@ use kumi_topo::{INSIDE_BYTES_PER_S, Network, Paths};
 /// Granularity of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grain {
-    /// Longest chunk. A relay sends a chunk on when it has received the whole.
+    /// Longest chunk, in bytes. A relay sends a chunk on when it has received the whole.
     pub piece_bytes: u64,
-    /// Most bytes that a host may have sent and not received an acknowledgement for: the content of
-    /// the longest path, plus the same for the queues at both ends.
+    /// Most bytes that a host may have in flight to a peer, in addition to the content of the path.
     pub window_bytes: u64,
-    /// Size of an element. No chunk ends within one.
+    /// Size of an element, in bytes. No chunk ends within one.
     pub element_bytes: u64,
 }
 
@@ -27,37 +26,38 @@ impl Default for Grain {
     }
 }
 
-/// Default length of a chunk: 0.07 ms at 1 Gb/s, several times the processor time of a message. A
-/// port holds four of them.
+/// Default length of a chunk, in bytes. It takes 0.07 ms at 1 Gb/s, several times the processor
+/// time of a message. A port holds four of them.
 pub(crate) const PIECE_BYTES: u64 = 8 << 10;
 
-/// Bytes in flight beyond the content of a path: one chunk entering the link, one leaving it, and
-/// half a chunk for the receiver to answer. Acknowledgements take a share of each link, so this is
-/// the number of bytes that come to stand in a port behind a host that fills its link
-/// (docs/perf-log.md, 2026-11-24).
+/// Default window, in bytes beyond the content of the path: one chunk entering the link, one
+/// leaving it, and half a chunk for the receiver to answer. A host that fills its link may have as
+/// many bytes in a port, because acknowledgements take a share of each link (docs/perf-log.md,
+/// 2026-11-24).
 const WINDOW_BYTES: u64 = 20 << 10;
 
 /// Window between sites, and of a host that sends to only one host, in bytes beyond the content of
-/// the path. With a third of it links were idle. With much more, control messages were late
-/// (docs/perf-log.md).
+/// the path. With a third of it, links were idle. With much more, control messages were late
+/// (docs/perf-log.md, 2026-11-23).
 pub(crate) const ONE_WINDOW_BYTES: u64 = 48 << 10;
 
 /// Bytes after which a stream drains its path. Acknowledgements, 90 B for each two segments, take 3
-/// % of a link, so after this many bytes 32 KiB may stand in a port.
+/// % of a link. After this many bytes, 32 KiB may therefore stand in a port.
 pub(crate) const DRAINED_AFTER_BYTES: u64 = 1 << 20;
 
-/// Longest chunk between sites. Beyond this length, a chunk's own cost no longer matters.
+/// Longest chunk between sites, in bytes. Beyond this length, a chunk's own cost no longer matters.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
-/// Most chunks that a path holds, there and back.
+/// Number of chunks into which the content of the slowest path between sites is divided, there and
+/// back.
 const PIECES_IN_FLIGHT: u64 = 32;
 
-/// Length from which a chunk may be announced and granted before it is sent, as with Open MPI's
-/// rendezvous protocol. That takes one more round trip. Shorter chunks arrive after one.
+/// Length from which a chunk may be announced and granted before it is sent, in bytes, as in Open
+/// MPI's rendezvous protocol. That takes one more round trip. Shorter chunks take one in all.
 const ANNOUNCED_BYTES: u64 = 64 << 10;
 
-/// Returns the content of the paths to the other ranks, there and back, where it exceeds the
-/// content of a port.
+/// Returns the content of the path to each rank, in bytes: round-trip time × bottleneck rate ×
+/// payload share. For chunks of [`ANNOUNCED_BYTES`] or more, two round trips count.
 pub(crate) fn flight_bytes(paths: &Paths, rank: usize, piece_bytes: u64) -> Vec<u64> {
     let round_trips = if piece_bytes < ANNOUNCED_BYTES {
         1.0
@@ -91,9 +91,16 @@ pub(crate) fn own_flight_bytes(paths: &Paths, rank: usize) -> u64 {
 }
 
 impl Grain {
-    /// Returns the granularity for a network: chunks of [`PIECE_BYTES`], or between sites a share
+    /// Returns the granularity for a network: chunks of `PIECE_BYTES`, or between sites a share
     /// of the content of the slowest path. It is the same on every rank, because sender and
     /// receiver must divide messages alike.
+    ///
+    /// ```text
+    ///   chunk = max( 8 KiB, min(RTT · r / 32, 256 KiB) rounded up to a power of two )
+    ///
+    ///   RTT  round-trip time between the hosts that are furthest apart, in seconds
+    ///   r    lowest bottleneck rate between any two hosts, in bytes per second
+    /// ```
     pub fn on(network: &Network, element_bytes: u64) -> Self {
         let usual = Self {
             element_bytes,

@@ -2,20 +2,28 @@
 //!
 //! The hosts, in the order of a walk, form two halves. Each host of one half exchanges its blocks
 //! with its counterpart in the other, so that both halves have all blocks. Each half then does the
-//! same. After ⌈log₂ N⌉ exchanges every host has every block: an all-gather. In reverse it is a
-//! reduce-scatter. A reduce-scatter and an all-gather make an all-reduce. A scatter and an
-//! all-gather make a broadcast, and a reduce-scatter and a gather a reduction. Neighbours exchange
-//! the most. The first exchange, between the halves of all hosts, carries one block per host. Each
-//! block therefore crosses a link between two switches once.
+//! same. After ⌈log₂ N⌉ exchanges every host has every block. The operations consist of these
+//! exchanges:
 //!
-//! A ring sends the same amount in N−1 steps. Here there are fewer steps, but more waits for
+//! ```text
+//!   all-gather       the exchanges
+//!   reduce-scatter   the exchanges in reverse
+//!   all-reduce       reduce-scatter, all-gather
+//!   broadcast        scatter from the root, all-gather
+//!   reduce           reduce-scatter, gather to the root
+//! ```
+//!
+//! Neighbours exchange the most. The first exchange, between the halves of all hosts, carries one
+//! block per host. Each block therefore crosses a link between two switches once.
+//!
+//! A ring sends the same amount in N − 1 steps. Here there are fewer steps, but more waits for
 //! earlier senders to the same port.
 
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
 use kumi_topo::Paths;
 
-/// Most hosts. With more, blocks become so short that the cost of messages dominates.
+/// Most hosts. With more, blocks are so short that the cost of messages dominates.
 pub(crate) const HOSTS_MAX: usize = 512;
 
 /// One host sends these blocks to another. Hosts are numbered by place.
@@ -25,8 +33,8 @@ struct Exchange {
     blocks: Blocks,
 }
 
-/// Plans an operation on `block_bytes`, which are by the place of their hosts in the order, or for
-/// a vector, one part per host.
+/// Plans an operation. `block_bytes` has one size for each host, by the host's place in the order.
+/// For a vector, it has the sizes of its parts.
 pub(crate) fn by_halves(
     paths: &Paths,
     operation: Operation,
@@ -40,7 +48,7 @@ pub(crate) fn by_halves(
     };
     let mut rounds = rounds(&begins_with);
     if operation.root().is_some() {
-        // The root, at place 0, has all blocks. Or it sends none and receives all.
+        // The root, at place 0, has all blocks, or it sends none and receives all.
         for round in &mut rounds {
             round.retain(|exchange| exchange.to != 0);
         }
@@ -90,7 +98,7 @@ struct Exchanging<'a> {
 }
 
 impl Exchanging<'_> {
-    /// Adds one transfer, which sends received data on. Returns its index.
+    /// Adds one transfer. The receiver may send its data on.
     fn add(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) {
         let at = self.put((from, to), blocks, combines);
         self.came[to].push(at);
@@ -120,8 +128,8 @@ impl Exchanging<'_> {
     }
 }
 
-/// Returns the exchanges of an all-gather. `begins_with` holds the block of each place at the
-/// start.
+/// Returns the exchanges of an all-gather, round by round. `begins_with` holds the block of each
+/// place at the start.
 fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
     let mut has: Vec<Blocks> = begins_with.iter().copied().map(Blocks::one).collect();
     let mut ranges = vec![(0, begins_with.len())];
@@ -157,8 +165,8 @@ fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
     }
 }
 
-/// Returns the part of a vector with which each place starts, such that the blocks of each exchange
-/// are one run.
+/// Returns the part of a vector with which each place starts. For a power of two, the blocks of
+/// each exchange are one run; for other numbers, nearly so.
 fn part_of_place(hosts: usize) -> Vec<usize> {
     let mut parts = vec![0; hosts];
     for (part, place) in places_by_part(hosts).into_iter().enumerate() {

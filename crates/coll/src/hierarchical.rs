@@ -1,12 +1,16 @@
 //! All-gather, reduce-scatter and all-reduce between sites (`sites.rs`), over links that are slower
 //! or longer than access links.
 //!
-//! A ring of hosts sends *N*−1 blocks over every link. Here each block crosses each link between
-//! sites only once per required direction. In an all-gather, a block enters a site at one host,
-//! another host for each block, and goes round the site's own ring. A reduce-scatter is the
-//! reverse. An all-reduce sums each part of the vector in every site, then along the tree of sites,
-//! and distributes it again. It proceeds slice by slice, so that the slow links are busy from early
-//! on.
+//! A ring of N hosts sends N − 1 blocks over every link. Here each block crosses each link between
+//! sites only once per required direction:
+//!
+//! - All-gather: a block enters a site at one host, another host for each block, and goes round the
+//!   site's own ring.
+//! - Reduce-scatter: an all-gather in reverse.
+//! - All-reduce: each part of the vector is summed in every site, then along the tree of sites, and
+//!   distributed again. The vector goes in slices, so that the slow links are busy from early on.
+//!
+//! `list_schedule.rs` puts the transfers in order (ADR 021).
 
 use crate::grain::PIECE_BYTES;
 use crate::list_schedule::{Task, in_order};
@@ -16,20 +20,30 @@ use crate::sites::Sites;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Most tasks of a plan of which variants are tried. Of a longer plan only one variant is made.
+/// Most tasks of a plan for which two variants are tried. For a longer plan only one is made (ADR
+/// 034).
 const VARIED_TASKS_MAX: usize = 16_384;
 
-/// Most tasks of a plan. A task takes some 200 bytes of memory and 5 µs of one processor.
+/// Most tasks of a plan (ADR 034). A task takes some 200 bytes of memory and 5 µs of one processor.
 const TASKS_MAX: usize = 1 << 20;
 
-/// Most slices of a vector. A slice's way in and out then takes one sixteenth of the whole.
+/// Most slices of a vector. With this number, a slice's way in and out takes one sixteenth of the
+/// whole time (docs/perf-log.md, 2026-11-23).
 const SLICES_MAX: usize = 8;
 
 /// Returns the number of parts of an all-reduce's vector between sites: one or several per host.
 /// Several parts per host follow each other from site to site.
+///
+/// ```text
+///   parts = N · k
+///   k     = V / (N · 8 KiB) rounded up, at most 16 384 / (2 N (N − 1)), and from 1 to 8
+///
+///   N  number of hosts
+///   V  bytes of the vector
+/// ```
 pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
     let of_a_slice = hosts * 2 * (hosts - 1);
-    // The parts match the chunks. A part slightly longer than a chunk would be two messages.
+    // The parts match the chunks: a part slightly longer than a chunk would be two messages.
     let by_bytes = vector.bytes().div_ceil(hosts as u64 * PIECE_BYTES) as usize;
     hosts
         * by_bytes
@@ -50,8 +64,8 @@ pub(crate) struct BySites<'a> {
 }
 
 impl BySites<'_> {
-    /// Returns the plan, or the one with the least predicted time of several. Returns `None` if the
-    /// transfers are too many to order.
+    /// Returns the plan, or the one of two variants with the least predicted time. Returns `None`
+    /// if there are too many transfers to order.
     pub fn plan(&self) -> Option<Plan> {
         let transfers = self.block_bytes.len() * (self.order.len() - 1);
         let transfers = match self.operation {
@@ -282,8 +296,8 @@ mod tests {
         }
         let plan = uniform(&network, Operation::AllReduce, 64 << 10).unwrap();
         check(&network, &plan).unwrap();
-        // There and back, plus the time of the parts. Round all eight sites it would be 14 times
-        // the one-way latency.
+        // Two one-way latencies between sites, plus the time of the parts. Round all eight sites,
+        // the plan would take 14 one-way latencies.
         assert!(plan.predicted_s < 0.06, "{}", plan.predicted_s);
     }
 
@@ -319,8 +333,9 @@ mod tests {
             (even_tree(&[0, 0], 70, &on(2), 100), 1.2),
             (even_tree(&[0, 0, 1], 25, &on(3), 100), 1.1),
             (even_tree(&[0, 0, 0, 0], 25, &on(4), 100), 1.1),
-            // The bytes that may enter a port early are a quarter of it, divided between the four
-            // hosts of a link: 0.3 % more than all.
+            // Here early bytes are a quarter of the port's depth, divided between the four
+            // transfers that share a host's link. The plan takes 0.3 % longer than with the whole
+            // depth.
             (
                 even_tree(&[0, 0, 0, 0], 25, &around, 100),
                 1.103 * 4.0 / 3.0,

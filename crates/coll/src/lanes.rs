@@ -1,8 +1,16 @@
 //! Divides the capacity of a directed link into shares. Each share serves one sequence of
 //! transfers.
 //!
-//! A transfer takes over shares of the link, up to its sending rate, from earlier transfers. If
-//! each transfer starts after the one before it in its share, then everything in flight fits the
+//! A transfer takes free capacity first. It then takes over shares of earlier transfers, in whole
+//! or in part, up to its rate r. It needs at least 0.95 · r ([`ENOUGH`]). The shares in use and the
+//! free capacity always sum to the link's rate:
+//!
+//! ```text
+//!   C = free + Σ q(s)        C     rate of the link, in bytes per second
+//!                            q(s)  rate of share s: `Lane::part`
+//! ```
+//!
+//! If each transfer starts after the one before it in its share, then everything in flight fits the
 //! link. Links of one rate have one transfer at a time. A link that is faster than those leading to
 //! it has several.
 
@@ -26,13 +34,13 @@ pub(crate) struct Lane {
     pub part: f64,
     /// The transfer before the recorded ones, if there is one. It must be complete.
     pub before: Option<usize>,
-    /// The latest transfer, with its bytes.
+    /// Its latest transfer, with its bytes.
     last: Option<(usize, u64)>,
     /// Earlier transfers that may still be in flight, in part or whole, with their bytes, oldest
     /// first. There are few, and for long transfers none.
     earlier: VecDeque<(usize, u64)>,
-    /// The latest transfer that took several shares. The share has the history of only one of them,
-    /// so a later transfer waits for this one at the latest.
+    /// The latest transfer that took several shares. The share has the history of only one of them.
+    /// A later transfer therefore waits for this one, or for one after it.
     joined: Option<usize>,
 }
 
@@ -42,13 +50,15 @@ impl Lane {
         self.last.map(|(transfer, _)| transfer)
     }
 
-    /// Returns the wait for the next transfer in the share: the latest transfer that must have been
-    /// received, and the number of its bytes that may be missing.
+    /// Returns the wait for the next transfer in the share: the latest transfer that must have
+    /// progressed, and the number of its bytes that may be missing.
     ///
-    /// For a transfer, `early_bytes` returns the bytes that may stand before the link, and the
-    /// bytes that the link carries until the next sender's first byte arrives. The second number
-    /// counts only if the transfer's first chunk has been received, because only then is the link
-    /// busy meanwhile.
+    /// For a transfer and its bytes, `early_bytes` returns two numbers of bytes: those that may
+    /// stand in front of the link, and those that the link carries until the next sender's first
+    /// byte arrives. The second number counts only if the transfer's first chunk has been received,
+    /// because only then is the link busy meanwhile.
+    ///
+    /// `schedule.rs` gives the formula.
     pub fn wait(&self, early_bytes: impl Fn(usize, u64) -> (u64, u64)) -> Option<After> {
         let mut behind = 0;
         for (transfer, bytes) in self.last.iter().chain(self.earlier.iter().rev()) {
@@ -74,7 +84,7 @@ impl Lane {
         self.last = Some((transfer, bytes));
         let mut sum = bytes + self.earlier.iter().map(|(_, bytes)| bytes).sum::<u64>();
         while let Some((oldest, bytes)) = self.earlier.front().copied() {
-            // The transfers behind the oldest fill the allowance for bytes in flight, so it need
+            // The transfers after the oldest one fill the allowance for bytes in flight, so it need
             // not be recorded.
             if sum - bytes < kept_bytes {
                 break;
@@ -106,7 +116,7 @@ impl Lanes {
     }
 
     /// Gives `rate` to a transfer: free capacity first, then shares that it `may_follow`, the least
-    /// recently used first. Of each share, `kept_bytes` may still be in flight. Returns the latest
+    /// recently used first. `kept_bytes` of each share may still be in flight. Returns the latest
     /// transfer of each share that it takes over. Returns `None`, and changes nothing, if the
     /// capacity does not suffice.
     pub fn take(

@@ -1,10 +1,22 @@
 //! Orders transfers that depend on each other: list scheduling (Graham).
 //!
-//! A host with data to send, and links with capacity for it, sends. Of several possible transfers,
-//! it starts the one with the longest remaining path of dependent transfers. A link slower than
-//! access links must never be idle, so its next transfer is chosen while the current one runs. No
-//! other transfer may then start that would delay that transfer's sender or receiver. EASY
-//! backfilling treats the first job of a queue in the same way.
+//! A host with data to send, and links with capacity for it, sends. If several transfers can start,
+//! the one with the smallest key does:
+//!
+//! ```text
+//!   key(t) = ( class(t), −L(t), index of t )
+//!   L(t)   = b(t) / r(t) + max L(u) over all u that need t
+//!
+//!   class  slice of a vector, so that earlier slices go first
+//!   L      time of the longest path of dependent transfers from t on, in seconds
+//!   b, r   bytes of a transfer, and its bottleneck rate in bytes per second
+//! ```
+//!
+//! A link that is slower than others of its path must never be idle, so its next transfer is chosen
+//! while the current one runs. The other links of that path are then kept for it. Another transfer
+//! with a later key may start on them only in two cases: it ends before the current one on the slow
+//! link, or it leaves enough capacity. EASY backfilling treats the first job of a queue in the same
+//! way.
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::ENOUGH;
@@ -22,7 +34,7 @@ pub(crate) struct Task {
     pub combines: bool,
     /// Earlier tasks that bring its sender the data.
     pub needs: Vec<usize>,
-    /// Tasks of a lower class go first.
+    /// Slice of the vector: tasks of a lower class go first.
     pub class: u32,
 }
 
@@ -41,7 +53,8 @@ pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
             What::Over => list.free(task),
             What::Ready => ready.push(list.keys[task]),
         }
-        // Of tasks that become ready at the same time, the one with the first key chooses first.
+        // Among tasks that become ready at the same time, the one with the smallest key starts
+        // first.
         let next = list.events.peek();
         if next.is_none_or(|Reverse((at, what, _))| *what != What::Ready || at.0 > now_s) {
             ready.sort_unstable();
@@ -79,7 +92,7 @@ enum What {
     Ready,
 }
 
-/// Class, remaining path (longest first), and the task.
+/// Class, L of the module's comment (longest first), and the task.
 type Key = (u32, Reverse<Instant>, usize);
 
 struct List<'a> {
@@ -93,15 +106,16 @@ struct List<'a> {
     /// this task start.
     needs_left: Vec<usize>,
     ready_s: Vec<f64>,
-    /// No transfer ends before its data has arrived.
+    /// For each task, the time at which its data has arrived, in seconds. It does not end earlier.
     fed_until_s: Vec<f64>,
     free_bytes_per_s: Vec<f64>,
     rate_of: Vec<f64>,
     /// For each link, the tasks that wait for capacity on it.
     waiting: Vec<BTreeSet<Key>>,
-    /// For each link, the task for which it is kept free, and the time from which on.
+    /// For each link, the task for which it is kept free, and the time from which it is, in
+    /// seconds.
     kept: Vec<Option<(usize, f64)>>,
-    /// For each slow link, the task for which other links are kept free.
+    /// For each slow link, its next task, for which other links are kept free.
     next: Vec<Option<usize>>,
     events: BinaryHeap<Reverse<(Instant, What, usize)>>,
     now_s: f64,
@@ -295,7 +309,7 @@ mod tests {
         let network = even_tree(&[0], 100, &[0; 4], 100);
         let paths = Paths::new(&network);
         let tasks = [task(0, 3, &[]), task(1, 3, &[]), task(1, 2, &[])];
-        // A task that cannot start delays no task that can.
+        // A task that cannot start does not delay one that can.
         assert_eq!(in_order(&paths, &tasks), [0, 2, 1]);
     }
 }

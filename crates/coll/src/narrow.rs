@@ -4,24 +4,28 @@
 //! bytes that it has in flight through such a port are therefore bounded by
 //!
 //! ```text
-//!   w = min(S + F, S / (1 - r/R)),    F = r · RTT · payload share of the wire
+//!   w = min(S + F, S / (1 − r/R))        F = r · RTT · 0.94
+//!
+//!   R    rate of the host's access link, in bytes per second
+//!   r    rate of the port, in bytes per second
+//!   RTT  round-trip time of the path, in seconds
+//!   S    payload that may stand in the port: STANDING_BYTES
+//!   F    payload that the path holds at rate r; 0.94 is the payload share of the wire
 //! ```
 //!
-//! with *R* the rate of the host's access link, *r* that of the port, *RTT* the round-trip time,
-//! and *S* = [`STANDING_BYTES`]. With the first bound, *S* bytes stand in the port while it is
-//! busy. With the second, at most *S* can ever stand there: while *w* bytes arrive at rate *R*,
-//! *w*·*r*/*R* leave. The second bound holds even if acknowledgements are late and arrive in
-//! bursts, as data in the other direction makes them. If the second is lower, the path's rate is
-//! only *w* / *RTT*.
+//! With the first bound, S bytes stand in the port while it is busy. With the second, at most S can
+//! ever stand there: while w bytes arrive at rate R, w · r/R leave. The second bound holds even if
+//! acknowledgements are late and arrive in bursts, as data in the other direction makes them. If
+//! the second bound is lower, the path's rate is only w / RTT (ADR 033).
 
 use kumi_topo::ethernet::PLAIN_TCP;
 use kumi_topo::{INSIDE_BYTES_PER_S, Paths};
 
-/// Payload of one host that may stand in a narrow port: half of [`crate::PORT_BYTES`]. The other
-/// half is for the previous transfer (`schedule.rs`) and for headers.
+/// Payload of one host that may stand in a narrow port, in bytes: half of [`crate::PORT_BYTES`].
+/// The other half is for the previous transfer (`schedule.rs`) and for headers (ADR 033).
 pub(crate) const STANDING_BYTES: u64 = 16 << 10;
 
-/// Ratio from which two rates count as one rate, measured twice.
+/// Ratio of two rates from which they count as one rate, measured twice.
 const SAME_RATE: f64 = 0.99;
 
 /// The narrow ports of one host's paths.

@@ -1,4 +1,5 @@
-//! The plan of an operation: its transfers, and the predecessors of each.
+//! The plan of an operation: its transfers, and the predecessors of each. `lib.rs` describes the
+//! planner.
 
 /// A collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,9 +46,9 @@ impl Operation {
         }
     }
 
-    /// Returns whether each host sends to one other host, so that a sender with a distant receiver
-    /// starts with a ramp (`engine.rs`). A host that sends to several in turn would have to ramp
-    /// for each.
+    /// Returns whether a sender with a distant receiver starts with a ramp (`engine.rs`). In a
+    /// gather, each host sends to one other host. A host that sends to several in turn would have
+    /// to ramp for each.
     pub(crate) fn is_ramped(self) -> bool {
         matches!(self, Self::Gather { .. })
     }
@@ -70,9 +71,9 @@ impl Operation {
     }
 }
 
-/// A set of blocks, by number: ascending runs that do not touch. The blocks that a chain of hosts
-/// carries are one run, whatever the hosts' indices are, because a block's number is a place in
-/// [`Plan::order`].
+/// A set of blocks, by number: ascending runs that do not touch. A host's block has the number of
+/// the host's place in [`Plan::order`]. The blocks of a chain of hosts are therefore one run,
+/// regardless of the hosts' indices.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Blocks(Vec<(u32, u32)>);
 
@@ -169,9 +170,9 @@ pub struct After {
 /// Progress of a transfer that lets another one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Until {
-    /// Its bytes have been received, except for `missing_bytes`. If the receiver is not the host
-    /// that awaits this, it sends that host a control message (section 4.2.1 of the contention-free
-    /// gather paper).
+    /// Its bytes have been received, except for `missing_bytes`. If the host that awaits this is
+    /// not the receiver, the receiver sends it a control message (section 4.2.1 of the
+    /// contention-free gather paper).
     Come {
         /// Bytes that may still be missing.
         missing_bytes: u64,
@@ -197,7 +198,7 @@ impl After {
         Self { transfer, until }
     }
 
-    /// Awaits the end of a transfer's sending, at its own sender.
+    /// Awaits the end of a transfer's sending. Only its own sender may await that.
     pub fn sent(transfer: usize) -> Self {
         let until = Until::Sent;
         Self { transfer, until }
@@ -292,7 +293,8 @@ impl Plan {
 }
 
 /// Most bytes of planned transfers in a port at once: 32 KiB, the depth of the shallowest ports of
-/// Gigabit switches. That is 0.26 ms at 1 Gb/s, more than a control message and a first byte take.
+/// Gigabit switches (ADR 033). A link of 1 Gb/s carries them in 0.26 ms, longer than a control
+/// message and a first byte take.
 pub const PORT_BYTES: u64 = 32 << 10;
 
 /// Returns the inverse of an order.
@@ -315,7 +317,7 @@ pub enum PlanError {
         /// Number of hosts.
         hosts: usize,
     },
-    /// The number of sizes does not match the number of blocks.
+    /// The number of sizes is not the number of blocks.
     #[error("{given} sizes were given, and the operation has {blocks} blocks")]
     Sizes {
         /// Number of sizes that were given.

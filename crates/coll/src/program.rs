@@ -10,7 +10,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// Bytes that a sender on a long path sends first after it was granted its turn: ten segments, as
-/// TCP sends after a pause (RFC 6928, RFC 5681 §4.1), in whole chunks.
+/// TCP sends after a pause (RFC 6928, RFC 5681 §4.1), in whole chunks (ADR 022).
 pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 
 /// Kind of a step. The numbers are those of the C interface.
@@ -27,13 +27,14 @@ pub enum Action {
     Tell = 3,
     /// Receives a control message.
     Hear = 4,
-    /// Sends a short chunk outside any window. The step is complete when it has been handed over.
+    /// Sends a short chunk that the peer does not answer. The step is complete when the chunk has
+    /// been handed over.
     Post = 5,
 }
 
 impl Action {
-    /// Returns the stream of a step. Chunks and control messages may overtake each other, but not
-    /// their own kind.
+    /// Returns the stream of a step. Steps of different streams may overtake each other, those of
+    /// one stream may not.
     fn stream(self) -> Stream {
         match self {
             Self::Send | Self::Post => Stream::PiecesOut,
@@ -84,13 +85,13 @@ pub struct Program {
     begun_lets: Edges,
     /// Control messages that await all receives up to a step: that step, and the message's.
     pub(crate) words: Vec<(u32, u32)>,
-    /// Most bytes that may be sent and not yet received.
+    /// Most bytes that may be in flight to a peer, in addition to the content of the path.
     pub window_bytes: u64,
-    /// Addition to the window by peer, for paths with that content there and back; 0 for peers that
-    /// are not named.
+    /// Content of the path to each peer, there and back, in bytes: an addition to the window. Peers
+    /// that are not named have 0.
     flight_bytes: Vec<u64>,
     own_flight_bytes: u64,
-    /// More bytes are in flight between hosts than a port holds.
+    /// The network is multi-site ([`is_far`]).
     is_far: bool,
     piece_bytes: u64,
     pub(crate) streams: usize,
@@ -127,15 +128,16 @@ impl Edges {
     }
 }
 
-/// Length from which chunks are answered. A shorter chunk costs less than its answer. It needs no
-/// window where ports are as fast as the host's access link.
+/// Length from which chunks are answered, in bytes. A shorter chunk costs less than its answer. It
+/// needs no window if no port on its path is narrow.
 const ANSWERED_BYTES: u64 = 8 << 10;
 
-/// Most transfers of a plan that are searched for other users of a host's path.
+/// Most transfers of a plan that are searched for other users of a host's path. In a longer plan,
+/// every path counts as shared.
 const SOUGHT_MAX: usize = 16_384;
 
-/// Most receives, or control messages, of one stream that are active at once: more than a window
-/// has chunks.
+/// Most receives, or control messages, of one stream that are active at once: more than the chunks
+/// of a window. The chunks that the path holds are added.
 const UNDER_WAY_MAX: usize = 8;
 
 impl Program {
@@ -221,7 +223,7 @@ impl Program {
         .with_posts()
     }
 
-    /// Uses the paths of another program of this host.
+    /// Returns this program with the paths of another program of the same host.
     #[must_use]
     pub fn on_paths_of(self, other: &Self) -> Self {
         Self {
@@ -234,7 +236,7 @@ impl Program {
         .with_posts()
     }
 
-    /// Sends short chunks without an answer, except through a narrow port.
+    /// Makes sends of short chunks unanswered, except through a narrow port.
     fn with_posts(mut self) -> Self {
         for step in &mut self.steps {
             let is_short = step.action == Action::Send && step.bytes < ANSWERED_BYTES;
@@ -245,13 +247,18 @@ impl Program {
         self
     }
 
-    /// Returns the window of a stream to `peer`, in bytes; `since_drained_bytes` were sent since
-    /// its path was drained.
+    /// Returns the window of a stream to `peer`, in bytes: the content of the path, plus
     ///
-    /// A short stream of a host that sends to one other host has the larger window, because
-    /// acknowledgements build no queue in so short a time. A long stream has it too if no other
-    /// host uses its path. It then pauses after [`DRAINED_AFTER_BYTES`] until only the content of
-    /// the path is in flight.
+    /// ```text
+    ///   0             if no other host uses the path, and 1 MiB was sent since it was drained
+    ///   48 KiB        if the host sends to one other host only, and either no other host uses the
+    ///                 path or the stream has at most 1 MiB in all
+    ///   window_bytes  otherwise: 20 KiB, or 48 KiB between sites
+    /// ```
+    ///
+    /// In the time of 1 MiB, acknowledgements build no queue that overflows a port. After that, a
+    /// host with a path of its own sends no more until only the content of the path is in flight
+    /// ([`DRAINED_AFTER_BYTES`], ADR 033).
     pub(crate) fn window_to(&self, stream: u32, peer: u32, since_drained_bytes: u64) -> u64 {
         let is_short =
             self.sends_to_one && self.stream_bytes[stream as usize] <= DRAINED_AFTER_BYTES;
@@ -263,8 +270,8 @@ impl Program {
         standing_bytes + self.flight_to(peer)
     }
 
-    /// Returns the most bytes that may be sent and not yet received in total: the bytes that the
-    /// host's access link carries until the furthest host has answered.
+    /// Returns the most bytes that may be in flight from this host in total: the window of a
+    /// stream, plus the bytes that the access link carries until the furthest host has answered.
     pub(crate) fn own_window(&self) -> u64 {
         let most_bytes = if self.sends_to_one {
             ONE_WINDOW_BYTES
@@ -280,8 +287,8 @@ impl Program {
         UNDER_WAY_MAX + (self.flight_to(peer) / self.piece_bytes) as usize
     }
 
-    /// Returns the bytes that a stream may send before any have arrived: all of its window, or a
-    /// ramp after a distant grant.
+    /// Returns the bytes that a stream may send before any have been received: a ramp after a
+    /// distant grant, or else as many as its window allows.
     pub(crate) fn first_bytes(&self, stream: u32, peer: u32) -> u64 {
         match self.flight_to(peer) {
             flight if self.is_far && flight > RAMP_BYTES && self.ramped.contains(&stream) => {
@@ -297,6 +304,7 @@ impl Program {
 }
 
 /// Returns whether no other host's transfer uses a link on this host's path in the same direction.
+/// The path is that of the host's first transfer.
 fn has_own_path(paths: &Paths, plan: &Plan, host: usize) -> bool {
     if plan.transfers.len() > SOUGHT_MAX {
         return false;
@@ -431,7 +439,8 @@ impl Writer<'_> {
         for (step, piece) in &pieces {
             let mut before: Vec<usize> = Vec::new();
             for block in piece.blocks() {
-                // Overwritten data has been sent. Data that is combined has not.
+                // A chunk is overwritten only after it has been sent. A chunk that is combined with
+                // another has not been sent before.
                 if action == Action::Receive {
                     before.extend(self.sent_here.get(&block).into_iter().flatten());
                 }

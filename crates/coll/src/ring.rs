@@ -2,8 +2,8 @@
 //!
 //! The ring is a walk that crosses no link twice in one direction. In each of its steps every
 //! transfer therefore has its links to itself, in any tree (Faraj, Patarasuk and Yuan; Patarasuk
-//! and Yuan 2009). Over a link that is slower than access links, the ring sends *N*−1 blocks where
-//! half as many suffice. `hierarchical.rs` handles these.
+//! and Yuan 2009). Over a link that is slower than access links, the ring sends N − 1 blocks where
+//! half as many suffice. `hierarchical.rs` has plans for such links.
 
 use crate::exchange::check_sizes;
 use crate::hierarchical::{BySites, parts};
@@ -14,7 +14,7 @@ use crate::sites::Sites;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Most hosts in several sites for which a ring of all hosts is tried as well.
+/// Most hosts in several sites for which a ring of all hosts is tried as well (ADR 034).
 const RINGED_HOSTS_MAX: usize = 128;
 
 /// Plans an all-gather: every host receives the block of every host. `block_bytes` is by host.
@@ -115,8 +115,8 @@ fn long(
         asked.plan()
     });
     match by_sites {
-        // With this many hosts a ring would double the planning time, and it is slower over a slow
-        // link between sites.
+        // With this many hosts, a ring would double the planning time. It is slower over a slow
+        // link between sites anyway.
         Some(plan) if order.len() > RINGED_HOSTS_MAX => plan,
         by_sites => {
             let ring = ring(paths, operation, order, block_bytes);
@@ -128,8 +128,9 @@ fn long(
     }
 }
 
-/// Returns a lower bound of a long plan's time, in seconds. In a ring, a block makes all hops
-/// except one, and its sum does so again. With several sites the bound is 0.
+/// Returns a lower bound of a long plan's time, in seconds: the sum of a ring's hop latencies,
+/// except the longest. An all-reduce has it twice, for the block and for its sum. With several
+/// sites the bound is 0.
 fn at_least_s(paths: &Paths, sites: Option<&Sites>, operation: Operation, order: &[usize]) -> f64 {
     if sites.is_some() {
         return 0.0;
@@ -169,7 +170,7 @@ fn ring(paths: &Paths, operation: Operation, order: Vec<usize>, block_bytes: Vec
                 *came = comes;
             }
         };
-        // A block's sum ends at its owner if it starts one place after it.
+        // A block's sum ends at its owner if it starts one place after the owner.
         if operation.combines() {
             steps(true, 1, &mut came);
         }

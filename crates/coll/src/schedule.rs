@@ -4,25 +4,72 @@
 //! predecessors from the links. The order affects only the time: a bad one leaves links idle, but
 //! no port overflows.
 //!
-//! For each link of a transfer's path, the schedule takes capacity shares (`lanes.rs`) whose rates
-//! sum to at least 0.95 · r, where r is the transfer's bottleneck rate. Let P be the latest
-//! transfer in a share. The next transfer in it starts when at most m bytes of P are missing:
+//! # Capacity shares
+//!
+//! On each link of its path, a transfer with bottleneck rate r needs 0.95 · r of free capacity and
+//! shares of earlier transfers (`lanes.rs`). If the free capacity suffices, it waits for no
+//! transfer there. Otherwise it takes over shares: those whose waits its other predecessors imply,
+//! and then those whose end its sender learns of first.
+//!
+//! # Early start bytes
+//!
+//! Let P₁, P₂, … be the transfers in a share of rate q on a link of rate C, the latest first. The
+//! next transfer in the share, t, awaits Pₖ until at most m of its bytes are missing:
 //!
 //! ```text
-//!   m = e · (S + min(F, M))     F = RTT · r_P · 0.92
+//!   Rₖ = q/C · S − (b₁ + … + bₖ₋₁)                     k: the least number with bₖ > Rₖ
+//!   m  = min( Rₖ + q/C · min(F, M),  max(bₖ − 8 KiB, Rₖ) )
+//!   F  = RTT · ρ · 0.92
 //!
-//!   S   0        at the sender's own link
-//!       8 KiB    in a port, if the path of P or of the next transfer has a narrow port
-//!       24 KiB   in a port otherwise
-//!   M   0        in operations other than a gather, which are not ramped
-//!       8 KiB    in a gather with a narrow port; unlimited in a gather without
+//!   bᵢ   bytes of Pᵢ
+//!   S    payload that may stand in the port in front of the link:
+//!          0        on the access link of t's sender
+//!          8 KiB    if the path of Pₖ or of t has a narrow port
+//!          24 KiB   otherwise
+//!   Rₖ   the rest of S that the transfers after Pₖ leave
+//!   F    payload that the link carries until t's first byte arrives
+//!   RTT  round-trip time between Pₖ's receiver and t's sender, in seconds
+//!   ρ    rate of one transfer on Pₖ's path, in bytes per second (`narrow.rs`)
+//!   M    most of F that counts:
+//!          0        on the access link of t's sender, and in every operation except a gather
+//!          8 KiB    in a gather, if one of the two paths has a narrow port
+//!          ∞        in a gather otherwise
 //! ```
 //!
-//! Here e is the share of the link, RTT the round trip between P's receiver and the next sender,
-//! and r_P the rate of P. S is the payload that may stand in the port. F is the payload that the
-//! link carries until the next sender's first byte arrives. It counts only when P's first chunk has
-//! been received. Between sites, S is [`PORT_BYTES`] and F the bandwidth-delay product of P's path,
-//! plus a ramp (ADR 021, ADR 022, ADR 033).
+//! Three cases differ. If P₁ has the same sender as t, t waits only until P₁ is sent. If no Pₖ has
+//! more than Rₖ bytes, t awaits the completion of the transfer before those that are recorded. If
+//! Pₖ took several shares, the search ends there, because the share has the history of only one of
+//! them.
+//!
+//! The second term of m keeps the wait until Pₖ's first chunk has been received. Only then is it
+//! certain that the link is busy for the time of F (ADR 033).
+//!
+//! In a multi-site network ([`is_far`]), S is larger in a port, and F is 0 (ADR 021, ADR 022):
+//!
+//! ```text
+//!   q/C · S = q/C · 32 KiB + G + max(0, min(G, bₖ) − 16 KiB)     G = RTT · r(Pₖ)
+//! ```
+//!
+//! G is the number of bytes that the link carries in one RTT at r(Pₖ), the bottleneck rate of Pₖ's
+//! path. The last term is for a ramp: it applies only in a gather.
+//!
+//! # Predicted times
+//!
+//! ```text
+//!   begin(t) = max( known(w) over the waits w of t,  first(u) over all u that feed t )
+//!   sent(t)  = max( begin(t) + b/r,  come(u) + c/r over all u that feed t )
+//!   first(t) = max( begin(t), passed(t) − λ ) + c/r + λ
+//!   come(t)  = max( sent(t) + λ,  passed(t) + b/r,  B(ℓ)/C(ℓ) over the links ℓ of t )
+//!   known(w) = come(P) + λ(P, t) − m/r(P), or sent(P) if w awaits that
+//!
+//!   b, c       bytes of t, and of its first chunk
+//!   r          bottleneck rate of t's path, in bytes per second
+//!   λ          latency of t's path, in seconds
+//!   λ(P, t)    latency from P's receiver to t's sender, in seconds
+//!   passed(t)  earliest completion of a transfer that t follows on a link; the latest such time
+//!              over the links of t
+//!   B(ℓ)       bytes of all transfers on ℓ up to t
+//! ```
 
 use crate::grain::PIECE_BYTES;
 use crate::lanes::{ENOUGH, Lane, Lanes};
@@ -111,7 +158,7 @@ impl<'a> Schedule<'a> {
             }
             waits.push(of_link);
         }
-        // Bytes that stand in a port leave it first.
+        // Bytes that stand in a port leave it before those of this transfer.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
         let mut behind: Vec<bool> = Vec::new();
         for (link, waits) in links.iter().zip(waits) {
@@ -143,7 +190,7 @@ impl<'a> Schedule<'a> {
                 });
                 self.handed.extend(handed);
             }
-            // A transfer that starts early still takes its time after all earlier bytes.
+            // A transfer that starts early does not end before its link has carried all bytes.
             let all = &mut self.passed_bytes[link.0 as usize];
             *all += bytes;
             least_s = least_s.max(*all as f64 / self.paths.link_bytes_per_s(*link));
@@ -265,16 +312,17 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// Payload of the previous transfer that may stand in a port when the next one arrives: one chunk,
-/// a quarter of [`PORT_BYTES`].
+/// Payload of the previous transfer that may stand in a port when the next one arrives, in bytes:
+/// one chunk, a quarter of [`PORT_BYTES`]. Without a narrow port, [`STANDING_BYTES`] are added
+/// (ADR 033).
 const EARLY_BYTES: u64 = 8 << 10;
 
-/// Share of a busy link's rate that is payload at least: [`kumi_topo::ethernet::PLAIN_TCP`] less 2
-/// % for acknowledgements.
+/// Share of a busy link's rate that is at least payload: [`kumi_topo::ethernet::PLAIN_TCP`] less
+/// 2 % for acknowledgements.
 const BUSY_SHARE: f64 = 0.92;
 
-/// Round-trip time below which bytes in flight do not count, in seconds: ranks of one host, or
-/// hosts on one floor.
+/// Round-trip time up to which hosts are close together, in seconds: ranks of one host, or hosts on
+/// one floor. It is chosen by judgement.
 const FAR_S: f64 = 1e-3;
 
 /// Properties of the path of a transfer.
@@ -303,10 +351,10 @@ impl Sending {
 struct Early<'a> {
     paths: &'a Paths,
     port_bytes: u64,
-    /// Round-trip time between the hosts that are furthest apart, in seconds; 0 if the bytes in
-    /// flight do not exceed a port.
+    /// Round-trip time between the hosts that are furthest apart, in seconds; 0 if the network is
+    /// not multi-site ([`is_far`]).
     round_trip_s: f64,
-    /// The same, without the exception.
+    /// Round-trip time between the hosts that are furthest apart, in seconds, in any network.
     furthest_s: f64,
     is_ramped: bool,
     /// Paths of the transfers, in the order in which they were added.
@@ -337,7 +385,7 @@ impl<'a> Early<'a> {
         Self { is_ramped, ..self }
     }
 
-    /// Returns whether hosts are far enough apart that bytes in flight count.
+    /// Returns whether the network is multi-site.
     pub fn is_far(&self) -> bool {
         self.round_trip_s > 0.0
     }
@@ -348,7 +396,10 @@ impl<'a> Early<'a> {
     /// If the previous transfer has the same sender, the next one may follow as soon as that is
     /// sent: it has the same room in the port. If transfers of other senders are in between, even a
     /// transfer of the same sender must be complete. Otherwise the transfers in a share, each
-    /// behind one of its own sender only, would run in parallel.
+    /// behind one of its own sender only, would run in parallel (docs/perf-log.md, 2026-11-23).
+    ///
+    /// If the share is the whole link and both transfers have the same receiver, the wait includes
+    /// all earlier transfers to that receiver (ADR 033).
     pub fn wait(
         &self,
         lane: &Lane,
@@ -377,14 +428,15 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// Returns S and F of the module's comment for a transfer `waited` of `bytes`, by the link's
-    /// place on the path. At the sender's own link both are 0, so that earlier transfers leave its
-    /// queue first.
+    /// Returns q/C · S and q/C · min(F, M) of the module's comment, for a transfer `waited` of
+    /// `bytes`. `share` is q/C. On the sender's access link both are 0, so that earlier transfers
+    /// leave its queue first.
     ///
-    /// Between sites, a sender that awaits a distant transfer starts with a ramp: it sends
-    /// [`RAMP_BYTES`], and more when these have arrived (`engine.rs`). To keep the link busy
-    /// meanwhile, the wait allows one ramp more, if the port has room for it. A transfer shorter
-    /// than a ramp gets none, because all transfers that await it would ramp at once.
+    /// In a multi-site network, a sender that awaits a distant transfer starts with a ramp: it
+    /// sends [`RAMP_BYTES`], and more when these have arrived (`engine.rs`). To keep the link busy,
+    /// it starts one round trip earlier. In its first round trip the link then carries the ramp and
+    /// the rest of `waited` (ADR 022). A `waited` shorter than a ramp allows no earlier start,
+    /// because several senders that await it would ramp at once.
     fn bytes(
         &self,
         place_on_path: usize,
@@ -411,9 +463,10 @@ impl<'a> Early<'a> {
         (standing_bytes + flight_bytes + ramp_bytes, 0)
     }
 
-    /// Returns S and F for hosts that are close together. In a gather, all data at the root's port
-    /// is for the root and each sender has one transfer, so the link stays busy until the next byte
-    /// arrives. In other operations another transfer may delay a sender, so F does not count.
+    /// Returns q/C · S and q/C · min(F, M) for hosts that are close together. In a gather, all data
+    /// at the root's port is for the root. Each sender has one transfer, so the link stays busy
+    /// until the next byte arrives. In other operations another transfer may delay a sender, so F
+    /// does not count.
     fn near_bytes(
         &self,
         next: (usize, usize),
@@ -427,7 +480,7 @@ impl<'a> Early<'a> {
         let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
         let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
         let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
-        // Without a narrow port on any path, the share reserved for one is free.
+        // Without a narrow port on either path, the bytes reserved for one are free.
         let standing_bytes = match is_on_narrow_path {
             true => EARLY_BYTES,
             false => EARLY_BYTES + STANDING_BYTES,
@@ -456,15 +509,16 @@ impl<'a> Early<'a> {
         }
     }
 
-    /// Returns the most bytes that may be in flight over a link of this rate.
+    /// Returns the most bytes that may be in flight over a link of this rate: a port, and the
+    /// content of the longest path once, or twice with a ramp.
     pub fn most(&self, bytes_per_s: f64) -> u64 {
         let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
         self.port_bytes + (round_trips * self.furthest_s * bytes_per_s) as u64
     }
 }
 
-/// Returns whether more bytes are in flight between hosts than a port holds: the network has
-/// several sites.
+/// Returns whether a network is multi-site: between the hosts that are furthest apart, the round
+/// trip takes more than 1 ms, and more than [`PORT_BYTES`] are in flight.
 pub fn is_far(network: &Network) -> bool {
     Early::new(&Paths::new(network), PORT_BYTES).is_far()
 }

@@ -1,10 +1,23 @@
 //! Plans for short vectors and blocks, where the number of successive messages matters more than
 //! their length.
 //!
-//! A vector goes down a tree of hosts (`tree.rs`), up a tree, or both. Or the halves of the hosts
-//! exchange its parts (`halves.rs`), as they do with blocks. Tiny blocks go directly from each host
-//! to each. Bytes in ports are bounded as in any plan. Tiny messages fit the ports together, so
-//! they only wait for the data that they carry.
+//! ```text
+//!   candidate            for a vector of V bytes           for N blocks of at most b bytes
+//!
+//!   trees (tree.rs)      V ≤ 256 KiB or V < 512 N;         –
+//!                        every V between sites
+//!   each host to each    –                                 N ≤ 64 and N · b ≤ 32 KiB
+//!   halves (halves.rs)   3 ≤ N ≤ 512, V ≤ 4 MiB, and       otherwise, if 3 ≤ N ≤ 512 and
+//!                        V ≥ 64 N in an all-reduce,        all blocks have at most 4 MiB
+//!                        V ≥ 512 N in other operations
+//!
+//!   N   number of hosts; sizes in bytes
+//! ```
+//!
+//! A vector goes down a tree of hosts, up a tree, or both. Or the halves of the hosts exchange its
+//! parts, as they do with blocks. Tiny blocks go directly from each host to each. Bytes in ports
+//! are bounded as in any plan. Tiny messages fit the ports together, so they only wait for the data
+//! that they carry.
 
 use crate::halves::{self, by_halves};
 use crate::plan::{Blocks, Operation, PORT_BYTES, Plan};
@@ -14,33 +27,34 @@ use crate::tree::Tree;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
-/// Longest vector that is tried without division: 2 ms at 1 Gb/s, the time of some forty hops
-/// through switches. Between sites, which may be far apart, every vector is tried.
+/// Longest vector that is tried without division, in bytes: 2 ms at 1 Gb/s, the time of some forty
+/// hops through switches. Between sites, which may be far apart, every vector is tried.
 const WHOLE_BYTES_MAX: u64 = 256 << 10;
 
-/// Shortest part of a vector per host, in bytes. Each part is a message of its own.
+/// Shortest part of a vector per host, in bytes (ADR 034). Each part is a message of its own.
 pub(crate) const PART_BYTES_MIN: u64 = 512;
 
-/// The same if the parts that a host sends together are adjacent in memory. From and to a root,
-/// each part is sent separately.
+/// Shortest part if the parts that a host sends together are adjacent in memory, in bytes (ADR
+/// 034). From and to a root, each part is sent separately.
 const JOINED_BYTES_MIN: u64 = 64;
 
-/// Longest vector, or sum of all blocks, for exchanges between halves. A ring or chain is as good
-/// for longer ones.
+/// Longest vector, or sum of all blocks, for exchanges between halves, in bytes (ADR 034). A ring
+/// or chain is as good for longer ones.
 const HALVES_BYTES_MAX: u64 = 4 << 20;
 
-/// Most hosts that send to each other directly. Beyond that, a host's messages cost more than a
-/// ring's hops.
+/// Most hosts that send to each other directly (ADR 034). With more, a host's messages cost more
+/// than a ring's hops.
 const DIRECT_HOSTS_MAX: usize = 64;
 
-/// A plan for short data, with its predicted time on the scale of plans for long data.
+/// A plan for short data, with its predicted time in seconds on the scale of plans for long data.
 pub(crate) struct Short {
     pub plan: Plan,
     reckoned_s: f64,
 }
 
-/// Ratio of simulated to predicted time of exchanges between halves (ADR 034). Every host awaits
-/// control messages, which compete with chunks of other transfers.
+/// Ratio of simulated to predicted time of exchanges between halves (ADR 034; docs/perf-log.md,
+/// 2026-11-25: 1.25 to 1.4). Every host awaits control messages, which compete with chunks of other
+/// transfers.
 const HALVES_TIMES: f64 = 1.25;
 
 impl Short {
@@ -66,8 +80,8 @@ impl Short {
         plans.min_by(|a, b| a.reckoned_s.total_cmp(&b.reckoned_s))
     }
 
-    /// Returns the faster one of a short and a long plan. The long plan takes at least
-    /// `at_least_s`, and is not made if that is longer than the short one.
+    /// Returns the faster one of a short and a long plan. The long plan takes at least `at_least_s`
+    /// seconds, and is not made if that is no less than the short one's time.
     pub fn or_long(short: Option<Self>, at_least_s: f64, long: impl FnOnce() -> Plan) -> Plan {
         match short {
             None => long(),
@@ -79,9 +93,8 @@ impl Short {
     }
 }
 
-/// Returns the plan with the least predicted time for a short vector. Returns `None` for a vector
-/// that is long and has more than a few bytes per host. An all-reduce of an empty vector is a
-/// barrier.
+/// Returns the plan with the least predicted time for a short vector. Returns `None` if the
+/// module's table has no candidate. An all-reduce of an empty vector is a barrier.
 pub(crate) fn of_vector(
     network: &Network,
     paths: &Paths,
@@ -117,7 +130,8 @@ pub(crate) fn of_vector(
     Short::quickest(plans)
 }
 
-/// Returns the plan with the least predicted time for short blocks. `block_bytes` is by place.
+/// Returns the plan with the least predicted time for short blocks. Returns `None` if the module's
+/// table has no candidate. `block_bytes` is by place.
 pub(crate) fn of_blocks(
     paths: &Paths,
     operation: Operation,
@@ -140,7 +154,8 @@ fn has_halves(order: &[usize], bytes: u64) -> bool {
     (3..=halves::HOSTS_MAX).contains(&order.len()) && bytes <= HALVES_BYTES_MAX
 }
 
-/// Sends each host's block, or its part of the other's, directly to each other host, nearest first.
+/// Sends each host's block directly to each other host, or in a reduce-scatter its part of the
+/// other's block. The receivers that are next in the order come first.
 fn direct(paths: &Paths, operation: Operation, order: &[usize], block_bytes: &[u64]) -> Plan {
     let hosts = order.len();
     let combines = operation.combines();
@@ -156,7 +171,7 @@ fn direct(paths: &Paths, operation: Operation, order: &[usize], block_bytes: &[u
     schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
 }
 
-/// Goes up a tree to the first host of the order, combining on the way, and down again.
+/// Plans transfers up a tree to the first host of the order, combining on the way, and down again.
 fn on_tree(
     paths: &Paths,
     operation: Operation,

@@ -1,24 +1,27 @@
-//! Sites: groups of hosts with only links between them that are neither slower nor longer than
-//! access links. A host whose access link is much slower than the others' is a site by itself.
+//! Divides a network into sites: groups of hosts with only links between them that are neither
+//! slower nor longer than access links. A host whose access link is much slower than the others' is
+//! a site by itself.
 //!
-//! Cutting a tree of switches at its slow links gives parts. Parts with hosts are sites. A part
-//! without hosts can be a router between four sites. Data for every site enters it once, along a
-//! tree of sites.
+//! Cutting a tree of switches at its slow and long links gives parts. Parts with hosts are sites. A
+//! part without hosts can be a router between four sites. Data for every site enters it once, along
+//! a tree of sites.
 
 use kumi_topo::{End, Network, Paths};
 
-/// A link between switches is cut if its rate is below this share of the slowest access link. Hosts
-/// that are sites by themselves do not count.
+/// A link between switches is cut if its rate is below this share of the slowest access link's
+/// rate. Hosts that are sites by themselves do not count.
 const SLOW_SHARE: f64 = 0.9;
 
-/// A host is a site by itself if its access link's rate is below this share of the median.
+/// A host is a site by itself if its access link's rate, in the slower direction, is below this
+/// share of the median sending rate (ADR 034).
 const SLOW_HOST_SHARE: f64 = 0.7;
 
-/// This holds only while at most one host in this many is slow. Beyond, slow hosts are not an
-/// exception.
+/// Hosts are sites by themselves only if at most one host in this number is slow. More slow hosts
+/// than that are no exception (ADR 034).
 const SLOW_HOSTS_ONE_OF: usize = 4;
 
-/// A link is also cut if its latency exceeds this multiple of the access links' latency.
+/// A link between switches is also cut if its latency exceeds this multiple of the longest access
+/// link's latency.
 const LONG_TIMES: f64 = 20.0;
 
 /// The sites of a network that has more than one.
@@ -29,8 +32,8 @@ pub(crate) struct Sites {
     pub members: Vec<Vec<usize>>,
     /// For each host, the next one in its site's ring.
     pub next: Vec<usize>,
-    /// For each site, the way of its data to all others: pairs of sites, each from one that has the
-    /// data by then.
+    /// For each site, the pairs of sites along which its data spreads, in order: sender and
+    /// receiver. The sender has the data by then.
     pub spread: Vec<Vec<(usize, usize)>>,
 }
 
@@ -161,8 +164,8 @@ struct Spread<'a> {
 impl Spread<'_> {
     /// Brings the data of site `from` to a part and to all parts behind it. Returns a site that has
     /// it afterwards: the part itself, or the last one that was reached through it. A part without
-    /// hosts cannot relay. Its neighbours pass the data round, so that every link is crossed once
-    /// in each direction.
+    /// hosts cannot relay. Its neighbours pass the data from one to the next, so that every link is
+    /// crossed once in each direction.
     fn on(&mut self, part: usize, came_from: Option<usize>, from: usize) -> usize {
         let mut has = from;
         if let Some(site) = self.site_of_part[part] {
@@ -192,8 +195,8 @@ mod tests {
     use crate::check::tests::tree;
     use kumi_topo::Rate;
 
-    /// Two hosts on each of these switches. Each switch is linked to a previous one. The links
-    /// between switches are slow.
+    /// Returns the sites of a network with two hosts on each of these switches, except the bare
+    /// ones. Each switch is linked to an earlier one, by a slow link.
     fn slow(switches: &[usize], bare: &[usize]) -> Sites {
         let with = (0..switches.len()).filter(|switch| !bare.contains(switch));
         let hosts: Vec<_> = with.flat_map(|switch| [(switch, 1000, 10); 2]).collect();

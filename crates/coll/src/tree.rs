@@ -1,9 +1,21 @@
 //! Trees for vectors that are not divided: the tree in which the last host receives the vector
 //! soonest (Karp et al. 1993, "Optimal broadcast and summation in the LogP model").
 //!
-//! A host that has the vector sends it to one host after another. A host sends it on as soon as its
-//! first chunk has arrived. A tree for long vectors is therefore almost a chain, one for short
-//! vectors almost a star, and one in between a binomial tree.
+//! A host that can send does so to one new host after another:
+//!
+//! ```text
+//!   τ + max(b/r, o)        time at which a host can send again that sends at time τ
+//!   τ + λ + max(c/r, o)    time at which the receiver can send
+//!
+//!   b, c  bytes of the vector, and of its first chunk
+//!   r     highest bottleneck rate between neighbours, in bytes per second
+//!   λ     lowest latency between neighbours, in seconds
+//!   o     processor time of a message: MESSAGE_NS
+//! ```
+//!
+//! The host that can send first sends next. A receiver sends the vector on as soon as its first
+//! chunk has arrived. A tree for long vectors is therefore almost a chain, one for short vectors
+//! almost a star, and one in between a binomial tree.
 
 use crate::grain::PIECE_BYTES;
 use crate::sites::Sites;
@@ -29,10 +41,10 @@ impl Tree {
         }
     }
 
-    /// Builds trees of the first hosts of all sites, each with a tree of its site. Each site
-    /// receives the vector once. The first hosts form a tree as in [`Tree::of`], or a chain, which
-    /// crosses no link twice in one direction. The hosts of a site do too, because a chain keeps up
-    /// with slowly arriving data.
+    /// Builds three trees, in which each site receives the vector once, at its first host. The
+    /// first hosts of all sites form a tree as in [`Tree::of`], or in the second and third tree a
+    /// chain. A chain crosses no link twice in one direction. The hosts of each site form a tree as
+    /// in [`Tree::of`], or in the third tree a chain, which keeps up with slowly arriving data.
     pub fn between(paths: &Paths, sites: &Sites, bytes: u64) -> [Self; 3] {
         let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
         let soonest = |hosts: &[usize]| branch(hosts, Costs::of(paths, hosts, bytes));
@@ -56,14 +68,15 @@ impl Tree {
 /// Costs of sending a vector between neighbours, in nanoseconds.
 #[derive(Clone, Copy)]
 struct Costs {
-    /// Time until the next send may start.
+    /// Time from the start of a send until the next one may start.
     send_ns: u64,
-    /// Time until the receiver can send the first chunk on.
+    /// Time from the start of a send until the receiver can send the first chunk on.
     begins_come_ns: u64,
 }
 
 impl Costs {
-    /// Computes the costs between neighbours in a list; 0 for a single host.
+    /// Computes the costs between neighbours in a list, by their highest rate and lowest latency.
+    /// For a single host both are 0.
     fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
         if hosts.len() < 2 {
             return Self {
@@ -106,10 +119,10 @@ fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
     edges
 }
 
-/// Returns the parent of each host, in sending order.
+/// Returns the parent of each host. Hosts are numbered in the order in which they receive.
 fn parents(hosts: usize, costs: Costs) -> Vec<usize> {
     let mut parents = vec![0];
-    // Time at which a host can send, with the host.
+    // Times at which hosts can send, in nanoseconds, with the host.
     let mut idle = BinaryHeap::from([Reverse((0, 0))]);
     while parents.len() < hosts {
         let Some(Reverse((at_ns, parent))) = idle.pop() else {

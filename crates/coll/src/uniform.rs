@@ -7,11 +7,8 @@ use crate::{
 };
 use kumi_topo::Network;
 
-/// Plans an operation on blocks of `bytes` per host, or per pair of hosts; on a vector of `bytes`
-/// if the operation is on one.
-///
-/// # Errors
-/// The root is out of range.
+/// Plans an operation on blocks of `bytes`: one for each host, or in an all-to-all for each pair of
+/// hosts. An operation on a vector has one vector of `bytes`.
 pub fn uniform(network: &Network, operation: Operation, bytes: u64) -> Result<Plan, PlanError> {
     let hosts = network.hosts.len();
     let by_host = vec![bytes; hosts];

@@ -1,7 +1,8 @@
 //! A vector that all hosts have, or receive, divided into parts.
 
-/// Length of the parts of a chain's vector. It is short enough that all hosts soon take part, and
-/// long enough that a part's own cost, some 20 µs on either side, does not matter at 1 Gb/s.
+/// Length of the parts of a chain's vector, in bytes. It is short enough that all hosts soon take
+/// part. It is long enough that a part's own cost, some 20 µs on either side, does not matter at 1
+/// Gb/s.
 const PART_BYTES: u64 = 64 << 10;
 
 /// Length of a vector. Its parts are whole elements.
@@ -12,7 +13,7 @@ pub struct Vector {
 }
 
 impl Vector {
-    /// Returns a vector of `bytes` in elements of `element_bytes`. An incomplete last element does
+    /// Creates a vector of `bytes` in elements of `element_bytes`. An incomplete last element does
     /// not count.
     pub fn new(bytes: u64, element_bytes: u64) -> Self {
         let element_bytes = element_bytes.max(1);

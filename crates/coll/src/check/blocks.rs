@@ -6,10 +6,7 @@ use crate::plan::{Operation, Plan};
 use kumi_topo::Network;
 use std::collections::HashMap;
 
-/// Returns, for each transfer, those that bring its sender the data.
-///
-/// # Errors
-/// A block is sent by a host that lacks it, arrives twice, or does not arrive.
+/// Returns, for each transfer, the transfers that bring its sender the data.
 pub(super) fn feeds(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     if plan.operation.combines() {
         feeds_of_sums(network, plan)
@@ -27,7 +24,8 @@ fn owner(plan: &Plan, block: usize) -> usize {
     }
 }
 
-/// Returns the blocks that a host must have at the end; `place` is the host's.
+/// Returns the blocks that a host must have at the end. `place` is the host's place in the plan's
+/// order.
 fn wanted(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usize>> {
     let blocks = plan.block_bytes.len();
     match plan.operation {

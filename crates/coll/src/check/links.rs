@@ -1,24 +1,35 @@
-//! Proves that every directed link has capacity for all transfers that may use it at once.
+//! Proves that every directed link has capacity for all transfers that may use it at once: the
+//! invariant of `check.rs`, with the symbols that are defined there.
 //!
-//! For each link, its transfers are covered by chains. Each transfer takes its rate from free
-//! capacity, or from transfers that it follows. A transfer follows another that is complete when it
-//! starts, that its own sender has sent, or of which a bounded number of bytes is missing. It
-//! follows that
+//! The capacity C of a link is dealt out in slots, in the plan's order of transfers. A transfer u
+//! of rate r takes free capacity first. It then takes over slots, in whole or in part, until it has
+//! at least 0.95 · r ([`ENOUGH`]), and at most r. Free capacity and slots always sum to C, which
+//! proves (1).
 //!
-//! 1. the rates of transfers in flight, without early remainders, sum to at most capacity /
-//!    [`ENOUGH`];
-//! 2. early remainders, less the bytes that the link carries while a grant and the first byte
-//!    travel, sum to at most [`Plan::port_bytes`], because each slot holds at most its share of
-//!    them.
+//! Let t₁ be the latest transfer in a slot of rate q, and t₂, t₃, … those from which t₁ took the
+//! slot, and so on. Let m(t, u) be the bytes of t that may be missing when u starts (`order.rs`).
+//! Then u may take over the slot in three cases:
 //!
-//! A link is first in, first out. A transfer that has begun to arrive has pushed out all bytes
-//! before it. So a chain is followed back to the first transfer that is known to have begun. A link
-//! without such a cover may have a collision.
+//! - t₁ has the same sender as u, and u awaits it.
+//! - t₁ has the same sender as u, and m(t₁, u) = 0.
+//! - t₁ has another sender, and early remainders are within bounds, up to the first transfer tⱼ
+//!   that has begun:
 //!
-//! Two properties are not proved. A port that is slower than its sender's access link fills with a
-//! single transfer, in any order. Windows bound the bytes that stand there at run time
-//! (`narrow.rs`). And whether a link is busy while a grant travels depends on times, which a plan
-//! does not have. Simulation and measurements show it.
+//!   ```text
+//!     m₁ + … + mⱼ  ≤  q/C · φ · P + cⱼ
+//!
+//!     mᵢ  m(tᵢ, u), or all bytes of tᵢ if it may not have begun
+//!     φ   part of the port that the rule uses: `Choice::port_part`
+//!     cⱼ  bytes of tⱼ that cross the link meanwhile: `Link::carried_bytes`
+//!   ```
+//!
+//! The rates q of all slots sum to at most C, so the third case proves (2). A link is first in,
+//! first out. A transfer that has begun to arrive has pushed out all bytes before it. The search
+//! for early remainders therefore ends at the first transfer that has begun.
+//!
+//! The order of slots affects the result. Several rules ([`CHOICES`]) and shuffled orders are
+//! tried, and then maximum flow. In the flow, each transfer hands on its rate only to those for
+//! which m₁ ≤ c₁. A link without a cover by any of these may have a collision.
 
 use super::CheckError;
 use super::order::Order;
@@ -29,8 +40,8 @@ use std::collections::{HashMap, VecDeque};
 /// Part of a rate that suffices for a transfer: measured rates of equal links differ.
 const ENOUGH: f64 = 0.95;
 
-/// Most transfers on a link for which maximum flow is tried if dealing fails. It takes time
-/// proportional to their square.
+/// Most transfers on a link for which shuffled slot orders and maximum flow are tried. The flow
+/// takes memory, and at least as much time, proportional to the square of their number.
 const EXACT_MAX: usize = 512;
 
 /// Number of shuffled slot orders that are tried for each [`Choice`].
@@ -57,22 +68,25 @@ struct Slot {
     last: usize,
 }
 
-/// A rule by which transfers choose slots. Every rule keeps both bounds, so a plan that any of them
-/// covers is correct.
+/// A rule by which transfers choose slots. Every rule keeps both parts of the invariant, so a plan
+/// that any of them covers is correct.
 #[derive(Clone, Copy)]
 struct Choice {
-    /// Part of the port that is used for early remainders.
+    /// Part of the port that is used for early remainders. Below 1, the rule is frugal: this part
+    /// is for paths with a narrow port, other paths use the rest, and [`Link::frugal_bytes`] count
+    /// as carried.
     port_part: f64,
-    /// Waits count only for bytes that do not fit the port.
+    /// A transfer that fits the port in full counts in full, and earlier ones count as well. Waits
+    /// count only for transfers that do not fit.
     is_lazy: bool,
-    /// Slots that the plan names come first.
+    /// Slots that the plan names ([`Plan::handed`]) come first.
     is_handed_first: bool,
     /// Seed of the order of slots; 0 for the longest idle first.
     seed: u64,
 }
 
-/// The frugal rule comes first: a transfer that follows others without need takes a slot that a
-/// later one needs. Its part of the port is for paths with a narrow port; the rest is for others.
+/// Rules in the order in which they are tried. The frugal ones come first: a transfer that follows
+/// others without need takes a slot that a later one needs.
 const CHOICES: [Choice; 6] = [
     Choice {
         port_part: 0.25,
@@ -119,7 +133,8 @@ struct Link<'a> {
     order: &'a Order<'a>,
     bytes_per_s: f64,
     passing: &'a [Passing],
-    /// By place on the link, the transfers from which the plan says that a transfer takes its rate.
+    /// For each place on the link, the transfers from which its transfer takes its rate, as the
+    /// plan states.
     handed: HashMap<usize, Vec<usize>>,
 }
 
@@ -192,11 +207,11 @@ fn handed(plan: &Plan, link: u32, passing: &[Passing]) -> HashMap<usize, Vec<usi
 }
 
 impl Link<'_> {
-    /// Searches for chains: by dealing out the link in the plan's order, in several ways, or else
+    /// Searches for a cover: by dealing out the link in the plan's order, by several rules, or else
     /// by maximum flow.
     ///
     /// # Errors
-    /// The first transfer without capacity, of the attempt that came furthest.
+    /// The first transfer without capacity, in the attempt that came furthest.
     fn cover(&self) -> Result<(), usize> {
         let seeds = match self.passing.len() {
             0..=EXACT_MAX => SHUFFLES,
@@ -276,9 +291,8 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Returns whether a transfer may take over a slot: the missing bytes of the slot's chain, less
-    /// the bytes that the link carries meanwhile, fit the slot's share of the port. With
-    /// `is_direct`, only waits of its own count.
+    /// Returns whether a transfer may take over a slot, by the cases of the module's comment. With
+    /// `is_direct`, only the transfer's own waits count.
     fn is_behind(
         &self,
         slot: &Slot,
@@ -350,15 +364,16 @@ impl Link<'_> {
     }
 
     /// Returns whether that many bytes may be missing. On the sender's access link none may, so
-    /// that earlier transfers go first.
+    /// that earlier transfers leave it first.
     fn is_room(&self, early_bytes: u64, carried: f64, share: f64, second: usize) -> bool {
         let room_bytes = self.plan.port_bytes as f64 * share + carried;
         early_bytes == 0 || !self.passing[second].is_own_link && early_bytes as f64 <= room_bytes
     }
 
     /// Returns the bytes of a transfer that cross the link while its receiver's grant travels to
-    /// the next sender, and that sender's first byte to the link: rate × round-trip latency. A ramp
-    /// takes one more round trip.
+    /// the next sender, and that sender's first byte to the link: RTT · r. RTT is the round-trip
+    /// time between these two hosts, and r the transfer's rate. A ramp takes one more round trip,
+    /// so the bytes beyond [`RAMP_BYTES`] count again.
     fn carried_bytes(&self, first: usize, second: usize) -> f64 {
         let transfer = |at: usize| &self.plan.transfers[self.passing[at].transfer];
         let (one, next) = (transfer(first), transfer(second));
@@ -376,9 +391,9 @@ impl Link<'_> {
         }
     }
 
-    /// Returns the part of [`Link::carried_bytes`] that crosses the link even if a sender is
-    /// delayed. In a gather that is all of it, except into a port that is slower than the sender's
-    /// access link.
+    /// Returns the part of [`Link::carried_bytes`] that is sure to cross the link even if a sender
+    /// is delayed. In a gather, that is the payload, and at most one chunk if one of the paths has
+    /// a narrow port. In other operations it is 0.
     fn frugal_bytes(&self, first: usize, second: usize) -> f64 {
         let chunks = match (
             self.plan.operation.is_ramped(),
@@ -391,7 +406,8 @@ impl Link<'_> {
         (self.carried_bytes(first, second) * 0.92).min(chunks * BEGUN_BYTES as f64)
     }
 
-    /// Returns whether one of two transfers is slower than its sender's access link.
+    /// Returns whether the path of one of two transfers has a port that is slower than its sender's
+    /// access link.
     fn is_narrow(&self, first: usize, second: usize) -> bool {
         [first, second].into_iter().any(|at| {
             let from = self.plan.transfers[self.passing[at].transfer].from;
@@ -400,8 +416,8 @@ impl Link<'_> {
         })
     }
 
-    /// Searches for chains by maximum flow: each transfer hands its rate on to those that may
-    /// directly follow it. If the order is complete, this finds chains whenever they exist
+    /// Searches for a cover by maximum flow: each transfer hands its rate on to those that may
+    /// directly follow it. If the order is complete, this finds a cover whenever one exists
     /// (Dilworth's theorem).
     fn flow(&self) -> Result<(), usize> {
         let count = self.passing.len();
@@ -468,7 +484,7 @@ impl Link<'_> {
         Ok(())
     }
 
-    /// Returns whether a transfer may directly follow another, whatever preceded that.
+    /// Returns whether a transfer may directly follow another, regardless of those before.
     fn may_follow(&self, first: usize, second: usize) -> bool {
         let [one, next] = [first, second].map(|at| self.passing[at].transfer);
         let carried = self.carried_bytes(first, second);

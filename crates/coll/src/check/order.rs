@@ -1,5 +1,23 @@
 //! Computes the bytes of a transfer that may be missing when another one starts, by the waits of
 //! the plan alone.
+//!
+//! ```text
+//!   m(t, u)  most bytes of t that are missing when u starts
+//!   D(u)     transfers that are complete when u starts
+//!   W(u)     transfers that are complete when u is
+//!   b(t)     bytes of t
+//!
+//!   m(t, u) = 0    if t is in D(u)
+//!             x    if u awaits t except for x bytes, and x < b(t)
+//!             –    otherwise: t may not have begun
+//!
+//!   D(u) = union, over the waits of u for a transfer t, of
+//!            W(t)   if it awaits all bytes of t
+//!            D(t)   if t has begun: it may lack x < b(t) bytes, or it has u's sender, and u awaits
+//!                   the end of its sending
+//!            W(e)   for all e before t with t's receiver, if the wait includes earlier transfers
+//!   W(u) = D(u), u itself, and W(f) of all f that feed u
+//! ```
 
 use super::Set;
 use crate::plan::{Plan, Transfer, Until};
@@ -49,7 +67,8 @@ impl<'a> Order<'a> {
         missing.min()
     }
 
-    /// The same, by all waits of the plan.
+    /// Returns the most bytes of `first` that are missing when `second` starts, by all waits of the
+    /// plan. Returns `None` if `first` may not have begun.
     pub fn missing(&self, first: usize, second: usize) -> Option<u64> {
         let is_complete = || {
             let is_small = self.transfers.len() <= ORDERED_MAX;
@@ -62,8 +81,8 @@ impl<'a> Order<'a> {
         }
     }
 
-    /// Returns whether a transfer precedes another one that `second` awaits together with all
-    /// earlier ones to the same receiver.
+    /// Returns whether `first` precedes a transfer that `second` awaits together with all earlier
+    /// ones to the same receiver.
     fn is_earlier(&self, first: usize, second: usize) -> bool {
         let to = |transfer: usize| self.transfers[transfer].to;
         self.transfers[second].after.iter().any(|wait| {
@@ -74,9 +93,9 @@ impl<'a> Order<'a> {
         })
     }
 
-    /// Returns whether one host sends both, and sends `first` before `second`. They share their
-    /// path from that host on, and a host sends in starting order. On every link of both, `second`
-    /// therefore follows `first`.
+    /// Returns whether one host sends both, and `second` awaits `first`. They share their path from
+    /// that host on, and a host sends in starting order. On every link of both, `second` therefore
+    /// follows `first`.
     pub fn is_sequel(&self, first: usize, second: usize) -> bool {
         let mut waits = self.transfers[second].after.iter();
         self.transfers[first].from == self.transfers[second].from

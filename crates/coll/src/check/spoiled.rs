@@ -1,4 +1,4 @@
-//! Plans with one wait removed are refused.
+//! Tests that the checker refuses plans with one wait removed or weakened.
 
 use super::tests::even_tree;
 use super::*;
@@ -76,7 +76,7 @@ fn is_collision(network: &Network, plan: &Plan) -> bool {
 }
 
 /// 557 of 560 removals are refused. In the others, further waits of the same transfer imply the
-/// order.
+/// order, such as a wait that includes all earlier transfers.
 #[test]
 fn check__without_one_wait_on_a_full_link__refuses_nine_of_ten() {
     let plans = plans();

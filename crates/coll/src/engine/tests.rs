@@ -179,7 +179,7 @@ proptest! {
 }
 
 /// The bytes in a port grow by the share of the link that acknowledgements take. A host with a path
-/// of its own therefore drains it now and then.
+/// of its own therefore drains it after each mebibyte.
 #[test]
 fn long_stream__round_a_ring__is_drained_each_mebibyte() {
     let rate = kumi_topo::Rate::from_bps(1_000_000_000).unwrap();

@@ -3,8 +3,8 @@ use crate::plan::Operation;
 use crate::{check, uniform};
 use kumi_topo::{Delay, Rate};
 
-/// Before, each chunk needed every chunk of its block that had been sent: 40 GB of edges for a
-/// vector of 1 GiB.
+/// Guards against edges that grow with the square of the length: 40 GB for a vector of 1 GiB when
+/// each chunk needed every chunk of its block that had been sent.
 #[test]
 fn program__of_a_vector_64_times_as_long__has_64_times_the_steps_and_edges() {
     let rate = Rate::from_bps(1_000_000_000).unwrap();

@@ -1,7 +1,7 @@
 //! A group of processes joined by TCP connections, and its collectives.
 //!
 //! This module executes the plans of [`kumi_coll`] without an MPI library, for Python, PyTorch and
-//! C. Each rank has a thread for it ([`progress`]). The thread runs while the program computes, so
+//! C. Each rank has a thread for it (`progress`). The thread runs while the program computes, so
 //! a rank that computes differs from a rank that is lost (ADR 019).
 
 mod bootstrap;

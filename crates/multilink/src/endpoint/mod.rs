@@ -33,7 +33,7 @@ use stations::Stations;
 /// Largest number of peers of an endpoint: a cluster of a thousand nodes. Only holders of the
 /// cluster key become peers, so this limits memory and is not a defence. An idle peer takes 25 KB
 /// (64 hosts, simulated), one that has sent frames half a megabyte more. A peer that keeps a 10
-/// Gb/s link busy takes at most [`crate::retain::RETAINED_BYTES_MAX`], and as much again for frames
+/// Gb/s link busy takes at most `crate::retain::RETAINED_BYTES_MAX`, and as much again for frames
 /// on hold.
 pub const PEERS_MAX: usize = 1024;
 

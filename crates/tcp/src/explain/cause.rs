@@ -138,7 +138,7 @@ impl Cause {
 /// Kind of path on which a cause delayed connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// A path with a round trip below [`CLUSTER_RTT_NS`].
+    /// A path with a round trip below `CLUSTER_RTT_NS`.
     Cluster {
         /// True if the program has other connections to the same host.
         is_shared: bool,
