@@ -1,5 +1,5 @@
-//! Compiles `bpf/lab/fault.bpf.c` where clang is installed. Where it is not, the object is empty
-//! and the lab uses its emulator for what the program would have done.
+//! Compiles `bpf/lab/fault.bpf.c` if clang is installed. Otherwise the object is empty, and the lab
+//! uses its emulator for the faults that the program would have produced.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,30 +1,31 @@
-//! Keeps the processors of a virtual machine out of their halt state while something is measured.
+//! Keeps the processors of a virtual machine out of their halt state during a measurement.
 //!
-//! A virtual processor that halts goes back to the hypervisor, and on a busy machine it returns late.
-//! The kernel's PM QoS interface (`Documentation/power/pm_qos_interface.rst`) takes a wake-up latency
-//! that it must not exceed; with 0 µs the idle loop polls instead of halting. `tuned`'s network-latency
-//! profile makes the same request.
+//! A virtual processor that halts goes back to the hypervisor, and on a busy machine it returns
+//! late. The kernel's PM QoS interface (`Documentation/power/pm_qos_interface.rst`) accepts a limit
+//! for the wake-up latency. With a limit of 0 µs, the idle loop polls instead of halting. `tuned`'s
+//! network-latency profile makes the same request.
 //!
-//! A polling idle loop is a quiescent state for RCU. Threads of the idle scheduling class that spin
-//! are not: they delayed every grace period by seconds, and with it each change of a network device
+//! A polling idle loop is a quiescent state for RCU. Spinning threads of the idle scheduling class
+//! are not. They delayed every grace period by seconds, and with it each change of a network device
 //! (`docs/perf-log.md`, 2026-11-24).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 
-/// The PM QoS device: an open descriptor holds the last value written to it, in microseconds.
+/// PM QoS device. The last value written through an open descriptor, in microseconds, holds until
+/// the descriptor is closed.
 const DEVICE: &str = "/dev/cpu_dma_latency";
 
-/// A request that idle processors wake without delay. It ends when the value is dropped.
+/// Request that idle processors wake without delay. It ends when the value is dropped.
 #[derive(Debug)]
 pub struct CpuLatency {
     request: Option<File>,
 }
 
 impl CpuLatency {
-    /// Makes the request on a virtual machine. On a real one, and without the privilege to write to
-    /// the PM QoS device, the processors keep their idle states.
+    /// Makes the request on a virtual machine. On a physical machine, and without the privilege to
+    /// write to the PM QoS device, the processors keep their idle states.
     pub fn hold_on_virtual_machine() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let request = is_virtual(&cpuinfo)
@@ -33,21 +34,22 @@ impl CpuLatency {
         Self { request }
     }
 
-    /// Whether the kernel holds the request.
+    /// Returns whether the kernel holds the request.
     pub fn is_held(&self) -> bool {
         self.request.is_some()
     }
 }
 
-/// Writes a latency of 0 µs to the PM QoS `device`; `None` if it cannot be opened or written.
+/// Writes a latency of 0 µs to the PM QoS `device`. Returns `None` if it cannot be opened or
+/// written.
 fn hold(device: &Path) -> Option<File> {
     let mut file = OpenOptions::new().write(true).open(device).ok()?;
     file.write_all(&0_i32.to_ne_bytes()).ok()?;
     Some(file)
 }
 
-/// Whether `cpuinfo`, the text of `/proc/cpuinfo`, describes virtual processors. Arm's do not say:
-/// there a machine counts as real.
+/// Returns whether `cpuinfo`, the text of `/proc/cpuinfo`, has the `hypervisor` flag of virtual
+/// processors. Arm has no such flag, so an Arm machine counts as physical.
 fn is_virtual(cpuinfo: &str) -> bool {
     cpuinfo
         .lines()
@@ -72,7 +74,7 @@ mod tests {
         assert!(hold(Path::new("/nonexistent/cpu_dma_latency")).is_none());
     }
 
-    /// Time that the processors spent in the polling idle state, in microseconds.
+    /// Returns the time that the processors spent in the polling idle state, in microseconds.
     fn polled_us() -> u64 {
         let cpus = fs::read_dir("/sys/devices/system/cpu")
             .into_iter()
@@ -96,7 +98,7 @@ mod tests {
     fn cpu_latency__held__idle_processors_poll() {
         let held = CpuLatency::hold_on_virtual_machine();
         if !held.is_held() || !Path::new("/sys/devices/system/cpu/cpu0/cpuidle/state0").exists() {
-            return; // a real machine, no privilege, or no idle states
+            return; // physical machine, no privilege, or no idle states
         }
         let before = polled_us();
         let until = std::time::Instant::now() + std::time::Duration::from_secs(20);

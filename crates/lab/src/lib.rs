@@ -1,10 +1,11 @@
-//! The lab: a cluster in a box, as one event model with two clocks.
+//! The lab: test beds described by a [`Topology`] file, run by one event model with two clocks.
 //!
-//! The papers measured on switches, NICs and a hardware network emulator (GNET-1, GtrcNET-1) that
-//! nobody has to hand. Here a [`Topology`] file describes such a test bed, and it runs
+//! The papers measured on switches, NICs and a hardware network emulator (GNET-1, GtrcNET-1). These
+//! are not generally available. Here a topology file describes such a test bed, and it runs
 //!
-//! - in virtual time, under a seed: [`Sim`] with a [`Node`] a host, for the protocol cores' tests;
-//! - in real time: [`Cluster`], hosts as namespaces in which unmodified programs run by name.
+//! - in virtual time, from a seed: [`Sim`] with one [`Node`] per host, for tests of protocol cores;
+//! - in real time: [`Cluster`], whose hosts are namespaces. Unmodified programs run in them and
+//!   reach other hosts by name.
 //!
 //! ```text
 //!   topology.toml ──► Topology ─┬─► Model + virtual clock ............ Sim
@@ -13,8 +14,8 @@
 //!                                            └─ Model + real clock ... emulator (delay, faults)
 //! ```
 //!
-//! What is *not* modelled: collisions and half duplex, pause frames, priorities (802.1p), link
-//! aggregation, spanning tree, cut-through forwarding, and a receiving host that is too slow.
+//! *Not* modelled: collisions and half duplex, pause frames, priorities (802.1p), link aggregation,
+//! spanning tree, cut-through forwarding, and a receiving host that is too slow.
 #![forbid(unsafe_code)]
 
 pub mod cluster;

@@ -1,27 +1,29 @@
-//! The model in virtual time: the same run, to the byte, for the same seed.
+//! Runs the model in virtual time. The same seed gives the same run, byte for byte.
 //!
-//! A [`Sim`] owns one [`Node`] a host and moves frames between them through [`crate::model`].
-//! Time jumps from event to event, so a simulated minute costs what its frames cost.
+//! A [`Sim`] owns one [`Node`] per host and moves frames between the nodes through
+//! [`crate::model`]. Time jumps from event to event. The cost of a run therefore depends on its
+//! number of frames, not on its simulated duration.
 
 use crate::model::{Bin, Delivery, Event, Frame, HostSide, LineCounters, Model};
 use crate::topology::{LinkChange, Rate, Topology};
 use std::collections::BTreeMap;
 
-/// Rounds that may pass without time moving before the simulation takes it for a live-lock of a
-/// node: far more than any host has frames to send at one instant.
+/// Most rounds without an advance of time. At this limit the simulation assumes a live-lock of a
+/// node and panics. It is far above the number of frames that any host sends at one instant.
 const ROUNDS_AT_ONE_TIME_MAX: u32 = 1_000_000;
 
-/// The software of a host. NICs are numbered from 0 in the order of the topology's links.
+/// Software of a host. NICs are numbered from 0, in the order of the topology's links.
 pub trait Node {
-    /// A frame has been received at NIC `nic`.
+    /// Handles a frame received at NIC `nic`.
     fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: &[u8]);
-    /// The time that [`Node::poll_timeout`] named has come.
+    /// Handles the timeout that [`Node::poll_timeout`] announced.
     fn handle_timeout(&mut self, now_ns: u64);
-    /// When the node next wants [`Node::handle_timeout`], in nanoseconds.
+    /// Returns the time at which [`Node::handle_timeout`] is due, in nanoseconds.
     fn poll_timeout(&self) -> Option<u64>;
-    /// The next frame to send, and the NIC to send it through; called until it returns `None`.
+    /// Returns the next frame to send and the NIC to send it through. It is called until it returns
+    /// `None`.
     fn poll_transmit(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)>;
-    /// The carrier of NIC `nic` has gone or come.
+    /// Handles a change of the carrier of NIC `nic`.
     fn handle_carrier(&mut self, _now_ns: u64, _nic: usize, _up: bool) {}
 }
 
@@ -43,14 +45,14 @@ impl<N: Node + ?Sized> Node for Box<N> {
     }
 }
 
-/// A simulated network with one node a host.
+/// A simulated network with one node per host.
 #[derive(Debug)]
 pub struct Sim<N> {
     model: Model,
     nodes: Vec<N>,
-    /// For each NIC of the topology, its host and its number there.
+    /// Host of each NIC of the topology, and the NIC's number in that host.
     nic_places: Vec<(usize, usize)>,
-    /// For each host, its NICs.
+    /// NICs of each host, as indices into [`Topology::nics`].
     host_nics: Vec<Vec<usize>>,
     links: Vec<(String, usize, usize)>,
     changes: BTreeMap<(u64, u64), (usize, usize, LinkChange)>,
@@ -58,11 +60,11 @@ pub struct Sim<N> {
 }
 
 impl<N: Node> Sim<N> {
-    /// `topology` at time 0, with `nodes` as its hosts, in order. All that is random in the
-    /// network follows from `seed`.
+    /// Creates a simulation of `topology` at time 0. `nodes` are its hosts, in the order of the
+    /// topology. All randomness of the network derives from `seed`.
     ///
     /// # Panics
-    /// Unless there are as many nodes as hosts.
+    /// If the number of nodes differs from the number of hosts.
     pub fn new(topology: &Topology, nodes: Vec<N>, seed: u64) -> Self {
         assert_eq!(nodes.len(), topology.hosts.len(), "one node a host");
         let mut host_nics = vec![Vec::new(); nodes.len()];
@@ -89,26 +91,26 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// The time, in nanoseconds since the start.
+    /// Returns the virtual time, in nanoseconds since the start.
     pub fn now_ns(&self) -> u64 {
         self.now_ns
     }
 
-    /// The node of host `host`, by its index in the topology.
+    /// Returns the node of host `host`, an index into the topology's hosts.
     pub fn node(&self, host: usize) -> &N {
         &self.nodes[host]
     }
 
-    /// The node of host `host`, to give it something to do. What it then wants to send is fetched
-    /// when the simulation runs on.
+    /// Returns the node of host `host` for modification. The frames that it then wants to send are
+    /// fetched when the simulation runs on.
     pub fn node_mut(&mut self, host: usize) -> &mut N {
         &mut self.nodes[host]
     }
 
-    /// Changes the link of the NIC called `nic` (`h1:eth1`) at `at_ns`.
+    /// Schedules a change of the link of the NIC called `nic` (`h1:eth1`) at `at_ns`.
     ///
     /// # Panics
-    /// The topology has no such NIC: a mistake in the test.
+    /// If the topology has no such NIC, which is a mistake in the test.
     pub fn change_at(&mut self, at_ns: u64, nic: &str, change: LinkChange) {
         let (_, link, side) = *self
             .links
@@ -120,12 +122,12 @@ impl<N: Node> Sim<N> {
             .insert((at_ns.max(self.now_ns), order), (link, side, change));
     }
 
-    /// Gives one direction of a link a rate of its own, from now on.
+    /// Sets the rate of one direction of a link from now on. `side` is the sending end.
     pub fn set_rate(&mut self, link: usize, side: usize, rate: Rate) {
         self.model.set_rate(self.now_ns, link, side, rate);
     }
 
-    /// What happened to the frames that the NIC called `nic` sent, and to those sent to it.
+    /// Returns the counters of the frames that the NIC called `nic` sent, and of those sent to it.
     pub fn counters(&self, nic: &str) -> Option<(LineCounters, LineCounters)> {
         let (_, link, side) = self.links.iter().find(|(name, ..)| name == nic)?;
         Some((
@@ -134,30 +136,30 @@ impl<N: Node> Sim<N> {
         ))
     }
 
-    /// The network, to look at.
+    /// Returns the network, for inspection.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Switches the traffic meter on or off, as [`Model::set_metering`].
+    /// Switches the traffic meter on or off, as [`Model::set_metering`] does.
     pub fn set_metering(&mut self, on: bool) {
         self.model.set_metering(on);
     }
 
-    /// The traffic meter's bins that have ended and were not taken yet.
+    /// Returns the traffic meter's finished bins that were not returned before.
     pub fn take_bins(&mut self) -> Vec<Bin> {
         self.model.take_bins(self.now_ns)
     }
 
-    /// Runs until `until_ns`.
+    /// Runs the simulation until `until_ns`.
     pub fn run_until(&mut self, until_ns: u64) {
         self.run_until_or(until_ns, |_| false);
     }
 
-    /// Runs until `until_ns` or until `stop` says so; true if it did.
+    /// Runs until `until_ns` or until `stop` returns true. Returns true if `stop` ended the run.
     ///
     /// # Panics
-    /// A node wants something done at the same instant without end.
+    /// If a node requests work at the same instant without end.
     pub fn run_until_or(&mut self, until_ns: u64, mut stop: impl FnMut(&Self) -> bool) -> bool {
         let mut rounds = 0;
         loop {
@@ -183,14 +185,14 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// The earliest time at which anything wants to happen.
+    /// Returns the time of the earliest event of the network, the nodes and the scheduled changes.
     fn next_ns(&self) -> Option<u64> {
         let change = self.changes.keys().next().map(|(at_ns, _)| *at_ns);
         let nodes = self.nodes.iter().filter_map(Node::poll_timeout);
         nodes.chain(self.model.poll_timeout()).chain(change).min()
     }
 
-    /// Lets happen what is due now.
+    /// Executes the events that are due now.
     fn act(&mut self) {
         while let Some(entry) = self.changes.first_entry() {
             if entry.key().0 > self.now_ns {
@@ -210,7 +212,7 @@ impl<N: Node> Sim<N> {
         }
     }
 
-    /// Moves frames between nodes and network until neither has any more for now.
+    /// Moves frames and carrier events between nodes and network until neither has more for now.
     fn settle(&mut self) {
         let mut moved = true;
         while moved {

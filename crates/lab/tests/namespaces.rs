@@ -1,5 +1,5 @@
-//! The cluster in a box on this machine's kernel. Needs root; without it, each test says by name
-//! that it was skipped.
+//! Tests of the lab on this machine's kernel. They need root. Without it, a test prints its name
+//! and that it was skipped. The plug test is ignored by default.
 
 use kumi_lab::topology::{Direction, FabricChoice, LinkChange, Probability};
 use kumi_lab::{Cluster, Topology, UpOptions};
@@ -26,7 +26,7 @@ between = ["h1:eth2", "h2:eth2"]
 rate = "100Mbit"
 "#;
 
-/// Whether `test` can run; if not, says so.
+/// Returns whether `test` can run, and prints a message if not.
 fn may_run(test: &str) -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -62,7 +62,7 @@ fn text(cluster: &Cluster, host: &str, line: &str) -> String {
     String::from_utf8(run(cluster, host, line).stdout).unwrap()
 }
 
-/// Echo replies to `count` requests from h1 to `target`.
+/// Returns the number of echo replies to `count` requests from h1 to `target`.
 fn replies(cluster: &Cluster, target: &str, count: u32) -> u32 {
     let line = format!("ping -q -c {count} -i 0.005 -W 0.3 {target}");
     let out = text(cluster, "h1", &line);
@@ -138,7 +138,7 @@ fn set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics() {
         cluster
             .set_link("h1:eth1", &LinkChange::loss(Probability::new(0.5).unwrap()))
             .unwrap();
-        // A quarter of the round trips survives.
+        // A quarter of the round trips succeeds, because each direction loses half of the frames.
         let survived = replies(&cluster, "h2", 200);
         assert!(
             (20..=85).contains(&survived),
@@ -164,7 +164,8 @@ fn set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics() {
         before
     );
     let out = text(&cluster, "h1", "ping -q -c 30 -i 0.01 h2");
-    // The least of them: the first waits for the address to be resolved, too, and on a busy machine any may be late.
+    // The minimum is used, because the first round trip includes address resolution, and any may be
+    // late on a busy machine.
     let least = out
         .split("= ")
         .nth(1)
@@ -246,14 +247,14 @@ fn validity__quiet_lab__is_believed() {
     replies(&cluster, "h2", 20);
     let validity = cluster.validity();
     assert!(validity.lateness.is_some());
-    // A loaded machine may rightly void it; the reasons must then be sentences.
+    // On a loaded machine the run may be void. The reasons must then be sentences.
     validity
         .void
         .iter()
         .for_each(|why| assert!(why.contains("believed") || why.contains("late")));
 }
 
-/// Most that plugging a cable may take while the lab carries traffic.
+/// Longest time that plugging a cable may take while the lab carries traffic.
 const PLUG_MAX: Duration = Duration::from_millis(50);
 
 #[test]

@@ -1,7 +1,7 @@
-//! What the supervisor of a lab is asked, one JSON object a line each way.
+//! Control protocol of a lab's supervisor: one JSON object per line in each direction.
 //!
-//! The socket is `control` in the lab's directory, which only its owner may enter; whoever can
-//! connect could enter the hosts anyway.
+//! The socket is `control` in the lab's directory, which only its owner may enter. A user who can
+//! connect could also enter the hosts.
 
 use super::error::ClusterError;
 use super::roster::Roster;
@@ -11,38 +11,38 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-/// A request.
+/// Request to the supervisor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// Tear the lab down; the answer comes when nothing of it is left.
+    /// Takes the lab down. The answer follows once the lab is completely removed.
     Down,
-    /// The roster.
+    /// Returns the roster.
     Info,
-    /// Whether what ran since the lab came up, or since the last such question, may be believed.
+    /// Returns the validity of runs since the lab came up, or since the last such request.
     Validity,
-    /// The traffic meter's rows, one JSON object a line, until the connection is closed.
+    /// Streams the traffic meter's rows, one JSON object per line, until the connection is closed.
     Meter,
-    /// Change a link.
+    /// Changes a link.
     SetLink {
-        /// `h1:eth1`, or `a:b` between two switches.
+        /// Name of the link: `h1:eth1`, or `a:b` between two switches.
         link: String,
-        /// The change.
+        /// Change to apply.
         change: LinkChange,
     },
 }
 
-/// An answer: the value asked for, or one sentence.
+/// Answer to a request: the requested value, or an error in one sentence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
-    /// It was done; what was asked for, or null.
+    /// The request succeeded. The value is the requested one, or null.
     Ok(Value),
-    /// It was not done.
+    /// The request failed, for the stated reason.
     Error(String),
 }
 
-/// Longest request line that is read, in bytes: a link change is some hundred.
+/// Longest request line that is read, in bytes. A link change takes a few hundred.
 pub const REQUEST_BYTES_MAX: u64 = 64 * 1024;
 
 /// A connection to a lab's supervisor.
@@ -56,7 +56,8 @@ impl Client {
     /// Connects to the supervisor of `roster`'s lab.
     ///
     /// # Errors
-    /// It does not listen: the lab belongs to a program of its own.
+    /// If the supervisor does not listen, because the lab belongs to a program that takes no
+    /// commands.
     pub fn connect(roster: &Roster) -> Result<Self, ClusterError> {
         let socket = roster.control_socket()?;
         let stream = UnixStream::connect(&socket).map_err(|_| ClusterError::Unsupported {
@@ -72,10 +73,10 @@ impl Client {
         })
     }
 
-    /// Sends `request` and returns the value of the answer; the inner error is the supervisor's.
+    /// Sends `request` and returns the value of the answer. The inner error is the supervisor's.
     ///
     /// # Errors
-    /// The connection broke.
+    /// If the connection fails or the answer is malformed.
     pub fn ask(&mut self, request: &Request) -> Result<Result<Value, String>, ClusterError> {
         let doing = format!("asking lab `{}`", self.name);
         self.tell(request)?;
@@ -90,10 +91,10 @@ impl Client {
         }
     }
 
-    /// Sends `request`; what comes back is for [`Client::next_line`].
+    /// Sends `request`. [`Client::next_line`] returns the answer.
     ///
     /// # Errors
-    /// The connection broke.
+    /// If the connection fails.
     pub fn tell(&mut self, request: &Request) -> Result<(), ClusterError> {
         let mut line = serde_json::to_string(request).unwrap_or_default();
         line.push('\n');
@@ -103,10 +104,11 @@ impl Client {
             .map_err(ClusterError::io(format!("asking lab `{}`", self.name)))
     }
 
-    /// The next line the supervisor sends; `None` when it has ended.
+    /// Returns the next line from the supervisor, or `None` if the supervisor has closed the
+    /// connection.
     ///
     /// # Errors
-    /// The connection broke.
+    /// If the connection fails.
     pub fn next_line(&mut self) -> Result<Option<String>, ClusterError> {
         let mut text = String::new();
         let bytes = self

@@ -1,8 +1,8 @@
-//! Why a cluster in a box could not be made or changed: one sentence, and what mends it.
+//! Errors of creating, finding or changing a lab: one sentence with the remedy.
 
 use std::path::PathBuf;
 
-/// A cluster in a box could not be made, found or changed.
+/// Error of creating, finding or changing a lab.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// The kernel refused the namespaces.
@@ -10,96 +10,97 @@ pub enum ClusterError {
         "hosts need namespaces, which the kernel refused ({reason}); run it as root, or inside `unshare -Urn`"
     )]
     NoPrivilege {
-        /// What was refused.
+        /// Error message of the refused operation.
         reason: String,
     },
     /// A program that builds the network is not installed.
     #[error("`{program}` is not installed; run `apt-get install {package}`")]
     NoProgram {
-        /// The program.
+        /// Name of the program.
         program: String,
-        /// The Debian and Ubuntu package that has it.
+        /// Debian and Ubuntu package that contains the program.
         package: &'static str,
     },
-    /// A lab of that name is up.
+    /// A lab with this name is already up.
     #[error(
         "a lab named `{name}` is already up; run `kumi lab down {name}` first, or give `--replace` or another `--name`"
     )]
     NameTaken {
-        /// The name.
+        /// Name of the lab.
         name: String,
     },
-    /// No lab is up at all.
+    /// No lab is up.
     #[error("no lab is up; run `kumi lab up FILE.toml`, or `kumi lab up two-links`")]
     NoneUp,
-    /// Several labs are up, and none was named.
+    /// Several labs are up, and the request names none of them.
     #[error("several labs are up; name one of {names} (with --lab, or after `down`)")]
     SeveralUp {
-        /// Their names.
+        /// Names of the labs that are up.
         names: String,
     },
-    /// No lab of that name is up.
+    /// No lab with this name is up.
     #[error("no lab named `{name}` is up{hint}; run `kumi lab ls`, or `kumi lab up FILE.toml`")]
     NoSuchLab {
-        /// The name.
+        /// Requested name.
         name: String,
-        /// The nearest name that is, in words.
+        /// Suggestion of the nearest name that is up, or empty.
         hint: String,
     },
     /// The lab has no such host.
     #[error("the lab has no host `{host}`; its hosts are {known}")]
     NoSuchHost {
-        /// The host that was asked for.
+        /// Requested host.
         host: String,
-        /// The hosts it has.
+        /// Hosts of the lab.
         known: String,
     },
     /// The lab has no such NIC.
     #[error("the lab has no NIC `{nic}`; its NICs are {known}")]
     NoSuchNic {
-        /// The NIC that was asked for.
+        /// Requested NIC.
         nic: String,
-        /// The NICs it has.
+        /// NICs of the lab.
         known: String,
     },
-    /// A tool of the kernel's network refused a command.
+    /// A command that configures the network failed.
     #[error("in {place}: `{command}` failed: {message}")]
     Refused {
-        /// Which namespace.
+        /// Host or fabric in whose namespaces the command ran.
         place: String,
-        /// The command, or the batch's first line.
+        /// The command. If the failed line of a batch is unknown, it is the batch's first line.
         command: String,
-        /// What it said.
+        /// Error message of the command.
         message: String,
     },
-    /// This fabric cannot do what was asked.
+    /// The fabric or the lab's owner does not support the request.
     #[error("{what}; {mend}")]
     Unsupported {
-        /// What was asked.
+        /// Reason why the request is not supported.
         what: String,
-        /// What to do instead.
+        /// Alternative for the user.
         mend: String,
     },
-    /// A file, a socket or a process failed.
+    /// An operation on a file, a socket or a process failed.
     #[error("{doing}: {reason}")]
     Io {
-        /// What was being done.
+        /// Operation that failed.
         doing: String,
-        /// Why it failed. Not named `source`: whoever prints the chain would print it twice.
+        /// Cause of the failure. The field is not named `source`, because a printed error chain
+        /// would then show it twice.
         reason: std::io::Error,
     },
-    /// No directory for the lab's files.
+    /// The directory for the lab's files cannot be created.
     #[error("{path} cannot be made: {reason}; run it as root, or set XDG_RUNTIME_DIR to a directory of yours", path = path.display())]
     NoRunDir {
-        /// The directory.
+        /// Path of the directory.
         path: PathBuf,
-        /// Why.
+        /// Cause of the failure.
         reason: std::io::Error,
     },
 }
 
 impl ClusterError {
-    /// Wraps an I/O error with what was being done.
+    /// Wraps an I/O error with a description of the operation that failed.
     pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
         move |reason| Self::Io { doing, reason }

@@ -1,24 +1,24 @@
 //! Faults at line rate on the kernel fabric: `bpf/lab/fault.bpf.c`, with its settings filled in.
 //!
-//! The settings are constants of the program, so they are written into its object file, at the
-//! place its magic number marks, and the file is loaded with `tc`. Replacing the filter changes
-//! them without losing a frame.
+//! The settings are constants of the program. They are written into its object file behind the
+//! program's magic number, and `tc` loads the file. Replacing the filter changes the settings
+//! without losing a frame.
 
 use crate::topology::{Faults, Probability};
 
-/// The compiled program; empty where there was no clang to compile it.
+/// Compiled program. It is empty if there was no clang to compile it.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/fault.bpf.o"));
 
-/// `FAULT_MAGIC` of the program, as it lies in the file.
+/// `FAULT_MAGIC` of the program, in the byte order of the file.
 const MAGIC: [u8; 8] = 0x6261_6c69_6d75_6b21_u64.to_le_bytes();
 
-/// A probability, scaled as the program has it.
+/// Scales a probability to the program's range, in which 2^32 − 1 stands for 1.
 fn scaled(p: Probability) -> u32 {
     (p.get() * f64::from(u32::MAX)) as u32
 }
 
-/// The object file for `faults` (and silence, if `blackhole`) on an ingress or egress hook; `None`
-/// where the program was not compiled.
+/// Returns the object file for `faults` on an ingress or egress hook. With `blackhole` it drops
+/// every frame. Returns `None` if the program was not compiled.
 pub fn object(faults: &Faults, blackhole: bool, is_ingress: bool) -> Option<Vec<u8>> {
     let mut places = OBJECT
         .windows(MAGIC.len())

@@ -1,10 +1,12 @@
-//! The process that keeps a host's namespaces alive, and ends what runs in them.
+//! The process that keeps a host's namespaces alive, and ends the processes in them.
 //!
 //! A holder is a shell that waits for the end of its standard input, which its owner holds open.
-//! However the owner ends — `down`, Ctrl-C, a crash, SIGKILL — the kernel closes the pipe, the
-//! holder ends every process in its network namespace, and then itself; with the last process the
-//! namespace goes, and with it every device. A parent-death signal would not do: it is sent when
-//! the *thread* that forked ends, and it could not take the host's other processes along.
+//! The kernel closes the pipe however the owner ends: `down`, Ctrl-C, a crash or SIGKILL. The
+//! holder then ends every process in its network namespace, and itself. With the last process the
+//! namespace disappears, and with it every device.
+//!
+//! A parent-death signal would not suffice. It is sent when the *thread* that forked ends, and it
+//! would not end the host's other processes.
 
 use super::error::ClusterError;
 use kumi_sys::netns::{Namespaces, new_session_on_exec};
@@ -13,15 +15,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a holder may take to end its host's processes before it is killed itself.
+/// Longest time that a holder may take to end its host's processes before it is killed itself.
 const END_MAX: Duration = Duration::from_secs(3);
 
-/// What a holder runs. `$1` is the host's name, `$2` the directory with its `hosts` and
+/// Script of a holder. `$1` is the host's name. `$2` is the directory with its `hosts` and
 /// `hostname`, or empty for the fabric.
 ///
-/// A fresh sysfs shows the host's own `/sys/class/net`; the outer bpffs and cgroup trees are put
-/// back into it. Inside a user namespace the kernel may refuse the fresh sysfs (it checks that
-/// nothing gets revealed); then the outer one stays, and what needs it is refused later.
+/// A fresh sysfs shows the host's own `/sys/class/net`. The outer bpffs and cgroup trees are
+/// mounted into it again. Inside a user namespace the kernel may refuse the fresh sysfs, because it
+/// checks that the mount reveals nothing. The outer sysfs then stays, and settings that need the
+/// fresh one are refused later.
 const SCRIPT: &str = r#"
 set -u
 hostname "$1" || exit 1
@@ -53,7 +56,7 @@ rm -rf "$files"
 :
 "#;
 
-/// A host's namespaces, held.
+/// Namespaces of a host, kept alive by a process.
 #[derive(Debug)]
 pub struct Holder {
     name: String,
@@ -62,10 +65,10 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts a holder for `name`; `etc` is the directory with its `hosts` and `hostname`.
+    /// Starts a holder for `name`. `etc` is the directory with its `hosts` and `hostname`.
     ///
     /// # Errors
-    /// The kernel refuses namespaces or mounts.
+    /// If the kernel refuses namespaces or mounts.
     pub fn start(name: &str, etc: Option<&Path>) -> Result<Self, ClusterError> {
         let mut command = Command::new("unshare");
         command
@@ -88,7 +91,7 @@ impl Holder {
         })?;
         let mut line = String::new();
         if let Some(stdout) = child.stdout.take() {
-            // A broken pipe reads as an empty line, which is handled as a refusal below.
+            // A broken pipe leaves the line empty, which counts as a refusal below.
             let _ = BufReader::new(stdout).read_line(&mut line);
         }
         if line.trim().is_empty() {
@@ -110,29 +113,29 @@ impl Holder {
         })
     }
 
-    /// The host's name.
+    /// Returns the host's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The holder's process.
+    /// Returns the id of the holder's process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its namespaces.
+    /// Returns the host's namespaces.
     pub fn namespaces(&self) -> &Namespaces {
         &self.namespaces
     }
 
-    /// A command that runs `program` inside.
+    /// Returns a command that runs `program` inside the namespaces.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         self.namespaces.enter_on_exec(&mut command);
         command
     }
 
-    /// Tells the holder to end, without waiting for it.
+    /// Makes the holder end, without waiting for it.
     pub fn begin_end(&mut self) {
         drop(self.child.stdin.take());
     }

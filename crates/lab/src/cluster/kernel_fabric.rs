@@ -1,8 +1,9 @@
-//! The fabric out of what the kernel has: a bridge for each switch, a token bucket for each port.
+//! Fabric made of kernel parts: a bridge for each switch, a token bucket for each port.
 //!
-//! It costs almost nothing and is exact in rate and queue; it knows no delay. A cable between two
-//! hosts is a bridge of two ports that learns nothing, so that it can be cut, silenced and metered
-//! as any other link, and so that the emulator can take its place without the hosts noticing.
+//! It costs almost nothing and is exact in rate and queue, but has no delay. A cable between two
+//! hosts is a bridge of two ports that does not learn addresses. It can therefore be cut, silenced
+//! and metered like any other link. The emulator can also take its place without a change that the
+//! hosts notice.
 
 use super::error::ClusterError;
 use super::fault_program;
@@ -14,8 +15,9 @@ use super::tools;
 use super::wiring::port_name;
 use crate::topology::{End, Link, Topology};
 
-/// Frames to the reserved group addresses that a cable passes on and a switch would not: all but
-/// the three the kernel insists on keeping (spanning tree, pause, link aggregation).
+/// Mask of the reserved group addresses whose frames a cable forwards and a switch would not. It
+/// contains all but the three that the kernel always keeps (spanning tree, pause, link
+/// aggregation).
 const CABLE_GROUP_FWD_MASK: u32 = 0xfff8;
 
 fn bridge_of(topology: &Topology, link: usize, side: usize) -> String {
@@ -28,7 +30,7 @@ fn bridge_of(topology: &Topology, link: usize, side: usize) -> String {
     }
 }
 
-/// The fabric's devices of `link`: one a NIC, and both for a link between switches.
+/// Returns the fabric's devices of `link`: one per NIC, and both ends of a link between switches.
 pub fn ports_of(link: &Link, index: usize) -> Vec<(String, usize)> {
     let between_switches = link.ends.iter().all(|end| end.nic().is_none());
     (0..2)
@@ -37,10 +39,11 @@ pub fn ports_of(link: &Link, index: usize) -> Vec<(String, usize)> {
         .collect()
 }
 
-/// The `tc` line for the port `device` of `link`; a cable has none, for its queue is the NIC's.
+/// Returns the `tc` line for the port `device` of `link`. A cable has none, because its queue is
+/// the NIC's.
 fn queue_line(topology: &Topology, link: &Link, device: &str, side: usize) -> Option<String> {
-    // The device at side `side` sends towards that side's end, so the queue belongs to the switch
-    // at the other end; between switches each end's device sends for its own switch.
+    // The device at the side of a NIC sends towards that NIC, so its queue belongs to the switch at
+    // the other end. Between switches, the device at each side sends for its own switch.
     let owner = match (&link.ends[side], &link.ends[1 - side]) {
         (End::Nic(_), End::Port(switch)) | (End::Port(switch), End::Port(_)) => *switch,
         _ => return None,
@@ -52,7 +55,7 @@ fn queue_line(topology: &Topology, link: &Link, device: &str, side: usize) -> Op
 /// Builds the bridges and the ports' queues, and brings the links up.
 ///
 /// # Errors
-/// The kernel refuses a step.
+/// If the kernel refuses a step.
 pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
     let mut ip = Vec::new();
     let mut tc = Vec::new();
@@ -91,10 +94,10 @@ pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
     tools::batch(fabric, "tc", &tc)
 }
 
-/// Gives the ports of link `index` the rate that the topology now has.
+/// Sets the ports of link `index` to the rate that the topology now has.
 ///
 /// # Errors
-/// The kernel refuses.
+/// If the kernel refuses.
 pub fn set_rate(topology: &Topology, fabric: &Holder, index: usize) -> Result<(), ClusterError> {
     let link = &topology.links[index];
     let lines: Vec<String> = ports_of(link, index)
@@ -104,8 +107,9 @@ pub fn set_rate(topology: &Topology, fabric: &Holder, index: usize) -> Result<()
     tools::batch(fabric, "tc", &lines)
 }
 
-/// Where frames that the end at `side` sends are judged: the device, and whether on its ingress.
-/// Behind the queue and the rate where the sender is a NIC; before them where it is a switch port.
+/// Returns the hook at which faults apply to frames that the end at `side` sends: the device, and
+/// true for its ingress. If the sender is a NIC, the hook is behind the queue and the rate. If it
+/// is a switch port, the hook is before them.
 fn hook_of(link: &Link, index: usize, side: usize) -> (String, bool) {
     match (&link.ends[side], &link.ends[1 - side]) {
         (End::Nic(_), _) => (port_name(index, side), true),
@@ -114,11 +118,12 @@ fn hook_of(link: &Link, index: usize, side: usize) -> (String, bool) {
     }
 }
 
-/// Gives what the end at `side` of link `index` sends the faults and the silence of `way`; a sound
-/// way loses its program. False if this machine cannot: no BPF, or no program compiled.
+/// Applies the faults and the blackhole of `way` to frames that the end at `side` of link `index`
+/// sends. If `way` has neither, its program is removed. Returns false if this machine has no BPF or
+/// no compiled program.
 ///
 /// # Errors
-/// The files cannot be written.
+/// If the files cannot be written.
 pub fn set_way(
     topology: &Topology,
     fabric: &Holder,
@@ -155,11 +160,11 @@ pub fn set_way(
     }
 }
 
-/// Takes the fabric down again, for the emulator to take over: bridges, port queues, and the
-/// devices between switches go; the hosts' peers stay.
+/// Removes the fabric so that the emulator can take over: bridges, port queues, and the devices
+/// between switches. The peers of the hosts' NICs stay.
 ///
 /// # Errors
-/// The kernel refuses.
+/// If the kernel refuses.
 pub fn dismantle(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
     let mut ip = Vec::new();
     let mut lines = Vec::new();

@@ -1,41 +1,41 @@
-//! What a link is like now: the topology, and every change since.
+//! Present state of a link: the topology's, with every later change applied.
 
 use crate::topology::{Delay, Direction, Faults, Link, LinkChange};
 
-/// One direction of a link.
+/// State of one direction of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Way {
     /// Propagation delay.
     pub delay: Delay,
     /// Faults of the wire.
     pub faults: Faults,
-    /// Whether it swallows everything.
+    /// True if the direction drops every frame silently.
     pub blackhole: bool,
 }
 
 impl Way {
-    /// Whether the kernel fabric can do it, given the fault program.
+    /// Returns whether the kernel fabric can carry the direction, given the fault program.
     pub fn fits_kernel(&self) -> bool {
         self.delay == Delay::ZERO && self.faults.needs_no_delay()
     }
 
-    /// Whether nothing but the wire itself is there.
+    /// Returns whether the direction has neither faults nor a blackhole.
     pub fn is_sound(&self) -> bool {
         !self.blackhole && self.faults.is_none()
     }
 }
 
-/// A link's state beyond its rate.
+/// State of a link, without its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkState {
-    /// `ways[side]` is what the end at `side` sends.
+    /// State of each direction. `ways[side]` applies to the frames that the end at `side` sends.
     pub ways: [Way; 2],
-    /// Whether the cable is plugged in.
+    /// True if the cable is plugged in.
     pub carrier: bool,
 }
 
 impl LinkState {
-    /// As the topology has it.
+    /// Returns the state that the topology describes.
     pub fn new(link: &Link) -> Self {
         let way = Way {
             delay: link.delay,
@@ -48,7 +48,7 @@ impl LinkState {
         }
     }
 
-    /// With `change` applied, seen from the end at `side`.
+    /// Returns the state with `change` applied, as seen from the end at `side`.
     pub fn changed(mut self, side: usize, change: &LinkChange) -> Self {
         let applies = [
             (side, change.direction.has_tx()),
@@ -64,7 +64,7 @@ impl LinkState {
         self
     }
 
-    /// The changes that lead a model from rest to this state, seen from side 0.
+    /// Returns the changes that bring a new model to this state, as seen from side 0.
     pub fn as_changes(&self) -> [LinkChange; 2] {
         [(Direction::Tx, 0), (Direction::Rx, 1)].map(|(direction, side)| LinkChange {
             direction,

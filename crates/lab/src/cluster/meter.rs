@@ -1,9 +1,9 @@
-//! The traffic meter of a running lab: bytes per millisecond, port and direction.
+//! Traffic meter of a running lab: bytes per millisecond, port and direction.
 //!
-//! The papers' figures are drawn from exactly this (GNET-1 and GtrcNET-1 measured 1 ms averages in
-//! hardware). On the emulator every frame is counted in the bin in which its transmission ended.
-//! On the kernel fabric the devices' counters are sampled once a millisecond, and a row says how
-//! long its span really was.
+//! The papers' figures are drawn from such data (GNET-1 and GtrcNET-1 measured 1 ms averages in
+//! hardware). On the emulator, every frame counts in the bin in which its transmission ended. On
+//! the kernel fabric, the devices' counters are sampled once per millisecond, and a row contains
+//! the measured length of its bin.
 
 use super::error::ClusterError;
 use crate::emulator::Emulator;
@@ -17,28 +17,30 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Rows that are kept for a reader who does not come: a minute of two NICs at full traffic. Older
-/// ones go first.
+/// Most rows that are kept for a reader: a minute of two NICs at full traffic. The oldest rows are
+/// dropped first.
 const ROWS_MAX: usize = 250_000;
 
-/// What one direction of one NIC's link carried in one bin. Bins without traffic have no row.
+/// Traffic of one direction of a NIC's link in one bin. Bins without traffic have no row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterRow {
-    /// The NIC, as `h1:eth1`.
+    /// Name of the NIC, such as `h1:eth1`.
     pub nic: String,
-    /// `tx` from the host into the network, `rx` towards it.
+    /// `tx` from the host into the network, `rx` towards the host.
     pub direction: String,
-    /// Start of the bin since the meter started, in microseconds.
+    /// Start of the bin, in microseconds. It counts from the start of the meter on the kernel
+    /// fabric, and from the first bin with traffic on the emulator.
     pub start_us: u64,
-    /// Length of the bin, in microseconds: 1000, or what the sampler managed.
+    /// Length of the bin, in microseconds: 1000 on the emulator, the measured interval on the
+    /// kernel fabric.
     pub span_us: u64,
-    /// Bytes, Ethernet headers included, framing not.
+    /// Bytes with Ethernet headers, without framing.
     pub bytes: u64,
-    /// Frames.
+    /// Number of frames.
     pub frames: u64,
 }
 
-/// A running traffic meter. Dropping it stops it.
+/// A running traffic meter. Dropping it stops the meter.
 #[derive(Debug)]
 pub struct Meter {
     source: Source,
@@ -59,7 +61,7 @@ enum Source {
 }
 
 impl Meter {
-    /// A meter inside the emulator.
+    /// Starts a meter inside the emulator.
     pub(super) fn emulated(emulator: Arc<Emulator>, plan: &[NicAddress]) -> Self {
         emulator.set_metering(true);
         let names = plan
@@ -80,7 +82,7 @@ impl Meter {
         }
     }
 
-    /// A meter that samples the counters of `ports`, the fabric's devices.
+    /// Starts a meter that samples the counters of `ports`, the fabric's devices.
     pub(super) fn sampled(
         fabric: &Namespaces,
         ports: &[String],
@@ -98,7 +100,7 @@ impl Meter {
         let thread = std::thread::Builder::new()
             .name("kumi-meter".into())
             .spawn(move || {
-                // Without the namespace there is nothing to count; the rows stay empty.
+                // Without the namespace there is nothing to count, and the rows stay empty.
                 if fabric.enter_net_on_thread().is_ok() {
                     sample(&names, &thread_rows, &thread_stop);
                 }
@@ -113,7 +115,7 @@ impl Meter {
         })
     }
 
-    /// The rows since the last call, in order of time.
+    /// Returns the rows since the last call, in order of time.
     pub fn take(&self) -> Vec<MeterRow> {
         match &self.source {
             Source::Sampler { rows, .. } => std::mem::take(
@@ -164,7 +166,8 @@ impl Drop for Meter {
     }
 }
 
-/// Bytes and frames, received and sent, of every device in `text` (`/proc/net/dev`).
+/// Parses `text` (`/proc/net/dev`). Returns received bytes and frames, then sent bytes and frames,
+/// of every device.
 fn counters(text: &str) -> impl Iterator<Item = (&str, [u64; 4])> {
     text.lines().skip(2).filter_map(|line| {
         let (device, numbers) = line.split_once(':')?;
@@ -177,7 +180,7 @@ fn counters(text: &str) -> impl Iterator<Item = (&str, [u64; 4])> {
     })
 }
 
-/// Samples until `stop`: what a port has received is what its NIC has sent.
+/// Samples the counters until `stop`. A port receives the frames that its NIC sent.
 fn sample(names: &[(String, String)], rows: &Mutex<Vec<MeterRow>>, stop: &AtomicBool) {
     kumi_sys::punctual::forgo_timer_slack();
     let start = Instant::now();
@@ -222,7 +225,7 @@ fn sample(names: &[(String, String)], rows: &Mutex<Vec<MeterRow>>, stop: &Atomic
             rows.drain(..excess);
         }
         due += Duration::from_nanos(BIN_NS);
-        // After a pause, no hurry to make up for it.
+        // After a pause, the sampler does not catch up.
         due = due.max(Instant::now());
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }

@@ -1,4 +1,4 @@
-//! The cluster in a box: hosts are namespaces, links are veths, switches are a fabric.
+//! The lab in real time: hosts are namespaces, links are veths, switches are a fabric.
 //!
 //! ```text
 //!  h1 (net, uts, mnt)          fabric (net)                h2
@@ -8,8 +8,9 @@
 //!  └──────────────────┘   └───────────────────────┘   └──────────────────┘
 //! ```
 //!
-//! [`Cluster::up`] makes one that lives as long as the value; its processes and devices go with
-//! the process that owns it, however that ends. `kumi lab up` keeps one in a background process.
+//! [`Cluster::up`] creates a lab that lives as long as the value. Its processes and devices
+//! disappear with the process that owns it, however that process ends. `kumi lab up` keeps a lab in
+//! a background process.
 
 pub mod control;
 mod error;
@@ -47,21 +48,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use validity::Watch;
 
-/// How long the NICs of a new lab may take to find their carrier.
+/// Longest wait for the carriers of a new lab's NICs.
 const CARRIER_WAIT_MAX: Duration = Duration::from_secs(3);
 
-/// How to bring a lab up.
+/// Options of [`Cluster::up`].
 #[derive(Debug, Clone, Default)]
 pub struct UpOptions {
-    /// Its name, where it is not to be the topology's.
+    /// Name of the lab, if not the topology's.
     pub name: Option<String>,
-    /// The fabric, where it is not to be the topology's.
+    /// Fabric, if not the topology's.
     pub fabric: Option<FabricChoice>,
-    /// What all randomness of an emulated fabric follows from.
+    /// Seed of all randomness of an emulated fabric.
     pub seed: u64,
 }
 
-/// What carries the frames now.
+/// Fabric that carries the frames now.
 #[derive(Debug)]
 enum Fabric {
     Kernel,
@@ -77,7 +78,7 @@ impl Fabric {
     }
 }
 
-/// A running cluster in a box. Dropping it ends every process in it and removes every trace.
+/// A running lab. Dropping it ends every process in it and removes all its devices and files.
 #[derive(Debug)]
 pub struct Cluster {
     name: String,
@@ -95,10 +96,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Builds `topology` and returns when every address in it can be used.
+    /// Builds `topology` and returns once every address in it can be used. It waits for the
+    /// addresses for at most three seconds.
     ///
     /// # Errors
-    /// One sentence and what mends it; whatever had been made is gone again.
+    /// If a step fails. The error is one sentence with the remedy, and everything built so far is
+    /// removed.
     pub fn up(topology: &Topology, options: UpOptions) -> Result<Self, ClusterError> {
         tools::require(&["unshare", "ip", "tc", "ethtool"])?;
         let mut topology = topology.clone();
@@ -154,7 +157,8 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Waits until every NIC has its carrier and a link-local address that can be used.
+    /// Waits until every NIC has its carrier and a usable link-local address. After
+    /// [`CARRIER_WAIT_MAX`] it returns without them.
     fn await_carriers(&self) -> Result<(), ClusterError> {
         let deadline = Instant::now() + CARRIER_WAIT_MAX;
         for host in &self.hosts {
@@ -179,7 +183,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The fabric's devices, in the order of [`Topology::nics`].
+    /// Returns the fabric's devices, in the order of [`Topology::nics`].
     fn ports(&self) -> Vec<String> {
         self.topology
             .nics()
@@ -187,7 +191,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Lets the emulator carry the frames, from the state the links are in.
+    /// Starts the emulator as the fabric, from the present state of the links.
     fn start_emulator(&mut self) -> Result<(), ClusterError> {
         let up: Vec<String> = self
             .topology
@@ -213,8 +217,8 @@ impl Cluster {
         self.receive_beside_the_emulator()
     }
 
-    /// Has the hosts do what they do with a frame on other processors than the emulator's, where there
-    /// are others and the user may say so.
+    /// Makes the hosts process received frames on other processors than the emulator's (ADR 016).
+    /// This requires a second processor and the privilege to write to sysfs.
     fn receive_beside_the_emulator(&self) -> Result<(), ClusterError> {
         let Some(processors) = &self.processors else {
             return Ok(());
@@ -234,7 +238,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Moves the whole fabric from the kernel to the emulator; the hosts keep their NICs.
+    /// Moves the whole fabric from the kernel to the emulator. The hosts keep their NICs.
     fn move_to_emulator(&mut self) -> Result<(), ClusterError> {
         if self.topology.fabric == FabricChoice::Kernel {
             return Err(ClusterError::Unsupported {
@@ -248,8 +252,8 @@ impl Cluster {
         self.publish()
     }
 
-    /// Has the hosts finish their checksums before the wire: user space forwards and a fault
-    /// damages real bytes, not a promise to sum them up later.
+    /// Makes the hosts compute checksums before the wire, without offload. User space forwards the
+    /// real bytes, and a fault damages them, so the checksum must be among them.
     fn finish_checksums(&self) -> Result<(), ClusterError> {
         for (index, host) in self.hosts.iter().enumerate() {
             let lines: Vec<String> = self
@@ -262,7 +266,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes the roster for other processes to find.
+    /// Writes the roster, so that other processes can find the lab.
     fn publish(&self) -> Result<(), ClusterError> {
         let text =
             serde_json::to_string_pretty(&self.roster()).map_err(|error| ClusterError::Io {
@@ -272,27 +276,27 @@ impl Cluster {
         self.run_dir.write("roster.json", &text).map(drop)
     }
 
-    /// The lab's name.
+    /// Returns the lab's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it was built from.
+    /// Returns the topology that the lab was built from, with later changes of rates.
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// Every NIC with its addresses, in the order of the links.
+    /// Returns every NIC with its addresses, in the order of [`Topology::nics`].
     pub fn nics(&self) -> &[NicAddress] {
         &self.plan
     }
 
-    /// Where its files are.
+    /// Returns the directory of the lab's files.
     pub fn dir(&self) -> &Path {
         self.run_dir.path()
     }
 
-    /// Who is in it.
+    /// Returns the roster of the lab.
     pub fn roster(&self) -> Roster {
         Roster {
             schema: SCHEMA,
@@ -314,11 +318,11 @@ impl Cluster {
         }
     }
 
-    /// A command that runs `program` in the host called `host`: its network, its host name, its
-    /// `/etc/hosts`, its `/sys/class/net`.
+    /// Returns a command that runs `program` in the host called `host`. The command has the host's
+    /// network, host name, `/etc/hosts` and `/sys/class/net`.
     ///
     /// # Errors
-    /// Names the hosts there are.
+    /// If there is no such host. The error names the lab's hosts.
     pub fn command(&self, host: &str, program: &str) -> Result<Command, ClusterError> {
         let mut command = self.hosts[self.host_index(host)?].command(program);
         if let Some(processor) = self.fabric_processor() {
@@ -327,7 +331,7 @@ impl Cluster {
         Ok(command)
     }
 
-    /// The processor that hosts leave to the fabric: the emulator's, if there is one.
+    /// Returns the processor that hosts leave to the fabric: the emulator's, if there is one.
     fn fabric_processor(&self) -> Option<usize> {
         match self.carried_by {
             Fabric::Kernel => None,
@@ -353,11 +357,11 @@ impl Cluster {
             })
     }
 
-    /// Moves the calling thread into the network of the host called `host`, for good: sockets it
-    /// opens from then on are that host's.
+    /// Moves the calling thread into the network of the host called `host`, for good. Sockets that
+    /// it opens from then on belong to that host.
     ///
     /// # Errors
-    /// Names the hosts there are, or the kernel refuses.
+    /// If there is no such host, or if the kernel refuses.
     pub fn enter_thread(&self, host: &str) -> Result<(), ClusterError> {
         let holder = &self.hosts[self.host_index(host)?];
         holder
@@ -366,8 +370,8 @@ impl Cluster {
             .map_err(ClusterError::io(format!("entering host {host}")))
     }
 
-    /// The link called `name`, and which of its sides was named: `h1:eth1` from the NIC's side,
-    /// `a:b` between two switches from the first one's.
+    /// Finds the link called `name`, and the side that the name refers to. `h1:eth1` refers to the
+    /// NIC's side. `a:b` between two switches refers to the side of `a`.
     fn find_link(&self, name: &str) -> Result<(usize, usize), ClusterError> {
         if let Some(at) = self.topology.nic(name) {
             return Ok((at.link, at.side));
@@ -393,12 +397,12 @@ impl Cluster {
         })
     }
 
-    /// Changes a link while it runs: `h1:eth1`, or `a:b` between two switches.
+    /// Changes a running link: `h1:eth1`, or `a:b` between two switches.
     ///
-    /// On a kernel fabric, what it cannot do moves the fabric to the emulator first.
+    /// If the kernel fabric does not support the change, the whole fabric moves to the emulator.
     ///
     /// # Errors
-    /// There is no such link, or the kernel refuses.
+    /// If there is no such link, or if the kernel refuses.
     pub fn set_link(&mut self, name: &str, change: &LinkChange) -> Result<(), ClusterError> {
         let (index, side) = self.find_link(name)?;
         if let Some(rate) = change.rate {
@@ -418,7 +422,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives link `index` on the kernel fabric its state, or moves to the emulator if it cannot.
+    /// Applies the state of link `index` to the kernel fabric. If the kernel fabric does not
+    /// support it, the whole fabric moves to the emulator.
     fn apply_ways(&mut self, index: usize) -> Result<(), ClusterError> {
         let ways = self.states[index].ways;
         if ways.iter().any(|way| way.faults.corrupt.get() > 0.0) {
@@ -448,7 +453,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Pulls or plugs the cable of link `index`: both of its ends see it.
+    /// Pulls or plugs the cable of link `index`. Both of its ends notice.
     fn set_carrier(&self, index: usize, up: bool) -> Result<(), ClusterError> {
         let state = if up { "up" } else { "down" };
         let is_emulated = matches!(self.carried_by, Fabric::Emulator(_));
@@ -466,7 +471,7 @@ impl Cluster {
     /// Starts the traffic meter: bytes per 1 ms bin, port and direction.
     ///
     /// # Errors
-    /// The fabric's counters cannot be read.
+    /// If the meter's thread cannot be started.
     pub fn meter(&self) -> Result<Meter, ClusterError> {
         match &self.carried_by {
             Fabric::Emulator(emulator) => Ok(Meter::emulated(Arc::clone(emulator), &self.plan)),
@@ -474,7 +479,7 @@ impl Cluster {
         }
     }
 
-    /// Begins a new period for [`Cluster::validity`]: call it before what is to be measured.
+    /// Starts a new period for [`Cluster::validity`]. It is called before a measurement.
     pub fn begin_watch(&mut self) {
         if let Fabric::Emulator(emulator) = &self.carried_by {
             emulator.report();
@@ -482,7 +487,8 @@ impl Cluster {
         self.watch = Watch::start(&self.hosts);
     }
 
-    /// How the emulator is doing, if there is one; starts a new period of its lateness.
+    /// Returns the emulator's state, if there is an emulator. It starts a new period of lateness
+    /// and overruns.
     pub fn emulator_report(&self) -> Option<Report> {
         match &self.carried_by {
             Fabric::Emulator(emulator) => Some(emulator.report()),
@@ -490,7 +496,8 @@ impl Cluster {
         }
     }
 
-    /// Frames that the emulator's ports had no room for, since the start; unknown of the kernel's.
+    /// Returns the number of frames dropped by the emulator's full ports, since the start. It is
+    /// `None` on the kernel fabric, where the number is unknown.
     pub fn port_drops(&self) -> Option<u64> {
         match &self.carried_by {
             Fabric::Emulator(emulator) => Some(emulator.port_drops()),
@@ -498,7 +505,8 @@ impl Cluster {
         }
     }
 
-    /// Whether what ran since [`Cluster::begin_watch`] (or `up`) may be believed, and if not, why.
+    /// Returns whether the run since [`Cluster::begin_watch`] (or `up`) is valid, and the reasons
+    /// if it is void.
     pub fn validity(&self) -> Validity {
         let report = match &self.carried_by {
             Fabric::Emulator(emulator) => Some(emulator.report()),
@@ -510,7 +518,7 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        // All at once, then each is waited for as the fields drop.
+        // All holders begin to end at once. Each is waited for when its field drops.
         self.hosts.iter_mut().for_each(Holder::begin_end);
         self.fabric.begin_end();
     }

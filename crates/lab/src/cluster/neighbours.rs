@@ -1,17 +1,21 @@
-//! Room for the hosts' neighbours.
+//! Size of the kernel's neighbour table.
 //!
-//! Namespaces share the kernel's table of link-layer addresses. It holds 1024 unless it is told otherwise, which from 32 hosts
-//! on, each talking to all others, are too few: the rest cannot be reached (`neighbor table overflow!` in the kernel's log).
+//! All namespaces share the kernel's table of link-layer addresses, which holds 1024 entries by
+//! default. This is too small from 32 hosts on, if each of them talks to all others. Hosts without
+//! an entry cannot be reached, and the kernel logs `neighbor table overflow!` (`docs/perf-log.md`,
+//! 2026-11-23).
 
 use std::fs;
 
-/// Garbage is collected from the first on, at once from the second; the third is never passed (`arp(7)`).
+/// Thresholds of the table, each with its multiple of the expected entries (`arp(7)`). Garbage is
+/// collected above the first. The second is a soft limit, and the third is never exceeded.
 const THRESHOLDS: [(&str, usize); 3] = [("gc_thresh1", 1), ("gc_thresh2", 2), ("gc_thresh3", 4)];
 
 const FAMILIES: [&str; 2] = ["ipv4", "ipv6"];
 
-/// Makes room for so many hosts that all know each other. A larger table is left as it is, and the room stays: another lab may
-/// be using it. Without the right to, nothing happens.
+/// Enlarges the table for `hosts` hosts that all know each other. A larger table is left as it is.
+/// The size stays afterwards, because another lab may be using it. Without the privilege, nothing
+/// changes.
 pub fn make_room(hosts: usize) {
     let entries = hosts * hosts;
     for family in FAMILIES {

@@ -1,7 +1,8 @@
-//! Processor time that programs outside the lab take while something is measured in it.
+//! Processor time that programs outside the lab take during a measurement.
 //!
-//! A build beside a run takes processors away as a hypervisor does, and neither steal nor the waits of
-//! the hosts' processes, which have often ended when they are looked at, show it.
+//! A build beside a run takes processors away, as a hypervisor does. Steal does not show this. The
+//! waits of the hosts' processes do not show it either, because these have often ended when they
+//! are inspected.
 
 use super::holder::Holder;
 use std::collections::{HashMap, HashSet};
@@ -12,25 +13,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// How often processes are looked at. What a process does between the last look and its end is missed; a
-/// look takes some milliseconds.
+/// Sampling interval of the processes. The time that a process takes between the last sample and
+/// its end is missed. A sample takes some milliseconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// The parent of all kernel threads: what they do may be the lab's.
+/// Parent of all kernel threads. They do not count, because their work may be for the lab.
 const KTHREADD: u32 = 2;
 
-/// A count that goes on as long as the value lives.
+/// A running count of processor time. It ends when the value is dropped.
 #[derive(Debug)]
 pub struct Others {
     ticks: Arc<AtomicU64>,
     _end: Sender<()>,
 }
 
-/// A process, by its number and the time it started at.
+/// Process id and start time, which together identify a process.
 type Identity = (u32, u64);
 
 impl Others {
-    /// Begins to count what is neither in the networks of `hosts` nor started by this process.
+    /// Starts to count processes that are neither in the networks of `hosts` nor descendants of
+    /// this process.
     pub fn count(hosts: &[Holder]) -> Self {
         let networks: HashSet<PathBuf> = hosts
             .iter()
@@ -50,13 +52,14 @@ impl Others {
         Self { ticks, _end: end }
     }
 
-    /// What they took so far, in the ticks of /proc/stat.
+    /// Returns the processor time counted so far, in the ticks of /proc/stat.
     pub fn ticks(&self) -> u64 {
         self.ticks.load(Ordering::Relaxed)
     }
 }
 
-/// Ticks that the processes of `now` took since `before`; one that is new took all of its own.
+/// Returns the ticks that the processes in `now` took since `before`. A new process counts with all
+/// of its ticks.
 fn grown(before: &HashMap<Identity, u64>, now: &HashMap<Identity, u64>) -> u64 {
     let grown = now.iter().map(|(process, ticks)| {
         let had = before.get(process).copied().unwrap_or(0);
@@ -69,7 +72,7 @@ fn network(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/ns/net")).ok()
 }
 
-/// The processor time of every process outside.
+/// Returns the processor time of every process outside the lab, in ticks.
 fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
     let own: HashSet<u32> = kumi_sys::process::family(std::process::id())
         .into_iter()
@@ -87,12 +90,13 @@ fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
     outside.collect()
 }
 
-/// Parent, time of the start and ticks of user and system time, of proc(5)'s `stat`.
+/// Parses proc(5)'s `stat`. Returns the parent, the start time, and the ticks of user and system
+/// time together.
 fn times(stat: &str) -> Option<(u32, u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
     let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
-    // Counted from the third field, the state.
+    // Indices count from the third field, the state.
     let (parent, user, system, started) = (number(1)?, number(11)?, number(12)?, number(19)?);
     Some((u32::try_from(parent).ok()?, started, user + system))
 }
@@ -113,7 +117,8 @@ mod tests {
     #[test]
     fn outsiders__child_and_stranger__has_the_stranger_only() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        // Its shell ends at once, so that it is no child of ours, and busy until it has been counted.
+        // The intermediate shell ends at once, so the loop is no child of this process. It is busy
+        // until it has been counted.
         let script = "timeout 20 sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $!";
         let output = Command::new("sh").args(["-c", script]).output().unwrap();
         let stranger: u32 = String::from_utf8(output.stdout)

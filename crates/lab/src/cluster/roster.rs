@@ -1,4 +1,4 @@
-//! Who is in a running lab: what another process needs to enter its hosts.
+//! Roster of a running lab, with the data that another process needs to enter its hosts.
 
 use super::error::ClusterError;
 use super::run_dir;
@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// Format number of the roster and of everything the lab prints as JSON.
+/// Format number of the roster and of the lab's JSON output.
 pub const SCHEMA: u32 = 1;
 
 /// A host and the process that holds its namespaces.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostEntry {
-    /// Host's name.
+    /// Name of the host.
     pub name: String,
     /// Process id of its holder.
     pub pid: u32,
@@ -24,32 +24,32 @@ pub struct HostEntry {
 /// A running lab, as `roster.json` and `kumi lab ls -j` show it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Roster {
-    /// [`SCHEMA`].
+    /// Format number: [`SCHEMA`].
     pub schema: u32,
-    /// The lab's name.
+    /// Name of the lab.
     pub name: String,
-    /// Process that owns the lab.
+    /// Id of the process that owns the lab.
     pub pid: u32,
-    /// `kernel` or `emulator`.
+    /// Name of the fabric: `kernel` or `emulator`.
     pub fabric: String,
-    /// Process that holds the fabric's namespace.
+    /// Id of the process that holds the fabric's namespace.
     pub fabric_pid: u32,
-    /// The processor that programs in hosts leave to the fabric, if it needs one.
+    /// Processor that programs in hosts leave to the fabric, if it needs one.
     #[serde(default)]
     pub fabric_processor: Option<usize>,
-    /// Its hosts.
+    /// Hosts of the lab.
     pub hosts: Vec<HostEntry>,
-    /// Their NICs.
+    /// NICs of the hosts.
     pub nics: Vec<NicAddress>,
-    /// What the user should know, in sentences.
+    /// Notes for the user, in sentences.
     pub notes: Vec<String>,
 }
 
 impl Roster {
-    /// The roster of the lab `name`, or of the only one that is up.
+    /// Reads the roster of the lab `name`, or of the only lab that is up.
     ///
     /// # Errors
-    /// There is no such lab, or several and no name.
+    /// If there is no such lab, or if several are up and no name is given.
     pub fn find(name: Option<&str>) -> Result<Self, ClusterError> {
         let living = run_dir::living()?;
         let name = match (name, living.as_slice()) {
@@ -78,18 +78,18 @@ impl Roster {
         })
     }
 
-    /// Where the lab's supervisor listens.
+    /// Returns the path of the supervisor's control socket.
     ///
     /// # Errors
-    /// There is no directory for labs.
+    /// If there is no directory for labs.
     pub fn control_socket(&self) -> Result<PathBuf, ClusterError> {
         Ok(run_dir::root()?.join(&self.name).join("control"))
     }
 
-    /// The host called `name`.
+    /// Returns the host called `name`.
     ///
     /// # Errors
-    /// Names the hosts there are.
+    /// If there is no such host. The error names the lab's hosts.
     pub fn host(&self, name: &str) -> Result<&HostEntry, ClusterError> {
         self.hosts
             .iter()
@@ -105,10 +105,10 @@ impl Roster {
             })
     }
 
-    /// A command that runs `program` in the host called `host`.
+    /// Returns a command that runs `program` in the host called `host`.
     ///
     /// # Errors
-    /// There is no such host, or it may not be entered.
+    /// If there is no such host, or if it cannot be entered.
     pub fn command(&self, host: &str, program: &str) -> Result<Command, ClusterError> {
         let pid = self.host(host)?.pid;
         let namespaces =

@@ -1,16 +1,17 @@
-//! Where a lab's files live, and the lock that says it is alive.
+//! Directory of a lab's files, and the lock that shows that the lab is alive.
 //!
 //! ```text
-//! /run/kumi/lab/NAME/lock         held by the owner for as long as the lab lives
+//! /run/kumi/lab/NAME/lock         held by the owner while the lab lives
 //!                   /roster.json  hosts, holders, addresses
 //!                   /control      the supervisor's socket
 //!                   /HOST/        hosts, hostname: mounted over the host's /etc/…
 //! ```
 //!
-//! The lock, not the directory, is what makes a name taken: the kernel drops it when its owner
-//! dies, so the next `up` clears whatever a crash left. It is an open file description's, which can
-//! be asked after without being taken: who only looks must not make a dead lab seem alive to
-//! another who looks.
+//! A name is taken while the lock is held, not while the directory exists. The kernel releases the
+//! lock when its owner dies, so the next `up` removes the files that a crash left.
+//!
+//! The lock belongs to an open file description, so it can be queried without being taken. A
+//! process that only queries must not make a dead lab seem alive to another such process.
 
 use super::error::ClusterError;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -19,17 +20,18 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The directory of one lab, locked. Dropping it removes it.
+/// Locked directory of a lab. Dropping it removes the directory.
 #[derive(Debug)]
 pub struct RunDir {
     path: PathBuf,
     _lock: File,
 }
 
-/// The directory that holds every lab's: `/run/kumi/lab` for root, otherwise one of the user's.
+/// Returns the directory that contains every lab's directory. It is `/run/kumi/lab` for root,
+/// otherwise one of the user's.
 ///
 /// # Errors
-/// None of them can be made.
+/// If none of them can be created.
 pub fn root() -> Result<PathBuf, ClusterError> {
     let system = PathBuf::from("/run/kumi/lab");
     if fs::create_dir_all(&system).is_ok()
@@ -49,7 +51,7 @@ pub fn root() -> Result<PathBuf, ClusterError> {
     Ok(path)
 }
 
-/// A lock on the whole of a file that keeps every other out.
+/// Returns an exclusive lock on a whole file.
 fn whole_file() -> flock {
     flock {
         l_type: libc::F_WRLCK as libc::c_short,
@@ -60,7 +62,7 @@ fn whole_file() -> flock {
     }
 }
 
-/// Whether the lab in `dir` has a living owner.
+/// Returns whether the lab in `dir` has a living owner.
 fn is_alive(dir: &Path) -> bool {
     let mut held = whole_file();
     File::open(dir.join("lock"))
@@ -68,10 +70,10 @@ fn is_alive(dir: &Path) -> bool {
         && held.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// The names of the labs that are up.
+/// Returns the names of the labs that are up.
 ///
 /// # Errors
-/// The directory of labs cannot be read.
+/// If the directory of labs cannot be read.
 pub fn living() -> Result<Vec<String>, ClusterError> {
     let root = root()?;
     let entries =
@@ -86,18 +88,18 @@ pub fn living() -> Result<Vec<String>, ClusterError> {
 }
 
 impl RunDir {
-    /// Takes the name `name`, and clears the directories of labs whose owners were killed.
+    /// Claims the name `name`, and removes the directories of labs whose owners were killed.
     ///
     /// # Errors
-    /// A living lab has it.
+    /// If a living lab has the name.
     pub fn claim(name: &str) -> Result<Self, ClusterError> {
         let root = root()?;
         let claimed = Self::claim_in(&root, name)?;
         for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
-            // A directory without a roster may be of a lab that is just being made.
+            // A directory without a roster may belong to a lab that is being created.
             let is_dead = entry.path().join("roster.json").exists() && !is_alive(&entry.path());
             if let (true, Ok(name)) = (is_dead, entry.file_name().into_string()) {
-                // Who loses the race for it leaves it to the winner.
+                // If another process claims it first, that process removes it.
                 drop(Self::claim_in(&root, &name));
             }
         }
@@ -115,7 +117,7 @@ impl RunDir {
                 .write(true)
                 .open(path.join("lock"));
             let file = match file {
-                // Somebody has just cleared it.
+                // Another process has just removed the directory.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 file => file.map_err(ClusterError::io(doing()))?,
             };
@@ -129,7 +131,7 @@ impl RunDir {
                 break file;
             }
         };
-        // What a crashed owner left is stale now.
+        // The files that a crashed owner left are stale now.
         for entry in fs::read_dir(&path)
             .map_err(ClusterError::io(doing()))?
             .flatten()
@@ -151,15 +153,15 @@ impl RunDir {
         Ok(Self { path, _lock: lock })
     }
 
-    /// Its path.
+    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Writes `text` to `name` below it.
+    /// Writes `text` to the file `name` in the directory.
     ///
     /// # Errors
-    /// The file system refuses.
+    /// If the file system refuses.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, ClusterError> {
         let path = self.path.join(name);
         let doing = format!("writing {}", path.display());
@@ -173,8 +175,8 @@ impl RunDir {
 
 impl Drop for RunDir {
     fn drop(&mut self) {
-        // The lock is still held, so nobody else can be using it. A failure leaves files that the
-        // next `up` clears.
+        // The lock is still held, so no other process can be using the directory. A failure leaves
+        // files that the next `up` removes.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

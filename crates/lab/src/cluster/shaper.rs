@@ -1,34 +1,38 @@
-//! Token buckets that behave as a wire of a given rate.
+//! Token buckets that behave like a wire of a given rate.
 //!
 //! TBF counts 1514 bytes for a frame that takes 1538 on a wire, and has no overhead option that
-//! works per segment of a super-frame. So the bucket's rate is the link's, scaled by what a
-//! full-size frame counts for over what it takes: full-size frames then take exactly their wire
-//! time, with or without segmentation offload. Smaller frames are undercounted by 24 bytes each;
-//! the emulator and the simulation have no such error.
+//! works per segment of a super-frame. The bucket's rate is therefore
+//!
+//! ```text
+//! TBF rate = link rate × counted / (counted + 24)     counted = MTU + 14 bytes
+//! ```
+//!
+//! Full-size frames then take exactly their wire time, with or without segmentation offload.
+//! Smaller frames are undercounted by up to 24 bytes each. The model has no such error.
 
 use crate::topology::{
     Delay, ETHERNET_HEADER_BYTES, Link, Nic, NicQueue, Rate, WIRE_OVERHEAD_BYTES,
 };
 
-/// What TBF counts for a full-size frame.
+/// Returns the bytes that TBF counts for a full-size frame.
 fn counted_bytes(mtu: u32) -> u64 {
     u64::from(mtu) + ETHERNET_HEADER_BYTES
 }
 
-/// The rate to give TBF, in bits a second.
+/// Returns the rate to give to TBF, in bits per second.
 pub fn tbf_rate_bps(rate: Rate, mtu: u32) -> u64 {
     let counted = counted_bytes(mtu);
     (u128::from(rate.bps()) * u128::from(counted) / u128::from(counted + WIRE_OVERHEAD_BYTES))
         as u64
 }
 
-/// The bucket's depth in bytes: `burst` of the rate, at least two frames.
+/// Returns the bucket's depth in bytes: `burst` at the rate, at least two frames.
 fn burst_bytes(rate: Rate, mtu: u32, burst: Delay) -> u64 {
     let of_time = (u128::from(rate.bps()) * u128::from(burst.ns()) / 8_000_000_000) as u64;
     of_time.max(2 * counted_bytes(mtu))
 }
 
-/// `tbf …` for a queue of `queue_bytes` in front of the wire `link`.
+/// Returns `tbf …` for a queue of `queue_bytes` in front of the wire `link`.
 fn tbf(link: &Link, rate: Rate, queue_bytes: u64) -> String {
     let mtu = link.mtu;
     format!(
@@ -39,8 +43,9 @@ fn tbf(link: &Link, rate: Rate, queue_bytes: u64) -> String {
     )
 }
 
-/// `tc` lines that put the rate and transmit queue of `nic`, an end of `link`, on the host's side, so
-/// that TCP feels them: small-queue back-pressure and local drops, as on a real NIC.
+/// Returns the `tc` lines that give `nic`, an end of `link`, its rate and transmit queue. They
+/// apply on the host's side, so that TCP sees small-queue back-pressure and local drops as on a
+/// real NIC.
 pub fn nic_lines(nic: &Nic, link: &Link) -> Vec<String> {
     let Some(rate) = link.rate else {
         return Vec::new();
@@ -59,7 +64,7 @@ pub fn nic_lines(nic: &Nic, link: &Link) -> Vec<String> {
                 tbf(link, rate, u64::from(packets) * counted_bytes(link.mtu))
             ),
             if nic.bands {
-                // As long as the device's `txqueuelen` says when it is made.
+                // Its length is the device's `txqueuelen` when the queue is created.
                 format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo_fast")
             } else {
                 format!("qdisc replace dev {device} parent 1:1 handle 10: pfifo limit {packets}")
@@ -68,8 +73,8 @@ pub fn nic_lines(nic: &Nic, link: &Link) -> Vec<String> {
     }
 }
 
-/// The `tc` line that makes `device`, on the fabric's side of `link`, a switch port with `queue_bytes`
-/// of drop-tail queue.
+/// Returns the `tc` line that makes `device`, on the fabric's side of `link`, a switch port with
+/// `queue_bytes` of drop-tail queue. A link without a rate has none.
 pub fn port_line(device: &str, link: &Link, queue_bytes: u64) -> Option<String> {
     let rate = link.rate?;
     Some(format!(

@@ -1,7 +1,8 @@
-//! The process that owns a lab and answers for it.
+//! The process that owns a lab and answers requests about it.
 //!
-//! One thread waits for connections and signals; each connection has a thread of its own. SIGINT,
-//! SIGTERM and SIGHUP take the lab down in order; anything harsher is left to the holders.
+//! One thread waits for connections and signals. Each connection has a thread of its own. SIGINT,
+//! SIGTERM and SIGHUP take the lab down in order. After any other death of the process, the holders
+//! remove the lab.
 
 use super::Cluster;
 use super::control::{Answer, REQUEST_BYTES_MAX, Request};
@@ -16,24 +17,24 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How often the meter's rows are sent on.
+/// Interval at which the meter's rows are sent.
 const METER_FLUSH: Duration = Duration::from_millis(50);
 
-/// The lab, until somebody takes it down.
+/// The lab, or `None` once it is taken down.
 type Shared = Arc<Mutex<Option<Cluster>>>;
 
-/// Signals held back from the supervisor's threads, to be read where they are wanted.
+/// Signals that are blocked in the supervisor's threads and read from a descriptor.
 #[derive(Debug)]
 pub struct Signals {
     fd: SignalFd,
 }
 
 impl Signals {
-    /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and in those it will start. To be called
-    /// before the lab is built, so that no signal can catch it half made.
+    /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and in the threads that it starts later. It
+    /// must be called before the lab is built, so that no signal can interrupt the construction.
     ///
     /// # Errors
-    /// The kernel refuses a signalfd.
+    /// If the kernel refuses a signalfd.
     pub fn block() -> Result<Self, ClusterError> {
         let failed = |error: nix::Error| ClusterError::Io {
             doing: "blocking signals".to_owned(),
@@ -50,18 +51,18 @@ impl Signals {
 }
 
 fn lock(shared: &Shared) -> MutexGuard<'_, Option<Cluster>> {
-    // A thread that panicked while it held the lab leaves it usable enough to be taken down.
+    // After a panic of a thread that held it, the lab can still be taken down.
     shared
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Serves `cluster` until it is taken down or a signal comes; then nothing of it is left.
+/// Serves `cluster` until it is taken down or a signal arrives. The lab is then completely removed.
 ///
-/// `listening` is called once the control socket takes connections.
+/// `listening` is called once the control socket accepts connections.
 ///
 /// # Errors
-/// The control socket cannot be made.
+/// If the control socket cannot be created or polled, or if `listening` fails.
 pub fn serve(
     cluster: Cluster,
     signals: &Signals,
@@ -100,7 +101,7 @@ pub fn serve(
             let shared = Arc::clone(&shared);
             let tell_done = tell_done.try_clone();
             std::thread::spawn(move || {
-                // A client that goes away in the middle concerns nobody else.
+                // A client that disconnects early does not affect the others.
                 if let (Ok(true), Ok(mut tell)) = (attend(&stream, &shared), tell_done) {
                     let _ = tell.write_all(b"x");
                 }
@@ -109,7 +110,7 @@ pub fn serve(
     }
 }
 
-/// Answers one connection's requests; true if the lab was taken down.
+/// Answers the requests of one connection. Returns true if the lab was taken down.
 fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
     let mut lines = BufReader::new(stream);
     let mut writer = stream;
@@ -166,7 +167,7 @@ fn answer(request: Request, shared: &Shared) -> Answer {
     value.map_or_else(Answer::Error, Answer::Ok)
 }
 
-/// Sends the meter's rows as they come, until the client is gone or the lab is.
+/// Sends the meter's rows until the client disconnects or the lab is taken down.
 fn stream_meter(mut writer: &UnixStream, shared: &Shared) -> io::Result<()> {
     let meter = match lock(shared).as_ref().map(Cluster::meter) {
         Some(Ok(meter)) => meter,
@@ -183,7 +184,7 @@ fn stream_meter(mut writer: &UnixStream, shared: &Shared) -> io::Result<()> {
             text.push_str(&serde_json::to_string(&row)?);
             text.push('\n');
         }
-        // An empty line tells whether the client is still there.
+        // Writing an empty line shows whether the client is still connected.
         if text.is_empty() {
             text.push('\n');
         }

@@ -1,14 +1,14 @@
-//! `ip`, `tc` and `ethtool`, run inside a namespace, a batch at a time.
+//! Runs `ip`, `tc` and `ethtool` inside a namespace, in batches.
 //!
-//! Batches because a lab of sixteen hosts is hundreds of commands, and starting a process costs
-//! more than what most of them do.
+//! A lab of sixteen hosts needs hundreds of commands, and starting a process costs more than most
+//! of the commands.
 
 use super::error::ClusterError;
 use super::holder::Holder;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// The package that has `program`, in Debian and Ubuntu.
+/// Returns the package that contains `program`, in Debian and Ubuntu.
 fn package_of(program: &str) -> &'static str {
     match program {
         "ethtool" => "ethtool",
@@ -17,7 +17,8 @@ fn package_of(program: &str) -> &'static str {
     }
 }
 
-/// Runs `command` to its end with `input` on its standard input; `shown` is for the error.
+/// Runs `command` to its end with `input` on its standard input. Returns its standard output. An
+/// error shows `shown` if the failed line of the input is unknown.
 fn run(
     mut command: Command,
     place: &str,
@@ -42,7 +43,7 @@ fn run(
         .spawn()
         .map_err(failed)?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A tool that stops at its first error closes the pipe; its status tells.
+        // A tool that stops at its first error closes the pipe. Its exit status reports the error.
         let _ = stdin.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(failed)?;
@@ -50,7 +51,7 @@ fn run(
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    // `Command failed -:3` and `sh: 3: …`: name the line of the batch, not its number.
+    // `Command failed -:3` and `sh: 3: …` contain a line number. The error shows the line itself.
     let of_batch = message.rsplit_once("-:").map(|(_, number)| number.trim());
     let of_script = message
         .strip_prefix("sh: ")
@@ -66,10 +67,10 @@ fn run(
     })
 }
 
-/// Runs a batch of `ip` or `tc` commands, one a line, inside `holder`.
+/// Runs a batch of `ip` or `tc` commands, one per line, inside `holder`.
 ///
 /// # Errors
-/// The first line that is refused, with the tool's words.
+/// If a line is refused. The error contains the first such line and the tool's message.
 pub fn batch(holder: &Holder, program: &str, lines: &[String]) -> Result<(), ClusterError> {
     if lines.is_empty() {
         return Ok(());
@@ -81,10 +82,10 @@ pub fn batch(holder: &Holder, program: &str, lines: &[String]) -> Result<(), Clu
     run(command, holder.name(), program, &lines[0], &input).map(drop)
 }
 
-/// Runs one command inside `holder` and returns what it printed.
+/// Runs one command inside `holder` and returns its standard output.
 ///
 /// # Errors
-/// It is refused, with the tool's words.
+/// If the command fails. The error contains the tool's message.
 pub fn one(holder: &Holder, program: &str, args: &[&str]) -> Result<String, ClusterError> {
     let mut command = holder.command(program);
     command.args(args);
@@ -97,11 +98,11 @@ pub fn one(holder: &Holder, program: &str, args: &[&str]) -> Result<String, Clus
     )
 }
 
-/// Runs the lines of `script` with `sh` inside `holder`, and returns what they printed; the first
-/// that fails ends it.
+/// Runs `lines` with `sh` inside `holder`, and returns their standard output. The first line that
+/// fails ends the script.
 ///
 /// # Errors
-/// A line fails, with what it printed.
+/// If a line fails. The error contains its message.
 pub fn script(holder: &Holder, lines: &[String]) -> Result<String, ClusterError> {
     if lines.is_empty() {
         return Ok(String::new());
@@ -111,16 +112,16 @@ pub fn script(holder: &Holder, lines: &[String]) -> Result<String, ClusterError>
     run(command, holder.name(), "sh", &lines[0], &lines.join("\n"))
 }
 
-/// A line for [`script`] that sets `path`, below /proc/sys, to `value`. What the kernel does not
-/// have is left out: an older one lacks some settings.
+/// Returns a line for [`script`] that sets `path`, below /proc/sys, to `value`. A path that the
+/// kernel does not have is skipped, because older kernels lack some settings.
 pub fn sysctl_line(path: &str, value: &str) -> String {
     format!("[ ! -e /proc/sys/{path} ] || echo '{value}' > /proc/sys/{path}")
 }
 
-/// Refuses early, by name, if a program that builds the network is missing.
+/// Checks early that all `programs`, which build the network, are installed.
 ///
 /// # Errors
-/// [`ClusterError::NoProgram`].
+/// [`ClusterError::NoProgram`] with the first program that is missing.
 pub fn require(programs: &[&str]) -> Result<(), ClusterError> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let has = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());

@@ -1,9 +1,14 @@
-//! Whether a run may be believed.
+//! Judges whether a run is valid.
 //!
-//! Four things make a number the machine's instead of the network's: an emulator that is late, a
-//! hypervisor or a program outside the lab that takes the processor away, and ranks that wait for a
-//! processor while others run.
-//! Each is measured, and a run in which one was too large is void and says so.
+//! Four things make a result depend on the machine instead of the network:
+//!
+//! - an emulator that is late,
+//! - a hypervisor that takes the processors away,
+//! - a program outside the lab that does so,
+//! - ranks that wait for a processor while others run.
+//!
+//! Each is measured. A run in which one was too large is void, and the reason is given (ADR 005). A
+//! run in which frames were lost between hosts and emulator is void, too (ADR 016).
 
 use super::holder::Holder;
 use super::others::Others;
@@ -13,46 +18,50 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::time::Instant;
 
-/// A queue must take this many times the lateness of the emulator's latest hundredth of frames to drain.
+/// Smallest ratio of a queue's drain time to the 99th percentile of the emulator's lateness
+/// (ADR 016).
 ///
-/// What is dropped does not depend on lateness: a queue is filled at the times at which frames left their
-/// hosts, and emptied at the times at which that is due. What a late frame does is arrive together with
-/// those behind it, and a sender that acknowledgements clock repeats the clump. Of one frame in a hundred,
-/// by a tenth of a queue, is less than the interrupts of a real NIC do to all.
+/// Lateness does not change which frames are dropped. A queue fills at the times at which frames
+/// left their hosts, and drains at the times at which that is due. A late frame arrives together
+/// with the frames behind it, and a sender that is clocked by acknowledgements repeats the clump.
+/// The limit allows this for one frame in a hundred, by a tenth of a queue. The interrupts of a
+/// real NIC do more than that to every frame.
 const DRAIN_PER_LATENESS_MIN: f64 = 10.0;
 
-/// Share of the processors' time that the hypervisor may take: the smallest difference that a plan
-/// checks for. A shared host seldom gives better; what it took makes all variants slower, not one.
+/// Largest share of the processors' time that the hypervisor may take: the smallest difference that
+/// a bench plan checks for. On a shared machine it seldom takes less. The stolen time makes all
+/// variants slower, not one.
 const STEAL_MAX: f64 = 0.03;
 
-/// Share of the processors' time that programs outside the lab may take. Where a lab needs every
-/// processor, a run loses that share; three times what is believed of a hypervisor, for a desktop or a
-/// cluster's agents take some per cent at any time.
+/// Largest share of the processors' time that programs outside the lab may take. If a lab needs
+/// every processor, a run loses that share. It is about three times the hypervisor's share, because
+/// a desktop or a cluster's agents take some per cent at any time.
 const OTHERS_MAX: f64 = 0.10;
 
-/// Mean time a process may wait for a processor each time it has something to do, in microseconds:
-/// a tenth of the 40 ms below which numbers are the scheduler's when ranks do not yield.
+/// Longest mean wait of a process for a processor, in microseconds. It is a tenth of 40 ms. If
+/// ranks do not yield the processor, the scheduler determines results below 40 ms.
 const RUN_QUEUE_WAIT_MAX_US: f64 = 4_000.0;
 
-/// What was found.
+/// Result of the judgement.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Validity {
-    /// Why the run is void, in sentences; none if it is not.
+    /// Reasons why the run is void, one sentence each. Empty if it is valid.
     pub void: Vec<String>,
-    /// The emulator's lateness, if there is an emulator.
+    /// Lateness of the emulator, if there is one.
     pub lateness: Option<Lateness>,
-    /// Frames the kernel would not take from the emulator, since it started.
+    /// Frames that the kernel refused from the emulator, since the emulator started.
     pub refused_frames: u64,
-    /// Share of processor time that the hypervisor took.
+    /// Share of processor time that the hypervisor took (0 to 1).
     pub steal: f64,
-    /// Share of processor time that programs outside the lab took.
+    /// Share of processor time that programs outside the lab took (0 to 1).
     #[serde(default)]
     pub others: f64,
-    /// The longest mean wait for a processor of any process now in a host, in microseconds.
+    /// Longest mean wait for a processor among the processes now in a host, in microseconds. The
+    /// mean is over the life of the process.
     pub run_queue_wait_us: f64,
 }
 
-/// A period that is watched.
+/// Observation of a run.
 #[derive(Debug)]
 pub struct Watch {
     since: Instant,
@@ -60,7 +69,7 @@ pub struct Watch {
     others: Others,
 }
 
-/// Stolen ticks and all ticks of all processors, since boot.
+/// Returns the stolen ticks and all ticks of all processors, since boot.
 fn ticks() -> (u64, u64) {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     let numbers: Vec<u64> = text
@@ -71,14 +80,14 @@ fn ticks() -> (u64, u64) {
         .skip(1)
         .map(|n| n.parse().unwrap_or(0))
         .collect();
-    // user nice system idle iowait irq softirq steal; guest time is in user already.
+    // The fields are user nice system idle iowait irq softirq steal. Guest time is part of user.
     (
         numbers.get(7).copied().unwrap_or(0),
         numbers.iter().take(8).sum(),
     )
 }
 
-/// Mean wait of process `pid` for a processor, in microseconds, over its life.
+/// Returns the mean wait of process `pid` for a processor over its life, in microseconds.
 fn mean_wait_us(pid: &str) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
     let mut numbers = text
@@ -88,7 +97,7 @@ fn mean_wait_us(pid: &str) -> Option<f64> {
     (slices > 0.0).then(|| waited_ns / slices / 1000.0)
 }
 
-/// The longest mean wait of any process in the hosts' network namespaces.
+/// Returns the longest mean wait of any process in the hosts' network namespaces, in microseconds.
 fn worst_wait_us(hosts: &[Holder]) -> f64 {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
     let mine: Vec<_> = hosts
@@ -108,7 +117,7 @@ fn worst_wait_us(hosts: &[Holder]) -> f64 {
 }
 
 impl Watch {
-    /// Begins now.
+    /// Starts the observation now.
     pub fn start(hosts: &[Holder]) -> Self {
         Self {
             since: Instant::now(),
@@ -165,7 +174,8 @@ impl Watch {
     }
 }
 
-/// The switch queues that drain too fast for an emulator `p99_us` late.
+/// Returns a sentence for each switch queue that drains too fast for an emulator that is `p99_us`
+/// late.
 fn late_for_queues(topology: &Topology, p99_us: f64) -> Vec<String> {
     let mut void = Vec::new();
     for link in &topology.links {

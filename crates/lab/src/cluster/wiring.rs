@@ -1,7 +1,7 @@
-//! The hosts' side of a lab: one veth a NIC, its peer in the fabric's namespace.
+//! The hosts' side of a lab: one veth per NIC, with its peer in the fabric's namespace.
 //!
-//! What is set here survives a change of fabric: the kernel fabric and the emulator both attach to
-//! the peers, and the hosts cannot tell which one does.
+//! The settings made here survive a change of fabric. The kernel fabric and the emulator both
+//! attach to the peers, and the hosts cannot detect which one does.
 
 use super::error::ClusterError;
 use super::holder::Holder;
@@ -11,36 +11,38 @@ use crate::topology::address::NicAddress;
 use crate::topology::{Delay, NicAt, NicQueue, Topology};
 use std::net::Ipv4Addr;
 
-/// Interface index of the first NIC. The two ends of a veth must not have the same index, as they
-/// otherwise often would in two fresh namespaces: the kernel takes such a device for one that has
-/// no peer, and acts on its carrier up to a second later (`linkwatch_urgent_event`).
+/// Interface index of the first NIC. The two ends of a veth must have different indices. In two
+/// fresh namespaces the indices would often be equal. The kernel then assumes that the device has
+/// no peer, and handles a change of its carrier up to a second later (`linkwatch_urgent_event`).
 const NIC_INDEX_BASE: usize = 100;
 
-/// Interface index of the fabric's first port; above every NIC's.
+/// Interface index of the fabric's first port, above the index of every NIC.
 const PORT_INDEX_BASE: usize = 10_000;
 
-/// What the settings script prints where the congestion control must be set route by route.
+/// Output of the settings script if the congestion control must be set on each route.
 const BY_ROUTE: &str = "congestion-control-by-route";
 
-/// The fabric's device at side `side` of link `link`.
+/// Returns the name of the fabric's device at side `side` of link `link`.
 pub fn port_name(link: usize, side: usize) -> String {
     format!("l{link}{}", ['a', 'b'][side])
 }
 
-/// Lines for a host, before it has devices.
+/// Returns the script lines for a host that has no devices yet.
 fn host_settings(topology: &Topology) -> Vec<String> {
     let mut lines: Vec<String> = [
-        // Link-local addresses are usable at once, and nothing solicits routers there are none of.
+        // Link-local addresses are usable at once. No router is solicited, because there are no
+        // routers.
         ("net/ipv6/conf/all/accept_dad", "0"),
         ("net/ipv6/conf/default/accept_dad", "0"),
         ("net/ipv6/conf/default/dad_transmits", "0"),
         ("net/ipv6/conf/default/router_solicitations", "0"),
-        // Several NICs may share a subnet: each answers for its own addresses only.
+        // Several NICs may share a subnet, so each answers for its own addresses only.
         ("net/ipv4/conf/all/arp_ignore", "1"),
         ("net/ipv4/conf/all/arp_announce", "2"),
         ("net/ipv4/conf/all/rp_filter", "0"),
         ("net/ipv4/conf/default/rp_filter", "0"),
-        // A connection must not inherit what an earlier one learnt: runs would depend on order.
+        // A connection must not inherit the metrics of an earlier one: results would depend on the
+        // order of the runs.
         ("net/ipv4/tcp_no_metrics_save", "1"),
         ("net/mptcp/enabled", "1"),
     ]
@@ -51,28 +53,31 @@ fn host_settings(topology: &Topology) -> Vec<String> {
     lines.push(format!(
         "grep -qw '{cc}' {proc}/tcp_available_congestion_control || {{ echo \"congestion control {cc} is not available; choose one of $(cat {proc}/tcp_available_congestion_control)\" >&2; exit 1; }}"
     ));
-    // A namespace may only default to what the machine allows everybody; a route may name any.
+    // The default of a namespace must be a congestion control that the machine allows to every
+    // user. A route may name any.
     lines.push(format!(
         "( echo '{cc}' > {proc}/tcp_congestion_control ) 2>/dev/null || echo {BY_ROUTE}"
     ));
-    // Everybody may ping; a user namespace with a single group cannot say so, and need not.
+    // Every group may ping. A user namespace with a single group cannot set this, and does not need
+    // it.
     lines.push("echo '0 2147483647' > /proc/sys/net/ipv4/ping_group_range 2>/dev/null || :".into());
     lines
 }
 
-/// Lines that make the host's end of a veth behave as the NIC does.
+/// Returns the lines that make the host's end of a veth behave like the NIC.
 fn nic_settings(at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
     let nic = at.nic;
     let device = &nic.device;
-    // The wire carries MTU-sized frames: super-frames are cut after the queue, as a NIC does.
+    // The wire carries frames of at most the MTU. Super-frames are divided after the queue, as in a
+    // NIC.
     let mut lines = vec![format!(
         "ethtool -K {device} tso off tx-udp-segmentation off tx {} gro {} >/dev/null",
         if finished_checksums { "off" } else { "on" },
         if nic.gro { "on" } else { "off" },
     )];
     if nic.rx_coalesce > Delay::ZERO {
-        // NAPI (which `gro on` switches on for a veth) polls again only when the timer has run,
-        // which is what a NIC's interrupt moderation comes to.
+        // NAPI, which `gro on` enables for a veth, polls again only after the timer has expired.
+        // The effect is that of a NIC's interrupt moderation.
         let ns = nic.rx_coalesce.ns();
         let refused = format!(
             "{{ echo 'only root may set rx_coalesce, on {device}; run as root or remove it' >&2; exit 1; }}"
@@ -88,12 +93,13 @@ fn nic_settings(at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
     lines
 }
 
-/// Makes every NIC: devices, addresses, queues, offloads. `fabric` gets the other ends, down.
+/// Creates every NIC with its device, addresses, queue and offloads. The peers are created in
+/// `fabric` and stay down.
 ///
-/// Returns what the user should know about the hosts, in sentences.
+/// Returns notes for the user about the hosts, in sentences.
 ///
 /// # Errors
-/// The kernel refuses a step; the namespaces are the caller's to drop.
+/// If the kernel refuses a step. The caller drops the namespaces.
 pub fn wire(
     topology: &Topology,
     plan: &[NicAddress],
@@ -106,7 +112,8 @@ pub fn wire(
     tools::script(
         fabric,
         &["all", "default"].map(|which| {
-            // The fabric must not speak: no neighbour discovery, no multicast reports.
+            // The fabric must not send frames of its own, such as neighbour discovery or multicast
+            // reports.
             tools::sysctl_line(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1")
         }),
     )?;
@@ -116,7 +123,7 @@ pub fn wire(
     let mut links = Vec::new();
     for (at, address) in topology.nics().zip(plan) {
         let mtu = topology.links[at.link].mtu;
-        // From the beginning: a queue beneath another keeps the length it was made with.
+        // The length is set at creation, because a queue beneath another keeps its initial length.
         let length = match at.nic.queue {
             NicQueue::Packets(packets) if at.nic.bands => format!(" txqueuelen {packets}"),
             _ => String::new(),
@@ -179,7 +186,7 @@ pub fn wire(
     Ok(if by_route { vec![note] } else { Vec::new() })
 }
 
-/// A NIC's IPv4 network, as `ip route` names it.
+/// IPv4 network of a NIC, in the form that `ip route` uses.
 struct Ipv4Net {
     network: Ipv4Addr,
     address: Ipv4Addr,

@@ -1,14 +1,15 @@
-//! How late the emulator is: a histogram that takes no memory and no time to speak of.
+//! Lateness of the emulator, in a histogram of fixed size and negligible cost.
 
 use serde::{Deserialize, Serialize};
 
-/// Buckets an octave: 1/16 is the resolution, 6 %.
+/// Buckets per octave, for a resolution of 1/16 (6 %).
 const STEPS: usize = 16;
 
-/// Octaves: up to 2^36 ns, a minute.
+/// Number of groups of `STEPS` buckets. The first covers 0 to 15 ns, each further one an octave.
+/// The last ends at 2^39 ns (9 minutes).
 const OCTAVES: usize = 36;
 
-/// A histogram of times with a resolution of 6 %.
+/// Histogram of times with a resolution of 6 %.
 #[derive(Debug, Clone)]
 pub struct Histogram {
     counts: Vec<u64>,
@@ -50,7 +51,7 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
-    /// The time, in nanoseconds, that a share `q` of all does not exceed (to 6 %).
+    /// Returns the time, in nanoseconds, that a share `q` of all times does not exceed (to 6 %).
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = (q * self.total as f64).ceil() as u64;
         let mut seen = 0;
@@ -64,18 +65,18 @@ impl Histogram {
     }
 }
 
-/// How late the emulator gave frames to hosts, in microseconds.
+/// Lateness of the frames that the emulator delivered to hosts, in microseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Lateness {
-    /// Frames counted.
+    /// Number of frames counted.
     pub events: u64,
-    /// Median.
+    /// Median lateness.
     pub p50_us: f64,
-    /// 99th percentile: what the validity rule is about.
+    /// 99th percentile, which the validity rule uses.
     pub p99_us: f64,
     /// 99.9th percentile.
     pub p999_us: f64,
-    /// The latest.
+    /// Largest lateness.
     pub max_us: f64,
 }
 

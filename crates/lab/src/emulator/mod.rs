@@ -1,14 +1,18 @@
-//! The model against the real clock: one thread between the fabric's ends of the hosts' veths.
+//! Runs the model against the real clock, in one thread between the fabric's ends of the hosts'
+//! veths.
 //!
 //! ```text
 //!  veth ──► receive ring ──► Model ──► sendmmsg ──► veth
 //!               (kernel's time stamp)   (at its due time)
 //! ```
 //!
-//! Frames enter the model with the time the kernel had them, and events carry the time they were
-//! due: being late delays a frame once and never adds up. The thread sleeps to the next deadline, or while it
-//! is busy for a fixed rest, under SCHED_FIFO where it may; it never spins, for the kernel stops a spinning
-//! real-time thread for 50 ms of every second. It has a processor of its own where there are two (ADR 016).
+//! Frames enter the model with the kernel's time stamp, and events carry the time at which they
+//! were due. Lateness therefore delays a frame once and never adds up.
+//!
+//! The thread sleeps until the next deadline, or for a fixed rest while it is busy. It runs under
+//! SCHED_FIFO if it has the privilege. It never spins, because the kernel suspends a spinning
+//! real-time thread for 50 ms of every second. If there are two processors or more, it has one of
+//! its own (ADR 016).
 
 mod lateness;
 mod processors;
@@ -27,7 +31,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
-/// What the thread is asked.
+/// Order to the emulator's thread.
 #[derive(Debug)]
 enum Order {
     Change {
@@ -42,22 +46,24 @@ enum Order {
     Stop,
 }
 
-/// How the emulator is doing.
+/// State and counters of the emulator.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Report {
-    /// How late frames were given to hosts, since the last report.
+    /// Lateness of the frames delivered to hosts, since the last report.
     pub lateness: Lateness,
     /// Frames received from hosts, since the start.
     pub frames_in: u64,
-    /// Frames given to hosts, since the start.
+    /// Frames that the model delivered to hosts, since the start. Refused and lost frames are
+    /// included.
     pub frames_out: u64,
-    /// Frames the kernel would not take, since the start: an interface was down.
+    /// Frames that the kernel refused, since the start, for example because an interface was down.
     pub refused: u64,
-    /// Frames that found no room on the way here, or to a host, since the last report.
+    /// Frames lost for lack of room between hosts and emulator, in either direction, since the last
+    /// report.
     pub overruns: u64,
-    /// Processor time of the thread, since the start, in nanoseconds.
+    /// Processor time of the thread since the start, in nanoseconds.
     pub cpu_ns: u64,
-    /// Whether the thread runs under SCHED_FIFO.
+    /// True if the thread runs under SCHED_FIFO.
     pub is_realtime: bool,
 }
 
@@ -70,11 +76,11 @@ pub struct Emulator {
 }
 
 impl Emulator {
-    /// Starts the emulator of `topology` inside the fabric's namespace; `ports` names its device
-    /// for each NIC, in the order of [`Topology::nics`].
+    /// Starts the emulator of `topology` inside the fabric's namespace. `ports` names the fabric's
+    /// device for each NIC, in the order of [`Topology::nics`].
     ///
     /// # Errors
-    /// A device is missing or may not be opened.
+    /// If a device is missing or cannot be opened.
     pub fn start(
         topology: &Topology,
         fabric: &Namespaces,
@@ -97,7 +103,7 @@ impl Emulator {
                     .and_then(|()| Pump::new(&topology, &ports, seed, processors.as_ref()));
                 match pump {
                     Ok(pump) => {
-                        // `start` waits for this; it cannot have gone away.
+                        // `start` waits for this message, so the receiver still exists.
                         let _ = ready.send(Ok(()));
                         pump.run(&inbox, &thread_bell);
                     }
@@ -116,12 +122,12 @@ impl Emulator {
         })
     }
 
-    /// Gives an order; false if the thread is gone.
+    /// Sends an order to the thread. Returns false if the thread has ended.
     fn order(&self, order: Order) -> bool {
         self.orders.send(order).is_ok() && self.bell.write(1).is_ok()
     }
 
-    /// Changes link `link`, seen from its end `side`.
+    /// Changes link `link`, as seen from its end `side`.
     pub fn change(&self, link: usize, side: usize, change: LinkChange) {
         self.order(Order::Change { link, side, change });
     }
@@ -131,8 +137,8 @@ impl Emulator {
         self.order(Order::SetMetering(on));
     }
 
-    /// The meter's bins that have ended and were not taken yet. Times are those of the monotonic
-    /// clock.
+    /// Returns the meter's finished bins that were not returned before. Their times are those of
+    /// the monotonic clock.
     pub fn take_bins(&self) -> Vec<Bin> {
         let (reply, answer) = channel();
         if self.order(Order::TakeBins(reply)) {
@@ -142,7 +148,7 @@ impl Emulator {
         }
     }
 
-    /// How it is doing; starts a new period of lateness.
+    /// Returns the emulator's state, and starts a new period of lateness and overruns.
     pub fn report(&self) -> Report {
         let (reply, answer) = channel();
         if self.order(Order::Report(reply)) {
@@ -152,7 +158,7 @@ impl Emulator {
         }
     }
 
-    /// Frames that switches' ports had no room for, since the start.
+    /// Returns the number of frames dropped by full switch ports, since the start.
     pub fn port_drops(&self) -> u64 {
         let (reply, answer) = channel();
         match self.order(Order::PortDrops(reply)) {

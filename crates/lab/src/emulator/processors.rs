@@ -1,24 +1,28 @@
-//! One processor for the emulator, the others for the hosts: for their programs and for what they receive.
+//! Reserves one processor for the emulator and leaves the others to the hosts, for their programs
+//! and for the processing of received frames.
 //!
-//! Left alone, the kernel runs a receiver's whole TCP in the context of whoever hands it the frame: of
-//! the emulator, which is then late for the next one (400 Mb/s, frame by frame: 18 ms at the 99th
-//! percentile, against 0.1 ms with the work divided). And a real-time thread waits for the end of what a
-//! program has the kernel do (sixteen MPI ranks: 0.7 ms, against 0.1 ms with programs kept away).
+//! By default the kernel runs a receiver's whole TCP in the context of the thread that hands it the
+//! frame. That thread is the emulator, which is then late for the next frame. At 400 Mb/s, frame by
+//! frame, it was 18 ms late at the 99th percentile, against 0.1 ms with the work divided.
+//!
+//! A real-time thread also waits for the end of the kernel's work for another program. With sixteen
+//! MPI ranks it was 0.7 ms late, against 0.1 ms with programs on other processors
+//! (`docs/perf-log.md`, 2026-11-22).
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 
-/// Who has which.
+/// Division of the processors between emulator and hosts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Processors {
-    /// The emulator's.
+    /// Processor of the emulator.
     emulator: usize,
-    /// All others that this process may use, in ascending order; at least one.
+    /// All other processors that this process may use, in ascending order. There is at least one.
     others: Vec<usize>,
 }
 
 impl Processors {
-    /// Divides those that the calling thread may use; none if there is only one.
+    /// Divides the processors that the calling thread may use. Returns `None` if there is only one.
     pub fn divided() -> Option<Self> {
         let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
         let usable = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
@@ -33,8 +37,8 @@ impl Processors {
         })
     }
 
-    /// Keeps the calling thread on the emulator's. Where that is refused it stays where it was: late
-    /// runs are void, whatever made them late.
+    /// Pins the calling thread to the emulator's processor. If the kernel refuses, the thread stays
+    /// where it was: late runs are void, whatever made them late.
     pub fn pin(&self) {
         let mut own = CpuSet::new();
         let _ = own
@@ -42,12 +46,13 @@ impl Processors {
             .and_then(|()| sched_setaffinity(Pid::from_raw(0), &own));
     }
 
-    /// The emulator's.
+    /// Returns the number of the emulator's processor.
     pub fn emulator(&self) -> usize {
         self.emulator
     }
 
-    /// The others, as `rps_cpus` wants them: words of 32 bits in hexadecimal, the highest first.
+    /// Returns the other processors in the format of `rps_cpus`: words of 32 bits in hexadecimal,
+    /// the highest first.
     pub fn receivers_mask(&self) -> String {
         let words = self.others.iter().max().map_or(1, |cpu| cpu / 32 + 1);
         let mut mask = vec![0_u32; words];

@@ -1,4 +1,4 @@
-//! The emulator's thread: frames in, events on time, frames out.
+//! The emulator's thread: receives frames, executes events on time, and sends frames.
 
 use super::Order;
 use super::lateness::{Histogram, Lateness};
@@ -16,49 +16,52 @@ use std::os::fd::AsFd;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// Frames taken from one port before the others have their turn.
+/// Most frames taken from one port before the other ports are served.
 const RECEIVE_BATCH: usize = 64;
 
-/// Real-time priority: above everything ordinary, below the kernel's own threads (50).
+/// Real-time priority: above all ordinary threads, below the kernel's own threads (50).
 const PRIORITY: i32 = 40;
 
-/// How long the thread rests between two rounds while it is busy. A wake-up for each frame takes more of
-/// the processor than the frame, and a real-time thread that takes all of it is stopped for 50 ms. When
-/// frames came and went out is known to the kernel and to the model; of this, a frame is only later.
+/// Rest of the thread between two rounds while it is busy, in nanoseconds (ADR 016). A wake-up for
+/// each frame costs more processor time than the frame. A real-time thread that uses its whole
+/// processor is suspended for 50 ms. The rest does not change the kernel's time stamps or the
+/// model's due times. It only makes the delivery of a frame later.
 const REST_NS: u64 = 30_000;
 
-/// It is busy when it has moved so many frames within [`BUSY_NS`]: 20 000 a second.
+/// Frames within [`BUSY_NS`] from which the thread is busy: 20 000 per second (ADR 016).
 const BUSY_FRAMES: usize = 20;
 
-/// See [`BUSY_FRAMES`].
+/// Period over which frames are counted for [`BUSY_FRAMES`], in nanoseconds.
 const BUSY_NS: u64 = 1_000_000;
 
-/// Frames that wait for a host to have room again: four times what its ring towards here holds.
+/// Most frames that wait until a host has room again: four times the slots of the receive ring of
+/// its port.
 const WAITING_MAX: usize = 4096;
 
-/// A host that has had no room for so long has its interface down, or takes no frames of this size: the
-/// kernel's error is the same. What waits is refused then.
+/// Longest wait for room at a host, in nanoseconds. A host that has no room for longer has its
+/// interface down, or does not accept frames of this size. The kernel's error is the same in both
+/// cases. The waiting frames then count as refused.
 const WAITING_NS_MAX: u64 = 100_000_000;
 
-/// Longest sleep, in nanoseconds: a bound on what a lost wake-up could cost.
+/// Longest sleep, in nanoseconds. It bounds the cost of a lost wake-up.
 const SLEEP_NS_MAX: u64 = 50_000_000;
 
-/// The thread's state.
+/// State of the emulator's thread.
 pub struct Pump {
     model: Model,
     sockets: Vec<PacketSocket>,
-    /// Frames of this round, with the time the kernel had them.
+    /// Frames of this round, with the kernel's time stamp and the NIC.
     incoming: Vec<(u64, usize, Frame)>,
     /// Frames to send, for each NIC.
     outgoing: Vec<Vec<Delivery>>,
     load: Load,
-    /// A host had no room for some of its frames yet.
+    /// True if a host had no room for some of its frames.
     is_waiting: bool,
     lateness: Histogram,
     report: Report,
 }
 
-/// How many frames have been moved of late.
+/// Frames moved in the present period, and whether the last period was busy.
 #[derive(Debug, Default)]
 struct Load {
     since_ns: u64,
@@ -77,7 +80,7 @@ impl Load {
     }
 }
 
-/// A clock, in nanoseconds.
+/// Returns the time of `clock`, in nanoseconds.
 fn clock_ns(clock: ClockId) -> u64 {
     // The clocks used here always exist.
     clock_gettime(clock).map_or(0, |t| {
@@ -85,7 +88,8 @@ fn clock_ns(clock: ClockId) -> u64 {
     })
 }
 
-/// The frame as it was on the wire, with a VLAN tag that travelled beside it put back.
+/// Returns the frame as it was on the wire, with the VLAN tag that the kernel reports separately
+/// put back.
 fn whole(received: &Received<'_>) -> Frame {
     match received.vlan {
         Some(tag) if received.bytes.len() >= 12 => {
@@ -99,7 +103,7 @@ fn whole(received: &Received<'_>) -> Frame {
     }
 }
 
-/// Sleeps for [`REST_NS`], whatever arrives.
+/// Sleeps for [`REST_NS`], even if frames arrive.
 fn rest() -> nix::Result<()> {
     match ppoll(
         &mut [],
@@ -112,10 +116,11 @@ fn rest() -> nix::Result<()> {
 }
 
 impl Pump {
-    /// Opens the ports, in the calling thread's network namespace, and makes that thread punctual.
+    /// Opens the ports in the calling thread's network namespace, and makes that thread wake on
+    /// time.
     ///
     /// # Errors
-    /// A port cannot be opened.
+    /// If a port cannot be opened.
     pub fn new(
         topology: &Topology,
         ports: &[String],
@@ -149,7 +154,7 @@ impl Pump {
         })
     }
 
-    /// Runs until it is told to stop, or nobody is left to tell it.
+    /// Runs until [`Order::Stop`] is received or a sleep fails.
     pub fn run(mut self, inbox: &Receiver<Order>, bell: &EventFd) {
         loop {
             while let Ok(order) = inbox.try_recv() {
@@ -181,7 +186,7 @@ impl Pump {
         match order {
             Order::Change { link, side, change } => self.model.change(now_ns, link, side, &change),
             Order::SetMetering(on) => self.model.set_metering(on),
-            // Who asked may have gone: then nobody misses the answer.
+            // The requester may have ended, in which case the answer is not needed.
             Order::TakeBins(reply) => {
                 let _ = reply.send(self.model.take_bins(now_ns));
             }
@@ -201,15 +206,16 @@ impl Pump {
         }
     }
 
-    /// Gives the model what has arrived, in the order in which the kernel had it; returns how many frames
-    /// that were.
+    /// Passes the received frames to the model, in the order of the kernel's time stamps. Returns
+    /// their number.
     fn receive(&mut self) -> usize {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         let since_ns = clock_ns(ClockId::CLOCK_REALTIME) - now_ns;
         let incoming = &mut self.incoming;
         for (nic, socket) in self.sockets.iter_mut().enumerate() {
             socket.receive(RECEIVE_BATCH, |received| {
-                // Within what is plausible; the real-time clock may have been set.
+                // Time stamps are limited to the last 10 ms, because the real-time clock may have
+                // been set.
                 let at_ns = received.realtime_ns.saturating_sub(since_ns);
                 let at_ns = at_ns.clamp(now_ns.saturating_sub(10_000_000), now_ns);
                 incoming.push((at_ns, nic, whole(&received)));
@@ -224,13 +230,14 @@ impl Pump {
         count
     }
 
-    /// Lets the model do what is due.
+    /// Executes the model's events that are due.
     fn catch_up(&mut self) {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         self.model.handle_timeout(now_ns);
     }
 
-    /// Sends what the model has delivered, and notes how late that is; returns how many frames that were.
+    /// Sends the frames that the model delivered, and records their lateness. Returns the number of
+    /// frames that the model delivered in this round.
     fn send(&mut self) -> usize {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         let mut count = 0;
@@ -239,7 +246,7 @@ impl Pump {
             count += 1;
         }
         while self.model.poll_event().is_some() {
-            // The hosts see their carrier themselves: the fabric's end of the veth goes down.
+            // The hosts see the carrier themselves, because the fabric's end of the veth goes down.
         }
         self.is_waiting = false;
         for (socket, frames) in self.sockets.iter().zip(&mut self.outgoing) {
@@ -268,7 +275,7 @@ impl Pump {
         count
     }
 
-    /// Sleeps until something arrives, is due, or is ordered.
+    /// Sleeps until a frame or an order arrives, or an event is due.
     fn sleep(&self, bell: &EventFd) -> nix::Result<()> {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
         let due_ns = self.model.poll_timeout().unwrap_or(u64::MAX);
@@ -287,7 +294,7 @@ impl Pump {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => return Err(error),
         }
-        // Not rung reads as an error, which is as good.
+        // An eventfd without a count returns an error, which needs no handling.
         let _ = bell.read();
         for (fd, socket) in fds.iter().zip(&self.sockets) {
             if fd

@@ -1,39 +1,40 @@
-//! What becomes of a frame on a faulty wire, drawn from a seed.
+//! Effects of a faulty wire on frames, drawn from a seed.
 
 use super::frame::Frame;
 use crate::topology::{Faults, Probability};
 
-/// What the wire does with one frame.
+/// Effect of the wire on one frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
-    /// It is gone.
+    /// The frame is lost.
     Lost,
-    /// It arrives, `copies` times, each `extra_ns` later than on a sound wire; `overtaken` frames
-    /// may be passed by later ones.
+    /// The frame arrives `copies` times, each `extra_ns` later than on a fault-free wire. If
+    /// `overtaken_ns` is set, later frames may overtake it.
     Arrives {
-        /// The frame, possibly damaged.
+        /// The frame, with one bit flipped if `corrupted`.
         frame: Frame,
-        /// Whether it was damaged.
+        /// True if a bit was flipped.
         corrupted: bool,
-        /// 1, or 2 for a duplicate.
+        /// Number of copies that arrive: 1, or 2 for a duplicate.
         copies: u32,
         /// Jitter, in nanoseconds.
         extra_ns: u64,
-        /// Whether later frames may pass it, and by how much it is held back, in nanoseconds.
+        /// Time, in nanoseconds, by which the frame is held back so that later frames overtake it.
+        /// `None` keeps the order.
         overtaken_ns: Option<u64>,
     },
 }
 
-/// The random choices of one direction of a link.
+/// Random choices of one direction of a link.
 #[derive(Debug)]
 pub struct Dice {
     rng: fastrand::Rng,
-    /// Gilbert–Elliott state: the link is in a burst of losses.
+    /// Gilbert–Elliott state: true during a burst of losses.
     in_burst: bool,
 }
 
 impl Dice {
-    /// Choices that follow from `seed` alone.
+    /// Creates choices that depend on `seed` alone.
     pub fn new(seed: u64) -> Self {
         Self {
             rng: fastrand::Rng::with_seed(seed),

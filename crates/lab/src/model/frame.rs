@@ -4,10 +4,11 @@ use crate::topology::WIRE_OVERHEAD_BYTES;
 use std::fmt;
 use std::sync::Arc;
 
-/// Bytes below which Ethernet pads a frame, its check sequence aside (IEEE 802.3).
+/// Shortest Ethernet frame without its check sequence, in bytes (IEEE 802.3). Shorter frames are
+/// padded.
 const FRAME_BYTES_MIN: usize = 60;
 
-/// A frame. A clone shares the bytes: flooding a frame to twenty ports copies nothing.
+/// An Ethernet frame. Clones share the bytes, so flooding a frame to twenty ports copies nothing.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Frame {
     bytes: Arc<[u8]>,
@@ -37,27 +38,28 @@ impl From<Vec<u8>> for Frame {
 }
 
 impl Frame {
-    /// Its bytes.
+    /// Returns the frame's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Bytes it occupies in a queue.
+    /// Returns the number of bytes that the frame occupies in a queue.
     pub fn queue_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// Bytes it occupies on the wire: padded, with preamble, check sequence and gap.
+    /// Returns the number of bytes that the frame occupies on the wire. Padding, preamble, check
+    /// sequence and inter-frame gap are included.
     pub fn wire_bytes(&self) -> u64 {
         self.bytes.len().max(FRAME_BYTES_MIN) as u64 + WIRE_OVERHEAD_BYTES
     }
 
-    /// Destination address; all zero if the frame is too short to have one.
+    /// Returns the destination address, or all zeros if the frame is too short to have one.
     pub fn destination(&self) -> [u8; 6] {
         self.address(0)
     }
 
-    /// Source address; all zero if the frame is too short to have one.
+    /// Returns the source address, or all zeros if the frame is too short to have one.
     pub fn source(&self) -> [u8; 6] {
         self.address(6)
     }
@@ -69,10 +71,12 @@ impl Frame {
             .unwrap_or_default()
     }
 
-    /// A copy with bit `bit` (from 0, wrapping round) of what follows the addresses flipped.
+    /// Returns a copy with one bit after the addresses flipped. `bit` counts from 0 and wraps
+    /// round.
     pub fn with_flipped_bit(&self, bit: usize) -> Self {
         let mut bytes = self.bytes.to_vec();
-        // The addresses are spared: a switch would otherwise learn a station that does not exist.
+        // The addresses stay intact, because a switch would otherwise learn a station that does not
+        // exist.
         if bytes.len() > 12 {
             let bit = bit % ((bytes.len() - 12) * 8);
             bytes[12 + bit / 8] ^= 1 << (bit % 8);

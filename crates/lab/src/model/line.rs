@@ -1,88 +1,90 @@
-//! One direction of a link: a queue, a transmitter of some rate, and the wire behind it.
+//! One direction of a link: a queue, a transmitter with a rate, and the wire behind it.
 
 use super::fate::Dice;
 use super::frame::Frame;
 use crate::topology::{Faults, NicQueue, Rate};
 use std::collections::VecDeque;
 
-/// What a queue holds at most.
+/// Capacity of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum QueueLimit {
-    /// A NIC's transmit queue.
+    /// Transmit queue of a NIC.
     Nic(NicQueue),
-    /// A switch port's drop-tail queue, in bytes.
+    /// Drop-tail queue of a switch port.
     Port {
-        /// Bytes.
+        /// Depth of the queue, in bytes.
         bytes: u64,
-        /// The switch whose shared buffer it also draws on.
+        /// Switch whose shared buffer the queue also draws on.
         switch: usize,
     },
-    /// None of the model's own: the host's qdisc has queued and paced the frame already.
+    /// No queue in the model, because the host's qdisc has already queued and paced the frame.
     Elsewhere,
 }
 
-/// Where a line ends.
+/// Far end of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// A NIC, by its index in [`crate::Topology::nics`].
+    /// NIC, by its index in [`crate::Topology::nics`].
     Nic(usize),
-    /// A switch, by its index in the topology.
+    /// Switch, by its index in the topology.
     Switch(usize),
 }
 
-/// What happened to the frames of one direction of a link. Once a network is at rest,
+/// Counters of the frames of one direction of a link. Once a network is at rest,
 /// `offered + duplicated = queue_drops + lost + silenced + cut + arrived`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LineCounters {
     /// Frames given to the queue.
     pub offered: u64,
-    /// Frames the queue had no room for.
+    /// Frames dropped because the queue was full.
     pub queue_drops: u64,
     /// Frames lost by a fault.
     pub lost: u64,
-    /// Frames swallowed by a blackhole.
+    /// Frames dropped by a blackhole.
     pub silenced: u64,
-    /// Frames lost because the carrier was or went down.
+    /// Frames lost because the carrier was down or went down.
     pub cut: u64,
-    /// Frames damaged.
+    /// Frames damaged by a fault.
     pub corrupted: u64,
-    /// Copies made.
+    /// Copies made by a duplication fault.
     pub duplicated: u64,
     /// Frames that reached the far end.
     pub arrived: u64,
     /// Bytes of the frames that reached the far end.
     pub arrived_bytes: u64,
-    /// Most bytes the queue has held.
+    /// Largest number of bytes that the queue held.
     pub queue_bytes_peak: u64,
 }
 
 /// One direction of a link.
 #[derive(Debug)]
 pub struct Line {
-    /// Where frames go.
+    /// Far end, which receives the frames.
     pub to: Place,
-    /// Rate; none is instantaneous.
+    /// Rate of the transmitter. Without one, transmission takes no time.
     pub rate: Option<Rate>,
     /// Propagation delay, in nanoseconds.
     pub delay_ns: u64,
     /// Faults of the wire.
     pub faults: Faults,
-    /// Whether the wire swallows everything in silence.
+    /// True if the wire drops every frame silently.
     pub is_blackhole: bool,
-    /// Whether the cable is plugged in.
+    /// True if the cable is plugged in.
     pub carrier: bool,
-    /// Counts how often the cable was pulled: frames of an earlier count are lost.
+    /// Number of times that the cable was pulled. Frames that were sent in an earlier epoch are
+    /// lost.
     pub epoch: u32,
-    /// The frame being transmitted.
+    /// Frame being transmitted.
     pub sending: Option<Frame>,
-    /// When the transmitter has finished all it was given, in nanoseconds: a frame that is handed
-    /// over with an earlier time still waits for it.
+    /// Time at which the transmitter has sent every frame that it was given, in nanoseconds. A
+    /// frame that is handed over with an earlier time waits until then.
     pub free_at_ns: u64,
-    /// Latest arrival at the far end so far, in nanoseconds: jitter never re-orders.
+    /// Latest arrival at the far end so far, in nanoseconds. It keeps jitter from changing the
+    /// order.
     pub last_arrival_ns: u64,
-    /// Random choices.
+    /// Random choices of the wire.
     pub dice: Dice,
-    /// What happened.
+    /// Counters of the frames sent on the line.
     pub counters: LineCounters,
     limit: QueueLimit,
     queue: VecDeque<Frame>,
@@ -90,7 +92,7 @@ pub struct Line {
 }
 
 impl Line {
-    /// An idle line.
+    /// Creates an idle line without rate, delay and faults.
     pub fn new(to: Place, limit: QueueLimit, seed: u64) -> Self {
         Self {
             to,
@@ -111,7 +113,7 @@ impl Line {
         }
     }
 
-    /// Which switch's shared buffer its queue draws on.
+    /// Returns the switch whose shared buffer the queue draws on.
     pub fn buffer_of(&self) -> Option<usize> {
         match self.limit {
             QueueLimit::Port { switch, .. } => Some(switch),
@@ -119,22 +121,22 @@ impl Line {
         }
     }
 
-    /// Whether the host's own qdisc paces what it sends.
+    /// Returns whether the host's own qdisc paces the frames.
     pub fn is_paced_elsewhere(&self) -> bool {
         self.limit == QueueLimit::Elsewhere
     }
 
-    /// Bytes waiting; the frame being transmitted is not among them.
+    /// Returns the bytes waiting in the queue, without the frame being transmitted.
     pub fn queue_bytes(&self) -> u64 {
         self.queue_bytes
     }
 
-    /// Frames waiting.
+    /// Returns the number of frames waiting in the queue.
     pub fn queue_frames(&self) -> usize {
         self.queue.len()
     }
 
-    /// Whether `frame` fits into the queue.
+    /// Returns whether `frame` fits into the queue.
     pub fn has_room(&self, frame: &Frame) -> bool {
         match self.limit {
             QueueLimit::Nic(NicQueue::Packets(packets)) => self.queue.len() < packets as usize,
@@ -145,21 +147,21 @@ impl Line {
         }
     }
 
-    /// Appends `frame`, which has room.
+    /// Appends `frame`. The caller has checked that there is room.
     pub fn push(&mut self, frame: Frame) {
         self.queue_bytes += frame.queue_bytes();
         self.counters.queue_bytes_peak = self.counters.queue_bytes_peak.max(self.queue_bytes);
         self.queue.push_back(frame);
     }
 
-    /// Takes the first frame.
+    /// Removes and returns the first frame of the queue.
     pub fn pop(&mut self) -> Option<Frame> {
         let frame = self.queue.pop_front()?;
         self.queue_bytes -= frame.queue_bytes();
         Some(frame)
     }
 
-    /// How long `frame` occupies the transmitter, in nanoseconds.
+    /// Returns the time that `frame` occupies the transmitter, in nanoseconds.
     pub fn send_time_ns(&self, frame: &Frame) -> u64 {
         self.rate.map_or(0, |rate| rate.time_ns(frame.wire_bytes()))
     }

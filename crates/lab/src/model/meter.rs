@@ -1,22 +1,22 @@
-//! Bytes a millisecond, as the papers' GNET-1 and GtrcNET-1 measured them.
+//! Traffic meter: bytes per millisecond, as the papers' GNET-1 and GtrcNET-1 measured them.
 
-/// Width of a bin, in nanoseconds: the papers' 1 ms.
+/// Width of a bin, in nanoseconds: 1 ms, as in the papers.
 pub const BIN_NS: u64 = 1_000_000;
 
-/// What one direction of a link carried in one bin.
+/// Traffic of one direction of a link in one bin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bin {
     /// Direction, as an index into the model's lines.
     pub line: usize,
     /// Start of the bin, in nanoseconds; a multiple of [`BIN_NS`].
     pub start_ns: u64,
-    /// Bytes of frames whose transmission ended in it, framing not counted.
+    /// Bytes of the frames whose transmission ended in the bin, without framing.
     pub bytes: u64,
-    /// Frames whose transmission ended in it.
+    /// Number of frames whose transmission ended in the bin.
     pub frames: u64,
 }
 
-/// The meter of every line. Bins without traffic are not recorded.
+/// Traffic meter of all lines. Bins without traffic are not recorded.
 #[derive(Debug, Default)]
 pub struct Meter {
     current: Vec<Bin>,
@@ -24,7 +24,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter of `lines` directions.
+    /// Creates a meter of `lines` directions.
     pub fn new(lines: usize) -> Self {
         let current = (0..lines)
             .map(|line| Bin {
@@ -40,7 +40,7 @@ impl Meter {
         }
     }
 
-    /// Counts a frame of `bytes` whose transmission ended at `now_ns`.
+    /// Counts a frame of `bytes` bytes whose transmission ended at `now_ns`.
     pub fn count(&mut self, line: usize, now_ns: u64, bytes: u64) {
         let start_ns = now_ns - now_ns % BIN_NS;
         let bin = &mut self.current[line];
@@ -59,7 +59,7 @@ impl Meter {
         bin.frames += 1;
     }
 
-    /// The bins that ended before `now_ns` and were not taken yet, in order of time.
+    /// Returns the bins that ended by `now_ns` and were not returned before, in order of time.
     pub fn take(&mut self, now_ns: u64) -> Vec<Bin> {
         for bin in &mut self.current {
             if bin.frames > 0 && bin.start_ns + BIN_NS <= now_ns {

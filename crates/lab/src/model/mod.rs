@@ -1,14 +1,15 @@
-//! The network as pure events: no clock, no socket, no thread, no randomness of its own.
+//! Event model of the network, without a clock, a socket, a thread or randomness of its own.
 //!
 //! ```text
 //!            ┌────────── Line ──────────┐            ┌────────── Line ─────────┐
 //!  NIC ──────► queue │ transmitter │ wire ──► Switch ─► queue │ transmitter │ wire ──► Receiver
-//!  handle_frame  limit    rate     delay,     learns    drop-tail bytes      faults    coalescing
-//!                                  faults                                              poll_transmit
+//!  handle_frame  limit    rate     delay,     learns    drop-tail bytes      faults  coalescing
+//!                                  faults                                            poll_transmit
 //! ```
 //!
-//! [`crate::sim`] runs it in virtual time; [`crate::emulator`] runs it against the real clock.
-//! Events carry the time they were due, so what follows from a late one is not late as well.
+//! [`crate::sim`] runs the model in virtual time, and [`crate::emulator`] runs it against the real
+//! clock. An event carries the time at which it was due. A late event therefore does not make the
+//! events that follow from it late.
 
 mod fate;
 mod frame;
@@ -30,39 +31,40 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, VecDeque};
 use switch::Switch;
 
-/// Who models the hosts' NICs.
+/// Component that models the hosts' NICs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HostSide {
-    /// The model: transmit queue, rate, receive coalescing.
+    /// The model: transmit queue, rate and receive coalescing.
     Modelled,
-    /// The kernel, on the host's side of a veth: frames come paced, and go out at once.
+    /// The kernel, on the host's side of a veth. Frames enter the model already paced, and leave it
+    /// at once.
     Kernel,
 }
 
-/// A frame for a host.
+/// Delivery of a frame to a host.
 #[derive(Debug)]
 pub struct Delivery {
-    /// When it arrives there, in nanoseconds.
+    /// Time of arrival at the host, in nanoseconds.
     pub at_ns: u64,
-    /// The NIC at which it does.
+    /// Receiving NIC, by its index in [`Topology::nics`].
     pub nic: usize,
-    /// The frame.
+    /// Frame that is delivered.
     pub frame: Frame,
 }
 
-/// What a host may notice besides frames.
+/// Event that a host may notice besides frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// The carrier of a NIC went down or came up.
     Carrier {
         /// NIC, by its index in [`Topology::nics`].
         nic: usize,
-        /// Whether there is one now.
+        /// True if the carrier is up now.
         up: bool,
     },
 }
 
-/// What is due at a time.
+/// Action that is due at a time.
 #[derive(Debug)]
 enum Due {
     /// The transmitter of a line has finished a frame.
@@ -73,11 +75,12 @@ enum Due {
         epoch: u32,
         frame: Frame,
     },
-    /// A NIC's delayed interrupt.
+    /// The delayed interrupt of a NIC is due.
     Interrupt { nic: usize, generation: u64 },
 }
 
-/// An entry of the event queue; of two at the same time, the one that was entered first is first.
+/// Entry of the event queue. Entries with the same time are executed in the order of their
+/// insertion.
 #[derive(Debug)]
 struct Entry {
     at_ns: u64,
@@ -97,7 +100,7 @@ impl PartialOrd for Entry {
     }
 }
 impl Ord for Entry {
-    /// Reversed: the heap's greatest is the earliest.
+    /// Reverses the order, so that the earliest entry is the greatest of the heap.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at_ns, other.order).cmp(&(self.at_ns, self.order))
     }
@@ -106,11 +109,11 @@ impl Ord for Entry {
 /// A network of NICs, switches and links.
 #[derive(Debug)]
 pub struct Model {
-    /// Two a link: `2 × link + side` carries what the end at `side` sends.
+    /// Two lines per link. Line `2 × link + side` carries the frames that the end at `side` sends.
     lines: Vec<Line>,
     switches: Vec<Switch>,
     receivers: Vec<Receiver>,
-    /// For each NIC, the line it sends into.
+    /// Line that each NIC sends into.
     nic_lines: Vec<usize>,
     entries: BinaryHeap<Entry>,
     order: u64,
@@ -120,7 +123,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// The network that `topology` describes, at rest. Everything random follows from `seed`.
+    /// Creates the network that `topology` describes, at rest. All randomness derives from `seed`.
     pub fn new(topology: &Topology, host_side: HostSide, seed: u64) -> Self {
         let mut seeds = fastrand::Rng::with_seed(seed);
         let nic_index = |link: usize, side: usize| {
@@ -130,7 +133,7 @@ impl Model {
         };
         let place = |link: usize, side: usize| match &topology.links[link].ends[side] {
             End::Port(switch) => Place::Switch(*switch),
-            // Every NIC end is found by construction of `nics`.
+            // `nics` contains every NIC end, so the index is always found.
             End::Nic(_) => Place::Nic(nic_index(link, side).unwrap_or_default()),
         };
         let mut switches: Vec<Switch> = topology
@@ -185,14 +188,14 @@ impl Model {
         }
     }
 
-    /// The host sends `frame` through NIC `nic` (an index into [`Topology::nics`]).
+    /// Accepts `frame`, which the host sends through NIC `nic` (an index into [`Topology::nics`]).
     pub fn handle_frame(&mut self, now_ns: u64, nic: usize, frame: Frame) {
         self.handle_timeout(now_ns);
         self.offer(now_ns, self.nic_lines[nic], frame);
         self.handle_timeout(now_ns);
     }
 
-    /// Lets everything happen that is due by `now_ns`.
+    /// Executes every event that is due by `now_ns`.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         while self
             .entries
@@ -206,22 +209,22 @@ impl Model {
         }
     }
 
-    /// When something is due next, in nanoseconds.
+    /// Returns the time of the next event, in nanoseconds.
     pub fn poll_timeout(&self) -> Option<u64> {
         self.entries.peek().map(|entry| entry.at_ns)
     }
 
-    /// A frame for a host.
+    /// Returns the next frame for a host.
     pub fn poll_transmit(&mut self) -> Option<Delivery> {
         self.delivered.pop_front()
     }
 
-    /// Something a host may notice.
+    /// Returns the next event that a host may notice.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Changes link `link`, seen from its end `side`.
+    /// Changes link `link`, as seen from its end `side`.
     pub fn change(&mut self, now_ns: u64, link: usize, side: usize, change: &LinkChange) {
         self.handle_timeout(now_ns);
         let (tx, rx) = (2 * link + side, 2 * link + 1 - side);
@@ -245,18 +248,18 @@ impl Model {
         }
     }
 
-    /// Changes what the end at `side` of link `link` sends at.
+    /// Sets the rate at which the end at `side` of link `link` sends.
     pub fn set_rate(&mut self, now_ns: u64, link: usize, side: usize, rate: Rate) {
         self.handle_timeout(now_ns);
         self.lines[2 * link + side].rate = Some(rate);
     }
 
-    /// What happened to what the end at `side` of link `link` sent.
+    /// Returns the counters of the frames that the end at `side` of link `link` sent.
     pub fn counters(&self, link: usize, side: usize) -> LineCounters {
         self.lines[2 * link + side].counters
     }
 
-    /// Frames that any queue had no room for.
+    /// Returns the number of frames dropped by full queues, over all lines.
     pub fn queue_drops(&self) -> u64 {
         self.lines
             .iter()
@@ -264,12 +267,13 @@ impl Model {
             .sum()
     }
 
-    /// Bytes that wait at the end at `side` of link `link`.
+    /// Returns the number of bytes that wait in the queue at the end `side` of link `link`.
     pub fn queue_bytes(&self, link: usize, side: usize) -> u64 {
         self.lines[2 * link + side].queue_bytes()
     }
 
-    /// Frames in queues, on wires and in receive rings: offered, and with no fate yet.
+    /// Returns the number of frames in queues, in transmitters and on wires. Frames in receive
+    /// rings are not counted, because they have arrived.
     pub fn frames_inside(&self) -> usize {
         let in_lines: usize = self
             .lines
@@ -284,12 +288,13 @@ impl Model {
     }
 
     /// Switches the traffic meter on or off. While it is on, [`Model::take_bins`] must be called
-    /// now and then, or the bins pile up.
+    /// now and then, because the bins accumulate.
     pub fn set_metering(&mut self, on: bool) {
         self.meter = on.then(|| Meter::new(self.lines.len()));
     }
 
-    /// The meter's bins that ended before `now_ns`; `Bin::line` is `2 × link + side`.
+    /// Returns the meter's bins that ended by `now_ns` and were not returned before. `Bin::line` is
+    /// `2 × link + side`.
     pub fn take_bins(&mut self, now_ns: u64) -> Vec<Bin> {
         self.meter
             .as_mut()
@@ -330,7 +335,7 @@ impl Model {
         }
     }
 
-    /// Puts `frame` into the queue of `line`, if there is room, and starts the transmitter.
+    /// Gives `frame` to the transmitter of `line` or its queue, or drops it if the queue is full.
     fn offer(&mut self, now_ns: u64, line: usize, frame: Frame) {
         let state = &mut self.lines[line];
         state.counters.offered += 1;
@@ -338,7 +343,7 @@ impl Model {
             state.counters.cut += 1;
             return;
         }
-        // A frame that finds the transmitter idle goes straight into it.
+        // A frame that finds the transmitter idle is transmitted at once.
         if state.sending.is_none() && state.queue_frames() == 0 {
             return self.send(now_ns, line, frame);
         }
@@ -374,7 +379,7 @@ impl Model {
         self.enter(at_ns, Due::Sent { line, epoch });
     }
 
-    /// The last bit of `frame` is on the wire.
+    /// Handles the end of the transmission of `frame`: draws its fate and schedules its arrival.
     fn sent(&mut self, now_ns: u64, line: usize, frame: Frame) {
         if let Some(meter) = &mut self.meter {
             meter.count(line, now_ns, frame.queue_bytes());
@@ -437,7 +442,7 @@ impl Model {
         }
     }
 
-    /// A frame has come in at the port of `switch` whose outgoing line is `port`.
+    /// Forwards a frame that arrived at the port of `switch` whose outgoing line is `port`.
     fn forward(&mut self, now_ns: u64, switch: usize, port: usize, frame: Frame) {
         let out =
             self.switches[switch].learn_and_look_up(frame.source(), port, frame.destination());
@@ -475,7 +480,7 @@ impl Model {
             if !up {
                 self.cut(line);
             }
-            // The end that receives from this line sees its carrier go or come.
+            // The end that receives from this line notices the change of its carrier.
             match self.lines[line].to {
                 Place::Nic(nic) => self.events.push_back(Event::Carrier { nic, up }),
                 Place::Switch(switch) => self.switches[switch].forget(line ^ 1),
@@ -483,7 +488,7 @@ impl Model {
         }
     }
 
-    /// Loses everything that waits at or is on `line`.
+    /// Loses every frame that waits at `line` or is in flight on it.
     fn cut(&mut self, line: usize) {
         self.lines[line].epoch += 1;
         self.lines[line].free_at_ns = 0;

@@ -1,16 +1,19 @@
-//! A NIC's receive side: interrupts that keep a distance.
+//! Receive side of a NIC, with interrupt moderation.
 //!
-//! The multilink paper (§3.1) names this as the main reason why frames sent round robin arrive out
-//! of order: each NIC hands up a batch of its own, 101, 103, 105 before 102, 104.
+//! The multilink paper (RI2N/DRV, §3.1) names interrupt moderation as the main reason why frames
+//! sent round robin arrive out of order. Each NIC hands up a batch of its own: 101, 103, 105 before
+//! 102, 104.
 //!
-//! The rule is that of interrupt throttling (e1000's `InterruptThrottleRate`, and Linux's
-//! `gro_flush_timeout` with `napi_defer_hard_irqs`, which the cluster in a box uses): a frame that
-//! finds the NIC at rest is delivered at once; the next interrupt comes no sooner than the delay
-//! after the last, with everything that arrived meanwhile.
+//! The rule is that of interrupt throttling. Examples are e1000's `InterruptThrottleRate` and
+//! Linux's `gro_flush_timeout` with `napi_defer_hard_irqs`, which the lab's hosts use:
+//!
+//! - A frame that finds the NIC idle is delivered at once.
+//! - The next interrupt comes no sooner than the delay after the last one, unless a batch is full.
+//!   It delivers every frame received meanwhile.
 
 use super::frame::Frame;
 
-/// The receive ring of a NIC and its interrupt moderation.
+/// Receive ring of a NIC and its interrupt moderation.
 #[derive(Debug)]
 pub struct Receiver {
     delay_ns: u64,
@@ -18,23 +21,24 @@ pub struct Receiver {
     waiting: Vec<Frame>,
     /// Earliest time of the next interrupt, in nanoseconds.
     open_at_ns: u64,
-    /// Counts interrupts, so that a timer of an earlier one is known for stale.
+    /// Number of interrupts so far. A timer of an earlier generation is stale.
     pub generation: u64,
 }
 
-/// What a received frame leads to.
+/// Interrupt that a received frame leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Interrupt {
-    /// Everything that waits is delivered now.
+    /// The interrupt is due now and delivers every waiting frame.
     Now,
-    /// It is delivered at this time, in nanoseconds.
+    /// The interrupt is due at this time, in nanoseconds.
     At(u64),
-    /// A timer is running already.
+    /// A timer for the interrupt is already running.
     Pending,
 }
 
 impl Receiver {
-    /// A receiver whose interrupts are `delay_ns` apart, unless `batch_frames` wait.
+    /// Creates a receiver whose interrupts are at least `delay_ns` nanoseconds apart, unless
+    /// `batch_frames` frames wait.
     pub fn new(delay_ns: u64, batch_frames: u32) -> Self {
         let batch_frames = batch_frames as usize;
         Self {
@@ -46,7 +50,7 @@ impl Receiver {
         }
     }
 
-    /// A frame has arrived at `now_ns`.
+    /// Stores a frame that arrives at `now_ns` and returns the interrupt that it leads to.
     pub fn push(&mut self, now_ns: u64, frame: Frame) -> Interrupt {
         self.waiting.push(frame);
         if now_ns >= self.open_at_ns || self.waiting.len() >= self.batch_frames {
@@ -58,7 +62,7 @@ impl Receiver {
         }
     }
 
-    /// The interrupt, at `now_ns`: everything that waits, in order of arrival.
+    /// Executes the interrupt at `now_ns`. Returns every waiting frame, in order of arrival.
     pub fn drain(&mut self, now_ns: u64) -> std::vec::Drain<'_, Frame> {
         self.generation += 1;
         self.open_at_ns = now_ns + self.delay_ns;

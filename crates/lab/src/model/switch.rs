@@ -1,28 +1,28 @@
-//! A learning switch: which port a station is behind, and the buffer its ports share.
+//! A learning switch: its table of stations, and the buffer that its ports share.
 
 use std::collections::HashMap;
 
-/// Stations a switch remembers: what cheap switches of the papers' time had. Further ones are
-/// flooded to, as there.
+/// Most stations that a switch remembers, as on cheap switches of the papers' time. Frames to
+/// further stations are flooded, as on those switches.
 pub const STATIONS_MAX: usize = 8192;
 
-/// A switch.
+/// A learning switch.
 #[derive(Debug)]
 pub struct Switch {
-    /// The lines that leave it, one a port.
+    /// Lines that leave the switch, one per port.
     pub ports: Vec<usize>,
     stations: HashMap<[u8; 6], usize>,
     shared_bytes_max: Option<u64>,
     shared_bytes: u64,
 }
 
-/// The group bit of an Ethernet address: broadcast and multicast.
+/// Returns whether the group bit of an Ethernet address is set: broadcast or multicast.
 fn is_group(address: [u8; 6]) -> bool {
     address[0] & 1 == 1
 }
 
 impl Switch {
-    /// A switch without ports.
+    /// Creates a switch without ports.
     pub fn new(shared_bytes_max: Option<u64>) -> Self {
         Self {
             ports: Vec::new(),
@@ -32,8 +32,8 @@ impl Switch {
         }
     }
 
-    /// Learns that `source` is behind `port` (the line that leaves through it), and says through
-    /// which port `destination` is reached; `None` floods.
+    /// Learns that `source` is behind `port`, and returns the port towards `destination`. A port is
+    /// the index of the line that leaves through it. `None` means that the frame is flooded.
     pub fn learn_and_look_up(
         &mut self,
         source: [u8; 6],
@@ -57,12 +57,12 @@ impl Switch {
         }
     }
 
-    /// Forgets who is behind `port`: its carrier went down.
+    /// Forgets the stations behind `port`, because its carrier changed.
     pub fn forget(&mut self, port: usize) {
         self.stations.retain(|_, behind| *behind != port);
     }
 
-    /// Takes `bytes` of the shared buffer; false if there are not so many.
+    /// Takes `bytes` of the shared buffer. Returns false if fewer are free.
     pub fn take_buffer(&mut self, bytes: u64) -> bool {
         let fits = self
             .shared_bytes_max
@@ -73,7 +73,7 @@ impl Switch {
         fits
     }
 
-    /// Gives `bytes` of the shared buffer back.
+    /// Releases `bytes` of the shared buffer.
     pub fn give_buffer(&mut self, bytes: u64) {
         self.shared_bytes -= bytes;
     }

@@ -2,7 +2,7 @@ use super::*;
 use crate::topology::{Delay, Direction, Faults, LinkChange, Probability};
 use proptest::prelude::*;
 
-/// Hosts h1…hn on one switch.
+/// Returns a topology of `hosts` hosts, h1 and up, on one switch.
 fn star(hosts: usize, link_keys: &str, switch_keys: &str) -> Topology {
     let mut text = format!("name = \"t\"\n[[switch]]\nname = \"s1\"\n{switch_keys}\n");
     for h in 1..=hosts {
@@ -21,7 +21,7 @@ fn cable(link_keys: &str) -> Topology {
     Topology::parse("test", &text).unwrap()
 }
 
-/// A frame from station `from` to station `to` with a number in it.
+/// Returns a frame from station `from` to station `to` that carries `number`.
 fn frame(to: u8, from: u8, number: u32, bytes: usize) -> Frame {
     let mut frame = vec![0; bytes.max(18)];
     frame[0..6].copy_from_slice(&[2, 0, 0, 0, 0, to]);
@@ -34,13 +34,13 @@ fn number(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.bytes()[14..18].try_into().unwrap())
 }
 
-/// Runs the model to rest; what was delivered, with NIC and time.
+/// Runs the model until it is at rest. Returns the deliveries with time and NIC.
 fn drain(model: &mut Model) -> Vec<(u64, usize, Frame)> {
     let mut out = Vec::new();
     let mut now_ns = 0;
     loop {
         while let Some(Delivery { at_ns, nic, frame }) = model.poll_transmit() {
-            // What was offered before had its own time.
+            // Deliveries from before the first event have times of their own.
             assert!(
                 now_ns == 0 || at_ns == now_ns,
                 "what is due is delivered then"
@@ -76,7 +76,7 @@ fn line__short_frame__is_padded_and_framed() {
 
 #[test]
 fn port_queue__frame_beyond_limit__is_dropped_whole() {
-    // Two senders at once into one port of room for ten frames, one more being transmitted.
+    // Two senders transmit at once into a port that holds ten frames and transmits one more.
     let topology = star(3, "rate = \"1Gbit\"", "port_queue = \"15140B\"");
     let mut model = Model::new(&topology, HostSide::Modelled, 1);
     model.handle_frame(0, 2, frame(9, 3, 0, 60));
@@ -125,7 +125,8 @@ fn shared_buffer__two_full_ports__share_it() {
         model.handle_frame(1_000_000_000, 0, frame(3, 1, n, 1514));
         model.handle_frame(1_000_000_000, 1, frame(4, 2, n, 1514));
     }
-    // One in each transmitter, ten in the buffer, wherever they are.
+    // One frame is in each of the two transmitters, and ten are in the shared buffer, at either
+    // port.
     let out = drain(&mut model);
     assert_eq!(out.len(), 12);
 }
@@ -149,7 +150,8 @@ fn receiver__coalescing__delivers_batches_by_time_and_by_count() {
     for n in 0..3 {
         model.handle_frame(0, 0, frame(2, 1, n, 1514));
     }
-    // The first finds the NIC at rest; the others wait out the distance between interrupts.
+    // The first frame finds the NIC idle. The others wait for the minimum distance between
+    // interrupts.
     let at_ns: Vec<u64> = drain(&mut model).iter().map(|(at_ns, ..)| *at_ns).collect();
     assert_eq!(at_ns, [12_304, 62_304, 62_304]);
     let start_ns = 1_000_000;
@@ -233,7 +235,8 @@ fn faults() -> impl Strategy<Value = Faults> {
     })
 }
 
-/// What a run of arbitrary traffic over three hosts on a switch delivers, and the network after.
+/// Runs arbitrary traffic over three hosts on a switch. Returns the deliveries, and the network
+/// afterwards.
 fn run(
     traffic: &[(u64, usize, u8, usize)],
     faults: Faults,

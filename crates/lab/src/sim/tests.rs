@@ -1,7 +1,8 @@
 use super::*;
 use crate::topology::Probability;
 
-/// Sends numbered frames at a fixed pace over its NICs in turn, and notes what arrives.
+/// Sends numbered frames at a fixed pace, over its NICs in turn, and records the frames it
+/// receives.
 #[derive(Debug, Default)]
 struct Pacer {
     to: u8,
@@ -64,7 +65,7 @@ fn two_links(keys: &str, frames: u32, seed: u64) -> Sim<Pacer> {
     Sim::new(&topology, vec![sender, Pacer::default()], seed)
 }
 
-/// Frames that arrive after a later one.
+/// Returns the number of frames that arrive directly after a frame with a higher number.
 fn overtaken(sim: &Sim<Pacer>) -> usize {
     let heard = &sim.node(1).heard;
     heard

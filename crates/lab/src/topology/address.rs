@@ -1,26 +1,27 @@
 //! Addresses that follow from the topology alone, so that every run of a lab has the same ones.
 //!
-//! A layer-2 segment is what frames can reach through switches without a router: one cable, or one
-//! tree of switches with all the links that end in it. Segment `s` (from 1, in the order of the
-//! links) is `10.s.0.0/16`; the `k`-th NIC (from 0) that host `h` (from 1) has in it is
-//! `10.s.k.h`. So h1 is always `….1`, and links of one host that share a switch stay distinct.
+//! A layer-2 segment is the set of links that frames can reach without a router. It is one cable,
+//! or one tree of switches with all the links that end in it. Segment `s` (from 1, in the order of
+//! the links) is `10.s.0.0/16`. The `k`-th NIC (from 0) that host `h` (from 1) has in it is
+//! `10.s.k.h`. So h1 is always `….1`, and a host's links that share a switch have different
+//! addresses.
 
 use super::{End, Topology};
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-/// The addresses of one NIC.
+/// Addresses of a NIC.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NicAddress {
-    /// Host's index.
+    /// Index of the host.
     pub host: usize,
-    /// Host's name.
+    /// Name of the host.
     pub host_name: String,
-    /// Device's name inside the host.
+    /// Name of the device inside the host.
     pub device: String,
     /// Index of the link.
     pub link: usize,
-    /// Which end of the link, 0 or 1.
+    /// End of the link, 0 or 1.
     pub side: usize,
     /// Layer-2 segment, from 1.
     pub segment: usize,
@@ -30,25 +31,25 @@ pub struct NicAddress {
     pub ipv4: Ipv4Addr,
     /// Prefix length of `ipv4`.
     pub prefix_len: u8,
-    /// The link-local address that Linux forms from `mac` (RFC 4291, appendix A).
+    /// Link-local address that Linux forms from `mac` (RFC 4291, appendix A).
     pub ipv6_link_local: Ipv6Addr,
 }
 
 impl NicAddress {
-    /// The Ethernet address in colon notation.
+    /// Returns the Ethernet address in colon notation.
     pub fn mac_text(&self) -> String {
         self.mac.map(|octet| format!("{octet:02x}")).join(":")
     }
 
-    /// `h1:eth1`.
+    /// Returns the name of the NIC, such as `h1:eth1`.
     pub fn name(&self) -> String {
         format!("{}:{}", self.host_name, self.device)
     }
 }
 
-/// For each link, the layer-2 segment it lies in, from 1 in the order of the links.
+/// Returns the layer-2 segment of each link, from 1 in the order of the links.
 pub fn segments(topology: &Topology) -> Vec<usize> {
-    // A switch's segment is the smallest switch index that it reaches.
+    // In the end, `root` of a switch is the smallest switch index in its segment.
     let mut root: Vec<usize> = (0..topology.switches.len()).collect();
     for _ in 0..topology.switches.len() {
         for link in &topology.links {
@@ -80,7 +81,7 @@ pub fn segments(topology: &Topology) -> Vec<usize> {
         .collect()
 }
 
-/// The link-local address with the modified EUI-64 of `mac`.
+/// Returns the link-local address with the modified EUI-64 of `mac`.
 fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     let [a, b, c, d, e, f] = mac;
     let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
@@ -96,7 +97,7 @@ fn link_local(mac: [u8; 6]) -> Ipv6Addr {
     )
 }
 
-/// The addresses of every NIC, in the order of the links.
+/// Returns the addresses of every NIC, in the order of [`Topology::nics`].
 pub fn plan(topology: &Topology) -> Vec<NicAddress> {
     let segments = segments(topology);
     let mut planned: Vec<NicAddress> = Vec::new();
@@ -127,8 +128,8 @@ pub fn plan(topology: &Topology) -> Vec<NicAddress> {
     planned
 }
 
-/// `/etc/hosts` as `viewer` needs it: for each host an address in a segment that both are in,
-/// where there is one, and `HOST-DEVICE` for every NIC.
+/// Returns `/etc/hosts` for the host `viewer`. Each host has an address in a segment that it shares
+/// with `viewer`, if there is one. Every NIC also has the name `HOST-DEVICE`.
 pub fn hosts_file(topology: &Topology, plan: &[NicAddress], viewer: usize) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost\n");
     let mine: Vec<usize> = plan

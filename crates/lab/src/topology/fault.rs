@@ -1,42 +1,44 @@
-//! What can be wrong with a link, and how a running link is changed.
+//! Faults of a link, and changes to a running link.
 
 use super::{Delay, Probability, Rate};
 use serde::{Deserialize, Serialize};
 
-/// Gilbert–Elliott burst loss: a link that is good or bad, changing state frame by frame.
+/// Gilbert–Elliott burst loss: the link is good or bad, and may change its state with each frame.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BurstLoss {
-    /// Probability, a frame, that a good link turns bad.
+    /// Probability, per frame, that a good link turns bad.
     pub enter: Probability,
-    /// Probability, a frame, that a bad link turns good; its inverse is the mean burst length.
+    /// Probability, per frame, that a bad link turns good. Its inverse is the mean burst length in
+    /// frames.
     pub leave: Probability,
     /// Probability that a frame is lost while the link is bad.
     pub loss: Probability,
 }
 
-/// The faults of one direction of a link; the default is a sound link.
+/// Faults of one direction of a link. The default has no faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Faults {
-    /// Independent loss of a frame.
+    /// Probability of the independent loss of a frame.
     pub loss: Probability,
-    /// Loss in bursts, on top of `loss`.
+    /// Loss in bursts, in addition to `loss`.
     pub burst_loss: Option<BurstLoss>,
-    /// One bit of the frame is flipped after its FCS was checked: the receiver gets it.
+    /// Probability that one bit of a frame is flipped after the check of its FCS. The receiver gets
+    /// the damaged frame.
     pub corrupt: Probability,
-    /// The frame arrives twice.
+    /// Probability that a frame arrives twice.
     pub duplicate: Probability,
-    /// The frame is held back by `reorder_delay`, so that later ones overtake it.
+    /// Probability that a frame is held back by `reorder_delay`, so that later frames overtake it.
     pub reorder: Probability,
-    /// How long a re-ordered frame is held back.
+    /// Time for which a re-ordered frame is held back.
     pub reorder_delay: Delay,
-    /// Extra delay, uniform from 0 to this, that does not change the order of frames.
+    /// Upper bound of an extra delay, uniform from 0, that does not change the order of frames.
     pub jitter: Delay,
 }
 
 impl Faults {
-    /// Whether the link does nothing wrong.
+    /// Returns whether the link has no faults.
     pub fn is_none(&self) -> bool {
         *self
             == Self {
@@ -45,14 +47,14 @@ impl Faults {
             }
     }
 
-    /// Whether a kernel fabric can do it with a stateless program on the frame's way: everything
-    /// but what needs a frame to wait.
+    /// Returns whether a BPF program in the kernel fabric can apply the faults. Such a program
+    /// cannot delay a frame.
     pub fn needs_no_delay(&self) -> bool {
         self.reorder == Probability::ZERO && self.jitter == Delay::ZERO
     }
 }
 
-/// A direction of a link, seen from the end that was named (`h1:eth1`).
+/// Direction of a link, as seen from the named end (`h1:eth1`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -60,48 +62,49 @@ pub enum Direction {
     Tx,
     /// From the network to the named end.
     Rx,
-    /// Both.
+    /// Both directions.
     #[default]
     Both,
 }
 
 impl Direction {
-    /// Whether it includes transmission from the named end.
+    /// Returns whether the direction includes transmission from the named end.
     pub fn has_tx(self) -> bool {
         self != Self::Rx
     }
 
-    /// Whether it includes reception at the named end.
+    /// Returns whether the direction includes reception at the named end.
     pub fn has_rx(self) -> bool {
         self != Self::Tx
     }
 }
 
-/// A change to a link while it runs. What is `None` stays as it is.
+/// A change to a running link. A field that is `None` changes nothing.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LinkChange {
-    /// The direction that `delay` and the faults apply to; `rate` and `carrier` are the link's.
+    /// Direction to which `delay`, `faults` and `blackhole` apply. `rate` and `carrier` apply to
+    /// the whole link.
     pub direction: Direction,
     /// New rate of the wire, at the NIC and at the switch port.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
-    /// New propagation delay, one way.
+    /// New propagation delay of each direction that `direction` includes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delay: Option<Delay>,
-    /// New faults, all at once: the default clears them.
+    /// New faults, which replace all present ones. The default clears them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub faults: Option<Faults>,
-    /// Silence in `direction`: frames vanish, the carrier stays. `Some(false)` heals.
+    /// True drops every frame in `direction` silently and leaves the carrier up. False ends this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blackhole: Option<bool>,
-    /// The carrier: `Some(false)` pulls the cable, `Some(true)` plugs it in again.
+    /// New carrier state: `Some(false)` pulls the cable, `Some(true)` plugs it in again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub carrier: Option<bool>,
 }
 
 impl LinkChange {
-    /// Pulls the cable (`false`) or plugs it in again (`true`).
+    /// Returns a change that pulls the cable (`false`) or plugs it in again (`true`).
     pub fn carrier(up: bool) -> Self {
         Self {
             carrier: Some(up),
@@ -109,7 +112,7 @@ impl LinkChange {
         }
     }
 
-    /// Makes `direction` swallow every frame in silence.
+    /// Returns a change that drops every frame in `direction` silently.
     pub fn blackhole(direction: Direction) -> Self {
         Self {
             direction,
@@ -118,7 +121,8 @@ impl LinkChange {
         }
     }
 
-    /// Ends blackholes and faults in both directions and brings the carrier back.
+    /// Returns a change that ends blackholes and faults in both directions and restores the
+    /// carrier.
     pub fn heal() -> Self {
         Self {
             blackhole: Some(false),
@@ -128,7 +132,8 @@ impl LinkChange {
         }
     }
 
-    /// Loses frames independently with probability `loss`, in both directions.
+    /// Returns a change that loses frames independently with probability `loss`, in both
+    /// directions.
     pub fn loss(loss: Probability) -> Self {
         Self {
             faults: Some(Faults {
@@ -139,7 +144,7 @@ impl LinkChange {
         }
     }
 
-    /// A new rate.
+    /// Returns a change to the rate `rate`.
     pub fn rate(rate: Rate) -> Self {
         Self {
             rate: Some(rate),
@@ -147,7 +152,7 @@ impl LinkChange {
         }
     }
 
-    /// A new propagation delay, both ways.
+    /// Returns a change to the propagation delay `delay`, in both directions.
     pub fn delay(delay: Delay) -> Self {
         Self {
             delay: Some(delay),

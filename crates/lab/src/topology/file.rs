@@ -1,4 +1,4 @@
-//! The topology file of a lab: its keys, and the words about what is wrong with one.
+//! The topology file of a lab: its keys, and the error messages for an invalid one.
 
 use super::{
     BURST_DEFAULT, Bytes, Delay, End, FabricChoice, Faults, HOSTS_MAX, Host, Link, Nic, NicQueue,
@@ -89,7 +89,7 @@ fn address(
         })
 }
 
-/// Reads and checks a whole file.
+/// Parses and checks a whole file.
 pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     let source = Source { file, text };
     let entry: File = toml::from_str(text).map_err(|error| source.syntax(&error))?;
@@ -263,7 +263,7 @@ enum Place {
     Switch(usize),
 }
 
-/// Resolves `h1:eth1` or `s1`.
+/// Resolves the name of a link end, `h1:eth1` or `s1`.
 fn check_end(
     source: &Source<'_>,
     topology: &Topology,
@@ -323,7 +323,8 @@ fn check_end(
     Ok((Place::Host(host), device.to_owned()))
 }
 
-/// Switches must form trees: there is no spanning-tree protocol, so a loop would flood for ever.
+/// Checks that the switches form trees. There is no spanning-tree protocol, so frames would
+/// circulate in a loop for ever.
 fn check_trees(
     source: &Source<'_>,
     topology: &Topology,

@@ -1,8 +1,8 @@
-//! What a lab is made of: hosts, switches, and the links between them.
+//! Description of a lab: hosts, switches, and the links between them.
 //!
-//! A [`Topology`] is read from a TOML file ([`Topology::read`]) and is known to be sound: every end
-//! exists, no device is used twice, the switches form trees. The same value builds the simulated
-//! network and the cluster in a box.
+//! A [`Topology`] is read from a TOML file ([`Topology::read`]) and is known to be valid. Every end
+//! exists, no device is used twice, and the switches form trees. The same value builds the
+//! simulated network and the lab of namespaces.
 
 pub mod address;
 pub mod fault;
@@ -21,59 +21,62 @@ use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-/// Bytes a frame occupies on the wire beyond header and payload: preamble and start delimiter 8,
-/// frame check sequence 4, inter-frame gap 12 (IEEE 802.3).
+/// Bytes that a frame occupies on the wire beyond header and payload. Preamble and start delimiter
+/// take 8, the frame check sequence 4, and the inter-frame gap 12 (IEEE 802.3).
 pub const WIRE_OVERHEAD_BYTES: u64 = 24;
 
-/// Received frames that bring a delayed interrupt forward, unless the file says otherwise: a
-/// NAPI poll's budget.
+/// Default number of received frames that brings a delayed interrupt forward: the budget of a NAPI
+/// poll.
 pub const RX_COALESCE_FRAMES_DEFAULT: u32 = 64;
 
-/// [`Link::burst`] where the file gives none: a timer 200 us late loses no rate then (on a busy machine 120
-/// us lost 1.8 %), and the 31 KB at 1 Gb/s are a small part of any port's queue.
+/// Default of [`Link::burst`]. With it, a timer that is 200 µs late loses no rate. With 120 µs, a
+/// link on a busy machine lost 1.8 % (`docs/perf-log.md`, 2026-11-21). At 1 Gb/s it is 31 KB, a
+/// quarter of a port's default queue.
 pub const BURST_DEFAULT: Delay = Delay::from_ns(250_000);
 
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header, in bytes.
 pub const ETHERNET_HEADER_BYTES: u64 = 14;
 
-/// Drop-tail bytes of a switch port when a topology names none: a cheap switch's share a port.
+/// Default depth of a switch port, in bytes: the share of one port in a cheap switch.
 pub const PORT_QUEUE_DEFAULT: Bytes = Bytes::new(128 * 1024);
 
-/// Most hosts a topology may have; the addresses have one octet for them.
+/// Most hosts of a topology. The addresses have one octet for the host.
 pub const HOSTS_MAX: usize = 250;
 
-/// Most layer-2 segments a topology may have; the addresses have one octet for them.
+/// Most layer-2 segments of a topology. The addresses have one octet for the segment.
 pub const SEGMENTS_MAX: usize = 250;
 
-/// What carries the frames in real time.
+/// Fabric that carries the frames in real time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FabricChoice {
-    /// The kernel where only rate and queue (and faults that need no waiting) are asked for,
-    /// otherwise the emulator.
+    /// The kernel fabric if the links need only rate, queue and faults that delay no frame.
+    /// Otherwise the emulator.
     #[default]
     Auto,
-    /// Bridges and token buckets: cheap, exact in rate, no delay.
+    /// Bridges and token buckets. They are cheap and exact in rate, but have no delay.
     Kernel,
-    /// The model of [`crate::model`] against the real clock.
+    /// The model of [`crate::model`], run against the real clock.
     Emulator,
 }
 
-/// A host; its NICs are the ends of links that name it.
+/// A host. Its NICs are the ends of links that name it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
-    /// Its name, also its host name.
+    /// Name, which is also the host name.
     pub name: String,
 }
 
 /// A store-and-forward switch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Switch {
-    /// Its name.
+    /// Name of the switch.
     pub name: String,
-    /// Drop-tail bytes of each port's output queue, Ethernet headers included, framing not.
+    /// Depth of each port's drop-tail output queue, in bytes. Ethernet headers count, framing does
+    /// not.
     pub port_queue: Bytes,
-    /// Bytes all ports share, if the switch has one pool; a frame needs room in both.
+    /// Size of the buffer that all ports share, in bytes, if the switch has one. A frame needs room
+    /// in the port's queue and in this buffer.
     pub shared_buffer: Option<Bytes>,
 }
 
@@ -84,35 +87,38 @@ pub struct Nic {
     pub host: usize,
     /// Name of the device inside the host.
     pub device: String,
-    /// Address with prefix length, if the file gives one; otherwise [`address::plan`] does.
+    /// Address with prefix length, if the file gives one. Otherwise [`address::plan`] assigns it.
     pub address: Option<(Ipv4Addr, u8)>,
-    /// Transmit queue.
+    /// Capacity of the transmit queue.
     pub queue: NicQueue,
-    /// Three bands of the queue's packets each, the first served first, as `pfifo_fast` has and most NICs
-    /// of Linux by default. Kernel only: the simulation has one.
+    /// True if the queue has three bands of its number of packets each, served in order of
+    /// priority. This is `pfifo_fast`, the default of most NICs under Linux. It applies to the
+    /// kernel's queue only: the simulation has one band.
     pub bands: bool,
-    /// How long a received frame may wait for the interrupt that delivers it; zero is at once.
+    /// Longest time for which a received frame waits for the interrupt that delivers it. Zero
+    /// delivers at once.
     pub rx_coalesce: Delay,
-    /// How many received frames bring the interrupt forward. Model and simulation only: the
-    /// kernel's NAPI has no such number to set.
+    /// Number of received frames that brings the interrupt forward. It applies to the simulation
+    /// only, because the kernel's NAPI has no such setting.
     pub rx_coalesce_frames: u32,
-    /// Received segments are merged before the stack sees them. Coalescing implies it.
+    /// True if received segments are merged before the stack sees them. By default it is on only
+    /// with `rx_coalesce`.
     pub gro: bool,
-    /// Most segments of a super-frame that the stack hands to the NIC, if limited.
+    /// Most segments of a super-frame that the stack hands to the NIC. `None` sets no limit.
     pub gso_max_segs: Option<u32>,
 }
 
 /// One end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum End {
-    /// A host's NIC.
+    /// NIC of a host.
     Nic(Nic),
-    /// A port of the switch with this index in [`Topology::switches`].
+    /// Port of the switch with this index in [`Topology::switches`].
     Port(usize),
 }
 
 impl End {
-    /// The NIC, if this end is one.
+    /// Returns the NIC, if this end is one.
     pub fn nic(&self) -> Option<&Nic> {
         match self {
             Self::Nic(nic) => Some(nic),
@@ -124,61 +130,61 @@ impl End {
 /// A full-duplex link.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Link {
-    /// Its two ends.
+    /// The two ends of the link.
     pub ends: [End; 2],
-    /// Rate each way; none is as fast as the machine.
+    /// Rate of each direction. Without one, only the machine limits the link.
     pub rate: Option<Rate>,
-    /// Propagation delay, one way.
+    /// Propagation delay of each direction.
     pub delay: Delay,
-    /// Drop-tail bytes of this link's switch ports, where they differ from the switch's.
+    /// Depth of this link's switch ports, in bytes, if it differs from the switch's.
     pub port_queue: Option<Bytes>,
-    /// Time of its rate that a kernel-shaped link which has rested, or whose timer was late, sends at
-    /// once; the emulator and the simulation send frame by frame.
+    /// Depth of the link's token buckets, as time at its rate. A link sends this much at once after
+    /// a pause or after a late timer. The model has no token buckets and sends frame by frame.
     pub burst: Delay,
     /// Largest payload of a frame, in bytes.
     pub mtu: u32,
-    /// Faults, the same both ways, from the start.
+    /// Faults from the start, the same in both directions.
     pub faults: Faults,
 }
 
 impl Link {
-    /// The drop-tail bytes of the port at `end`, given the topology's switches.
+    /// Returns the depth of this link's port at `switch`, in bytes.
     pub fn port_queue_bytes(&self, switch: &Switch) -> u64 {
         self.port_queue.unwrap_or(switch.port_queue).get()
     }
 
-    /// Whether both ends are NICs.
+    /// Returns whether both ends are NICs.
     pub fn is_cable(&self) -> bool {
         self.ends.iter().all(|end| end.nic().is_some())
     }
 }
 
-/// A sound description of a lab.
+/// A valid description of a lab.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Topology {
-    /// The lab's name, unless the command gives another.
+    /// Name of the lab, unless the command gives another.
     pub name: String,
-    /// What carries the frames in real time.
+    /// Fabric that carries the frames in real time.
     pub fabric: FabricChoice,
-    /// `net.ipv4.tcp_congestion_control` in every host. A namespace would otherwise inherit the
-    /// machine's choice, which no result could then be compared across.
+    /// `net.ipv4.tcp_congestion_control` of every host. A namespace would otherwise inherit the
+    /// machine's choice, and results of different machines could not be compared.
     pub congestion_control: String,
-    /// Hosts.
+    /// Hosts, in the order of the file.
     pub hosts: Vec<Host>,
-    /// Switches.
+    /// Switches, in the order of the file.
     pub switches: Vec<Switch>,
-    /// Links.
+    /// Links, in the order of the file.
     pub links: Vec<Link>,
 }
 
-/// A NIC together with where it is.
+/// A NIC with its position in the topology.
 #[derive(Debug, Clone, Copy)]
 pub struct NicAt<'a> {
-    /// The NIC.
+    /// NIC at this position.
     pub nic: &'a Nic,
     /// Index of its link in [`Topology::links`].
     pub link: usize,
-    /// Which end of the link it is, 0 or 1.
+    /// End of the link at which the NIC is, 0 or 1.
     pub side: usize,
 }
 
@@ -186,13 +192,14 @@ impl Topology {
     /// Reads a topology file.
     ///
     /// # Errors
-    /// Names the file, the line, the key, the value and what would be right.
+    /// If the file cannot be read or is not valid. The error names the file, the line, the key, the
+    /// value and the accepted form.
     pub fn read(path: &Path) -> Result<Self, TopologyError> {
         let (file, text) = source::read(path)?;
         Self::parse(&file, &text)
     }
 
-    /// Reads a topology from `text`; `file` is for the error messages.
+    /// Parses a topology from `text`. Error messages name `file`.
     ///
     /// # Errors
     /// As [`Topology::read`].
@@ -200,7 +207,7 @@ impl Topology {
         file::parse(file, text)
     }
 
-    /// Every NIC, host by host in the order of the links.
+    /// Returns every NIC, in the order of the links and of their ends.
     pub fn nics(&self) -> impl Iterator<Item = NicAt<'_>> {
         self.links.iter().enumerate().flat_map(|(link, l)| {
             l.ends
@@ -210,26 +217,26 @@ impl Topology {
         })
     }
 
-    /// The NICs of the host with index `host`, in the order of the links.
+    /// Returns the NICs of the host with index `host`, in the order of the links.
     pub fn nics_of(&self, host: usize) -> impl Iterator<Item = NicAt<'_>> {
         self.nics().filter(move |at| at.nic.host == host)
     }
 
-    /// The NIC called `name`, as `h1:eth1`.
+    /// Returns the NIC called `name`, such as `h1:eth1`.
     pub fn nic(&self, name: &str) -> Option<NicAt<'_>> {
         let (host, device) = name.split_once(':')?;
         self.nics()
             .find(|at| self.hosts[at.nic.host].name == host && at.nic.device == device)
     }
 
-    /// The names of all NICs, as `h1:eth1`.
+    /// Returns the names of all NICs, such as `h1:eth1`, in the order of [`Topology::nics`].
     pub fn nic_names(&self) -> Vec<String> {
         self.nics()
             .map(|at| format!("{}:{}", self.hosts[at.nic.host].name, at.nic.device))
             .collect()
     }
 
-    /// The links of a shortest way from host `from` to host `to`, in its order.
+    /// Returns the links of a shortest path from host `from` to host `to`, in path order.
     pub fn path(&self, from: usize, to: usize) -> Option<Vec<&Link>> {
         let node = |end: &End| match end {
             End::Nic(nic) => nic.host,
@@ -243,7 +250,7 @@ impl Topology {
             if here == to {
                 break;
             }
-            // A host does not forward.
+            // Hosts do not forward.
             if here != from && here < self.hosts.len() {
                 continue;
             }
@@ -263,13 +270,13 @@ impl Topology {
         reached[to].take()
     }
 
-    /// Index of the host called `name`.
+    /// Returns the index of the host called `name`.
     pub fn host(&self, name: &str) -> Option<usize> {
         self.hosts.iter().position(|host| host.name == name)
     }
 
-    /// Whether the kernel fabric can carry it: no frame has to wait for anything but its turn, and
-    /// no switch has a shared buffer.
+    /// Returns whether the kernel fabric can carry the topology. This requires links without delay,
+    /// jitter and re-ordering, and switches without a shared buffer.
     pub fn fits_kernel(&self) -> bool {
         self.switches
             .iter()

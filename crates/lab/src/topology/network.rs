@@ -1,22 +1,23 @@
-//! A topology as collectives are planned on, and the other way round.
+//! Conversion between a lab's topology and the network of the collectives' planners.
 
 use super::{Bytes, Delay, End, FabricChoice, Faults, Host, Link, Nic, NicQueue, Switch, Topology};
 use kumi_topo::{Network, Rate};
 
-/// What a link carries that nothing limits.
+/// Rate assumed for a link without a limit: 100 Gb/s.
 const UNLIMITED: Rate = match Rate::from_bps(100_000_000_000) {
     Some(rate) => rate,
     None => panic!("a rate"),
 };
 
-/// Packets of a simulated NIC's queue: Linux's `txqueuelen`.
+/// Queue of a simulated NIC, in packets, as Linux's default `txqueuelen`.
 const NIC_PACKETS: u32 = 1000;
 
-/// Payload of an Ethernet frame.
+/// Largest payload of an Ethernet frame, in bytes.
 const MTU: u32 = 1500;
 
 impl Topology {
-    /// The hosts, switches and links as a tree; none if they are none, or if a host has several links.
+    /// Returns the hosts, switches and links as a tree. Returns `None` if they do not form a tree,
+    /// or if a host has several links.
     pub fn network(&self) -> Option<Network> {
         let end = |end: &End| match end {
             End::Nic(nic) => kumi_topo::End::Host(nic.host),
@@ -50,8 +51,9 @@ impl Topology {
         Network::parse(&self.name, &text).ok()
     }
 
-    /// A network with ports of so many bytes, to be simulated. Each link has the rate of its first end to the second; a host
-    /// is called as there, and its one NIC `eth1`.
+    /// Creates a topology for a simulation of `network`, with switch ports of `port_queue` bytes.
+    /// Both directions of a link have the rate from its first end to its second. Hosts keep their
+    /// names, and the one NIC of each is `eth1`.
     pub fn of(network: &Network, port_queue: Bytes) -> Self {
         let end = |end: kumi_topo::End| match end {
             kumi_topo::End::Switch(switch) => End::Port(switch),

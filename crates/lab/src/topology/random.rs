@@ -1,4 +1,4 @@
-//! Random trees of switches, for what has to hold on any.
+//! Random trees of switches, for properties that must hold on any tree.
 
 use super::{Topology, TopologyError};
 use std::fmt::Write as _;
@@ -7,11 +7,12 @@ use std::fmt::Write as _;
 const SWITCHES_MAX: usize = 9;
 
 impl Topology {
-    /// So many hosts on a random tree of at most nine switches, each of three links or more, so that its hosts can tell that it
-    /// is there. The same seed makes the same tree.
+    /// Returns a random tree of `hosts` hosts, at least three, and at most nine switches. Each
+    /// switch has three links or more, because hosts cannot detect a switch with fewer. The same
+    /// seed gives the same tree.
     ///
     /// # Errors
-    /// There are too many hosts for a lab, or none.
+    /// If there are too many hosts for a lab.
     pub fn random_tree(seed: u64, hosts: usize) -> Result<Self, TopologyError> {
         let text = text(seed, hosts);
         Self::parse(&format!("random-tree-{seed}"), &text)
@@ -29,7 +30,7 @@ fn text(seed: u64, hosts: usize) -> String {
         links[at + 1] += 1;
         links[*parent] += 1;
     }
-    // What each needs, then the rest anywhere that has any.
+    // First each switch gets the hosts that it needs. The others go to any switch that has hosts.
     let mut on: Vec<usize> = Vec::with_capacity(hosts);
     for (switch, links) in links.iter().enumerate() {
         on.extend(std::iter::repeat_n(switch, 3_usize.saturating_sub(*links)));
@@ -40,7 +41,7 @@ fn text(seed: u64, hosts: usize) -> String {
     }
     random.shuffle(&mut on);
     let mut text = format!("name = \"random-tree-{seed}\"\nfabric = \"emulator\"\n");
-    // Into a string it cannot fail.
+    // Writing into a string cannot fail.
     for host in 1..=on.len() {
         let _ = write!(text, "[[host]]\nname = \"h{host}\"\n");
     }

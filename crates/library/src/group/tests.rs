@@ -574,8 +574,7 @@ fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
     let (reduced, barrier) = (Barrier::new(3), Barrier::new(2));
     together(3, |group| {
         let first = all_reduce(&group, 10);
-        // A rank that misses rank 2 in the second collective reports it to all, and a rank that is
-        // still in the first one fails too.
+        // Rank 2 leaves when no rank is in this collective any more.
         reduced.wait();
         first.unwrap();
         if group.rank() == 2 {
