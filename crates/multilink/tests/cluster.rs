@@ -1,8 +1,8 @@
-//! Sixty-four hosts in the lab's simulated network: how they join, and what each peer takes.
+//! Tests of 64 hosts in the lab's simulated network: the time to join, and the memory per peer.
 //!
-//! A test program of its own, because it reads the memory of its process.
+//! This is a test program of its own because it reads the memory of its process.
 
-// The simulated world of `sim`, of which this uses a part.
+// This program uses a part of the simulated world of `sim`.
 #[allow(dead_code)]
 #[path = "sim/account.rs"]
 mod account;
@@ -22,11 +22,11 @@ use world::{Layout, LinkPlan, MS, Plan, S, World};
 
 const HOSTS: usize = 64;
 
-/// Memory that an idle peer may take, in bytes. `PEERS_MAX` says 25 KB; the simulated network's
-/// own queues are in what is measured.
+/// Memory that an idle peer may take, in bytes. `PEERS_MAX` states 25 KB. The measurement includes
+/// the queues of the simulated network.
 const PEER_BYTES_MAX: usize = 40_000;
 
-/// Bytes of this process that are in memory.
+/// Returns the resident memory of this process, in bytes.
 fn resident_bytes() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
     let pages = statm.split_whitespace().nth(1).expect("resident pages");
@@ -60,7 +60,7 @@ fn cluster__of_64_hosts__joins_as_a_full_mesh_in_bounded_time_and_memory() {
         joined_ns / MS
     );
     assert!(peer_bytes <= PEER_BYTES_MAX, "{peer_bytes} B per peer");
-    // Each host sends to the one half the cluster away.
+    // Each host sends to the host that is half the cluster away.
     let from_ns = world.now_ns();
     for host in 0..HOSTS {
         let to = (host + HOSTS / 2) % HOSTS;

@@ -87,7 +87,7 @@ impl Datagrams {
         }
         let filled = messages.iter().zip(&names).take(count as usize);
         self.received.extend(filled.map(|(message, name)| {
-            // A datagram longer than its place is not one of kumi's.
+            // A datagram longer than its place is not from kumi.
             let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let bytes = message.msg_len as usize;
             is_whole.then(|| Received {

@@ -40,8 +40,8 @@ extern "C" fn unlock() {
 }
 
 extern "C" fn close_all() {
-    // SAFETY: `lock` ran before the fork. The map is not freed, for that might need a lock of the
-    // allocator's.
+    // SAFETY: `lock` ran before the fork, so the lock is held. The map is not freed, because that
+    // might need a lock of the allocator.
     unsafe {
         let open = std::mem::take(&mut *TABLE.open.get());
         for fd in open.values() {
@@ -55,7 +55,7 @@ extern "C" fn close_all() {
 /// Runs `of` with the table locked, so that no other thread forks meanwhile.
 fn with<T>(of: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
     lock();
-    // SAFETY: the lock is held, and `of` does not come back here.
+    // SAFETY: the lock is held, and `of` does not call this function.
     let result = unsafe { of(&mut *TABLE.named.get(), &mut *TABLE.open.get()) };
     unlock();
     result
@@ -81,8 +81,8 @@ impl<T> Private<T> {
     /// Makes a value private whose descriptor is passed separately.
     pub fn of(inner: T, fd: RawFd) -> Self {
         HANDLERS.call_once(|| {
-            // SAFETY: the handlers are functions that exist as long as the library; none of them
-            // forks.
+            // SAFETY: the handlers are functions that exist as long as the library, and none of
+            // them forks.
             unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(close_all)) };
         });
         let name = with(|named, open| {
@@ -101,9 +101,10 @@ impl<T> Drop for Private<T> {
     fn drop(&mut self) {
         let inner = &mut self.inner;
         with(|_, open| {
-            // In a forked child, the number may belong to another descriptor now.
+            // In a forked child the table is empty. The descriptor is closed there, and its number
+            // may belong to another file.
             if open.remove(&self.name).is_some() {
-                // SAFETY: it is dropped here alone, and not used after.
+                // SAFETY: it is dropped only here and not used afterwards.
                 unsafe { ManuallyDrop::drop(inner) };
             }
         });
@@ -137,7 +138,7 @@ mod tests {
 
     /// Returns whether a descriptor is open, without allocating.
     fn is_open(fd: RawFd) -> bool {
-        // SAFETY: F_GETFD changes nothing, of whatever descriptor.
+        // SAFETY: F_GETFD changes nothing, for any descriptor.
         unsafe { libc::fcntl(fd, libc::F_GETFD) >= 0 }
     }
 
@@ -146,11 +147,11 @@ mod tests {
         let null = || File::open("/dev/null").unwrap();
         let (shared, private) = (null(), Private::new(null()));
         let (shared_fd, private_fd) = (shared.as_raw_fd(), private.as_raw_fd());
-        // SAFETY: the child makes only calls that are safe after a fork, and leaves by `_exit`.
+        // SAFETY: the child makes only calls that are safe after a fork, and ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let mut wrong = i32::from(!is_open(shared_fd)) + 2 * i32::from(is_open(private_fd));
-            // The number gets another descriptor, and the value that had it before is dropped.
+            // The number is reused for another descriptor before its former owner is dropped.
             // SAFETY: as above.
             unsafe {
                 libc::dup2(shared_fd, private_fd);
@@ -160,7 +161,7 @@ mod tests {
             }
         }
         let mut status = -1;
-        // SAFETY: `status` has room for one.
+        // SAFETY: `status` is a live integer, which the kernel writes.
         unsafe { libc::waitpid(child, &mut status, 0) };
         assert_eq!(status, 0);
         assert!(is_open(private_fd));

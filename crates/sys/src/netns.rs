@@ -53,8 +53,8 @@ impl Namespaces {
                 setns(space.as_fd(), *flag)?;
             }
             if known {
-                // SAFETY: `getcwd` succeeded, so `here` holds a NUL-terminated path. That the
-                // directory may not exist in the new mount namespace is no error: `/` remains.
+                // SAFETY: `getcwd` succeeded, so `here` holds a NUL-terminated path. If the new
+                // mount namespace lacks the directory, `/` stays the working directory.
                 unsafe { libc::chdir(here.as_ptr().cast()) };
             }
             Ok(())

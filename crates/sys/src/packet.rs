@@ -1,9 +1,9 @@
 //! Raw Ethernet frames through `AF_PACKET`: a mapped receive ring, and batches for sending.
 //!
-//! The ring is TPACKET_V2 (Linux, `Documentation/networking/packet_mmap.rst`). The kernel writes
-//! each frame into a slot of a ring that both sides have mapped, and sets the slot's status word,
-//! which alone decides who owns the slot. Frames are sent with `sendmmsg` and bypass the queueing
-//! discipline, because the emulated network does the queueing.
+//! The ring is TPACKET_V2 (Linux, `Documentation/networking/packet_mmap.rst`). The kernel and this
+//! process have both mapped it. The kernel writes each frame into a slot and sets the slot's status
+//! word, which alone decides who owns the slot. Frames are sent with `sendmmsg` and bypass the
+//! queueing discipline, because the emulated network does the queueing.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};

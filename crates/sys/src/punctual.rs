@@ -3,7 +3,7 @@
 use std::io;
 
 /// Puts the calling thread under SCHED_FIFO with `priority` (1 to 99). It must sleep often: the
-/// kernel suspends a real-time thread that does not for 50 ms of every second.
+/// kernel suspends a real-time thread that does not sleep, for 50 ms of every second.
 ///
 /// # Errors
 /// Without CAP_SYS_NICE; the thread stays unchanged.

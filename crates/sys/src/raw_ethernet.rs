@@ -1,6 +1,6 @@
 //! Raw Ethernet frames of one EtherType on one interface, through its queueing discipline.
 //!
-//! Sent frames wait in the NIC's own queue, like the kernel's own. The socket's send buffer bounds
+//! Sent frames wait in the NIC's queue, as frames of the kernel do. The socket's send buffer bounds
 //! their number.
 
 use nix::sys::socket::{setsockopt, sockopt};

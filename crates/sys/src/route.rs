@@ -105,7 +105,7 @@ fn with_rto_min(body: &[u8], interface_index: u32, rto_min_ms: u32) -> Option<Ve
             RTA_METRICS => {
                 for (metric, value) in self::attributes(value) {
                     match metric {
-                        RTAX_RTO_MIN => return None, // the administrator's, or ours
+                        RTAX_RTO_MIN => return None, // set by the administrator or by kumi
                         RTAX_LOCK => locked = u32_at(value, 0)?,
                         _ => metrics.push((metric, value.to_vec())),
                     }

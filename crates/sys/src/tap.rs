@@ -34,7 +34,7 @@ pub struct TapOffloads {
     pub checksum: bool,
     /// TCP bursts may be left unsegmented.
     pub tcp_segmentation: bool,
-    /// UDP bursts too (Linux 6.2 and later).
+    /// UDP bursts may be left unsegmented (Linux 6.2 and later).
     pub udp_segmentation: bool,
 }
 

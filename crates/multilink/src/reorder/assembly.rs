@@ -1,27 +1,28 @@
-//! One frame being put together from its units.
+//! Assembly of one frame from its units.
 
 use super::Fate;
 use crate::frame::{FRAME_BYTES_MAX, Frame, FramePool, VNET_BYTES};
 
-/// A unit as it came out of its packet.
+/// A unit as extracted from its datagram.
 #[derive(Debug, Clone, Copy)]
 pub struct Unit<'a> {
     /// Low 32 bits of the unit sequence number.
     pub seq: u32,
-    /// Which slice of its frame.
+    /// Index of the slice in its frame.
     pub index: u8,
     /// Index of the frame's last slice.
     pub last: u8,
     /// See [`crate::wire::DataHeader::aux`].
     pub aux: u16,
-    /// Whether the frame begins with a virtio_net header.
+    /// True if the frame begins with a virtio_net header.
     pub has_vnet: bool,
-    /// The slice.
+    /// Bytes of the slice.
     pub payload: &'a [u8],
 }
 
 impl Unit<'_> {
-    /// The unit that ended the frame before this one in its flow, if slice 0 at `seq` names one.
+    /// Returns the last unit of the previous frame in the flow, if this is slice 0, at `seq`, and
+    /// names one.
     pub(super) fn predecessor(&self, seq: u64) -> Option<u64> {
         if self.index == 0 && self.aux != 0 {
             seq.checked_sub(u64::from(self.aux))
@@ -31,7 +32,7 @@ impl Unit<'_> {
     }
 }
 
-/// The frame of a unit that is its only one.
+/// Returns the frame of a unit that is the only one of its frame.
 pub(super) fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
     let head = if unit.has_vnet { 0 } else { VNET_BYTES };
     let mut frame = pool.take(head + unit.payload.len());
@@ -40,7 +41,7 @@ pub(super) fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
     frame
 }
 
-/// A frame that is not complete, or complete and waiting.
+/// A frame that is incomplete, or complete and waiting for its predecessor.
 #[derive(Debug, Default)]
 pub(super) struct Assembly {
     generation: u32,
@@ -49,21 +50,23 @@ pub(super) struct Assembly {
     received: [u64; 4],
     received_count: u16,
     predecessor: Option<u64>,
-    /// Where the slices begin in the frame: behind the virtio header we put there ourselves.
+    /// Offset of slice 0 in the frame, in bytes: the length of the virtio_net header if the units
+    /// omit it.
     head: usize,
     unit_bytes: usize,
-    /// Bytes of the last slice; the others have `unit_bytes`.
+    /// Bytes of the last slice. The others have `unit_bytes`.
     last_bytes: usize,
     arrived_ns: u64,
-    /// When the newest of its units came: a frame that still grows is not given up.
+    /// Time of the last progress: of its newest unit, or of its predecessor's delivery. A frame
+    /// that still grows is not given up.
     touched_ns: u64,
-    /// When it was first seen that what it lacks is lost.
+    /// Time at which its missing units were first proven lost.
     proven_ns: Option<u64>,
     frame: Option<Frame>,
 }
 
 impl Assembly {
-    /// Starts over for a new frame; gives its generation.
+    /// Starts a new frame. Returns its generation.
     pub(super) fn begin(
         &mut self,
         first: u64,
@@ -135,7 +138,7 @@ impl Assembly {
         Fate::Taken
     }
 
-    /// Ends it; gives the buffer.
+    /// Ends the assembly and returns its frame.
     pub(super) fn end(&mut self) -> Option<Frame> {
         self.frame.take()
     }
@@ -172,12 +175,14 @@ impl Assembly {
         self.arrived_ns
     }
 
-    /// What it lacks is lost, as is known since `now_ns` at the latest; gives since when.
+    /// Records the proof that the missing units are lost. `now_ns` applies if it is the first proof
+    /// since the last progress. Returns the time of the first proof, or of the first unit if that
+    /// is later.
     pub(super) fn note_proven(&mut self, now_ns: u64) -> u64 {
         (*self.proven_ns.get_or_insert(now_ns)).max(self.arrived_ns)
     }
 
-    /// Something it waited for has come.
+    /// Records progress: a unit of the frame arrived, or its predecessor was delivered.
     pub(super) fn touch(&mut self, now_ns: u64) {
         self.touched_ns = now_ns;
         self.proven_ns = None;
@@ -187,12 +192,12 @@ impl Assembly {
         self.touched_ns
     }
 
-    /// Memory the assembly holds, in bytes.
+    /// Returns the bytes of memory that the assembly takes.
     pub(super) fn held_bytes(&self) -> usize {
         self.frame.as_ref().map_or(0, Frame::buffer_bytes)
     }
 
-    /// The highest unit that is missing, if any is.
+    /// Returns the highest missing unit.
     pub(super) fn last_missing(&self) -> Option<u64> {
         (0..=self.last_index)
             .rev()
@@ -200,7 +205,7 @@ impl Assembly {
             .map(|i| self.first + u64::from(i))
     }
 
-    /// The stretches of the frame that are there, as byte ranges.
+    /// Returns the received stretches of the frame as byte ranges.
     pub(super) fn present(&self) -> Vec<std::ops::Range<usize>> {
         let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
         for index in (0..=self.last_index).filter(|index| self.has(*index)) {

@@ -1,23 +1,26 @@
-//! Putting units back into frames and frames back into order, below TCP (paper §4.5, §5.5).
+//! Assembles units into frames and restores the order of frames, below TCP (RI2N/DRV paper, §4.5
+//! and §5.5).
 //!
-//! Units of one frame are consecutive; each frame names the unit that ended the frame before it in
-//! its flow, so a gap holds back only the flow it belongs to: nothing waits when nothing it depends
-//! on is missing.
+//! The units of a frame have consecutive numbers. Each frame names the last unit of the previous
+//! frame of its flow, its *predecessor*. A gap therefore holds back only its own flow. A frame
+//! waits only if a unit on which it depends is missing.
 //!
 //! ```text
-//!            all units here, predecessor resolved
+//!            all units received, predecessor resolved
 //! unit ──▶ Assembling ────────────────────────────▶ delivered
 //!             │  SHORT after the proof that missing units are lost (every link is past them)
-//!             │  HOLD  after arrival: in any case (`FAST_TOUT`, from measured skew, ≤ 20 ms)
+//!             │  HOLD  after the last progress, in any case (from measured skew, at most 20 ms)
 //!             ▼
-//!          given up ──▶ what arrived of a TCP burst is delivered ([`crate::salvage`])
+//!          given up ──▶ the received parts of a TCP burst are delivered ([`crate::salvage`])
 //! ```
 //!
-//! A proof of loss is the paper's early detection (§4.6; the same rule as `minseq` in Linux's
-//! `ppp_generic.c`): links are first-in first-out, so a unit below the smallest of the last unit
-//! numbers of all links can no longer arrive, except as a repair, for which SHORT leaves time.
+//! The proof of loss is the paper's early detection (§4.6; `minseq` in Linux's `ppp_generic.c` is
+//! the same rule). Links are first-in first-out. Let *m* be the smallest of the links' last unit
+//! numbers. A unit below *m* can no longer arrive, except as a repair. SHORT leaves time for the
+//! repair.
 
 mod assembly;
+mod hold;
 mod window;
 
 use std::collections::VecDeque;
@@ -30,80 +33,86 @@ pub use assembly::Unit;
 use assembly::{Assembly, copy_whole};
 use window::{NO_SLOT, WINDOW, Window};
 
-/// The longest a unit is ever held: the paper's `FAST_TOUT`. A tenth of TCP's usual RTO floor.
+/// Longest hold of a unit, in nanoseconds: the paper's `FAST_TOUT`. It is a tenth of TCP's usual
+/// minimum RTO.
 pub const HOLD_MAX_NS: u64 = 20_000_000;
-/// The least hold: what a busy receiver may need to read its other socket, and what it takes to find
-/// and repair the loss of a burst's last unit on a link (a ping after 2.5 ms, its report, the repair).
+/// Shortest hold, in nanoseconds. A busy receiver may need this time to read its other socket. It
+/// also suffices to detect and repair the loss of a burst's last unit on a link: a ping after 2 ms,
+/// its report and the repair.
 const HOLD_MIN_NS: u64 = 5_000_000;
-/// A link that says nothing for this long while others do may be dead: its units deserve the
-/// longest hold, for their repairs are on the way.
+/// Time without units from a link, while other links deliver some, after which the link counts as
+/// silent, in nanoseconds. It may be dead. Frames then get the longest hold, because repairs of its
+/// units may be in flight.
 const SILENT_NS: u64 = 2_000_000;
-/// Time a repair is given beyond its round trip.
+/// Time allowed for a repair beyond its round trip, in nanoseconds.
 const REPAIR_MARGIN_NS: u64 = 1_500_000;
-/// Bytes of frames held for one peer (`MAXBUF`): 20 ms at 10 Gb/s.
+/// Bytes of frames held for one peer (the paper's `MAXBUF`): 20 ms at 10 Gb/s.
 const HELD_BYTES_MAX: usize = 25_000_000;
-/// What passed its first deadline is looked at this often.
+/// Interval of the checks of frames that are past their first deadline, in nanoseconds.
 const LOOK_NS: u64 = 500_000;
-/// How long a link that brings no units may be the silent one.
+/// Time without units after which a link counts as unused and no longer as silent, in nanoseconds.
 const LINK_ACTIVE_NS: u64 = 100_000_000;
-/// How long a link counts for the proof of loss after anything came on it: twice the heartbeat of an
-/// idle path. Units may be on their way on any link that lives, whether it brought some lately or not.
+/// Time without any datagram after which a link no longer counts for the proof of loss, in
+/// nanoseconds: twice the heartbeat interval of an idle path. Units may be in flight on any live
+/// link, even if it has delivered none lately.
 const LINK_ALIVE_NS: u64 = 1_000_000_000;
-/// The skew assumed before any was seen: a first burst over links of which nothing is known is held
-/// nearly as long as any may be. Forgotten as fast as any other.
+/// Initial skew, in nanoseconds. It gives the first burst over unknown links the longest hold. It
+/// decays like a measured skew.
 const SKEW_FIRST_NS: u64 = 8_000_000;
-/// The least skew assumed once a unit came later than it was waited for.
+/// Lowest skew after a unit arrived later than its hold, in nanoseconds.
 const SKEW_LEARNT_NS: u64 = 1_000_000;
 
-/// What became of a unit.
+/// Result of processing a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
-    /// Taken; its frame may have been delivered by it.
+    /// Accepted. Its frame may have been delivered.
     Taken,
-    /// Its frame had been given up: a small frame was still delivered, late.
+    /// Accepted after its number was given up. Its frame is still delivered once it is complete.
     Late,
-    /// It had been received before.
+    /// Received before.
     Duplicate,
-    /// It contradicts other units of its frame.
+    /// Contradicts other units of its frame, or starts before unit 0.
     Malformed,
 }
 
-/// Counts of what a reorder buffer did.
+/// Counters of a reorder buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReorderCounts {
     /// Frames that had to wait for a unit or a predecessor.
     pub held: u64,
     /// Frames given up incomplete, or delivered past a missing predecessor.
     pub given_up: u64,
-    /// Frames, or stretches of bursts, delivered after a later frame had been delivered past a unit
-    /// that was missing: they may have come after one that follows them in their flow.
+    /// Frames, or stretches of bursts, delivered after a later frame had been delivered past a
+    /// missing unit. They may have been overtaken by a later frame of their flow.
     pub late: u64,
-    /// Times the window or the byte limit forced everything out (`MAXBUF`).
+    /// Number of times that the window or the byte limit (`MAXBUF`) forced the release of all
+    /// frames.
     pub overruns: u64,
 }
 
-/// The last unit each link brought, for the proof of loss.
+/// Last unit of a link, for the proof of loss.
 #[derive(Debug, Clone, Copy, Default)]
 struct LinkProgress {
     last_unit: u64,
     at_ns: u64,
     active: bool,
-    /// When anything at all last came on the link.
+    /// Time of the last authentic datagram on the link.
     heard_ns: Option<u64>,
 }
 
-/// The reorder buffer of one peer.
+/// Reorder buffer of one peer.
 #[derive(Debug)]
 pub struct Reorder {
     window: Window,
     slots: Vec<Assembly>,
     free: Vec<u32>,
-    /// Live assemblies in order of arrival, before and after their first deadline.
+    /// Live assemblies in order of arrival: `young` before their first deadline, `old` after it. An
+    /// entry is a slot and its generation.
     young: VecDeque<(u32, u32)>,
     old: VecDeque<(u32, u32)>,
-    /// When the old ones were last looked at.
+    /// Time of the last check of the old assemblies.
     looked_at_ns: u64,
-    /// Unit ranges that were skipped, and when.
+    /// Skipped unit ranges: start, end and the time at which they were skipped.
     gaps: VecDeque<(u64, u64, u64)>,
     /// One past the highest missing unit that a frame was delivered past.
     passed: u64,
@@ -111,11 +120,12 @@ pub struct Reorder {
     held_bytes: usize,
     skew_ns: u64,
     counts: ReorderCounts,
-    /// Histogram of hold times: bucket b counts holds below 2^b × 64 µs.
+    /// Histogram of hold times. Bucket b counts holds from (2^b − 1) × 64 µs to below (2^(b+1) − 1)
+    /// × 64 µs.
     hold_histogram: [u64; HOLD_BUCKETS],
 }
 
-/// Buckets of the hold-time histogram: 64 µs, 128 µs, … 32 ms and more.
+/// Buckets of the hold-time histogram. The last one starts at 32.7 ms.
 pub const HOLD_BUCKETS: usize = 10;
 
 impl Default for Reorder {
@@ -139,32 +149,33 @@ impl Default for Reorder {
 }
 
 impl Reorder {
-    /// Counts since the start.
+    /// Returns the counters since the start.
     pub fn counts(&self) -> ReorderCounts {
         self.counts
     }
 
-    /// How long frames were held.
+    /// Returns the histogram of hold times.
     pub fn hold_histogram(&self) -> &[u64; HOLD_BUCKETS] {
         &self.hold_histogram
     }
 
-    /// Skew between links as measured from gaps that filled, in ns.
+    /// Returns the skew between links, in nanoseconds, as measured from gaps that filled.
     pub fn skew_ns(&self) -> u64 {
         self.skew_ns
     }
 
-    /// Bytes now held.
+    /// Returns the bytes of memory that held frames take.
     pub fn held_bytes(&self) -> usize {
         self.held_bytes
     }
 
-    /// Something authentic, a unit or not, has come on the sender's `link`.
+    /// Records that an authentic datagram, with or without a unit, arrived on the sender's `link`.
     pub fn note_heard(&mut self, link: u8, now_ns: u64) {
         self.links[usize::from(link) % LINKS_MAX].heard_ns = Some(now_ns);
     }
 
-    /// Takes a unit that arrived on the sender's `link`. Frames it completes go to `out`.
+    /// Processes a unit that arrived on the sender's `link`. Appends the frames that it completes
+    /// to `out`.
     pub fn push(
         &mut self,
         now_ns: u64,
@@ -192,7 +203,7 @@ impl Reorder {
         }
         if self.window.is_resolved(seq) {
             if !repair && !self.window.is_taken(seq) {
-                // It was not lost: the links are further apart than was thought.
+                // The unit was not lost: the skew of the links is larger than estimated.
                 self.skew_ns = (2 * self.skew_ns).clamp(SKEW_LEARNT_NS, HOLD_MAX_NS / 2);
             }
             return self.late(now_ns, seq, unit, pool, out);
@@ -210,14 +221,15 @@ impl Reorder {
         self.assemble(now_ns, unit, first, last, pool, out)
     }
 
-    /// Whether the frame that `unit` begins at `seq` waits for no other.
+    /// Returns whether the predecessor of the frame that `unit` begins at `seq` is resolved or
+    /// absent.
     fn is_free_to_go(&self, unit: &Unit<'_>, seq: u64) -> bool {
         unit.predecessor(seq)
             .is_none_or(|before| self.window.is_resolved(before))
     }
 
-    /// A unit that nobody waits for any more. Its frame is worth delivering all the same: a frame
-    /// that comes late costs its flow less than one that is lost.
+    /// Processes a unit whose number is already resolved. Its frame is still delivered, because a
+    /// late frame costs its flow less than a lost one.
     fn late(
         &mut self,
         now_ns: u64,
@@ -291,8 +303,8 @@ impl Reorder {
                 .is_none_or(|before| self.window.is_resolved(before))
     }
 
-    /// Delivers a complete frame. `filled`: what it waited for has come, which is how skew is learnt;
-    /// the wait for what never came says nothing of it.
+    /// Delivers a complete frame. `filled` is true if the units that it waited for have arrived.
+    /// Only then does the wait show skew. Waiting for units that never arrive does not.
     fn deliver(&mut self, now_ns: u64, slot: u32, filled: bool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
@@ -302,7 +314,7 @@ impl Reorder {
             let bucket = (held_ns / 64_000 + 1).ilog2() as usize;
             self.hold_histogram[bucket.min(HOLD_BUCKETS - 1)] += 1;
             if filled && held_ns <= HOLD_MAX_NS {
-                // The skew forgets slowly: a maximum that decays by 1/256 a held frame.
+                // The skew is a maximum that decays by 1/256 with each held frame.
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
         }
@@ -314,7 +326,7 @@ impl Reorder {
         out.push_back(frame.expect("a complete assembly has a frame"));
     }
 
-    /// Ends an assembly and gives its frame.
+    /// Ends an assembly and returns its frame.
     fn retire(&mut self, slot: u32) -> Option<Frame> {
         let assembly = &mut self.slots[slot as usize];
         self.held_bytes -= assembly.held_bytes();
@@ -338,7 +350,7 @@ impl Reorder {
                 || !self.is_deliverable(slot)
             {
                 if filled {
-                    self.slots[slot as usize].touch(now_ns); // what it waited for has come
+                    self.slots[slot as usize].touch(now_ns); // its predecessor was delivered
                 }
                 return;
             }
@@ -347,7 +359,7 @@ impl Reorder {
         }
     }
 
-    /// Gives up `slot` and, before it, what it depends on.
+    /// Gives up `slot` and, before it, the frames on which it depends.
     fn give_up(&mut self, now_ns: u64, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let mut chain = vec![slot];
         while let Some(before) = self.slots[chain[chain.len() - 1] as usize].predecessor() {
@@ -365,7 +377,7 @@ impl Reorder {
         }
         while let Some(slot) = chain.pop() {
             if !self.slots[slot as usize].is_live() {
-                continue; // delivered as a dependent of the one before it
+                continue; // delivered as a dependent of its predecessor
             }
             self.counts.given_up += 1;
             let last = self.slots[slot as usize].last();
@@ -378,7 +390,7 @@ impl Reorder {
         }
     }
 
-    /// Ends an incomplete assembly; what can be saved of it goes to `out`.
+    /// Ends an incomplete assembly. Appends the parts that can be salvaged to `out`.
     fn abandon(&mut self, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
@@ -403,7 +415,8 @@ impl Reorder {
         }
     }
 
-    /// Makes room for a unit beyond the window: everything held goes out.
+    /// Releases all held frames because a unit is beyond the window or too many bytes are held.
+    /// Moves the window if unit `last` is still beyond it.
     fn overrun(&mut self, last: u64, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         self.counts.overruns += 1;
         self.flush(pool, out);
@@ -412,7 +425,7 @@ impl Reorder {
         }
     }
 
-    /// Gives up all that is held.
+    /// Gives up all held frames.
     fn flush(&mut self, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         for queue in [
             std::mem::take(&mut self.old),
@@ -430,72 +443,7 @@ impl Reorder {
         self.passed = self.window.base();
     }
 
-    /// Units below this number can no longer arrive, except as repairs.
-    fn proven_below(&self, now_ns: u64) -> u64 {
-        let active = self.links.iter().filter(|link| {
-            link.heard_ns
-                .is_some_and(|at_ns| now_ns < at_ns + LINK_ALIVE_NS)
-        });
-        active.map(|link| link.last_unit).min().unwrap_or(0)
-    }
-
-    fn is_proven_lost(&self, slot: u32, proven: u64) -> bool {
-        let assembly = &self.slots[slot as usize];
-        let own = assembly
-            .last_missing()
-            .is_none_or(|missing| missing < proven);
-        let before = assembly
-            .predecessor()
-            .is_none_or(|before| self.window.is_resolved(before) || before < proven);
-        own && before
-    }
-
-    /// When the newest unit came.
-    fn newest_ns(&self) -> u64 {
-        self.links.iter().map(|link| link.at_ns).max().unwrap_or(0)
-    }
-
-    /// How long to wait for a unit that may still be on its way.
-    fn hold_ns(&self, now_ns: u64) -> u64 {
-        let newest_ns = self.newest_ns();
-        let a_link_is_silent = self.links.iter().any(|link| {
-            link.active
-                && newest_ns.saturating_sub(link.at_ns) > SILENT_NS
-                && now_ns.saturating_sub(link.at_ns) < LINK_ACTIVE_NS
-        });
-        if a_link_is_silent {
-            HOLD_MAX_NS
-        } else {
-            (2 * self.skew_ns + HOLD_MIN_NS).min(HOLD_MAX_NS)
-        }
-    }
-
-    /// When a unit last came for the frame or for the one it waits for: on a slow link a burst
-    /// takes longer to arrive than anything is held, and it is not late as long as it grows.
-    fn last_progress_ns(&self, slot: u32) -> u64 {
-        let assembly = &self.slots[slot as usize];
-        let before = assembly
-            .predecessor()
-            .filter(|before| !self.window.is_resolved(*before));
-        let before = before.map_or(NO_SLOT, |before| self.window.assembly_ending(before));
-        let of = |slot: u32| self.slots[slot as usize].touched_ns();
-        if before == NO_SLOT {
-            of(slot)
-        } else {
-            of(slot).max(of(before))
-        }
-    }
-
-    /// The longest time since progress of any frame that is held.
-    pub fn held_without_progress_ns(&self, now_ns: u64) -> u64 {
-        let held = self.young.iter().chain(&self.old);
-        held.filter(|(slot, generation)| self.slots[*slot as usize].is_generation(*generation))
-            .map(|(slot, _)| now_ns.saturating_sub(self.last_progress_ns(*slot)))
-            .max()
-            .unwrap_or(0)
-    }
-
-    /// Releases what has waited long enough. `rtt_ns`: the time a repair takes.
+    /// Releases the frames whose hold has ended. `rtt_ns` is the round-trip time of a repair.
     pub fn handle_timeout(
         &mut self,
         now_ns: u64,
@@ -518,7 +466,8 @@ impl Reorder {
             self.young.pop_front();
         }
         self.looked_at_ns = now_ns;
-        // What was given up may have been what another, looked at before, still waited for.
+        // Frames checked earlier in this pass may have waited for a frame that was given up later.
+        // The pass is repeated until it gives up no frame.
         let mut gave_up = true;
         while std::mem::take(&mut gave_up) {
             for _ in 0..self.old.len() {
@@ -550,11 +499,12 @@ impl Reorder {
         }
     }
 
-    /// Units that were skipped long ago and are in no assembly will not come.
+    /// Gives up the skipped units of `range` that belong to no assembly. They were skipped too long
+    /// ago to arrive.
     fn close_gap(&mut self, now_ns: u64, range: std::ops::Range<u64>, out: &mut VecDeque<Frame>) {
         let range = range.start.max(self.window.base())..range.end;
-        // A unit's frame ends at most UNIT_INDEX_MAX units later. One pass finds all assemblies: a
-        // gap may be as long as the window.
+        // A unit's frame ends at most `UNIT_INDEX_MAX` units later. The assemblies are collected in
+        // one pass because a gap may be as long as the window.
         let assembling: Vec<(u64, u64)> = (range.start..range.end + UNIT_INDEX_MAX as u64)
             .filter_map(|last| match self.window.assembly_ending(last) {
                 NO_SLOT => None,
@@ -575,7 +525,7 @@ impl Reorder {
         }
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// Returns the time at which [`Self::handle_timeout`] must be called next.
     pub fn poll_timeout(&self, rtt_ns: u64) -> Option<u64> {
         let short_ns = (rtt_ns * 3 / 2 + REPAIR_MARGIN_NS).min(HOLD_MAX_NS);
         let young = self.young.iter().find_map(|(slot, generation)| {

@@ -1,4 +1,4 @@
-//! The differential test: a model that is slow and obviously right.
+//! Differential test against a model that is slow and obviously correct.
 
 use super::tests::MS;
 use super::*;
@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Bytes of a unit in these tests.
 const UNIT_BYTES: usize = 10;
 
-/// A frame as it was cut: its first unit, how many there are, and how far back the one before it in
-/// its flow ended, 0 if there is none.
+/// A frame as cut by the sender: its first unit, its number of units, and the distance back to the
+/// end of the previous frame in its flow. A distance of 0 means no previous frame.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
     first: u32,
@@ -17,8 +17,8 @@ struct Cut {
     back: u16,
 }
 
-/// Frames by their first unit; one is delivered when it is complete and the one before it in its
-/// flow has been. While nothing is given up, that is all there is to say.
+/// Frames by their first unit. A frame is delivered when it is complete and the previous frame of
+/// its flow has been delivered. This is the full behaviour as long as no frame is given up.
 #[derive(Default)]
 struct Model {
     received: BTreeSet<u32>,
@@ -26,7 +26,7 @@ struct Model {
 }
 
 impl Model {
-    /// Takes a unit; gives the frames that this completes, as a set.
+    /// Takes a unit and returns the set of frames that it completes.
     fn take(&mut self, cuts: &BTreeMap<u32, Cut>, unit: u32) -> BTreeSet<u32> {
         self.received.insert(unit);
         let mut out = BTreeSet::new();
@@ -49,7 +49,8 @@ impl Model {
     }
 }
 
-/// Frames of `shape.len()` and their flows, numbered as a sender numbers them.
+/// Returns `shape.len()` frames, numbered as a sender numbers them. `shape` has the units and the
+/// flow of each frame.
 fn cut_up(shape: &[(u8, usize)]) -> BTreeMap<u32, Cut> {
     let mut ends = BTreeMap::new();
     let mut first = 0;
@@ -107,7 +108,8 @@ fn assert_whole(frame: &Frame, cut: &Cut) {
     assert_eq!(frame.ethernet(), expected);
 }
 
-/// Positions into the units, so that most are sent near their turn, some twice and some never.
+/// Returns a shape and an order of its units. Most units are sent near their position, some twice
+/// and some never.
 fn orders() -> impl Strategy<Value = (Vec<(u8, usize)>, Vec<usize>)> {
     let shape = proptest::collection::vec((1u8..9, 0usize..4), 1..24);
     shape.prop_flat_map(|shape| {
@@ -151,9 +153,9 @@ proptest! {
             prop_assert!(delivered.windows(2).all(|pair| pair[0] < pair[1]), "{delivered:?}");
             out.drain(..).for_each(|frame| assert_whole(&frame, &cuts[&first_of(&frame)]));
         }
-        // What is still held goes when its time is up: complete frames whole, none twice, and in
-        // order of their flows but for what is counted as late (a lost frame between two hides that
-        // they belong together).
+        // Frames still held are released when their hold ends. Complete frames are whole, and no
+        // frame is delivered twice. Flows keep their order except for frames counted as late: a
+        // lost frame between two others hides that they belong together.
         for ms in 0..60 {
             reorder.handle_timeout(ms * MS, MS / 10, &mut pool, &mut out);
         }

@@ -2,7 +2,7 @@ use super::*;
 
 pub(super) const MS: u64 = 1_000_000;
 
-/// A reorder buffer and what it delivered.
+/// A reorder buffer and the frames that it delivered.
 #[derive(Default)]
 struct Bench {
     reorder: Reorder,
@@ -25,7 +25,7 @@ impl Bench {
             .push(now_ns, link, false, &unit, &mut self.pool, &mut self.out)
     }
 
-    /// A whole small frame that follows unit `seq - back` of its flow.
+    /// Receives a single-unit frame that follows unit `seq - back` of its flow.
     fn single(&mut self, now_ns: u64, link: u8, seq: u32, back: u16) -> Fate {
         self.unit(now_ns, link, seq, 0, 0, back)
     }
@@ -35,7 +35,8 @@ impl Bench {
             .handle_timeout(now_ns, MS / 10, &mut self.pool, &mut self.out);
     }
 
-    /// First payload byte of each delivered frame: the number of the frame's first unit.
+    /// Returns the first payload byte of each delivered frame, which is the number of its first
+    /// unit.
     fn delivered(&mut self) -> Vec<u8> {
         self.out
             .drain(..)
@@ -83,7 +84,7 @@ fn reorder__burst_over_two_links__is_one_frame() {
 fn reorder__gap_in_one_flow__does_not_hold_another() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
-    bench.single(0, 0, 2, 0); // another flow: depends on nothing remembered
+    bench.single(0, 0, 2, 0); // another flow: names no predecessor
     assert_eq!(bench.delivered(), [0, 2]);
 }
 
@@ -225,7 +226,7 @@ fn reorder__burst_over_a_link_that_was_idle__is_not_proven_lost() {
     bench.single(0, 0, 0, 0);
     bench.single(0, 1, 1, 0);
     let later_ns = 500 * MS;
-    bench.reorder.note_heard(1, later_ns); // a heartbeat: the link lives
+    bench.reorder.note_heard(1, later_ns); // a heartbeat: the link is alive
     bench.unit(later_ns, 0, 2, 0, 1, 0);
     bench.single(later_ns, 0, 4, 0);
     bench.delivered();
@@ -272,7 +273,7 @@ fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
 fn reorder__chain_of_damaged_bursts__is_given_up_in_one_hold() {
     let mut bench = Bench::default();
     for burst in 0..10 {
-        // The middle unit of each of three is missing.
+        // The middle unit of each burst of three is missing.
         let aux = u16::from(burst > 0);
         bench.unit(0, 0, 3 * burst, 0, 2, aux);
         bench.unit(0, 0, 3 * burst + 2, 2, 2, 10);

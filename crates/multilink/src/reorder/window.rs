@@ -1,28 +1,29 @@
-//! What is known of each unit number in a window: bits and indices in rings.
+//! State of each unit number in a window, kept as bits and indices in rings.
 
-/// Units the window spans: 20 ms ([`super::HOLD_MAX_NS`]) at 10 Gb/s are 18 000 units of 1 420 B;
-/// the next power of two. Half of it stays behind the base, to tell duplicates from late units.
+/// Units ahead of the base that the window spans: the next power of two above 18 000 units of
+/// 1420 B, which are 20 ms ([`super::HOLD_MAX_NS`]) at 10 Gb/s. The rings are twice as long and
+/// keep as many numbers behind the base, to distinguish duplicates from late units.
 pub(super) const WINDOW: u64 = 1 << 15;
 
-/// No assembly.
+/// Slot value that means "no assembly".
 pub(super) const NO_SLOT: u32 = u32::MAX;
 
 const RING: u64 = WINDOW * 2;
 
-/// Per-unit knowledge of one peer's units.
+/// State of one peer's units.
 #[derive(Default)]
 pub(super) struct Window {
-    /// Everything below is resolved.
+    /// Lowest number that may be unresolved. All numbers below it are resolved.
     base: u64,
-    /// One past the highest unit seen.
+    /// One past the highest number seen.
     next: u64,
-    /// Delivered or given up.
+    /// Bit per number: delivered or given up.
     resolved: Vec<u64>,
-    /// Received (so a second copy is a duplicate).
+    /// Bit per number: received, so a second copy is a duplicate.
     taken: Vec<u64>,
-    /// The assembly whose last unit this is.
+    /// Assembly whose last unit has this number.
     ending: Vec<u32>,
-    /// The assembly that waits for this unit.
+    /// Assembly that waits for this number.
     dependent: Vec<u32>,
 }
 
@@ -38,7 +39,7 @@ fn bit(seq: u64) -> (usize, u64) {
 }
 
 impl Window {
-    /// Makes the rings, half a megabyte: a peer that never sends a frame takes none.
+    /// Allocates the rings, half a megabyte, if absent. A peer that never sends a frame takes none.
     pub(super) fn prepare(&mut self) {
         if self.ending.is_empty() {
             self.resolved = vec![0; (RING / 64) as usize];
@@ -61,13 +62,13 @@ impl Window {
         seq < self.base || (seq < self.next && self.resolved[word] & mask != 0)
     }
 
-    /// Whether `seq` was received. What is too old to be known counts as received.
+    /// Returns whether `seq` was received. Numbers too old for the window count as received.
     pub(super) fn is_taken(&self, seq: u64) -> bool {
         let (word, mask) = bit(seq);
         seq + WINDOW < self.next || (seq < self.next && self.taken[word] & mask != 0)
     }
 
-    /// Makes room up to and including `seq`; gives the numbers that were skipped, if any.
+    /// Extends the window up to and including `seq`. Returns the numbers that were skipped, if any.
     pub(super) fn advance(&mut self, seq: u64) -> Option<std::ops::Range<u64>> {
         if seq < self.next {
             return None;
@@ -84,13 +85,14 @@ impl Window {
         let (word, mask) = bit(seq);
         self.resolved[word] &= !mask;
         self.taken[word] &= !mask;
-        // The last unit of an assembly may lie past `next`: its entry was made for this number.
+        // The entry in `ending` stays. An assembly's last unit may be past `next`, so the entry may
+        // already belong to this number.
         if self.dependent[(seq % RING) as usize] != NO_SLOT {
             self.dependent[(seq % RING) as usize] = NO_SLOT;
         }
     }
 
-    /// Marks `seq` as delivered or given up, and moves the base over what is resolved.
+    /// Marks `seq` as delivered or given up, and moves the base past resolved numbers.
     pub(super) fn resolve(&mut self, seq: u64, taken: bool) {
         if seq >= self.next {
             self.advance(seq);
@@ -113,7 +115,8 @@ impl Window {
         self.base = self.next;
     }
 
-    /// Everything below `base` counts as resolved, and nothing above is known.
+    /// Moves the window to `base`. All numbers below it count as resolved; numbers above it are
+    /// unknown.
     pub(super) fn restart_at(&mut self, base: u64) {
         debug_assert!(base >= self.next);
         self.resolved.fill(0);
@@ -125,7 +128,7 @@ impl Window {
     }
 
     pub(super) fn assembly_ending(&self, last: u64) -> u32 {
-        // Below that, a number shares its place with one that may be in use.
+        // Outside this range, a number shares its ring entry with one that may be in use.
         if last + WINDOW < self.next || last >= self.base + RING {
             NO_SLOT
         } else {

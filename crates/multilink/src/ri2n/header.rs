@@ -9,51 +9,52 @@
 //! ```
 //!
 //! `dst` and `src` are the addresses of the devices, not of the NICs (§5.6). All fields are in
-//! network byte order. The paper names the fields and their widths; the values of `type` are ours.
+//! network byte order. The paper gives the names and widths of the fields. It does not give the
+//! values of `type`, which this module chooses.
 
 use crate::frame::{Frame, VNET_BYTES};
 
-/// Number in the Ethernet header of every frame on a link (§5.3).
+/// EtherType of every frame on a link (§5.3).
 pub const ETHER_TYPE: u16 = 0x1004;
-/// Bytes of the RI2N header.
+/// Length of the RI2N header, in bytes.
 pub const HEADER_BYTES: usize = 8;
-/// Bytes of an Ethernet header.
+/// Length of an Ethernet header, in bytes.
 pub const ETHERNET_BYTES: usize = 14;
 
 const ADDRESSES_BYTES: usize = 12;
 const TYPE_DATA: u16 = 1;
 const TYPE_HEARTBEAT: u16 = 2;
 
-/// Six bytes that name a device.
+/// MAC address of a device.
 pub type Mac = [u8; 6];
 
-/// Whether an address is broadcast or multicast.
+/// Returns true if an address is broadcast or multicast.
 pub const fn is_group(mac: Mac) -> bool {
     mac[0] & 1 != 0
 }
 
-/// What a frame on a link is.
+/// Kind of a frame on a link, with the fields of its header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// A frame of the host.
+    /// Frame of the host.
     Data {
-        /// Its own EtherType, as the host had it.
+        /// EtherType that the host gave the frame.
         protocol: u16,
-        /// Its place in what its sender sent to this peer.
+        /// Position among the frames from its sender to this peer.
         sequence: u32,
     },
-    /// A sign of life.
+    /// Frame without payload that shows that the link works.
     Heartbeat,
 }
 
-/// The parsed headers of a frame on a link.
+/// Parsed headers of a frame on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repr {
-    /// The device it is for, or a group.
+    /// Destination device, or a group address.
     pub to: Mac,
-    /// The device it is from.
+    /// Source device.
     pub from: Mac,
-    /// What it is.
+    /// Kind of the frame.
     pub kind: Kind,
 }
 
@@ -62,8 +63,8 @@ fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
 }
 
 impl Repr {
-    /// Reads the headers of `frame`, from the Ethernet header on. `None` for anything but a whole
-    /// header of this protocol.
+    /// Parses the headers of `frame`, which starts with the Ethernet header. Returns `None` unless
+    /// it has a complete header of this protocol.
     pub fn parse(frame: &[u8]) -> Option<Self> {
         let kind = array(frame, ETHERNET_BYTES).map(u16::from_be_bytes)?;
         let protocol = array(frame, 16).map(u16::from_be_bytes)?;
@@ -83,7 +84,7 @@ impl Repr {
         })
     }
 
-    /// The header's bytes, from the first address to the sequence number.
+    /// Returns the bytes of both headers, from the destination address to the sequence number.
     fn bytes(&self) -> [u8; ETHERNET_BYTES + HEADER_BYTES] {
         let (kind, protocol, sequence) = match self.kind {
             Kind::Data { protocol, sequence } => (TYPE_DATA, protocol, sequence),
@@ -100,18 +101,18 @@ impl Repr {
     }
 }
 
-/// A frame that goes out on a link. It lives in the buffer the host's frame came in: the ten bytes
-/// of its virtio_net header are room enough for the eight of ours.
+/// A frame to be sent on a link, in the buffer of the host's frame. The eight bytes of the RI2N
+/// header fit into the ten bytes of the frame's virtio_net header.
 #[derive(Debug)]
 pub struct LinkFrame {
     frame: Frame,
 }
 
-/// Where a link frame starts in its buffer.
+/// Offset of a link frame in its buffer, in bytes.
 const START: usize = VNET_BYTES - HEADER_BYTES;
 
 impl LinkFrame {
-    /// Puts the header into the host's `frame`, which must have an Ethernet header.
+    /// Inserts the header into the host's `frame`, which must have an Ethernet header.
     pub fn wrap(mut frame: Frame, from: Mac, sequence: u32) -> Self {
         let ethernet = frame.ethernet();
         let to: Mac = array(ethernet, 0).expect("a frame has an Ethernet header");
@@ -123,7 +124,7 @@ impl LinkFrame {
         Self { frame }
     }
 
-    /// A sign of life, written over whatever `frame` held.
+    /// Writes a heartbeat over the contents of `frame`.
     pub fn heartbeat(mut frame: Frame, from: Mac, to: Mac) -> Self {
         let kind = Kind::Heartbeat;
         let header = Repr { to, from, kind }.bytes();
@@ -132,19 +133,20 @@ impl LinkFrame {
         Self { frame }
     }
 
-    /// The bytes that go to the NIC.
+    /// Returns the bytes to send on the NIC.
     pub fn as_slice(&self) -> &[u8] {
         &self.frame.as_slice()[START..]
     }
 
-    /// The buffer, to be used again.
+    /// Returns the buffer for reuse.
     pub fn into_frame(self) -> Frame {
         self.frame
     }
 }
 
-/// Gives the host's frame back out of `received`, whose headers parsed as data of `protocol`, into
-/// `frame`, which has room for it (the header replaced by a virtio_net header of zeros).
+/// Restores the host's frame from `received`, whose headers were parsed as data of `protocol`.
+/// Writes it to `frame`, which must be large enough. A virtio_net header of zeros takes the place
+/// of the RI2N header.
 pub fn unwrap_into(received: &[u8], protocol: u16, frame: &mut Frame) {
     let payload = &received[ETHERNET_BYTES + HEADER_BYTES..];
     let bytes = frame.buffer();
@@ -171,7 +173,7 @@ mod tests {
         Frame::from_ethernet(&ethernet)
     }
 
-    /// Figure 7, byte by byte.
+    /// Compares with figure 7 byte by byte.
     #[test]
     fn header__data_frame__has_the_paper_layout() {
         let wire = LinkFrame::wrap(host_frame(), A, 0x0102_0304);

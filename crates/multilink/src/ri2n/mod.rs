@@ -1,34 +1,37 @@
-//! RI2N/DRV, the protocol of the paper, as the baseline that reproduces its curves.
+//! RI2N/DRV, the protocol of the RI2N/DRV paper, as a baseline that reproduces the paper's curves.
 //!
 //! Okamoto, Miura, Boku, Hanawa, Sato: "User-transparent Ethernet Multilink Bonding System for High
-//! Performance and Fault-tolerance", IPSJ 2008; the sections cited here are that paper's. Its
-//! parameters have their names and values of table 2: [`FT_HTHRESH`], [`FT_LTHRESH`],
-//! [`SLOW_TOUT_NS`], [`HBSPAN_NS`], [`HBWEIGHT`], [`FAST_TOUT_NS`], [`MAXBUF`].
+//! Performance and Fault-tolerance", IPSJ 2008. Section, table and figure numbers in this module
+//! are those of the paper. The parameters keep the names and values of table 2: [`FT_HTHRESH`],
+//! [`FT_LTHRESH`], [`SLOW_TOUT_NS`], [`HBSPAN_NS`], [`HBWEIGHT`], [`FAST_TOUT_NS`], [`MAXBUF`].
 //!
 //! ```text
-//!  host ─▶ handle_frame ─▶ number, round robin ─▶ queue 0 ─▶ NIC        (§5.3)
-//!                              per peer         └▶ queue 1 ─▶ NIC
-//!  host ◀─ poll_frame ◀─ order per peer ◀─ count per endpoint ◀─ NICs   (§5.4, §5.5)
+//! host ─▶ handle_frame ─▶ number, round robin ─▶ queue 0 ─▶ NIC        (§5.3)
+//!                             per peer         └▶ queue 1 ─▶ NIC
+//! host ◀─ poll_frame ◀─ order per peer ◀─ count per endpoint ◀─ NICs   (§5.4, §5.5)
 //! ```
 //!
-//! There is no security, no retransmission, and one MAC address for all links; so links must not
-//! share a switch (§7.3). A NIC's carrier is not consulted: failures are found by what is received.
+//! An endpoint is a pair of a peer and a link (§4.4). There is no security and no retransmission.
+//! All links use one MAC address, so they must not share a switch (§7.3). The carrier of a NIC is
+//! ignored: failures are detected only from received frames.
 //!
-//! # Where the paper is silent
+//! # Cases that the paper leaves open
 //!
-//! - **Broadcast and multicast** (ARP, which §5.6 relies on): frames take the links in turn, with
-//!   numbers of their own, and are handed up as they come; the address they are for tells them from
-//!   numbered ones. A link on which every known peer has failed is passed over. They do not make
-//!   their sender a peer, or every ARP would have the whole cluster exchange heartbeats.
-//! - **Counters** are cleared, all of a peer's, whenever they were judged.
-//! - **Recovery is answered** with a heartbeat on the same endpoint, once. A peer that has flagged
-//!   the link too would otherwise stay silent on it for up to `HBSPAN`, the link be flagged again
-//!   after `SLOW_TOUT`, and the two never meet unless their timers happened to: figure 15's steady
-//!   return could not be.
-//! - **Early detection** waits for the NICs whose endpoint has not failed.
-//! - **Late frames**, whose successors went up, go up at once.
-//! - **All queues full**: the frame is given back, rather than dropped, so that the host's queue
-//!   is the one that overflows. With all endpoints failed it is dropped (§5.3).
+//! - **Broadcast and multicast** (ARP, on which §5.6 relies): frames use the links in turn and have
+//!   their own sequence numbers. The receiver recognises them by the destination address and
+//!   delivers them without reordering. A link is skipped if its endpoints to all known peers have
+//!   failed. Such frames do not make their sender a peer. Otherwise every ARP request would make
+//!   the whole cluster exchange heartbeats.
+//! - **Counters**: each comparison clears all counters of the peer.
+//! - **Recovery**: a heartbeat that recovers an endpoint is answered once, with a heartbeat on the
+//!   same endpoint. Without the answer, a peer that has flagged the link too would send nothing on
+//!   it for up to `HBSPAN`. This host would flag the link again after `SLOW_TOUT`. The two sides
+//!   would then use the link together only if their timers happened to agree. Figure 15 shows a
+//!   steady recovery.
+//! - **Early loss detection** considers only the NICs whose endpoint has not failed.
+//! - **Late frames**, whose successors have been delivered, are delivered at once.
+//! - **All queues full**: the frame is returned to the caller and not dropped, so that the host's
+//!   own queue overflows first. If all endpoints have failed, the frame is dropped (§5.3).
 
 mod header;
 mod node;
@@ -45,58 +48,60 @@ use header::{ETHERNET_BYTES, Kind, Repr, is_group, unwrap_into};
 use node::{Choice, round_robin};
 use std::collections::{BTreeMap, VecDeque};
 
-/// Frames a link's queue takes before it counts as full: one `sendmmsg`. Behind it is the NIC's own
-/// queue, which is the one that matters.
+/// Frames in a link's queue at which the queue counts as full: one `sendmmsg` batch. Most of the
+/// backlog is in the NIC's own queue behind it.
 pub const QUEUE_FRAMES_MAX: usize = 32;
 
-/// Peers that are remembered; frames of further ones are dropped. At 2 s a heartbeat on two links
-/// that many cost 4 Mb/s.
+/// Peers that are remembered. Frames from and to further peers are dropped. With this many peers
+/// and two links, heartbeats every 2 s take 4 Mb/s (64-byte frames, both directions together).
 pub const NODES_MAX: usize = 4096;
 
-/// Links of a device: a bit each in a `u32`.
+/// Links of a device: one bit each in a `u32`.
 pub const LINKS_MAX: usize = 32;
 
-/// What the device did with frames that went neither up nor out, in frames.
+/// Frames that the device neither delivered to the host nor sent, by reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ri2nCounters {
-    /// Received, and not a frame of this protocol.
+    /// Received frames that are not of this protocol.
     pub malformed: u64,
-    /// Received, and for another device (promiscuous NICs, flooding switches) or from this one.
+    /// Received frames that are for another device (promiscuous NICs, flooding switches) or from
+    /// this one.
     pub not_ours: u64,
-    /// Of or to a peer beyond [`NODES_MAX`].
+    /// Frames from or to a peer beyond [`NODES_MAX`].
     pub nodes_refused: u64,
-    /// From the host, with every link to the peer failed.
+    /// Frames from the host that had no link: every link to the peer failed, or the peer was
+    /// refused.
     pub unroutable: u64,
-    /// From the host, and too short for an Ethernet header.
+    /// Frames from the host that are too short for an Ethernet header.
     pub runts: u64,
 }
 
-/// Something worth telling (§7.2 wants the user told).
+/// Change of an endpoint's state. §7.2 asks that the user be notified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// An endpoint failed.
     Failed {
-        /// The peer.
+        /// Address of the peer's device.
         peer: Mac,
-        /// The link.
+        /// Index of the link.
         link: usize,
     },
-    /// An endpoint works again.
+    /// A failed endpoint received a heartbeat.
     Recovered {
-        /// The peer.
+        /// Address of the peer's device.
         peer: Mac,
-        /// The link.
+        /// Index of the link.
         link: usize,
     },
 }
 
-/// A device.
+/// A device that uses RI2N/DRV over several links.
 #[derive(Debug)]
 pub struct Ri2n {
     mac: Mac,
     first_sequence: u32,
     nodes: BTreeMap<Mac, Node>,
-    /// Last link and next number of broadcast and multicast frames.
+    /// Last link used and next sequence number, for broadcast and multicast frames.
     group: (usize, u32),
     queues: Vec<VecDeque<LinkFrame>>,
     up: VecDeque<Frame>,
@@ -104,13 +109,13 @@ pub struct Ri2n {
     events: VecDeque<Event>,
     counters: Ri2nCounters,
     heartbeat_at_ns: u64,
-    /// When the lists are looked at next; absent while all are empty.
+    /// Time of the next check of the reorder lists; `None` while all lists are empty.
     timer_at_ns: Option<u64>,
 }
 
 impl Ri2n {
-    /// A device with address `mac` over `links` links. Numbers start at `first_sequence`, which is
-    /// to be random: it lets peers notice a restart.
+    /// Creates a device with address `mac` over `links` links. Sequence numbers start at
+    /// `first_sequence`, which should be random so that peers notice a restart.
     pub fn new(mac: Mac, links: usize, first_sequence: u32, now_ns: u64) -> Self {
         assert!((1..=LINKS_MAX).contains(&links), "{links} links");
         Self {
@@ -128,25 +133,25 @@ impl Ri2n {
         }
     }
 
-    /// A buffer for a frame of the host, of `bytes` bytes.
+    /// Returns a buffer for a frame of the host of `bytes` bytes.
     pub fn take_buffer(&mut self, bytes: usize) -> Frame {
         self.pool.take(bytes)
     }
 
-    /// Takes a frame's buffer back.
+    /// Returns a frame's buffer to the pool.
     pub fn give_buffer(&mut self, frame: Frame) {
         self.pool.give(frame);
     }
 
-    /// The device has another address from now on.
+    /// Sets the address of the device.
     pub fn set_mac(&mut self, mac: Mac) {
         self.mac = mac;
     }
 
-    /// Takes a frame of the host.
+    /// Queues a frame of the host for a link, or drops it if no link to its destination works.
     ///
     /// # Errors
-    /// The frame itself, if it has to wait for room in a queue.
+    /// The frame itself, if all working links have full queues. The caller retries it later.
     pub fn handle_frame(&mut self, frame: Frame, now_ns: u64) -> Result<(), Frame> {
         if frame.ethernet().len() < ETHERNET_BYTES {
             self.counters.runts += 1;
@@ -205,7 +210,7 @@ impl Ri2n {
         (choice, sequence)
     }
 
-    /// Makes `mac` a peer, if it is none. False if there are too many.
+    /// Makes `mac` a peer if it is not yet one. Returns false if there are too many peers.
     fn remember(&mut self, mac: Mac, now_ns: u64) -> bool {
         if self.nodes.contains_key(&mac) {
             return true;
@@ -219,7 +224,7 @@ impl Ri2n {
         true
     }
 
-    /// Takes what NIC `link` received, from the Ethernet header on (§5.4).
+    /// Processes a frame that NIC `link` received. `bytes` starts with the Ethernet header (§5.4).
     pub fn handle_datagram(&mut self, link: usize, bytes: &[u8], now_ns: u64) {
         let Some(repr) = Repr::parse(bytes) else {
             self.counters.malformed += 1;
@@ -286,8 +291,8 @@ impl Ri2n {
         }
     }
 
-    /// Queues a heartbeat, even when the queue is full for data: without it a link could not
-    /// recover. Not more than one a peer are ever waiting then.
+    /// Queues a heartbeat, even if the queue is full for data. Without heartbeats a link could not
+    /// recover. The limit leaves room for one heartbeat per peer behind the data frames.
     fn send_heartbeat(&mut self, to: Mac, link: usize) {
         if self.queues[link].len() >= QUEUE_FRAMES_MAX + NODES_MAX {
             return;
@@ -300,11 +305,11 @@ impl Ri2n {
         self.queues[link].push_back(LinkFrame::heartbeat(buffer, self.mac, to));
     }
 
-    /// Does what is due: heartbeats every `HBSPAN` to all endpoints of all peers (§5.7), and the
-    /// look at the lists every `FAST_TOUT` (§5.5).
+    /// Performs the periodic work that is due. It sends heartbeats to all endpoints of all peers
+    /// every `HBSPAN` (§5.7) and checks the reorder lists every `FAST_TOUT` (§5.5).
     pub fn handle_timeout(&mut self, now_ns: u64) {
         if now_ns >= self.heartbeat_at_ns {
-            // Beats that were missed are not made up for.
+            // Skips heartbeats that were missed.
             self.heartbeat_at_ns += HBSPAN_NS * ((now_ns - self.heartbeat_at_ns) / HBSPAN_NS + 1);
             let peers: Vec<Mac> = self.nodes.keys().copied().collect();
             for link in 0..self.queues.len() {
@@ -322,41 +327,42 @@ impl Ri2n {
         }
     }
 
-    /// When [`Ri2n::handle_timeout`] is to be called next, at the latest.
+    /// Returns the latest time at which [`Ri2n::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> u64 {
         self.timer_at_ns.map_or(self.heartbeat_at_ns, |at_ns| {
             at_ns.min(self.heartbeat_at_ns)
         })
     }
 
-    /// The next frame for the host.
+    /// Returns the next frame for the host.
     pub fn poll_frame(&mut self) -> Option<Frame> {
         self.up.pop_front()
     }
 
-    /// What is to be sent on `link`, in order; follow with [`Ri2n::transmitted`].
+    /// Returns the frames to send on `link`, in order. Call [`Ri2n::transmitted`] afterwards.
     pub fn poll_transmit(&self, link: usize) -> impl ExactSizeIterator<Item = &[u8]> + Clone {
         self.queues[link].iter().map(LinkFrame::as_slice)
     }
 
-    /// The first `frames` of `link`'s queue are with the kernel, or refused by it.
+    /// Removes the first `frames` frames from `link`'s queue. The kernel has accepted or refused
+    /// them.
     pub fn transmitted(&mut self, link: usize, frames: usize) {
         for frame in self.queues[link].drain(..frames) {
             self.pool.give(frame.into_frame());
         }
     }
 
-    /// The next thing worth telling.
+    /// Returns the next state change of an endpoint.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// All peers, by address.
+    /// Returns all peers, ordered by address.
     pub fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
 
-    /// What became of frames that went nowhere.
+    /// Returns the counts of discarded frames.
     pub fn counters(&self) -> Ri2nCounters {
         self.counters
     }
@@ -366,8 +372,8 @@ fn is_full(queues: &[VecDeque<LinkFrame>]) -> impl Fn(usize) -> bool {
     move |link| queues[link].len() >= QUEUE_FRAMES_MAX
 }
 
-/// The timer of the lists runs every `FAST_TOUT` whatever arrives; it is only not heard while
-/// nothing waits.
+/// Returns the next tick of the reorder lists' timer: the next multiple of `FAST_TOUT`. The ticks
+/// do not depend on arrivals; they are skipped while all lists are empty.
 fn next_tick(now_ns: u64) -> u64 {
     (now_ns / FAST_TOUT_NS + 1) * FAST_TOUT_NS
 }

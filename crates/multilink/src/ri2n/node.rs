@@ -1,37 +1,40 @@
-//! A peer, and its endpoints: one for each NIC it is reached by (paper §4.4, figure 5).
+//! A peer and its endpoints, one for each NIC that reaches the peer (paper §4.4, figure 5).
 //!
 //! ```text
-//!             a counter > FT_HTHRESH, this one ≤ FT_LTHRESH,
-//!             silent for SLOW_TOUT
+//!             a counter of the peer > FT_HTHRESH, this one ≤ FT_LTHRESH,
+//!             and nothing received for SLOW_TOUT
 //!   working ──────────────────────────────────────────────▶ failed
 //!           ◀──────────────────────────────────────────────
-//!             a heartbeat
+//!             heartbeat received
 //! ```
 
 use super::header::Mac;
 use super::reorder::Reorder;
 use crate::frame::Frame;
 
-/// `FT_HTHRESH`: a counter above it has its peer's endpoints judged (§4.4, table 2).
+/// `FT_HTHRESH`: packets received on an endpoint above which its peer's endpoints are compared
+/// (§4.4, table 2).
 pub const FT_HTHRESH: u32 = 10;
-/// `FT_LTHRESH`: a counter no higher is a failure then (§4.4, table 2).
+/// `FT_LTHRESH`: packet count up to which an endpoint is judged as failed in that comparison (§4.4,
+/// table 2).
 pub const FT_LTHRESH: u32 = 1;
-/// `SLOW_TOUT`: an endpoint heard less than this ago has not failed, whatever the counters say: the
-/// receive buffers of NICs make them uneven for short times (§4.4, table 2).
+/// `SLOW_TOUT`: time without a received frame before an endpoint can fail, in nanoseconds (§4.4,
+/// table 2). The receive buffers of NICs make the counters uneven for short times.
 pub const SLOW_TOUT_NS: u64 = 100_000_000;
-/// `HBSPAN`: how often heartbeats are sent (§4.4, table 2).
+/// `HBSPAN`: interval of heartbeats, in nanoseconds (§4.4, table 2).
 pub const HBSPAN_NS: u64 = 2_000_000_000;
-/// `HBWEIGHT`: what a heartbeat counts for (§4.4, table 2).
+/// `HBWEIGHT`: packets that a heartbeat counts for (§4.4, table 2).
 pub const HBWEIGHT: u32 = 3;
 
-/// A pair of peer and NIC.
+/// State of an endpoint, a pair of a peer and a NIC.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct EndpointState {
-    /// Whether it is taken to be broken.
+    /// True after a failure, until a heartbeat is received.
     pub is_failed: bool,
-    /// Receive counter since its peer's endpoints were last judged.
+    /// Packets received since the last comparison of the peer's endpoints, with a heartbeat as
+    /// [`HBWEIGHT`].
     pub counter: u32,
-    /// When something was last received; when the peer became known, if nothing was.
+    /// Time of the last received frame, or the time at which the peer became known.
     pub heard_ns: u64,
     /// Data frames sent, and their bytes on the link.
     pub tx: (u64, u64),
@@ -39,36 +42,37 @@ pub struct EndpointState {
     pub rx: (u64, u64),
     /// Heartbeats sent and received.
     pub heartbeats: (u64, u64),
-    /// How often it failed.
+    /// Number of failures.
     pub failures: u64,
 }
 
-/// A peer.
+/// A peer: another device that uses RI2N/DRV.
 #[derive(Debug)]
 pub struct Node {
-    /// Address of its device.
+    /// Address of the peer's device.
     pub mac: Mac,
-    /// Number of the next frame to it.
+    /// Sequence number of the next frame to the peer.
     pub next_sequence: u32,
-    /// One a NIC.
+    /// Endpoints of the peer, one per NIC.
     pub endpoints: Vec<EndpointState>,
-    /// Its frames on their way up.
+    /// Frames from the peer that wait for their order.
     pub reorder: Reorder<Frame>,
     last_used: usize,
 }
 
-/// Which endpoint a frame goes to.
+/// Result of the choice of a link for a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// The one of this link.
+    /// Index of the chosen link.
     Link(usize),
-    /// None now: all that work have full queues.
+    /// All working endpoints have full queues.
     Full,
-    /// None: all have failed.
+    /// All endpoints have failed.
     Failed,
 }
 
-/// Round robin after `last_used`, past what has failed and what is full (§5.3).
+/// Chooses the next link after `last_used` in round-robin order. Skips failed and full links
+/// (§5.3).
 pub fn round_robin(
     links: usize,
     last_used: &mut usize,
@@ -90,7 +94,7 @@ pub fn round_robin(
 }
 
 impl Node {
-    /// A peer reached by `links` NICs, all of which are taken to work.
+    /// Creates a peer with `links` NICs, all of which count as working.
     pub fn new(mac: Mac, links: usize, first_sequence: u32, now_ns: u64) -> Self {
         let endpoint = EndpointState {
             heard_ns: now_ns,
@@ -105,15 +109,15 @@ impl Node {
         }
     }
 
-    /// The link for the next frame.
+    /// Chooses the link for the next frame.
     pub fn choose(&mut self, is_full: impl Fn(usize) -> bool) -> Choice {
         let endpoints = &self.endpoints;
         let is_failed = |link: usize| endpoints[link].is_failed;
         round_robin(endpoints.len(), &mut self.last_used, is_failed, is_full)
     }
 
-    /// Counts what was received on `link`, and judges when that is due: gives the links that have
-    /// just failed.
+    /// Counts a packet received on `link` and compares the endpoints if a comparison is due.
+    /// Returns the links that have failed just now.
     pub fn count(&mut self, link: usize, weight: u32, now_ns: u64) -> impl Iterator<Item = usize> {
         let heard = &mut self.endpoints[link];
         heard.counter += weight;
@@ -127,14 +131,15 @@ impl Node {
                     endpoint.failures += 1;
                     failed |= 1 << link;
                 }
-                // The next comparison starts from nothing, or none would ever find a low one.
+                // Each comparison starts from zero. Otherwise no counter would stay low enough to
+                // show a failure.
                 endpoint.counter = 0;
             }
         }
         (0..u32::BITS as usize).filter(move |link| failed & 1 << link != 0)
     }
 
-    /// A heartbeat arrived on a failed endpoint (§5.7). False if it had not failed.
+    /// Processes a heartbeat on an endpoint (§5.7). Returns true if the endpoint had failed.
     pub fn recover(&mut self, link: usize, now_ns: u64) -> bool {
         let endpoint = &mut self.endpoints[link];
         let was_failed = std::mem::take(&mut endpoint.is_failed);
@@ -144,7 +149,7 @@ impl Node {
         was_failed
     }
 
-    /// Whether anything was heard on an endpoint that works.
+    /// Returns true if any working endpoint has ever received a frame.
     pub fn is_up(&self) -> bool {
         let mut endpoints = self.endpoints.iter();
         endpoints.any(|e| !e.is_failed && e.rx.0 + e.heartbeats.1 > 0)
@@ -165,7 +170,7 @@ mod tests {
         node.count(link, weight, now_ns).collect()
     }
 
-    /// §4.4: FT_HTHRESH must be exceeded, and SLOW_TOUT have passed.
+    /// §4.4: a failure requires a counter above `FT_HTHRESH` and `SLOW_TOUT` without a frame.
     #[test]
     fn failure__eleventh_packet_after_slow_tout__is_found() {
         let mut node = node();
@@ -176,7 +181,7 @@ mod tests {
         assert!(node.endpoints[1].is_failed && !node.endpoints[0].is_failed);
     }
 
-    /// §4.4: SLOW_TOUT is the low-pass filter against buffers that make the counters uneven.
+    /// §4.4: `SLOW_TOUT` is the low-pass filter against buffers that make the counters uneven.
     #[test]
     fn failure__silence_shorter_than_slow_tout__is_no_failure() {
         let mut node = node();
@@ -188,7 +193,7 @@ mod tests {
         assert_eq!(later.collect::<Vec<_>>(), [1]);
     }
 
-    /// §4.4: a counter above FT_LTHRESH acquits.
+    /// §4.4: a counter above `FT_LTHRESH` prevents a failure.
     #[test]
     fn failure__counter_above_ft_lthresh__is_no_failure() {
         let mut node = node();
@@ -200,7 +205,7 @@ mod tests {
         }
     }
 
-    /// §4.4: HBWEIGHT makes four heartbeats, not eleven, enough.
+    /// §4.4: with `HBWEIGHT`, four heartbeats suffice instead of eleven.
     #[test]
     fn failure__heartbeats_alone__are_enough_with_the_fourth() {
         let mut node = node();
@@ -210,7 +215,7 @@ mod tests {
         assert_eq!(failed(&mut node, 0, HBWEIGHT, 4 * HBSPAN_NS), [1]);
     }
 
-    /// §4.4, §5.7: a heartbeat ends the failure; the counter is not raised by it.
+    /// §4.4, §5.7: a heartbeat ends the failure and does not raise the counter.
     #[test]
     fn recovery__heartbeat_on_failed_endpoint__clears_the_flag() {
         let mut node = node();
@@ -223,7 +228,7 @@ mod tests {
         assert_eq!(node.endpoints[1].heard_ns, 200 * MS);
     }
 
-    /// §5.3: links in turn, past those that have failed or whose queue is full.
+    /// §5.3: links are used in turn. Links that have failed or whose queue is full are skipped.
     #[test]
     fn round_robin__failed_or_full_link__is_passed_over() {
         let mut node = Node::new([2; 6], 3, 0, 0);

@@ -1,14 +1,14 @@
-//! Putting one peer's frames back into order (paper §4.5, §4.6, §5.5).
+//! Restores the order of one peer's frames (paper §4.5, §4.6, §5.5).
 //!
-//! Order is restored for speed, not promised: a frame is handed up out of order rather than waited
-//! for beyond [`FAST_TOUT_NS`], and retransmission is TCP's business.
+//! Order serves throughput and is not guaranteed. A frame that has waited for [`FAST_TOUT_NS`] is
+//! delivered out of order. Retransmission is left to TCP.
 //!
 //! ```text
-//!            ┌─ the next one ───────────────▶ up, then whatever is in order behind it
-//!  arrival ──┼─ beyond a gap ──▶ list ──┬───▶ up, when the gap fills            (§5.5)
-//!            └─ behind `last`: up       ├───▶ up, when every NIC is past the gap (§4.6)
-//!                                       ├───▶ up, after FAST_TOUT               (§4.5)
-//!                                       └───▶ up, all of it, when MAXBUF wait   (§5.5)
+//!            ┌─ next number ────▶ deliver, then the consecutive frames of the list
+//!  arrival ──┼─ beyond a gap ──▶ list ──┬──▶ deliver when the gap fills             (§5.5)
+//!            └─ ≤ `last`: deliver       ├──▶ deliver when every NIC is past the gap (§4.6)
+//!                                       ├──▶ deliver after FAST_TOUT                (§4.5)
+//!                                       └──▶ deliver all when MAXBUF is exceeded    (§5.5)
 //! ```
 
 #[cfg(test)]
@@ -17,34 +17,35 @@ mod tests;
 use crate::seq::extend;
 use std::collections::VecDeque;
 
-/// `FAST_TOUT`: how long a frame may wait for those before it (§4.5, table 2).
+/// `FAST_TOUT`: longest time for which a frame waits for earlier frames, in nanoseconds (§4.5,
+/// table 2).
 pub const FAST_TOUT_NS: u64 = 20_000_000;
 
-/// `MAXBUF`: how many frames of one peer may wait (§5.5, table 2). 300 full frames are 1.8 ms at
-/// 2 Gb/s; the paper saw 12 waiting in steady state.
+/// `MAXBUF`: most frames of one peer that may wait (§5.5, table 2). 300 full frames are 1.8 ms at
+/// 2 Gb/s. The paper reports 12 waiting frames in steady state.
 pub const MAXBUF: usize = 300;
 
-/// A step in the sequence as long as this is a sender that started anew, or one that was out of
-/// reach: no link holds frames back that long (0.4 s of full frames at 2 Gb/s). The paper is
-/// silent on restarts.
+/// Distance in sequence numbers from which the sender counts as restarted, or as having been
+/// unreachable. No link holds frames back for this long: 65 536 full frames are 0.4 s at 2 Gb/s.
+/// The paper does not treat restarts.
 const RESTART_DISTANCE: u64 = 65_536;
 
-/// What the list did, in frames.
+/// Counters of a reorder list, in frames unless noted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ReorderCounts {
-    /// Arrived beyond a gap and had to wait.
+    /// Frames that arrived beyond a gap and had to wait.
     pub held: u64,
-    /// Gaps' frames given up because every NIC was past them (§4.6).
+    /// Missing frames given up because every working NIC had received a later one (§4.6).
     pub lost_early: u64,
-    /// Gaps' frames given up after `FAST_TOUT` (§4.5).
+    /// Missing frames given up after `FAST_TOUT` (§4.5).
     pub lost_timeout: u64,
-    /// Gaps' frames given up when `MAXBUF` was reached (§5.5).
+    /// Missing frames given up when `MAXBUF` was exceeded (§5.5).
     pub lost_overrun: u64,
-    /// Times `MAXBUF` was reached.
+    /// Number of times that `MAXBUF` was exceeded.
     pub overruns: u64,
-    /// Came after they had been given up.
+    /// Frames that arrived after the list had moved past their number.
     pub late: u64,
-    /// Most that ever waited.
+    /// Largest number of frames that waited at a time.
     pub held_max: usize,
 }
 
@@ -55,22 +56,22 @@ struct Waiting<T> {
     item: T,
 }
 
-/// One peer's list.
+/// Reorder list of one peer.
 #[derive(Debug)]
 pub struct Reorder<T> {
-    /// Greatest number dealt with; `None` before the first arrival.
+    /// Greatest number that was delivered or given up; `None` before the first arrival.
     last: Option<u64>,
-    /// Greatest number each NIC has received.
+    /// Greatest number received on each NIC.
     newest: Vec<Option<u64>>,
-    /// By number, ascending.
+    /// Waiting frames in ascending order of their numbers.
     waiting: VecDeque<Waiting<T>>,
-    /// No later than the arrival of the oldest that waits.
+    /// Lower bound of the arrival times of the waiting frames.
     oldest_ns: u64,
     counts: ReorderCounts,
 }
 
 impl<T> Reorder<T> {
-    /// A list for frames that arrive on `links` NICs.
+    /// Creates a list for frames that arrive on `links` NICs.
     pub fn new(links: usize) -> Self {
         Self {
             last: None,
@@ -81,18 +82,18 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// What happened so far.
+    /// Returns the counters.
     pub fn counts(&self) -> ReorderCounts {
         self.counts
     }
 
-    /// How many frames wait.
+    /// Returns the number of frames that wait.
     pub fn waiting(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Takes a frame that NIC `link` has received; what is to be handed up goes to `up`, in order.
-    /// `working` says for each NIC whether the peer can be expected to be heard on it.
+    /// Processes a frame that NIC `link` has received. Appends the frames that can be delivered to
+    /// `up`, in order. `working` returns for each NIC whether early detection must consider it.
     pub fn arrive(
         &mut self,
         sequence: u32,
@@ -106,7 +107,7 @@ impl<T> Reorder<T> {
         let last = self.last.expect("locate found a place");
         self.newest[link] = self.newest[link].max(Some(number));
         if number <= last {
-            // Its successors are gone up already: nothing is won by keeping it.
+            // Later frames have already been delivered, so nothing is gained by holding this one.
             self.counts.late += 1;
             up.push_back(item);
             return;
@@ -122,9 +123,10 @@ impl<T> Reorder<T> {
         self.release_past_loss(working, up);
     }
 
-    /// The 64-bit place of a sequence number. Starts over when it is out of any reach.
+    /// Returns the 64-bit number of a sequence number. Delivers all waiting frames and starts a new
+    /// sequence if the distance to `last` is [`RESTART_DISTANCE`] or more.
     fn locate(&mut self, sequence: u32, up: &mut VecDeque<T>) -> u64 {
-        // Far from zero, so that numbers before the first have a place too.
+        // Starts far from zero, so that numbers before the first one are also valid.
         let first = 1 << 32 | u64::from(sequence);
         let Some(last) = self.last else {
             self.last = Some(first - 1);
@@ -145,7 +147,7 @@ impl<T> Reorder<T> {
         if self.waiting.is_empty() {
             self.oldest_ns = now_ns;
         }
-        // Most arrivals go to the end.
+        // Searches from the end, where most arrivals belong.
         let after = self.waiting.iter().rev();
         let behind = after.take_while(|other| other.number > number).count();
         let arrived_ns = now_ns;
@@ -165,7 +167,7 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Hands up all that waits; gives how many numbers were missing among them.
+    /// Delivers all waiting frames. Returns the count of numbers that were missing among them.
     fn flush(&mut self, up: &mut VecDeque<T>) -> u64 {
         self.waiting
             .back()
@@ -173,7 +175,8 @@ impl<T> Reorder<T> {
             .map_or(0, |number| self.release_through(number, up))
     }
 
-    /// Hands up what waits with numbers up to `number`, and gives up what is missing before it.
+    /// Delivers the waiting frames up to `number` and gives up the missing ones. Returns their
+    /// count.
     fn release_through(&mut self, number: u64, up: &mut VecDeque<T>) -> u64 {
         let mut missing = number.saturating_sub(self.last.unwrap_or(number));
         while let Some(first) = self.pop_through(number) {
@@ -196,15 +199,16 @@ impl<T> Reorder<T> {
         (first.number <= number).then(|| self.waiting.pop_front())?
     }
 
-    /// Early detection (§4.6, figure 6): frames of one link never overtake each other, so what is
-    /// missing and older than the newest of *every* NIC cannot come any more.
+    /// Detects losses early (§4.6, figure 6). Frames of one link never overtake each other. A
+    /// missing number that is older than the newest number of *every* working NIC can therefore no
+    /// longer arrive.
     fn release_past_loss(&mut self, working: impl Fn(usize) -> bool, up: &mut VecDeque<T>) {
         if self.waiting.is_empty() {
             return;
         }
         let newest = self.newest.iter().enumerate();
         let heard = newest.filter(|(link, _)| working(*link));
-        // `None`, of a NIC that has received nothing yet, is the least of all.
+        // `None`, for a NIC that has received nothing yet, sorts before all numbers.
         if let Some(past) = heard.map(|(_, newest)| *newest).min().flatten()
             && self.last.is_some_and(|last| past > last)
         {
@@ -213,8 +217,8 @@ impl<T> Reorder<T> {
         }
     }
 
-    /// Hands up what has waited for `FAST_TOUT`, with all before it, in order or not (§5.5). Due
-    /// after an in-order arrival, and every `FAST_TOUT` by a timer.
+    /// Delivers the frames that have waited for `FAST_TOUT`, and all frames before them, in order
+    /// or not (§5.5). Call it after an in-order arrival, and every `FAST_TOUT` from a timer.
     pub fn release_expired(&mut self, now_ns: u64, up: &mut VecDeque<T>) {
         if self.waiting.is_empty() || now_ns.saturating_sub(self.oldest_ns) < FAST_TOUT_NS {
             return;

@@ -1,4 +1,4 @@
-//! Two devices on virtual links and a virtual clock.
+//! Tests of two devices with simulated links and a simulated clock.
 
 use super::*;
 
@@ -10,17 +10,17 @@ const B: Mac = [2, 0, 0, 0, 0, 2];
 struct Pair {
     now_ns: u64,
     devices: [Ri2n; 2],
-    /// Links that swallow everything.
+    /// True for links that lose every frame.
     is_dead: [bool; 2],
-    /// What each host got: the first payload byte of each frame.
+    /// First payload byte of each frame that a host received.
     got: [Vec<u8>; 2],
-    /// Frames seen on each link.
+    /// Frames delivered on each link.
     carried: [usize; 2],
     events: Vec<(u64, Event)>,
 }
 
 impl Pair {
-    /// `b` starts `later_ns` after `a`, and so do its heartbeats.
+    /// Starts `b` and its heartbeats `later_ns` after `a`.
     fn new(later_ns: u64) -> Self {
         Self {
             now_ns: later_ns,
@@ -42,7 +42,7 @@ impl Pair {
         self.settle();
     }
 
-    /// Carries all frames until nothing moves.
+    /// Delivers frames until no device has any left to send.
     fn settle(&mut self) {
         let mut moves = true;
         while moves {
@@ -69,7 +69,7 @@ impl Pair {
         }
     }
 
-    /// Lets time pass, a frame each way every millisecond if there is `traffic`.
+    /// Advances the clock by `ns`. With `traffic`, each side sends a frame every millisecond.
     fn run(&mut self, ns: u64, traffic: bool) {
         let end_ns = self.now_ns + ns;
         while self.now_ns < end_ns {
@@ -94,7 +94,7 @@ impl Pair {
     }
 }
 
-/// §5.3, §5.5: numbered per peer, in turn over the links, in order at the other end.
+/// §5.3, §5.5: frames are numbered per peer, use the links in turn and are delivered in order.
 #[test]
 fn pair__unicast__uses_both_links_and_keeps_order() {
     let mut pair = Pair::new(0);
@@ -113,7 +113,7 @@ fn pair__broadcast__arrives_and_makes_no_peer() {
     assert_eq!(pair.devices[1].nodes().count(), 0);
 }
 
-/// Numbers of unicast and broadcast frames are apart: neither makes gaps in the other.
+/// Unicast and broadcast frames have separate numbers, so neither causes gaps in the other.
 #[test]
 fn pair__broadcast_between_unicast__holds_nothing_up() {
     let mut pair = Pair::new(0);
@@ -125,7 +125,7 @@ fn pair__broadcast_between_unicast__holds_nothing_up() {
     assert_eq!(node.reorder.counts(), ReorderCounts::default());
 }
 
-/// §5.7: every HBSPAN, on all endpoints of all peers.
+/// §5.7: heartbeats are sent every `HBSPAN` to all endpoints of all peers.
 #[test]
 fn heartbeats__known_peer__come_on_every_link_each_hbspan() {
     let mut pair = Pair::new(0);
@@ -138,8 +138,8 @@ fn heartbeats__known_peer__come_on_every_link_each_hbspan() {
     assert_eq!(pair.failed(), 0);
 }
 
-/// §4.4: with traffic, a failure is found after SLOW_TOUT and the FT_HTHRESH packets that fall into
-/// it.
+/// §4.4: with traffic, a failure is detected after `SLOW_TOUT` and up to `FT_HTHRESH` further
+/// packets.
 #[test]
 fn failure__link_dies_under_traffic__is_found_after_slow_tout() {
     let mut pair = Pair::new(0);
@@ -162,7 +162,7 @@ fn failure__link_dies_under_traffic__is_found_after_slow_tout() {
     assert_eq!(before, after, "a failed endpoint is not chosen");
 }
 
-/// §4.4: without traffic, heartbeats find it with the fourth on the other link.
+/// §4.4: without traffic, the fourth heartbeat on the other link shows the failure.
 #[test]
 fn failure__link_dies_in_silence__is_found_by_heartbeats() {
     let mut pair = Pair::new(0);
@@ -174,8 +174,8 @@ fn failure__link_dies_in_silence__is_found_by_heartbeats() {
     assert_eq!(pair.failed(), 2);
 }
 
-/// §4.4, figure 15: within HBSPAN of its repair a link is used again, and stays so, whatever the
-/// phase between the two hosts' heartbeats.
+/// §4.4, figure 15: a repaired link is used again within `HBSPAN` and stays in use. This holds for
+/// any phase between the two hosts' heartbeats.
 #[test]
 fn recovery__any_heartbeat_phase__comes_within_hbspan_and_lasts() {
     for later_ns in [0, 70 * MS, 500 * MS, 1000 * MS, 1900 * MS] {
@@ -194,7 +194,7 @@ fn recovery__any_heartbeat_phase__comes_within_hbspan_and_lasts() {
     }
 }
 
-/// §5.3: with no endpoint left, frames are dropped; with all queues full they wait.
+/// §5.3: with all queues full, a frame is returned to the caller.
 #[test]
 fn full_queues__further_frame__is_given_back() {
     let mut device = Ri2n::new(A, 2, 0, 0);

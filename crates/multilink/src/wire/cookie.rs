@@ -1,29 +1,30 @@
-//! The cookie reply: asks for an Init again with proof of its address.
+//! The cookie reply. It asks for an Init again, with proof of its sender's address.
 //!
 //! ```text
-//! | kind=6 ver=2 | reserved (24) | MAC of the Init (128) | cookie (128) | HMAC-SHA-256 of all before, 16 bytes |
+//! | kind=6 ver=2 | reserved (24) | MAC of the Init (128) | cookie (128) |
+//! | HMAC-SHA-256 of all before, 16 bytes |
 //! ```
 //!
-//! The initiator sends its Init again with the cookie in it. The MAC of the Init ties the cookie to
-//! the one dial that is open, so an old cookie reply says nothing.
+//! The initiator sends its Init again and includes the cookie. The MAC of the Init ties the cookie
+//! to the one open dial, so a replayed cookie reply has no effect.
 
 use super::{Kind, Malformed, Reader, lead};
 use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, Tag};
 
-/// Bytes of a cookie reply: fewer than of the Init that it answers.
+/// Length of a cookie reply, in bytes. It is shorter than the Init that it answers.
 pub const COOKIE_BYTES: usize = 4 + 3 * ENVELOPE_MAC_BYTES;
 
-/// A cookie, and the Init it is for.
+/// A cookie and the Init that it is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CookieReply {
-    /// The MAC at the end of the Init.
+    /// MAC at the end of the Init.
     pub init: Tag,
-    /// What the Init must carry.
+    /// Cookie that the repeated Init must carry.
     pub cookie: Tag,
 }
 
 impl CookieReply {
-    /// The datagram.
+    /// Returns the datagram.
     pub fn emit(&self, key: &ClusterKey) -> Vec<u8> {
         let mut out = vec![lead(Kind::Cookie), 0, 0, 0];
         out.extend_from_slice(&self.init);
@@ -33,7 +34,7 @@ impl CookieReply {
         out
     }
 
-    /// Reads a cookie reply. `Ok(None)`: it was made with another key.
+    /// Parses a cookie reply. Returns `Ok(None)` if it was made with another key.
     pub fn parse(datagram: &[u8], key: &ClusterKey) -> Result<Option<Self>, Malformed> {
         if datagram.len() != COOKIE_BYTES {
             return Err(Malformed::Field("length"));

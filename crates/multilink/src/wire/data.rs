@@ -18,42 +18,42 @@
 use super::{Kind, Malformed, Reader, kind_of, lead};
 use crate::frame::VNET_BYTES;
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const DATA_HEADER_BYTES: usize = 16;
 
-/// The highest index a unit may have in its frame (the field is a byte).
+/// Highest index of a unit in its frame: the field is one byte.
 pub const UNIT_INDEX_MAX: usize = 255;
 
-/// The flags of a unit.
+/// Flags of a unit.
 pub mod flag {
-    /// Sent again because its first copy was lost: says nothing about the link's order.
+    /// A repair of a lost unit. It is out of order on its link, so the proof of loss ignores it.
     pub const REPAIR: u8 = 1;
-    /// The frame begins with the 10-byte virtio_net header (offloads are in use).
+    /// The frame begins with the 10-byte virtio_net header, because offloads are in use.
     pub const VNET: u8 = 2;
-    /// All flags this version knows; the others must be zero.
+    /// All flags of this version. The other bits must be zero.
     pub const ALL: u8 = REPAIR | VNET;
 }
 
 /// Header of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DataHeader {
-    /// The sender's number for the link the unit was given to.
+    /// Sender's number for the link on which the unit is sent.
     pub link: u8,
-    /// See [`flag`].
+    /// Flags of the unit, from [`flag`].
     pub flags: u8,
-    /// The receiver's number for the session.
+    /// Receiver's number for the session.
     pub session: u16,
-    /// Position among all that the sender gave to this link under this session; with `link` it is
-    /// the AEAD nonce. Low 32 bits of 64.
+    /// Position among all datagrams that the sender has given to this link under this session: the
+    /// low 32 bits of 64. With `link` it is the AEAD nonce.
     pub link_seq: u32,
-    /// Position among all units the sender made for this peer; a repair keeps it.
+    /// Position among all units that the sender has made for this peer. A repair keeps it.
     pub unit_seq: u32,
-    /// Which slice of its frame this is.
+    /// Index of the slice in its frame.
     pub index: u8,
     /// Index of the frame's last slice.
     pub last: u8,
-    /// On slice 0: how many units back the frame before it *in its flow* ended, 0 if none is
-    /// remembered. On others: bytes of a slice, so that it knows its own offset.
+    /// On slice 0: distance in units back to the end of the previous frame *of its flow*, 0 if none
+    /// is remembered. On other slices: bytes of a slice, which give the slice's offset.
     pub aux: u16,
 }
 
@@ -71,7 +71,7 @@ impl DataHeader {
         out[14..16].copy_from_slice(&self.aux.to_be_bytes());
     }
 
-    /// Reads and checks the header at the front of `datagram`.
+    /// Parses and checks the header at the front of `datagram`.
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         if kind_of(datagram)? != Kind::Data {
             return Err(Malformed::Field("kind"));
@@ -101,8 +101,8 @@ impl DataHeader {
         Ok(header)
     }
 
-    /// Checks the length of the opened payload: the first unit of a frame holds the whole of the
-    /// virtio header that it announces.
+    /// Checks the length of the opened payload. The first unit of a frame must contain the complete
+    /// virtio_net header that its flags announce.
     pub fn check_payload(&self, bytes: usize) -> Result<(), Malformed> {
         let announces_header = self.index == 0 && self.flags & flag::VNET != 0;
         if announces_header && bytes < VNET_BYTES {

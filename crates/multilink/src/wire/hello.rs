@@ -1,48 +1,49 @@
-//! How nodes introduce themselves: the parameters of a node, alone in the handshake's encrypted
-//! payloads, and the multicast hello that carries them on a LAN.
+//! Parameters of a node, and the multicast hello that carries them on a LAN. The encrypted payloads
+//! of the handshake carry the parameters without the hello's frame.
 //!
 //! ```text
 //! hello:  | kind=3 ver=2 | reserved (24) | parameters … | HMAC-SHA-256 of all before, 16 bytes |
 //! parameters:
 //! | node (64) | instance (64) | sent at (64) | knows (64) | session (16) | link (8) | seal (8) |
-//! | unit bytes max (16) | lanes − 1 (4) | lane (4) | links (8) | MAC (48) | name length (8) | name … |
+//! | unit bytes max (16) | lanes − 1 (4) | lane (4) | links (8) | MAC (48) |
+//! | name length (8) | name … |
 //! ```
 
 use super::{Kind, LINKS_MAX, Malformed, Reader, lead};
 use crate::lane::Lane;
 use crate::secure::{ClusterKey, HELLO_MAC_BYTES, Seal};
 
-/// Bytes of a node's name: a host name's limit.
+/// Longest name of a node, in bytes: the limit of a host name.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// What a node says of itself.
+/// Parameters of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Params {
-    /// Identity of the node's device: random, kept as long as the device lives.
+    /// Identity of the node's device: random, and kept for the life of the device.
     pub node: u64,
-    /// Random at every start of the daemon: a new one starts all sequences afresh.
+    /// Random number drawn at every start of the daemon. A new instance starts all sequences at 0.
     pub instance: u64,
-    /// The sender's clock in ns; grows within an instance, so that an old handshake message
-    /// cannot be replayed.
+    /// Sender's clock, in nanoseconds. It grows within an instance, so that an old handshake
+    /// message cannot be replayed.
     pub sent_at_ns: u64,
-    /// The receiver's instance with which the sender counts units; 0 if it remembers none, so that
-    /// both count from 0 again (handshake only).
+    /// Receiver's instance for which the sender counts units, or 0 if it remembers none. If it is
+    /// not the receiver's current instance, both sides count from 0 again (handshake only).
     pub knows: u64,
-    /// The number the sender wants on packets of the session (handshake only).
+    /// Number that the sender wants on packets of the session (handshake only).
     pub session: u16,
-    /// The sender's number for the link this was sent on.
+    /// Sender's number for the link on which this was sent.
     pub link: u8,
-    /// How packets are to be sealed; both ends must agree.
+    /// Protection of the packets. Both ends must have the same setting.
     pub seal: Seal,
-    /// Largest unit payload the sender can take, in bytes, over its smallest link.
+    /// Largest unit payload that the sender's smallest link can receive, in bytes.
     pub unit_bytes_max: u16,
-    /// Which of the device's lanes (queues) this is, and how many it has.
+    /// This lane (queue) of the sender's device, and the number of its lanes.
     pub lane: Lane,
-    /// How many links the sender has.
+    /// Number of the sender's links.
     pub links: u8,
     /// MAC address of the sender's device.
     pub mac: [u8; 6],
-    /// Host name, for people.
+    /// Host name, for display.
     pub name: String,
 }
 
@@ -65,7 +66,8 @@ impl Params {
         out.extend_from_slice(name);
     }
 
-    /// Reads the fields; what follows them is padding.
+    /// Parses the fields. Bytes after them are left in `reader`: a handshake has padding there, a
+    /// hello must have none.
     pub fn parse(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let params = Self {
             node: reader.u64()?,
@@ -84,7 +86,8 @@ impl Params {
                 if bytes > NAME_BYTES_MAX {
                     return Err(Malformed::Field("name"));
                 }
-                // A name is shown to people: what is not printable ASCII must not reach a terminal.
+                // The name is displayed. Characters that are not printable ASCII must not reach a
+                // terminal.
                 let raw = reader.take(bytes)?;
                 raw.iter()
                     .map(|b| {
@@ -107,19 +110,20 @@ impl Params {
     }
 }
 
-/// Smallest unit a peer may ask for: IPv6's least MTU less our framing, rounded down, so that a
-/// hostile peer cannot make us cut a frame into more units than the header can number.
+/// Smallest unit payload that a peer may request, in bytes. It is well below IPv6's minimum MTU
+/// (1280 bytes) less the framing. A hostile peer therefore cannot force more units per frame than
+/// the header can number.
 pub const UNIT_BYTES_LEAST: u16 = 512;
 
 /// A node's introduction on one link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hello {
-    /// What the node says.
+    /// Parameters of the node.
     pub params: Params,
 }
 
 impl Hello {
-    /// The datagram, signed with the cluster key.
+    /// Returns the datagram, authenticated with the cluster key.
     pub fn emit(&self, key: &ClusterKey) -> Vec<u8> {
         let mut out = vec![lead(Kind::Hello), 0, 0, 0];
         self.params.emit(&mut out);
@@ -128,13 +132,14 @@ impl Hello {
         out
     }
 
-    /// The identity that a hello claims, unverified: enough for a node to know its own.
+    /// Returns the identity that a hello claims, without verification. A node uses it to recognise
+    /// its own hellos.
     pub fn claimed_node(datagram: &[u8]) -> Option<u64> {
         let node = datagram.get(4..)?.first_chunk()?;
         (datagram[0] == lead(Kind::Hello)).then(|| u64::from_be_bytes(*node))
     }
 
-    /// Reads a hello. `Ok(None)`: it was made with another key.
+    /// Parses a hello. Returns `Ok(None)` if it was made with another key.
     pub fn parse(datagram: &[u8], key: &ClusterKey) -> Result<Option<Self>, Malformed> {
         let split = datagram
             .len()

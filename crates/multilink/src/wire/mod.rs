@@ -1,9 +1,9 @@
-//! Everything that stands on the wire, one file a message. The specification, with the cost of
-//! the framing, is `docs/spec/multilink.md`; every integer is big-endian.
+//! Formats of all datagrams, one file per message. `docs/spec/multilink.md` is the specification
+//! and states the cost of the framing. Every integer is big-endian.
 //!
-//! A datagram's first byte tells its kind and the version of the format. `Data` and `Control`
-//! belong to a session and are sealed by it; `Hello`, `Init`, `Reply` and `Cookie` make sessions and
-//! carry their own proof of the cluster key.
+//! The first byte of a datagram contains its kind and the version of the format. `Data` and
+//! `Control` belong to a session, which seals them. `Hello`, `Init`, `Reply` and `Cookie` establish
+//! sessions and carry their own proof of the cluster key.
 
 mod cookie;
 mod cursor;
@@ -19,22 +19,22 @@ pub use hello::{Hello, NAME_BYTES_MAX, Params};
 pub use ping::{CONTROL_HEADER_BYTES, ControlHeader, ControlKind};
 pub use report::{LinkReport, Missing, REPORT_MISSING_MAX, Report};
 
-/// Version of the format; a datagram of another version is counted and dropped.
+/// Version of the format. A datagram of another version is counted and dropped.
 pub const VERSION: u8 = 2;
 
-/// Links a device may braid. The index field of the header has room for 16.
+/// Most member links of a device. The link field of the header has four bits.
 pub const LINKS_MAX: usize = 16;
 
-/// Bytes of the AEAD tag at the end of every sealed datagram (AES-GCM).
+/// Length of the AEAD tag at the end of every sealed datagram (AES-GCM), in bytes.
 pub const TAG_BYTES: usize = 16;
 
-/// The kinds of datagram.
+/// Kind of a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {
     /// One unit of a frame.
     Data = 1,
-    /// A report or a ping inside a session.
+    /// A report, a ping or a goodbye within a session.
     Control = 2,
     /// Multicast introduction on a LAN.
     Hello = 3,
@@ -42,12 +42,12 @@ pub enum Kind {
     Init = 4,
     /// Second message of the Noise handshake.
     Reply = 5,
-    /// Asks for an Init again, with a cookie in it: the responder is under load.
+    /// Request for an Init again, with a cookie in it. A responder under load sends it.
     Cookie = 6,
 }
 
 impl Kind {
-    /// All there are.
+    /// All kinds of datagram.
     pub const ALL: [Self; 6] = [
         Self::Data,
         Self::Control,
@@ -58,19 +58,19 @@ impl Kind {
     ];
 }
 
-/// Why a datagram was not understood.
+/// Reason why a datagram was not understood.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// Fewer bytes than the message's fixed part.
+    /// Fewer bytes than the message requires.
     #[error("datagram shorter than its header says")]
     Short,
     /// A version other than [`VERSION`].
     #[error("format version {0}; this side speaks version {VERSION}")]
     Version(u8),
-    /// No such kind of datagram.
+    /// Unknown kind of datagram.
     #[error("unknown kind of datagram {0}")]
     Kind(u8),
-    /// A field holds what the specification rules out.
+    /// A field has a value that the specification excludes.
     #[error("field {0} out of range")]
     Field(&'static str),
 }
@@ -81,12 +81,12 @@ impl From<Short> for Malformed {
     }
 }
 
-/// First byte of a datagram of `kind`.
+/// Returns the first byte of a datagram of `kind`.
 pub const fn lead(kind: Kind) -> u8 {
     (kind as u8) << 4 | VERSION
 }
 
-/// Reads the first byte.
+/// Returns the kind of a datagram from its first byte.
 pub fn kind_of(datagram: &[u8]) -> Result<Kind, Malformed> {
     let lead = *datagram.first().ok_or(Malformed::Short)?;
     if lead & 0x0f != VERSION {

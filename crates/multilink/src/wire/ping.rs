@@ -1,5 +1,5 @@
-//! Control messages inside a session: their common header, and the two that have nothing else, the
-//! ping and the goodbye.
+//! Control messages within a session: their common header, and the two messages without contents,
+//! ping and goodbye.
 //!
 //! ```text
 //! +-------+-------+-------+-------+-------------------------------+
@@ -10,37 +10,38 @@
 //! |  body (a report), then the 16-byte tag                        |
 //! ```
 //!
-//! A ping has no body: it takes a sequence number of its link, and the report that answers it says
-//! how far that link has come. So a ping measures the round trip, finds a loss at the tail, keeps
-//! an idle path known to be alive and probes a dead one, all by one mechanism.
+//! A ping takes a sequence number of its link. Its body is empty or padding. The report that
+//! answers it states the numbers received on that link. A ping thereby measures the round trip,
+//! detects the loss of the last datagram, shows that an idle path is alive and probes a dead one.
 
 use super::{Kind, Malformed, Reader, kind_of, lead};
 
-/// Bytes of the header.
+/// Length of the header, in bytes.
 pub const CONTROL_HEADER_BYTES: usize = 8;
 
-/// What a control message is.
+/// Kind of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ControlKind {
-    /// Asks for a report at once.
+    /// Requests a report at once.
     Ping = 1,
-    /// A [`super::Report`]; never itself reported on at once.
+    /// A [`super::Report`]. It causes no report itself, unless it leaves a gap.
     Report = 2,
-    /// The sender's instance ends. A version that does not know it drops it as malformed.
+    /// The sender's instance ends. A receiver whose version does not know the kind drops it as
+    /// malformed.
     Goodbye = 3,
 }
 
 /// Header of a control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ControlHeader {
-    /// The sender's number for the link.
+    /// Sender's number for the link.
     pub link: u8,
-    /// What follows.
+    /// Kind of the message.
     pub kind: ControlKind,
-    /// The receiver's number for the session.
+    /// Receiver's number for the session.
     pub session: u16,
-    /// As in a data header; control messages count in the same sequence.
+    /// As in a data header. Control messages count in the same sequence as data.
     pub link_seq: u32,
 }
 
@@ -53,7 +54,7 @@ impl ControlHeader {
         out[4..8].copy_from_slice(&self.link_seq.to_be_bytes());
     }
 
-    /// Reads and checks the header at the front of `datagram`.
+    /// Parses and checks the header at the front of `datagram`.
     pub fn parse(datagram: &[u8]) -> Result<Self, Malformed> {
         if kind_of(datagram)? != Kind::Control {
             return Err(Malformed::Field("kind"));

@@ -1,57 +1,64 @@
-//! What a receiver tells the sender of each link, every few milliseconds under load.
+//! Report of a receiver to the sender: the datagrams received on each link. It is sent every few
+//! milliseconds under load.
 //!
 //! ```text
 //! | report sequence (32) | session (16) | links (8) | missing runs (8) | clock in µs (32) |
-//! per link:    | link (8) | highest link sequence (32) | packets received (32) | held for µs (32) |
-//! per missing: | link (8) | first link sequence (32) | count (16) |
+//! per link:
+//! | link (8) | highest link sequence (32) | packets received (32) | held for µs (32) |
+//! per missing run:
+//! | link (8) | first link sequence (32) | count (16) |
 //! ```
 //!
-//! The counts are cumulative, so a lost report costs time and nothing else; a missing run is
-//! repeated in several reports for the same reason. Sent on every live path: the first copy wins.
+//! The counts are cumulative, so the loss of a report costs only time. For the same reason, several
+//! reports repeat a missing run. A report is sent on every path whose link has carrier, and the
+//! first copy to arrive is used.
 
 use super::{LINKS_MAX, Malformed, Reader};
 
-/// Missing runs a report may name. 24 × 7 B keeps the report under 512 B; a link that loses more
-/// runs than that within a report interval is to be quarantined rather than repaired.
+/// Most missing runs in a report. 24 runs of 7 bytes keep the report below 512 bytes. A link that
+/// loses more runs within a report interval should be quarantined rather than repaired.
 pub const REPORT_MISSING_MAX: usize = 24;
 
-/// How far one link has come.
+/// Reception on one link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkReport {
-    /// The data sender's number for the link.
+    /// Data sender's number for the link.
     pub link: u8,
-    /// Highest link sequence number received (low 32 bits).
+    /// Highest decided link sequence number (low 32 bits). Every packet up to it was received or is
+    /// named as missing.
     pub highest: u32,
     /// Packets received on the link under this session, modulo 2³².
     pub received: u32,
-    /// Time between the arrival of `highest` and this report, in µs, saturating.
+    /// Time between the arrival of the newest packet on the link and this report, in µs,
+    /// saturating.
     pub held_us: u32,
 }
 
 /// A run of link sequence numbers that later ones have overtaken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Missing {
-    /// The data sender's number for the link.
+    /// Data sender's number for the link.
     pub link: u8,
     /// First missing link sequence number (low 32 bits).
     pub first: u32,
-    /// How many are missing from there, at least 1.
+    /// Number of missing packets from `first` on, at least 1.
     pub count: u16,
 }
 
 /// A receiver's report.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Report {
-    /// Counts reports, so that the copies on other links and late ones are recognised.
+    /// Number of the report, which identifies copies on other links and late reports.
     pub seq: u32,
-    /// The session reported on: the number its packets carry.
+    /// Number of the reported session, as its packets carry it.
     pub session: u16,
-    /// The receiver's clock when it made the report, in µs, modulo 2³². Less `held_us` it is when the
-    /// packet arrived, so the sender knows how the way there varies without the way back.
+    /// Receiver's clock at the report, in µs, modulo 2³². `clock_us` − `held_us` is the arrival
+    /// time of the packet. The sender thereby sees how the forward delay varies, without the delay
+    /// of the return path.
     pub clock_us: u32,
-    /// One entry a link heard from.
+    /// One entry per link on which packets are decided.
     pub links: Vec<LinkReport>,
-    /// What was overtaken, oldest first.
+    /// Missing runs, oldest first on each link.
     pub missing: Vec<Missing>,
 }
 
@@ -77,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Reads the body into `self`, whose vectors are used again.
+    /// Parses the body into `self` and reuses its vectors.
     pub fn parse(&mut self, body: &[u8]) -> Result<(), Malformed> {
         let mut reader = Reader::new(body);
         self.links.clear();
@@ -175,9 +182,9 @@ mod tests {
             }],
         };
         let golden = [
-            1, 2, 3, 4, 0xbe, 0xef, 1, 1, 0x11, 0x22, 0x33, 0x44, // the head
-            3, 0xff, 0xff, 0xff, 0xfe, 10, 11, 12, 13, 0, 0, 0, 250, // the link
-            3, 0xff, 0xff, 0xff, 0xf0, 0, 5, // what is missing
+            1, 2, 3, 4, 0xbe, 0xef, 1, 1, 0x11, 0x22, 0x33, 0x44, // fixed part
+            3, 0xff, 0xff, 0xff, 0xfe, 10, 11, 12, 13, 0, 0, 0, 250, // link entry
+            3, 0xff, 0xff, 0xff, 0xf0, 0, 5, // missing run
         ];
         let mut body = Vec::new();
         report.emit(&mut body);

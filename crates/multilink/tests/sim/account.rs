@@ -1,4 +1,4 @@
-//! What was sent and what was delivered, and whether the one follows from the other.
+//! Account of the frames sent and delivered, which checks every delivery against the frames sent.
 
 use crate::frames::{self, Flow, Shape};
 use kumi_multilink::frame::VNET_BYTES;
@@ -10,7 +10,7 @@ struct Sent {
     position: u64,
     bytes: usize,
     at_ns: u64,
-    /// Stretches delivered, by receiver; a whole frame is one.
+    /// Stretches delivered, by receiver. A whole frame is one stretch.
     got: Vec<(usize, std::ops::Range<u64>)>,
 }
 
@@ -19,7 +19,7 @@ struct FlowAccount {
     flow: Flow,
     sent: Vec<Sent>,
     next_position: u64,
-    /// Highest position delivered, and when, by receiver.
+    /// Highest position delivered and the time of the last delivery, by receiver.
     newest: BTreeMap<usize, (u64, u64)>,
     gap_max_ns: u64,
     delivered_bytes: u64,
@@ -31,16 +31,16 @@ pub struct Account {
     flows: Vec<FlowAccount>,
     /// Frames delivered after a later one of their flow, by receiver and sender.
     overtaken: BTreeMap<(usize, usize), u64>,
-    /// Frames the cores delivered.
+    /// Number of frames that the cores delivered.
     pub delivered: u64,
-    /// Pieces of bursts among those.
+    /// Number of these that are parts of bursts.
     pub pieces: u64,
-    /// From when gaps between deliveries are measured.
+    /// Start of the measurement of gaps between deliveries, in nanoseconds.
     pub gaps_from_ns: u64,
 }
 
 impl Account {
-    /// A new flow; its number.
+    /// Adds a flow and returns its number.
     pub fn add(&mut self, from: usize, to: usize, shape: Shape, segment_bytes: u16) -> u16 {
         let id = self.flows.len() as u16;
         let flow = Flow {
@@ -61,13 +61,13 @@ impl Account {
         id
     }
 
-    /// The next frame of `flow`; it counts as sent once [`Account::accept`] says so.
+    /// Returns the next frame of `flow`. It counts as sent only after [`Account::accept`].
     pub fn next(&self, flow: u16, bytes: usize) -> Vec<u8> {
         let account = &self.flows[usize::from(flow)];
         frames::build(&account.flow, account.next_position, bytes)
     }
 
-    /// A core took the frame that [`Account::next`] gave.
+    /// Records that a core took the frame from [`Account::next`].
     pub fn accept(&mut self, flow: u16, bytes: usize, now_ns: u64) {
         let account = &mut self.flows[usize::from(flow)];
         let position = account.next_position;
@@ -84,10 +84,10 @@ impl Account {
         });
     }
 
-    /// A core delivered `frame` at `host`.
+    /// Records that a core delivered `frame` at `host`.
     ///
     /// # Panics
-    /// It is not what was sent, or was delivered before.
+    /// If the frame differs from the one sent or was delivered before.
     pub fn deliver(&mut self, host: usize, frame: &[u8], now_ns: u64) {
         self.delivered += 1;
         let (id, position, bytes) =
@@ -97,7 +97,7 @@ impl Account {
         let flow = account.flow;
         let to = &frame[VNET_BYTES..VNET_BYTES + 6];
         if to[0] & 1 == 0 && to != frames::device_mac(host) {
-            return; // flooded, as a switch does: the host's stack leaves it
+            return; // flooded, as by a switch; the host's stack ignores it
         }
         let is_for_us = flow.to == host || flow.shape == Shape::Broadcast && flow.from != host;
         assert!(
@@ -160,7 +160,8 @@ impl Account {
         *newest = (newest.0.max(position), now_ns);
     }
 
-    /// How many frames from `from` were delivered at `host` after a later one of their flow.
+    /// Returns the number of frames from `from` that `host` received after a later one of their
+    /// flow.
     pub fn overtaken(&self, host: usize, from: usize) -> u64 {
         self.overtaken
             .get(&(host, from))
@@ -168,7 +169,8 @@ impl Account {
             .unwrap_or_default()
     }
 
-    /// The longest time between deliveries of any flow to one host.
+    /// Returns the longest time between deliveries of a unicast flow to its receiver, in
+    /// nanoseconds.
     pub fn gap_max_ns(&self) -> u64 {
         let unicast = self
             .flows
@@ -177,7 +179,7 @@ impl Account {
         unicast.map(|account| account.gap_max_ns).max().unwrap_or(0)
     }
 
-    /// Payload delivered, in bytes.
+    /// Returns the payload delivered, in bytes.
     pub fn delivered_bytes(&self) -> u64 {
         self.flows
             .iter()
@@ -185,12 +187,12 @@ impl Account {
             .sum()
     }
 
-    /// Frames accepted.
+    /// Returns the number of frames accepted.
     pub fn accepted(&self) -> usize {
         self.flows.iter().map(|account| account.sent.len()).sum()
     }
 
-    /// Frames sent in `from_ns..until_ns` of which something never arrived, in words.
+    /// Describes the frames sent in `from_ns..until_ns` that did not arrive completely.
     pub fn missing(&self, from_ns: u64, until_ns: u64, hosts: usize) -> Vec<String> {
         let mut missing = Vec::new();
         for account in &self.flows {
@@ -230,7 +232,7 @@ impl Account {
     }
 }
 
-/// How far a frame with `bytes` of payload moves its flow's position.
+/// Returns the distance by which a frame with `bytes` of payload advances its flow's position.
 fn span(flow: &Flow, bytes: usize) -> u64 {
     if flow.shape == Shape::Tcp {
         bytes as u64

@@ -1,4 +1,4 @@
-//! Scenarios with figures of their own.
+//! Scenarios with numeric limits of their own.
 
 use crate::frames::Shape;
 use crate::station::{Pace, Station};
@@ -9,7 +9,7 @@ use kumi_multilink::liveness::State;
 
 const BURST: std::ops::RangeInclusive<usize> = 60_000..=60_000;
 
-/// Two links of `rate_mbps`, loaded for a moment with one stream from h0 to h1.
+/// Returns two links of `rate_mbps` that have carried one stream from h0 to h1 for 200 ms.
 fn loaded(rate_mbps: u64) -> World {
     let mut world = World::pair(vec![LinkPlan::of(rate_mbps); 2]);
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, BURST);
@@ -18,7 +18,7 @@ fn loaded(rate_mbps: u64) -> World {
     world
 }
 
-/// When h0's path over `link` first changed to `state` after `from_ns`.
+/// Returns the time at which h0's path over `link` first changed to `state` after `from_ns`.
 fn changed_at(world: &World, link: u8, state: State, from_ns: u64) -> Option<u64> {
     let station: &Station = world.sim.node(0);
     let change = station.events.iter().find(|(at_ns, event)| {
@@ -48,7 +48,7 @@ fn load__two_sound_links__all_arrives_at_the_sum_of_both() {
     world.stop();
     world.assert_all_arrived(begin_ns);
     world.assert_order();
-    // 1420 B of payload in 1538 B on the wire.
+    // 1420 B of payload take 1538 B on the wire.
     let ceiling = 2.0 * 200e6 / 8.0 * 1420.0 / 1538.0;
     assert!(
         bytes as f64 > 0.97 * ceiling,
@@ -158,7 +158,7 @@ fn rates__1000_and_300__are_both_used_in_proportion() {
             bits(tx_bytes(&world, 0), before.0),
             bits(tx_bytes(&world, 1), before.1),
         );
-        // What the sender counts of a full datagram is 1514 B of 1538 on the wire.
+        // The sender counts 1514 of the 1538 B that a full datagram takes on the wire.
         assert!(
             rates.0 > 0.9e9 * 1514.0 / 1538.0,
             "claimed {claimed_mbps}: {rates:?}"

@@ -1,9 +1,9 @@
-//! The frames of the traffic generator: made from a flow and a position, and checked against both.
+//! Frames of the traffic generator, made from a flow and a position and checked against both.
 
 use kumi_multilink::frame::VNET_BYTES;
 use std::sync::OnceLock;
 
-/// Prime, so that a shifted frame never looks right.
+/// Period of the contents, in bytes. It is prime, so that shifted contents never match.
 const PERIOD: usize = 65_521;
 const ETHERNET_BYTES: usize = 14;
 const IP_BYTES: usize = 20;
@@ -12,13 +12,13 @@ const GSO_TCPV4: u8 = 1;
 const GSO_UDP_L4: u8 = 5;
 const PSH_ACK: u8 = 0x18;
 const PSH: u8 = 0x08;
-/// Ethertype for local experiments (IEEE 802).
+/// EtherType for local experiments (IEEE 802).
 const RAW_ETHERTYPE: [u8; 2] = [0x88, 0xb5];
 
-/// What a flow's frames are.
+/// Kind of a flow's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Shape {
-    /// One UDP datagram a frame.
+    /// Frames of one UDP datagram each.
     Udp,
     /// Segmentation-offload bursts of a TCP stream.
     Tcp,
@@ -28,18 +28,18 @@ pub enum Shape {
     Broadcast,
 }
 
-/// A flow, and what its frames have in common.
+/// A flow and the properties that its frames share.
 #[derive(Debug, Clone, Copy)]
 pub struct Flow {
     pub id: u16,
     pub from: usize,
     pub to: usize,
     pub shape: Shape,
-    /// Segment size of its bursts.
+    /// Segment size of its bursts, in bytes.
     pub segment_bytes: u16,
 }
 
-/// The device address of a host.
+/// Returns the MAC address of a host's device.
 pub fn device_mac(host: usize) -> [u8; 6] {
     [2, 0xaa, 0, 0, 0, host as u8]
 }
@@ -82,7 +82,7 @@ fn header_bytes(shape: Shape) -> usize {
     }
 }
 
-/// Bytes of a frame without its payload.
+/// Returns the bytes of a frame without its payload.
 pub fn overhead_bytes(shape: Shape) -> usize {
     let ip = if shape == Shape::Broadcast {
         0
@@ -92,7 +92,8 @@ pub fn overhead_bytes(shape: Shape) -> usize {
     VNET_BYTES + ETHERNET_BYTES + ip + header_bytes(shape)
 }
 
-/// Least payload: a flow's number and a position fit, and the frame is as long as Ethernet's least.
+/// Returns the smallest payload, in bytes. It has room for the flow's number and the position, and
+/// makes the frame as long as Ethernet's minimum of 60 bytes.
 pub fn payload_bytes_min(shape: Shape) -> usize {
     match shape {
         Shape::Broadcast => 46,
@@ -101,8 +102,8 @@ pub fn payload_bytes_min(shape: Shape) -> usize {
     }
 }
 
-/// The frame of `flow` at `position` with `bytes` of payload, behind its virtio header. What a TCP
-/// flow's position counts is bytes, others' frames.
+/// Returns the frame of `flow` at `position` with `bytes` of payload, after its virtio_net header.
+/// The position counts bytes in a TCP flow and frames in other flows.
 pub fn build(flow: &Flow, position: u64, bytes: usize) -> Vec<u8> {
     assert!(bytes >= payload_bytes_min(flow.shape));
     let mut frame = Vec::with_capacity(overhead_bytes(flow.shape) + bytes);
@@ -171,7 +172,7 @@ fn extend_ip(frame: &mut Vec<u8>, flow: &Flow, position: u64, bytes: usize) {
     }
 }
 
-/// Whose frame this is: the flow's number, the position, and the bytes of payload.
+/// Returns the flow's number, the position and the bytes of payload of a frame.
 pub fn identify(frame: &[u8]) -> Option<(u16, u64, usize)> {
     let ethernet = frame.get(VNET_BYTES..)?;
     let be16 = |at: usize| {
@@ -209,8 +210,9 @@ pub fn identify(frame: &[u8]) -> Option<(u16, u64, usize)> {
     }
 }
 
-/// The stretch of `bytes` from `position` of the TCP burst `whole_position..+whole_bytes`, as the
-/// core is to cut it: a segment or shorter burst with right lengths, sequence and checksums.
+/// Returns the stretch of `bytes` at `position` of a TCP burst, as the core should cut it: a
+/// segment or a shorter burst with correct lengths, sequence number and checksums. `is_end` is true
+/// at the burst's end.
 pub fn stretch(flow: &Flow, position: u64, bytes: usize, is_end: bool) -> Vec<u8> {
     let mut frame = vec![0; 0];
     frame.extend(build_any_length(flow, position, bytes));
@@ -225,7 +227,7 @@ fn build_any_length(flow: &Flow, position: u64, bytes: usize) -> Vec<u8> {
     if bytes >= least {
         return build(flow, position, bytes);
     }
-    // Shorter than a generated frame may be: rebuild the header around it.
+    // This is shorter than a generated frame can be, so its headers are built separately.
     let mut frame = build(flow, position, least);
     frame.truncate(overhead_bytes(flow.shape));
     let mut short = frame[..VNET_BYTES + ETHERNET_BYTES].to_vec();

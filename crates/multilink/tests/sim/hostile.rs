@@ -1,4 +1,4 @@
-//! Datagrams that nobody of the cluster sent, or that somebody sends again.
+//! Datagrams that no member of the cluster sent, and recorded datagrams that are sent again.
 
 use crate::frames::Shape;
 use crate::station::{Pace, Station};
@@ -9,7 +9,7 @@ use kumi_multilink::handshake::Initiator;
 use kumi_multilink::secure::{ClusterKey, Seal};
 use kumi_multilink::wire::{Hello, Kind, Params, kind_of};
 
-/// A datagram as it came in: the NIC, the sender, the bytes.
+/// A received datagram: its NIC, its sender and its bytes.
 type Captured = (usize, std::net::SocketAddr, Vec<u8>);
 
 fn params(node: u64) -> Params {
@@ -29,7 +29,7 @@ fn params(node: u64) -> Params {
     }
 }
 
-/// Datagrams h1 has received, while traffic ran both ways.
+/// Returns the datagrams that h1 received during traffic in both directions.
 fn captured(world: &mut World) -> Vec<Captured> {
     world.sim.node_mut(1).captures = true;
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
@@ -71,7 +71,7 @@ fn datagrams__replayed_forged_and_cut_short__deliver_nothing_and_disturb_nothing
         world.run_for(50 * MS);
     }
     world.stop();
-    world.assert_all_arrived(begin_ns); // and nothing twice: the account panics at that
+    world.assert_all_arrived(begin_ns); // a frame delivered twice panics in the account
     let counters = world.sim.node(1).core.counters();
     assert!(
         counters.replayed > 1000 && counters.forged > 100,
@@ -85,7 +85,8 @@ fn datagrams__replayed_forged_and_cut_short__deliver_nothing_and_disturb_nothing
     assert_eq!(world.sim.node(1).core.peers().count(), 1);
 }
 
-/// The handshake messages among what `host` receives while `other` starts again `times`.
+/// Returns the handshake messages and hellos that `host` receives while `other` restarts `times`
+/// times.
 fn recorded(world: &mut World, host: usize, other: usize, times: u32) -> Vec<Captured> {
     world.sim.node_mut(host).captures = true;
     for _ in 0..times {
@@ -107,7 +108,7 @@ fn recorded(world: &mut World, host: usize, other: usize, times: u32) -> Vec<Cap
     world.sim.node_mut(host).captured.drain(..).collect()
 }
 
-/// Asserts that frames sent from now on arrive, at the pace of a program that sends every
+/// Asserts that frames sent from now on arrive at the pace of a program that sends every
 /// millisecond.
 fn assert_flows(world: &mut World) {
     let before = world.account.borrow().delivered;
@@ -210,15 +211,15 @@ fn hello__of_a_past_instance__has_the_peer_dialled_once_and_never_again() {
     assert_flows(&mut world);
 }
 
-/// Somebody on the path who sends what he has recorded, whole, changed and from other addresses, and
-/// what he makes up.
+/// An attacker on the path. It sends recorded datagrams unchanged, altered or from other addresses,
+/// and random ones.
 struct Attacker {
     recorded: Vec<Captured>,
     rng: Rng,
 }
 
 impl Attacker {
-    /// Sends ten datagrams a millisecond to each of `hosts`, for `ns`.
+    /// Sends ten datagrams per millisecond to each of `hosts`, for `ns`.
     fn flood(&mut self, world: &mut World, hosts: &[usize], ns: u64) {
         for _ in 0..ns / MS {
             world.run_for(MS);
@@ -248,8 +249,8 @@ impl Attacker {
     }
 }
 
-/// Three hosts, of which the last has not been heard of yet, and an attacker who has recorded years of
-/// handshakes of the first two.
+/// Returns three hosts and an attacker. The last host is still cut off and unknown to the others.
+/// The attacker has recorded handshakes of the first two hosts, with 5000 Inits of past instances.
 fn besieged() -> (World, Attacker) {
     let plan = Plan {
         hosts: 3,
@@ -267,7 +268,7 @@ fn besieged() -> (World, Attacker) {
     let mut recorded = recorded(&mut world, 1, 0, 2);
     let (nic, from, _) = recorded[0];
     let key = ClusterKey::from_bytes([7; 32]);
-    // More than an endpoint remembers.
+    // More Inits than an endpoint remembers.
     recorded.extend((0..5000).map(|instance| {
         let params = Params {
             instance,
@@ -373,7 +374,7 @@ fn answer__to_any_handshake__is_no_larger_than_the_init() {
     world.run_for(0);
     let answer = world.sim.node(0).sent_bytes - before;
     assert!(answer > 0 && answer <= asked, "{answer} B answer {asked} B");
-    // The same question again is a replay, and is left without an answer.
+    // The same Init again is a replay and gets no answer.
     let before = world.sim.node(0).sent_bytes;
     world
         .sim

@@ -1,4 +1,5 @@
-//! Switches that pass less than the NICs send, and links of different MTUs that come and go.
+//! Switches that pass smaller frames than the NICs send, and links of different MTUs that are added
+//! and removed.
 
 use crate::frames::Shape;
 use crate::station::Pace;
@@ -11,7 +12,7 @@ fn jumbo(rate_mbps: u64) -> LinkPlan {
     }
 }
 
-/// Whether every path of `host` carries datagrams of `bytes`, or a little more.
+/// Returns whether every path of `host` carries datagrams of `bytes` to `bytes + 31` bytes.
 fn carries(world: &World, host: usize, bytes: usize) -> bool {
     let paths =
         (0..world.plan.links.len()).filter_map(|nic| world.sim.node(host).path(1 - host, nic));
@@ -98,7 +99,7 @@ fn link__of_a_smaller_mtu__is_added_and_removed_under_load_without_a_datagram_to
     world.start_sized(0, 1, Shape::Tcp, Pace::Every(5 * MS), None, 60_000..=60_000);
     world.start_sized(1, 0, Shape::Tcp, Pace::Every(9 * MS), None, 9_000..=60_000);
     for round in 0..3 {
-        // The stations assert that nothing longer than a NIC's MTU is sent on it.
+        // The stations assert that no datagram exceeds the MTU of its NIC.
         for host in [round % 2, 1 - round % 2] {
             world.run_for(300 * MS);
             let now_ns = world.now_ns();

@@ -1,4 +1,4 @@
-//! Cables that are swapped, and links that fail at different ends of one switch.
+//! Cables that are swapped, and links that fail at different ends of the same switch.
 
 use crate::frames::Shape;
 use crate::station::Pace;
@@ -23,7 +23,7 @@ fn load_both_ways(world: &mut World) {
     world.run_for(200 * MS);
 }
 
-/// Asserts that frames sent from now on arrive, at the pace of the programs.
+/// Asserts that frames sent from now on arrive at the pace of the programs.
 fn assert_flows(world: &mut World) {
     let from_ns = world.now_ns();
     let before = world.account.borrow().delivered;
@@ -74,7 +74,7 @@ fn cables__crossed_while_unplugged_and_idle__are_whole_in_two_seconds() {
     assert_whole(&world);
 }
 
-/// Where each of `host`'s paths to `peer` sends to.
+/// Returns the addresses to which `host`'s paths to `peer` send.
 fn partners(world: &World, host: usize, peer: usize) -> Vec<std::net::IpAddr> {
     let to = |nic| world.sim.node(host).path(peer, nic)?.to;
     (0..2).filter_map(|nic| Some(to(nic)?.ip())).collect()

@@ -1,4 +1,4 @@
-//! Any schedule of faults: safety while they last, liveness after they end.
+//! Tests of random schedules of faults: safety during the faults, liveness after they end.
 
 use crate::frames::Shape;
 use crate::station::Pace;
@@ -8,13 +8,14 @@ use kumi_lab::topology::{BurstLoss, Delay, Direction, Faults, LinkChange, Probab
 use kumi_multilink::secure::Seal;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Seeds that `cargo test` runs.
+/// Number of seeds that `cargo test` runs.
 const SEEDS: u64 = 200;
-/// A seed that takes longer is named: something moves that should rest.
+/// Run time from which a seed is reported, in seconds. A slow seed suggests activity that should
+/// have ceased.
 const SLOW_S: u64 = 2;
-/// How long the faults last.
+/// Duration of the faults, in nanoseconds.
 const FAULTS_NS: u64 = 1_200 * MS;
-/// Within which every healthy link must be in use again.
+/// Time within which every healthy link must be in use again, in nanoseconds.
 const HEAL_NS: u64 = 60 * S;
 
 fn number(name: &str) -> Option<u64> {
@@ -223,7 +224,8 @@ fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Opt
     );
 }
 
-/// Cables swapped at one host, or two links of one switch out at different hosts.
+/// Swaps two cables of a host or, with one switch for all links, silences two links at different
+/// hosts.
 fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
     let (hosts, links) = (world.plan.hosts, world.plan.links.len());
     let one = rng.usize(..links);
@@ -245,7 +247,7 @@ fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
     }
 }
 
-/// One seed's run.
+/// Runs one seed.
 fn run(seed: u64) {
     let rng = &mut Rng::with_seed(seed);
     let mut world = World::new(plan(rng, seed));
@@ -286,8 +288,8 @@ fn run(seed: u64) {
     world.sim.run_until(until_ns);
     world.stop();
     world.run_until_whole(HEAL_NS);
-    // Rates and skew are measured, not configured: a first burst over a healed link that is slower
-    // than it claims may be cut. What is sent after a moment of traffic is not.
+    // Rates and skew are measured, not configured. The first burst over a healed link that is
+    // slower than it claims may be damaged. Frames sent after some traffic must all arrive.
     let pace_ms = 60 * world.plan.hosts as u64;
     start_flows(&mut world, rng, Some(pace_ms), Some(5));
     world.run_for(pace_ms * 3 * MS);

@@ -1,5 +1,5 @@
-//! A host: an endpoint, driven as the daemon's loop drives it, its NICs' kernel queues, and the
-//! programs that send over the device.
+//! A host: an endpoint, driven as the daemon's loop drives it, the kernel queues of its NICs, and
+//! the programs that send over the device.
 
 use crate::account::Account;
 use crate::frames::{self, device_mac};
@@ -16,47 +16,47 @@ const UDP_PORT: u16 = 7_000;
 const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
 const GROUP_MAC: [u8; 6] = [0x33, 0x33, 0x6b, 0x75, 0x6d, 0x69];
 const ETHERNET_BYTES: usize = 14;
-/// Ethernet, IPv6 and UDP headers, of which the last two are left zero.
+/// Length of the Ethernet, IPv6 and UDP headers, in bytes. The fields of the last two stay zero.
 const UNDERLAY_BYTES: usize = ETHERNET_BYTES + 48;
-/// What a socket's send buffer takes before it says `EAGAIN`.
+/// Bytes that a socket's send buffer accepts before it returns `EAGAIN`.
 const SOCKET_BYTES_MAX: u64 = 1_000_000;
-/// Frames of a preamble, check sequence and gap more than the sender counts.
+/// Bytes of a frame's preamble, check sequence and gap, which the sender does not count.
 const FRAMING_BYTES: u64 = 24;
-/// How far past 20 ms without progress a held frame may be found: the core looks every half
-/// millisecond, at most every second time too late.
+/// Longest time without progress of a held frame, in nanoseconds. The hold is at most 20 ms and is
+/// checked every 0.5 ms. A check may find a frame too late by up to two intervals.
 const HELD_NS_MAX: u64 = 21_000_000;
-/// Bytes an endpoint may keep for one peer: retained 24 MB, held 25 MB, ledgers, tables.
+/// Bytes that an endpoint may keep for one peer: 24 MB retained, 25 MB held, ledgers and tables.
 const PEER_BYTES_MAX: usize = 80_000_000;
 
-/// How a flow sends.
+/// Rate at which a flow sends.
 #[derive(Debug, Clone, Copy)]
 pub enum Pace {
-    /// Whenever the device takes a frame.
+    /// A frame whenever the device takes one.
     Backlogged,
-    /// A frame so often, in nanoseconds, if the device takes it.
+    /// A frame at this interval, in nanoseconds, if the device takes it.
     Every(u64),
 }
 
-/// A program that sends.
+/// A program that sends frames of one flow.
 #[derive(Debug)]
 pub struct Source {
     pub flow: u16,
     pub pace: Pace,
-    /// Payload sizes are drawn from here.
+    /// Range from which the payload sizes are drawn, in bytes.
     pub bytes: std::ops::RangeInclusive<usize>,
-    /// Frames still to send; `None` is without end.
+    /// Frames still to send; `None` for no end.
     pub left: Option<u32>,
     pub next_ns: u64,
 }
 
-/// A NIC and what the kernel has queued for it.
+/// A NIC and the frames that the kernel has queued for it.
 #[derive(Debug)]
 struct Nic {
     mtu: usize,
     rate_bps: u64,
     claimed_bps: u64,
     has_carrier: bool,
-    /// When each frame will have left, and its bytes as the core counts them.
+    /// For each queued frame, the time at which it leaves and its bytes as the core counts them.
     leaving: VecDeque<(u64, u64)>,
     unsent_bytes: u64,
     is_blocked: bool,
@@ -85,24 +85,24 @@ impl Nic {
     }
 }
 
-/// What a station is made with.
+/// Parameters of a station.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub host: usize,
     pub key: [u8; 32],
     pub seal: Seal,
-    /// For each NIC its MTU, its rate and the rate it claims to have.
+    /// For each NIC its MTU, its rate and the rate that it claims.
     pub nics: Vec<(usize, u64, u64)>,
-    /// What the host's clock shows when the simulation begins.
+    /// Reading of the host's clock at the start of the simulation, in nanoseconds.
     pub clock_ns: u64,
 }
 
-/// A host.
+/// A host in the simulated network.
 pub struct Station {
     setup: Setup,
     pub core: Endpoint,
     instance: u64,
-    /// Simulated time less the core's clock.
+    /// Simulated time minus the core's clock, in nanoseconds.
     started_ns: i64,
     nics: Vec<Nic>,
     /// For each NIC, the cable that is plugged into it.
@@ -119,13 +119,13 @@ pub struct Station {
     now_ns: u64,
     /// Events, with the simulated time of each.
     pub events: Vec<(u64, Event)>,
-    /// Frames the core had no way for.
+    /// Frames that the core refused because it had no path.
     pub refused: u64,
     pub restarts: u32,
-    /// Datagrams that came in, for an attacker to use.
+    /// Datagrams received, for use by an attacker.
     pub captured: VecDeque<(usize, SocketAddr, Vec<u8>)>,
     pub captures: bool,
-    /// Datagrams sent and their bytes, hellos apart.
+    /// Datagrams sent and their bytes, without hellos.
     pub sent_datagrams: u64,
     pub sent_bytes: u64,
 }
@@ -139,7 +139,7 @@ fn nic_mac(host: usize, nic: usize) -> [u8; 6] {
     [2, 0, 0, 0, host as u8 + 1, nic as u8]
 }
 
-/// The MAC address a datagram for `to` is sent to.
+/// Returns the MAC address to which a datagram for `to` is sent.
 fn mac_of(to: SocketAddr) -> [u8; 6] {
     let SocketAddr::V6(to) = to else {
         panic!("an IPv4 destination {to}")
@@ -211,7 +211,7 @@ impl Station {
         Endpoint::new(config, clock_ns)
     }
 
-    /// The core's clock.
+    /// Returns the core's clock.
     pub fn clock_ns(&self, now_ns: u64) -> u64 {
         (now_ns as i64 - self.started_ns) as u64
     }
@@ -252,7 +252,7 @@ impl Station {
         self.core.link(nic as u8).is_some()
     }
 
-    /// Stops the daemon and starts it again: another instance, whose clock begins at zero.
+    /// Restarts the daemon as another instance, whose clock starts at zero.
     pub fn restart(&mut self, now_ns: u64) {
         self.instance = self.rng.u64(..);
         self.started_ns = now_ns as i64;
@@ -263,7 +263,7 @@ impl Station {
         }
     }
 
-    /// Swaps the cables of two NICs. A carrier is seen to come or go only if the cables differ in it.
+    /// Swaps the cables of two NICs. The carrier changes only if it differs between the cables.
     pub fn cross(&mut self, one: usize, other: usize, now_ns: u64) {
         self.cables.swap(one, other);
         let carriers = (self.nics[one].has_carrier, self.nics[other].has_carrier);
@@ -294,7 +294,7 @@ impl Station {
         self.touch();
     }
 
-    /// Ends all programs.
+    /// Stops all programs.
     pub fn stop(&mut self) {
         self.sources.clear();
     }
@@ -304,7 +304,7 @@ impl Station {
         self.due.set(None);
     }
 
-    /// The state of the path over `nic` to `peer`, if there is one.
+    /// Returns the state of the path over `nic` to `peer`, if it exists.
     pub fn path(&self, peer: usize, nic: usize) -> Option<kumi_multilink::view::PathView> {
         let peer = self
             .core
@@ -313,7 +313,7 @@ impl Station {
         peer.paths().find(|path| usize::from(path.link) == nic)
     }
 
-    /// Whether every link to every one of `hosts` peers is in use.
+    /// Returns whether every path over an added link to each of the other `hosts` is in use.
     pub fn is_whole(&self, hosts: usize) -> bool {
         let is_up = |peer, nic| {
             self.path(peer, nic)
@@ -324,7 +324,7 @@ impl Station {
             .all(|peer| (0..self.nics.len()).all(|nic| !self.has_link(nic) || is_up(peer, nic)))
     }
 
-    /// A datagram comes in, from the network or from an attacker.
+    /// Receives a datagram from the network or from an attacker.
     pub fn receive(&mut self, nic: usize, from: SocketAddr, datagram: &mut [u8], now_ns: u64) {
         let clock_ns = self.clock_ns(now_ns);
         if self.has_link(nic) {
@@ -335,12 +335,12 @@ impl Station {
         self.touch();
     }
 
-    /// An address that is no host's.
+    /// Returns an address that belongs to no host.
     pub fn stranger(nic: usize) -> SocketAddr {
         address(200, 0, nic)
     }
 
-    /// Hands the host what is in order, and checks it.
+    /// Delivers to the host the frames that are in order, and checks them.
     fn hand_over(&mut self, now_ns: u64) {
         while let Some(frame) = self.core.poll_frame() {
             self.account
@@ -353,7 +353,7 @@ impl Station {
         }
     }
 
-    /// One turn of the daemon's loop.
+    /// Runs one turn of the daemon's loop.
     fn take_turn(&mut self, now_ns: u64) {
         let clock_ns = self.clock_ns(now_ns);
         for (number, nic) in self.nics.iter_mut().enumerate() {
@@ -367,7 +367,8 @@ impl Station {
         self.hand_over(now_ns);
         self.take_frames(now_ns);
         if self.core.poll_timeout(clock_ns) <= clock_ns {
-            // What it does may make something else due: a path's failure, another round trip.
+            // Handling a timeout may make further work due, as after a path failure or with a new
+            // round-trip time.
             let is_done = (0..3).any(|_| {
                 self.core.handle_timeout(clock_ns);
                 self.core.poll_timeout(clock_ns) > clock_ns
@@ -404,7 +405,7 @@ impl Station {
         self.nics.iter().any(|nic| nic.is_blocked)
     }
 
-    /// Takes frames from the programs as long as the device does.
+    /// Takes frames from the programs as long as the device accepts them.
     fn take_frames(&mut self, now_ns: u64) {
         let clock_ns = self.clock_ns(now_ns);
         for _ in 0..self.sources.len() * 64 {
@@ -486,7 +487,7 @@ impl Node for Station {
         let nic = self.nic_of(cable);
         let is_ours = frame[..6] == nic_mac(self.setup.host, nic) || frame[..6] == GROUP_MAC;
         let fits = frame.len() <= ETHERNET_BYTES + self.nics[nic].mtu;
-        // Damage to the headers is the kernel's to find.
+        // The kernel detects damaged headers and drops the frame.
         let is_sound = frame[12..UNDERLAY_BYTES].iter().all(|byte| *byte == 0);
         if !is_ours || !fits || !is_sound {
             return;
@@ -544,7 +545,7 @@ impl Node for Station {
     }
 }
 
-/// Least and most payload of frames of `shape`.
+/// Returns the range of payload sizes for frames of `shape`, in bytes.
 pub fn sizes(shape: frames::Shape) -> std::ops::RangeInclusive<usize> {
     match shape {
         frames::Shape::Udp => 18..=1472,

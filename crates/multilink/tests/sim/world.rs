@@ -1,4 +1,4 @@
-//! Hosts, the network between them, and what is asked of both.
+//! The simulated cluster: hosts, the network between them, and checks of both.
 
 use crate::account::Account;
 use crate::frames::Shape;
@@ -14,18 +14,18 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000_000_000;
 
-/// How the hosts' links are joined.
+/// Layout of the cables between the hosts' links.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
-    /// Two hosts, a cable a link.
+    /// Two hosts, with one cable per link number.
     Cables,
-    /// A switch for each link number.
+    /// One switch for each link number.
     Separate,
-    /// One switch for all.
+    /// One switch for all links.
     Shared,
 }
 
-/// A link number's properties, the same at every host.
+/// Properties of one link number, the same at every host.
 #[derive(Debug, Clone)]
 pub struct LinkPlan {
     pub rate_mbps: u64,
@@ -48,14 +48,14 @@ impl LinkPlan {
     }
 }
 
-/// What a world is made from.
+/// Description of a simulated cluster.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub hosts: usize,
     pub links: Vec<LinkPlan>,
     pub layout: Layout,
     pub seed: u64,
-    /// The cluster key's first byte, host by host.
+    /// Value of every byte of each host's cluster key.
     pub keys: Vec<u8>,
     pub seal: Seal,
 }
@@ -123,7 +123,7 @@ impl Plan {
     }
 }
 
-/// A simulated cluster.
+/// A simulated cluster with an account of its frames.
 pub struct World {
     pub plan: Plan,
     pub sim: Sim<Station>,
@@ -153,7 +153,7 @@ impl World {
         Self { plan, sim, account }
     }
 
-    /// A world of two hosts whose paths are all up.
+    /// Returns a world of two hosts whose paths are all up.
     pub fn pair(links: Vec<LinkPlan>) -> Self {
         let mut world = Self::new(Plan::two_hosts(links));
         world.run_until_whole(5 * S);
@@ -169,7 +169,8 @@ impl World {
         self.sim.run_until(until_ns);
     }
 
-    /// Runs until every link of every host is in use towards every other, for at most `limit_ns`.
+    /// Runs until every link of every host is in use towards every other host, for at most
+    /// `limit_ns`.
     pub fn run_until_whole(&mut self, limit_ns: u64) {
         let (until_ns, hosts) = (self.now_ns() + limit_ns, self.plan.hosts);
         let mut looked_ns = 0;
@@ -188,7 +189,7 @@ impl World {
         );
     }
 
-    /// Every path's state, for messages.
+    /// Returns the state of every path, for messages.
     pub fn paths(&self) -> String {
         let mut text = String::new();
         for host in 0..self.plan.hosts {
@@ -215,7 +216,7 @@ impl World {
         text
     }
 
-    /// A program at `from` that sends to `to`.
+    /// Starts a program at `from` that sends to `to`.
     pub fn start(
         &mut self,
         from: usize,
@@ -252,7 +253,7 @@ impl World {
         flow
     }
 
-    /// Ends all programs and lets what is on its way arrive.
+    /// Stops all programs and waits for the frames in flight.
     pub fn stop(&mut self) {
         for host in 0..self.plan.hosts {
             self.sim.node_mut(host).stop();
@@ -269,14 +270,14 @@ impl World {
         self.sim.change_at(now_ns, nic, change);
     }
 
-    /// Has the switches of link `number` drop frames beyond `mtu`, in silence.
+    /// Makes the switches of link `number` silently drop packets longer than `mtu` bytes.
     pub fn clamp(&mut self, number: usize, mtu: usize) {
         for host in 0..self.plan.hosts {
             self.sim.node_mut(host).passes[number] = mtu;
         }
     }
 
-    /// Asserts that all that was sent since `from_ns` has arrived.
+    /// Asserts that all frames sent since `from_ns` have arrived.
     pub fn assert_all_arrived(&self, from_ns: u64) {
         let account = self.account.borrow();
         let missing = account.missing(from_ns, self.now_ns(), self.plan.hosts);
@@ -290,14 +291,14 @@ impl World {
         );
     }
 
-    /// Frames that `host`'s core counts as late from `peer`.
+    /// Returns the frames from `peer` that `host`'s core counts as late.
     pub fn late(&self, host: usize, peer: usize) -> u64 {
         let mut peers = self.sim.node(host).core.peers();
         let view = peers.find(|view| view.node() == peer as u64 + 1);
         view.map_or(0, |view| view.reorder().0.late)
     }
 
-    /// Asserts that only frames counted as late came out of order.
+    /// Asserts that only frames counted as late arrived out of order.
     pub fn assert_order(&self) {
         let restarted = (0..self.plan.hosts).any(|host| self.sim.node(host).restarts > 0);
         for host in 0..self.plan.hosts {

@@ -1,11 +1,11 @@
-//! The rules of §4.5, §4.6 and §5.5, one by one, and what they promise together.
+//! Tests of the rules of §4.5, §4.6 and §5.5, one by one and together.
 
 use super::*;
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-/// A list over two NICs, and what it handed up.
+/// A list for two NICs, and the frames that it delivers.
 struct Bench {
     list: Reorder<u32>,
     up: VecDeque<u32>,
@@ -19,7 +19,7 @@ impl Bench {
         }
     }
 
-    /// `sequence` is received by NIC1 or NIC2; gives what goes up.
+    /// Receives `sequence` on NIC1 or NIC2. Returns the numbers that are delivered.
     fn arrive(&mut self, sequence: u32, nic: usize, now_ns: u64) -> Vec<u32> {
         let up = &mut self.up;
         self.list
@@ -33,7 +33,7 @@ impl Bench {
     }
 }
 
-/// §5.5: the next one goes up at once, another waits for those before it.
+/// §5.5: the next frame is delivered at once. Any other waits for the frames before it.
 #[test]
 fn reorder__next_in_sequence__releases_those_that_waited() {
     let mut bench = Bench::new();
@@ -45,8 +45,8 @@ fn reorder__next_in_sequence__releases_those_that_waited() {
     assert_eq!(bench.list.waiting(), 0);
 }
 
-/// §4.6, figure 6: 103 is lost. NIC2 passes it with 104 and 105, NIC1 with 106, and only then
-/// is it known to be lost; no time has passed.
+/// §4.6, figure 6: 103 is lost. NIC2 is past it with 104 and 105, NIC1 with 106. Only 106 proves
+/// the loss; no time has passed.
 #[test]
 fn early_detection__figure_6__fires_with_106_on_nic1() {
     let mut bench = Bench::new();
@@ -60,19 +60,19 @@ fn early_detection__figure_6__fires_with_106_on_nic1() {
     assert_eq!(bench.list.waiting(), 0);
 }
 
-/// §4.6: the last frame of each link cannot be detected so; that takes the clock (§4.5).
+/// §4.6: the loss of the last frame of a link is not detected early. It takes the timeout of §4.5.
 #[test]
 fn early_detection__last_frame_of_a_link__is_left_to_fast_tout() {
     let mut bench = Bench::new();
     bench.arrive(101, 1, 0);
     bench.arrive(102, 2, 0);
-    assert_eq!(bench.arrive(104, 2, 0), []); // 103 was NIC1's last
+    assert_eq!(bench.arrive(104, 2, 0), []); // 103 was the last frame on NIC1
     assert_eq!(bench.timer(FAST_TOUT_NS - 1), []);
     assert_eq!(bench.timer(FAST_TOUT_NS), [104]);
     assert_eq!(bench.list.counts().lost_timeout, 1);
 }
 
-/// §4.6 with a failed link: what carries nothing is not waited for.
+/// §4.6 with a failed link: a NIC that receives nothing is ignored.
 #[test]
 fn early_detection__failed_nic__is_not_waited_for() {
     let mut bench = Bench::new();
@@ -83,8 +83,8 @@ fn early_detection__failed_nic__is_not_waited_for() {
     assert_eq!(bench.up, [104]);
 }
 
-/// §5.5: everything before an expired frame goes up with it, whether in order or not, and what
-/// is in order behind it too.
+/// §5.5: an expired frame is delivered with all frames before it, in order or not. Consecutive
+/// frames after it follow.
 #[test]
 fn fast_tout__expired_frame__takes_all_before_it() {
     let mut bench = Bench::new();
@@ -99,7 +99,7 @@ fn fast_tout__expired_frame__takes_all_before_it() {
     assert_eq!(bench.timer(25 * MS), [9]);
 }
 
-/// §5.5: expiry is looked at when something went up in order, not only by the timer.
+/// §5.5: an in-order delivery also checks for expired frames, in addition to the timer.
 #[test]
 fn fast_tout__in_order_arrival__releases_the_expired() {
     let mut bench = Bench::new();
@@ -108,7 +108,7 @@ fn fast_tout__in_order_arrival__releases_the_expired() {
     assert_eq!(bench.arrive(2, 1, 21 * MS), [2, 4]);
 }
 
-/// §5.5: one more than MAXBUF, and all go up.
+/// §5.5: a frame that exceeds `MAXBUF` causes the delivery of all frames.
 #[test]
 fn maxbuf__one_more__flushes_the_list() {
     let mut bench = Bench::new();
@@ -150,18 +150,21 @@ fn reorder__restarted_sender__is_followed() {
     assert_eq!(bench.arrive(8, 2, 0), [8, 9]);
 }
 
-/// One frame of a random run: lost or not, on which link, and how long that link takes then.
+/// Returns the frames of a random run: whether the frame is lost, its link, and the link's delay at
+/// that time.
 fn run() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
     let frame = (prop::bool::weighted(0.1), 1usize..=2, 0u64..3 * MS);
     prop::collection::vec(frame, 1..250)
 }
 
-/// Arrivals in time order: each link is a FIFO, whose frames never overtake each other.
+/// Returns the arrivals of a run in time order. Each link is a FIFO whose frames never overtake
+/// each other.
 fn arrivals(run: &[(bool, usize, u64)], loses: bool) -> Vec<(u64, usize, u32)> {
     let mut free_ns = [0; 3];
     let mut arrivals = Vec::new();
     for (sequence, (is_lost, nic, delay_ns)) in run.iter().enumerate() {
-        // The receiver starts with the first it sees; let that be the first.
+        // The receiver starts at the first number that arrives. The first frame must therefore
+        // arrive first.
         let is_first = sequence == 0;
         let delay_ns = if is_first { 0 } else { *delay_ns };
         free_ns[*nic] = (sequence as u64 * MS / 10 + delay_ns).max(free_ns[*nic]);
@@ -174,7 +177,7 @@ fn arrivals(run: &[(bool, usize, u64)], loses: bool) -> Vec<(u64, usize, u32)> {
 }
 
 proptest! {
-    /// §4.5: no loss, any order within the links' FIFOs.
+    /// §4.5: without loss, frames are delivered in order, for any interleaving of the links' FIFOs.
     #[test]
     fn reorder__no_loss__delivers_in_order(run in run()) {
         let mut bench = Bench::new();
@@ -186,8 +189,8 @@ proptest! {
         prop_assert_eq!(bench.list.counts().late, 0);
     }
 
-    /// §4.5: with loss, all that arrived goes up within twice FAST_TOUT, for the timer runs
-    /// every FAST_TOUT; and nothing that is waited for is overtaken.
+    /// §4.5: with loss, all frames that arrived are delivered within twice `FAST_TOUT`, since the
+    /// timer runs every `FAST_TOUT`. No frame is late.
     #[test]
     fn reorder__loss__delivers_all_within_twice_fast_tout(run in run()) {
         let mut bench = Bench::new();
