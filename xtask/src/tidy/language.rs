@@ -40,10 +40,11 @@ const OPENINGS: [&str; 10] = [
 ];
 
 /// Folders that follow these rules. The others are rewritten one by one.
-const FOLDERS: [&str; 19] = [
+const FOLDERS: [&str; 20] = [
     "bindings/c/",
     "bpf/",
     "crates/coll/",
+    "crates/kumi/src/bench/",
     "crates/kumi/src/demo/",
     "crates/kumi/src/doctor/",
     "crates/kumi/src/lab/",

@@ -1,14 +1,16 @@
-//! What the wires could carry at most: the rulers of every plan, computed and printed.
+//! Ceilings: upper bounds of a plan's goodput, computed from the link rates.
 //!
-//! Two rulers, never mixed: plain TCP on the links, and the device's own framing. Both count what a
-//! frame really takes on an Ethernet (1538 bytes for an MTU of 1500); a kernel token bucket counts
-//! 1514, and the lab corrects for that, or the topology's rate would not be the wire's.
+//! There are two kinds, which are never mixed: plain TCP on the links, and the device's own
+//! framing. Both count the bytes that a frame occupies on an Ethernet: 1538 for an MTU of 1500. A
+//! kernel token bucket counts 1514. The lab corrects for that, so that the topology's rate is the
+//! rate on the wire.
 
 use super::sample::Figures;
 pub use kumi_topo::ethernet::PLAIN_TCP;
 
-/// Ceilings for links of these rates, as figures of a sample: infinite rates give none. `framing` is
-/// the payload share of the device's own framing, where the variant has one.
+/// Returns the ceilings for links of the given rates, as figures of a sample. If a rate is
+/// infinite, returns no figures. `framing` is the payload share of the device's own framing, where
+/// the variant has one.
 pub fn ceilings(rates_bps: &[f64], framing: Option<f64>) -> Figures {
     let sum: f64 = rates_bps.iter().sum();
     let best = rates_bps.iter().copied().fold(0.0, f64::max);
@@ -23,7 +25,8 @@ pub fn ceilings(rates_bps: &[f64], framing: Option<f64>) -> Figures {
     ])
 }
 
-/// How much of what the slower links add is reached: 0 is the best link alone, 1 is all of them.
+/// Returns the fraction of the slower links' rates that the goodput gains over the best link: 0 for
+/// the best link alone, 1 for all links.
 pub fn gain_of_rest(goodput_bps: f64, figures: &Figures) -> Option<f64> {
     let all = figures.get("ceiling_framing_bps")?;
     let best = figures.get("ceiling_best_link_bps")?;

@@ -1,21 +1,21 @@
-//! What the kernel counted while a workload ran: TCP's recovery, and processor time.
+//! Counters of the kernel around a workload: TCP's loss recovery and processor time.
 
 use super::hosts::Hosts;
 use std::collections::BTreeMap;
 
-/// The kernel's counters of one host at one moment.
+/// Counters of one host's kernel at one moment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Counters {
     by_name: BTreeMap<String, u64>,
-    /// Time in which some CPU was not idle, in clock ticks.
+    /// Time in which a CPU was not idle, summed over all CPUs, in clock ticks.
     busy_ticks: u64,
 }
 
-/// Clock ticks a second in /proc/stat, which Linux fixes for user space at 100.
+/// Clock ticks per second in /proc/stat. Linux fixes the value for user space at 100.
 const TICKS_PER_SECOND: u64 = 100;
 
 impl Counters {
-    /// Reads the counters of `host`'s network and of the machine it is on.
+    /// Reads the counters of `host`'s network and of its machine.
     pub fn read(hosts: &dyn Hosts, host: &str) -> anyhow::Result<Self> {
         let text = hosts.run(
             host,
@@ -32,7 +32,7 @@ impl Counters {
                 counters.busy_ticks = busy_ticks(cpu);
                 continue;
             }
-            // Two lines a protocol: "Tcp: NAME NAME …", "Tcp: VALUE VALUE …".
+            // Each protocol has two lines: "Tcp: NAME NAME …" and "Tcp: VALUE VALUE …".
             match head.take() {
                 Some(names) if names.split(':').next() == line.split(':').next() => {
                     let pairs = names
@@ -49,21 +49,22 @@ impl Counters {
         counters
     }
 
-    /// How much the counter `name` grew since `before`; 0 where the kernel does not have it.
+    /// Returns the increase of the counter `name` since `before`; 0 if the kernel does not have it.
     pub fn grown(&self, before: &Self, name: &str) -> u64 {
         let of = |counters: &Self| counters.by_name.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(before))
     }
 
-    /// CPU seconds spent since `before`, all CPUs and all processes of the machine together: what a
-    /// variant costs is spent in soft interrupts as often as in a process.
+    /// Returns the CPU seconds spent since `before`, summed over all CPUs and all processes of the
+    /// machine. A variant's cost falls on soft interrupts as well as on processes.
     pub fn cpu_s(&self, before: &Self) -> f64 {
         self.busy_ticks.saturating_sub(before.busy_ticks) as f64 / TICKS_PER_SECOND as f64
     }
 }
 
-/// user, system, irq, softirq of the `cpu` line: not idle, iowait, nor what others stole; nor nice
-/// processes, which are those that keep the processors awake.
+/// Sums user, system, irq and softirq time of the `cpu` line. Idle, iowait, steal and nice time do
+/// not count. Nice time was that of the threads that kept the processors awake before PM QoS did
+/// (`docs/perf-log.md`, 2026-11-24).
 fn busy_ticks(cpu: &str) -> u64 {
     let fields: Vec<u64> = cpu
         .split_whitespace()

@@ -1,7 +1,7 @@
-//! Where plans and topologies come from, and where results go.
+//! Sources of plans and topologies, and the destination of results.
 //!
-//! In a checkout that is its `bench/` folder. Elsewhere the plans and topologies are those that the
-//! command was built with, and results go to the user's state folder (XDG base directory
+//! In a checkout, all are in its `bench/` folder. Elsewhere, the plans and topologies are those
+//! that are embedded in the command, and results go to the user's state folder (XDG base directory
 //! specification).
 
 use super::plan::Plan;
@@ -11,26 +11,26 @@ use kumi_lab::Topology;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// The plans and topologies that the command carries.
+/// Plans and topologies that are embedded in the command.
 mod carried {
     include!(concat!(env!("OUT_DIR"), "/carried.rs"));
 }
 
-/// The checkout's folder, relative to its root.
+/// Folder of a checkout, relative to its root.
 const IN_CHECKOUT: &str = "bench";
 
-/// A source of plans and topologies.
+/// Source of plans and topologies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Folder {
-    /// A folder with `plans/`, `topologies/` and `results/`.
+    /// Folder with `plans/`, `topologies/` and `results/`.
     Disk(PathBuf),
-    /// What the command carries.
+    /// Plans and topologies that are embedded in the command.
     Carried,
 }
 
 impl Folder {
-    /// The folder that the user named, else the one of the checkout that `here` is the root of, else
-    /// what the command carries.
+    /// Returns the folder `named` by the user. Without it, returns the `bench/` folder of the
+    /// checkout whose root is `here`. Outside a checkout, returns [`Folder::Carried`].
     pub fn choose(named: Option<&Path>, here: &Path) -> Self {
         let in_checkout = here.join(IN_CHECKOUT);
         match named {
@@ -45,7 +45,7 @@ impl Folder {
         }
     }
 
-    /// The names of all plans, in alphabetical order.
+    /// Returns the names of all plans, in alphabetical order.
     pub fn plan_names(&self) -> anyhow::Result<Vec<String>> {
         let Self::Disk(folder) = self else {
             let names = carried::PLANS.iter().map(|(name, _)| (*name).to_owned());
@@ -66,7 +66,7 @@ impl Folder {
         Ok(names)
     }
 
-    /// Reads the plan `name`; a name with a slash or the ending `.toml` is the path of a file.
+    /// Reads the plan `name`. A name with a slash or the extension `.toml` is the path of a file.
     pub fn plan(&self, name: &str) -> anyhow::Result<Plan> {
         let unknown = |error: &str| {
             let known = self.plan_names().unwrap_or_default().join(", ");
@@ -85,7 +85,7 @@ impl Folder {
         Ok(Plan::parse(&path.display().to_string(), &text)?)
     }
 
-    /// Reads the topology `name` of a plan, which may be the path of a file too.
+    /// Reads the topology `name` of a plan. The name may also be the path of a file.
     pub fn topology(&self, name: &str) -> anyhow::Result<Topology> {
         match self {
             _ if is_path(name) => read_topology(Path::new(name)),
@@ -97,7 +97,8 @@ impl Folder {
         }
     }
 
-    /// Makes the folder for results, so that a run does not end without a place for them.
+    /// Creates the folder for results and checks that it is writable. Called before a run, so that
+    /// the run cannot end without a place for its results.
     pub fn results(&self, named: Option<&Path>) -> anyhow::Result<PathBuf> {
         let folder = match (named, self) {
             (Some(folder), _) => folder.to_owned(),
@@ -123,13 +124,13 @@ pub fn read_topology(path: &Path) -> anyhow::Result<Topology> {
     Ok(Topology::read(path).map_err(|error| BadInput(error.to_string()))?)
 }
 
-/// The topology `name` that the command carries; `None` if it carries none of that name.
+/// Returns the embedded topology `name`; `None` if the command embeds no topology of that name.
 pub fn carried_topology(name: &str) -> Option<Result<Topology, BadInput>> {
     let text = carried(carried::TOPOLOGIES, name)?;
     Some(Topology::parse(name, text).map_err(|error| BadInput(error.to_string())))
 }
 
-/// The names of the topologies that the command carries.
+/// Returns the names of the embedded topologies.
 pub fn carried_topologies() -> impl Iterator<Item = &'static str> {
     carried::TOPOLOGIES.iter().map(|(name, _)| *name)
 }
@@ -145,7 +146,8 @@ fn is_path(name: &str) -> bool {
     name.contains('/') || name.ends_with(".toml")
 }
 
-/// The user's folder for what programs keep between runs; `/var/lib` for a user without a home.
+/// Returns the user's folder for state that programs keep between runs; `/var/lib` for a user
+/// without a home. A path that is not absolute is ignored.
 fn state_folder(xdg: Option<OsString>, home: Option<OsString>) -> PathBuf {
     let absolute = |path: &PathBuf| path.is_absolute();
     let home = home.map(PathBuf::from).filter(absolute);

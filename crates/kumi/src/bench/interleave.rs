@@ -1,8 +1,8 @@
-//! Runs a plan: repetition by repetition, case by case, every variant of a case in turn.
+//! Runs a plan: repetition by repetition, case by case, each variant of a case in turn.
 //!
-//! Variants of the same repetition and case run within the same minute, because what the machine
-//! does besides changes by the minute. A run during which the hosts were late is dropped and made again;
-//! one that is late every time is void, and so is its plan's outcome.
+//! Variants of the same repetition and case run within the same minute, because the machine's other
+//! load changes from minute to minute. A run during which the hosts were late is dropped and
+//! repeated. A run that is late at every attempt is void, and so is the outcome of its plan.
 
 use super::ceiling::{ceilings, gain_of_rest};
 use super::hosts::Hosts;
@@ -13,32 +13,32 @@ use super::workload::{Context, Measured};
 use crate::interrupt;
 use anyhow::Context as _;
 
-/// How often a run is tried before it is given up as void: a shared machine is late now and then.
+/// Attempts at a run before it counts as void. A shared machine is late now and then.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// What a plan measured.
+/// Measurements of a plan.
 #[derive(Debug, Default)]
 pub struct Measurements {
-    /// All samples that count.
+    /// Samples of all valid runs.
     pub samples: Vec<Sample>,
-    /// Attempts that did not count and were made again, with the reason.
+    /// Attempts that were late and therefore repeated, each with the reason.
     pub repeated: Vec<String>,
-    /// Runs that did not count at the last attempt either, with the reason.
+    /// Runs that were late at the last attempt as well, each with the reason.
     pub void: Vec<String>,
-    /// Variants that could not be run, and why; their targets are missed.
+    /// Variants that could not be run, each with the error. Their targets are missed.
     pub failed: Vec<String>,
 }
 
-/// How a plan is run.
+/// Length and verbosity of a run.
 #[derive(Debug, Clone, Copy)]
 pub struct Pace {
-    /// Shorter and once only.
+    /// True for a single, shorter repetition.
     pub quick: bool,
-    /// Whether to say what is going on, on standard error.
+    /// True if progress is printed on standard error.
     pub progress: bool,
 }
 
-/// Runs one case's variants once each and appends what they measured.
+/// Runs each variant of a case once and appends the samples.
 pub fn run_case(
     hosts: &mut dyn Hosts,
     plan: &Plan,
@@ -77,8 +77,9 @@ pub fn run_case(
     }
 }
 
-/// Runs a variant until the hosts were punctual, at most [`ATTEMPTS_MAX`] times; a void attempt is
-/// dropped and remembered. What comes back is empty when the last one was void too.
+/// Runs a variant until the hosts were punctual, at most [`ATTEMPTS_MAX`] times. A late attempt is
+/// dropped and recorded. Returns an empty vector if the last attempt was late as well. Lateness
+/// does not matter to a workload in virtual time.
 fn run_until_valid(
     hosts: &mut dyn Hosts,
     case: &Case,
@@ -88,7 +89,7 @@ fn run_until_valid(
     measurements: &mut Measurements,
 ) -> anyhow::Result<Vec<Measured>> {
     for attempt in 1..=ATTEMPTS_MAX {
-        // What came before this attempt is not its fault.
+        // Discards lateness from before this attempt.
         let _ = hosts.void_reasons();
         let measured = run_variant(hosts, case, variant, pace)?;
         let late = hosts.void_reasons().join("; ");
@@ -108,7 +109,7 @@ fn run_until_valid(
     Ok(Vec::new())
 }
 
-/// One run of one variant: at each queue depth it wants tried, of which the best is returned.
+/// Runs a variant once at each queue depth that it tries. Returns the best measurements.
 fn run_variant(
     hosts: &dyn Hosts,
     case: &Case,
@@ -148,7 +149,7 @@ fn measure(running: &Running<'_>, case: &Case, pace: Pace) -> anyhow::Result<Vec
     Ok(measured)
 }
 
-/// The better of two runs, message size by message size.
+/// Returns the measurement with the higher goodput, for each message size.
 fn better(before: Vec<Measured>, now: Vec<Measured>) -> Vec<Measured> {
     let goodput = |one: &Measured| one.figures.get("goodput_bps").copied().unwrap_or(0.0);
     before

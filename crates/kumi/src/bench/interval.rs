@@ -1,19 +1,22 @@
-//! The unfavourable end of a confidence interval.
+//! Unfavourable end of a confidence interval.
 //!
-//! On a noisy machine a median of three is 2 % off one time in two, which is the size of some
-//! targets. What is compared is therefore a bound: what the mean is, with 95 % confidence, at least.
+//! On a noisy machine, the median of three repetitions is off by 2 % one time in two. Some targets
+//! have a margin of that size. Such targets are compared with a bound instead, which holds for
+//! the mean with 95 % confidence (ADR 005).
 
 use super::outcome::Op;
 
-/// Student's t for a one-sided 95 % interval, by degrees of freedom from 1; beyond the table the
+/// Student's t for a one-sided 95 % interval, for 1 to 10 degrees of freedom. Beyond the table, the
 /// normal distribution's 1.645 is close enough.
 const STUDENT_T: [f64; 10] = [
     6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812,
 ];
 
-/// The lower bound of the mean for a target that must be reached, the upper one for a target that
-/// must not be passed. A single value is its own bound: `--quick` runs prove little, and say so by
-/// their repetition count.
+/// Returns the unfavourable bound of the mean: mean ∓ t × deviation ÷ √count. It is the lower bound
+/// for a target that must be reached, and the upper bound for one that must not be exceeded.
+///
+/// A single value is its own bound. A `--quick` run therefore proves little, as its number of
+/// repetitions shows.
 pub fn bound(values: &[f64], op: Op) -> f64 {
     let count = values.len();
     let mean = mean(values);
@@ -34,7 +37,8 @@ pub fn bound(values: &[f64], op: Op) -> f64 {
     }
 }
 
-/// The median; of an even number, the mean of the middle two. Not a number when there is none.
+/// Returns the median; for an even number of values, the mean of the middle two. NaN without
+/// values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -45,7 +49,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// The value that misses the target by most: one that is not a number, if there is one.
+/// Returns the value that misses the target by most. NaN if any value is NaN, or without values.
 pub fn worst(values: &[f64], op: Op) -> f64 {
     if values.iter().any(|value| value.is_nan()) {
         return f64::NAN;

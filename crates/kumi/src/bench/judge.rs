@@ -1,4 +1,4 @@
-//! From samples to checks: every target of a plan against what was measured.
+//! Derives checks from samples: compares every target of a plan with the measured figures.
 
 use super::interval::{bound, median, worst};
 use super::outcome::{Check, Op};
@@ -6,8 +6,8 @@ use super::plan::{Plan, Statistic, Target};
 use super::sample::Sample;
 use std::collections::BTreeSet;
 
-/// Judges every target of `plan`. A target without samples is missed, not dropped: its value is not
-/// a number.
+/// Judges every target of `plan`. A target without samples is missed, not dropped: its value is
+/// NaN.
 pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
     plan.targets
         .iter()
@@ -22,7 +22,8 @@ pub fn judge(plan: &Plan, samples: &[Sample]) -> Vec<Check> {
         .collect()
 }
 
-/// The target's value: the worst over message sizes of the statistic over repetitions.
+/// Returns the target's value: the statistic over repetitions, for the message size at which it is
+/// worst.
 fn value(target: &Target, samples: &[Sample]) -> f64 {
     if !target.mean_with.is_empty() {
         return geometric_mean(target, samples);
@@ -54,7 +55,7 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
     worst(&by_size, target.op)
 }
 
-/// The figure of each case, variant and repetition, added up over the sizes that are judged.
+/// Sums the target's figures over the judged message sizes, for each case, variant and repetition.
 fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
     let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
     let names: BTreeSet<&String> = [&target.figure, over_figure].into();
@@ -88,7 +89,8 @@ fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
     sums
 }
 
-/// The geometric mean over cases of the repetitions' median.
+/// Returns the geometric mean of the target's values in several cases. Each value is the median
+/// over the repetitions.
 fn geometric_mean(target: &Target, samples: &[Sample]) -> f64 {
     let cases: Vec<&String> = std::iter::once(&target.case)
         .chain(&target.mean_with)
@@ -110,7 +112,8 @@ fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
     target.from_bytes.is_none_or(|from| size >= from) && target.to_bytes.is_none_or(|to| size <= to)
 }
 
-/// Whether every rival does badly enough at a size for the target to count there.
+/// Returns whether every rival's median efficiency at a size is below the target's `over_below`.
+/// Only then does the target count at that size.
 fn is_weakness(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> bool {
     let Some(below) = target.over_below else {
         return true;
@@ -123,7 +126,9 @@ fn is_weakness(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> 
     })
 }
 
-/// One value a repetition: the figure, divided by its rival of the same repetition.
+/// Returns one value per repetition: the figure divided by that of the best rival in the same
+/// repetition. Without rivals, the value is the figure itself. With `gains`, it is the gain over
+/// the rival divided by [`sum_of_gains`].
 fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f64> {
     let over_case = target.over_case.as_ref().unwrap_or(&target.case);
     let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
@@ -159,7 +164,8 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
         .collect()
 }
 
-/// How many times as good as `against` a figure is.
+/// Returns the factor by which a figure is better than `against`: a quotient of rates, or the
+/// inverse quotient of times.
 fn gain(name: &str, figure: f64, against: f64) -> f64 {
     if is_rate(name) {
         figure / against
@@ -168,7 +174,8 @@ fn gain(name: &str, figure: f64, against: f64) -> f64 {
     }
 }
 
-/// How many times as good as `against` it would be, if what the target's `gains` gain added up.
+/// Returns the factor over `against` that results if the gains of the target's `gains` variants add
+/// up, which is 1 + Σ (gain − 1).
 fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, against: f64) -> f64 {
     let gains = target.gains.iter().map(|variant| {
         matching(samples, &target.case, variant.name(), sample.size_bytes)
@@ -181,7 +188,8 @@ fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, against: f
     1.0 + gains.sum::<f64>()
 }
 
-/// What the target takes off a figure: the same figure of another variant in the same repetition.
+/// Returns the value that the target subtracts from a figure: the same figure of another variant in
+/// the same repetition.
 fn subtrahend(target: &Target, samples: &[Sample], sample: &Sample) -> f64 {
     let Some(minus) = target.minus else {
         return 0.0;
@@ -203,12 +211,12 @@ fn matching<'a>(
     })
 }
 
-/// Whether more is better.
+/// Returns whether a larger value of the figure is better.
 fn is_rate(figure: &str) -> bool {
     figure.ends_with("_bps")
 }
 
-/// The rival's best: the fastest rate, the shortest time.
+/// Returns the rivals' best figure: the highest rate or the shortest time.
 fn best(rivals: &[f64], figure: &str) -> f64 {
     let op = if is_rate(figure) {
         Op::AtMost
@@ -304,7 +312,7 @@ mod tests {
             sample(Variant::Rr, 0, 1.3),
             sample(Variant::Kumi, 0, 1.1),
         ];
-        // 2.2 were to be had.
+        // The gains add up to a factor of 2.2.
         assert!((judge(&plan, &samples)[0].value - 0.5).abs() < 1e-9);
     }
 

@@ -1,38 +1,39 @@
-//! What a result was measured on: enough to know whether two results may be compared.
+//! Conditions of a measurement, by which a reader decides whether two results are comparable.
 
 use super::hosts::Hosts;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// The machine, the software and the settings of a run.
+/// Machine, software and settings of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Manifest {
     /// Kernel release of the first host.
     pub kernel: String,
     /// Processors online on the first host.
     pub cpus: usize,
-    /// Commit that this command was built from, with `-dirty` where files of the build differed from
-    /// it; empty for a build outside a checkout.
+    /// Commit that this command was built from. It ends in `-dirty` if files of the build differed
+    /// from the commit. Empty for a build outside a checkout.
     pub commit: String,
-    /// The plan's seed.
+    /// Seed of the plan.
     pub seed: u64,
-    /// `lab` or `ssh`.
+    /// Kind of the hosts: `lab` or `ssh`.
     pub hosts: &'static str,
-    /// TCP congestion control of every socket, set and not inherited.
+    /// TCP congestion control of every socket whose variant selects no other. It is set, not
+    /// inherited.
     pub congestion_control: &'static str,
-    /// Offloads of the first host's first device that are on.
+    /// Offloads that are on at the first host's first device.
     pub offloads: Vec<String>,
-    /// Versions of the programs that are measured with.
+    /// Versions of the programs that take the measurements.
     pub programs: BTreeMap<String, String>,
-    /// Whether the processors of a virtual machine polled instead of halting (PM QoS).
+    /// True if the processors of a virtual machine polled instead of halting (PM QoS).
     pub kept_awake: bool,
-    /// Whether it was a `--quick` run, whose figures prove nothing.
+    /// True for a `--quick` run, whose figures prove nothing.
     pub quick: bool,
-    /// When it began, in seconds since 1970.
+    /// Start of the run, in seconds since 1970.
     pub begun_unix_s: u64,
 }
 
-/// Offloads that decide what a frame on the link is.
+/// Offloads that decide whether a frame on the link is one segment or an aggregate.
 const OFFLOADS: [&str; 5] = [
     "tcp-segmentation-offload",
     "generic-segmentation-offload",
@@ -42,7 +43,7 @@ const OFFLOADS: [&str; 5] = [
 ];
 
 impl Manifest {
-    /// Asks the first host.
+    /// Queries the first host. Facts that it cannot provide are left empty.
     pub fn gather(hosts: &dyn Hosts, seed: u64, quick: bool) -> anyhow::Result<Self> {
         let host = hosts.names().first().map_or("", String::as_str).to_string();
         let ask = |argv: &[&str]| {
@@ -80,7 +81,7 @@ fn first_line(text: &str) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }
 
-/// The offloads that `ethtool -k` shows as on.
+/// Returns the offloads among [`OFFLOADS`] that `ethtool -k` shows as on.
 fn offloads(shown: &str) -> Vec<String> {
     shown
         .lines()

@@ -1,9 +1,10 @@
 //! `kumi bench`: plans with targets, run on the lab or on real machines.
 //!
 //! ```text
-//! bench/plans/PLAN.toml ─► plan ─► interleave ─► samples ─► judge ─► report ─► bench/results/PLAN.ndjson
+//! bench/plans/PLAN.toml ─► plan ─► interleave ─► samples ─► judge ─► report
+//!                                  │                                 └► bench/results/PLAN.ndjson
 //!                                  │  variant (single, rr, mptcp, kumi …)
-//!                                  │  workload (stream, flow, ping-pong)
+//!                                  │  workload (stream, flow, ping-pong …)
 //!                                  └► hosts (lab: namespaces · ssh: machines)
 //! ```
 
@@ -34,7 +35,7 @@ use plan::Plan;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The topology whose hosts a manifest of the lab's check describes.
+/// Topology whose hosts the manifest describes in a check of the lab.
 const FIDELITY_TOPOLOGY: &str = "two-links";
 
 /// Arguments of `kumi bench`.
@@ -44,28 +45,28 @@ pub struct Args {
     /// Plans to run, by name (`--list`) or as the path of a file.
     #[arg(value_name = "PLAN", conflicts_with_all = ["all", "list"])]
     plans: Vec<String>,
-    /// Every plan.
+    /// Runs every plan.
     #[arg(long, conflicts_with = "list")]
     all: bool,
-    /// Names the plans with what they show, and runs nothing.
+    /// Lists the plans with their claims, and runs nothing.
     #[arg(long)]
     list: bool,
-    /// One JSON object a plan, instead of the table.
+    /// Prints one JSON object per plan, instead of the table.
     #[arg(short, long)]
     json: bool,
-    /// A first impression in half a minute: one short repetition, results not written.
+    /// Gives a first impression in half a minute: one short repetition, results not written.
     #[arg(long)]
     quick: bool,
-    /// This topology file instead of the plan's own.
+    /// Uses this topology file instead of the plan's own.
     #[arg(long, value_name = "FILE", conflicts_with = "hosts")]
     topology: Option<PathBuf>,
-    /// Real machines, reached by ssh, instead of the lab; data flows from the first to the second.
+    /// Uses real machines over ssh, instead of the lab; data flows from the first to the second.
     #[arg(long, value_name = "HOST,HOST", value_delimiter = ',')]
     hosts: Vec<String>,
-    /// ssh's configuration file for --hosts: users, keys, ports.
+    /// Configuration file of ssh for --hosts: users, keys, ports.
     #[arg(long, value_name = "FILE", requires = "hosts")]
     ssh_config: Option<PathBuf>,
-    /// The NICs that are braided on --hosts, the same on each.
+    /// NICs that are combined on --hosts, the same on each.
     #[arg(
         long,
         value_name = "NIC,NIC",
@@ -73,11 +74,11 @@ pub struct Args {
         default_value = "eth1,eth2"
     )]
     over: Vec<String>,
-    /// The folder with plans, topologies and results; by default a checkout's `bench`, elsewhere the
-    /// plans and topologies that kumi carries.
+    /// Folder with plans, topologies and results; by default a checkout's `bench`, elsewhere the
+    /// plans and topologies embedded in kumi.
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// The folder that results are written to; outside a checkout ~/.local/state/kumi/results.
+    /// Folder for results; outside a checkout by default ~/.local/state/kumi/results.
     #[arg(long, value_name = "FOLDER")]
     results: Option<PathBuf>,
 }
@@ -125,7 +126,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for plan in &plans {
         all_met &= run_plan(&place, plan, kept_awake)?;
         if crate::output::has_failed() {
-            break; // nobody would see what the others give
+            break; // the output of further plans would be lost
         }
     }
     Ok(if all_met {
@@ -135,15 +136,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Where plans are run, and where their results go.
+/// Source of plans and destination of their results.
 struct Place<'a> {
     args: &'a Args,
     folder: Folder,
-    /// `None` if they are not kept.
+    /// Folder for results; `None` if they are not kept.
     results: Option<PathBuf>,
 }
 
-/// Runs one plan; whether it is valid and met all its targets.
+/// Runs one plan. Returns whether it was valid and met all its targets.
 fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<bool> {
     let args = place.args;
     let pace = Pace {
@@ -179,7 +180,7 @@ fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<
     Ok(ran && outcome.checks.iter().all(|check| check.pass))
 }
 
-/// The lab's own check as a plan.
+/// Runs the lab's own check as a plan.
 fn check_lab(
     place: &Place<'_>,
     plan: &Plan,
@@ -198,7 +199,7 @@ fn check_lab(
     Ok((Measurements::default(), manifest, outcome))
 }
 
-/// Runs a plan's cases, topology by topology, each brought up once.
+/// Runs a plan's cases, topology by topology. Each topology is brought up once.
 fn measure(
     place: &Place<'_>,
     plan: &Plan,
@@ -228,7 +229,7 @@ fn measure(
     Ok((measurements, manifest))
 }
 
-/// The hosts a topology is run on: real ones if the command line names them, else the lab's.
+/// Opens the hosts for a topology: real machines if the command line names them, else a lab.
 fn open(place: &Place<'_>, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
     let args = place.args;
     if !args.hosts.is_empty() {
@@ -246,10 +247,10 @@ fn open(place: &Place<'_>, topology: &str) -> anyhow::Result<Box<dyn Hosts>> {
     Ok(Box::new(hosts::lab::Lab::up(&topology)?))
 }
 
-/// Hosts of a plan's random trees.
+/// Number of hosts in a plan's random trees.
 const RANDOM_HOSTS: usize = 64;
 
-/// The tree that `random-tree-SEED` stands for; none if the name is of a file.
+/// Returns the tree named `random-tree-SEED`; `None` if the name is that of a file.
 fn random_tree(name: &str) -> Option<Result<Topology, TopologyError>> {
     let seed = name.strip_prefix("random-tree-")?.parse().ok()?;
     Some(Topology::random_tree(seed, RANDOM_HOSTS))

@@ -1,9 +1,9 @@
-//! What a bench plan found: rows of figures, and the checks its targets made of them.
+//! Outcome of a bench plan: rows of figures, and the checks of the plan's targets.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// How a measured value is held against its target.
+/// Relation between a measured value and its target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// The value must be at least the target.
@@ -17,18 +17,19 @@ pub enum Op {
     Equal,
 }
 
-/// One target of a plan and what was measured against it.
+/// A target of a plan, with the measured value.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Check {
-    /// What is checked, with the unit last where it has one (`gap_ms`).
+    /// Name of the check, with the unit last where it has one (`gap_ms`).
     pub name: String,
-    /// What was measured; a ratio wherever the machine's speed would show in a bare figure.
+    /// Measured value. It is a ratio wherever a bare figure would show the machine's speed (ADR
+    /// 005).
     pub value: f64,
-    /// How `value` relates to `target` when the check passes.
+    /// Relation of `value` to `target` in a check that passes.
     pub op: Op,
-    /// The plan's target.
+    /// Value that the plan requires.
     pub target: f64,
-    /// Whether it holds.
+    /// True if the relation holds.
     pub pass: bool,
 }
 
@@ -50,13 +51,14 @@ impl Check {
     }
 }
 
-/// The figures and the checks of one run of a plan.
+/// Figures and checks of one run of a plan.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// One row a variant and setting, keys with the unit last.
+    /// One row per variant and setting. Keys have the unit last.
     pub rows: Vec<Map<String, Value>>,
-    /// The plan's targets, met or missed.
+    /// Checks of the plan's targets, met or missed.
     pub checks: Vec<Check>,
-    /// Why the run does not count (the emulator or the ranks were late), if it does not.
+    /// Reasons why the run does not count (the emulator or the ranks were late). Empty for a valid
+    /// run.
     pub void: Vec<String>,
 }

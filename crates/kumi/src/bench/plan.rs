@@ -1,7 +1,8 @@
-//! A bench plan: what is run on which topology, and what must come out.
+//! Bench plans: the cases to run, each on a topology, and the targets for their figures.
 //!
-//! A plan is data (`bench/plans/NAME.toml`): its cases, the variants that every case runs interleaved,
-//! and its targets. The file's keys are documented here, on the fields they become.
+//! A plan is data (`bench/plans/NAME.toml`): its cases, the variants that each case runs
+//! interleaved, and its targets. The keys of the file are documented on the fields of the structs
+//! below.
 
 use super::outcome::Op;
 use super::variant::Variant;
@@ -11,39 +12,40 @@ use kumi_lab::topology::LinkChange;
 use serde::Deserialize;
 use std::collections::BTreeSet;
 
-/// One plan.
+/// A bench plan.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plan {
-    /// The plan's name, that of its file.
+    /// Name of the plan, equal to that of its file.
     pub name: String,
-    /// One sentence: the claim that the plan tests.
+    /// Claim that the plan tests, in one sentence.
     pub shows: String,
-    /// The paper's figure it reproduces, if it does one.
+    /// Figure of a paper that the plan reproduces, if any.
     #[serde(default)]
     pub paper: Option<String>,
-    /// Topology of cases that name none: a file of `bench/topologies/`, without its ending.
+    /// Topology of cases that name none: a file of `bench/topologies/` without its extension, or
+    /// `random-tree-SEED`.
     #[serde(default)]
     pub topology: Option<String>,
     /// Variants of cases that name none.
     #[serde(default)]
     pub variants: Vec<Variant>,
-    /// How often each case runs each variant; the targets' statistics are over these.
+    /// Runs of each variant in each case. The targets' statistics are taken over these runs.
     #[serde(default = "three")]
     pub repetitions: u32,
-    /// Seed of everything random, recorded in the manifest.
+    /// Seed that is recorded in the manifest.
     #[serde(default = "seven")]
     pub seed: u64,
-    /// Why there is no result yet; `cargo xtask tidy` demands the one or the other.
+    /// Reason why no result exists yet. `cargo xtask tidy` requires either a result or this reason.
     #[serde(default)]
     pub unmeasured: Option<String>,
-    /// The lab's own check (`kumi lab check`) in place of cases and targets.
+    /// True if the plan runs the lab's own check (`kumi lab check`) instead of cases and targets.
     #[serde(default)]
     pub fidelity: bool,
-    /// What is run.
+    /// Cases to run.
     #[serde(default, rename = "case")]
     pub cases: Vec<Case>,
-    /// What must come out.
+    /// Targets to meet.
     #[serde(default, rename = "target")]
     pub targets: Vec<Target>,
 }
@@ -56,27 +58,27 @@ fn seven() -> u64 {
     7
 }
 
-/// One workload on one topology, with what happens to the network meanwhile.
+/// One workload on one topology, with the changes of the network during the run.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// Name, unique in the plan.
     pub name: String,
-    /// Instead of the plan's topology.
+    /// Topology of this case, instead of the plan's.
     #[serde(default)]
     pub topology: Option<String>,
-    /// Instead of the plan's variants.
+    /// Variants of this case, instead of the plan's.
     #[serde(default)]
     pub variants: Vec<Variant>,
-    /// What the hosts do.
+    /// Workload that the hosts run.
     pub workload: Workload,
-    /// What happens to the network, in the order of time.
+    /// Changes of the network, in order of time.
     #[serde(default, rename = "event")]
     pub events: Vec<Event>,
-    /// Stretches of time whose goodput becomes a figure of its own.
+    /// Periods whose goodput becomes a figure of its own.
     #[serde(default, rename = "window")]
     pub windows: Vec<Window>,
-    /// Whether `--quick` leaves the case out.
+    /// True if `--quick` leaves out the case.
     #[serde(default)]
     pub slow: bool,
 }
@@ -85,115 +87,124 @@ pub struct Case {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Event {
-    /// Seconds after the workload's first byte.
+    /// Time of the change, in seconds after the workload's start.
     pub at_s: f64,
-    /// Name: the figure `gap_NAME_ms` is the longest silence that begins within a second of it, and
-    /// `detected_NAME_ms` the time until the sending device has taken the link out of use for good, and
-    /// `late_retransmits_NAME` what a flow sends again from the third round trip to 1.5 s after it.
+    /// Name of the event. It is a part of three figures:
+    ///
+    /// - `gap_NAME_ms`: the longest time without an arrival that overlaps the first second after
+    ///   the event.
+    /// - `detected_NAME_ms`: the time until the sending device has taken the link out of use for
+    ///   good.
+    /// - `late_retransmits_NAME`: segments that a flow retransmits from the third round trip after
+    ///   the event to 1.5 s after it.
     pub name: String,
-    /// The end whose link changes, as `h2:eth2`.
+    /// End whose link changes, as `h2:eth2`.
     pub link: String,
-    /// What changes, in the lab's words: `{ carrier = false }`, `{ faults = { loss = 0.01 } }`.
+    /// Change, in the lab's notation: `{ carrier = false }`, `{ faults = { loss = 0.01 } }`.
     pub change: LinkChange,
-    /// How often it happens again, in turn with its reverse, every `every_s`.
+    /// Repetition of the change, in turn with its reverse, every `every_s`.
     #[serde(default)]
     pub again: Option<Again>,
 }
 
-/// An event that repeats: a link that flaps.
+/// Repetition of an event, for a link that flaps.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Again {
     /// Seconds between a change and its reverse.
     pub every_s: f64,
-    /// The change in between.
+    /// Change that reverses the event's.
     pub reverse: LinkChange,
-    /// How many changes in all.
+    /// Total number of changes, the first included.
     pub count: u32,
 }
 
-/// A stretch of time: its goodput is the figure `goodput_NAME_bps`.
+/// A period whose goodput is the figure `goodput_NAME_bps`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Window {
-    /// Name of the figure's middle part.
+    /// Middle part of the figure's name.
     pub name: String,
-    /// Seconds after the first byte.
+    /// Start of the period, in seconds after the first byte.
     pub from_s: f64,
-    /// Seconds after the first byte.
+    /// End of the period, in seconds after the first byte.
     pub to_s: f64,
 }
 
-/// What a target's value is drawn from, over repetitions and message sizes.
+/// Statistic over the repetitions, which is a target's value at one message size.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Statistic {
-    /// The repetitions' median.
+    /// Median of the repetitions.
     Median,
-    /// The repetition that misses by most.
+    /// Repetition that misses the target by most.
     Worst,
-    /// The unfavourable end of a one-sided 95 % confidence interval of the mean: for targets
+    /// Unfavourable end of a one-sided 95 % confidence interval of the mean. It serves targets
     /// within a few per cent, where the median of a noisy machine proves nothing.
     #[default]
     Bound,
 }
 
-/// One target: a figure, what it is divided by, and the value it is held against.
+/// A target: a figure, its divisor, and the value to compare with.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Target {
-    /// The check's name, unit last.
+    /// Name of the check, with the unit last.
     pub name: String,
-    /// The case it looks at.
+    /// Case whose samples are judged.
     pub case: String,
-    /// The variant it judges.
+    /// Variant whose samples are judged.
     pub variant: Variant,
-    /// The figure of that variant's samples.
+    /// Figure of the judged samples.
     pub figure: String,
-    /// What the figure is divided by, if by anything: `ceiling.plain`, `ceiling.framing`,
-    /// `ceiling.best_link`, or variants, the best of which in each repetition counts.
+    /// Divisors of the figure, if any: `ceiling.plain`, `ceiling.framing`, `ceiling.best_link`, or
+    /// variants. With several variants, the best one in each repetition is the divisor.
     #[serde(default)]
     pub over: Vec<String>,
-    /// A variant whose figure is taken away from it first: what the variant adds.
+    /// Variant whose figure is subtracted first. The difference is the part that the judged variant
+    /// adds.
     #[serde(default)]
     pub minus: Option<Variant>,
-    /// The figure of `over`'s samples, where it is another one.
+    /// Figure of the samples in `over`, if it is another one.
     #[serde(default)]
     pub over_figure: Option<String>,
-    /// The case of `over`'s samples, where it is another one.
+    /// Case of the samples in `over`, if it is another one.
     #[serde(default)]
     pub over_case: Option<String>,
-    /// Message sizes from here on, in bytes; each must hold the target.
+    /// Smallest message size that is judged, in bytes. Each judged size must meet the target.
     #[serde(default)]
     pub from_bytes: Option<u64>,
-    /// Message sizes up to here, in bytes.
+    /// Largest message size that is judged, in bytes.
     #[serde(default)]
     pub to_bytes: Option<u64>,
-    /// Only message sizes count at which no variant of `over` has this `efficiency_ratio`, by the median of
-    /// the repetitions: where a rival does well there is little to win.
+    /// Upper limit of the rivals' `efficiency_ratio`. A message size counts only if the median of
+    /// every variant in `over` is below the limit: where a rival does well, there is little to
+    /// gain.
     #[serde(default)]
     pub over_below: Option<f64>,
-    /// Cases whose medians, with this case's, are taken as one value: their geometric mean.
+    /// Further cases of the target. Its value is then the geometric mean of the medians of all
+    /// cases.
     #[serde(default)]
     pub mean_with: Vec<String>,
-    /// Variants whose gains are added up: the value is the figure's gain over `over` against the sum of
-    /// theirs, both as times what `over` does (1.9 and 1.3 alone are 2.2 together).
+    /// Variants whose gains are added up. A gain is the factor over `over`: gains of 1.9 and 1.3
+    /// add up to 2.2. The target's value is the judged variant's gain divided by that sum.
     #[serde(default)]
     pub gains: Vec<Variant>,
-    /// Whether message sizes are added up before anything is compared: for counts, which may be 0.
+    /// True if figures are summed over message sizes before the comparison, for counts that may be
+    /// 0.
     #[serde(default)]
     pub sum: bool,
-    /// Over the repetitions.
+    /// Statistic over the repetitions.
     #[serde(default)]
     pub statistic: Statistic,
-    /// How the value relates to the target when it holds.
+    /// Relation of the value to the target in a check that passes.
     pub op: Op,
-    /// The target.
+    /// Value that the target requires.
     pub value: f64,
 }
 
 impl Plan {
-    /// Parses and checks a plan's text; `file` is for the error.
+    /// Parses and checks a plan. `file` is the name that errors show.
     pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
         let plan: Self =
             toml::from_str(text).map_err(|error| BadInput(format!("{file}: {error}")))?;
@@ -202,7 +213,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The variants that `case` runs.
+    /// Returns the variants that `case` runs.
     pub fn variants_of<'a>(&'a self, case: &'a Case) -> &'a [Variant] {
         if case.variants.is_empty() {
             &self.variants
@@ -211,7 +222,8 @@ impl Plan {
         }
     }
 
-    /// The topologies of the cases that run, each once, in the order of the cases.
+    /// Returns the topologies of the cases that run, each once, in the order of the cases. With
+    /// `quick`, slow cases do not run.
     pub fn topologies(&self, quick: bool) -> Vec<&str> {
         let mut topologies = Vec::new();
         for case in self.cases.iter().filter(|case| !(quick && case.slow)) {
@@ -223,7 +235,7 @@ impl Plan {
         topologies
     }
 
-    /// The cases that run on `topology`.
+    /// Returns the cases that run on `topology`.
     pub fn cases_on(&self, topology: &str, quick: bool) -> impl Iterator<Item = &Case> {
         self.cases
             .iter()

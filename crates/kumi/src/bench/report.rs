@@ -1,5 +1,5 @@
-//! What a run prints and leaves: a table for people, one JSON object for programs, and the result
-//! file with every sample.
+//! Output of a run: a table for people, one JSON object for programs, and the result file with
+//! every sample.
 
 use super::interleave::Measurements;
 use super::interval::median;
@@ -16,7 +16,8 @@ use std::path::{Path, PathBuf};
 /// Version of the JSON object and of the result files.
 const SCHEMA: u32 = 1;
 
-/// Figures shown in the table, in this order, where a row has them; `-j` has all.
+/// Figures in the table, in this order: name, title and divisor. A column is shown if a row of the
+/// case has the figure. `-j` prints all figures.
 const COLUMNS: [(&str, &str, f64); 29] = [
     ("goodput_bps", "Mb/s", 1e6),
     ("half_round_trip_median_us", "half RTT us", 1.0),
@@ -49,10 +50,10 @@ const COLUMNS: [(&str, &str, f64); 29] = [
     (SPREAD, "spread %", 0.01),
 ];
 
-/// Name of the figure that says how far a row's repetitions lie apart.
+/// Name of the figure for the spread of a row's repetitions.
 const SPREAD: &str = "spread_ratio";
 
-/// A row a case, variant and size: the median of each figure over the repetitions.
+/// Returns one row per case, variant and size, with the median of each figure over the repetitions.
 pub fn rows(samples: &[Sample]) -> Vec<Map<String, Value>> {
     type Key<'a> = (&'a str, super::variant::Variant, Option<u64>);
     let mut order: Vec<Key<'_>> = Vec::new();
@@ -89,8 +90,8 @@ fn row(group: &[&Sample]) -> Map<String, Value> {
     row
 }
 
-/// Returns the range of the row's first figure over its repetitions as a share of the median; `None`
-/// for a single repetition.
+/// Returns the range of a figure over the row's repetitions, divided by the median. The figure is
+/// the first of [`COLUMNS`] that the row has. `None` for a single repetition.
 fn spread(group: &[&Sample]) -> Option<f64> {
     let (name, ..) = COLUMNS
         .iter()
@@ -102,7 +103,7 @@ fn spread(group: &[&Sample]) -> Option<f64> {
     (values.len() > 1).then(|| (most - least) / median(&values))
 }
 
-/// The object of `-j`.
+/// Returns the object that `-j` prints.
 pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, run: &Measurements) -> Value {
     json!({
         "schema": SCHEMA,
@@ -116,8 +117,8 @@ pub fn json(plan: &Plan, manifest: &Manifest, outcome: &Outcome, run: &Measureme
     })
 }
 
-/// Writes `PLAN.ndjson` in `folder`: the object first, then every sample on its own line. Returns
-/// where it is.
+/// Writes `PLAN.ndjson` in `folder`: first the object, then every sample on its own line. Returns
+/// the path of the file.
 pub fn write(
     folder: &Path,
     plan: &Plan,
@@ -133,14 +134,14 @@ pub fn write(
     Ok(file)
 }
 
-/// The table for people.
+/// Formats the table for people.
 pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
     let mut text = format!("{}: {}\n", plan.name, plan.shows);
     if let Some(paper) = &plan.paper {
         let _ = writeln!(text, "reproduces: {paper}");
     }
     let mut case = "";
-    // The lab's own checks have neither cases nor variants, and were printed as they went.
+    // The lab's own checks have neither cases nor variants. They were printed during the check.
     for row in outcome.rows.iter().filter(|row| row.contains_key("case")) {
         let of_case = text_of(row, "case");
         if case != of_case {
@@ -168,7 +169,7 @@ pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
     text
 }
 
-/// The rulers of a case, from the first row that has them.
+/// Formats a row's ceiling of plain TCP. Empty if the row has none.
 fn ceilings_of(row: &Map<String, Value>) -> String {
     let plain = row.get("ceiling_plain_bps").and_then(Value::as_f64);
     plain.map_or(String::new(), |bps| {
@@ -217,7 +218,8 @@ fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
     text
 }
 
-/// Four digits that mean something, whatever the size.
+/// Formats a value with 3 decimals below 10, 1 decimal below 1000, and none above. An integer has
+/// no decimals.
 fn shown(value: f64) -> String {
     match value.abs() {
         small if small < 10.0 && small.fract() != 0.0 => format!("{value:.3}"),
@@ -275,7 +277,7 @@ mod tests {
             (&json!("kumi"), &json!(2.0))
         );
         assert_eq!(rows[0]["samples"], json!(2));
-        // From 1 to 3 around 2; one repetition has no spread.
+        // The range is from 1 to 3, and the median is 2. One repetition has no spread.
         assert_eq!(rows[0]["spread_ratio"], json!(1.0));
         assert!(!rows[1].contains_key("spread_ratio"));
     }

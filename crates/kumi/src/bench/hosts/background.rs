@@ -1,4 +1,4 @@
-//! A process on a host that runs while another one is measured.
+//! A process that runs on a host while another one is measured.
 
 use super::Hosts;
 use crate::interrupt::{self, Tied};
@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};
 
-/// A running process; dropping it ends it.
+/// A running process. Dropping it ends the process.
 #[derive(Debug)]
 pub struct Background {
     child: Child,
@@ -18,7 +18,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts `argv` on `host`, for at most `seconds_max`.
+    /// Starts `argv` on `host`, for at most `seconds_max` seconds.
     pub fn start(
         hosts: &dyn Hosts,
         host: &str,
@@ -30,7 +30,7 @@ impl Background {
         let mut child = hosts
             .bounded_tied(host, argv, seconds_max)
             .stdout(Stdio::piped())
-            // What it complains of when it is ended on purpose is nobody's news.
+            // The process is ended on purpose. Its complaints about that are of no interest.
             .stderr(Stdio::null())
             .spawn()
             .with_context(|| shown.clone())?;
@@ -43,7 +43,7 @@ impl Background {
         })
     }
 
-    /// The process's next line: servers print one when they listen.
+    /// Reads the process's next line. Servers print one when they listen.
     pub fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         self.output
@@ -57,7 +57,7 @@ impl Background {
         Ok(line.trim_end().to_string())
     }
 
-    /// Ends the process and returns the rest of what it printed.
+    /// Ends the process and returns the rest of its output.
     pub fn stop(mut self) -> anyhow::Result<String> {
         self.terminate();
         let mut rest = String::new();
@@ -67,7 +67,8 @@ impl Background {
         Ok(rest)
     }
 
-    /// Waits for the process to end by itself and returns the rest of what it printed.
+    /// Waits until the process ends by itself, and returns the rest of its output. Fails if the
+    /// process fails.
     pub fn finish(mut self) -> anyhow::Result<String> {
         let mut rest = String::new();
         self.output
@@ -86,8 +87,8 @@ impl Background {
 
 impl Background {
     fn terminate(&mut self) {
-        // What was started is `timeout`, which passes SIGTERM on to the command; SIGKILL would end it
-        // alone, and a stream that goes on sending spoils whatever is measured next.
+        // The child is `timeout`, which passes SIGTERM on to the command. SIGKILL would end
+        // `timeout` alone, and a stream that goes on sending would spoil the next measurement.
         if let Ok(None) = self.child.try_wait() {
             let pid = Pid::from_raw(self.child.id() as i32);
             let _ = signal::kill(pid, Signal::SIGTERM);

@@ -1,4 +1,4 @@
-//! The lab's hosts: namespaces on this machine, joined as a topology file says.
+//! Hosts of a lab: namespaces on this machine, joined as in a topology file.
 
 use super::{Hosts, PathFacts};
 use crate::interrupt;
@@ -11,18 +11,18 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
-/// A lab that lives as long as the value.
+/// A lab. Dropping the value takes it down.
 #[derive(Debug)]
 pub struct Lab {
     cluster: RefCell<Cluster>,
     names: Vec<String>,
     devices: Vec<Vec<String>>,
     kumi: String,
-    /// Dropped after the cluster.
+    /// Declared last, so that it is dropped after the cluster.
     _end: End,
 }
 
-/// Says that a lab is gone, when its command was interrupted.
+/// Reports that a lab is gone, if the command was interrupted.
 #[derive(Debug)]
 struct End(String);
 
@@ -33,8 +33,8 @@ impl Drop for End {
 }
 
 impl Lab {
-    /// Brings `topology` up, under a name of its own, so that a lab of the user's with the same
-    /// topology is no obstacle.
+    /// Brings up `topology` under a name of its own. A lab that the user runs on the same topology
+    /// does not get in the way.
     pub fn up(topology: &Topology) -> anyhow::Result<Self> {
         let name = format!("bench-{}-{}", topology.name, std::process::id());
         let end = format!("lab {name}: {} hosts", topology.hosts.len());
@@ -93,7 +93,8 @@ impl Hosts for Lab {
 
     fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()> {
         interrupt::check()?;
-        // Ctrl-C would end it half done; what it does is undone as a whole.
+        // Its own process group keeps Ctrl-C from ending the command half done. Its effects are
+        // undone only as a whole.
         let mut command = Command::new(argv[0]);
         let output = command.args(&argv[1..]).process_group(0).output()?;
         let said = String::from_utf8_lossy(&output.stderr);

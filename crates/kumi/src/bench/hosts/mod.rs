@@ -1,7 +1,8 @@
-//! The machines a plan runs on: a lab's namespaces, or real ones over ssh.
+//! Hosts that a plan runs on: the namespaces of a lab, or real machines over ssh.
 //!
-//! Plans, variants and workloads see this trait only, so that the same plan gives the same table on
-//! both. What is left to a back end is how to run a command on a host, and how to hurt a link.
+//! Plans, variants and workloads use only the trait [`Hosts`], so that the same plan gives the same
+//! table on both. A back end implements the execution of commands on a host and the changes of a
+//! link.
 
 pub mod background;
 pub mod lab;
@@ -16,85 +17,90 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// No single command of a bench takes longer; one that does is stuck, and is ended where it runs.
+/// Longest time of a single command of a bench, in seconds. A command that takes longer is stuck,
+/// and is ended on its host.
 pub const COMMAND_SECONDS_MAX: u32 = 120;
 
 const TIMEOUT: [&str; 2] = ["timeout", "--kill-after=1"];
 
-/// What a path can do, by its topology or, between real machines, as measured at rest.
+/// Properties of a path, from the topology or, between real machines, as measured on the idle path.
 #[derive(Debug, Clone, Copy)]
 pub struct PathFacts {
-    /// Rate of the slowest link, in bits a second on the wire; infinite where nothing limits it.
+    /// Rate of the slowest link, in bits per second on the wire; infinite without a limit.
     pub bottleneck_bps: f64,
-    /// Round trip of an empty path, in seconds.
+    /// Round-trip time of the idle path, in seconds.
     pub round_trip_s: f64,
 }
 
 /// A set of hosts joined by parallel links. Data flows from the first host to the second.
 pub trait Hosts {
-    /// The hosts' names, in the order of the topology.
+    /// Returns the names of the hosts, in the order of the topology.
     fn names(&self) -> &[String];
 
-    /// A command that runs `argv` on `host`.
+    /// Returns a command that runs `argv` on `host`.
     fn command(&self, host: &str, argv: &[&str]) -> Command;
 
-    /// The same for what runs in the background: it ends on its host when the command here is ended.
+    /// Returns a command that runs `argv` on `host` in the background. The process on the host ends
+    /// when the command here is ended.
     fn tied_command(&self, host: &str, argv: &[&str]) -> Command {
         let mut command = self.command(host, argv);
         command.stdin(Stdio::null());
         command
     }
 
-    /// Runs `argv` once on each machine that hosts are on: the hosts of a lab share one.
+    /// Runs `argv` once on each machine. The hosts of a lab share one machine.
     fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()>;
 
-    /// The path from the first host to the second.
+    /// Returns the properties of the path from the first host to the second.
     fn path(&self) -> anyhow::Result<PathFacts>;
 
-    /// The network that collectives are planned on, and whose busiest link bounds them.
+    /// Returns the network on which collectives are planned and which gives their cut bounds.
     fn network(&self) -> anyhow::Result<Network>;
 
-    /// How this `kumi` is called on the hosts.
+    /// Returns the command by which the hosts call this `kumi`.
     fn kumi(&self) -> &str;
 
-    /// The program by which mpirun starts its daemon on another host (`plm_rsh_agent`).
+    /// Returns the program with which mpirun starts its daemon on another host (`plm_rsh_agent`).
     fn mpi_agent(&self) -> anyhow::Result<String>;
 
-    /// Names of the devices of `host` that plans may use, first link first.
+    /// Returns the names of the devices of `host` that plans may use, in the order of the links.
     fn devices(&self, host: &str) -> Vec<String>;
 
-    /// Rate of each link in bit/s, first link first; infinite where nothing limits it.
+    /// Returns the rate of each link in bit/s, in the order of the links; infinite without a limit.
     fn rates_bps(&self) -> Vec<f64>;
 
     /// Changes the link that ends in `end` (`h2:eth2`: second host, second device).
     fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()>;
 
-    /// Frames that switches' ports had no room for so far, where they can be asked.
+    /// Returns the total number of frames lost to port overflow; `None` if the switches do not
+    /// report it.
     fn port_drops(&self) -> Option<u64> {
         None
     }
 
-    /// Why nothing measured since the last call counts; empty when the back end was punctual.
+    /// Returns the reasons why the measurements since the last call do not count. Empty if the back
+    /// end was punctual.
     fn void_reasons(&mut self) -> Vec<String>;
 
-    /// A folder of all hosts that goes with them, even after a SIGKILL; `None`: the temporary one.
+    /// Returns a folder that all hosts share and that is removed with them, even after a SIGKILL.
+    /// `None` stands for the temporary folder.
     fn scratch(&self) -> Option<PathBuf> {
         None
     }
 
-    /// One word for the manifest.
+    /// Returns the kind of hosts, as one word for the manifest.
     fn kind(&self) -> &'static str;
 }
 
-/// What runs on hosts, said once for all back ends.
+/// Operations on hosts that all back ends share.
 impl dyn Hosts + '_ {
-    /// Runs `argv` on `host` and returns what it printed; fails, with what it complained of, if it
-    /// fails.
+    /// Runs `argv` on `host` and returns its standard output. If the command fails, the error
+    /// contains its standard error.
     pub fn run(&self, host: &str, argv: &[&str]) -> anyhow::Result<String> {
         self.feed(host, argv, b"")
     }
 
-    /// [`Self::run`] with `input` on its standard input.
+    /// Does the same as [`Self::run`], with `input` on the command's standard input.
     pub fn feed(&self, host: &str, argv: &[&str], input: &[u8]) -> anyhow::Result<String> {
         let shown = || format!("on {host}: {}", argv.join(" "));
         interrupt::check()?;
@@ -106,7 +112,7 @@ impl dyn Hosts + '_ {
             .spawn()
             .with_context(shown)?;
         let _tied = interrupt::tie(child.id());
-        // A command that does not read its input closes the pipe: that is no failure of ours.
+        // A command that does not read its input closes the pipe. That is not an error.
         let _ = child.stdin.take().expect("stdin is piped").write_all(input);
         let output = child.wait_with_output().with_context(shown)?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -123,20 +129,21 @@ impl dyn Hosts + '_ {
         Ok(said)
     }
 
-    /// A command that `timeout` ends on the host itself: a killed ssh leaves its command running.
+    /// Returns a command that `timeout` ends on the host itself. A killed ssh leaves its command
+    /// running.
     pub fn bounded(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
         let seconds = seconds_max.to_string();
         self.command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
     }
 
-    /// [`Self::bounded`] for what runs in the background.
+    /// Returns the command of [`Self::bounded`] for a process in the background.
     pub fn bounded_tied(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
         let seconds = seconds_max.to_string();
         self.tied_command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
     }
 
-    /// Puts `content` into a new file on `host` and returns its path. The file is the user's alone:
-    /// it may hold a key.
+    /// Writes `content` to a new file on `host` and returns its path. Only the user can read the
+    /// file, because it may hold a key.
     pub fn put(&self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
         let within = self
             .scratch()
@@ -150,14 +157,14 @@ impl dyn Hosts + '_ {
             .to_string())
     }
 
-    /// Removes a file that [`Self::put`] made, with its folder.
+    /// Removes a file that [`Self::put`] created, with its folder.
     pub fn remove(&self, host: &str, path: &str) {
         if let Some((folder, _)) = path.rsplit_once('/') {
             let _ = self.run(host, &["rm", "-r", folder]);
         }
     }
 
-    /// First IPv4 address of `device` on `host`.
+    /// Returns the first IPv4 address of `device` on `host`.
     pub fn address(&self, host: &str, device: &str) -> anyhow::Result<String> {
         let text = self.run(host, &["ip", "-j", "-4", "address", "show", "dev", device])?;
         let shown: Value = serde_json::from_str(&text)?;
@@ -167,7 +174,7 @@ impl dyn Hosts + '_ {
             .with_context(|| format!("{host}: {device} has no IPv4 address; give it one"))
     }
 
-    /// IPv6 link-local address of `device` on `host`.
+    /// Returns the IPv6 link-local address of `device` on `host`.
     pub fn link_local(&self, host: &str, device: &str) -> anyhow::Result<String> {
         let argv = [
             "ip", "-j", "-6", "address", "show", "dev", device, "scope", "link",
@@ -179,7 +186,7 @@ impl dyn Hosts + '_ {
             .with_context(|| format!("{host}: {device} has no IPv6 link-local address"))
     }
 
-    /// Index of `device` on `host`.
+    /// Returns the interface index of `device` on `host`.
     pub fn ifindex(&self, host: &str, device: &str) -> anyhow::Result<u64> {
         let text = self.run(host, &["ip", "-j", "link", "show", "dev", device])?;
         let shown: Value = serde_json::from_str(&text)?;

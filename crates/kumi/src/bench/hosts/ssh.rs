@@ -1,8 +1,13 @@
 //! Real machines and real NICs, over ssh.
 //!
-//! For a user this is the back end that counts. It needs `kumi` on the machines' PATH, root (or sudo
-//! rights for the ssh user's `kumi`, `ip` and `tc`), and the names of the NICs, the same on all. ssh asks
-//! nothing: keys and host keys have to be in order before (`ssh HOST true` shows).
+//! For a user, the results of this back end are the ones that count. It needs:
+//!
+//! - `kumi` on the machines' `PATH`,
+//! - root, or sudo rights of the ssh user for `kumi`, `ip` and `tc`,
+//! - the names of the NICs, the same on all machines.
+//!
+//! ssh does not prompt. Keys and host keys must be in order before; `ssh HOST true` shows whether
+//! they are.
 
 use super::{Hosts, PathFacts};
 use anyhow::{Context, bail};
@@ -11,11 +16,11 @@ use kumi_topo::{Delay, Network, Rate};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-/// Half a round trip between hosts of one switch.
+/// Latency of a host's link to the switch, in nanoseconds. Chosen by judgement.
 const LATENCY_NS: u64 = 25_000;
 
-/// Runs its arguments, and ends them when its input ends: a killed ssh closes the input of its command
-/// and leaves it running otherwise, as a load that nobody wants any more.
+/// Shell script that runs its arguments and ends them when its input ends. A killed ssh closes the
+/// input of its command, but leaves it running. The command's traffic would then load later runs.
 const TIED: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { cat <&3; kill $child; } >/dev/null 2>&1 & watch=$!; exec 3<&-; \
     wait $child; status=$?; kill $watch 2>/dev/null; exit $status";
@@ -26,12 +31,12 @@ pub struct Ssh {
     names: Vec<String>,
     devices: Vec<String>,
     rates_bps: Vec<f64>,
-    /// ssh's configuration file, where it is not the user's own.
+    /// Configuration file of ssh, if it is not the user's own.
     config: Option<PathBuf>,
 }
 
 impl Ssh {
-    /// Uses `devices` on every host of `names`; asks the first host for their speeds.
+    /// Uses `devices` on every host of `names`. Queries the first host for their speeds.
     pub fn new(
         names: Vec<String>,
         devices: Vec<String>,
@@ -65,7 +70,7 @@ impl Ssh {
         Ok(this)
     }
 
-    /// `h2:eth2` of a plan, as host and device of these machines: by position.
+    /// Translates `h2:eth2` of a plan to a host and a device of these machines, by position.
     fn place(&self, end: &str) -> anyhow::Result<(&str, &str)> {
         let position = |text: &str, prefix: &str| -> Option<usize> {
             text.strip_prefix(prefix)?
@@ -111,7 +116,7 @@ impl Hosts for Ssh {
         Ok(())
     }
 
-    /// The rate is the first NIC's; the round trip the shortest of ten pings.
+    /// Returns the rate of the first NIC and the shortest round trip of ten pings.
     fn path(&self) -> anyhow::Result<PathFacts> {
         let hosts = self as &dyn Hosts;
         let device = self.devices.first().context("no NIC is named")?;
@@ -130,7 +135,8 @@ impl Hosts for Ssh {
         })
     }
 
-    /// As if one switch were between them, of no limit.
+    /// Returns the network that would result from one switch of unlimited capacity between the
+    /// hosts.
     fn network(&self) -> anyhow::Result<Network> {
         let rate_bps = self.rates_bps.first().copied().unwrap_or(f64::INFINITY);
         let rate =
@@ -178,7 +184,8 @@ impl Hosts for Ssh {
     }
 }
 
-/// The speed that `ethtool DEVICE` tells; infinite where it is not known (virtual NICs).
+/// Returns the speed that `ethtool DEVICE` reports, in bits per second; infinite if the speed is
+/// not known (virtual NICs).
 fn rate_bps(text: &str) -> f64 {
     text.lines()
         .find_map(|line| line.trim().strip_prefix("Speed: ")?.strip_suffix("Mb/s"))
@@ -186,7 +193,7 @@ fn rate_bps(text: &str) -> f64 {
         .map_or(f64::INFINITY, |mbps| mbps * 1e6)
 }
 
-/// One word for the remote shell.
+/// Quotes one word for the remote shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -1,18 +1,19 @@
-//! MPI collectives by a plan.
+//! The variant with planned MPI collectives.
 
 use super::Running;
 use anyhow::Context;
 
-/// Puts the network file on every host, where `kumi run` finds it.
+/// Writes the network file to every host, for `kumi run`.
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     if running.hosts.kind() == "lab" {
-        // Without it, `kumi run` leaves collectives to the MPI library, and that would be measured.
+        // Without this library, `kumi run` would leave collectives to the MPI library, and the plan
+        // would measure those.
         crate::run::planning_library().map_err(anyhow::Error::msg)?;
     }
     let _shield = crate::interrupt::shield();
     let network = running.hosts.network()?;
     let text = network.to_toml().context("the network as a file")?;
-    // The ranks of a job have one command line: the file is under one name everywhere.
+    // The ranks of a job share one command line, so the file has the same name everywhere.
     let file = format!("/tmp/kumi-bench-network-{}.toml", std::process::id());
     for host in running.hosts.names().to_vec() {
         let write = format!("umask 077; cat > {file}");

@@ -1,12 +1,12 @@
 //! One congestion control for every socket of a run, whatever the machine's default is.
 //!
-//! A namespace inherits the machine's default, and the kernel lets it choose only among those the
-//! administrator allows; a route may name any. Where the sysctl is refused, every route of the
-//! hosts' devices names it instead, which unmodified programs obey as well.
+//! A namespace inherits the machine's default. The kernel lets it choose only among the controls
+//! that the administrator allows, but a route may name any. If the sysctl is refused, every route
+//! of the hosts' devices names the control instead. Unmodified programs obey routes as well.
 
 use super::Running;
 
-/// Makes new sockets of every host use `name`.
+/// Makes new sockets on every host use the control `name`.
 pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
     let by_default = running
         .set_sysctl("net.ipv4.tcp_congestion_control", name)
@@ -22,7 +22,7 @@ pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
                 .run(&host, &["ip", "-4", "route", "show", "dev", &device])?;
             let named = format!("congctl {name}");
             for route in routes.lines().filter(|route| !route.contains(&named)) {
-                // A route's own choice goes before the default.
+                // A route's own control takes precedence over the default.
                 if !by_default || route.contains("congctl") {
                     name_in_route(running, &host, &device, route, name)?;
                 }
@@ -39,8 +39,8 @@ fn name_in_route(
     route: &str,
     name: &str,
 ) -> anyhow::Result<()> {
-    // What `show` adds and `change` does not take: states such as `linkdown`, and that `rto_min` is
-    // locked, as it always is.
+    // Removes words that `show` prints and `change` rejects: states such as `linkdown`, and the
+    // lock of `rto_min`, which is always set.
     let route = route.replace("rto_min lock", "rto_min");
     let words = route
         .split_whitespace()
@@ -53,7 +53,7 @@ fn name_in_route(
         named.drain(at..at + 2);
     }
     named.extend(["congctl", name]);
-    // A device of the variant takes its routes along when it goes: nothing to undo there.
+    // A device of the variant takes its routes with it when it goes, so there is nothing to undo.
     if device == running.device && !running.hosts.devices(host).iter().any(|own| own == device) {
         running.hosts.run(host, &named)?;
         return Ok(());

@@ -1,29 +1,31 @@
-//! The multilink device, by its own command line: what a user would type.
+//! The multilink device, set up by its own command line, as a user would type it.
 
 use super::{Running, Variant};
 use anyhow::{Context, bail};
 use serde_json::Value;
 use std::time::{Duration, Instant};
 
-/// The device's name on every host.
+/// Name of the device on every host.
 const DEVICE: &str = "kumi0";
 
-/// The UDP port of its sockets, given so that a stranger may aim at it.
+/// UDP port of the device's sockets. It is fixed, so that a stranger can send forged datagrams to
+/// it.
 pub const PORT: u16 = 24_870;
 
-/// Ethernet, IPv4 and TCP with timestamps: headers of a super-frame.
+/// Headers of a super-frame, in bytes: Ethernet, IPv4, and TCP with timestamps.
 const TCP_FRAME_HEADER_BYTES: f64 = 14.0 + 20.0 + 32.0;
 
-/// What TCP hands down at once when it is in full flow (64 KB less headers).
+/// Size of the super-frames that TCP passes down in a bulk transfer, in bytes, headers included.
 const SUPER_FRAME_BYTES: f64 = 65_536.0;
 
-/// Peers find each other by multicast within a second; a busy machine may take longer.
+/// Longest wait for peers. They find each other by multicast within a second, but a busy machine
+/// may take longer.
 const PEER_UP_MAX: Duration = Duration::from_secs(10);
 
-/// How often a host is asked whether its peer is up.
+/// Interval at which a host's peers are polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Brings the device up on every host and waits until they see each other.
+/// Brings up the device on every host and waits until all hosts see each other.
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     let hosts = running.hosts.names().to_vec();
     let kumi = running.hosts.kumi().to_string();
@@ -59,7 +61,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The device's state as `kumi link show -j` on `host` gives it.
+/// Returns the device's state on `host`, as printed by `kumi link show -j`.
 pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Value> {
     let text = running
         .hosts
@@ -68,8 +70,8 @@ pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Va
     Ok(shown["devices"][0].clone())
 }
 
-/// The payload share of the wire that one TCP stream of super-frames gets: a super-frame is cut into
-/// wire units of equal size, and carries one set of inner headers.
+/// Returns the payload share of the wire for one TCP stream of super-frames. A super-frame is split
+/// into wire units of equal size, and carries one set of inner headers.
 fn framing(shown: &Value) -> Option<f64> {
     let figure = |key: &str| shown["framing"][key].as_f64();
     let header_bytes = figure("burst_header_bytes")? + TCP_FRAME_HEADER_BYTES;
@@ -77,7 +79,8 @@ fn framing(shown: &Value) -> Option<f64> {
     Some(figure("unit_bytes")? / figure("wire_bytes")? * payload_share)
 }
 
-/// Resident memory of the daemon on the receiving host: of what runs `kumi link up` in its network.
+/// Returns the resident memory of the receiving host's daemon, in bytes. The daemon is the process
+/// that runs `kumi link up` in the host's network namespace.
 pub fn memory_bytes(running: &Running<'_>) -> Option<f64> {
     let script = "here=$(readlink /proc/self/ns/net); for process in /proc/[0-9]*; do \
         [ \"$(readlink $process/ns/net)\" = \"$here\" ] && tr '\\0' ' ' < $process/cmdline | \
@@ -114,17 +117,17 @@ fn options(variant: Variant) -> &'static [&'static str] {
     }
 }
 
-/// A fresh key, made on the first host.
+/// Makes a new key on the first host and returns it.
 fn cluster_key(running: &mut Running<'_>, kumi: &str) -> anyhow::Result<Vec<u8>> {
     let host = running.client().to_string();
-    // `keygen` does not overwrite: it gets a name in a folder that exists.
+    // `keygen` does not overwrite a file, so it gets a new name in a folder that exists.
     let place = running.put(&host, "place", b"")?;
     let path = format!("{place}.key");
     running.hosts.run(&host, &[kumi, "link", "keygen", &path])?;
     Ok(running.hosts.run(&host, &["cat", &path])?.into_bytes())
 }
 
-/// The paper's nodes know each other by the traffic they have had (§4.4).
+/// Sends pings between the hosts. Nodes of RI2N/DRV know each other only by earlier traffic (§4.4).
 fn meet(running: &Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
     for position in 1..hosts.len() {
         let address = format!("10.77.0.{}", position + 1);

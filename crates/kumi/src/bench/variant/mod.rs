@@ -1,7 +1,7 @@
-//! What is compared: ways to use the links between two hosts.
+//! Variants: the ways to use the links between two hosts that a plan compares.
 //!
-//! Each run of a variant sets it up on the hosts, and undoes what it did however the run ends, so
-//! that the next variant of the interleaved run finds the hosts as they were.
+//! Each run of a variant sets it up on the hosts, and undoes the set-up however the run ends. The
+//! next variant of the interleaved run then finds the hosts as they were.
 
 mod coll;
 mod congestion;
@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// What every TCP socket of every plan uses: the default of the kernels that the device will meet.
+/// Congestion control of every TCP socket whose variant selects no other. It is the default of the
+/// kernels that the device will meet.
 pub const CONGESTION_CONTROL: &str = "cubic";
 
 /// A way to use the links.
@@ -28,45 +29,46 @@ pub const CONGESTION_CONTROL: &str = "cubic";
 pub enum Variant {
     /// One bare link.
     Single,
-    /// Every packet on the next link, nothing re-ordered: what bonding's balance-rr does.
+    /// Each packet on the next link, without a reorder buffer, as in bonding's balance-rr.
     Rr,
-    /// The same with what is known to help: `tcp_min_rtt_wlen=0`, RPS to one CPU, balance by bytes.
+    /// `Rr` with the settings that help it: `tcp_min_rtt_wlen=0`, RPS to one CPU, balance by bytes.
     RrTuned,
-    /// MPTCP with a subflow on each link, by `mptcpize`; queue depths swept, the best taken.
+    /// MPTCP with a subflow on each link, by `mptcpize`. Several queue depths are tried, and the
+    /// best counts (ADR 006).
     Mptcp,
-    /// The paper's protocol with its parameters.
+    /// The protocol of the RI2N/DRV paper, with its parameters.
     Ri2n,
     /// The multilink device as a user gets it: authenticated and encrypted.
     Kumi,
     /// The device without AEAD.
     KumiPlain,
-    /// The device over the first link only: what striping is to be compared with.
+    /// The device over the first link only, as the baseline for striping.
     KumiOneLink,
     /// The device, polling instead of sleeping.
     KumiBusyPoll,
-    /// One link, the kernel's default.
+    /// One link with CUBIC, the kernel's default.
     Cubic,
-    /// The same without slow start after idle time (`tcp_slow_start_after_idle=0`).
+    /// `Cubic` without slow start after idle time (`tcp_slow_start_after_idle=0`).
     CubicIdle0,
-    /// The same with a floor of 5 ms under the retransmission timeout.
+    /// `Cubic` with a floor of 5 ms under the retransmission timeout.
     CubicRto5,
-    /// One link, BBR.
+    /// One link with BBR.
     Bbr,
-    /// One link, `kumi tcp` with every mechanism.
+    /// One link with `kumi tcp` and every mechanism.
     KumiTcp,
-    /// Of these the short timeout only: column RTO of the paper's table 2.
+    /// `KumiTcp` with the short retransmission timeout only: column RTO of Matsuda et al., table 2.
     KumiTcpRto,
-    /// Of these the paced start only: column PCE.
+    /// `KumiTcp` with the paced start and restart only: column PCE of that table.
     KumiTcpPce,
-    /// All but what is kept per phase: column RTO+PCE.
+    /// `KumiTcp` without phase memory: column RTO+PCE of that table.
     KumiTcpNoPhases,
-    /// All but the forgiveness of local stalls.
+    /// `KumiTcp` without the forgiveness of local send stalls.
     KumiTcpNoStall,
-    /// All but the acknowledgements' band.
+    /// `KumiTcp` without the queue band for acknowledgements.
     KumiTcpNoBand,
-    /// `kumi tcp` with every mechanism over the multilink device.
+    /// `kumi tcp` with every mechanism, over the multilink device.
     KumiLinkTcp,
-    /// MPI collectives by a plan on the network that is there; the kernel's TCP.
+    /// MPI collectives by a plan for the actual network, over the kernel's TCP.
     KumiColl,
 }
 
@@ -96,7 +98,7 @@ impl Variant {
         Self::KumiColl,
     ];
 
-    /// The name in plans and tables.
+    /// Returns the name in plans and tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Single => "single",
@@ -123,7 +125,8 @@ impl Variant {
         }
     }
 
-    /// Whether it is a device of `kumi link`, which tells of its paths.
+    /// Returns whether the variant is a device of `kumi link`, which reports the state of its
+    /// paths.
     pub fn is_device(self) -> bool {
         let is_links = matches!(
             self,
@@ -132,7 +135,8 @@ impl Variant {
         !is_links && (self == Self::KumiLinkTcp || !tcp::is_one(self))
     }
 
-    /// Depths of the NICs' transmit queues to try, in bytes; the best counts. None: as they are.
+    /// Returns the depths of the NICs' transmit queues to try, in bytes. The best result counts. If
+    /// the list is empty, the queues stay as they are.
     pub fn queue_depths_bytes(self, quick: bool) -> &'static [u64] {
         match (self, quick) {
             (Self::Mptcp, false) => &[150_000, 500_000, 1_500_000],
@@ -160,30 +164,31 @@ impl FromStr for Variant {
     }
 }
 
-/// A variant that is set up on the hosts; dropping it undoes the set-up.
+/// A variant that is set up on the hosts. Dropping it undoes the set-up.
 pub struct Running<'a> {
-    /// The hosts it is set up on.
+    /// Hosts on which the variant is set up.
     pub hosts: &'a dyn Hosts,
-    /// Which variant it is.
+    /// Variant that is set up.
     pub variant: Variant,
-    /// Address under which the second host is reached through it.
+    /// Address by which the variant reaches the second host.
     pub server_address: String,
-    /// The device its traffic enters on the hosts.
+    /// Device by which the variant's traffic leaves and enters the hosts.
     pub device: String,
-    /// What programs are wrapped in (`mptcpize run`).
+    /// Command that programs are run under, such as `mptcpize run`. Empty if the variant needs
+    /// none.
     pub prefix: Vec<String>,
-    /// Payload share of the wire that the device reports for its own framing, if it does.
+    /// Payload share of the wire in the device's own framing, if the device reports one.
     pub framing: Option<f64>,
     undo: Vec<(String, Vec<String>)>,
     files: Vec<(String, String)>,
     leaves_programs: bool,
     wraps_ranks: bool,
-    /// What its TCP connections use.
+    /// Congestion control of the variant's TCP connections.
     pub congestion_control: &'static str,
 }
 
 impl<'a> Running<'a> {
-    /// Sets `variant` up.
+    /// Sets up `variant`.
     pub fn start(hosts: &'a dyn Hosts, variant: Variant) -> anyhow::Result<Self> {
         anyhow::ensure!(hosts.names().len() >= 2, "a plan needs two hosts");
         let server = hosts.names()[1].clone();
@@ -201,7 +206,7 @@ impl<'a> Running<'a> {
             wraps_ranks: false,
             congestion_control: CONGESTION_CONTROL,
         };
-        // Otherwise a run inherits ssthresh and RTT from the variant that ran before it.
+        // Otherwise, a run would inherit ssthresh and RTT from the variant that ran before it.
         running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
         match variant {
             Variant::Single => {}
@@ -222,17 +227,17 @@ impl<'a> Running<'a> {
         Ok(running)
     }
 
-    /// The host that sends.
+    /// Returns the host that sends.
     pub fn client(&self) -> &str {
         &self.hosts.names()[0]
     }
 
-    /// The host that receives.
+    /// Returns the host that receives.
     pub fn server(&self) -> &str {
         &self.hosts.names()[1]
     }
 
-    /// `argv` as this variant runs it.
+    /// Returns `argv` with the variant's prefix in front.
     pub fn wrapped<'b>(&'b self, argv: &[&'b str]) -> Vec<&'b str> {
         self.prefix
             .iter()
@@ -241,17 +246,19 @@ impl<'a> Running<'a> {
             .collect()
     }
 
-    /// Whether the prefix belongs before each rank of a parallel program, not before its launcher.
+    /// Returns whether the prefix belongs before each rank of a parallel program, rather than
+    /// before its launcher.
     pub fn wraps_ranks(&self) -> bool {
         self.wraps_ranks
     }
 
-    /// Resident memory of the receiving host's daemon, where the variant has one.
+    /// Returns the resident memory of the receiving host's daemon, in bytes, if the variant has a
+    /// daemon.
     pub fn device_memory_bytes(&self) -> Option<f64> {
         kumi::memory_bytes(self)
     }
 
-    /// Runs `argv` on `host`; when the variant ends, `undo` is run there.
+    /// Runs `argv` on `host`, and `undo` on the same host when the variant ends.
     fn act(&mut self, host: &str, argv: &[&str], undo: &[&str]) -> anyhow::Result<()> {
         let _shield = interrupt::shield();
         self.hosts.run(host, argv)?;
@@ -278,7 +285,7 @@ impl<'a> Running<'a> {
         Ok(())
     }
 
-    /// Puts a file on `host` until the variant ends.
+    /// Puts a file on `host` until the variant ends, and returns its path.
     fn put(&mut self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
         let _shield = interrupt::shield();
         let path = self.hosts.put(host, name, content)?;
@@ -286,8 +293,8 @@ impl<'a> Running<'a> {
         Ok(path)
     }
 
-    /// Sets the depth of the NICs' transmit queues until the variant ends, where a token bucket
-    /// shapes them; false where none does (a real NIC has the depth it has).
+    /// Sets the depth of the NICs' transmit queues until the variant ends, if a token bucket shapes
+    /// them. Returns false if none does: the depth of a real NIC is not changed.
     pub fn set_queue_depth(&mut self, depth_bytes: u64) -> anyhow::Result<bool> {
         let mut found = false;
         for host in self.hosts.names().to_vec() {

@@ -1,9 +1,9 @@
-//! MPTCP: one subflow a link, for unmodified programs run under `mptcpize`.
+//! MPTCP with one subflow per link, for unmodified programs under `mptcpize`.
 
 use super::Running;
 use anyhow::Context;
 
-/// Adds the second and later links' addresses as endpoints on both hosts.
+/// Adds the addresses of all links but the first as endpoints, on both hosts.
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     running
         .set_sysctl("net.mptcp.enabled", "1")

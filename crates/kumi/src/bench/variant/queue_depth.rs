@@ -1,25 +1,27 @@
-//! How deep a NIC's transmit queue is, found in and changed by `tc`.
+//! Depth of a NIC's transmit queue, read and changed by `tc`.
 //!
-//! A rival may need a deeper queue than the topology's: MPTCP read 1690 Mb/s with 150 KB and 1877
-//! with 1500 KB on the same links. A shaped NIC has a token bucket, whose own limit is the depth
-//! unless it has a packet queue as its child, as a NIC counts descriptors.
+//! A rival may need a deeper queue than the topology's. On the same links, MPTCP reached 1690 Mb/s
+//! with 150 KB and 1877 Mb/s with 1500 KB (ADR 006). A shaped NIC has a token bucket, whose own
+//! limit is the depth. If the bucket has a packet queue as its child, the child's limit is the
+//! depth, in packets, as a NIC counts descriptors.
 
-/// Bytes of a full frame as the kernel's queues count it.
+/// Size of a full frame as the kernel's queues count it, in bytes.
 const FRAME_BYTES: u64 = 1514;
 
 /// A queue whose depth can be changed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueDepth {
-    /// The discipline, where it stands, and what must be said again: all but the depth.
+    /// Arguments of `tc` that each change must repeat: place and discipline, all but the depth.
     words: Vec<String>,
-    /// The depth now, as `limit N` or `latency TIME`.
+    /// Present depth, as `limit N` or `latency TIME`.
     now: [String; 2],
     /// Bytes of one unit of `limit`.
     unit_bytes: u64,
 }
 
 impl QueueDepth {
-    /// Finds it in what `tc qdisc show dev DEVICE` prints; none where nothing shapes.
+    /// Finds the queue in the output of `tc qdisc show dev DEVICE`; `None` if no token bucket
+    /// shapes the device.
     pub fn find(shown: &str) -> Option<Self> {
         let line_of = |kind: &str| {
             let line = shown
@@ -37,7 +39,7 @@ impl QueueDepth {
                 unit_bytes: FRAME_BYTES,
             });
         }
-        // `show` prints the depth the one way or the other, and calls latency `lat`.
+        // `show` prints the depth in one of two ways, and abbreviates latency to `lat`.
         let now = match (after(&bucket, "limit"), after(&bucket, "lat")) {
             (Some(bytes), _) => ["limit".to_string(), bytes],
             (None, Some(time)) => ["latency".to_string(), time],
@@ -58,13 +60,13 @@ impl QueueDepth {
         })
     }
 
-    /// The command that makes it `depth_bytes` deep on `device`.
+    /// Returns the command that makes the queue of `device` `depth_bytes` deep.
     pub fn set(&self, device: &str, depth_bytes: u64) -> Vec<String> {
         let limit = (depth_bytes / self.unit_bytes).to_string();
         self.change(device, ["limit", &limit])
     }
 
-    /// The command that makes it as deep as it was.
+    /// Returns the command that restores the previous depth.
     pub fn restore(&self, device: &str) -> Vec<String> {
         self.change(device, [&self.now[0], &self.now[1]])
     }
@@ -80,7 +82,7 @@ impl QueueDepth {
     }
 }
 
-/// Where a discipline stands, in the words that `tc` takes: `root handle 1:`.
+/// Returns the place of a discipline, as arguments of `tc`: `root handle 1:`.
 fn place(line: &[&str]) -> Option<Vec<String>> {
     let handle = line.get(2)?.to_string();
     let mut place = match after(line, "parent") {

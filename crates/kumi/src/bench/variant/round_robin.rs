@@ -1,25 +1,26 @@
-//! Per-packet round robin in tc-BPF: the baseline that stands for bonding's balance-rr.
+//! Per-packet round robin in tc-BPF, a baseline in place of bonding's balance-rr.
 //!
-//! Bonding itself is not in every kernel (nor in this lab's), and has no room for a fair variant of
-//! TCP's settings. The program is `bpf/baseline/round_robin.bpf.c`; it is compiled for each host with
-//! that host's device indices, so that it needs no map to be filled.
+//! Not every kernel has bonding, and the lab's kernel does not. Bonding also has no variant that is
+//! tuned for a fair comparison of TCP. The program is `bpf/baseline/round_robin.bpf.c`. It is
+//! compiled for each host with that host's device indices, so that no map has to be filled.
 
 use super::Running;
 use crate::programs;
 use anyhow::{Context, ensure};
 use std::process::Command;
 
-/// The BPF program's source, carried in the binary.
+/// Source of the BPF program, embedded in the binary.
 const SOURCE: &str = include_str!("../../../../../bpf/baseline/round_robin.bpf.c");
 
-/// Preference of our filters: away from what else a host filters.
+/// Preference of the filters, chosen to be apart from the host's other filters.
 const FILTER_PREF: &str = "4077";
 
-/// Stripes every packet that leaves by the first link; `tuned` adds what is known to help.
+/// Stripes every packet that leaves by the first link. `tuned` adds the settings that help.
 pub fn start(running: &mut Running<'_>, tuned: bool) -> anyhow::Result<()> {
     if tuned {
-        // RACK takes a packet for lost after min_rtt/4; with a minimum of microseconds, every
-        // re-ordering is a loss. 0 lets the minimum follow the present (facts: 1900 of 1913 Mb/s).
+        // RACK takes a packet as lost after min_rtt/4. With a minimum of microseconds, every
+        // reordering is a loss. With 0, the minimum follows the present RTT: 1900 of 1913 Mb/s were
+        // reached.
         running.set_sysctl("net.ipv4.tcp_min_rtt_wlen", "0")?;
     }
     for host in running.hosts.names().to_vec() {
@@ -36,7 +37,8 @@ fn stripe(running: &mut Running<'_>, host: &str, tuned: bool) -> anyhow::Result<
     }
     let object = running.put(host, "round_robin.o", &compile(&indices, tuned)?)?;
     for (position, device) in devices.iter().enumerate() {
-        // A host's fault injection may have its own clsact: then ours is not to be taken away.
+        // A host's fault injection may have its own clsact. The command then fails, and that clsact
+        // is not deleted afterwards.
         let add = ["tc", "qdisc", "add", "dev", device, "clsact"];
         let _ = running.act(host, &add, &["tc", "qdisc", "del", "dev", device, "clsact"]);
         let hook = if position == 0 { "egress" } else { "ingress" };
@@ -71,7 +73,8 @@ fn stripe(running: &mut Running<'_>, host: &str, tuned: bool) -> anyhow::Result<
     Ok(())
 }
 
-/// Receive packet steering to one CPU: two CPUs that take packets from two links re-order them.
+/// Steers received packets to one CPU (RPS). Two CPUs that take packets from two links reorder
+/// them.
 fn steer(running: &mut Running<'_>, host: &str, device: &str) -> anyhow::Result<()> {
     let write = |mask: &str| {
         format!(

@@ -1,14 +1,15 @@
-//! The TCP of a link: the kernel's congestion controls as an administrator would set them, and kumi's
-//! with its mechanisms one by one (the columns of Matsuda et al., table 2).
+//! The TCP variants: the kernel's congestion controls as an administrator would set them, and
+//! kumi's with its mechanisms one by one (columns of Matsuda et al., table 2).
 
 use super::{Running, Variant, congestion};
 use anyhow::Context;
 
-/// The congestion control, sysctls and, for kumi's, mechanisms that make up a variant.
+/// Congestion control, sysctls and, for kumi's control, mechanisms of a variant.
 struct Recipe {
     congestion_control: &'static str,
     sysctls: &'static [(&'static str, &'static str)],
-    /// What `kumi tcp up` leaves out; none: it is not installed.
+    /// Mechanisms that `kumi tcp up` leaves out, separated by commas. `None`: the programs are not
+    /// loaded.
     without: Option<&'static str>,
 }
 
@@ -18,7 +19,7 @@ const KERNEL: Recipe = Recipe {
     without: None,
 };
 
-/// How `variant` is made; none if it is no variant of this kind.
+/// Returns the recipe of `variant`; `None` if it is not a TCP variant.
 fn recipe(variant: Variant) -> Option<Recipe> {
     let kumi = |without| {
         Some(Recipe {
@@ -52,7 +53,7 @@ fn recipe(variant: Variant) -> Option<Recipe> {
     }
 }
 
-/// Whether `variant` is of this kind.
+/// Returns whether `variant` is a TCP variant.
 pub fn is_one(variant: Variant) -> bool {
     recipe(variant).is_some()
 }
@@ -86,7 +87,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Takes the programs away again.
+/// Unloads the TCP programs.
 pub fn end(running: &Running<'_>) {
     let down = [running.hosts.kumi(), "tcp", "down"];
     if let Err(error) = running.hosts.run_on_machines(&down) {

@@ -1,4 +1,4 @@
-//! Bursts after pauses: what a restart costs, size by size.
+//! Bursts after pauses: the cost of a restart, size by size.
 
 use super::burst_ends::Bursts;
 use super::{Context, Measured};
@@ -62,7 +62,8 @@ pub fn measure(
     Ok(measured)
 }
 
-/// How long a burst takes at the path's rate: its bytes, and a round trip to the answer.
+/// Returns the ideal time of a burst, in microseconds: its bytes at the bottleneck rate, plus one
+/// round trip to the answer.
 fn ideal_us(size_bytes: u64, path: PathFacts) -> f64 {
     (size_bytes as f64 * 8.0 / (path.bottleneck_bps * PLAIN_TCP) + path.round_trip_s) * 1e6
 }

@@ -1,6 +1,7 @@
-//! The two ends of the burst generator: a burst, an answer of one byte, a pause, and again. A burst begins with its length.
+//! The two ends of the burst generator: a burst, an answer of one byte, a pause, and again. A burst
+//! begins with its length.
 //!
-//! What the GridMPI paper's figures 2 and 5 were drawn with: a program that computes and then sends.
+//! Such traffic underlies figures 2 and 5 of the GridMPI paper: a program computes and then sends.
 
 use anyhow::Context;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -10,10 +11,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// Bytes of a burst's length, which it begins with.
+/// Size of the length at the start of a burst, in bytes.
 const LENGTH_BYTES: u64 = 8;
 
-/// Bursts that count between those of another length.
+/// Bursts that count between bursts of another length.
 const BURSTS_PER_ROUND: usize = 4;
 
 /// Arguments of the sending end.
@@ -23,23 +24,24 @@ pub struct SourceArgs {
     address: IpAddr,
     /// The sink's port.
     port: u16,
-    /// Pauses before bursts, in milliseconds: one a burst, in this order.
+    /// Pauses before bursts, in milliseconds: one per burst, in this order.
     #[arg(long, value_delimiter = ',', required = true)]
     pauses_ms: Vec<u64>,
-    /// Before the bursts that count, as many without pause as this takes, so that the path is known.
+    /// Time for bursts without pauses before those that count, so that the path is known.
     #[arg(long, value_name = "MS", default_value_t = 1500)]
     warm_up_ms: u64,
-    /// Before each four bursts that count, and instead of those without pause, bursts of this length after the first
-    /// pause each: what they show of the path is not what the longer ones need.
+    /// Sends bursts of this length, each after the first pause, before every four bursts that
+    /// count. They replace the bursts without pauses, and show less of the path than the longer
+    /// bursts need.
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(LENGTH_BYTES..))]
     before_bytes: Option<u64>,
-    /// How many of these.
+    /// Number of bursts of that length.
     #[arg(long, value_name = "COUNT", default_value_t = 12)]
     before_count: u32,
-    /// Writes each burst in two halves, and lets Nagle's algorithm be.
+    /// Writes each burst in two halves, with Nagle's algorithm on.
     #[arg(long)]
     in_two_writes: bool,
-    /// Bytes of a burst; each size has a connection of its own.
+    /// Bytes of a burst; each size has its own connection.
     #[arg(required = true, value_parser = clap::value_parser!(u64).range(LENGTH_BYTES..))]
     sizes_bytes: Vec<u64>,
 }
@@ -49,34 +51,35 @@ pub struct SourceArgs {
 pub struct SinkArgs {
     /// Port to listen on.
     port: u16,
-    /// A fixed receive buffer, instead of one that grows.
+    /// Fixed receive buffer, instead of one that grows.
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
 }
 
-/// What the bursts of one size took.
+/// Times of the bursts of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bursts {
-    /// Bytes of a burst.
+    /// Size of a burst, in bytes.
     pub size_bytes: u64,
-    /// From the first byte written to the answer, for each burst after a pause.
+    /// Time from the first byte written to the answer, in microseconds, for each burst after a
+    /// pause.
     pub took_us: Vec<f64>,
-    /// The first burst of the connection, which knows nothing of the path.
+    /// Time of the connection's first burst, in microseconds. TCP knows nothing of the path yet.
     pub first_us: f64,
-    /// Segments sent again, warming up included.
+    /// Segments retransmitted, warm-up included.
     pub retransmits: u32,
-    /// Of these, after the warming up.
+    /// Segments retransmitted after the warm-up.
     pub retransmits_after_pauses: u32,
 }
 
-/// A burst of so many bytes.
+/// Returns a burst of `bytes` bytes.
 fn message(bytes: u64) -> Vec<u8> {
     let mut message = vec![0x5a_u8; bytes as usize];
     message[..LENGTH_BYTES as usize].copy_from_slice(&bytes.to_be_bytes());
     message
 }
 
-/// Sends the bursts and prints, a line a size, what they took.
+/// Sends the bursts and prints their times, one line per size.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     for size in &args.sizes_bytes {
@@ -129,7 +132,8 @@ fn of_size(args: &SourceArgs, mut stream: TcpStream, size_bytes: u64) -> anyhow:
     })
 }
 
-/// One burst, in two parts, of which the first may be empty.
+/// Sends one burst in two parts, of which the first may be empty. Returns the time to the answer,
+/// in microseconds.
 fn timed(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
     let began = Instant::now();
     if !parts.0.is_empty() {
@@ -140,7 +144,7 @@ fn timed(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
     Ok(began.elapsed().as_secs_f64() * 1e6)
 }
 
-/// Takes connections one after the other, and answers each burst with a byte.
+/// Accepts connections one after the other, and answers each burst with a byte.
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
     if let Some(bytes) = args.receive_buffer_bytes {

@@ -1,4 +1,4 @@
-//! What a collective of `mpi_coll` takes at least.
+//! Lower bound of the time that a collective of `mpi_coll` takes.
 
 use super::Measured;
 use crate::bench::ceiling::PLAIN_TCP;
@@ -8,8 +8,9 @@ use kumi_coll::{
 };
 use kumi_topo::Network;
 
-/// Adds the time in which the busiest link could pass what has to, in plain TCP's framing, or in which a byte comes to the
-/// furthest, and how much of that was reached.
+/// Adds the ideal time of the collective and its efficiency, which is the ideal time divided by the
+/// measured one. The ideal time is the larger of two: the cut bound with plain TCP's framing, and
+/// the latency to the most distant host.
 pub fn add(measured: &mut Measured, network: &Network, operation: &str) -> Result<(), PlanError> {
     let median_us = measured.figures.get("median_us").copied();
     let (Some(size), Some(median_us)) = (measured.size_bytes, median_us) else {
@@ -22,7 +23,7 @@ pub fn add(measured: &mut Measured, network: &Network, operation: &str) -> Resul
     Ok(())
 }
 
-/// The same of a plan that took so long.
+/// Adds the same for a plan that took `median_us`.
 pub fn add_of(measured: &mut Measured, network: &Network, plan: &Plan, median_us: f64) {
     let links_s = bound_s(network, plan) / PLAIN_TCP;
     let ideal_us = links_s.max(latency_bound_s(network, plan)) * 1e6;
@@ -31,7 +32,7 @@ pub fn add_of(measured: &mut Measured, network: &Network, plan: &Plan, median_us
     measured
         .figures
         .insert("efficiency_ratio".into(), efficiency);
-    // What the planner reckons with, and plain TCP's headers.
+    // The planner's prediction, with plain TCP's headers added.
     let predicted_us = plan.predicted_s / PLAIN_TCP * 1e6;
     let of_predicted = median_us / predicted_us;
     measured
@@ -39,14 +40,16 @@ pub fn add_of(measured: &mut Measured, network: &Network, plan: &Plan, median_us
         .insert("of_predicted_ratio".into(), of_predicted);
 }
 
-/// The bytes of a block as the program has them where blocks are unlike: its `elements`.
+/// Returns the size of a block, in bytes, in an operation whose blocks differ. The program's
+/// function `elements` uses the same formula.
 fn unlike_bytes(size: u64, from: usize, to: usize) -> u64 {
     let count = size / 4;
     let step = ((from * 7 + to * 3) % 5) as u64;
     4 * (count / 2 + count * step / 4)
 }
 
-/// A plan of what the program calls, from rank 0; none for an operation without blocks.
+/// Returns a plan of the operation that the program calls, with rank 0 as the root. `None` for an
+/// operation without blocks.
 pub fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan>, PlanError> {
     let ranks = network.hosts.len();
     let (root, of_ranks) = (0, |block: fn(usize) -> (usize, usize)| -> Vec<u64> {

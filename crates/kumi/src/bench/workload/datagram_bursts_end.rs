@@ -1,28 +1,29 @@
-//! Bursts of datagrams into a host's own queue: neighbours that make a short queue refuse TCP's packets.
+//! Bursts of datagrams into a host's own queue. They act as neighbours that make a short queue
+//! refuse TCP's packets.
 
 use std::net::{IpAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Payload that fills a frame of 1514 bytes.
+/// Payload that fills a frame of 1514 bytes, in bytes.
 const DATAGRAM_BYTES: usize = 1472;
 
-/// Between the beginnings of two bursts.
+/// Time between the starts of two bursts.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Arguments of the sender; nobody receives.
+/// Arguments of the sender. The datagrams have no receiver.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to.
+    /// Destination address.
     address: IpAddr,
-    /// Which port.
+    /// Destination port.
     port: u16,
-    /// Datagrams of a burst, sent as fast as the host takes them.
+    /// Datagrams per burst, sent as fast as the host accepts them.
     datagrams: u32,
-    /// How long to send.
+    /// Duration, in seconds.
     seconds: f64,
 }
 
-/// Sends the bursts, a tenth of a second apart.
+/// Sends the bursts, one every tenth of a second.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
     socket.connect((args.address, args.port))?;
@@ -32,7 +33,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     while due.as_secs_f64() < args.seconds {
         std::thread::sleep(due.saturating_sub(began.elapsed()));
         for _ in 0..args.datagrams {
-            // A refusal is what a burst is for; that nobody listens is no concern either.
+            // A burst is meant to be refused. An error because the port has no receiver does not
+            // matter either.
             let _ = socket.send(&datagram);
         }
         due += EVERY;

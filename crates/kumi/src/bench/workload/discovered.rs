@@ -1,4 +1,4 @@
-//! `kumi topo discover` beside the network that is really there.
+//! `kumi topo discover`, compared with the actual network.
 
 use super::{Context, Measured};
 use crate::bench::hosts::background::Background;
@@ -11,13 +11,13 @@ use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::Instant;
 
-/// Payload of the background's datagrams, ten bursts a second.
+/// Size of a frame of the background traffic, in bits. The traffic has ten bursts per second.
 const DATAGRAM_BITS: f64 = 1514.0 * 8.0;
 const BURSTS_PER_S: f64 = 10.0;
 const BACKGROUND_S: &str = "60";
 const DISCARD_PORT: &str = "9";
 
-/// Measures with this share of each host's link taken by others' traffic.
+/// Measures the discovery while other traffic takes this share of each host's link.
 pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measured> {
     let hosts = context.running.hosts;
     let truth = hosts.network()?;
@@ -77,9 +77,9 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
     Ok(measured)
 }
 
-/// Traffic of others: each host sends to the next of its switch, and over each link between switches
-/// a host sends to one behind it, both ways. Every link carries at least `share` of its rate, or what
-/// one host can send.
+/// Starts the background traffic. Each host sends to the next host of its switch. Over each trunk,
+/// a host on either side sends to a host on the other side. Every link carries at least `share` of
+/// its rate, or of the rate at which one host can send.
 fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<Vec<Background>> {
     let device = |host: &str| hosts.devices(host).first().cloned().unwrap_or_default();
     let mut all = Vec::new();
@@ -102,7 +102,8 @@ fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<
     Ok(all)
 }
 
-/// Each host, the next host of its switch, and what both their links carry, in bits a second.
+/// Returns each host, the next host of its switch, and the lower rate of their links, in bits per
+/// second.
 fn neighbours(truth: &Network) -> Vec<(usize, usize, f64)> {
     let mut on: BTreeMap<End, Vec<(usize, f64)>> = BTreeMap::new();
     for link in &truth.links {
@@ -124,8 +125,9 @@ fn neighbours(truth: &Network) -> Vec<(usize, usize, f64)> {
         .collect()
 }
 
-/// For each link between switches and each way, a host before it, one behind it, and what the link
-/// and the hosts' own carry, in bits a second.
+/// Returns a sender, a receiver and a rate for each trunk and each direction. The sender is a host
+/// before the trunk, the receiver one behind it. The rate is the lowest of the trunk's and the two
+/// hosts' own links, in bits per second.
 fn crossings(truth: &Network) -> Vec<(usize, usize, f64)> {
     let own_bps = |host: usize| {
         let own = truth
@@ -143,9 +145,9 @@ fn crossings(truth: &Network) -> Vec<(usize, usize, f64)> {
         };
         let (firsts, seconds) = (hosts(true), hosts(false));
         if firsts.len() < 2 || seconds.len() < 2 {
-            continue; // a host's own link
+            continue; // an access link
         }
-        // Another host for each link, so that no host's own link carries it all.
+        // Each trunk uses another host, so that no access link carries all of the traffic.
         let (one, other) = (
             firsts[number % firsts.len()],
             seconds[number % seconds.len()],

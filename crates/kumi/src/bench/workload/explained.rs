@@ -1,4 +1,4 @@
-//! A program that is slow for one known cause, and what `kumi tcp explain` says of it.
+//! A program with a known cause of slowness, and the report of `kumi tcp explain` about it.
 
 use super::{Context, Measured};
 use crate::bench::hosts::background::Background;
@@ -10,30 +10,31 @@ use std::time::Duration;
 
 const PORT: &str = "5701";
 
-/// How the program is made slow.
+/// Cause that makes the program slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ailment {
     /// Bursts after pauses longer than the retransmission timeout.
     IdleCollapse,
-    /// A receive buffer that holds a part of what the path does.
+    /// A receive buffer smaller than the path's bandwidth-delay product.
     ReceiverWindow,
-    /// A send buffer that does.
+    /// A send buffer smaller than the path's bandwidth-delay product.
     SenderBuffer,
-    /// Two small writes, then a wait for the answer: the second waits for the first's acknowledgement.
+    /// Two small writes, then a wait for the answer. The second write waits for the acknowledgement
+    /// of the first.
     DelayedAck,
-    /// A queue of the sender's host that bursts of somebody else's datagrams fill: it refuses TCP's packets.
+    /// A queue of the sender's host that bursts of other datagrams fill. It refuses TCP's packets.
     SendStall,
-    /// Messages of a packet over a link that loses some.
+    /// Messages of one packet over a lossy link.
     Timeout,
-    /// Two at once: small writes that wait for each other, over a link that loses some.
+    /// Two causes at once: small writes that wait for each other, over a lossy link.
     DelayedAckAndTimeout,
-    /// Two at once: bursts after pauses, into a small receive buffer.
+    /// Two causes at once: bursts after pauses, into a small receive buffer.
     IdleCollapseAndReceiverWindow,
 }
 
 impl Ailment {
-    /// The causes that are right, as `kumi tcp explain -j` names them.
+    /// Returns the right causes, by their names in `kumi tcp explain -j`.
     fn causes(self) -> &'static [&'static str] {
         match self {
             Self::IdleCollapse => &["idle_collapse"],
@@ -41,7 +42,7 @@ impl Ailment {
             Self::SenderBuffer => &["senders_buffer"],
             Self::DelayedAck => &["delayed_acknowledgement"],
             Self::SendStall => &["send_stall"],
-            // Which of the two timers is the shorter is the kernel's affair.
+            // The kernel decides which of the two timers is shorter.
             Self::Timeout => &["retransmission_timeout", "tail_loss_probe"],
             Self::DelayedAckAndTimeout => &[
                 "delayed_acknowledgement",
@@ -52,7 +53,7 @@ impl Ailment {
         }
     }
 
-    /// The program's two ends.
+    /// Returns the commands of the program's two ends, the sink first.
     fn ends<'a>(self, kumi: &'a str, address: &'a str, seconds: &'a str) -> [Vec<&'a str>; 2] {
         let flow_sink = vec![kumi, "workload", "flow-sink", PORT];
         let flow_source = vec![kumi, "workload", "flow-source", address, PORT, seconds];
@@ -62,7 +63,8 @@ impl Ailment {
             source.extend_from_slice(more);
             source
         };
-        // Twenty, beside which the first burst's slow start, rightly named, is little.
+        // Twenty pauses make the slow start of the first burst a small part. Its cause is named
+        // rightly, too.
         let pauses =
             "700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700";
         let many =
@@ -99,7 +101,9 @@ impl Ailment {
                 flow_sink,
                 [&flow_source[..], &["--send-buffer-bytes", "65536"]].concat(),
             ],
-            // A window little wider than the path: what stood in the network's queue would make a cut good.
+            // The window is a little wider than the path. A wider one would keep a standing queue
+            // in the network, and that queue would make up for each cut of the window
+            // (`docs/perf-log.md`, 2026-11-22).
             Self::SendStall => [
                 [&flow_sink[..], &["--receive-buffer-bytes", "524288"]].concat(),
                 flow_source,
@@ -108,13 +112,13 @@ impl Ailment {
     }
 }
 
-/// How long `kumi tcp explain` may take to load its programs.
+/// Time for `kumi tcp explain` to load its programs.
 const LOADING: Duration = Duration::from_secs(1);
 
-/// Starts `kumi tcp explain` on both ends.
+/// Starts `kumi tcp explain` for both ends.
 pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
     let running = context.running;
-    // In a lab all that the bench starts is in the bench's own cgroup, on either host.
+    // In a lab, all processes of the bench are in the bench's own cgroup, on either host.
     let group = kumi_tcp::cgroup_folder(std::process::id())?;
     let group = group.to_str().context("the cgroup's path is no UTF-8")?;
     let explain = [
@@ -131,7 +135,7 @@ pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
     Ok(explain)
 }
 
-/// Runs the program while `kumi tcp explain` looks at both its ends.
+/// Runs the program while `kumi tcp explain` observes both its ends.
 pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow::Result<Measured> {
     let running = context.running;
     let hosts = running.hosts;
@@ -156,7 +160,7 @@ pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow:
     })
 }
 
-/// Datagrams of a burst: more than the topology's queue holds, which is full for a millisecond then.
+/// Datagrams per burst: more than the topology's queue holds, which is then full for a millisecond.
 const BURST_DATAGRAMS: u32 = 24;
 
 fn burst(context: &Context<'_>, seconds: u32) -> anyhow::Result<Background> {
@@ -177,7 +181,7 @@ fn figures(report: &Value, ailment: Ailment) -> Figures {
     Figures::from([
         ("lost_s".into(), lost_s),
         ("right_cause_ratio".into(), right_s / lost_s),
-        // Where two kinds are mixed, that neither is taken for the other.
+        // With two causes at once, this shows that neither is taken for the other.
         (
             "largest_cause_ratio".into(),
             right.iter().fold(0.0_f64, |a, b| a.max(*b)) / lost_s,

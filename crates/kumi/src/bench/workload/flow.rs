@@ -14,13 +14,14 @@ use std::time::{Duration, Instant};
 
 const PORT: &str = "5301";
 
-/// The silence an event causes begins within this time of it.
+/// Time after an event within which a gap counts as its effect, in milliseconds.
 const GAP_WITHIN_MS: f64 = 1000.0;
 
-/// After an event, TCP may take so many round trips to find its window.
+/// Round trips after an event within which TCP may retransmit to find its window.
 const SETTLED_ROUND_TRIPS: u64 = 3;
 
-/// What it sends again after those, until this time after the event, is `late_retransmits_NAME`.
+/// End of the period for `late_retransmits_NAME`, in nanoseconds after the event. The period begins
+/// after `SETTLED_ROUND_TRIPS`.
 const LATE_NS: u64 = 1_500_000_000;
 
 /// Runs the stream and the events.
@@ -91,7 +92,8 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     })
 }
 
-/// Changes the links when their time has come; returns what was done when.
+/// Makes the changes of the links at their times. Returns the name of each and its time in
+/// nanoseconds since 1970.
 pub fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
     let start = Instant::now();
     let mut acted = Vec::new();
@@ -106,7 +108,7 @@ pub fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
 
 type Due = (f64, String, String, LinkChange);
 
-/// All changes in the order of time, repetitions unrolled.
+/// Returns all changes in order of time, with repetitions unrolled.
 fn schedule(events: &[Event]) -> Vec<Due> {
     let mut due = Vec::new();
     for event in events {

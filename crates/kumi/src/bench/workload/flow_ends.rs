@@ -1,7 +1,7 @@
-//! The two ends of a timed stream, run on the hosts.
+//! The two ends of a timed stream, which run on the hosts.
 //!
-//! The sink notes when bytes arrived to the microsecond, which iperf3's 100 ms bins cannot: a
-//! fail-over within 20 ms is invisible in them.
+//! The sink records arrivals to the microsecond. A fail-over within 20 ms is invisible in iperf3's
+//! bins of 100 ms.
 
 use anyhow::Context;
 use nix::sys::socket::{setsockopt, sockopt};
@@ -11,13 +11,14 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Width of a bin of [`Arrivals::bins_bytes`]. The paper's figure 15 has 100 ms.
+/// Width of a bin of [`Arrivals::bins_bytes`]. Figure 15 of the RI2N/DRV paper has 100 ms.
 pub const BIN: Duration = Duration::from_millis(10);
 
-/// Silences shorter than this are not noted: a stream that shares two CPUs has thousands.
+/// Shortest gap between arrivals that is recorded. A stream that shares two CPUs has thousands of
+/// shorter gaps.
 const GAP_MIN: Duration = Duration::from_millis(2);
 
-/// No flow has more silences than this that matter; the longest are kept.
+/// Largest number of recorded gaps. Later gaps are dropped.
 const GAPS_MAX: usize = 4096;
 
 /// Arguments of the sending end.
@@ -27,15 +28,15 @@ pub struct SourceArgs {
     address: IpAddr,
     /// The sink's port.
     port: u16,
-    /// How long to send.
+    /// Duration, in seconds.
     seconds: f64,
-    /// Congestion control to ask for, whatever the host's default is.
+    /// Congestion control to use, whatever the host's default is.
     #[arg(long)]
     congestion_control: Option<String>,
-    /// A fixed send buffer, instead of one that grows.
+    /// Fixed send buffer, instead of one that grows.
     #[arg(long, value_name = "BYTES")]
     send_buffer_bytes: Option<usize>,
-    /// Notes what is sent again, and prints it as JSON at the end.
+    /// Records retransmissions, and prints them as JSON at the end.
     #[arg(long)]
     notes_retransmits: bool,
 }
@@ -45,32 +46,32 @@ pub struct SourceArgs {
 pub struct SinkArgs {
     /// Port to listen on.
     port: u16,
-    /// A fixed receive buffer, instead of one that grows.
+    /// Fixed receive buffer, instead of one that grows.
     #[arg(long, value_name = "BYTES")]
     receive_buffer_bytes: Option<usize>,
 }
 
-/// When a stream's bytes arrived; times count from the first byte.
+/// Arrivals of a stream's bytes. Times count from the first byte.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Arrivals {
-    /// The first byte's time, in nanoseconds since 1970, by the receiver's clock.
+    /// Time of the first byte, in nanoseconds since 1970, by the receiver's clock.
     pub first_unix_ns: u64,
     /// Bytes that arrived in each bin of [`BIN`].
     pub bins_bytes: Vec<u64>,
-    /// Silences between arrivals: when each began and how long it was, in milliseconds.
+    /// Gaps between arrivals: start and length of each, in milliseconds.
     pub gaps_ms: Vec<(f64, f64)>,
 }
 
-/// What a sender has sent again, by the time.
+/// Retransmissions of a sender over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Resent {
-    /// When it was, in nanoseconds since 1970, and how many segments had been sent again by then.
+    /// Times in nanoseconds since 1970, each with the number of segments retransmitted by then.
     pub by_unix_ns: Vec<(u64, u32)>,
-    /// The longest smoothed round trip, in nanoseconds.
+    /// Longest smoothed round-trip time, in nanoseconds.
     pub round_trip_max_ns: u64,
 }
 
-/// How often a sender looks at what it has sent again.
+/// Interval at which a sender samples its retransmissions.
 const LOOK: Duration = Duration::from_millis(5);
 
 impl Resent {
@@ -82,7 +83,7 @@ impl Resent {
         Ok(())
     }
 
-    /// Segments sent again between two moments.
+    /// Returns the number of segments retransmitted between two times.
     pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> u32 {
         let by = |unix_ns| {
             let before = self.by_unix_ns.iter().rev().find(|(at, _)| *at <= unix_ns);
@@ -92,7 +93,7 @@ impl Resent {
     }
 }
 
-/// Sends as fast as TCP takes it.
+/// Sends as fast as TCP accepts data.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
@@ -100,7 +101,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         setsockopt(&stream, sockopt::SndBuf, &bytes)?;
     }
     if let Some(name) = &args.congestion_control {
-        // Once connected: a route's own choice would override it before.
+        // Set after the connection is established: a route's own choice would override it before.
         kumi_sys::tcp::set_congestion_control(stream.as_fd(), name)
             .with_context(|| format!("choosing congestion control `{name}`"))?;
     }
@@ -151,7 +152,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
 }
 
 impl Arrivals {
-    /// Takes down `bytes` that came `at`, after others had come at `last`.
+    /// Records `bytes` that arrived at `at`. The previous arrival was at `last`.
     pub fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
         let bin = (at.as_nanos() / BIN.as_nanos()) as usize;
         if self.bins_bytes.len() <= bin {
@@ -165,7 +166,7 @@ impl Arrivals {
         }
     }
 
-    /// The longest silence that was going on at some moment from `from_ms` to `to_ms`.
+    /// Returns the longest gap that overlaps the period from `from_ms` to `to_ms`, in milliseconds.
     pub fn gap_max_ms(&self, from_ms: f64, to_ms: f64) -> f64 {
         self.gaps_ms
             .iter()
@@ -174,7 +175,7 @@ impl Arrivals {
             .fold(0.0, f64::max)
     }
 
-    /// Goodput from `from_s` to `to_s`, by whole bins.
+    /// Returns the goodput from `from_s` to `to_s`, by whole bins, in bits per second.
     pub fn goodput_bps(&self, from_s: f64, to_s: f64) -> f64 {
         let bin = |at: f64| (at / BIN.as_secs_f64()).round() as usize;
         let (from, to) = (bin(from_s), bin(to_s));
@@ -183,7 +184,7 @@ impl Arrivals {
     }
 }
 
-/// Nanoseconds since 1970: the only clock that two hosts share.
+/// Returns the time in nanoseconds since 1970, from the only clock that two hosts share.
 pub fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

@@ -1,4 +1,4 @@
-//! Datagrams whose every byte is checked, while the network, or a stranger on it, is hostile.
+//! Datagrams whose every byte is checked, while the network or a stranger on it is hostile.
 
 use super::flow::act;
 use super::integrity_ends::Found;
@@ -12,16 +12,17 @@ use anyhow::Context as _;
 
 const PORT: &str = "5501";
 
-/// Discard's, which no host of the lab serves.
+/// Discard port, which no host of the lab serves.
 const PORT_OF_NOBODY: u16 = 9;
 
-/// Share of the ceiling that is offered: enough to be load, too little to be lost for lack of room.
+/// Share of the ceiling that is offered: enough for a load, too little for a port overflow.
 const OFFERED_SHARE: f64 = 0.5;
 
-/// The same stream runs so long before, undisturbed: its buffers are no memory that the hostile network took.
+/// Duration of the undisturbed stream that precedes the measured one, in seconds. Buffers that the
+/// daemon allocates for it do not count as memory that the hostile network took.
 const WARM_UP_S: u32 = 2;
 
-/// Offered where no link has a rate, in bit/s.
+/// Rate that is offered if no link has a limit, in bit/s.
 const OFFERED_UNSHAPED_BPS: f64 = 1e9;
 
 /// Runs the stream, the events and the stranger.
@@ -96,12 +97,12 @@ fn offered_bps(running: &Running<'_>) -> f64 {
         .map_or(OFFERED_UNSHAPED_BPS, |ceiling| ceiling * OFFERED_SHARE)
 }
 
-/// Who sends forged datagrams from the first host to the second.
+/// Sender of forged datagrams, from the first host to the second.
 #[derive(Debug, Clone, Copy)]
 pub struct Stranger {
-    /// Datagrams a second.
+    /// Datagrams per second.
     pub per_s: u32,
-    /// To a port where nobody listens, instead of the device's.
+    /// True if they go to a port without a socket, instead of the device's port.
     pub is_to_nobody: bool,
 }
 

@@ -1,8 +1,8 @@
-//! The ends of a datagram stream whose every byte is checked, and a stranger who forges the device's
-//! own datagrams.
+//! The ends of a datagram stream whose every byte is checked, and a stranger that forges the
+//! device's own datagrams.
 //!
-//! TCP would hide a replay and most bad bytes; a datagram carries a number, and bytes that follow
-//! from it.
+//! TCP would hide a replay and most bad bytes. A datagram carries a number, and bytes that are
+//! derived from it.
 
 use anyhow::Context;
 use kumi_multilink::wire::{Kind, lead};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Payload of a datagram: within an inner MTU of 1400.
+/// Payload of a datagram, in bytes. It fits an inner MTU of 1400.
 const DATAGRAM_BYTES: usize = 1200;
 
-/// How long the sink waits for a datagram before it takes the stream for ended.
+/// Time without a datagram after which the sink takes the stream as ended.
 const SILENCE_MAX: Duration = Duration::from_secs(3);
 
-/// Sends are bunched by this time: a sleep for each datagram would be the limit.
+/// Interval between batches of datagrams. A sleep for each datagram would limit the rate.
 const TICK: Duration = Duration::from_millis(1);
 
 /// Arguments of the sending end.
@@ -26,9 +26,9 @@ pub struct SourceArgs {
     address: IpAddr,
     /// The sink's port.
     port: u16,
-    /// How long to send.
+    /// Duration, in seconds.
     seconds: f64,
-    /// How fast, in bit/s of payload.
+    /// Rate of the payload, in bit/s.
     rate_bps: f64,
 }
 
@@ -44,24 +44,24 @@ pub struct SinkArgs {
 pub struct ForgeArgs {
     /// Address of the device's socket, such as `[fe80::1%3]:7700`.
     to: SocketAddr,
-    /// How long to send.
+    /// Duration, in seconds.
     seconds: f64,
-    /// Datagrams a second.
+    /// Datagrams per second.
     per_s: u32,
-    /// Seed of what they contain.
+    /// Seed of the datagrams' contents.
     seed: u64,
 }
 
-/// What the sink found.
+/// Findings of the sink.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Found {
-    /// Datagrams that arrived whole and for the first time.
+    /// Datagrams that arrived intact and for the first time.
     pub good: u64,
     /// Datagrams with a wrong byte or length.
     pub bad: u64,
     /// Datagrams that had arrived before.
     pub replayed: u64,
-    /// Seconds from the first to the last.
+    /// Seconds from the first datagram to the last.
     pub seconds: f64,
 }
 
@@ -72,14 +72,14 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let datagrams_per_s = args.rate_bps / 8.0 / DATAGRAM_BYTES as f64;
     let mut number = 0;
     paced(args.seconds, datagrams_per_s, || {
-        // A refused datagram (a full queue) is a lost one: the sink does not miss it.
+        // A datagram that a full queue refuses is lost. The sink does not count it.
         let _ = socket.send(&datagram(number));
         number += 1;
     });
     Ok(())
 }
 
-/// Checks datagrams until they cease and prints what it [`Found`].
+/// Checks datagrams until they cease, and prints its [`Found`].
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", args.port))?;
     outln!("listening");
@@ -87,7 +87,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let mut seen = Vec::new();
     let mut found = Found::default();
     let (mut first, mut last) = (None, Instant::now());
-    // The first datagram may take its time; the rest may not.
+    // The first datagram may take longer. The others may not.
     socket.set_read_timeout(Some(3 * SILENCE_MAX))?;
     while let Ok(length) = socket.recv(&mut buffer) {
         if first.is_none() {
@@ -102,7 +102,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends what only looks like the device's datagrams: every length, every first byte.
+/// Sends forged datagrams that resemble the device's, with every length and every first byte.
 pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
     let local = if args.to.is_ipv6() {
         "[::]:0"
@@ -119,7 +119,7 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
             state = mixed(state);
             chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
         }
-        // Half of the datagrams get past the socket's filter: they begin as one of the kinds does.
+        // Half of the datagrams pass the socket's filter, because they begin like one of the kinds.
         if state % 2 == 0 && length > 0 {
             bytes[0] = lead(Kind::ALL[(state >> 8) as usize % Kind::ALL.len()]);
         }
@@ -129,7 +129,7 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Calls `send` at a steady rate.
+/// Calls `send` at a steady rate, `per_s` times per second.
 fn paced(seconds: f64, per_s: f64, mut send: impl FnMut()) {
     let start = Instant::now();
     let mut sent = 0_u64;
@@ -143,7 +143,7 @@ fn paced(seconds: f64, per_s: f64, mut send: impl FnMut()) {
     }
 }
 
-/// The datagram with this number: the number, then bytes that follow from it.
+/// Returns the datagram with this number: the number, then bytes that are derived from it.
 fn datagram(number: u64) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let mut state = number;
@@ -177,13 +177,13 @@ impl Found {
         }
     }
 
-    /// Payload that arrived, in bit/s.
+    /// Returns the rate at which intact payload arrived, in bit/s.
     pub fn goodput_bps(&self) -> f64 {
         self.good as f64 * DATAGRAM_BYTES as f64 * 8.0 / self.seconds
     }
 }
 
-/// SplitMix64: every seed gives its own sequence.
+/// Returns the next SplitMix64 value. Every seed gives its own sequence.
 fn mixed(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! How many bytes each link has sent, ten times a second: the share each carries.
+//! Bytes that each link has sent, read ten times per second: the share that each link carries.
 
 use super::flow_ends::unix_ns;
 use serde::{Deserialize, Serialize};
@@ -10,23 +10,23 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// Arguments of the reader.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How long to read.
+    /// Duration, in seconds.
     seconds: f64,
-    /// The links' devices.
+    /// Devices of the links.
     #[arg(required = true)]
     devices: Vec<String>,
 }
 
-/// One reading.
+/// One reading of all devices.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reading {
-    /// When, in nanoseconds since 1970.
+    /// Time of the reading, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// Bytes each device has sent since it exists.
+    /// Bytes that each device has sent since it was created.
     pub sent_bytes: Vec<u64>,
 }
 
-/// Prints a reading a line.
+/// Prints one reading per line.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let readings = (args.seconds / PERIOD.as_secs_f64()) as u32;
     for _ in 0..readings {
@@ -48,7 +48,8 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The ninth number of a device's line of /proc/net/dev; 0 while the device does not exist.
+/// Returns the ninth number of a device's line in /proc/net/dev: bytes sent. 0 while the device
+/// does not exist.
 fn sent_bytes(text: &str, device: &str) -> u64 {
     text.lines()
         .filter_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'))

@@ -1,4 +1,4 @@
-//! What the hosts do while they are measured.
+//! Workloads: the traffic and the programs that hosts run while they are measured.
 
 mod burst;
 mod burst_ends;
@@ -32,136 +32,137 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// A workload of a plan, as `workload = { kind = "stream", seconds = 10 }`.
+/// A workload of a plan, written as `workload = { kind = "stream", seconds = 10 }`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Workload {
     /// iperf3, unmodified, from the first host to the second.
     Stream {
-        /// How long it is measured, after a second that is not.
+        /// Measured time, in seconds, after one second that is not measured.
         seconds: u32,
-        /// Parallel streams.
+        /// Number of parallel streams.
         #[serde(default = "one")]
         streams: u32,
-        /// UDP at this share of the ceiling, instead of TCP.
+        /// Share of the ceiling at which UDP is sent, instead of TCP.
         #[serde(default)]
         udp_share: Option<f64>,
-        /// Whether `kumi tcp explain` looks at both ends meanwhile.
+        /// True if `kumi tcp explain` observes both ends meanwhile.
         #[serde(default)]
         explained: bool,
     },
-    /// One TCP stream whose every arrival is timed: for silences and for curves.
+    /// One TCP stream with the time of every arrival, for gaps and curves.
     Flow {
-        /// How long it is measured.
+        /// Measured time, in seconds.
         seconds: u32,
     },
     /// Datagrams whose every byte is checked.
     Integrity {
-        /// How long it is measured.
+        /// Measured time, in seconds.
         seconds: u32,
-        /// Forged datagrams a second that a stranger sends to the device meanwhile.
+        /// Forged datagrams per second that a stranger sends to the device meanwhile.
         #[serde(default)]
         forged_per_s: Option<u32>,
-        /// They go to a port where nobody listens: what the lab itself takes for them.
+        /// True if they go to a port without a socket instead. This shows their cost to the lab
+        /// itself.
         #[serde(default)]
         forged_to_nobody: bool,
     },
-    /// Messages to and fro: half the round trip, a row a size.
+    /// Messages back and forth. The figure is half the round trip, in one row per size.
     Pingpong {
         /// Message sizes, in bytes.
         sizes_bytes: Vec<u64>,
-        /// What carries the messages.
+        /// Transport of the messages.
         #[serde(default)]
         over: Carrier,
-        /// Whether an iperf3 stream fills the links meanwhile.
+        /// True if an iperf3 stream fills the links meanwhile.
         #[serde(default)]
         under_load: bool,
     },
-    /// So many bytes, an answer, a pause: what a restart costs, a row a size.
+    /// Bursts, each with an answer and a pause: the cost of a restart, in one row per size.
     Burst {
-        /// Bytes of a burst.
+        /// Sizes of a burst, in bytes.
         sizes_bytes: Vec<u64>,
-        /// Pauses, one before each burst of a size.
+        /// Pauses, in milliseconds, one before each burst of a size.
         pauses_ms: Vec<u64>,
-        /// Bytes of bursts that precede, on the same connection, every four of a size.
+        /// Size of the bursts that precede every four of a size on the same connection, in bytes.
         #[serde(default)]
         before_bytes: Option<u64>,
     },
-    /// A program of `bench/workloads/`, a rank on every host.
+    /// An MPI program of `bench/workloads/`, with a rank on every host.
     Mpi {
-        /// Which.
+        /// Program to run.
         program: mpi_programs::MpiProgram,
-        /// Its arguments.
+        /// Arguments of the program.
         args: Vec<String>,
-        /// Its arguments with `--quick`, if not the same.
+        /// Arguments with `--quick`, if they are not the same.
         #[serde(default)]
         quick_args: Vec<String>,
-        /// How many times, ranks on the hosts in another order each time.
+        /// Number of runs, each with another order of the ranks on the hosts. Without it, one run.
         #[serde(default)]
         orders: Option<u32>,
     },
-    /// What a PyTorch program does between hosts: over Gloo, or a variant's own backend.
+    /// Collectives of a PyTorch program between hosts, over Gloo or a variant's own backend.
     Torch {
-        /// `torch_coll.py`'s arguments.
+        /// Arguments of `torch_coll.py`.
         args: Vec<String>,
-        /// Its arguments with `--quick`, if not the same.
+        /// Arguments with `--quick`, if they are not the same.
         #[serde(default)]
         quick_args: Vec<String>,
     },
-    /// Ranks that die, hang or are cut off in the midst of collectives.
+    /// Ranks that die, hang or are cut off during collectives.
     Failure {
-        /// How many, over all jobs.
+        /// Number of ranks to lose, over all jobs.
         losses: u32,
     },
-    /// `kumi topo discover`, compared with the network that is there.
+    /// `kumi topo discover`, compared with the actual network.
     Discover {
-        /// What others' traffic takes of each host's link meanwhile.
+        /// Share of each host's link that other traffic takes meanwhile.
         load_share: f64,
     },
-    /// A collective's plan in virtual time, on the topology grown to so many hosts.
+    /// A collective's plan in virtual time, on the topology enlarged to more hosts.
     Simulated {
-        /// As `mpi_coll` calls it.
+        /// Name of the operation in `mpi_coll`.
         operation: String,
-        /// How many hosts.
+        /// Number of hosts.
         hosts: usize,
-        /// Of a block, or of the vector.
+        /// Sizes of a block, or of the vector, in bytes.
         sizes_bytes: Vec<u64>,
-        /// Of a switch's port.
+        /// Depth of a switch port.
         port_queue: Bytes,
     },
-    /// A program that is slow for one known cause, under `kumi tcp explain`.
+    /// A program with a known cause of slowness, under `kumi tcp explain`.
     Explained {
-        /// The cause.
+        /// Cause of the slowness.
         ailment: explained::Ailment,
-        /// How long it runs, where it is no number of messages.
+        /// Duration in seconds, for programs that do not end after a number of messages.
         #[serde(default = "four")]
         seconds: u32,
     },
     /// A pattern of connections between two hosts, size by size.
     Pattern {
-        /// Which.
+        /// Pattern of the connections.
         pattern: pattern_ends::Pattern,
-        /// What makes an end send its next message.
+        /// Condition for an end's next message.
         exchange: pattern_ends::Exchange,
-        /// Bytes of a message.
+        /// Message sizes, in bytes.
         sizes_bytes: Vec<u64>,
-        /// How long each, after a second that is not measured.
+        /// Measured time for each size, in seconds, after one second that is not measured.
         seconds: u32,
-        /// How many times the pattern, side by side; streaming only.
+        /// Number of parallel instances of the pattern. More than one only when streaming.
         #[serde(default = "one")]
         flows: u32,
-        /// Datagrams that the sending host puts into the same queue at once, ten times a second: a queue
-        /// that TCP alone keeps short overflows.
+        /// Datagrams that the sending host puts into the same queue at once, ten times per second.
+        /// They overflow a queue that TCP alone keeps short.
         #[serde(default)]
         burst_datagrams: Option<u32>,
     },
-    /// A long flow of the variant beside long flows of the kernel's.
+    /// A long flow of the variant beside long flows of the kernel's TCP.
     Neighbours {
-        /// How long.
+        /// Duration, in seconds.
         seconds: u32,
-        /// How many of the kernel's.
+        /// Number of flows of the kernel's TCP.
         neighbours: u32,
-        /// Their congestion control.
+        /// Congestion control of the kernel's flows.
         congestion_control: String,
     },
 }
@@ -174,7 +175,7 @@ fn four() -> u32 {
     4
 }
 
-/// What carries the messages of a ping-pong.
+/// Transport of a ping-pong's messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Carrier {
@@ -185,31 +186,31 @@ pub enum Carrier {
     Mpi,
 }
 
-/// What a workload is run with.
+/// Context of a workload's run.
 pub struct Context<'a> {
-    /// The variant under it.
+    /// Variant under the workload.
     pub running: &'a Running<'a>,
-    /// What happens to the network meanwhile.
+    /// Changes of the network during the run.
     pub events: &'a [Event],
-    /// Stretches that become figures.
+    /// Periods whose goodput becomes a figure.
     pub windows: &'a [Window],
-    /// Shorter, for a first impression: the figures prove nothing.
+    /// True for a shorter run, as a first impression. Its figures prove nothing.
     pub quick: bool,
 }
 
-/// What a workload measured: for a ping-pong, once a size.
+/// Measurements of a workload. A ping-pong returns one per size.
 #[derive(Debug, Clone, Default)]
 pub struct Measured {
-    /// Message size, where the workload has one.
+    /// Message size, in bytes, if the workload has one.
     pub size_bytes: Option<u64>,
-    /// What was measured.
+    /// Measured figures.
     pub figures: Figures,
-    /// Bytes over time, where somebody will draw them.
+    /// Bytes over time, for workloads whose curves are drawn.
     pub series: Option<Value>,
 }
 
 impl Workload {
-    /// Whether its keys go together.
+    /// Returns whether the keys are consistent: only a streaming pattern has several flows.
     pub fn is_sound(&self) -> bool {
         !matches!(
             self,
@@ -221,7 +222,7 @@ impl Workload {
         )
     }
 
-    /// Whether nothing of what it measures depends on how punctual this machine is.
+    /// Returns whether the figures are independent of this machine's punctuality.
     pub fn is_in_virtual_time(&self) -> bool {
         matches!(self, Self::Simulated { .. })
     }
@@ -337,7 +338,8 @@ impl Workload {
     }
 }
 
-/// A `--quick` run's length. Flows keep theirs: their events have times.
+/// Returns the seconds of a run, at most 2 with `--quick`. Flows keep their length, because their
+/// events have times.
 fn shortened(seconds: u32, quick: bool) -> u32 {
     if quick { seconds.min(2) } else { seconds }
 }
@@ -353,15 +355,15 @@ pub struct Args {
 enum End {
     /// Sends a TCP stream.
     FlowSource(flow_ends::SourceArgs),
-    /// Receives a TCP stream and prints when its bytes came.
+    /// Receives a TCP stream and prints the arrival times of its bytes.
     FlowSink(flow_ends::SinkArgs),
-    /// Prints what each link has sent, ten times a second.
+    /// Prints the bytes that each link has sent, ten times per second.
     LinkBytes(link_bytes::Args),
     /// Sends numbered datagrams.
     IntegritySource(integrity_ends::SourceArgs),
     /// Receives numbered datagrams and checks every byte.
     IntegritySink(integrity_ends::SinkArgs),
-    /// Sends what only looks like the device's datagrams.
+    /// Sends forged datagrams that resemble the device's.
     Forge(integrity_ends::ForgeArgs),
     /// Sends bursts after pauses.
     BurstSource(burst_ends::SourceArgs),
@@ -369,9 +371,9 @@ enum End {
     BurstSink(burst_ends::SinkArgs),
     /// Sends and receives in a pattern.
     PatternSource(pattern_ends::SourceArgs),
-    /// The other end of a pattern.
+    /// Runs the other end of a pattern.
     PatternSink(pattern_ends::SinkArgs),
-    /// Sends bursts of datagrams that nobody receives.
+    /// Sends bursts of datagrams to a port without a receiver.
     DatagramBursts(datagram_bursts_end::Args),
     /// Sends messages and times their return.
     Ping(pingpong_ends::PingArgs),
@@ -399,7 +401,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Seconds since 1970.
+/// Returns the time in seconds since 1970.
 pub fn unix_s() -> u64 {
     flow_ends::unix_ns() / 1_000_000_000
 }

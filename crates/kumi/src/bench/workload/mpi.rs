@@ -1,8 +1,8 @@
-//! Unmodified Open MPI programs, one rank on each of two hosts.
+//! Unmodified Open MPI programs, with one rank per host.
 //!
-//! The programs are in `bench/workloads/`, carried in the binary and compiled with `mpicc` on each
-//! host when first needed. Ranks yield when idle: they may outnumber the cores of a lab, and a
-//! spinning rank would then be what is measured.
+//! The programs are in `bench/workloads/` and embedded in the binary. Each host compiles them with
+//! `mpicc` when they are first needed. Ranks yield when idle. In a lab they may outnumber the
+//! cores, and spinning ranks would then dominate the measurement.
 
 use super::pingpong::measured;
 use super::pingpong_ends::Timed;
@@ -15,17 +15,17 @@ use anyhow::Context as _;
 pub struct Program {
     /// Name of the binary.
     pub name: &'static str,
-    /// Its C source.
+    /// C source.
     pub source: &'static str,
 }
 
-/// Messages to and fro.
+/// Messages back and forth.
 pub const PINGPONG: Program = Program {
     name: "mpi_pingpong",
     source: include_str!("../../../../../bench/workloads/mpi_pingpong.c"),
 };
 
-/// Messages one way, with what came when.
+/// Messages in one direction, with the times of their arrival.
 pub const STREAM: Program = Program {
     name: "mpi_stream",
     source: include_str!("../../../../../bench/workloads/mpi_stream.c"),
@@ -45,8 +45,8 @@ pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec
         .collect()
 }
 
-/// The command, for the first host, that runs `program` with a rank on each of two hosts over the
-/// variant's device.
+/// Returns the command, for the first host, that runs `program` over the variant's device with a
+/// rank on each of two hosts. Compiles the program where it is missing.
 pub fn mpirun(
     running: &Running<'_>,
     program: &Program,
@@ -55,7 +55,7 @@ pub fn mpirun(
     mpirun_on(running, program, &running.hosts.names()[..2], args)
 }
 
-/// The same with a rank on each of `ranks_on`, in that order.
+/// Returns the command of [`mpirun`] with a rank on each host of `ranks_on`, in that order.
 pub fn mpirun_on(
     running: &Running<'_>,
     program: &Program,
@@ -76,8 +76,8 @@ pub fn mpirun_on(
             })?;
     }
     let (list, count) = (ranks_on.join(","), ranks_on.len().to_string());
-    // What the variant wraps programs in stands before each rank if it is `kumi run`, which a launcher
-    // would keep from the ranks, and before the launcher if it is `mptcpize`, as its manual has it.
+    // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
+    // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
     let (before_launcher, before_rank) = if running.wraps_ranks() {
         (&[][..], &running.prefix[..])
     } else {
@@ -102,11 +102,12 @@ pub fn mpirun_on(
         ("btl_tcp_if_include", &running.device),
         ("oob_tcp_if_include", &running.device),
         ("mpi_yield_when_idle", "1"),
-        // Each of a lab's hosts believes the machine its own: all would bind to the same processor, and
-        // their helpers to any, the emulator's included.
+        // Each host of a lab takes the machine for its own. All ranks would bind to the same
+        // processor, and their helper threads to any, including the emulator's.
         ("hwloc_base_binding_policy", "none"),
-        // Send only. With its default, put, messages both ways over one connection take turns: two
-        // ranks that exchange 1 MB took 178 ms at 100 Mb/s, and 92 with this (docs/perf-log.md).
+        // Send only. With the default, put, messages in both directions on one connection take
+        // turns. Two ranks that exchange 1 MB took 178 ms at 100 Mb/s, and 92 ms with this setting
+        // (`docs/perf-log.md`, 2026-11-22).
         ("btl_tcp_flags", "1"),
     ] {
         argv.extend(["--mca", key, value].map(String::from));
@@ -117,8 +118,8 @@ pub fn mpirun_on(
     Ok(argv)
 }
 
-/// Makes the program in `folder`, the same on every host, unless it is there: the hosts of a lab share
-/// their files.
+/// Returns a script that compiles the program in `folder`, unless it exists there. The folder is
+/// the same on every host, and the hosts of a lab share their files.
 fn make(folder: &str, name: &str) -> String {
     format!(
         "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
@@ -126,7 +127,7 @@ fn make(folder: &str, name: &str) -> String {
     )
 }
 
-/// Removes the programs.
+/// Removes the programs from all hosts.
 pub fn clean(running: &Running<'_>) {
     let folder = format!("/tmp/kumi-bench-mpi-{}", std::process::id());
     for host in running.hosts.names() {

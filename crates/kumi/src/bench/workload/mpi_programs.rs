@@ -1,4 +1,4 @@
-//! The papers' MPI programs, a rank on every host, beneath an unmodified MPI library.
+//! MPI programs of the papers, with a rank on every host and an unmodified MPI library.
 
 use super::coll_bound;
 use super::mpi::{Program, mpirun_on};
@@ -37,17 +37,17 @@ const COLL: Program = Program {
     source: include_str!("../../../../../bench/workloads/mpi_coll.c"),
 };
 
-/// Which program.
+/// An MPI program of `bench/workloads/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MpiProgram {
-    /// Every rank to every other, in one of the papers' schedules.
+    /// Messages from every rank to every other, in one of the papers' schedules.
     Alltoall,
-    /// One collective, as a program calls it.
+    /// One collective, called as a program calls it.
     Coll,
-    /// A collective and a long message by turns (Matsuda et al., fig. 4).
+    /// A collective and a long message in turn (Matsuda et al., fig. 4).
     Phases,
-    /// A pattern of the NAS Parallel Benchmarks, its computing slept.
+    /// A pattern of the NAS Parallel Benchmarks. Sleeps replace its computation.
     Npb,
 }
 
@@ -62,8 +62,8 @@ impl MpiProgram {
     }
 }
 
-/// Runs the program with `args` on all hosts and takes its JSON lines for figures: every number of a
-/// line, the median over lines without a size.
+/// Runs the program with `args` on all hosts and returns the figures of its JSON lines. Every
+/// number of a line is a figure. Lines without a size are joined by the median of each figure.
 pub fn measure(
     context: &Context<'_>,
     program: MpiProgram,
@@ -72,8 +72,9 @@ pub fn measure(
     measure_on(context, program, args, context.running.hosts.names())
 }
 
-/// The same so often, ranks on the hosts in another order each time. Figures are the medians over orders, and
-/// `order_spread_ratio` how far the slowest order is from the fastest, as a share of the median.
+/// Runs the program `orders` times, each time with another order of the ranks on the hosts. Figures
+/// are the medians over the orders. `order_spread_ratio` is the difference between the slowest and
+/// the fastest order, divided by the median.
 pub fn measure_in_orders(
     context: &Context<'_>,
     program: MpiProgram,
@@ -171,7 +172,7 @@ fn measure_on(
     Ok(measured)
 }
 
-/// Lines without a size are repetitions of one thing: the median of each figure.
+/// Joins lines without a size, which repeat the same measurement, by the median of each figure.
 fn joined(lines: Vec<Measured>) -> Vec<Measured> {
     if lines.iter().any(|line| line.size_bytes.is_some()) {
         return lines;
@@ -199,8 +200,8 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
     }
 }
 
-/// Watches the connections between `hosts` where they are namespaces of this machine and the kernel
-/// lets it; `None` elsewhere, and a target that asks for the figure is then missed.
+/// Observes the connections between `hosts` if they are namespaces of this machine and the kernel
+/// permits it. Otherwise returns `None`, and targets for the figure are missed.
 fn watch_silence(hosts: &dyn Hosts) -> Option<Silence> {
     let inode = |host: &String| -> Option<u32> {
         let link = hosts.run(host, &["readlink", "/proc/self/ns/net"]).ok()?;
@@ -214,7 +215,7 @@ fn watch_silence(hosts: &dyn Hosts) -> Option<Silence> {
     Silence::watch(&namespaces).ok()
 }
 
-/// Adds the longest time in which a connection with data to deliver delivered nothing, within the
+/// Adds the longest time in which a connection had data to deliver and delivered none, within the
 /// rounds that count.
 fn add_silence(measured: &mut Measured, silences: Option<&Profile>) {
     let [from_ns, to_ns] = ["begin_ns", "end_ns"].map(|name| measured.figures.remove(name));
@@ -225,8 +226,8 @@ fn add_silence(measured: &mut Measured, silences: Option<&Profile>) {
     }
 }
 
-/// Adds how much longer the longest round took than the median one, and the ratio of the 99th
-/// percentile to the median.
+/// Adds the excess of the longest round over the median round, and the ratio of the 99th percentile
+/// to the median.
 pub fn add_excess(measured: &mut Measured) {
     let figure = |name: &str| measured.figures.get(name).copied();
     let Some(median_us) = figure("median_us") else {
@@ -250,14 +251,15 @@ fn counters(context: &Context<'_>) -> anyhow::Result<Vec<Counters>> {
         .collect()
 }
 
-/// The numbers of a program's line.
+/// Returns the numbers of a program's line as figures.
 pub fn figures(line: &Value) -> Measured {
     let numbers = line.as_object().into_iter().flatten();
     let mut figures: Figures = numbers
         .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
         .collect();
     let size = figures.remove("size_bytes");
-    // Each rank sends to every other: the paper's bandwidth counts the message to itself too (§2.2.3).
+    // Each rank sends to every other. The paper's bandwidth also counts the message to itself
+    // (§2.2.3).
     if let (Some(size), Some(ranks), Some(us)) =
         (size, figures.get("ranks"), figures.get("median_us"))
     {

@@ -1,4 +1,4 @@
-//! Long flows of the variant beside long flows of the kernel's: what the neighbours keep.
+//! Long flows of the kernel's TCP beside a long flow of the variant: the goodput that they keep.
 
 use super::flow_ends::Arrivals;
 use super::{Context, Measured};
@@ -6,10 +6,10 @@ use crate::bench::hosts::background::Background;
 use crate::bench::sample::Figures;
 use anyhow::Context as _;
 
-/// First port; each flow has one.
+/// Port of the first flow. Each flow has its own port.
 const PORT: u32 = 5601;
 
-/// Seconds at the beginning that do not count: slow start is no steady state.
+/// Seconds at the start that do not count, because slow start is not a steady state.
 const SETTLING_S: f64 = 2.0;
 
 /// Runs one flow of the variant and `neighbours` flows of `congestion_control`.
@@ -36,7 +36,7 @@ pub fn measure(
             &port,
             &length,
         ];
-        // The first flow is the variant's; what the variant wraps programs in, no neighbour gets.
+        // The first flow is the variant's. Only this flow runs under the variant's prefix.
         let (sink, source) = if flow == 0 {
             (running.wrapped(&sink), running.wrapped(&source))
         } else {
@@ -61,7 +61,7 @@ pub fn measure(
     })
 }
 
-/// The first goodput is the variant's.
+/// Returns the figures. The first goodput is the variant's.
 fn figures(goodputs_bps: &[f64]) -> Figures {
     let sum: f64 = goodputs_bps.iter().sum();
     let squares: f64 = goodputs_bps.iter().map(|bps| bps * bps).sum();

@@ -1,5 +1,5 @@
-//! What the device said of its paths while a workload ran: when a fault was detected, and how often
-//! a path changed its state.
+//! State changes of paths that the device reports during a workload: the time until a fault is
+//! detected, and the number of changes.
 
 use super::Context;
 use crate::bench::hosts::Hosts;
@@ -9,16 +9,16 @@ use crate::bench::variant::Running;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A fault is detected within this time of it, or not at all.
+/// Time within which a fault must be detected to count, in seconds.
 const DETECTED_WITHIN_S: f64 = 1.0;
 
-/// Listeners to the devices of both hosts.
+/// Listeners for the events of both hosts' devices.
 pub struct PathEvents {
     client: Background,
     server: Background,
 }
 
-/// The changes of paths that the devices told of, each in the order of time.
+/// Changes of paths that the devices reported, each list in order of time.
 pub struct Changes {
     client: Vec<Change>,
     server: Vec<Change>,
@@ -36,7 +36,7 @@ struct Change {
 }
 
 impl PathEvents {
-    /// Listens from now on, where the variant is a device that tells.
+    /// Starts to listen, if the variant is a device that reports its paths.
     pub fn watch(running: &Running<'_>, seconds_max: u32) -> anyhow::Result<Option<Self>> {
         if !running.variant.is_device() {
             return Ok(None);
@@ -49,7 +49,7 @@ impl PathEvents {
         }))
     }
 
-    /// What was told until now.
+    /// Stops listening and returns the changes until now.
     pub fn finish(self) -> anyhow::Result<Changes> {
         Ok(Changes {
             client: changes(&self.client.stop()?),
@@ -58,7 +58,7 @@ impl PathEvents {
     }
 }
 
-/// The `path` events among `lines`; a last line may be cut.
+/// Returns the `path` events among `lines`. The last line may be incomplete.
 fn changes(lines: &str) -> Vec<Change> {
     lines
         .lines()
@@ -67,8 +67,8 @@ fn changes(lines: &str) -> Vec<Change> {
 }
 
 impl Changes {
-    /// `state_changes` of both devices, and `detected_NAME_ms` of each of the plan's events that
-    /// took a path out of `up` at the sender.
+    /// Returns `state_changes` of both devices, and `detected_NAME_ms` of each event of the plan
+    /// that took a path out of `up` at the sender.
     pub fn figures(&self, context: &Context<'_>, acted: &[(String, u64)]) -> Figures {
         let mut figures = Figures::new();
         let count = self.client.len() + self.server.len();
@@ -87,7 +87,8 @@ impl Changes {
 }
 
 impl Changes {
-    /// All of them, for whoever asks why; times count from `first_unix_ns`.
+    /// Returns all changes as JSON, for the explanation of a figure. Times count from
+    /// `first_unix_ns`.
     pub fn series(&self, first_unix_ns: u64) -> Value {
         let told = |host: &str, change: &Change| {
             json!({
@@ -102,7 +103,7 @@ impl Changes {
     }
 }
 
-/// The device of `host` on the same link as a plan's `end`: links are paired in order.
+/// Returns the device of `host` on the same link as `end` of a plan. Links are paired in order.
 fn device_at(hosts: &dyn Hosts, host: &str, end: &str) -> String {
     let device = end.rsplit(':').next().unwrap_or(end);
     let number = device
@@ -113,8 +114,8 @@ fn device_at(hosts: &dyn Hosts, host: &str, end: &str) -> String {
         .unwrap_or_else(|| device.into())
 }
 
-/// How long after `from_s` the path of `link` left `up` and stayed out of it: a suspicion that is
-/// taken back has detected nothing.
+/// Returns the time after `from_s` at which the path of `link` left `up` and stayed out of it, in
+/// seconds. A suspicion that is withdrawn is not a detection.
 fn detected_s(changes: &[Change], link: &str, from_s: f64) -> Option<f64> {
     let mut out_at_s = None;
     for change in changes {

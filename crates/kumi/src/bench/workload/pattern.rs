@@ -1,4 +1,4 @@
-//! The communication patterns of Takano et al. (figures 4, 5, 10 to 14, table 3), size by size.
+//! Communication patterns of Takano et al. (figures 4, 5, 10 to 14, table 3), size by size.
 
 use super::pattern_ends::{Exchange, Pattern, SETTLING, Seen};
 use super::{Context, Measured};
@@ -11,22 +11,23 @@ use clap::ValueEnum;
 
 const PORT: &str = "5801";
 
-/// Port of the bursts, where nobody listens.
+/// Destination port of the bursts. It has no receiver.
 const BURST_PORT: &str = "5899";
 
-/// The message whose exchange is all latency: what every larger one takes besides its bytes.
+/// Size of a message whose exchange is all latency. A larger message takes this time besides that
+/// of its bytes.
 const SMALLEST_BYTES: u64 = 1;
 
-/// Which pattern, and how its messages follow each other.
+/// A pattern, and the way in which its messages follow each other.
 #[derive(Debug, Clone, Copy)]
 pub struct Way {
-    /// Which way the connections carry messages.
+    /// Directions of the messages on the connections.
     pub pattern: Pattern,
-    /// What makes an end send its next message.
+    /// Condition for an end's next message.
     pub exchange: Exchange,
-    /// How many times, side by side.
+    /// Number of parallel instances of the pattern.
     pub flows: u32,
-    /// Datagrams of a burst into the sending host's queue, ten times a second.
+    /// Datagrams per burst into the sending host's queue, ten bursts per second.
     pub burst_datagrams: Option<u32>,
 }
 
@@ -67,7 +68,7 @@ pub fn measure(
     sizes.collect()
 }
 
-/// What source and sink have seen.
+/// Returns the observations of source and sink.
 fn run(
     context: &Context<'_>,
     way: Way,
@@ -110,7 +111,8 @@ fn run(
     ])
 }
 
-/// Bursts of so many datagrams from the sending host, until they are dropped or so many seconds are over.
+/// Sends bursts of `datagrams` from the sending host. They end after `seconds`, or when the value
+/// is dropped.
 pub fn bursts(context: &Context<'_>, datagrams: u32, seconds: f64) -> anyhow::Result<Background> {
     let running = context.running;
     let (datagrams, seconds) = (datagrams.to_string(), seconds.to_string());
@@ -127,7 +129,8 @@ pub fn bursts(context: &Context<'_>, datagrams: u32, seconds: f64) -> anyhow::Re
     Background::start(running.hosts, running.client(), &argv, seconds_max)
 }
 
-/// Goodput of each way, of what a way allows; the mean of the ways, and how fair the connections' shares.
+/// Returns the goodput of all connections, its share of the allowed rate in the directions in use,
+/// and the fairness between connections (Jain's index).
 fn of_streams(seen: &[Seen; 2], path: PathFacts, seconds: f64) -> Figures {
     let settling_s = SETTLING.as_secs_f64();
     let ways = seen.iter().filter(|seen| !seen.arrivals.is_empty()).count();
@@ -149,12 +152,14 @@ fn of_streams(seen: &[Seen; 2], path: PathFacts, seconds: f64) -> Figures {
     ])
 }
 
-/// Not the median: where both ends send, a round of nothing may follow one of a whole round trip.
+/// Returns the mean. It is not the median: where both ends send, a round that takes no time may
+/// follow one that takes a whole round trip.
 fn mean(times_us: &[f64]) -> f64 {
     times_us.iter().sum::<f64>() / times_us.len() as f64
 }
 
-/// A round takes at least what the smallest message's takes, and its bytes' time.
+/// Returns the time of a round and the allowed time: that of the smallest message, plus that of the
+/// bytes at the bottleneck rate.
 fn of_rounds(
     source: &Seen,
     size_bytes: u64,
@@ -174,7 +179,8 @@ fn of_rounds(
     ]))
 }
 
-/// The worst of all connections that carried messages away from an end.
+/// Returns the worst acknowledgement times of all connections that carried messages away from an
+/// end, and the sum of their retransmissions.
 fn of_acks(seen: &[Seen; 2]) -> Figures {
     let acks: Vec<_> = seen.iter().flat_map(|seen| &seen.acks).collect();
     if acks.is_empty() {

@@ -1,5 +1,5 @@
-//! The two ends of the communication patterns of Takano et al., section 3.1: one connection one way, two
-//! connections of which each carries one way, one connection both ways.
+//! The two ends of the communication patterns of Takano et al., section 3.1. A pattern has one
+//! connection in one direction, two connections with one direction each, or one connection in both.
 //!
 //! ```text
 //!   one-way            two-connections      one-connection
@@ -7,9 +7,9 @@
 //!                      source ◄── sink
 //! ```
 //!
-//! Streaming, messages follow each other as fast as TCP takes them. In request and response each end
-//! sends one message a round, and begins the next when the other's is there; one way, the sink answers
-//! with a byte.
+//! When streaming, messages follow each other as fast as TCP accepts them. In request and response,
+//! each end sends one message per round. It begins the next round when the other end's message has
+//! arrived. In the one-way pattern, the sink answers with a byte.
 
 use super::flow_ends::Arrivals;
 use anyhow::Context;
@@ -22,41 +22,41 @@ use std::sync::mpsc;
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-/// Which way the connections carry messages.
+/// Directions of the messages on the connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pattern {
-    /// One connection, one way.
+    /// One connection, one direction.
     OneWay,
-    /// Two connections, one each way.
+    /// Two connections, one in each direction.
     TwoConnections,
-    /// One connection, both ways at once.
+    /// One connection, both directions at once.
     OneConnection,
 }
 
-/// What makes an end send its next message.
+/// Condition for an end's next message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Exchange {
-    /// That there is room for it.
+    /// TCP has room for the message.
     Streaming,
-    /// That the other end's message, or its answer, has come.
+    /// The other end's message, or its answer, has arrived.
     RequestResponse,
 }
 
-/// What the source tells the sink on each connection, in a line of JSON.
+/// Task that the source sends to the sink on each connection, as a line of JSON.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, clap::Args)]
 pub struct Task {
-    /// Which way messages go.
+    /// Directions of the messages.
     pattern: Pattern,
-    /// What makes an end send its next.
+    /// Condition for an end's next message.
     exchange: Exchange,
     /// Bytes of a message.
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
     size_bytes: u64,
-    /// How long.
+    /// Duration, in seconds.
     seconds: f64,
-    /// How many times the pattern, side by side; streaming only.
+    /// Number of parallel instances of the pattern; streaming only.
     #[arg(default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     flows: u32,
 }
@@ -79,38 +79,39 @@ pub struct SinkArgs {
     port: u16,
 }
 
-/// What an end has seen; it prints it as a line of JSON.
+/// Observations of an end, which it prints as a line of JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
-    /// When bytes came, for each connection that carries messages to this end; streaming only.
+    /// Arrivals on each connection that carries messages to this end; streaming only.
     pub arrivals: Vec<Arrivals>,
-    /// What each round took, in microseconds; request and response only, and the source's only.
+    /// Time of each round, in microseconds; request and response only, and at the source only.
     pub rounds_us: Vec<f64>,
-    /// Of the connections that carry messages from this end.
+    /// Acknowledgements on each connection that carries messages from this end; streaming only.
     pub acks: Vec<Acks>,
 }
 
-/// How promptly a connection's data was acknowledged.
+/// Promptness of a connection's acknowledgements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Acks {
-    /// The longest time that data was on its way and none was acknowledged, in milliseconds.
+    /// Longest time with data in flight and no acknowledgement, in milliseconds.
     pub silence_max_ms: f64,
-    /// The longest smoothed round trip, in milliseconds: how far away the far end was, with the queues.
+    /// Longest smoothed round-trip time, in milliseconds: the distance of the other end, with the
+    /// queues.
     pub round_trip_max_ms: f64,
-    /// Segments sent again.
+    /// Segments retransmitted.
     pub retransmits: u32,
 }
 
-/// Before this, slow start decides, and nothing counts.
+/// Time at the start that does not count, because slow start decides it.
 pub const SETTLING: Duration = Duration::from_millis(1000);
 
-/// How often a connection is asked what was acknowledged.
+/// Interval at which a connection's acknowledgements are sampled.
 const LOOK: Duration = Duration::from_micros(500);
 
-/// Whether more rounds come: the first byte of each message of the source.
+/// First byte of the source's last message. In earlier messages, this byte is 0.
 const LAST: u8 = 1;
 
-/// Connects, and sends and receives what the task says.
+/// Connects, and sends and receives as the task requires.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     let task = &args.task;
@@ -119,7 +120,8 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
         stream.set_nodelay(true)?;
         writeln!(stream, "{}", serde_json::to_string(task)?)?;
-        // The sink's word that it has understood: connections are taken in this order.
+        // The sink confirms that it has read the task. It then accepts the connections in this
+        // order.
         stream.read_exact(&mut [0])?;
         streams.push(stream);
     }
@@ -131,7 +133,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Does its part of one task, and ends.
+/// Does the sink's part of one task, and returns.
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
     outln!("listening");
@@ -140,7 +142,7 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         let (mut stream, _) = listener.accept()?;
         stream.set_nodelay(true)?;
         let mut line = String::new();
-        // Of one byte: what follows the line is messages.
+        // The buffer has one byte, because the bytes after the line belong to messages.
         BufReader::with_capacity(1, &stream).read_line(&mut line)?;
         task = Some(serde_json::from_str(&line).context("the source's line")?);
         stream.write_all(b"x")?;
@@ -171,7 +173,7 @@ impl Task {
         one * self.flows as usize
     }
 
-    /// Whether the connection with this number carries messages from `end`.
+    /// Returns whether the connection with this number carries messages from `end`.
     fn carries_from(&self, end: End, number: usize) -> bool {
         match self.pattern {
             Pattern::OneWay => end == End::Source,
@@ -250,7 +252,7 @@ fn receive_all(mut stream: &TcpStream) -> anyhow::Result<Arrivals> {
     }
 }
 
-/// Looks at the acknowledgements of what is sent, until then.
+/// Samples the acknowledgements of sent data until the given time.
 fn watch(stream: &TcpStream, until: Instant) -> anyhow::Result<Acks> {
     let settled = Instant::now() + SETTLING;
     let mut acks = Acks::default();
@@ -276,8 +278,8 @@ fn watch(stream: &TcpStream, until: Instant) -> anyhow::Result<Acks> {
     Ok(acks)
 }
 
-/// Rounds, until the source says which is the last. The messages go out in a thread of their own: both
-/// ends may be sending more than the buffers between them hold.
+/// Runs rounds until the source marks the last one. A separate thread sends the messages, because
+/// both ends may send more than the buffers between them hold.
 fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen> {
     let carrying = |from| (0..streams.len()).find(|number| task.carries_from(from, *number));
     let outgoing = carrying(end).map(|number| &streams[number]);
@@ -355,7 +357,7 @@ mod tests {
             Exchange::Streaming => stream_messages(task, streams, end),
             Exchange::RequestResponse => exchange(task, streams, end),
         };
-        // The source alone says when it ends, whatever the sink's clock.
+        // The source alone decides when the rounds end, whatever the sink's clock.
         let hasty = Task {
             seconds: 0.01,
             ..task

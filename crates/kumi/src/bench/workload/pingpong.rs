@@ -1,4 +1,4 @@
-//! Messages to and fro over a TCP socket, size by size.
+//! Messages back and forth over a TCP socket, size by size.
 
 use super::pingpong_ends::Timed;
 use super::{Context, Measured};
@@ -10,7 +10,7 @@ const PORT: &str = "5401";
 /// Time for each size, in milliseconds.
 const TIME_MS: u64 = 400;
 
-/// The same, for `--quick`.
+/// Time for each size with `--quick`, in milliseconds.
 const TIME_QUICK_MS: u64 = 100;
 
 /// Runs the ping-pong.
@@ -49,7 +49,8 @@ pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec
         .collect()
 }
 
-/// A size's figures. The goodput is the paper's (§6.2): message ÷ half a round trip.
+/// Returns a size's figures. The goodput is that of the RI2N/DRV paper (§6.2): message size divided
+/// by half the round-trip time.
 pub fn measured(timed: &Timed) -> Measured {
     let half_s = timed.half_round_trip_median_us / 1e6;
     let figures = Figures::from([

@@ -6,47 +6,47 @@ use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Round trips at most for one size; the 99th percentile of fewer than 100 says little.
+/// Largest number of round trips for one size. The 99th percentile needs 100 or more.
 const ROUNDS_MAX: usize = 4000;
 
-/// Round trips at least, however long they take.
+/// Smallest number of round trips for one size, however long they take.
 const ROUNDS_MIN: usize = 8;
 
-/// Arguments of the end that times.
+/// Arguments of the end that measures.
 #[derive(Debug, clap::Args)]
 pub struct PingArgs {
     /// The other end's address.
     address: IpAddr,
     /// The other end's port.
     port: u16,
-    /// Time for each size, in milliseconds, after a quarter of it to warm up.
+    /// Time for each size, in milliseconds, after a warm-up of a quarter of it.
     time_ms: u64,
     /// Message sizes, in bytes, at least 1.
     #[arg(required = true, value_parser = clap::value_parser!(u64).range(1..))]
     sizes_bytes: Vec<u64>,
 }
 
-/// Arguments of the end that returns.
+/// Arguments of the end that returns messages.
 #[derive(Debug, clap::Args)]
 pub struct PongArgs {
     /// Port to listen on.
     port: u16,
 }
 
-/// What one size took.
+/// Round-trip times of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
-    /// Message size.
+    /// Message size, in bytes.
     pub size_bytes: u64,
-    /// How many round trips.
+    /// Number of round trips.
     pub rounds: usize,
-    /// Half a round trip: median.
+    /// Half the round-trip time, in microseconds: median.
     pub half_round_trip_median_us: f64,
-    /// Half a round trip: 99th percentile.
+    /// Half the round-trip time, in microseconds: 99th percentile.
     pub half_round_trip_p99_us: f64,
 }
 
-/// Sends messages of each size and prints, a line a size, how long they took there and back.
+/// Sends messages of each size and prints their round-trip times, one line per size.
 pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
     let to = SocketAddr::new(args.address, args.port);
     let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
@@ -65,8 +65,8 @@ pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns messages until the other end closes: for each size 8 bytes that announce it, then messages
-/// of that size up to one that begins with [`LAST`].
+/// Returns messages until the other end closes the connection. For each size, 8 bytes announce it.
+/// Messages of that size follow, up to one that begins with [`LAST`].
 pub fn pong(args: &PongArgs) -> anyhow::Result<()> {
     let listener = TcpListener::bind(("0.0.0.0", args.port))?;
     outln!("listening");
@@ -87,7 +87,7 @@ pub fn pong(args: &PongArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// First byte of the last message of a run of equal ones.
+/// First byte of the last message of a size.
 const LAST: u8 = 0xa5;
 
 fn rounds(

@@ -1,6 +1,7 @@
-//! Programs in Python, a rank on every host, that no launcher starts.
+//! Python programs with a rank on every host, started without a launcher.
 //!
-//! They are in `bench/workloads/`, carried in the binary with Kumihimo's own package.
+//! The programs are in `bench/workloads/`. They are embedded in the binary, with Kumihimo's own
+//! package.
 
 use super::coll_bound;
 use super::mpi_programs::{self, add_excess};
@@ -12,25 +13,25 @@ use std::io::Read;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// The distribution's: another on the `PATH` may lack PyTorch and NumPy.
+/// Python of the distribution. Another one on the `PATH` may lack PyTorch and NumPy.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// A port for each run: the last one's may not be free yet.
+/// Port of the next run. Each run has its own, because the previous run's may not be free yet.
 static PORTS: AtomicU16 = AtomicU16::new(29_500);
 
-/// What one run takes at most.
+/// Longest time of a run, in seconds.
 const RUN_SECONDS_MAX: u32 = 110;
 
-/// Which program.
+/// A Python program of `bench/workloads/`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PythonProgram {
-    /// What a PyTorch program does between hosts.
+    /// Collectives of a PyTorch program between hosts.
     Torch,
     /// Ranks that are lost, one after the other.
     Failure,
 }
 
-/// The Python package: every module of it.
+/// Every module of the Python package: path and text.
 const PACKAGE: [(&str, &str); 5] = [
     (
         "kumi/__init__.py",
@@ -69,7 +70,7 @@ impl PythonProgram {
     }
 }
 
-/// Runs PyTorch's collectives, and takes rank 0's lines for figures.
+/// Runs PyTorch's collectives and returns rank 0's lines as figures.
 pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measured>> {
     let text = run(context, PythonProgram::Torch, args)?;
     let network = context.running.hosts.network()?;
@@ -93,7 +94,7 @@ pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<V
     Ok(measured)
 }
 
-/// Loses so many ranks, job by job, each with a seed of its own.
+/// Loses `losses` ranks, job by job. Each job has its own seed.
 pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec<Measured>> {
     let mut all = Measured::default();
     let figures = &mut all.figures;
@@ -129,7 +130,7 @@ pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec
     Ok(vec![all])
 }
 
-/// Runs a rank on every host, and returns what they print.
+/// Runs a rank on every host and returns the output of all ranks.
 fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow::Result<String> {
     let running = context.running;
     let hosts = running.hosts;
@@ -180,7 +181,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
     let said = gather(&mut ranks, program == PythonProgram::Failure);
     for host in hosts.names() {
         if program == PythonProgram::Failure {
-            // Cables that were pulled.
+            // Brings up links that the program took down.
             hosts.run(host, &["ip", "link", "set", &running.device, "up"])?;
         }
         let _ = hosts.run(host, &["rm", "-rf", &folder]);
@@ -188,13 +189,14 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
     said
 }
 
-/// What ranks print, until they have ended.
+/// Waits until all ranks have ended, and returns their output. With `some_are_lost`, a rank may
+/// fail without a traceback.
 fn gather(ranks: &mut [Child], some_are_lost: bool) -> anyhow::Result<String> {
     let readers = ranks.iter_mut().map(|rank| {
         let (mut out, mut error) = (rank.stdout.take(), rank.stderr.take());
         std::thread::spawn(move || {
             let (mut said, mut complained) = (String::new(), String::new());
-            // What cannot be read was not said.
+            // Output that cannot be read counts as absent.
             let _ = out.as_mut().map(|out| out.read_to_string(&mut said));
             let _ = error
                 .as_mut()
@@ -226,7 +228,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    /// The module that was missing here kept every rank of coll-torch from starting.
+    /// Guards against a missing module, which kept every rank of coll-torch from starting.
     #[test]
     fn package__has_every_module_of_the_bindings() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/kumi");

@@ -1,4 +1,5 @@
-//! A collective's plan carried out in the lab's model, in virtual time: for more hosts than a machine has room for.
+//! A collective's plan, executed in the lab's model in virtual time, for more hosts than a machine
+//! has room for.
 
 use super::{Context, Measured, coll_bound};
 use crate::topo::simulate::simulate;
@@ -6,7 +7,8 @@ use anyhow::Context as _;
 use kumi_lab::topology::Bytes;
 use kumi_topo::{End, Host, Link, Network};
 
-/// Simulates what `mpi_coll` calls `operation`, size by size, on the network that is there, grown to so many hosts.
+/// Simulates the operation that `mpi_coll` calls `operation`, size by size, on the topology's
+/// network enlarged to `hosts` hosts.
 pub fn measure(
     context: &Context<'_>,
     operation: &str,
@@ -37,7 +39,8 @@ pub fn measure(
     sizes.collect()
 }
 
-/// A network with more hosts: those that are added hang where the first ones do, in turn, by links like theirs.
+/// Returns the network with more hosts. Each added host copies one of the first hosts, in turn: it
+/// is on the same switch, with the same kind of link.
 fn grown(network: &Network, hosts: usize) -> anyhow::Result<Network> {
     let there = network.hosts.len();
     anyhow::ensure!(

@@ -1,4 +1,4 @@
-//! The stream everybody knows: iperf3, unmodified, with the kernel's counters around it.
+//! Unmodified iperf3, with readings of the kernel's counters before and after.
 
 use super::{Context, Measured};
 use crate::bench::ceiling::ceilings;
@@ -9,27 +9,28 @@ use crate::bench::variant::Variant;
 use anyhow::Context as _;
 use serde_json::Value;
 
-/// iperf3's port for measured streams.
+/// Port of measured streams.
 const PORT: &str = "5201";
 
-/// The port of streams that only fill the links.
+/// Port of streams that only fill the links.
 const LOAD_PORT: &str = "5202";
 
-/// Payload of a full TCP segment, to count out-of-order segments among all.
+/// Payload of a full TCP segment, in bytes. It gives the number of all segments, of which some
+/// arrive out of order.
 const SEGMENT_BYTES: f64 = 1448.0;
 
 /// One iperf3 run.
 pub struct Stream {
-    /// Seconds that count, after one that does not.
+    /// Measured seconds, after one that is not measured.
     pub seconds: u32,
-    /// Parallel streams.
+    /// Number of parallel streams.
     pub streams: u32,
-    /// UDP at this share of the ceiling, instead of TCP.
+    /// Share of the ceiling at which UDP is sent, instead of TCP.
     pub udp_share: Option<f64>,
 }
 
 impl Stream {
-    /// Runs it and returns its figures.
+    /// Runs iperf3 and returns its figures.
     pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Measured> {
         let running = context.running;
         let hosts = running.hosts;
@@ -59,7 +60,7 @@ impl Stream {
             "out_of_order_ratio".into(),
             grown("TCPOFOQueue") / (bytes / SEGMENT_BYTES),
         );
-        // Hosts of a lab share a machine, whose time must not be counted twice.
+        // Hosts of a lab share a machine, whose processor time must not be counted twice.
         let mut cpu_s = after.0.cpu_s(&before.0);
         if hosts.kind() == "ssh" {
             cpu_s += after.1.cpu_s(&before.1);
@@ -87,9 +88,9 @@ impl Stream {
         argv.extend(["-t", &seconds, "-P", &streams, "-i", "1"]);
         let rate = self.udp_rate(context).map(|bps| format!("{bps:.0}"));
         match &rate {
-            // The length fits an inner MTU of 1400: nothing may be fragmented.
+            // The length fits an inner MTU of 1400, so that no datagram is fragmented.
             Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
-            // `kumi run` chooses by itself, when the connection stands.
+            // `kumi run` selects the control itself, when the connection is established.
             None if running.wraps_ranks() => {}
             None => argv.extend(["-C", running.congestion_control]),
         }
@@ -114,7 +115,7 @@ impl Stream {
     }
 }
 
-/// A stream that runs until it is dropped, at most as long as a command may.
+/// Starts a stream that runs until it is dropped, at most as long as any command may.
 pub fn load(context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
     let running = context.running;
     let seconds_max = crate::bench::hosts::COMMAND_SECONDS_MAX;
@@ -136,23 +137,23 @@ pub fn load(context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
         &running.wrapped(&argv),
         seconds_max,
     )?;
-    // Slow start and the queues' filling are not what a round trip under load is about.
+    // A round trip under load must not include slow start and the filling of the queues.
     crate::interrupt::sleep(std::time::Duration::from_secs(1))?;
     Ok([client, server])
 }
 
-/// An iperf3 server for one client, listening when this returns.
+/// Starts an iperf3 server for one client. It listens when this function returns.
 fn listen(context: &Context<'_>, port: &str, seconds_max: u32) -> anyhow::Result<Background> {
     let running = context.running;
     let argv = ["iperf3", "-s", "-1", "-p", port, "--forceflush"];
     let argv = running.wrapped(&argv);
     let mut server = Background::start(running.hosts, running.server(), &argv, seconds_max)?;
-    // Its banner is three lines, the second of which says that it listens.
+    // The banner has three lines. The second one says that the server listens.
     while !server.line()?.contains("listening") {}
     Ok(server)
 }
 
-/// Goodput at the receiver.
+/// Returns the goodput at the receiver.
 fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
     if let Some(error) = report["error"].as_str() {
         anyhow::bail!("iperf3: {error}");
@@ -164,7 +165,8 @@ fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
     let udp = end["sum"]["lost_percent"].as_f64();
     let mut figures = Figures::new();
     let goodput = match (received, udp) {
-        // Of UDP, "received" has meant both in different releases; lost_percent always meant lost.
+        // For UDP, releases differ in the meaning of "received". `lost_percent` has always meant
+        // losses.
         (_, Some(lost_percent)) => {
             figures.insert("lost_ratio".into(), lost_percent / 100.0);
             let sent = end["sum"]["bits_per_second"].as_f64().unwrap_or(f64::NAN);
