@@ -36,7 +36,7 @@ wheel: build ## A Python wheel in target/wheels, with the command (needs pip ins
 	cd bindings/python && maturin build --release --locked --out ../../target/wheels
 	rm bindings/python/kumi/libkumi.so
 
-bench: build ## Every bench plan, its results into bench/results/ (about half an hour, quiet machine).
+bench: build ## Every bench plan, its results into bench/results/ (about four hours, quiet machine).
 	./target/release/kumi bench --all
 	$(MAKE) figures
 

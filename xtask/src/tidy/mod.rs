@@ -50,6 +50,14 @@ impl File {
             text: text.into(),
         }
     }
+
+    /// Returns the messages of a rule's findings in this file.
+    #[cfg(test)]
+    fn messages(&self, check: impl Fn(&Self, &mut Vec<Finding>)) -> Vec<String> {
+        let mut found = Vec::new();
+        check(self, &mut found);
+        found.into_iter().map(|finding| finding.message).collect()
+    }
 }
 
 /// A violation of a rule.

@@ -83,9 +83,7 @@ mod tests {
     use super::*;
 
     fn messages(path: &str, text: &str) -> Vec<String> {
-        let mut found = Vec::new();
-        check(&File::new(path, text), &mut found);
-        found.into_iter().map(|finding| finding.message).collect()
+        File::new(path, text).messages(check)
     }
 
     #[test]
