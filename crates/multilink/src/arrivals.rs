@@ -20,6 +20,8 @@ struct Gap {
     first: u64,
     end: u64,
     since_ns: u64,
+    /// When the packet before the gap arrived; 0 if the gap is at the very start.
+    before_at_ns: u64,
     told: u8,
 }
 
@@ -60,10 +62,10 @@ impl Arrivals {
         self.replay.accept(seq);
         self.received = self.received.wrapping_add(1);
         if seq < next {
-            self.fill(seq);
+            self.fill(seq, now_ns);
             return false;
         }
-        self.newest_at_ns = now_ns;
+        let before_at_ns = std::mem::replace(&mut self.newest_at_ns, now_ns);
         if seq == next {
             return false;
         }
@@ -74,13 +76,14 @@ impl Arrivals {
             first: next,
             end: seq,
             since_ns: now_ns,
+            before_at_ns,
             told: 0,
         });
         true
     }
 
     /// Removes a late packet from its gap.
-    fn fill(&mut self, seq: u64) {
+    fn fill(&mut self, seq: u64, now_ns: u64) {
         let Some(at) = self
             .gaps
             .iter()
@@ -93,6 +96,7 @@ impl Arrivals {
             Gap { end: seq, ..gap },
             Gap {
                 first: seq + 1,
+                before_at_ns: now_ns,
                 ..gap
             },
         );
@@ -114,23 +118,23 @@ impl Arrivals {
     }
 
     /// Produces the contents of a report. Returns one past the number up to which every packet is
-    /// decided, and the age of the newest packet in ns.
+    /// decided, and the time since the last of them arrived, in ns.
     ///
     /// Each run to name is passed to `missing` and counted as named. A run that `missing` rejects
     /// for lack of space is left for the next report, and so is everything after it.
     pub fn report(&mut self, now_ns: u64, mut missing: impl FnMut(u64, u16) -> bool) -> (u64, u64) {
-        let mut decided = self.replay.next();
+        let (mut decided, mut arrived_at_ns) = (self.replay.next(), self.newest_at_ns);
         for at in 0..self.gaps.len() {
             let gap = self.gaps[at];
             let count = (gap.end - gap.first).min(u64::from(u16::MAX)) as u16;
             if !self.is_decided(&gap, now_ns) || !missing(gap.first, count) {
-                decided = gap.first;
+                (decided, arrived_at_ns) = (gap.first, gap.before_at_ns);
                 break;
             }
             self.gaps[at].told += 1;
         }
         self.gaps.retain(|gap| gap.told < REPEATS);
-        (decided, now_ns.saturating_sub(self.newest_at_ns))
+        (decided, now_ns.saturating_sub(arrived_at_ns))
     }
 }
 
@@ -185,6 +189,21 @@ mod tests {
         arrivals.accept(2, 0);
         assert_eq!(report(&mut arrivals, OVERTAKEN_NS - 1), (1, vec![]));
         assert_eq!(report(&mut arrivals, OVERTAKEN_NS), (3, vec![(1, 1)]));
+    }
+
+    #[test]
+    fn arrivals__undecided_gap__age_is_that_of_the_packet_before_it() {
+        let mut arrivals = Arrivals::default();
+        for (seq, at_ns) in [(0, 0), (1, 100), (5, 400)] {
+            arrivals.accept(seq, at_ns);
+        }
+        let mut report = |seq: u64, at_ns| {
+            arrivals.accept(seq, at_ns);
+            arrivals.report(at_ns + 100, |_, _| true)
+        };
+        assert_eq!(report(6, 500), (2, 500), "2 to 4 may only be late");
+        assert_eq!(report(3, 600), (4, 100), "2 is lost, 3 was late, 4 is open");
+        assert_eq!(report(4, 700), (7, 300));
     }
 
     #[test]

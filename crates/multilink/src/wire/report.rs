@@ -29,8 +29,7 @@ pub struct LinkReport {
     pub highest: u32,
     /// Packets received on the link under this session, modulo 2³².
     pub received: u32,
-    /// Time between the arrival of the newest packet on the link and this report, in µs,
-    /// saturating.
+    /// Time between the arrival of packet `highest` and this report, in µs, saturating.
     pub held_us: u32,
 }
 
