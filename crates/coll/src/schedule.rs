@@ -172,8 +172,7 @@ impl<'a> Schedule<'a> {
             let come_s = followed
                 .filter_map(|(lane, _)| lane.last())
                 .map(|last| self.reckoned[last].come_s);
-            let over_s = come_s.fold(f64::INFINITY, f64::min);
-            if !behind.is_empty() {
+            if let Some(over_s) = come_s.reduce(f64::min) {
                 passed_s = passed_s.max(over_s);
             }
             let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));

@@ -34,10 +34,10 @@ pub fn down() -> anyhow::Result<()> {
         return Err(TcpError::NotPermitted.into());
     }
     if is_running() {
-        super::join::ask(&Request::Down).context("the daemon")?;
+        super::join::ask(&Request::Down).context("cannot stop the daemon")?;
         return wait_for_end();
     }
-    kumi_tcp::remove().context("kumi tcp down")?;
+    kumi_tcp::remove().context("cannot remove the TCP programs")?;
     let _ = std::fs::remove_file(SOCKET);
     Ok(())
 }
@@ -47,7 +47,7 @@ pub fn hand_over() -> anyhow::Result<()> {
     if !is_running() {
         return Ok(());
     }
-    super::join::ask(&Request::HandOver).context("the running daemon")?;
+    super::join::ask(&Request::HandOver).context("cannot stop the running daemon")?;
     wait_for_end()
 }
 
@@ -59,20 +59,25 @@ fn wait_for_end() -> anyhow::Result<()> {
         std::thread::sleep(Duration::from_millis(10));
     }
     anyhow::bail!(
-        "the daemon was told to end and has not; see {}",
+        "the daemon did not stop within 10 s; see {}",
         log().display()
     );
 }
 
-/// Runs the daemon until a signal or a request ends it. If a new installation lacks a part and
-/// `requires_all` is set, it is removed, and the result is [`EXIT_RUNG`].
+/// Runs the daemon until a signal or a request ends it.
+///
+/// If the installation lacks a part and `requires_all` is set, the result is [`EXIT_RUNG`]. A new
+/// installation is then removed; one that an earlier daemon left stays, because sockets use it.
 pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
     let mut adopted = Vec::new();
     let rung = match kumi_tcp::installed() {
         Ok((there, rung)) if there == *settings => {
-            outln!("took over the TCP programs that a daemon before left in place");
+            if requires_all && rung != Rung::Full {
+                return Ok(ExitCode::from(EXIT_RUNG));
+            }
+            outln!("took over the TCP programs that an earlier daemon left in place");
             adopted = kumi_tcp::adopted()?;
             rung
         }
@@ -109,7 +114,7 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
 fn announce(settings: &Settings, rung: Rung) {
     let without = settings.left_out();
     out!(
-        "congestion control `kumi` is in place, rung {}",
+        "congestion control `kumi` is installed, capability tier {}",
         rung.name()
     );
     if !without.is_empty() {
@@ -117,7 +122,7 @@ fn announce(settings: &Settings, rung: Rung) {
     }
     outln!();
     if let Some(lost) = rung.lost() {
-        outln!("  lost on this kernel: {lost}");
+        outln!("  limits on this kernel: {lost}");
     }
     outln!("  one program             kumi run -- CMD");
     outln!("  a systemd service       kumi tcp enable UNIT");

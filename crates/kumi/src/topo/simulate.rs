@@ -51,7 +51,7 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
     for host in 0..network.hosts.len() {
         sim.node_mut(host).proceed();
     }
-    let patience_ns = (plan.predicted_s * PATIENCE * 1e9) as u64 + BEGIN_NS;
+    let patience_ns = (plan.predicted_s * PATIENCE * 1e9) as u64;
     let is_over = |sim: &Sim<Rank>| (0..network.hosts.len()).all(|host| sim.node(host).is_over());
     let is_done = sim.run_until_or(BEGIN_NS + patience_ns, is_over);
     let mut port_bytes = 0;
@@ -65,7 +65,7 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
             let [from, to] = [side, 1 - side].map(|end| network.name_of(of.ends[end]));
             if queue_drops > 0 {
                 bail!(
-                    "simulated: {queue_drops} frames found no room in the port from {from} to {to} ({port_queue})"
+                    "simulated: {queue_drops} frames overflowed the port from {from} to {to}, which holds {port_queue}; the plan needs deeper ports"
                 );
             }
             if matches!(of.ends[side], End::Switch(_)) {
@@ -74,7 +74,7 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
         }
     }
     if !is_done {
-        bail!("simulated: not over in {PATIENCE} times what was predicted");
+        bail!("simulated: the plan did not complete within {PATIENCE} times its predicted time");
     }
     Ok(Simulated {
         seconds: (sim.now_ns() - BEGIN_NS) as f64 / 1e9,
@@ -404,7 +404,7 @@ mod tests {
         let plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
         let refused = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();
         assert!(
-            refused.to_string().contains("no room in the port"),
+            refused.to_string().contains("overflowed the port"),
             "{refused}"
         );
     }

@@ -13,7 +13,7 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::Duration;
 
 /// Most frames taken from one port before the other ports are served.
@@ -154,14 +154,15 @@ impl Pump {
         })
     }
 
-    /// Runs until [`Order::Stop`] is received or a sleep fails.
+    /// Runs until [`Order::Stop`] is received, the sender of orders is gone or a sleep fails.
     pub fn run(mut self, inbox: &Receiver<Order>, bell: &EventFd) {
         loop {
-            while let Ok(order) = inbox.try_recv() {
-                if matches!(order, Order::Stop) {
-                    return;
+            loop {
+                match inbox.try_recv() {
+                    Ok(Order::Stop) | Err(TryRecvError::Disconnected) => return,
+                    Ok(order) => self.obey(order),
+                    Err(TryRecvError::Empty) => break,
                 }
-                self.obey(order);
             }
             let received = self.receive();
             self.catch_up();

@@ -148,7 +148,7 @@ fn await_quiet(trains: &Trains, quiet: Duration) {
 
 /// Runs an end until its input ends.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let socket = UdpSocket::bind("0.0.0.0:0").context("a UDP port")?;
+    let socket = UdpSocket::bind("0.0.0.0:0").context("cannot open a UDP port")?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
     let socket = Arc::new(socket);
@@ -175,7 +175,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         longest: None,
     };
     for line in std::io::stdin().lock().lines() {
-        let told: Told = serde_json::from_str(&line?).context("what this end is told")?;
+        let told: Told = serde_json::from_str(&line?).context("invalid request on stdin")?;
         match told {
             Told::Peers { own, addresses } => {
                 end.own = own;
@@ -268,7 +268,12 @@ impl End {
         let mut least: Vec<Option<Ways>> = vec![None; peers.len()];
         let mut chance = now_ns() | 1;
         // Peers take turns, so that a short disturbance affects only one probe of a peer.
-        for _ in 0..rounds {
+        for round in 0..rounds {
+            // Without any answer, each probe takes the whole limit. Further rounds would keep the
+            // caller waiting longer than it waits for this list.
+            if round > 0 && self.longest.is_none() {
+                break;
+            }
             for (at, peer) in peers.iter().enumerate() {
                 if let Some(ways) = self.one_ping(*peer, bytes) {
                     least[at] = Some(least[at].map_or(ways, |standing| standing.least(ways)));
