@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Prints PATH with a Rust of at least 1.85 first, if one is installed where PATH does not look:
-# Ubuntu's versioned packages (rustc-1.85, cargo-1.85, …) keep theirs in /usr/lib/rust-X.YY/bin.
+# Prints PATH, preceded by the folder of a Rust of at least 1.85 if one is installed outside PATH.
+# Ubuntu's versioned packages (rustc-1.85, cargo-1.85, …) have theirs in /usr/lib/rust-X.YY/bin.
 set -u
 
-rust_minor() { # rust_minor CARGO: the Y of "cargo 1.Y.Z", or 0
+rust_minor() { # rust_minor CARGO: prints Y of "cargo 1.Y.Z", or 0
     "$1" --version 2>/dev/null | sed -n 's/^cargo 1\.\([0-9]*\).*/\1/p' | grep . || echo 0
 }
 

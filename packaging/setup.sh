@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
-# Installs what Kumihimo needs on a fresh Debian 12 or Ubuntu 24.04, from the distribution's own
-# packages. Prints what it will install before it does; prints nothing and touches no network when
-# nothing is missing.
+# Installs the packages that Kumihimo needs on a fresh Debian 12 or Ubuntu 24.04, from the
+# distribution. Prints their names before it installs them. If no package is missing, it prints
+# nothing and does not use the network.
 #
-#   packaging/setup.sh          install what is missing
-#   packaging/setup.sh --kernel-test   and what `make test-kernel` needs besides
-#   packaging/setup.sh --test-torch    and what `make test-torch` needs besides
-#   packaging/setup.sh --list   print what is missing, one package a line, and change nothing
+#   packaging/setup.sh                 install missing packages
+#   packaging/setup.sh --kernel-test   also those for `make test-kernel`
+#   packaging/setup.sh --test-torch    also those for `make test-torch`
+#   packaging/setup.sh --list          print missing packages, one per line, and change nothing
 set -euo pipefail
 here=$(dirname "$0")
 PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
 
-# What to look for, and the package that brings it: "command:NAME" is looked for on PATH,
-# "file:PATH" on disk, "python:MODULE" in the distribution's Python (an own Python on PATH may
-# lack the module; the figures are drawn with /usr/bin/python3 for that reason).
+# Prints the requirements, each with its package and its purpose. "command:NAME" must be on PATH,
+# "file:PATH" on disk, and "python:MODULE" in the distribution's Python. Another Python on PATH may
+# lack the module, so the figures are drawn with /usr/bin/python3.
 needs() {
     cat <<'LIST'
 command:gcc                               gcc             build: C parts of the AEAD library
@@ -56,18 +56,18 @@ command:dpkg-deb                          dpkg            test-kernel: unpacks t
 LIST
 }
 
-present() { # present KIND:WHAT
+present() { # present KIND:NAME: succeeds if the requirement is met
     case $1 in
         command:*) command -v "${1#command:}" >/dev/null ;;
         file:*) [ -e "${1#file:}" ] ;;
-        # Looked for on disk: importing matplotlib takes a second, and this runs on every make.
+        # Checks the disk: an import of matplotlib takes a second, and this runs on every make.
         python:*) compgen -G "/usr/lib/python3/dist-packages/${1#python:}" >/dev/null ;;
     esac
 }
 
-# Could apt install it? A purely virtual name it cannot. (Not grep -q: it would end apt-cache by
-# SIGPIPE, which pipefail reads as "no".)
-has_candidate() { # has_candidate PACKAGE
+# apt cannot install a purely virtual name. `grep -q` would end apt-cache by SIGPIPE, which pipefail
+# takes for a failure.
+has_candidate() { # has_candidate PACKAGE: succeeds if apt can install it
     apt-cache policy "$1" 2>/dev/null | grep 'Candidate: [^(]' >/dev/null
 }
 
@@ -77,9 +77,9 @@ rust_is_new_enough() {
     [ -n "$minor" ] && [ "$minor" -ge 85 ]
 }
 
-# The distribution's Rust of at least 1.85 (edition 2024), with its formatter and linter. Debian 12
-# keeps a current one for its browsers under -web names (they install plain /usr/bin/cargo);
-# Ubuntu 24.04 has versioned packages. Debian 13 and later have it under the plain names.
+# Prints the distribution's packages of a Rust of at least 1.85 (edition 2024), with formatter and
+# linter. Debian 12 has a current one for its browsers under -web names, which install plain
+# /usr/bin/cargo. Ubuntu 24.04 has versioned packages. Debian 13 and later use the plain names.
 rust_packages() {
     local minor
     if has_candidate cargo-web; then
@@ -98,8 +98,8 @@ rust_packages() {
     echo rustc cargo rustfmt rust-clippy
 }
 
-# Ubuntu ships bpftool with the kernel's tools.
-package_here() { # package_here PACKAGE
+# Ubuntu has bpftool in the packages of the kernel's tools.
+package_here() { # package_here PACKAGE: prints its name in this distribution
     if [ "$1" = bpftool ] && ! has_candidate bpftool; then
         echo linux-tools-common linux-tools-generic
     else
@@ -128,7 +128,7 @@ if [ "$(id -u)" -ne 0 ]; then
     as_root=(sudo)
 fi
 
-# Package names differ between distributions, so apt has to have its lists before they are chosen.
+# Package names differ between distributions, so apt needs its lists before names are chosen.
 [ "${1:-}" = --list ] || has_candidate libc6-dev || "${as_root[@]}" apt-get update -q
 
 packages=()
@@ -145,8 +145,8 @@ if [ "${1:-}" = --list ]; then
     exit 0
 fi
 echo "setup: will install these packages of the distribution: ${packages[*]}"
-# Old lists name versions the mirror has dropped: refresh, but let an offline mirror with usable
-# lists still serve.
+# Old lists contain versions that the mirror has removed, so they are updated. If that fails, for
+# example with an offline mirror, the old lists are tried.
 "${as_root[@]}" apt-get update -q || echo "setup: apt-get update failed; trying with the lists there are" >&2
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -q --no-install-recommends "${packages[@]}"

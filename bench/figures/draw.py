@@ -3,9 +3,9 @@
 
     draw.py bench/results
 
-The samples decide the kind of a panel: goodput over time, a figure over message size, or a figure by variant.
-FIGURES names the figure of plans that show something else than goodput. The papers' values stand beside ours
-where they have them. The README's picture is drawn from the result of link-failover.
+The samples determine the kind of a panel: goodput over time, a figure over message size, or a
+figure by variant. FIGURES has the figures of plans that do not show goodput. Values of the papers
+are drawn where they exist. The README's picture is drawn from the result of link-failover.
 """
 
 import json
@@ -20,22 +20,25 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402  (after the back end is chosen)
 
-# Without these, the same result would give another file each time.
+# Without these settings, the same result would give a different file each time.
 matplotlib.rcParams["svg.hashsalt"] = "kumihimo"
 METADATA = {"Date": None}
 
-# The multilink paper, section 6.2, in MB/s: two Gigabit links, interrupt coalescing on.
+# Goodput in the RI2N/DRV paper, section 6.2, in MB/s, on two Gigabit links with interrupt
+# coalescing.
 PAPER_MB_PER_S = {"single": 112, "ri2n": 222, "rr": 215}
 
-# The paper's figure 15: seconds from the cut to detection, and from the heal to full rate.
+# Time from the cut to its detection in the RI2N/DRV paper, figure 15, in seconds. The time from the
+# heal to the full rate is the same.
 PAPER_DETECT_S = 2.0
 
-# Yoshitomi and Taura, figure 7: the most that their gather reached of what the root's link allows.
+# Largest share of the root link's rate that the contention-free gather reached (Yoshitomi and
+# Taura, figure 7).
 PAPER_GATHER_RATIO = 0.85
 
 MB_PER_S = 8e6  # bit/s
 
-# Plans that show something else than goodput: the figure, the axis label, the unit.
+# Plans that do not show goodput: the figure, the axis label, the unit.
 FIGURES = {
     "coll-allgather": ("efficiency_ratio", "share of the cut bound", 1),
     "coll-allreduce": ("efficiency_ratio", "share of the cut bound", 1),
@@ -56,7 +59,8 @@ FIGURES = {
     "tcp-stall": ("of_allowed_ratio", "share of the pattern's bound", 1),
 }
 
-# Matsuda et al., table 2 (Mop/s of 16 ranks): standard TCP, and its columns under our variants' names.
+# Mop/s of 16 ranks in GridMPI (Matsuda et al., table 2): standard TCP, and the other columns by the
+# names of the corresponding variants.
 PAPER_NPB_MOPS = {
     "BT": (2835.48, {"kumi-tcp-rto": 2606.81, "kumi-tcp-pce": 3520.48, "kumi-tcp-no-phases": 3887.74, "kumi-tcp": 3571.02}),
     "CG": (293.86, {"kumi-tcp-rto": 318.37, "kumi-tcp-pce": 325.94, "kumi-tcp-no-phases": 372.48, "kumi-tcp": 371.99}),
@@ -68,7 +72,8 @@ PAPER_NPB_MOPS = {
     "SP": (995.72, {"kumi-tcp-rto": 862.46, "kumi-tcp-pce": 1243.75, "kumi-tcp-no-phases": 1368.42, "kumi-tcp": 1323.11}),
 }
 
-# Takano et al., table 3: 1 MB messages, MB/s with stalls taken for congestion and not, of 117.4.
+# Goodput of 1 MB messages in the send-stall paper (Takano et al., table 3), in MB/s: with stalls
+# taken for congestion, and with stalls ignored. The best rate is 117.4.
 PAPER_STALL_MB_PER_S = {
     "near-one-way-streaming": (117.4, 117.4),
     "8ms-one-way-streaming": (66.8, 117.3),
@@ -80,17 +85,17 @@ PAPER_STALL_MB_PER_S = {
 PAPER_STALL_BEST = 117.4
 
 
-# Okabe and Ito's palette, which readers with any colour vision tell apart; kumi is blue.
+# Palette of Okabe and Ito, which readers with any colour vision can distinguish. kumi is blue.
 RIVAL_COLOURS = ["#009E73", "#E69F00", "#CC79A7", "#56B4E9", "#000000", "#999999", "#F0E442"]
 KUMI_COLOURS = ["#D55E00", "#882255", "#332288"]
-KUMI_COLOUR = "#0072B2"  # kumi as a user gets it, without a mechanism switched off
+KUMI_COLOUR = "#0072B2"  # kumi with its defaults
 KUMI_VARIANTS = ("kumi", "kumi-tcp", "kumi-coll")
 PAPER_COLOUR = "#AA0000"
 
 PANEL_INCHES = (5.2, 3.0)
 COLUMNS_MAX = 2
 TICKS_MAX = 7
-BIN_MS = 100  # of goodput over time, as in the multilink paper
+BIN_MS = 100  # bin of goodput over time, as in the RI2N/DRV paper
 
 
 def read(path):
@@ -137,7 +142,7 @@ def rates_over_time(series):
 
 
 def draw_series(axes, case, samples, colours):
-    """Goodput over time: the first repetition of each variant, with the faults as vertical lines."""
+    """Draws goodput over time: each variant's first repetition, with faults as dashed lines."""
     named = set()
     for sample in samples:
         if sample["repetition"] or "series" not in sample:
@@ -156,7 +161,7 @@ def draw_series(axes, case, samples, colours):
 
 
 def medians_by_size(samples, key, unit):
-    """Returns the median of a figure by variant and message size; the size of a sample without one is None."""
+    """Returns the values of a figure by variant and message size. A size may be None."""
     values = {}
     for sample in samples:
         if sample["figures"].get(key) is not None:
@@ -166,7 +171,7 @@ def medians_by_size(samples, key, unit):
 
 
 def draw_sizes(axes, values, colours, label):
-    """A figure over message size: the median of the repetitions."""
+    """Draws a figure over message size: the median of the repetitions."""
     for variant, by_size in values.items():
         sizes = sorted(by_size)
         rates = [statistics.median(by_size[size]) for size in sizes]
@@ -189,7 +194,7 @@ def short(size):
 
 
 def draw_bars(axes, values, colours, label):
-    """A figure by variant: the median as a bar with its value, and a dot for each repetition."""
+    """Draws a figure by variant: the median as a bar with its value, and a dot per repetition."""
     places = range(len(values))
     for at, (variant, by_size) in zip(places, values.items()):
         points = [point for of_size in by_size.values() for point in of_size]
@@ -235,7 +240,7 @@ def draw_papers(axes, case, plan, values):
 
 
 def draw(path):
-    """Draws one figure for one result file, a panel for each case. Returns its path, or None without data."""
+    """Draws a result file's figure, a panel per case. Returns its path, or None without data."""
     outcome, samples = read(path)
     plan = outcome["plan"]
     key, label, unit = FIGURES.get(plan, ("goodput_bps", "goodput, MB/s", MB_PER_S))
@@ -296,7 +301,7 @@ def save(figure, target):
 
 
 def draw_cut_cable(path, target):
-    """Draws the README's picture: two hosts with a cut cable, above the goodput that was measured meanwhile."""
+    """Draws the README's picture: two hosts with a cut cable, above the goodput of that time."""
     _, samples = read(path)
     series = next(s["series"] for s in samples if s["case"] == "carrier" and s["variant"] == "kumi")
     times, rates = rates_over_time(series)

@@ -4,7 +4,7 @@
     report.py            writes both
     report.py --check    writes nothing; fails if either differs from bench/results
 
-Nobody types a measured figure into a document by hand: it stands in a result file, and this program copies it.
+Measured figures are not typed by hand. They are in a result file, and this program copies them.
 """
 
 import datetime
@@ -21,7 +21,7 @@ PLANS = ROOT / "bench" / "plans"
 
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
-# Rows of the README's table: the sentence, the plan, its target. At least one is a target that is missed.
+# Rows of the README's table: sentence, plan and target. At least one row is a missed target.
 README_ROWS = [
     ("One TCP stream over two links, of what plain TCP could carry on both", "link-stream", "goodput_vs_plain_ceiling"),
     ("Longest gap of a stream when a cable is pulled, ms", "link-failover", "carrier_gap_ms"),
@@ -152,7 +152,7 @@ def section(name: str, result: dict[str, Any]) -> list[str]:
 
 
 def details(plan: dict[str, Any], result: dict[str, Any]) -> list[str]:
-    """Returns medians of the figures that the plan's targets name, for each case, variant and message size."""
+    """Returns medians of the targets' figures, for each case, variant and message size."""
     figures: dict[str, list[str]] = {}
     for target in plan.get("target", []):
         of_case = figures.setdefault(target.get("case", ""), [])

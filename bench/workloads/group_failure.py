@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Ranks that are lost in the midst of collectives, one after the other, until two are left.
+"""Loses ranks during collectives, one after the other, until two remain.
 
     RANK=.. WORLD_SIZE=.. MASTER_ADDR=.. MASTER_PORT=.. group_failure.py INTERFACE SEED
 
-Who goes next, how (killed, stopped, or its cable pulled) and when follows from the seed, on all ranks alike. The others'
-collective must fail on each; they shrink, and the next is checked. A rank counts from when its last collective
-was done, which is before anything happened. The first of those left prints one JSON object a loss.
+The seed determines the next victim, its fault (killed, stopped, or cable pulled) and the time. It
+is the same on all ranks. The collective must fail on each other rank. These ranks shrink the group
+and check the next collective. A rank measures times from the end of its last collective, which is
+before the fault. The first of the remaining ranks prints one JSON object per loss.
 """
 
 import json
@@ -30,7 +31,7 @@ def go(fault, interface):
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if fault == "stop":
-        # Somebody has to end it, when all is over.
+        # A child process kills the stopped process after 4 s, when this loss is over.
         subprocess.Popen(["sh", "-c", f"sleep 4; kill -KILL {os.getpid()}"])
         os.kill(os.getpid(), signal.SIGSTOP)
     if fault == "cut":
@@ -38,7 +39,7 @@ def go(fault, interface):
 
 
 def one_loss(group, chance, interface):
-    """What this rank saw of it; nothing if it was this rank's."""
+    """Causes one loss. Returns this rank's figures of it, or None on the victim."""
     members = group.members
     victim = chance.choice(members)
     fault = chance.choice(FAULTS)
@@ -63,7 +64,7 @@ def one_loss(group, chance, interface):
     else:
         raise SystemExit("nobody was lost")
     group.shrink()
-    # Which must be right at once.
+    # The next collective must be correct at once.
     ones = numpy.ones(ELEMENTS)
     group.all_reduce(ones)
     is_right = bool((ones == len(members) - 1).all()) and victim not in group.members

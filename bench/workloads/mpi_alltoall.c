@@ -1,18 +1,20 @@
 /*
- * All-to-all, size by size, under a schedule of choice: the traffic that overflows the port of a
- * switch (tcp-for-mpi §4.4) and the queue of a network interface (tcp-send-stall §2.2).
+ * All-to-all for each message size, in a selected order of messages. This traffic overflows the
+ * port of a switch (GridMPI §4.4) and the queue of a network interface (send-stall §2.2).
  *
- *   mpirun -np N mpi_alltoall SCHEDULE SIZE_BYTES... [--rounds N | --seconds S] [--warmup N] [--across]
+ *   mpirun -np N mpi_alltoall SCHEDULE SIZE_BYTES... [--rounds N | --seconds S] [--warmup N]
+ *                             [--across]
  *
  * SCHEDULE
- *   all  every MPI_Irecv and MPI_Isend at once, then MPI_Waitall (tcp-for-mpi §4.4)
- *   two  in step k to rank + k, from rank - k: two connections at a time (tcp-send-stall, figure 1)
- *   one  in step k with rank XOR k, both ways: one connection at a time (its figure 2)
- *   mpi  MPI_Alltoall, whatever that does
+ *   all  all MPI_Irecv and MPI_Isend at once, then MPI_Waitall (GridMPI §4.4)
+ *   two  in step k to rank + k and from rank - k: two connections at a time (send-stall, figure 1)
+ *   one  in step k to and from rank XOR k: one connection at a time (send-stall, figure 2)
+ *   mpi  MPI_Alltoall of the library
  *
- * --across leaves only the messages between the first half of the ranks and the second
- * (tcp-for-mpi §4.2); `mpi` is then MPI_Alltoallv. A round is timed on each rank from the end of a
- * barrier; the longest over the ranks is the round's time. Rank 0 prints one JSON object a size.
+ * --across keeps only the messages between the first and the second half of the ranks (GridMPI
+ * §4.2). SCHEDULE `mpi` then calls MPI_Alltoallv. Each rank times a round from the end of a
+ * barrier. The time of a round is the longest over the ranks. Rank 0 prints one JSON object per
+ * size.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -23,9 +25,9 @@
 #define ROUNDS_MAX 10000
 #define SIZES_MAX 64
 #define SIZE_BYTES_MAX (1 << 30) /* counts are ints */
-#define MARKS 16                 /* bytes looked at in a message: both ends and even steps between */
+#define MARKS 16                 /* checked bytes of a message: both ends, and even steps between */
 
-/* Of the library that tells TCP of the program's phases, when that is loaded. */
+/* Functions of the preload library, which marks phases; NULL without it. */
 extern void kumi_phase_begin(const char *name) __attribute__((weak));
 extern void kumi_phase_end(void) __attribute__((weak));
 
@@ -39,7 +41,7 @@ static struct {
 } args = { .schedule = SCHEDULE_COUNT, .warmup = 2 };
 
 static int rank, ranks;
-static char *out, *in; /* one block a rank */
+static char *out, *in; /* one block per rank */
 static MPI_Request *requests;
 static MPI_Status *statuses; /* MPI_STATUSES_IGNORE makes gcc warn under MPICH */
 static int *counts, *displacements;
@@ -102,7 +104,7 @@ static void read_args(int argc, char **argv)
 		args.rounds = 100;
 }
 
-/* Whether a message goes to peer, or comes from it. */
+/* Returns whether this rank exchanges messages with `peer`. */
 static int meets(int peer)
 {
 	return peer != rank && (!args.across || (peer < ranks / 2) != (rank < ranks / 2));
@@ -137,7 +139,7 @@ static int count_wrong(int size, int round)
 	for (int from = 0; from < ranks; from++) {
 		if (!meets(from))
 			continue;
-		/* In a message shorter than the marks the last mark written on a byte is the one there. */
+		/* In a message of fewer than MARKS bytes, marks share bytes, and the last stays. */
 		for (int at = 0; at < MARKS; at++) {
 			if (at + 1 < MARKS && mark_offset(size, at + 1) == mark_offset(size, at))
 				continue;
@@ -190,7 +192,7 @@ static void exchange_by_mpi(int size)
 		counts[peer] = meets(peer) ? 1 : 0;
 		displacements[peer] = peer;
 	}
-	MPI_Datatype block; /* displacements in blocks: in bytes they could exceed an int */
+	MPI_Datatype block; /* displacements count blocks, because bytes could exceed an int */
 
 	MPI_Type_contiguous(size, MPI_CHAR, &block);
 	MPI_Type_commit(&block);
@@ -198,7 +200,7 @@ static void exchange_by_mpi(int size)
 	MPI_Type_free(&block);
 }
 
-/* One round, and this rank's time for it. */
+/* Executes one round. Returns this rank's time for it, in seconds. */
 static double play(int size, int round, long long *wrong)
 {
 	write_marks(size, round);
@@ -224,8 +226,8 @@ static double play(int size, int round, long long *wrong)
 }
 
 /*
- * Rounds until the count or the budget is used up. The ranks agree on going on only between blocks
- * of rounds, so that the agreement's own messages hardly meet the connections that are measured.
+ * Executes rounds until their count or the time budget is reached. The ranks agree to continue only
+ * between blocks of rounds, so that the messages of the agreement hardly affect the measurement.
  */
 static int play_rounds(int size, double *times, long long *wrong)
 {
@@ -249,7 +251,7 @@ static int play_rounds(int size, double *times, long long *wrong)
 	return done;
 }
 
-/* The clock by which whoever watches the connections counts. */
+/* Returns CLOCK_MONOTONIC in nanoseconds, the clock of the bench's observers of connections. */
 static long long monotonic_ns(void)
 {
 	struct timespec now;

@@ -1,16 +1,21 @@
 /*
- * One collective, size by size, as a program calls it: what an MPI library makes of it, or a plan.
+ * One collective for each message size, as a program calls it. The MPI library or a plan executes
+ * it.
  *
- *   mpirun -np N mpi_coll OPERATION SIZE_BYTES... [--seconds S] [--warmup N] [--skew_us U] [--together_ms M]
+ *   mpirun -np N mpi_coll OPERATION SIZE_BYTES... [--seconds S] [--warmup N] [--skew_us U]
+ *                         [--together_ms M]
  *
- * OPERATION is gather, gatherv, scatter, scatterv, alltoall, alltoallv, allgather, allgatherv, bcast, reduce,
- * allreduce, reduce_scatter or barrier. SIZE_BYTES is a rank's block, or a pair's; of bcast, reduce and
- * allreduce the vector. In gatherv, scatterv, allgatherv and alltoallv blocks differ, from a half to one and a half
- * of it. With --skew_us each rank comes late by a time of its own, up to that.
+ * OPERATION is gather, gatherv, scatter, scatterv, alltoall, alltoallv, allgather, allgatherv,
+ * bcast, reduce, allreduce, reduce_scatter or barrier. SIZE_BYTES is the block of a rank or of a
+ * pair. In bcast, reduce and allreduce it is the vector. In gatherv, scatterv, allgatherv and
+ * alltoallv, blocks differ, from 0.5 to 1.5 times SIZE_BYTES. With --skew_us each rank starts late
+ * by its own time, up to U microseconds.
  *
- * A round is timed on each rank from the end of a barrier, and the longest over the ranks is the round's time. Far apart,
- * ranks leave a barrier when they hear of it: with --together_ms all begin at one instant, that long after rank 0
- * has named it, and its time counts from there; their hosts must have one clock, as those of a lab do. Every round's result is checked, a mark in each block. Rank 0 prints one JSON object a size.
+ * Each rank times a round from the end of a barrier. The time of a round is the longest over the
+ * ranks. Ranks that are far apart leave a barrier at different times. With --together_ms all start
+ * M milliseconds after rank 0 has announced the start, and the time counts from there. Their hosts
+ * must then have one clock, as in a lab. All elements of each result are checked. Rank 0 prints one
+ * JSON object per size.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -90,7 +95,10 @@ static void read_args(int argc, char **argv)
 		reject("SIZE_BYTES", NULL, "one size or more");
 }
 
-/* Elements of the block from one rank to another: all alike, or from a half to one and a half of `count`. */
+/*
+ * Returns the elements of the block from one rank to another: `count`, or in operations with
+ * different blocks from 0.5 to 1.5 times `count`.
+ */
 static int elements(int count, int from, int to)
 {
 	int is_unlike = args.operation == GATHERV || args.operation == SCATTERV ||
@@ -105,7 +113,10 @@ static int mark(int from, int to, int at, int round)
 	return from * 1009 + to * 31 + at * 7 + round;
 }
 
-/* What goes where: of each rank's block, or, where blocks are shared by all, of the other index 0. */
+/*
+ * Sets the lengths and places of this rank's outgoing and incoming blocks. In operations with one
+ * block per rank, the other index of elements() is 0.
+ */
 static void lay_out(int count)
 {
 	int is_pairs = args.operation == ALLTOALL || args.operation == ALLTOALLV;
@@ -177,7 +188,7 @@ static int sum_of_marks(int at, int round)
 	return sum;
 }
 
-/* Elements of the result that are wrong; `from` sent the block to `to`. */
+/* Returns the number of wrong elements in a block that `from` sent to `to`. */
 static int wrong_block(const int *block, int count, int from, int to, int round)
 {
 	int wrong = 0;
@@ -204,7 +215,7 @@ static int count_wrong(int count, int round)
 		return wrong;
 	case ALLGATHER:
 	case ALLGATHERV:
-		/* Every rank sends what stands first in its buffer. */
+		/* Each rank sends one block, whose marks have 0 as their receiver. */
 		for (int from = 0; from < ranks; from++)
 			wrong += wrong_block(in + in_places[from], in_counts[from], from, 0, round);
 		return wrong;
@@ -232,7 +243,7 @@ static double now_s(void)
 	return now.tv_sec + now.tv_nsec * 1e-9;
 }
 
-/* Where all ranks stand when a round begins; its time. */
+/* Synchronizes all ranks. Returns the start time of the round, in seconds. */
 static double begin_s(void)
 {
 	MPI_Barrier(MPI_COMM_WORLD);
@@ -260,7 +271,7 @@ static void measure(int size)
 
 	lay_out(count);
 	for (int round = 0; round < ROUNDS_MAX; round++) {
-		/* Late by a time that no two ranks share, and no two rounds. */
+		/* Delay of this rank. The primes make the delays of ranks and rounds differ. */
 		int late_us = args.skew_us ? (rank * 7919 + round * 104729) % (args.skew_us + 1) : 0;
 		double took, longest;
 

@@ -1,35 +1,49 @@
 /*
- * The communication of the NAS Parallel Benchmarks (NPB 2.3, MPI), with sleep for computation, as
- * tcp-for-mpi §4.5 ran them: 16 ranks, class B, the lower half on one site, the rest on another.
+ * The communication of the NAS Parallel Benchmarks (NPB 2.3, MPI), with sleep instead of
+ * computation. The setting is that of GridMPI §4.5: 16 ranks and class B, with the lower half of
+ * the ranks on one site and the upper half on another.
  *
  *   mpirun -np 16 mpi_npb BENCHMARK [CLASS] [--iterations N] [--warmup N] [--compute-scale F]
  *                         [--best 1] [--describe 1]
  *
- * BENCHMARK is BT CG EP FT IS LU MG or SP, CLASS is S W A or B (B). Ranks are 4 or 16. Without
- * --iterations the class's own number is run, after one (--warmup) that is not timed. Rank 0 prints
- * one JSON object: times are the longest over the ranks, communication_s what a rank did not sleep;
- * messages and bytes are all ranks'. --describe 1 prints the figures of an iteration of 16 ranks,
- * and runs nothing. npb_patterns.h has what is sent, and those figures for class B.
+ * BENCHMARK is BT CG EP FT IS LU MG or SP. CLASS is S W A or B (default B). There are 4 or 16
+ * ranks. The default of --iterations is the class's own number. The iterations before them
+ * (--warmup, default 1) are not timed. Rank 0 prints one JSON object. Its times are the longest
+ * over the ranks, and communication_s is the time in which a rank did not sleep. Messages and bytes
+ * are totals of all ranks. --describe 1 prints the figures of an iteration of 16 ranks, and runs
+ * nothing. npb_patterns.h lists the messages, and those figures for class B.
  *
- * Computation. tcp-for-mpi, table 2, gives Mop/s of all 16 ranks in class B, and NPB's own formula
- * the operations: their ratio is the time of the run. From it comes off what the messages need at
- * best on that paper's network: the serial crossings of an iteration x 10 ms one way + the longer of
- * the bytes across at 500 Mb/s and of the busiest node's bytes at 1 Gb/s. The rest, at least 0, is
- * computation; other classes compute at the same operations a second. As the time held stalls too,
- * this is more than the paper's nodes computed; --best 1 takes the highest Mop/s of the table's row
- * instead of standard TCP's, and --compute-scale multiplies.
+ * Computation of an iteration:
  *
- * The serial crossings of an iteration: BT, SP 8 (in y and z, forward and back, two of three hops are
- * between the sites; copy_faces' overlaps them). CG 26 (the transposes). FT 2, IS 3 (the calls). LU 4
- * (a wavefront up, one down, exchange_3 there and back). MG 24 (each comm3 along z). EP 0.
+ *    compute_s = max(0, run_s / iterations - ideal_s)
+ *    run_s     = operations / (Mop/s of all 16 ranks * 10^6)
+ *    ideal_s   = crossings * 10 ms + max(bytes across / 500 Mb/s, node's bytes / 1 Gb/s)
+ *
+ * The operations are those of NPB's formula, and the Mop/s those of GridMPI, table 2, for class B.
+ * ideal_s is the least time of an iteration's messages on the paper's network, with 10 ms one way.
+ * The node is the busiest one. FT counts its start as one more iteration. Other classes compute at
+ * the same operations per second. run_s also contains stalls, so compute_s is more than the
+ * computation of the paper's nodes. --best 1 takes the highest Mop/s in the table's row instead of
+ * that of standard TCP. --compute-scale multiplies compute_s.
+ *
+ * Serial crossings of an iteration:
+ *
+ *    BT SP  8   in y and z, forward and back, two of three hops are between the sites; the hops of
+ *               copy_faces overlap
+ *    CG    26   the transposes
+ *    FT     2   the calls
+ *    IS     3   the calls
+ *    LU     4   a wavefront up and one down, exchange_3 in both directions
+ *    MG    24   each comm3 along z
+ *    EP     0
  */
-#ifndef NPB_PATTERNS /* a compiler that is fed both files as one text has them already */
+#ifndef NPB_PATTERNS /* the bench may compile both files as one text */
 #include "npb_patterns.h"
 #endif
 #include <stdio.h>
 #include <string.h>
 
-#define DELAY_S 10e-3         /* tcp-for-mpi §2.2.1: one way */
+#define DELAY_S 10e-3         /* one way, GridMPI §2.2.1 */
 #define ACROSS_BYTES_S 62.5e6 /* 500 Mb/s */
 #define NODE_BYTES_S 125e6    /* 1 Gb/s */
 
@@ -38,14 +52,17 @@ enum class { S, W, A, B, CLASS_COUNT };
 struct benchmark {
 	const char *name;
 	struct problem problems[CLASS_COUNT];
-	double mops_std, mops_best; /* tcp-for-mpi, table 2 */
-	int crossings;              /* serial, an iteration */
-	int start_iterations;       /* the computation of the start, in iterations */
-	double (*operations)(void); /* of the whole run, by NPB's formula */
+	double mops_std, mops_best; /* GridMPI, table 2 */
+	int crossings;              /* serial crossings of an iteration */
+	int start_iterations;       /* computation of the start, in iterations */
+	double (*operations)(void); /* operations of the whole run, by NPB's formula */
 	void (*start)(void), (*iterate)(void), (*finish)(void);
 };
 
-/* NPB's formulas of the operations of a run; first of those that work on the points of a cube. */
+/*
+ * Returns the operations of a run on a cube's points, by NPB's formula with these coefficients. The
+ * functions below apply NPB's formulas too.
+ */
 static double operations_of_cube(double cubed, double squared, double linear, double constant)
 {
 	double n = me.problem.n;
@@ -123,10 +140,10 @@ static const struct benchmark BENCHMARKS[] = {
 
 static const char CLASSES[] = "SWAB";
 
-/* An iteration, as the ranks' messages make it. */
+/* Figures of an iteration. */
 struct plan {
-	double messages, bytes; /* of a rank, on average */
-	double across_bytes, node_bytes; /* from site to site; the busiest rank's */
+	double messages, bytes; /* per rank, on average */
+	double across_bytes, node_bytes; /* from site to site; of the busiest rank */
 	double ideal_s, compute_s;
 };
 
@@ -159,7 +176,7 @@ static void forget_counts(void)
 	me.due_s = me.slept_s = 0;
 }
 
-/* Plays an iteration, and the start and the end, of every rank without sending or sleeping. */
+/* Counts the messages of all ranks in an iteration, in the start and in the end. Sends nothing. */
 static struct plan plan_messages(enum class of, int ranks)
 {
 	struct plan plan = { 0 };
@@ -187,12 +204,12 @@ static struct plan plan_messages(enum class of, int ranks)
 	return plan;
 }
 
-/* The plan for 16 ranks, with the computation: see the top. */
+/* Returns the figures for 16 ranks, with the computation, as explained at the top. */
 static struct plan plan_paper(void)
 {
 	double mops = options[BEST].value > 0 ? benchmark->mops_best : benchmark->mops_std;
 	struct plan paper = plan_messages(B, PAPER_RANKS);
-	double operations = benchmark->operations(); /* of the problem just planned */
+	double operations = benchmark->operations(); /* of the problem above */
 	double compute_s = operations / (mops * 1e6) -
 			   paper.ideal_s * (me.problem.iterations + benchmark->start_iterations);
 	struct plan plan = plan_messages(class, PAPER_RANKS);
@@ -324,7 +341,7 @@ int main(int argc, char **argv)
 	size_t room = me.slot_bytes * (SLOT_COUNT + 1);
 
 	room = room > me.whole_bytes ? room : me.whole_bytes;
-	out = calloc(room, 1); /* never written: its pages cost nothing */
+	out = calloc(room, 1); /* never written, so its pages take no memory */
 	in = calloc(room, 1);
 	if (!out || !in) {
 		fprintf(stderr, "mpi_npb: no memory for 2 x %zu bytes: take a smaller CLASS\n", room);

@@ -1,36 +1,38 @@
 /*
- * Collective and point-to-point communication by turns, between two sites: what a phase leaves in
- * TCP's window is wrong for the next (tcp-for-mpi §4.2, figure 4).
+ * Alternates collective and point-to-point communication between two sites. The TCP window that a
+ * phase leaves is wrong for the next phase (GridMPI §4.2, figure 4).
  *
  *   mpirun -np N mpi_phases [--repeat R] [--rounds C] [--size S] [--transfer B] [--chunk K]
  *                           [--rtt-us U] [--series I]
  *
- * Ranks 0 .. N/2-1 are one site, the rest the other. R times: C rounds of an all-to-all of S bytes a
- * pair in which only the messages between the sites are sent, all at once, each round a phase named
- * MPI_Alltoall; then, when all have done that, outside any phase, B bytes from rank 0 to rank N/2 in
- * messages of K bytes, all posted at once on both ends.
+ * Ranks 0 .. N/2-1 are one site, the others are the other site. A repetition, of R, has two parts:
  *
- * The receiver's clock starts when the first byte could have arrived: one round trip, U, after it
- * told the sender to begin. Rank 0 prints one JSON object a repetition; that of repetition I (from
- * 0) also has the bytes that arrived in each millisecond.
+ * 1. C rounds of an all-to-all with S bytes per pair. Only the messages between the sites are sent,
+ *    all at once. Each round is in the phase MPI_Alltoall.
+ * 2. After a barrier, and outside any phase, rank 0 sends B bytes to rank N/2, in messages of K
+ *    bytes. Both ends post all messages at once.
+ *
+ * The receiver's clock starts when the first byte could have arrived. That is one round trip of U
+ * microseconds after the receiver's message that starts the sender. Rank 0 prints one JSON object
+ * per repetition. For repetition I (from 0) it also has the bytes that arrived per millisecond.
  */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define SERIES_BINS_MAX 60000 /* a minute of milliseconds: a longer series is cut, and says so */
-#define CHECK_STRIDE 509      /* a prime: over many messages every offset is looked at */
+#define SERIES_BINS_MAX 60000 /* one minute, in ms; a longer series is cut (`series_cut`) */
+#define CHECK_STRIDE 509      /* a prime: many messages together have each offset checked */
 
 /*
- * Below Open MPI's eager limit over TCP (64 KiB, its header included): a larger message would wait
- * for an answer to its first fragment, and a millisecond of 500 Mb/s is no larger than one.
+ * Below Open MPI's eager limit over TCP (64 KiB, with the header). A larger message would wait for
+ * an answer to its first fragment. One message is also about a millisecond of 500 Mb/s.
  */
 #define CHUNK_BYTES 61440
 
 enum { TAG_COLLECTIVE, TAG_READY, TAG_DATA, TAG_FIGURES, TAG_SERIES };
 
-/* Of the library that tells TCP of the program's phases, when that is loaded. */
+/* Functions of the preload library, which marks phases; NULL without it. */
 extern void kumi_phase_begin(const char *name) __attribute__((weak));
 extern void kumi_phase_end(void) __attribute__((weak));
 
@@ -55,15 +57,15 @@ struct figures {
 	double total_bps;      /* over the whole transfer */
 	double first_2rtt_bps; /* over the first two round trips */
 	double steady_bps;     /* over the second half of the time */
-	double first_us;       /* the first message after the first byte could have arrived */
+	double first_us;       /* from the start of the clock to the first complete message */
 	double total_us;
 	double bytes_wrong;
-	double bins; /* of the series, 0 when it was not asked for */
+	double bins; /* length of the series; 0 if it was not requested */
 };
 
 static int rank, ranks;
-static char *out, *in; /* one block a rank, for the collective */
-static char *data;     /* the transfer, on either end */
+static char *out, *in; /* one block per rank, for the collective */
+static char *data;     /* the transfer, on both of its ends */
 static MPI_Request *requests;
 static MPI_Status *statuses; /* MPI_STATUSES_IGNORE makes gcc warn under MPICH */
 static double *arrivals;
@@ -115,7 +117,7 @@ static int chunk_bytes(int chunk)
 	return left < int_of(CHUNK) ? left : int_of(CHUNK);
 }
 
-/* One round across; its time on this rank. */
+/* Executes one round between the sites. Returns this rank's time for it, in seconds. */
 static double exchange_across(void)
 {
 	int size = int_of(SIZE), half = ranks / 2, far = rank < half ? half : 0, count = 0;
@@ -123,7 +125,7 @@ static double exchange_across(void)
 
 	if (kumi_phase_begin)
 		kumi_phase_begin("MPI_Alltoall");
-	/* Each rank begins with its counterpart: no rank is everybody's first. */
+	/* Each rank begins with its counterpart, so that no rank is the first of all others. */
 	for (int k = 0; k < half; k++) {
 		int peer = far + (rank % half + half - k) % half;
 
@@ -142,7 +144,7 @@ static double exchange_across(void)
 	return MPI_Wtime() - begin;
 }
 
-/* The byte that fills a message of a repetition. */
+/* Returns the byte that fills a message of a repetition. */
 static char fill(int repetition, int chunk)
 {
 	return (char)(repetition * 31 + chunk * 7 + 1);
@@ -161,7 +163,7 @@ static void send_transfer(int repetition)
 	MPI_Waitall(chunks, requests, statuses);
 }
 
-/* Receives; returns when the first byte could have arrived. */
+/* Receives the transfer. Returns the time at which the first byte could have arrived. */
 static double receive_transfer(void)
 {
 	int chunks = chunk_count();
@@ -245,13 +247,13 @@ static void repeat(int repetition)
 
 	for (int round = 0; round < int_of(ROUNDS); round++)
 		collective_s += exchange_across();
-	/* A sender that is still in the collective when the receiver's clock starts is not TCP's doing. */
+	/* The sender must not be in the collective when the clock starts: only TCP is measured. */
 	MPI_Barrier(MPI_COMM_WORLD);
 	if (rank == 0)
 		send_transfer(repetition);
 	else if (rank == far)
 		figures = judge(receive_transfer(), repetition);
-	/* No rank begins the next collective while the transfer lasts. */
+	/* No rank starts the next collective during the transfer. */
 	MPI_Barrier(MPI_COMM_WORLD);
 	MPI_Reduce(&collective_s, &longest_s, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
 	if (rank == far) {
@@ -283,7 +285,7 @@ int main(int argc, char **argv)
 			int_of(TRANSFER));
 		MPI_Abort(MPI_COMM_WORLD, 1);
 	}
-	memset(data, 0, is_end ? int_of(TRANSFER) : 1); /* its pages exist before the first transfer */
+	memset(data, 0, is_end ? int_of(TRANSFER) : 1); /* allocates the pages in advance */
 	for (int repetition = 0; repetition < int_of(REPEAT); repetition++)
 		repeat(repetition);
 	free(arrivals);

@@ -1,10 +1,10 @@
 /*
- * Messages to and fro between two ranks, size by size, with nothing but MPI_Send and MPI_Recv: an
- * ordinary MPI program that knows of no multilink device.
+ * Ping-pong between two ranks for each message size, with MPI_Send and MPI_Recv only. It is an
+ * ordinary MPI program without knowledge of the multilink device.
  *
  *   mpirun -np 2 mpi_pingpong TIME_MS SIZE_BYTES...
  *
- * Rank 0 prints one JSON object a size, the same keys as `kumi workload ping`.
+ * Rank 0 prints one JSON object per size, with the keys of `kumi workload ping`.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -21,7 +21,10 @@ static int by_time(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Rank 0's part: round trips for time_s seconds, into times; the first byte tells rank 1 the last. */
+/*
+ * Makes round trips on rank 0 for `time_s` seconds, and writes their times in seconds. Returns
+ * their number. The first byte of a message shows rank 1 whether it is the last one.
+ */
 static int ping(char *message, int size, double time_s, int is_last_run, double *times)
 {
 	double end = MPI_Wtime() + time_s;

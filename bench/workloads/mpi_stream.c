@@ -1,11 +1,13 @@
 /*
- * Messages from rank 0 to rank 1 for a while, with nothing but MPI_Send and MPI_Recv: an ordinary
- * MPI program that knows of no multilink device, and would die with its TCP connection.
+ * Messages from rank 0 to rank 1 for a given time, with MPI_Send and MPI_Recv only. It is an
+ * ordinary MPI program without knowledge of the multilink device. It ends if its TCP connection
+ * fails.
  *
  *   mpirun -np 2 mpi_stream SECONDS MESSAGE_BYTES
  *
- * Rank 1 checks what it receives and prints one JSON object a line: first the time of the first
- * message, then, every 100 ms, what came, and at the end how many messages were wrong.
+ * Rank 1 checks the messages and prints one JSON object per line. The first has the time of the
+ * first message. Then one line per 100 ms has the bytes received. The last has the number of wrong
+ * messages.
  */
 #include <mpi.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@
 #include <time.h>
 
 #define BIN_S 0.1
-#define CHECK_STRIDE 509 /* a prime: over many messages every offset is looked at */
+#define CHECK_STRIDE 509 /* a prime: many messages together have each offset checked */
 
 enum { TAG_DATA, TAG_LAST };
 

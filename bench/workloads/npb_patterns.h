@@ -1,10 +1,11 @@
 /*
- * What the ranks of the NAS Parallel Benchmarks (NPB 2.3, MPI) send in an iteration: to whom, how
- * much, by which MPI call, in which order; between sleeps for the computation. For mpi_npb.c.
+ * Messages of the NAS Parallel Benchmarks (NPB 2.3, MPI) in an iteration, for mpi_npb.c: receivers,
+ * sizes, MPI calls and their order. Sleeps between them stand for the computation.
  *
- * Class B, 16 ranks. An iteration is NPB's own; messages, MB (10^6 bytes) and computation (of the
- * paper's standard TCP: see mpi_npb.c, whose --describe 1 prints all these) are a rank's in one
- * iteration, on average; MB across are all ranks' from the first eight to the others.
+ * The table is for class B and 16 ranks, as mpi_npb --describe 1 prints it. An iteration is that of
+ * NPB. Messages, MB (10^6 bytes) and computation are per rank and iteration, on average. MB across
+ * are the bytes of all ranks from the first eight ranks to the others. The computation is that of
+ * the GridMPI paper's standard TCP (mpi_npb.c).
  *
  *      grid         iterations  messages     MB  MB across  computation s
  *  BT  4 x 4 ranks         200        24   2.64       7.04          1.046
@@ -16,25 +17,27 @@
  *  MG  2 x 2 x 4            20       133   2.16       4.40          0.550
  *  SP  4 x 4               400        24   2.38       6.34          0.710
  *
- *  BT SP  a rank has 4 cells of 26^3 along a diagonal. copy_faces: to 6 neighbours two layers of 5
- *         variables of 3 cells. In x, y and z 3 messages forward, 3 back, each after the last: BT
- *         26^2 x (30 forward, 5 back) doubles, whatever the cell; SP a cell's inner face x (22, 10).
- *  CG     25 inner iterations of: a sum over the row in 2 exchanges of n/4 doubles, one
- *         exchange with the transposed rank, two dot products of 2 exchanges of one double.
- *  EP     3 MPI_Allreduce (1, 1 and 10 doubles) at the end. NPB counts one iteration; one here is a
- *         batch of 2^16 pairs.
- *  FT     MPI_Alltoall of the array, MPI_Reduce of a checksum; one MPI_Alltoall more at start.
+ *  BT SP  A rank has 4 cells of 26^3 along a diagonal. copy_faces sends two layers of 5 variables
+ *         of 3 cells to each of 6 neighbours. Along x, y and z, 3 messages go forward and 3 back,
+ *         each after the one before. In BT all messages have 26^2 x (30 forward, 5 back)
+ *         doubles. In SP a message has the cell's inner face x (22 forward, 10 back) doubles.
+ *  CG     25 inner iterations. Each has a sum over the row in 2 exchanges of n/4 doubles. Each also
+ *         has one exchange with the transposed rank, and two dot products of 2 exchanges of one
+ *         double.
+ *  EP     3 MPI_Allreduce (1, 1 and 10 doubles) at the end. NPB counts one iteration. Here an
+ *         iteration is a batch of 2^16 pairs.
+ *  FT     MPI_Alltoall of the array, MPI_Reduce of a checksum. One more MPI_Alltoall at the start.
  *  IS     MPI_Allreduce of bucket sizes, MPI_Alltoall of counts, MPI_Alltoallv of the keys. NPB
- *         balances the buckets: here every rank sends every other the same number of keys.
- *  LU     up and down the 100 inner planes, a wavefront: in each 5 doubles a boundary
- *         point to two neighbours (1 kB). Then exchange_3: two layers of all planes, 4 directions.
- *         At the end 2 MPI_Allreduce of 5 doubles.
- *  MG     23 times comm3, a face to each of 6 neighbours, axis after axis: on levels
- *         8 .. 2 three times, on level 1, where half the ranks have no point, twice; and once the
- *         message to those ranks. At start and end 2 MPI_Allreduce of a double.
+ *         balances the buckets, so here each rank sends the same number of keys to each other rank.
+ *  LU     A wavefront up and one down the 100 inner planes. In each plane, two neighbours get 5
+ *         doubles per boundary point (1 kB). Then exchange_3 sends two layers of all planes in 4
+ *         directions. At the end 2 MPI_Allreduce of 5 doubles.
+ *  MG     23 times comm3, which sends a face to each of 6 neighbours, axis after axis: three times
+ *         on levels 8 .. 2, and twice on level 1. On level 1 half of the ranks have no point. Once
+ *         a message goes to those ranks. At the start and the end 2 MPI_Allreduce of a double.
  *
- * A collective counts as the messages of its plain algorithm: n - 1 for an all-to-all, log2(n) for an
- * MPI_Allreduce, one for an MPI_Reduce.
+ * A collective counts as the messages of its simplest algorithm: n - 1 for an all-to-all, log2(n)
+ * for an MPI_Allreduce, one for an MPI_Reduce.
  */
 #ifndef NPB_PATTERNS
 #define NPB_PATTERNS
@@ -45,24 +48,27 @@
 #include <time.h>
 
 #define PAPER_RANKS 16
-#define SLEEP_MIN_S 100e-6 /* shorter computations are saved up: a sleep is some 60 us late */
-#define SLOT_COUNT 6       /* messages on their way to a rank at once */
+#define SLEEP_MIN_S 100e-6 /* shorter computations accumulate: a sleep ends about 60 us late */
+#define SLOT_COUNT 6       /* messages in flight to a rank at once */
 #define LOG2(x) (31 - __builtin_clz(x))
 
-/* A problem. n: the edge, the order (CG), log2 of the pairs (EP), of the keys (IS). */
+/*
+ * Size of a problem. n is its edge. For CG it is the order, for EP log2 of the pairs, and for IS
+ * log2 of the keys.
+ */
 struct problem {
-	int n, ny, nz, iterations; /* ny: of CG the NONZER, of IS the buckets */
+	int n, ny, nz, iterations; /* ny: for CG NPB's NONZER, for IS the number of buckets */
 };
 
-/* What one rank does; sent, or only counted if is_plan. */
+/* State of one rank. With is_plan, messages are only counted. */
 static struct {
-	int rank, ranks, side; /* side: of a square of ranks */
+	int rank, ranks, side; /* side: edge of a square of ranks */
 	int is_plan;
 	struct problem problem;
-	double compute_s; /* an iteration */
+	double compute_s; /* computation of an iteration */
 	double due_s, slept_s;
 	long long messages, bytes, across_bytes;
-	size_t slot_bytes, whole_bytes; /* the largest message; the largest collective's buffer */
+	size_t slot_bytes, whole_bytes; /* largest message; largest buffer of a collective */
 } me;
 
 static char *out, *in;
@@ -80,7 +86,7 @@ static double now_s(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Sleeps to a deadline; what it woke late comes off the next, so that a rank does not drift. */
+/* Sleeps for the computation. A late wake-up shortens the next sleep, so that no rank drifts. */
 static void compute(double time_s)
 {
 	me.due_s += time_s;
@@ -136,7 +142,7 @@ static void post_send(int to, size_t bytes, int tag)
 		MPI_Isend(out, (int)bytes, MPI_CHAR, to, tag, MPI_COMM_WORLD, &requests[request_count++]);
 }
 
-/* MPI_Irecv, MPI_Send, MPI_Wait: how CG exchanges. */
+/* Exchanges messages with a peer as CG does: MPI_Irecv, MPI_Send, MPI_Wait. */
 static void exchange(int peer, size_t bytes, int tag)
 {
 	post_receive(peer, bytes, tag);
@@ -171,7 +177,7 @@ static int part(int whole, int parts, int index)
 
 /* ---- BT and SP: cells along a diagonal of a side x side x side cube ---- */
 
-/* Where along an axis the rank's cell in a layer of z is. */
+/* Returns the coordinate along an axis of the rank's cell in a layer of z. */
 static int cell_coordinate(int axis, int layer)
 {
 	int side = me.side, x = me.rank % side, y = me.rank / side;
@@ -179,7 +185,7 @@ static int cell_coordinate(int axis, int layer)
 	return axis == 0 ? (x + layer) % side : axis == 1 ? (y - layer + side) % side : layer;
 }
 
-/* The neighbour of all its cells: diagonal, along z. */
+/* Returns the rank that has the neighbours of all of this rank's cells. Along z it is diagonal. */
 static int cell_neighbour(int axis, int step)
 {
 	int side = me.side, x = me.rank % side, y = me.rank / side;
@@ -188,7 +194,7 @@ static int cell_neighbour(int axis, int step)
 	return (x + dx + side) % side + side * ((y + dy + side) % side);
 }
 
-/* Points of a cell across `axis`; without those on the cube's surface if `is_inner`. */
+/* Returns the points of a cell's face across `axis`; if `is_inner`, without the cube's surface. */
 static size_t cell_face(int axis, int layer, int is_inner)
 {
 	size_t points = 1;
@@ -223,12 +229,13 @@ static void copy_faces(void)
 }
 
 /*
- * Along an axis: from cell to cell forward (elimination), then back (substitution). forward_s and
- * back_s are the computation of a cell. A stage's send is waited for in the next, with its receive.
+ * Sweeps along an axis from cell to cell, forward (elimination) and then back (substitution).
+ * forward_s and back_s are the computation of a cell. The next stage waits for a stage's send
+ * together with its own receive.
  */
 static void sweep(int axis, int is_sp, double forward_s, double back_s)
 {
-	size_t edge = me.problem.n / me.side + 1; /* of the largest cell: BT's messages are all its */
+	size_t edge = me.problem.n / me.side + 1; /* of the largest cell: BT sends only this size */
 
 	for (int is_back = 0; is_back < 2; is_back++) {
 		int from = cell_neighbour(axis, is_back ? 1 : -1), to = cell_neighbour(axis, is_back ? -1 : 1);
@@ -251,7 +258,7 @@ static void sweep(int axis, int is_sp, double forward_s, double back_s)
 	}
 }
 
-/* A quarter of the computation is the right-hand side's, a quarter each sweep's. */
+/* The right-hand side takes a quarter of the computation, and each sweep another quarter. */
 static void iterate_multipartition(int is_sp, double forward_share)
 {
 	double cell_s = me.compute_s / 4 / me.side;
@@ -264,7 +271,7 @@ static void iterate_multipartition(int is_sp, double forward_share)
 
 static void iterate_bt(void)
 {
-	iterate_multipartition(0, 0.9); /* to eliminate 5 x 5 blocks is most of the work */
+	iterate_multipartition(0, 0.9); /* elimination of 5 x 5 blocks is most of the work */
 }
 
 static void iterate_sp(void)
@@ -272,7 +279,7 @@ static void iterate_sp(void)
 	iterate_multipartition(1, 0.6);
 }
 
-/* ---- CG: a sparse matrix on a square of ranks; a row of ranks is on one site ---- */
+/* ---- CG: a sparse matrix on a square of ranks; each row of ranks is on one site ---- */
 
 #define CG_INNER 25
 
@@ -293,7 +300,7 @@ static void multiply_matrix(void)
 
 	compute(me.compute_s / (CG_INNER + 1));
 	sum_over_row(doubles, 1);
-	/* A rank on the diagonal sends to itself, as the benchmark does. */
+	/* A rank on the diagonal sends to itself, as in the benchmark. */
 	exchange(me.rank % me.side * me.side + me.rank / me.side, doubles * sizeof(double), 9);
 }
 
@@ -368,7 +375,7 @@ static void iterate_is(void)
 
 /* ---- LU: a wavefront over columns of a square of ranks ---- */
 
-/* Ranks run from north to south in a column, columns from west to east. */
+/* Ranks are numbered from north to south in a column, and columns from west to east. */
 enum { NORTH, SOUTH, WEST, EAST };
 
 static int lu_neighbour(int direction)
@@ -381,7 +388,7 @@ static int lu_neighbour(int direction)
 	return me.rank + step * (is_column ? me.side : 1);
 }
 
-/* Points along the border with a neighbour; in the wavefront without those on the cube's surface. */
+/* Returns the points on the border with a neighbour; if `is_inner`, without the cube's surface. */
 static int lu_border(int direction, int is_inner)
 {
 	int at = direction >= WEST ? me.rank % me.side : me.rank / me.side;
@@ -392,7 +399,7 @@ static int lu_border(int direction, int is_inner)
 static void wavefront(int is_up, double plane_s)
 {
 	for (int plane = 1; plane < me.problem.n - 1; plane++)
-		for (int step = 0; step < 4; step++) { /* NORTH and WEST, or SOUTH and EAST; then the others */
+		for (int step = 0; step < 4; step++) { /* N and W, or S and E; then the other two */
 			int is_send = step >= 2, direction = 2 * (step % 2) + (is_up != is_send);
 			int peer = lu_neighbour(direction);
 			size_t bytes = 5 * lu_border(direction, 1) * sizeof(double);
@@ -419,7 +426,7 @@ static void shift_layers(int from_side, int to_side)
 	wait_all();
 }
 
-/* A third of the computation is the right-hand side's, the rest the planes'. */
+/* The right-hand side takes a third of the computation, and the planes take the rest. */
 static void iterate_lu(void)
 {
 	double plane_s = me.compute_s / 3 / (me.problem.n - 2);
@@ -456,7 +463,7 @@ static int mg_place(int axis)
 	return axis == 0 ? me.rank % x : axis == 1 ? me.rank / x % y : me.rank / (x * y);
 }
 
-/* The rank's points along an axis on a level, whose edge is 2^level: none on some, when coarse. */
+/* Returns the rank's points along an axis on a level with edge 2^level; 0 on some coarse levels. */
 static int mg_points(int axis, int level)
 {
 	int ranks = mg_ranks(axis), place = mg_place(axis);
@@ -467,13 +474,16 @@ static int mg_points(int axis, int level)
 static int mg_neighbour(int axis, int step, int level)
 {
 	int ranks = mg_ranks(axis), stride = axis == 0 ? 1 : axis == 1 ? mg_ranks(0) : mg_ranks(0) * mg_ranks(1);
-	int far = ranks >> level > 1 ? ranks >> level : 1; /* beyond those without points */
+	int far = ranks >> level > 1 ? ranks >> level : 1; /* skips ranks without points */
 	int place = (mg_place(axis) + step * far + ranks) % ranks;
 
 	return me.rank + (place - mg_place(axis)) * stride;
 }
 
-/* A face, with the halo of the axes that were exchanged before; all of it if `is_whole`. */
+/*
+ * Returns the size of a face, with the halo of the axes that were exchanged before. If `is_whole`,
+ * with the halo of both axes.
+ */
 static size_t mg_face_bytes(int axis, int level, int is_whole)
 {
 	size_t bytes = sizeof(double);
@@ -499,7 +509,7 @@ static void comm3(int level)
 	}
 }
 
-/* After interpolation to `level`: to the ranks that had no point on the coarser one. */
+/* After interpolation to `level`, sends to the ranks that had no point on the coarser level. */
 static void comm3_ex(int level)
 {
 	for (int axis = 0; axis < 3; axis++) {
@@ -519,7 +529,10 @@ static void comm3_ex(int level)
 	}
 }
 
-/* Computation goes with the points of a level: per V-cycle three times 8^level, twice on level 1. */
+/*
+ * Computes in proportion to the points of a level: per V-cycle 3 * 8^level, and 2 * 8 on level 1.
+ * Then exchanges its faces.
+ */
 static void mg_smooth(int level)
 {
 	int top = LOG2(me.problem.n);

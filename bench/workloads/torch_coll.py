@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a PyTorch program does between hosts, over Gloo or, under `kumi run --coll`, over Kumihimo.
+"""Collectives of a PyTorch program over Gloo or, under `kumi run --coll`, over Kumihimo.
 
-    RANK=.. WORLD_SIZE=.. MASTER_ADDR=.. MASTER_PORT=.. torch_coll.py WHAT SIZE_BYTES... [--seconds S]
+    RANK=.. WORLD_SIZE=.. MASTER_ADDR=.. MASTER_PORT=.. torch_coll.py WHAT SIZE_BYTES...
+                                                                      [--seconds S]
 
-WHAT is allreduce, allgather, gather_object or ddp (a training step; SIZE_BYTES of gradients). Only the backend's name differs. A round is timed from the end of a barrier; the
-longest over the ranks is its time. What comes of it is checked. Rank 0 prints one JSON object a size.
+WHAT is allreduce, allgather, gather_object or ddp (a training step with SIZE_BYTES of gradients).
+Only the backend's name differs. Each rank times a round from the end of a barrier. The time of a
+round is the longest over the ranks. The result is checked, except in ddp. Rank 0 prints one JSON
+object per size.
 """
 
 import argparse
@@ -78,7 +81,7 @@ def main():
     torch.set_num_threads(1)
     backend = "kumi" if os.environ.get("KUMI_COLL_LIBRARY") else "gloo"
     if backend == "kumi":
-        import kumi.torch  # noqa: F401: it registers itself
+        import kumi.torch  # noqa: F401: the import registers the backend
     dist.init_process_group(backend)
     for size in told.sizes:
         act = programs[told.what](size)

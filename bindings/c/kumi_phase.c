@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Phases of a program: the names and the scopes in the phase page. See kumi.h. */
+/* Phases of a program: names and scopes in the phase page. kumi.h documents the interface. */
 
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -19,25 +19,30 @@
 #include "kumi.h"
 #include "kumi_page_access.h"
 
-/* The preload library exports the interface however it is built: Python finds it there. */
+/* The preload library exports the interface with any compiler flags, so that Python finds it. */
 #define KUMI_EXPORT __attribute__((visibility("default")))
 
-/* An insertion copies 64 bytes. Who has waited through this many turns of the scheduler waits for
- * a thread that no longer exists (an exec in the middle of it), and goes on without the name. */
+/*
+ * Maximum number of scheduler turns to wait for the lock. An insertion only copies 64 bytes, so a
+ * longer wait means that the holder no longer exists (an exec during an insertion). The caller
+ * then continues without the name.
+ */
 enum { LOCK_TURNS_MAX = 10000 };
 
-/* Names looked up by one thread, found again by address. A power of two. A loop over phases uses
- * two to four names. */
+/*
+ * Size of a thread's cache of names, which is indexed by address. A power of two. A loop over
+ * phases uses two to four names.
+ */
 enum { NAME_CACHE_SLOTS = 8 };
 
 static struct kumi_phase_page *mapped;
 static pthread_once_t mapped_once = PTHREAD_ONCE_INIT;
-/* getpid() is a system call, and a switch must not make one. */
+/* Cached, because getpid() is a system call and a switch must not make one. */
 static uint32_t own_pid;
 
 static _Thread_local struct {
     uint32_t depth;
-    /* The page's `scope` as it was when each scope was opened. */
+    /* Value of the page's `scope` before each scope was opened. */
     uint32_t saved[KUMI_SCOPES_MAX];
 } scopes;
 
@@ -84,8 +89,10 @@ static void write_name(struct kumi_phase_page *page, uint32_t index, const char 
     __atomic_store_n(&page->named, index + 1, __ATOMIC_RELEASE);
 }
 
-/* The descriptor's number may have been used again for a file of the program's own (many programs
- * close what they inherit), so a page must look like one before anything is written to it. */
+/*
+ * Returns whether the mapped memory is a phase page. Many programs close inherited descriptors, and
+ * the number may now belong to a file of the program. So the layout is checked before any write.
+ */
 static bool is_phase_page(const struct kumi_phase_page *page)
 {
     if (page->abi != KUMI_PHASE_ABI || page->named > KUMI_PHASES_MAX)
@@ -123,7 +130,7 @@ static void map_page(void)
     struct stat about;
     if (fd < 0 || fstat(fd, &about) != 0)
         return;
-    /* Reading beyond the end of a file raises SIGBUS. A BPF map is not a regular file. */
+    /* A read beyond the end of a file raises SIGBUS. A BPF map is not a regular file. */
     if (S_ISREG(about.st_mode) && about.st_size < KUMI_PHASE_PAGE_BYTES)
         return;
     void *at = mmap(NULL, KUMI_PHASE_PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -152,7 +159,7 @@ struct kumi_phase_page *kumi_page(void)
     struct kumi_phase_page *page = __atomic_load_n(&mapped, __ATOMIC_ACQUIRE);
     if (page != NULL)
         return page;
-    /* Callers may be inside of MPI or libc calls whose errno the program looks at. */
+    /* The caller may be inside an MPI or libc call whose errno the program checks. */
     int saved_errno = errno;
     pthread_once(&mapped_once, map_page);
     errno = saved_errno;
@@ -177,7 +184,7 @@ static void say_other_once(const char *name)
     if (__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
         return;
     fprintf(stderr,
-            "kumi: more than %d phases: \"%s\" and all further ones count as one, \"%s\"\n",
+            "kumi: more than %d phases: \"%s\" and all further phases share the phase \"%s\"\n",
             KUMI_PHASE_OTHER - 1, name, KUMI_PHASE_OTHER_NAME);
 }
 
@@ -220,8 +227,11 @@ bool kumi_page_scope(struct kumi_phase_page *page, uint32_t *phase)
     return true;
 }
 
-/* Counts one more open scope of this process. Returns the page's `scope` before it. Scopes of
- * another process are forgotten: it has ended without closing them, or forked and shares. */
+/*
+ * Counts one more open scope of this process, and returns the page's `scope` before it. Scopes of
+ * another process are discarded. That process has ended without closing them, or a fork shares the
+ * page.
+ */
 static uint32_t open_scope(struct kumi_phase_page *page)
 {
     uint64_t old = __atomic_load_n(&page->scope_holder, __ATOMIC_RELAXED);
@@ -240,7 +250,7 @@ static void close_scope(struct kumi_phase_page *page, uint32_t saved)
     uint64_t old = __atomic_load_n(&page->scope_holder, __ATOMIC_RELAXED);
     uint32_t left;
     do {
-        /* Another process that shares the page has opened a scope since: the phase is its. */
+        /* Another process that shares the page has opened a scope since, and keeps the phase. */
         if ((uint32_t)old != own_pid || old >> 32 == 0)
             return;
         left = (uint32_t)(old >> 32) - 1;
@@ -250,7 +260,7 @@ static void close_scope(struct kumi_phase_page *page, uint32_t saved)
     if (left == 0)
         saved = 0;
     else if (saved == 0)
-        return; /* Another thread has a scope open, which began after ours: it stays. */
+        return; /* Another thread has an open scope, which began later and stays in effect. */
     __atomic_store_n(&page->scope, saved, __ATOMIC_RELAXED);
     kumi_page_switch(page, saved == 0 ? KUMI_PHASE_POINT_TO_POINT : saved - 1);
 }
@@ -262,7 +272,7 @@ KUMI_EXPORT kumi_phase_t kumi_phase(const char *name)
     struct kumi_phase_page *page = kumi_page();
     if (page == NULL)
         return KUMI_PHASE_POINT_TO_POINT;
-    /* The address finds the slot; the text decides, for a buffer may hold another name by now. */
+    /* The address selects the slot. The text is compared, because the buffer may be reused. */
     size_t slot = ((uintptr_t)name >> 3) % NAME_CACHE_SLOTS;
     uint32_t index = name_cache[slot].index;
     if (name_cache[slot].name == name &&

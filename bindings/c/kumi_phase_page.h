@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The phase page: how a process tells the kernel which communication phase it is in.
+ * The phase page, with which a process names its communication phase for the kernel.
  *
- * `kumi run` makes the page (an array map that can be mapped), leaves it open in the process it
- * starts and puts the descriptor's number into KUMI_PHASE_FD. Whoever knows about phases (the MPI
- * wrappers of libkumi_preload.so, kumi_phase.c in a program, the Python module) maps it shared and
- * writes; the TCP programs in the kernel only read `phase`, one aligned 4-byte load.
+ * `kumi run` creates the page (a BPF array map that can be mapped) and leaves it open in the
+ * process that it starts. KUMI_PHASE_FD contains the number of the descriptor. The writers map the
+ * page shared: the MPI wrappers of libkumi_preload.so, kumi_phase.c in a program, and the Python
+ * module. The kernel's TCP programs read `phase` with one aligned 4-byte load. They read `names`
+ * only to show them.
  *
  *      0        4        8        12       16                24       28            64
  *      +--------+--------+--------+--------+-----------------+--------+-------------+
@@ -16,11 +17,14 @@
  * 2112 | pad, zero, up to 4096                                                      |
  *      +----------------------------------------------------------------------------+
  *
- * All fields have the byte order of the machine: the page never leaves it.
- * `lock`, `scope_holder` and `scope` are for the writers among themselves, so that several copies
- * of the code in one process (the preload library, a program that links kumi_phase.c, Python) act
- * as one. The kernel ignores them. The maker of the page writes abi, named = 1 and names[0], and
- * zero everywhere else; a page that is zero but for abi is completed by who maps it first.
+ * All fields have the byte order of the machine, because the page never leaves it.
+ *
+ * `lock`, `scope_holder` and `scope` coordinate the writers. Several copies of the code may be in
+ * one process: the preload library, a program that links kumi_phase.c, and Python. The kernel
+ * ignores these fields.
+ *
+ * The creator of the page writes `abi`, `named` = 1 and names[0], and zero everywhere else. A page
+ * that is zero except for `abi` is completed by the first process that maps it.
  */
 #ifndef KUMI_PHASE_PAGE_H
 #define KUMI_PHASE_PAGE_H
@@ -30,37 +34,42 @@
 
 enum {
     KUMI_PHASE_ABI = 1,
-    /* One page: the smallest thing that can be mapped. */
+    /* One page, the smallest unit that can be mapped. */
     KUMI_PHASE_PAGE_BYTES = 4096,
-    /* The kernel keeps one congestion state for each phase, so the number is small. A program of
-     * the papers' kind has fewer than ten; 32 holds every marked MPI call that one program uses. */
+    /*
+     * Maximum number of phases, and of congestion states that the kernel keeps for a connection.
+     * Programs as in the GridMPI paper have fewer than ten phases. 32 suffices for all marked MPI
+     * calls that one program uses.
+     */
     KUMI_PHASES_MAX = 32,
-    /* With the NUL. The longest MPI name, MPI_Ineighbor_allgatherv, takes 25. */
+    /* Size of a name with its NUL. The longest MPI name, MPI_Ineighbor_allgatherv, takes 25. */
     KUMI_PHASE_NAME_BYTES = 64,
-    /* The phase before anybody says otherwise, and the one outside of collectives. */
+    /* Initial phase of a process, and the phase outside collectives and scopes. */
     KUMI_PHASE_POINT_TO_POINT = 0,
-    /* Stands for all phases that no longer have a place of their own. */
+    /* Shared by all phases beyond the number for which there is room. */
     KUMI_PHASE_OTHER = KUMI_PHASES_MAX - 1,
 };
 
 #define KUMI_PHASE_POINT_TO_POINT_NAME "point-to-point"
 #define KUMI_PHASE_OTHER_NAME "other"
-/* Names the environment variable that holds the number of the page's descriptor. */
+/* Name of the environment variable that contains the number of the page's descriptor. */
 #define KUMI_PHASE_FD_ENV "KUMI_PHASE_FD"
 
 struct kumi_phase_page {
-    /* KUMI_PHASE_ABI, written by who made the page. Any other value: leave the page alone. */
+    /* KUMI_PHASE_ABI, written by the creator. A page with another value must not be used. */
     uint32_t abi;
-    /* The phase the process is in, an index into names. A switch is one 4-byte store here. */
+    /* Current phase of the process, an index into `names`. A switch is one 4-byte store. */
     uint32_t phase;
-    /* How many names are valid; only grows, stored with release order after the name. */
+    /* Number of valid names. It only grows, and is stored with release order after the name. */
     uint32_t named;
-    /* 0, or the process id of who is adding a name. */
+    /* Process ID of the writer that adds a name, or 0. */
     uint32_t lock;
-    /* Low half: the process whose scopes are open. High half: how many. 0: none. One word, so
-     * that both change in one compare-exchange. */
+    /*
+     * Low half: ID of the process with open scopes. High half: number of its open scopes. 0 if no
+     * scope is open. One field, so that one compare-exchange changes both.
+     */
     uint64_t scope_holder;
-    /* 0, or 1 + the phase of the innermost scope the program itself has open. */
+    /* 1 + phase of the program's innermost open scope, or 0. */
     uint32_t scope;
     /* Must be zero. */
     uint32_t reserved[9];

@@ -9,8 +9,10 @@
 #include "abi.h"
 #include "marking.h"
 
-/* MPICH's constants are fixed by its binary interface (Intel MPI and MVAPICH keep it). In Open
- * MPI a handle is the address of an object. */
+/*
+ * MPICH's constants are fixed by its binary interface, which Intel MPI and MVAPICH keep. In Open
+ * MPI a handle is the address of an object.
+ */
 enum {
     MPICH_BYTE = 0x4c00010d,
     MPICH_DATATYPE_NULL = 0x0c000000,
@@ -34,15 +36,17 @@ enum {
     UNDEFINED_OF_BOTH = -32766,
 };
 
-/* The address of a variable: of the program's own copy, if it has one, as the library itself
- * sees it then. */
+/*
+ * Returns the address of a variable. If the program has a copy of its own, the library uses that
+ * copy too, so its address is returned.
+ */
 static void *find_variable(const char *symbol, const void *caller)
 {
     void *at = dlsym(RTLD_DEFAULT, symbol);
     return at != NULL ? at : kumi_mpi_find(symbol, caller);
 }
 
-/* Open MPI's Fortran passes the address of a common block for each constant. */
+/* Open MPI's Fortran passes the address of a common block for each of these constants. */
 static void find_fortran_of_openmpi(struct kumi_abi *abi, const void *caller)
 {
     static const char *const functions[] = {"PMPI_Comm_f2c", "PMPI_Type_f2c", "PMPI_Op_f2c"};
@@ -111,7 +115,7 @@ static bool find_mpich(struct kumi_abi *abi, const void *caller)
     abi->combiner_named = 1;
     abi->fortran_in_place_at = find_variable("MPIR_F_MPI_IN_PLACE", caller);
     abi->fortran_bottom_at = find_variable("MPIR_F_MPI_BOTTOM", caller);
-    /* The constant is this library's if a byte has one byte. */
+    /* The constants fit this library if its size of MPI_BYTE is 1. */
     int bytes = 0;
     return abi->Type_size(abi->byte, &bytes) == 0 && bytes == 1;
 }

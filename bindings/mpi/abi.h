@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the replaced collectives need of the MPI library: its own functions, and the constants that
- * differ from one library to the other. Handles are kept as uintptr_t: ints in MPICH, addresses in
- * Open MPI.
+ * Interface of the planned collectives to the MPI library: its own functions, and the constants
+ * that differ between libraries. Handles are kept as uintptr_t. They are ints in MPICH and
+ * addresses in Open MPI.
  */
 #ifndef KUMI_MPI_ABI_H
 #define KUMI_MPI_ABI_H
@@ -15,7 +15,9 @@
 
 typedef uintptr_t kumi_handle;
 
-/* X(name, arguments). The upper half of an int's register is undefined, and nobody looks at it. */
+/*
+ * X(name, arguments). An MPICH handle is an int, so MPICH ignores the upper half of its register.
+ */
 #define KUMI_MPI_FUNCTIONS(X)                                                                       \
     X(Comm_size, (kumi_handle, int *))                                                             \
     X(Comm_rank, (kumi_handle, int *))                                                             \
@@ -52,44 +54,55 @@ typedef uintptr_t kumi_handle;
     X(Allreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle))               \
     X(Iallreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle, void *))
 
-/* Spellings of a Fortran common block's symbol, by compiler. */
+/* Spellings of the symbol of a Fortran common block, by compiler. */
 enum { KUMI_FORTRAN_SPELLINGS = 4 };
 
-/* Bytes of MPI_Request and of MPI_Status in the library that has the longer ones: Open MPI. */
+/* Largest size of MPI_Request and MPI_Status, in bytes: that of Open MPI. */
 enum { KUMI_REQUEST_BYTES_MAX = 8, KUMI_STATUS_BYTES_MAX = 24 };
 
 enum kumi_handle_kind { KUMI_COMMUNICATOR, KUMI_DATATYPE, KUMI_OPERATION };
 
 struct kumi_abi {
-    /* Open MPI's functions from a Fortran handle to one of C, by kind; NULL where the two are
-     * the same. */
+    /*
+     * Open MPI's functions that convert a Fortran handle to a C handle, by kind. NULL if both are
+     * the same.
+     */
     kumi_handle (*from_fortran[3])(int32_t);
 #define FUNCTION(name, arguments) int(*name) arguments;
     KUMI_MPI_FUNCTIONS(FUNCTION)
 #undef FUNCTION
-    /* MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF, MPI_COMM_NULL and
-     * MPI_ERRORS_RETURN. */
+    /*
+     * MPI_BYTE, MPI_DATATYPE_NULL, MPI_BAND, MPI_COMM_WORLD, MPI_COMM_SELF, MPI_COMM_NULL and
+     * MPI_ERRORS_RETURN.
+     */
     kumi_handle byte, no_type, bit_and, world, self, no_communicator, errors_return;
-    /* MPI_IN_PLACE; MPI_STATUS_IGNORE, which is MPI_STATUSES_IGNORE too. MPI_BOTTOM is NULL in
-     * both libraries. */
+    /*
+     * MPI_IN_PLACE, and MPI_STATUS_IGNORE, which equals MPI_STATUSES_IGNORE. MPI_BOTTOM is NULL in
+     * both libraries.
+     */
     const void *in_place;
     void *status_ignore;
     /* Addresses that Fortran passes for MPI_IN_PLACE and MPI_BOTTOM. */
     const void *fortran_in_place[KUMI_FORTRAN_SPELLINGS];
     const void *fortran_bottom[KUMI_FORTRAN_SPELLINGS];
-    /* MPICH's variables for the same two, which its Fortran start-up sets. */
+    /* MPICH's variables for the same two constants. MPICH sets them when Fortran is initialised. */
     const void *const *fortran_in_place_at, *const *fortran_bottom_at;
-    /* sizeof(MPI_Request) and sizeof(MPI_Status); offset of MPI_ERROR in the latter. */
+    /* sizeof(MPI_Request), sizeof(MPI_Status), and the offset of MPI_ERROR in MPI_Status. */
     size_t request_bytes, status_bytes, status_error_at;
     int combiner_named;
-    /* Its MPI_Test... give the processor to other ranks where its options say so: Open MPI's
-     * mpi_yield_when_idle. */
+    /*
+     * True if the library's MPI_Test... functions can yield the processor to other ranks. Open MPI
+     * has the option mpi_yield_when_idle for it.
+     */
     bool yields;
     /* MPI_UNDEFINED, MPI_ANY_SOURCE, MPI_ERR_IN_STATUS, MPI_ERR_TRUNCATE and MPI_TAG_UB. */
     int undefined, any_source, error_in_status, error_truncate, tag_limit_key;
 };
 
-/* The library behind the code at `caller`, or NULL, said once, if it lacks something. */
+/*
+ * Returns the MPI library that the code at `caller` uses. If the library is unknown or lacks a
+ * function or constant, writes one message to stderr and returns NULL.
+ */
 KUMI_HIDDEN const struct kumi_abi *kumi_mpi_library(const void *caller);
 
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * One all-reduce by which ranks compare their terms, and an all-gather to name who differs.
+ * Ranks compare their terms in one all-reduce. If the terms differ, an all-gather finds the ranks
+ * that differ.
  *
- * The bitwise AND of all terms, and of all their complements, are complements of each other only if
- * all terms are equal.
+ * All terms are equal if and only if the bitwise AND of all terms is the complement of the bitwise
+ * AND of their complements.
  */
 
 #define _GNU_SOURCE
@@ -16,8 +17,10 @@
 
 enum { POLL_NS = 20 * 1000, SECOND_NS = 1000 * 1000 * 1000 };
 
-/* After this time a rank says that it waits. Ranks of one job leave MPI_Init within a second of
- * each other. */
+/*
+ * Time in MPI_Init after which a rank reports that it waits, in seconds. Chosen by judgement: ranks
+ * of one job leave MPI_Init within a second of each other.
+ */
 enum { PATIENCE_S = 10 };
 
 uint64_t kumi_digest(uint64_t digest, const void *bytes, size_t count)
@@ -37,8 +40,10 @@ static double now_s(void)
     return (double)now.tv_sec + (double)now.tv_nsec / SECOND_NS;
 }
 
-/* Waits for a request, and says so once if it takes long: a rank without the preload library
- * never answers. */
+/*
+ * Waits for a request. Reports a long wait once, because a rank without the preload library never
+ * takes part.
+ */
 static int wait_for(const struct kumi_abi *abi, void *request, const char *host, int rank)
 {
     double began_s = now_s();
@@ -54,16 +59,19 @@ static int wait_for(const struct kumi_abi *abi, void *request, const char *host,
             continue;
         is_said = true;
         fprintf(stderr,
-                "kumi: rank %d on %s has waited %d s in MPI_Init for the other ranks: start all ranks of a job by "
-                "`kumi run`, or none\n",
+                "kumi: rank %d on %s has waited %d s in MPI_Init for the other ranks: start all ranks of a job with "
+                "`kumi run`, or none of them\n",
                 rank, host, PATIENCE_S);
     }
 }
 
-/* Bytes of the reason for which a rank plans nothing, cut at this: most name a file. */
+/*
+ * Size of the reason for which a rank does not plan, in bytes. A longer reason is truncated. Most
+ * reasons name a file.
+ */
 enum { WHY_BYTES = 200 };
 
-/* What a rank tells about itself when terms differ. */
+/* Data that ranks exchange if their terms differ. */
 struct card {
     char host[KUMI_HOST_BYTES], why_not[WHY_BYTES];
     struct kumi_terms terms;
@@ -78,7 +86,7 @@ static const char *difference(const struct kumi_terms *a, const struct kumi_term
     if (a->library != b->library)
         return "have different versions of libkumi.so: install one version on all hosts";
     if (a->options != b->options)
-        return "have different --coll or --reproducible: give all ranks the same";
+        return "have different --coll or --reproducible options: use the same options on all ranks";
     return a->preload != b->preload ? "have different versions of kumi: install one version on all hosts"
                                     : NULL;
 }
@@ -101,8 +109,8 @@ static void explain(const struct card *all, int size)
     if (all[0].terms.plans != all[odd].terms.plans) {
         int none = all[0].terms.plans ? odd : 0;
         fprintf(stderr,
-                "%s rank %d on host %s plans none (%s), and rank %d on host %s does; %d of %d ranks differ from rank "
-                "0\n",
+                "%s rank %d on host %s does not plan (%s), but rank %d on host %s does; %d of %d ranks differ from "
+                "rank 0\n",
                 left, none, all[none].host, all[none].why_not, odd - none, all[odd - none].host, count, size);
         return;
     }
@@ -131,7 +139,10 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
     if (is_equal)
         return true;
     struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));
-    /* A rank without memory for it would leave the others waiting. */
+    /*
+     * Without memory this rank could not take part in the all-gather, and the others would wait for
+     * it.
+     */
     if (cards == NULL)
         abort();
     strncpy(card.host, host, sizeof(card.host) - 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Where a collective's blocks are in memory. */
+/* Finds, packs and unpacks the blocks of a collective. */
 
 #include <limits.h>
 #include <pthread.h>
@@ -16,8 +16,10 @@ uint64_t kumi_element_bytes(const struct kumi_abi *abi, kumi_handle type, bool *
         abi->Type_get_extent(type, &lower, &extent) != 0 ||
         abi->Type_get_envelope(type, &integers, &addresses, &types, &combiner) != 0)
         return 0;
-    /* A named type with a hole, such as MPI_DOUBLE_INT, is not one run. A derived one without
-     * holes may be in another order than memory. */
+    /*
+     * A named type with a hole, such as MPI_DOUBLE_INT, is not one run. In a derived type without
+     * holes the elements may have another order than in memory.
+     */
     *is_plain = combiner == abi->combiner_named && lower == 0 && extent == bytes;
     return (uint64_t)bytes;
 }
@@ -34,8 +36,8 @@ static char *address_of(const struct kumi_buffer *buffer, int block, intptr_t ex
 }
 
 /*
- * Packs or unpacks at MPI_BOTTOM, which MPICH's MPI_Pack refuses: as a message of the rank to
- * itself. Threads take turns, for their messages look alike.
+ * Packs or unpacks at MPI_BOTTOM, which MPICH's MPI_Pack refuses. The rank sends the data to itself
+ * instead. A lock keeps threads apart, because their messages have the same tag.
  */
 static bool pack_at_bottom(const struct kumi_communicator *of, kumi_handle type, int count, void *packed,
                            int bytes, bool is_read)
@@ -64,7 +66,7 @@ static bool pack_part(const struct kumi_communicator *of, kumi_handle type, char
     return error == 0 && position == bytes;
 }
 
-/* Packs or unpacks a block in parts, for the library's positions are ints. */
+/* Packs or unpacks a block in parts, because positions in MPI are ints. */
 static bool pack(const struct kumi_blocks *blocks, const struct kumi_communicator *of,
                  const struct kumi_buffer *buffer, int block, intptr_t extent, bool is_read)
 {

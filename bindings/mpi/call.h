@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A call of a collective that may be replaced, and its arguments by their places. */
+/* A call of a collective that may be replaced, and accessors for its arguments by position. */
 #ifndef KUMI_MPI_CALL_H
 #define KUMI_MPI_CALL_H
 
@@ -15,16 +15,18 @@
 struct call {
     struct kumi_communicator *of;
     const uintptr_t *arguments;
-    /* The MPI function's name, for messages. */
+    /* Name of the MPI function, for messages. */
     const char *name;
     /* MPI error code that the function returns. */
     int result;
-    /* kumi_failed() was called. */
+    /* True if kumi_failed() was called. */
     bool has_failed;
 };
 
-/* Functions that replace a collective. True if the call is done, with `result`; false if it is
- * left to the library. */
+/*
+ * Functions that replace a collective. Each returns true if the call is done, with `result` set,
+ * and false if the call is left to the library.
+ */
 KUMI_HIDDEN bool kumi_alltoall(struct call *call);
 KUMI_HIDDEN bool kumi_alltoallv(struct call *call);
 KUMI_HIDDEN bool kumi_gather(struct call *call);
@@ -40,29 +42,38 @@ KUMI_HIDDEN bool kumi_reduce_scatter(struct call *call);
 KUMI_HIDDEN bool kumi_reduce_scatter_block(struct call *call);
 KUMI_HIDDEN bool kumi_barrier(struct call *call);
 
-/* Below this length of a block the control messages between ranks cost more than collisions: the
- * library goes straight. */
+/*
+ * Shortest block that is planned, in bytes, except between sites (kumi_is_long). For shorter
+ * blocks, control messages between ranks cost more than collisions, so the library executes them.
+ */
 enum { KUMI_BLOCK_BYTES_MIN = 8 << 10 };
 
-/* Above this number of ranks all-to-alls are the library's: the plan of all N^2 transfers takes
- * some 6 µs each, 0.4 s here and 6 s for 1000 ranks. */
+/*
+ * Largest number of ranks for which all-to-alls are planned. A plan has N^2 transfers of about 6 µs
+ * each: 0.4 s at this limit, and 6 s for 1000 ranks.
+ */
 enum { KUMI_EXCHANGE_RANKS_MAX = 256 };
 
 /*
- * Whether a length that all ranks know is planned: from `least` on, or any but 0 between sites far
- * apart. True with an error in `result` if that cannot be found out.
+ * Returns whether a call is long enough to be planned. `bytes` is a length that all ranks know. It
+ * must be at least `least`, or not 0 in a multi-site network. If that cannot be found out, returns
+ * true with an error in `result`.
  */
 KUMI_HIDDEN bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least);
 
-/* Makes what a plan needs; all ranks call it once they decided to plan. False if the call is the
- * library's after all. */
+/*
+ * Prepares a planned call. All ranks call it after they have decided to plan. Returns false if the
+ * call is left to the library after all.
+ */
 KUMI_HIDDEN bool kumi_open(struct call *call);
 
-/* An error: says what failed, and has the function return `code`, or MPI_ERR_OTHER or
- * MPI_ERR_INTERN if that is 0. */
+/*
+ * Reports a failure on stderr and sets the function's result to `code`. If `code` is 0, the result
+ * is KUMI_MPI_NOTHING_TO_CALL: MPI_ERR_OTHER in Open MPI, MPI_ERR_INTERN in MPICH.
+ */
 KUMI_HIDDEN void kumi_failed(struct call *call, const char *what, int code);
 
-/* Carries a plan out, unless the call has failed already. */
+/* Executes a plan, unless the call has already failed. */
 KUMI_HIDDEN void kumi_carry_call(struct call *call, struct kumi_carried carried);
 
 static inline int integer(const struct call *call, int at)
@@ -85,7 +96,10 @@ static inline bool is_in_place(const struct call *call, int at)
     return (const void *)call->arguments[at] == call->of->abi->in_place;
 }
 
-/* Buffer, count and datatype, in this order from argument `at` on, of `blocks` blocks. */
+/*
+ * Returns a buffer of `blocks` blocks. Argument `at` and the next two are its address, count and
+ * datatype.
+ */
 static inline struct kumi_buffer buffer(const struct call *call, int at, int blocks)
 {
     return (struct kumi_buffer){.at = memory(call, at),
@@ -94,7 +108,10 @@ static inline struct kumi_buffer buffer(const struct call *call, int at, int blo
                                 .blocks = blocks};
 }
 
-/* Buffer, counts, displacements and datatype. */
+/*
+ * Returns a buffer of `blocks` blocks. Argument `at` and the next three are its address, counts,
+ * displacements and datatype.
+ */
 static inline struct kumi_buffer buffers(const struct call *call, int at, int blocks)
 {
     return (struct kumi_buffer){.at = memory(call, at),
@@ -109,8 +126,10 @@ static inline bool is_root_right(const struct call *call, int root)
     return root >= 0 && root < call->of->size;
 }
 
-/* Frees memory that a plan was carried out on. Sends of a broken one may still read it: it is
- * lost. */
+/*
+ * Frees memory that a plan used. On a broken communicator the memory is kept, because sends of the
+ * failed plan may still read it.
+ */
 static inline void release(const struct call *call, void *memory)
 {
     if (!call->of->is_broken)

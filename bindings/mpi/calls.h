@@ -1,19 +1,21 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The MPI functions that are wrapped, one a line: X(C name, Fortran name, arguments of the C function,
- * what the call means for the phase). Everything else is generated from these two lists. The Fortran
- * function has one argument more, the error code at the end. bindings/tests/argument_counts.py
- * compares the counts with an mpi.h.
+ * Lists of the wrapped MPI functions, one per line: X(C name, Fortran name, number of the C
+ * function's arguments, meaning of the call for the phase). All other code is generated from these
+ * two lists. The Fortran function has one more argument at the end, the error code.
+ * bindings/tests/argument_counts.py compares the counts with an mpi.h.
  */
 #ifndef KUMI_MPI_CALLS_H
 #define KUMI_MPI_CALLS_H
 
-/* Functions with a count of elements: MPI 4 has each of them a second time, as MPI_..._c, where the
- * count has 64 bits. */
+/*
+ * Functions with a count of elements. MPI 4 has a second version of each, MPI_..._c, with a count
+ * of 64 bits.
+ */
 #define KUMI_MPI_COUNTED_CALLS(X)                                                                  \
-    /* Marked collectives: those in which many pairs share bandwidth. MPI_Barrier moves no data and \
-     * MPI_Bcast runs down a tree, one sender to one receiver: both count as point-to-point        \
-     * (Matsuda et al., section 3.1) and are not in the list. */                                   \
+    /* Marked collectives: those in which many pairs share bandwidth. MPI_Barrier moves no data,   \
+     * and MPI_Bcast runs down a tree from one sender to one receiver. Both therefore count as     \
+     * point-to-point (GridMPI: Matsuda et al., section 3.1) and are not marked. */                \
     X(Alltoall, alltoall, 7, COLLECTIVE)                                                           \
     X(Alltoallv, alltoallv, 9, COLLECTIVE)                                                         \
     X(Alltoallw, alltoallw, 9, COLLECTIVE)                                                         \
@@ -35,7 +37,7 @@
     X(Neighbor_alltoallv, neighbor_alltoallv, 9, COLLECTIVE)                                       \
     X(Neighbor_alltoallw, neighbor_alltoallw, 9, COLLECTIVE)                                       \
     X(Bcast, bcast, 5, UNMARKED_COLLECTIVE)                                                        \
-    /* Their nonblocking variants. */                                                              \
+    /* Nonblocking variants of the marked collectives. */                                          \
     X(Ialltoall, ialltoall, 8, NONBLOCKING)                                                        \
     X(Ialltoallv, ialltoallv, 10, NONBLOCKING)                                                     \
     X(Ialltoallw, ialltoallw, 10, NONBLOCKING)                                                     \
@@ -56,7 +58,7 @@
     X(Ineighbor_alltoall, ineighbor_alltoall, 8, NONBLOCKING)                                      \
     X(Ineighbor_alltoallv, ineighbor_alltoallv, 10, NONBLOCKING)                                   \
     X(Ineighbor_alltoallw, ineighbor_alltoallw, 10, NONBLOCKING)                                   \
-    /* Point-to-point: arguments 1, 2 and 3 of every send are count, datatype and destination. */  \
+    /* Point-to-point. Arguments 1, 2 and 3 of every send are count, datatype, destination. */     \
     X(Send, send, 6, SEND)                                                                         \
     X(Ssend, ssend, 6, SEND)                                                                       \
     X(Bsend, bsend, 6, SEND)                                                                       \
@@ -78,10 +80,10 @@
     X(Mrecv, mrecv, 5, RECEIVE)                                                                    \
     X(Imrecv, imrecv, 5, RECEIVE)
 
-/* Functions on requests, and the collective that moves nothing. */
+/* Functions on requests, and the collective that moves no data. */
 #define KUMI_MPI_REQUEST_CALLS(X)                                                                  \
-    /* Persistent requests are started, and requests completed, without a count of elements: no _c \
-     * variant. TEST_AT_n: argument n says whether anything has completed. */                      \
+    /* Starts of persistent requests and completions have no count, so no _c variant.              \
+     * TEST_AT_n: argument n shows whether any request has completed. */                           \
     X(Barrier, barrier, 1, UNMARKED_COLLECTIVE)                                                    \
     X(Start, start, 1, START)                                                                      \
     X(Startall, startall, 2, STARTALL)                                                             \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Carries a planned collective out. */
+/* Executes a planned collective. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,11 +16,13 @@ enum { ERROR_BYTES = 512 };
 /* MPI_ERR_COUNT, which is the same in all libraries. */
 enum { MPI_ERR_COUNT = 2 };
 
-/* The first request in flight is the news of another rank's failure; it is no step, and stays
- * for the next plan. */
+/*
+ * Index of the first request, the receive of another rank's failure message. It is not a step. It
+ * stays posted for the next plan.
+ */
 enum { NEWS = 0 };
 
-/* One collective that is carried out. */
+/* One collective that is being executed. */
 struct run {
     struct kumi_communicator *of;
     const struct kumi_carried *carried;
@@ -60,8 +62,11 @@ static int begin(const struct run *run, struct kumi_begun *begun, void *request)
     switch (step->action) {
     case KUMI_COLL_SEND:
     case KUMI_COLL_POST:
-        /* A send is complete when it is received, for the window counts bytes in flight. A short
-         * one that no window counts is faster without an answer. */
+        /*
+         * A send is synchronous, so that it completes when it is received. The window thus counts
+         * bytes in flight (ADR 018). A short chunk that no window counts is faster without an
+         * answer.
+         */
         return (step->action == KUMI_COLL_POST ? abi->Isend : abi->Issend)(
             address(run, step), bytes, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CHUNK), inside,
             request);
@@ -87,8 +92,10 @@ static bool is_receive(const struct kumi_coll_step *step)
     return step->action == KUMI_COLL_RECEIVE || step->action == KUMI_COLL_COMBINE;
 }
 
-/* A chunk that is shorter than its step: the sender called with another length. A longer one is
- * MPI_ERR_TRUNCATE. */
+/*
+ * Reports a chunk that is shorter than its step, because the sender called with another length. A
+ * longer chunk makes the library raise MPI_ERR_TRUNCATE.
+ */
 static int check_length(const struct run *run, const struct kumi_begun *begun, const char *status)
 {
     const struct kumi_abi *abi = run->of->abi;
@@ -98,7 +105,7 @@ static int check_length(const struct run *run, const struct kumi_begun *begun, c
     int error = abi->Get_count(status, abi->byte, &bytes);
     if (error != 0 || bytes == (int)begun->step.bytes)
         return error;
-    fprintf(stderr, "kumi: rank %d: %s: rank %d sent %d bytes where %d were due: their counts differ\n",
+    fprintf(stderr, "kumi: rank %d: %s: rank %d sent %d bytes, expected %d: the ranks have different counts\n",
             run->of->rank, run->name, begun->step.peer, bytes, (int)begun->step.bytes);
     return MPI_ERR_COUNT;
 }
@@ -115,18 +122,24 @@ static int complete(struct run *run, struct kumi_begun *begun, const char *statu
     return error;
 }
 
-/* Says so if a chunk was longer than its step. The job may end before anybody else does. */
+/*
+ * Reports a chunk that was longer than its step. The job may end before any other report is
+ * written.
+ */
 static void report_truncated(const struct run *run, int error, const struct kumi_begun *begun)
 {
     int class = 0;
     if (!is_receive(&begun->step) || run->of->abi->Error_class(error, &class) != 0 ||
         class != run->of->abi->error_truncate)
         return;
-    fprintf(stderr, "kumi: rank %d: %s: rank %d sent more than the %d bytes that were due: their counts differ\n",
+    fprintf(stderr, "kumi: rank %d: %s: rank %d sent more than the expected %d bytes: the ranks have different counts\n",
             run->of->rank, run->name, begun->step.peer, (int)begun->step.bytes);
 }
 
-/* The error of the first request that failed, if MPI_Testsome says that it is in the statuses. */
+/*
+ * Returns the error of the first failed request if MPI_Testsome reports that the errors are in the
+ * statuses. Otherwise returns `error`.
+ */
 static int error_in(const struct run *run, int error, int finished)
 {
     const struct kumi_abi *abi = run->of->abi;
@@ -162,7 +175,10 @@ static int begin_all(struct run *run)
     }
 }
 
-/* Completes the steps that MPI_Testsome named. Of several errors the first counts. */
+/*
+ * Completes the steps that MPI_Testsome returned. If there are several errors, the first is
+ * returned.
+ */
 static int complete_all(struct run *run, int finished, int error)
 {
     const struct kumi_abi *abi = run->of->abi;
@@ -171,7 +187,7 @@ static int complete_all(struct run *run, int finished, int error)
     for (int i = 0; i < finished; i++) {
         struct kumi_begun *begun = &flight->begun[flight->finished[i]];
         if (flight->finished[i] == NEWS) {
-            fprintf(stderr, "kumi: rank %d: %s: another rank's part of it failed\n", run->of->rank,
+            fprintf(stderr, "kumi: rank %d: %s: failed on another rank\n", run->of->rank,
                     run->name);
             run->of->is_told = true;
             error = error == 0 ? KUMI_MPI_NOTHING_TO_CALL : error;
@@ -197,15 +213,15 @@ static bool is_awaited(const void *context, int peer)
     return false;
 }
 
-/* Nothing completed. An error if it never will. */
+/* Handles a poll in which no step completed. Returns an error if no step will complete any more. */
 static int stand_still(struct run *run)
 {
     int peer = kumi_stall_look(&run->stall, is_awaited, &run->flight);
     if (peer < 0)
         return 0;
     fprintf(stderr,
-            "kumi: rank %d: %s: rank %d is past this call, and sent less than was due: their counts or datatypes "
-            "differ\n",
+            "kumi: rank %d: %s: rank %d has finished this call, but sent less than expected: the ranks have different "
+            "counts or datatypes\n",
             run->of->rank, run->name, peer);
     return MPI_ERR_COUNT;
 }
@@ -251,8 +267,10 @@ void kumi_break(struct kumi_communicator *of)
     }
 }
 
-/* After an error: no receive may write to the program's memory any more. Sends cannot be taken
- * back; what they need is left to them. */
+/*
+ * Cleans up after an error. Receives are cancelled, so none writes to the program's memory later.
+ * Sends cannot be cancelled, so the memory that they read is not freed.
+ */
 static void abandon(struct run *run)
 {
     const struct kumi_abi *abi = run->of->abi;

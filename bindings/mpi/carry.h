@@ -1,28 +1,35 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Carries a planned collective out, by the MPI library's own point-to-point messages. */
+/* Executes a planned collective with the MPI library's own point-to-point messages (ADR 018). */
 #ifndef KUMI_MPI_CARRY_H
 #define KUMI_MPI_CARRY_H
 
 #include "communicator.h"
 
 struct kumi_carried {
-    /* The collective: `like` if its `block_bytes` is not 0, else `asked`. */
+    /* The collective: `like` if its `block_bytes` is not 0, otherwise `asked`. */
     struct kumi_coll_asked asked;
     struct kumi_coll_like like;
-    /* By rank, or of a vector alone, the address its block is sent from, and the one it is
-     * received at. */
+    /*
+     * Addresses from which blocks are sent and at which they are received, by rank. For an
+     * operation on one vector, a single address each.
+     */
     char **out, **in;
-    /* Only of `like`: bytes of these blocks. */
+    /* Sizes of these blocks in bytes. For `like` only. */
     const uint64_t *out_bytes, *in_bytes;
-    /* Only where blocks are combined. */
+    /* Datatype and operation. For collectives that combine blocks only. */
     kumi_handle type, operation;
 };
 
-/* Marks a communicator as broken, and tells the other ranks, who would wait for this one for
- * ever. */
+/*
+ * Marks a communicator as broken. Notifies the other ranks, which would wait for this rank for
+ * ever, unless such a notification has been received from one of them.
+ */
 KUMI_HIDDEN void kumi_break(struct kumi_communicator *of);
 
-/* Returns an MPI error code; 0 is success. `name` is the collective's, for messages. */
+/*
+ * Executes the plan. Returns an MPI error code, 0 for success. `name` is the collective's, for
+ * messages.
+ */
 KUMI_HIDDEN int kumi_carry(struct kumi_communicator *of, const struct kumi_carried *carried,
                            const char *name);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Collectives that are done by a plan instead of by the MPI library.
+ * Collectives that are executed by a plan instead of by the MPI library.
  *
- * All ranks must come to the same decision, so it rests only on what MPI has all of them know
- * alike: the bytes of a block, the communicator and the root; or on what they have compared before
- * (history.h).
+ * All ranks must decide alike. So the decision depends only on values that MPI requires to be equal
+ * on all ranks: the bytes of a block, the communicator and the root. Where these do not suffice, it
+ * depends on values that the ranks have compared before (history.h).
  */
 
 #include <stdio.h>
@@ -16,7 +16,9 @@
 #include "fortran.h"
 #include "tally.h"
 
-/* Whether this thread is in a collective of ours, whose calls of the library are its own. */
+/*
+ * True while this thread executes a planned collective. Calls that it makes then are not replaced.
+ */
 static _Thread_local bool is_inside __attribute__((tls_model("initial-exec")));
 
 bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
@@ -26,9 +28,12 @@ bool kumi_is_long(struct call *call, uint64_t bytes, uint64_t least)
         return true;
     if (!of->is_far || bytes == 0)
         return false;
-    /* Some of the job's hosts are far apart; whether these are, their network says. */
+    /*
+     * Some of the job's hosts are on different sites. The network of this communicator shows
+     * whether its own ranks are.
+     */
     if (!kumi_communicator_network(of)) {
-        kumi_failed(call, "the network of a communicator cannot be made", 0);
+        kumi_failed(call, "cannot create the network of the communicator", 0);
         return true;
     }
     return of->is_far;
@@ -42,7 +47,7 @@ bool kumi_open(struct call *call)
     if (!kumi_communicator_open(call->of, &error))
         return false;
     if (error != 0)
-        kumi_failed(call, "the network of a communicator cannot be made", error);
+        kumi_failed(call, "cannot create the network of the communicator", error);
     return true;
 }
 
@@ -59,20 +64,25 @@ void kumi_carry_call(struct call *call, struct kumi_carried carried)
         call->result = kumi_carry(call->of, &carried, call->name);
 }
 
-/* Where `auto` plans a collective: where plans were measured to win (docs/perf-log.md). */
+/*
+ * Communicators on which `auto` plans a collective: those on which plans were faster (ADR 030,
+ * docs/perf-log.md of 2026-11-24).
+ */
 enum automatic {
     NEVER,
-    /* Only on communicators with one rank a host. */
+    /* Communicators with one rank per host. */
     ONE_RANK_A_HOST,
     BETWEEN_HOSTS,
 };
 
-/* The collectives, their names in KUMI_COLL, and their arguments as fortran.h has them, the
- * communicator last. */
+/*
+ * The collectives, their names in KUMI_COLL, and the kinds of their arguments as in fortran.h. The
+ * communicator is the last argument.
+ */
 static const struct replaced {
     const char *call, *name, *arguments;
     bool (*instead)(struct call *);
-    /* Sums of floats depend on the order of the plan. */
+    /* The result of a sum of floats depends on the order of the plan. */
     bool is_reduction;
     enum automatic automatic;
 } all_replaced[] = {
@@ -104,7 +114,7 @@ static bool is_asked_for(const struct replaced *of)
            !(of->is_reduction && kumi_coll_is_reproducible());
 }
 
-/* What a function is replaced with; `none` if it is not, or not asked for. */
+/* Returns the replacement of a function, or `none` if it is not replaced or not requested. */
 static const struct replaced *replaced_of(struct kumi_mpi_call *call)
 {
     const struct replaced *of = __atomic_load_n(&call->replaced, __ATOMIC_RELAXED);
@@ -118,7 +128,10 @@ static const struct replaced *replaced_of(struct kumi_mpi_call *call)
     return of;
 }
 
-/* A large call has counts of 64 bits: it is left to the library. */
+/*
+ * Executes a call by a plan, or returns false to leave it to the library. A large call has counts
+ * of 64 bits and is left to the library.
+ */
 static bool replace(const struct replaced *replaced, struct call *call, bool is_large)
 {
     struct kumi_communicator *of = call->of;
@@ -126,21 +139,23 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
         kumi_failed(call, "an earlier planned collective failed on this communicator", 0);
         return true;
     }
-    /* At its first collective, however short: a later one may be long on some ranks only, and then
-     * they could not ask each other (past.h). */
+    /*
+     * This happens at the first collective of a communicator, however short. A later call may be
+     * long on some ranks only, and the ranks need the numbers to detect that (past.h).
+     */
     int error = kumi_communicator_number(of);
     if (error != 0) {
-        kumi_failed(call, "ranks cannot tell each other their tags", error);
+        kumi_failed(call, "ranks cannot exchange their tags", error);
         return true;
     }
     bool is_left = is_large || (of->job->is_automatic && of->shares_hosts &&
                                 replaced->automatic == ONE_RANK_A_HOST);
     bool is_done = !is_left && replaced->instead(call);
-    /* Whatever came of it: ranks count the same calls. */
+    /* Counted whatever the outcome, so that all ranks count the same calls. */
     kumi_communicator_pass(of);
     if (call->has_failed && of->numbers != NULL && !of->is_broken)
         kumi_break(of);
-    /* A barrier that is left to the library is nothing to speak of. */
+    /* A barrier that is left to the library is not counted. */
     if (is_done || replaced->instead != kumi_barrier)
         kumi_tally(of->job->rank, of->size < of->job->size, is_done);
     return is_done;
@@ -165,8 +180,10 @@ bool kumi_collective(struct kumi_mpi_call *called, const uintptr_t *arguments, i
     call.of = kumi_communicator(job, comm);
     bool is_done = call.of != NULL && replace(replaced, &call, called->calling == BY_VALUE_LARGE);
     is_inside = false;
-    /* The communicator's handler says what becomes of an error: the job ends, the function
-     * returns it, or the program's own is called. */
+    /*
+     * The error handler of the communicator decides: the job ends, the function returns the error,
+     * or a function of the program is called.
+     */
     if (is_done && call.result != 0)
         job->abi->Comm_call_errhandler(comm, call.result);
     *result = call.result;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Keeps what is known of a communicator in an attribute of it. */
+/* Keeps the state of a communicator in an attribute of it. */
 
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -12,7 +12,7 @@
 
 enum { ERROR_BYTES = 512 };
 
-/* A communicator that is the library's. */
+/* Attribute of communicators that are left to the library. */
 static struct kumi_communicator left_alone;
 
 static void release(struct kumi_communicator *of)
@@ -23,7 +23,9 @@ static void release(struct kumi_communicator *of)
     if (has_number && !of->is_told && of->abi->Cancel(of->failure) == 0)
         of->abi->Wait(of->failure, of->abi->status_ignore);
     kumi_past_end(&of->past, of->abi);
-    /* The number of a broken one is lost: messages under it may still come. */
+    /*
+     * The number of a broken communicator is not reused, because messages with it may still arrive.
+     */
     if (has_number && !of->is_broken)
         kumi_tag_give_back(of->numbers[of->rank]);
     free(of->numbers);
@@ -43,7 +45,7 @@ static int forget(kumi_handle comm, int key, void *attribute, void *extra)
     return 0;
 }
 
-/* A duplicate of the communicator gets its own at its own first collective. */
+/* A duplicate of the communicator gets a state of its own at its first collective. */
 static int do_not_copy(kumi_handle comm, int key, void *extra, void *in, void *out, int *is_kept)
 {
     (void)comm, (void)key, (void)extra, (void)in, (void)out;
@@ -51,7 +53,7 @@ static int do_not_copy(kumi_handle comm, int key, void *extra, void *in, void *o
     return 0;
 }
 
-/* The key, or -1. */
+/* Returns the key of the attribute, or -1. */
 static int key(const struct kumi_abi *abi)
 {
     static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
@@ -68,8 +70,10 @@ static int key(const struct kumi_abi *abi)
     return now;
 }
 
-/* Finds each rank's rank in the job. False if one is outside of it: spawned, connected, or of
- * another session. */
+/*
+ * Finds each rank's rank in the job. Returns false if a rank is outside the job: spawned,
+ * connected, or of another session.
+ */
 static bool find_job_ranks(struct kumi_communicator *of)
 {
     const struct kumi_abi *abi = of->abi;
@@ -95,13 +99,13 @@ static bool find_job_ranks(struct kumi_communicator *of)
     return is_inside;
 }
 
-/* Which of its ranks share hosts. */
+/* Finds out whether ranks share hosts. */
 static void find_hosts(struct kumi_communicator *of)
 {
     const int *host_of = of->job->host_of;
     unsigned char *is_seen = calloc((size_t)of->job->size, 1);
     of->is_one_host = true;
-    /* Without memory for it hosts count as shared, which is the common case. */
+    /* Without memory for the check, hosts count as shared, which is the common case. */
     of->shares_hosts = is_seen == NULL;
     for (int i = 0; i < of->size; i++) {
         int host = host_of[of->job_ranks[i]];
@@ -183,7 +187,7 @@ bool kumi_communicator_network(struct kumi_communicator *of)
     free(hosts);
     free(job_hosts);
     if (of->ranks == NULL) {
-        /* The job's whole network was made, so memory has run out. */
+        /* The network of the whole job was created before, so the reason is a lack of memory. */
         fprintf(stderr, "kumi: rank %d: %s\n", of->rank, error);
         return false;
     }
@@ -221,8 +225,10 @@ void kumi_communicator_pass(struct kumi_communicator *of)
 bool kumi_communicator_open(struct kumi_communicator *of, int *error)
 {
     *error = 0;
-    /* All ranks see the same numbers. One that had none left leaves the communicator to the
-     * library. */
+    /*
+     * All ranks see the same numbers. If any rank had no number left, the communicator is left to
+     * the library.
+     */
     for (int i = 0; i < of->size; i++)
         if (of->numbers[i] < 0)
             return false;

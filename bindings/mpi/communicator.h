@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What is known of a communicator of the program. */
+/* State that is kept for each communicator of the program. */
 #ifndef KUMI_MPI_COMMUNICATOR_H
 #define KUMI_MPI_COMMUNICATOR_H
 
@@ -13,55 +13,62 @@ struct kumi_communicator {
     /* The program's communicator. */
     kumi_handle comm;
     int rank, size;
-    /* By rank, its rank in the job. */
+    /* Rank in the job, by rank in the communicator. */
     int *job_ranks;
-    /* All ranks are on one host; some host has several of them. */
+    /* True if all ranks are on one host; true if any host has several of them. */
     bool is_one_host, shares_hosts;
-    /* The network of its ranks, made when a call is long enough to be planned on it; NULL until
-     * then. */
+    /* Network of the ranks. NULL until the first call that is long enough to be planned on it. */
     struct kumi_coll_ranks *ranks;
-    /* All ranks are on one switch. Valid once `ranks` is made. */
+    /*
+     * True if all ranks are on one switch, each with a link of its own. Valid once `ranks` is set.
+     */
     bool is_flat;
-    /* Some ranks may be in sites far apart, where hops cost more than bytes: short collectives
-     * are planned too. */
+    /*
+     * True if ranks may be on different sites, where hops cost more than bytes. Short collectives
+     * are then planned too. Exact once `ranks` is set.
+     */
     bool is_far;
-    /* By rank, the number (tags.h) under which it receives; NULL until the first collective. */
+    /* Number under which each rank receives (tags.h), by rank. NULL until the first collective. */
     int *numbers;
-    /* A receive that completes when another rank's plan fails; posted while `numbers` are known. */
+    /* Receive that completes when another rank's plan fails. Posted once `numbers` is set. */
     uint64_t failure[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)];
-    /* A plan failed midway: its messages may still be about, so no other may follow it. */
+    /*
+     * True if a plan failed before its end. Its messages may still be in flight, so no further plan
+     * may be executed.
+     */
     bool is_broken;
-    /* `failure` has completed. */
+    /* True if `failure` has completed. */
     bool is_told;
     /* Calls that this rank is past. */
     struct kumi_past past;
-    /* Lengths seen by calls in which each rank knows only its own. */
+    /* Lengths in earlier calls of the collectives in which each rank knows only its own lengths. */
     struct kumi_history histories[KUMI_HISTORIES];
 };
 
 /*
- * What is known of `comm`, found out at its first collective without a message. NULL if its
- * collectives are the library's: one rank, two groups, a rank outside the job, or one host under
- * `auto`. All its ranks come to the same answer.
+ * Returns the state of `comm`, which is created at its first collective, without communication.
+ * Returns NULL if its collectives are left to the library: it has one rank, two groups or a rank
+ * outside the job, or all its ranks are on one host under `auto`. The result is the same on all
+ * ranks.
  */
 KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *job,
                                                         kumi_handle comm);
 
-/* Completes what is pending on `comm`, before it is freed. */
+/* Completes pending operations on `comm` before it is freed. */
 KUMI_HIDDEN void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm);
 
-/* Makes `numbers`; all ranks call it at their first collective. Returns an MPI error code. */
+/* Exchanges `numbers`. All ranks call it at their first collective. Returns an MPI error code. */
 KUMI_HIDDEN int kumi_communicator_number(struct kumi_communicator *of);
 
-/* This rank has done its part of a call, or leaves it to the library. */
+/* Records that this rank has done its part of a call, or leaves the call to the library. */
 KUMI_HIDDEN void kumi_communicator_pass(struct kumi_communicator *of);
 
-/* Makes `ranks`; without a message. Whether it stands. */
+/* Creates `ranks`, without communication, unless it exists. Returns false if that fails. */
 KUMI_HIDDEN bool kumi_communicator_network(struct kumi_communicator *of);
 
 /*
- * Makes what a planned call needs besides `numbers`, which stand. Writes an MPI error code to
- * `error`. False if the communicator stays the library's; then on all ranks.
+ * Prepares planned calls. `numbers` must be set. Writes an MPI error code to `error`. Returns
+ * false, on all ranks alike, if the communicator is left to the library.
  */
 KUMI_HIDDEN bool kumi_communicator_open(struct kumi_communicator *of, int *error);
 

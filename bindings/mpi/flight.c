@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Keeps requests and their steps side by side. */
+/* Keeps requests and their steps in parallel arrays. */
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A call from Fortran as the C function would have it. */
+/* Converts the arguments of a Fortran call to those of the C function. */
 
 #include "fortran.h"
 
@@ -10,8 +10,10 @@ static uintptr_t handle_from_fortran(const struct kumi_abi *abi, enum kumi_handl
                                            : abi->from_fortran[kind](handle);
 }
 
-/* Whether an address stands for a constant: one of `spellings`, or what the variable at `at`
- * holds. */
+/*
+ * Returns whether an address represents a constant: one of `spellings`, or the value of the
+ * variable at `at`.
+ */
 static bool stands_for(const void *address, const void *const *spellings, const void *const *at)
 {
     for (int i = 0; i < KUMI_FORTRAN_SPELLINGS; i++)

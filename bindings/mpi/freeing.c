@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Wraps the functions that free a communicator: what is pending on it ends before. MPICH keeps a
- * communicator, and its attributes, for as long as a nonblocking collective on it is not completed, and
- * has 2048.
+ * Wraps the functions that free a communicator, and completes pending operations on it first. MPICH
+ * keeps a communicator and its attributes until all nonblocking collectives on it have completed,
+ * and it has only 2048 contexts for communicators.
  */
 
 #include <string.h>
@@ -10,7 +10,10 @@
 #include "communicator.h"
 #include "marking.h"
 
-/* `comm` is the address of a handle; of Fortran's if `is_fortran`. */
+/*
+ * Completes pending operations. `comm` is the address of a C handle, or of a Fortran handle if
+ * `is_fortran`.
+ */
 static void settle(const void *comm, bool is_fortran)
 {
     const struct kumi_job *job = kumi_job();
@@ -23,10 +26,10 @@ static void settle(const void *comm, bool is_fortran)
         memcpy(&number, comm, sizeof(number));
         handle = abi->from_fortran[KUMI_COMMUNICATOR](number);
     } else {
-        /* A communicator's handle is as long as a request's, and the lower bytes come first. */
+        /* A communicator's handle has the size of a request, and its lower bytes come first. */
         memcpy(&handle, comm, abi->request_bytes);
     }
-    /* What is no communicator is the library's error. */
+    /* The library reports an invalid communicator. */
     if (handle != abi->no_communicator)
         kumi_communicator_settle(job, handle);
 }

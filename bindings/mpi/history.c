@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Compares lengths of calls between ranks, behind the program's back. */
+/* Compares the lengths of calls between ranks in the background. */
 
 #include "history.h"
 
-/* The complement of the bit of a value; nothing of 0. */
+/* Returns the complement of the bit of a value's class. 0 is in the class of 1. */
 static uint64_t class_of(uint64_t value)
 {
     return value == 0 ? ~(uint64_t)1 : ~((uint64_t)1 << (63 - __builtin_clzll(value)));

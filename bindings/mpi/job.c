@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Wraps the functions that initialise MPI. Each rank then knows whether all ranks plan alike, and
- * on which hosts they are: a communicator of some of them leaves the rest its share of the links.
+ * Wraps the functions that initialise MPI. After them each rank knows whether all ranks plan alike,
+ * and on which hosts they are. The hosts are needed because a communicator of some ranks leaves the
+ * other ranks their share of the links (ADR 024).
  */
 
 #define _GNU_SOURCE
@@ -14,7 +15,10 @@
 #include "marking.h"
 #include "tags.h"
 
-/* Digest of this library's sources, set by the build: another build may decide differently. */
+/*
+ * Digest of this library's sources, set by the build. Libraries of different builds may decide
+ * differently.
+ */
 #ifndef KUMI_PRELOAD_DIGEST
 #define KUMI_PRELOAD_DIGEST 0
 #endif
@@ -29,7 +33,7 @@ const struct kumi_job *kumi_job(void)
     return __atomic_load_n(&is_on, __ATOMIC_ACQUIRE) ? &job : NULL;
 }
 
-/* This rank's terms; all zero if it plans nothing, and why. */
+/* Returns this rank's terms. If it does not plan, all are zero, and `why_not` is set. */
 static struct kumi_terms own_terms(const struct kumi_planner *planner, const char **why_not)
 {
     struct kumi_terms terms = {0};
@@ -58,8 +62,10 @@ static void group_by_host(int *host_of)
     for (int rank = 0; rank < job.size; rank++) {
         const char *own = job.hosts + (size_t)rank * KUMI_HOST_BYTES;
         int first = 0;
-        /* Launchers place ranks by blocks or in turns: the previous rank's host is the likely
-         * one. */
+        /*
+         * Launchers place ranks by blocks or in turns, so the host of the previous rank is tried
+         * first.
+         */
         if (rank > 0 && strcmp(own, own - KUMI_HOST_BYTES) == 0)
             first = host_of[rank - 1];
         else
@@ -78,7 +84,7 @@ static bool is_one_host(void)
     return true;
 }
 
-/* Whether the network has all hosts; all ranks come to the same answer. */
+/* Returns whether the network has all hosts. The result is the same on all ranks. */
 static bool find_network(void)
 {
     const char **hosts = calloc((size_t)job.size, sizeof(*hosts));
@@ -100,12 +106,15 @@ static bool find_network(void)
     return true;
 }
 
-/* What a job that plans needs. Every rank is in it, and gets the same answer. */
+/* Prepares a job that plans. Every rank takes part and gets the same result. */
 static bool begin(const char *own)
 {
     char *hosts = calloc((size_t)job.size, KUMI_HOST_BYTES);
     int *host_of = calloc((size_t)job.size, sizeof(*host_of));
-    /* A rank without memory for it would leave the others waiting. */
+    /*
+     * Without memory this rank could not take part in the all-gather, and the others would wait for
+     * it.
+     */
     if (hosts == NULL || host_of == NULL)
         abort();
     if (job.abi->Allgather(own, KUMI_HOST_BYTES, job.abi->byte, hosts, KUMI_HOST_BYTES,
@@ -129,7 +138,7 @@ static bool begin(const char *own)
     return true;
 }
 
-/* Whether the job plans collectives. All ranks take part. */
+/* Returns whether the job plans collectives. All ranks take part. */
 static bool agree(const void *caller)
 {
     const struct kumi_abi *abi = kumi_coll_list() == NULL ? NULL : kumi_mpi_library(caller);
@@ -149,11 +158,14 @@ static void name_profiler(const void *caller)
 {
     const char *profiler = job.rank == 0 ? kumi_mpi_profiler(caller) : NULL;
     if (profiler != NULL)
-        fprintf(stderr, "kumi: %s does not see planned collectives: `--coll off` for a full profile\n",
+        fprintf(stderr, "kumi: %s does not see planned collectives: use `--coll off` for a full profile\n",
                 profiler);
 }
 
-/* MPI has begun. Fortran's functions call C's: only the first call counts. */
+/*
+ * Called after MPI has been initialised. Fortran's functions call C's, so only the first call has
+ * an effect.
+ */
 static void meet(const void *caller)
 {
     static bool is_met;
@@ -195,7 +207,7 @@ static void meet(const void *caller)
             return;                                                                                \
         }                                                                                          \
         real arguments;                                                                            \
-        /* `error` is optional in mpi_f08. */                                                       \
+        /* `error` is optional in mpi_f08. */                                                      \
         if (error == NULL || *error == 0)                                                          \
             meet(__builtin_return_address(0));                                                     \
     }

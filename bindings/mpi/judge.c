@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Has the MPI library check arguments, on a communicator of one rank and on one element. */
+/* Has the MPI library check arguments, on a communicator of one rank and with one element. */
 
 #include "judge.h"
 
-/* An element of a basic datatype has at most this many bytes: MPI_C_LONG_DOUBLE_COMPLEX has 32,
- * the pair types fewer. */
+/*
+ * Maximum size of an element of a basic datatype, in bytes. MPI_C_LONG_DOUBLE_COMPLEX has 32, the
+ * pair types have fewer.
+ */
 enum { ELEMENT_BYTES_MAX = 64 };
 
 bool kumi_is_valid(const struct kumi_abi *abi, const struct kumi_buffer *buffer)
@@ -23,7 +25,7 @@ int kumi_judge_buffers(const struct call *call, const struct kumi_buffer *sent,
     if (sent->at != received->at || sent->at == NULL ||
         (sent->counts == NULL && sent->count == 0) || (received->counts == NULL && received->count == 0))
         return 0;
-    /* One element, from where it is to where it is: nothing changes. */
+    /* Moves one element onto itself, which changes nothing. */
     return call->of->abi->Allgather(sent->at, 1, received->type, received->at, 1, received->type,
                                     call->of->job->alone);
 }
@@ -31,9 +33,11 @@ int kumi_judge_buffers(const struct call *call, const struct kumi_buffer *sent,
 int kumi_judge_reduction(const struct call *call, const char *sent, char *received, kumi_handle type,
                          kumi_handle operation)
 {
-    /* Programs repeat a few pairs: the last one that was right costs nothing. Handles of freed
-     * operations may come again, for others that are as right: only those of the program are
-     * freed, and they take every datatype. */
+    /*
+     * Programs repeat a few pairs, so the last valid pair is remembered and not checked again. A
+     * handle may be reused after its operation was freed. This is harmless: only the program's own
+     * operations can be freed, and they are valid for every datatype.
+     */
     static _Thread_local kumi_handle right_type, right_operation;
     const struct kumi_abi *abi = call->of->abi;
     bool is_aliased = sent == received && sent != NULL && (const void *)sent != abi->in_place;

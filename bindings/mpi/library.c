@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Finds the MPI library behind the wrappers, and whether it is one that we know. */
+/* Finds the MPI library behind the wrappers, and checks that it is a known one. */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -10,14 +10,16 @@
 
 #include "marking.h"
 
-/* MPI_MAX_LIBRARY_VERSION_STRING: 256 in Open MPI, 8192 in MPICH, which does write its whole
- * configure line. */
+/*
+ * Size of the version text, MPI_MAX_LIBRARY_VERSION_STRING: 256 in Open MPI, 8192 in MPICH. MPICH
+ * does write its whole configure line.
+ */
 enum { LIBRARY_VERSION_BYTES = 8192 };
 
-/* What of an unknown version goes into the message: its first line, cut at this. */
+/* Bytes of an unknown version that the message contains: the first line, truncated to this. */
 enum { SHOWN_VERSION_BYTES = 60 };
 
-/* Whether an address is in this library. */
+/* Returns whether an address is in this preload library. */
 static bool is_own(const void *at)
 {
     Dl_info object, own;
@@ -25,7 +27,7 @@ static bool is_own(const void *at)
            object.dli_fbase == own.dli_fbase;
 }
 
-/* `symbol` in the object that called us, or in what it is linked to. */
+/* Finds `symbol` in the object that contains the caller, or in its dependencies. */
 static void *find_behind(const char *symbol, const void *caller)
 {
     Dl_info object;
@@ -44,14 +46,18 @@ void *kumi_mpi_find(const char *symbol, const void *caller)
     void *at = dlsym(RTLD_NEXT, symbol);
     if (at == NULL)
         at = dlsym(RTLD_DEFAULT, symbol);
-    /* An interpreter loads its MPI module, and MPI with it, with RTLD_LOCAL: in no list that the
-     * two lookups above search, but among the dependencies of the object that called us. */
+    /*
+     * An interpreter loads its MPI module, and with it MPI, with RTLD_LOCAL. The library is then in
+     * no list that the two lookups above search, but it is among the dependencies of the caller's
+     * object.
+     */
     return at != NULL ? at : find_behind(symbol, caller);
 }
 
 /*
- * The next function of the wrapped name, so that a profiler that was loaded behind us sees the
- * call; its MPI_X calls the library's PMPI_X. Without one the next MPI_X is the library's own.
+ * Finds the next function of the wrapped name, so that a profiler loaded after this library sees
+ * the call. The profiler's MPI_X calls the library's PMPI_X. Without a profiler the next MPI_X is
+ * the library's own.
  */
 void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller)
 {
@@ -85,8 +91,10 @@ static bool starts_with(const char *text, const char *start)
     return strncmp(text, start, strlen(start)) == 0;
 }
 
-/* The wrappers depend on little: integer arguments, MPI_SUCCESS == 0, MPI_Type_size, and negative
- * MPI_PROC_NULL. The list is nevertheless closed, for nobody has tried the others. */
+/*
+ * The wrappers depend on little: integer arguments, MPI_SUCCESS == 0, MPI_Type_size, and a negative
+ * MPI_PROC_NULL. The list is closed nevertheless, because other libraries are untested.
+ */
 static bool is_known(const char *version)
 {
     if (starts_with(version, "Open MPI v4.") || starts_with(version, "Open MPI v5."))
@@ -122,8 +130,10 @@ static bool ask_library(const void *caller)
 
 bool kumi_mpi_known_library(const void *caller)
 {
-    /* Two threads that ask at once must not both say it; a lock after the first answer would be
-     * taken in every MPI call. */
+    /*
+     * The lock prevents two threads from writing the same message. After the first answer it is not
+     * taken any more, because every MPI call passes here.
+     */
     enum { UNASKED, KNOWN, UNKNOWN };
     static int answer = UNASKED;
     static pthread_mutex_t asking = PTHREAD_MUTEX_INITIALIZER;

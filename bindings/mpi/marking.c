@@ -1,28 +1,32 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What an MPI call means for the phase.
+ * Marks the phase from MPI calls.
  *
  *                       a marked collective begins
  *      point-to-point ──────────────────────────────► MPI_Alltoall, MPI_Allreduce, ...
  *            ▲                                              │
  *            └──────────────────────────────────────────────┘
- *              one long message, or several calls, point to point
+ *              one long message, or several point-to-point calls
  *
- * The end of a collective does not switch back. An iterative program has a barrier, or a small
- * message, between two all-to-alls, and two switches for it would bring the connections' state in
- * and out for nothing. A long point-to-point phase is inferred instead, from the first sign of one.
+ * The end of a collective does not switch back. An iterative program has a barrier or a small
+ * message between two all-to-alls. Two switches for it would exchange the state of the connections
+ * twice without benefit. A long point-to-point phase is inferred instead, from its first sign.
  *
- * A nonblocking collective marks its phase from the call until the next MPI_Wait, Waitall, Waitany
- * or Waitsome returns, the next MPI_Test... reports a completion, or a blocking collective begins.
- * The completion need not be that of the collective: to know, requests would have to be compared,
- * and the price of the simple rule is that the phase may end early, never that it is stuck. Point-
- * to-point calls in between overlap with the collective and are not counted.
+ * A nonblocking collective marks its phase from the call until the first of these events:
  *
- * A scope of the program (kumi_phase_begin) goes before all inference: collectives inside of it are
- * marked while they run, then the phase is the program's again, and nothing is counted.
+ *   - MPI_Wait, Waitall, Waitany or Waitsome returns;
+ *   - MPI_Test... reports a completion;
+ *   - a blocking collective begins.
  *
- * The state is the process's, like the page; threads may change it at the same time, and relaxed
- * atomics suffice, for a miscount by one only moves the switch by one call.
+ * The completion may be that of another request, because the requests are not compared. So the
+ * phase may end early, but it always ends at such an event. Point-to-point calls in between overlap
+ * with the collective and are not counted.
+ *
+ * A scope of the program (kumi_phase_begin) has priority over inference. Collectives in a scope are
+ * marked while they run. Then the program's phase is restored, and no calls are counted.
+ *
+ * The state belongs to the process, like the page. Threads may change it concurrently. Relaxed
+ * atomics suffice, because a miscount by one only moves a switch by one call.
  */
 
 #include <stddef.h>
@@ -32,22 +36,31 @@
 
 #include "marking.h"
 
-/* One message of this size is a point-to-point phase by itself: it is several times the initial
- * window (10 segments, 14 KB) and where Open MPI goes from eager to rendezvous over TCP
- * (btl_tcp_eager_limit), so the window that the phase has learned decides how long it takes. */
+/*
+ * Message size, in bytes, from which one message is a point-to-point phase. Open MPI changes from
+ * eager to rendezvous over TCP at this size (btl_tcp_eager_limit). It is several times the initial
+ * window (10 segments, 14 KB), so the window that the phase has learned determines the time of the
+ * message.
+ */
 enum { LONG_MESSAGE_BYTES = 64 * 1024 };
 
-/* So many short calls are one too. A halo exchange in three dimensions is 6 sends and 6 receives;
- * the handful of messages with which programs agree on a step between two collectives is fewer. */
+/*
+ * Number of short calls that are a point-to-point phase. A halo exchange in three dimensions has
+ * 12: 6 sends and 6 receives. The few messages by which programs agree on a step between two
+ * collectives are fewer. Chosen by judgement.
+ */
 enum { POINT_TO_POINT_CALLS = 8 };
 
 /* Calls since the last marked collective. */
 static uint32_t point_to_point_calls;
-/* Whether a nonblocking collective is taken to be under way. */
+/* True while a nonblocking collective is assumed to be active. */
 static bool nonblocking_open;
 
-/* Wrapped functions that this thread is inside of. MPI libraries call their own public functions:
- * MPICH's Fortran functions call the C ones, ROMIO calls collectives. Only the outermost counts. */
+/*
+ * Number of wrapped functions that this thread is in. MPI libraries call their own public
+ * functions: MPICH's Fortran functions call the C ones, ROMIO calls collectives. Only the outermost
+ * is marked.
+ */
 static _Thread_local uint32_t wrapped_depth __attribute__((tls_model("initial-exec")));
 
 static uint32_t phase_of(struct kumi_phase_page *page, struct kumi_mpi_call *call)
@@ -73,8 +86,10 @@ static void return_to_scope(struct kumi_phase_page *page)
         kumi_page_switch(page, phase);
 }
 
-/* Whether point-to-point calls are evidence of anything at present. Also what makes them cheap:
- * within a point-to-point phase, a call costs this test. */
+/*
+ * Returns whether point-to-point calls are evidence of a phase at present. Within a point-to-point
+ * phase, a call costs only this test.
+ */
 static bool inferring(struct kumi_phase_page *page)
 {
     uint32_t phase;
@@ -96,7 +111,10 @@ static int64_t integer_argument(const struct kumi_mpi_call *call, const uintptr_
     case BY_ADDRESS:
         return *(const int32_t *)arguments[at];
     case BY_VALUE_LARGE:
-        /* Only the count is wide; ranks stay ints, whose upper half is undefined. */
+        /*
+         * Only the count is wide. Ranks stay ints, and the upper half of their register is
+         * undefined.
+         */
         return at == 1 ? (int64_t)arguments[at] : (int32_t)arguments[at];
     case BY_VALUE:
         break;
@@ -104,7 +122,7 @@ static int64_t integer_argument(const struct kumi_mpi_call *call, const uintptr_
     return (int32_t)arguments[at];
 }
 
-/* The bytes of one element, or 0 if that cannot be found out. */
+/* Returns the size of one element in bytes, or 0 if it cannot be found out. */
 static int64_t element_bytes(const struct kumi_mpi_call *call, uintptr_t datatype, const void *caller)
 {
     static void *by_value, *by_address;
@@ -132,11 +150,14 @@ static void send_begins(struct kumi_phase_page *page, const struct kumi_mpi_call
     if (!inferring(page))
         return;
     int64_t count = integer_argument(call, arguments, 1);
-    /* MPI_PROC_NULL, which is negative everywhere: the edge of a grid sends nothing. */
+    /* MPI_PROC_NULL is negative in all libraries: the edge of a grid sends nothing. */
     if (integer_argument(call, arguments, 3) < 0)
         return;
     int64_t bytes = count <= 0 ? 0 : element_bytes(call, arguments[2], caller);
-    /* MPI_UNDEFINED, negative: an element of 2 GB or more. The division cannot overflow. */
+    /*
+     * A negative size is MPI_UNDEFINED, for an element of 2 GB or more. The division cannot
+     * overflow.
+     */
     if (bytes < 0 || (bytes > 0 && count > (LONG_MESSAGE_BYTES - 1) / bytes))
         kumi_page_switch(page, KUMI_PHASE_POINT_TO_POINT);
     else if (call->kind == SEND)
@@ -180,8 +201,10 @@ static bool has_completed(const struct kumi_mpi_call *call, const uintptr_t *arg
     if (call->kind == WAIT)
         return true;
     int at = call->kind == TEST_AT_1 ? 1 : call->kind == TEST_AT_2 ? 2 : 3;
-    /* A flag, or for MPI_Testsome a number. That is negative (MPI_UNDEFINED), and the flag true, if
-     * no request was active: the phase then ends early, which the rule allows. */
+    /*
+     * A flag, or a number for MPI_Testsome. If no request was active, the number is negative
+     * (MPI_UNDEFINED) and the flag is true. The phase then ends early, which the rule allows.
+     */
     return *(const int32_t *)arguments[at] != 0;
 }
 
@@ -212,7 +235,10 @@ static void call_ends(struct kumi_phase_page *page, const struct kumi_mpi_call *
     }
 }
 
-/* The page in which phases are marked; NULL if there is none, or `kumi run --no-phases` keeps it for the program. */
+/*
+ * Returns the page in which phases are marked. Returns NULL if there is no page, or if `kumi run
+ * --no-phases` reserves it for the program.
+ */
 static struct kumi_phase_page *marked_page(void)
 {
     enum { UNASKED, MARKED, LEFT };
@@ -240,7 +266,7 @@ void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, con
     if (real == NULL) {
         real = kumi_mpi_find_real(call, caller);
         if (real == NULL) {
-            fprintf(stderr, "kumi: %s was called, and no MPI library has it\n", call->symbol);
+            fprintf(stderr, "kumi: %s was called, but no MPI library provides it\n", call->symbol);
             return NULL;
         }
         __atomic_store_n(&call->real, real, __ATOMIC_RELAXED);
@@ -259,8 +285,10 @@ bool kumi_mpi_is_outermost(void)
 void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments)
 {
     struct kumi_phase_page *page = marked_page();
-    /* The library was asked when the call was entered, so the address of the caller is of no use
-     * any more. */
+    /*
+     * The library was checked when the call was entered, so the address of the caller is not
+     * needed.
+     */
     if (--wrapped_depth == 0 && page != NULL && kumi_mpi_known_library(NULL))
         call_ends(page, call, arguments);
 }

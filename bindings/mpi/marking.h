@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Between the generated wrappers (wrappers.c), what a call means for the phase (marking.c) and the
- * MPI library that does the work (library.c).
+ * Interface between the generated wrappers (wrappers.c), the phase marking (marking.c) and the
+ * lookup of the MPI library (library.c).
  */
 #ifndef KUMI_MPI_MARKING_H
 #define KUMI_MPI_MARKING_H
@@ -26,37 +26,44 @@ enum kumi_mpi_kind {
     TEST_AT_3,
 };
 
-/* How arguments are passed: by value; by value and with 64-bit counts; by address. */
+/* Passing of arguments: by value, by value with 64-bit counts, or by address. */
 enum kumi_mpi_calling { BY_VALUE, BY_VALUE_LARGE, BY_ADDRESS };
 
-/* One wrapped function: what is known when compiled, and what is found out at its first call. */
+/* One wrapped function: constants of the build, and results that are cached at its first call. */
 struct kumi_mpi_call {
-    /* The wrapped symbol. */
+    /* Wrapped symbol. */
     const char *symbol;
-    /* The symbols to forward to where there is no next function of the wrapped name: the first
-     * that exists. The second may be NULL. */
+    /*
+     * Symbols to forward to if there is no next function of the wrapped name. The first that exists
+     * is used. The second may be NULL.
+     */
     const char *profiling[2];
-    /* The C name without suffix, which is the name of the phase. */
+    /* C name without suffix, which is the name of the phase. */
     const char *phase_name;
     enum kumi_mpi_kind kind;
     enum kumi_mpi_calling calling;
-    /* The function to forward to; NULL until found. */
+    /* Function to forward to; NULL until found. */
     void *real;
-    /* 1 + index of phase_name in the page; 0 until looked up. */
+    /* 1 + index of `phase_name` in the page; 0 until looked up. */
     uint32_t phase;
-    /* What a collective is replaced with (collectives.c); NULL until looked up. */
+    /* Replacement of a collective (collectives.c); NULL until looked up. */
     const struct replaced *replaced;
 };
 
-/* Returned when there is nothing to forward to. MPI_ERR_OTHER in Open MPI, MPI_ERR_INTERN in MPICH,
- * and above all not MPI_SUCCESS. */
+/*
+ * Result if there is no function to forward to: MPI_ERR_OTHER in Open MPI, MPI_ERR_INTERN in MPICH.
+ * It must differ from MPI_SUCCESS.
+ */
 enum { KUMI_MPI_NOTHING_TO_CALL = 16 };
 
-/* Set when MPI has begun and neither a phase is marked nor a collective planned: wrappers only
- * forward. Some MPI calls within a host take 0.1 µs, and what else a wrapper does takes 0.05. */
+/*
+ * True if MPI has been initialised and neither phases are marked nor collectives planned. Wrappers
+ * then only forward. Some MPI calls within a host take 0.1 µs, and the rest of a wrapper would add
+ * 0.05 µs (docs/perf-log.md, 2026-11-24).
+ */
 extern bool kumi_mpi_is_idle KUMI_HIDDEN;
 
-/* The function to forward to at once, or NULL if there is more to do. */
+/* Returns the function to forward to immediately, or NULL if the wrapper has more to do. */
 static inline void *kumi_mpi_straight(const struct kumi_mpi_call *call)
 {
     return __atomic_load_n(&kumi_mpi_is_idle, __ATOMIC_RELAXED)
@@ -64,34 +71,45 @@ static inline void *kumi_mpi_straight(const struct kumi_mpi_call *call)
                : NULL;
 }
 
-/* MPI has begun; whether collectives are planned. */
+/* Called after MPI has been initialised. `is_planning` is true if collectives are planned. */
 KUMI_HIDDEN void kumi_mpi_begun(bool is_planning);
 
 /*
- * Called first by every wrapper: returns the function to forward to, and marks the phase.
- * `arguments` are those of the call, `caller` is its return address. NULL if there is no such
- * function; then kumi_mpi_leave() must not be called.
+ * Marks the phase and returns the function to forward to. Every wrapper calls it first. `arguments`
+ * are those of the call, `caller` is its return address. Returns NULL if there is no such function.
+ * In that case kumi_mpi_leave() must not be called.
  */
 KUMI_HIDDEN void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments,
                                  const void *caller);
 
-/* Whether the wrapper that has been entered last is not called by another: MPICH's Fortran calls
- * its C. */
+/*
+ * Returns whether the innermost active wrapper is the only one. Wrappers can nest, because MPICH's
+ * Fortran functions call its C functions.
+ */
 KUMI_HIDDEN bool kumi_mpi_is_outermost(void);
 
-/* Called last by every wrapper. */
+/* Ends the call. Every wrapper calls it last. */
 KUMI_HIDDEN void kumi_mpi_leave(struct kumi_mpi_call *call, const uintptr_t *arguments);
 
-/* The address of `symbol` in the MPI library that the code at `caller` is linked to, or NULL. */
+/*
+ * Returns the address of `symbol` in the MPI library to which the code at `caller` is linked, or
+ * NULL.
+ */
 KUMI_HIDDEN void *kumi_mpi_find(const char *symbol, const void *caller);
 
-/* kumi_mpi_find for whichever symbol `call` is to be forwarded to. */
+/* Returns the function to which `call` is forwarded, or NULL. */
 KUMI_HIDDEN void *kumi_mpi_find_real(const struct kumi_mpi_call *call, const void *caller);
 
-/* The file of a profiler that is loaded between this library and the MPI library, or NULL. */
+/*
+ * Returns the file name of a profiler that is loaded between this library and the MPI library, or
+ * NULL.
+ */
 KUMI_HIDDEN const char *kumi_mpi_profiler(const void *caller);
 
-/* Whether the library is one whose calls can be marked. Asked once, said on stderr if not. */
+/*
+ * Returns whether calls of the library can be marked. The library is checked once. If it is
+ * unknown, one message is written to stderr.
+ */
 KUMI_HIDDEN bool kumi_mpi_known_library(const void *caller);
 
 #endif

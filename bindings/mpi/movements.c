@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Planned collectives that move blocks, of lengths that all ranks know: alltoall, gather,
- * scatter, allgather, bcast, barrier. */
+/*
+ * Planned collectives that move blocks of lengths that all ranks know: alltoall, gather, scatter,
+ * allgather, bcast, barrier.
+ */
 
 #include <stdlib.h>
 
 #include "judge.h"
 #include "moves.h"
 
-/* Below this length of a vector's part for each rank control messages cost more than collisions. */
+/*
+ * Shortest planned part of a vector, in bytes per rank. For shorter ones, control messages cost
+ * more than collisions.
+ */
 enum { PART_BYTES_MIN = 4 << 10 };
 
 void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_carried carried)
@@ -17,13 +22,16 @@ void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_ca
         both->from = both->to;
     if (!kumi_blocks_open(&both->out, of, &both->from, true) ||
         !kumi_blocks_open(&both->in, of, &both->to, false)) {
-        kumi_failed(call, "no memory for blocks, or a datatype that cannot be packed", 0);
+        kumi_failed(call, "out of memory for blocks, or the datatype cannot be packed", 0);
     } else {
         char *copy_of = NULL;
-        /* Blocks are read where others will be written; packed blocks are a copy already. */
+        /*
+         * Blocks are read from memory into which others will be written, so they are copied. Packed
+         * blocks are a copy already.
+         */
         if (both->in_place && both->out.packed == NULL &&
             (copy_of = kumi_blocks_copy(&both->out)) == NULL) {
-            kumi_failed(call, "no memory for an exchange in place", 0);
+            kumi_failed(call, "out of memory for an in-place exchange", 0);
         } else {
             uint64_t own = both->in.bytes[of->rank];
             copy(both->in.at[of->rank], both->out.at[of->rank],
@@ -52,8 +60,10 @@ bool kumi_alltoall(struct call *call)
     if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
         return false;
     uint64_t bytes = kumi_element_bytes(of->abi, both.to.type, &is_plain) * (uint64_t)both.to.count;
-    /* Words to each of all ranks cost most here, so nothing shorter is planned between sites
-     * either. */
+    /*
+     * An all-to-all needs the most control messages, because each rank exchanges them with all
+     * others. For this reason shorter blocks are not planned between sites either.
+     */
     if (bytes < KUMI_BLOCK_BYTES_MIN || of->size > KUMI_EXCHANGE_RANKS_MAX || !kumi_open(call))
         return false;
     if (call->result == 0 && !both.in_place)
@@ -70,7 +80,7 @@ void kumi_rooted(struct call *call, const struct kumi_rooted *rooted, struct kum
     const struct kumi_communicator *of = call->of;
     int root = rooted->root;
     bool is_root = of->rank == root, is_gather = rooted->is_gather;
-    /* The root's own block stays where it is. */
+    /* In place, the root's own block stays in the buffer of all blocks. */
     bool has_one = !(is_root && rooted->in_place);
     struct kumi_blocks all = {0}, own = {0};
     char **table = calloc((size_t)of->size, sizeof(*table));
@@ -81,7 +91,7 @@ void kumi_rooted(struct call *call, const struct kumi_rooted *rooted, struct kum
     if (is_open && has_one)
         is_open = kumi_blocks_open(&own, of, &rooted->one, is_gather);
     if (!is_open) {
-        kumi_failed(call, "no memory for blocks, or a datatype that cannot be packed", 0);
+        kumi_failed(call, "out of memory for blocks, or the datatype cannot be packed", 0);
     } else {
         for (int i = 0; is_root && i < of->size; i++) {
             table[i] = all.at[i];
@@ -115,7 +125,10 @@ void kumi_rooted(struct call *call, const struct kumi_rooted *rooted, struct kum
     free(bytes);
 }
 
-/* Blocks of one length: the root knows it of all, each other rank of its own. */
+/*
+ * Gather or scatter of blocks of one length. The root knows the length from the buffer of all
+ * blocks, each other rank from its own.
+ */
 static bool rooted_alike(struct call *call, bool is_gather, int many_at, int one_at)
 {
     const struct kumi_communicator *of = call->of;
@@ -155,11 +168,13 @@ static void gather_to_all(struct call *call, const struct kumi_buffer *to,
 {
     const struct kumi_communicator *of = call->of;
     struct kumi_blocks all = {0}, own = {0};
-    /* In place, the own block is read from the buffer of all, so what is packed must be what is
-     * there. */
+    /*
+     * In place, the own block is read from the buffer of all blocks. So its present content must be
+     * packed.
+     */
     if (!kumi_blocks_open(&all, of, to, in_place) ||
         (!in_place && !kumi_blocks_open(&own, of, from, true))) {
-        kumi_failed(call, "no memory for blocks, or a datatype that cannot be packed", 0);
+        kumi_failed(call, "out of memory for blocks, or the datatype cannot be packed", 0);
     } else {
         uint64_t own_bytes = all.bytes[of->rank];
         if (!in_place)
@@ -222,7 +237,7 @@ bool kumi_bcast(struct call *call)
         return true;
     struct kumi_blocks whole;
     if (!kumi_blocks_open(&whole, of, &vector, of->rank == root)) {
-        kumi_failed(call, "no memory for a vector, or a datatype that cannot be packed", 0);
+        kumi_failed(call, "out of memory for a vector, or the datatype cannot be packed", 0);
     } else {
         kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = KUMI_COLL_BROADCAST,
                                                               .root = root,
@@ -238,8 +253,10 @@ bool kumi_bcast(struct call *call)
     return true;
 }
 
-/* Between sites: a tree of them, which a control message passes there and back once. On one, the
- * library's is as good. */
+/*
+ * Planned only between sites, over a tree of the sites. A control message crosses the tree once up
+ * and once down. On one site the library's barrier is as fast.
+ */
 bool kumi_barrier(struct call *call)
 {
     uint64_t nothing = 0;

@@ -1,25 +1,30 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Moves blocks by a plan, once it is decided that a call is planned. */
+/* Executes collectives that move blocks, after it has been decided that they are planned. */
 #ifndef KUMI_MPI_MOVES_H
 #define KUMI_MPI_MOVES_H
 
 #include "call.h"
 
-/* An all-to-all: `size` blocks go out of one buffer, `size` come into another. */
+/*
+ * An all-to-all. `size` blocks are sent from one buffer, and `size` blocks are received into
+ * another.
+ */
 struct kumi_exchange {
     struct kumi_buffer from, to;
     struct kumi_blocks out, in;
-    /* Blocks go out of `to`. */
+    /* True if blocks are sent from `to`. */
     bool in_place;
 };
 
-/* A gather or scatter. `many` is the root's buffer of all blocks, `one` the buffer of each
- * rank's own. */
+/*
+ * A gather or scatter. `many` is the root's buffer of all blocks, `one` is each rank's buffer of
+ * its own block.
+ */
 struct kumi_rooted {
     struct kumi_buffer many, one;
     int root;
     bool is_gather;
-    /* The root's own block is in `many`. */
+    /* True if the root's own block is in `many`. */
     bool in_place;
 };
 

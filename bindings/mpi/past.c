@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Posts the receives that say which calls this rank is past. */
+/* Posts the receives that show which calls this rank is past. */
 
 #include "past.h"
 #include "tags.h"

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The very source that programs compile in, so that a program and the preload library cannot differ
- * in what they take the page to be. */
+/*
+ * The same source that programs compile in, so that a program and the preload library cannot
+ * disagree about the page.
+ */
 #include "kumi_phase.c"

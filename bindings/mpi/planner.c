@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY, KUMI_COLL_WHY, KUMI_REPRODUCIBLE
- * and KUMI_TOPOLOGY,
- * which `kumi run` sets. */
+/*
+ * Loads libkumi.so and reads KUMI_COLL, KUMI_COLL_LIBRARY, KUMI_COLL_WHY, KUMI_REPRODUCIBLE and
+ * KUMI_TOPOLOGY, which `kumi run` sets.
+ */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,8 +25,8 @@ static bool load(struct kumi_planner *planner)
     uint32_t found = abi == NULL ? 0 : abi();
     if (found != KUMI_ABI) {
         fprintf(stderr,
-                "kumi: collectives are left to the MPI library: %s has interface %u, and this kumi needs %u: install "
-                "both of one version\n",
+                "kumi: collectives are left to the MPI library: %s has interface %u, expected %u: install "
+                "libkumi.so and kumi of the same version\n",
                 file == NULL ? "libkumi.so" : file, found, KUMI_ABI);
         return false;
     }

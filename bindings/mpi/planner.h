@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* libkumi.so, loaded when MPI begins, and what the user asked for. */
+/* libkumi.so, which is loaded when MPI is initialised, and the options of `kumi run`. */
 #ifndef KUMI_MPI_PLANNER_H
 #define KUMI_MPI_PLANNER_H
 
@@ -24,30 +24,43 @@ struct kumi_planner {
     __typeof__(kumi_coll_work_free) *work_free;
 };
 
-/* The library, or NULL, said once, if it cannot be loaded or has another interface. */
+/*
+ * Returns the library. If it cannot be loaded or has another interface, writes one message to
+ * stderr and returns NULL.
+ */
 KUMI_HIDDEN const struct kumi_planner *kumi_planner(void);
 
-/* The topology file, or NULL if none was named. */
+/* Returns the path of the topology file, or NULL if none was given. */
 KUMI_HIDDEN const char *kumi_topology_file(void);
 
-/* KUMI_COLL: `off`, `auto`, `all`, or a list of names. NULL if it is not set, as without `kumi
- * run`. */
+/*
+ * Returns KUMI_COLL: `off`, `auto`, `all`, or a list of names. Returns NULL if it is not set, as
+ * without `kumi run`.
+ */
 KUMI_HIDDEN const char *kumi_coll_list(void);
 
-/* KUMI_COLL_WHY: why `kumi run` has this rank plan nothing. */
+/*
+ * Returns KUMI_COLL_WHY, the reason for which `kumi run` switched planning off on this rank. If it
+ * is not set, returns "KUMI_COLL=off".
+ */
 KUMI_HIDDEN const char *kumi_coll_why_off(void);
 
-/* Whether any collective may be planned. */
+/* Returns whether any collective may be planned. */
 KUMI_HIDDEN bool kumi_coll_is_on(void);
 
-/* Whether KUMI_COLL is `auto`: a collective is planned only where that was measured to win. */
+/*
+ * Returns whether KUMI_COLL is `auto`. A collective is then planned only where plans were measured
+ * to be faster (ADR 030).
+ */
 KUMI_HIDDEN bool kumi_coll_is_automatic(void);
 
-/* Whether `kumi run --reproducible` leaves all reductions to the MPI library. */
+/* Returns whether `kumi run --reproducible` leaves all reductions to the MPI library. */
 KUMI_HIDDEN bool kumi_coll_is_reproducible(void);
 
-/* Whether a list names the collective: the MPI name in lower case without its prefix. `all` and
- * `auto` name every one. */
+/*
+ * Returns whether KUMI_COLL requests the collective. `name` is the MPI name in lower case without
+ * its prefix. `all` and `auto` request every one.
+ */
 KUMI_HIDDEN bool kumi_coll_asked_for(const char *name);
 
 #endif

@@ -5,14 +5,23 @@
 
 #include "judge.h"
 
-/* Below this length of a rank's part of the vector control messages cost more than collisions. */
+/*
+ * Shortest planned part of a vector, in bytes per rank. For shorter ones, control messages cost
+ * more than collisions.
+ */
 enum { PART_BYTES_MIN = 4 << 10 };
 
-/* A ring of sums takes twice as many steps as there are ranks. On one switch the library's few,
- * long steps collide little: the ring pays where its own steps are long too. */
+/*
+ * Shortest planned part of a vector, in bytes per rank, for a ring on one switch. A ring of sums
+ * takes twice as many steps as there are ranks. On one switch the library has few, long steps that
+ * rarely collide, so the ring is faster only if its own steps are long too.
+ */
 enum { FLAT_PART_BYTES_MIN = 32 << 10 };
 
-/* Bytes of an element that is one run of memory; 0 of others, which are the library's. */
+/*
+ * Returns the size of an element in bytes. Returns 0 if the element is not one contiguous run of
+ * memory; the library then executes the call.
+ */
 static uint64_t element_bytes_of(const struct call *call, kumi_handle type)
 {
     bool is_plain = false;
@@ -22,7 +31,10 @@ static uint64_t element_bytes_of(const struct call *call, kumi_handle type)
     return is_plain ? bytes : 0;
 }
 
-/* Whether a vector's parts, one a rank, are long enough; rings ask for more on one switch. */
+/*
+ * Returns whether a vector of `bytes` has long enough parts. `parts` is the number of parts, one
+ * per rank. Rings need longer parts on one switch.
+ */
 static bool is_long_part(struct call *call, uint64_t bytes, uint64_t parts, bool is_ring)
 {
     if (!kumi_is_long(call, bytes, PART_BYTES_MIN * parts))
@@ -30,14 +42,16 @@ static bool is_long_part(struct call *call, uint64_t bytes, uint64_t parts, bool
     if (call->result != 0 || !is_ring || bytes >= FLAT_PART_BYTES_MIN * parts)
         return true;
     if (!kumi_communicator_network(call->of)) {
-        kumi_failed(call, "the network of a communicator cannot be made", 0);
+        kumi_failed(call, "cannot create the network of the communicator", 0);
         return true;
     }
     return !call->of->is_flat || call->of->is_far;
 }
 
-/* Whether the reduction is valid, and may be combined in any order. True with an error in
- * `result` if it is not valid. */
+/*
+ * Returns whether the reduction may be combined in any order. If the reduction is invalid, returns
+ * true with an error in `result`.
+ */
 static bool may_combine(struct call *call, kumi_handle type, kumi_handle operation, bool has_result)
 {
     int is_commutative = 0;
@@ -48,7 +62,10 @@ static bool may_combine(struct call *call, kumi_handle type, kumi_handle operati
     return call->of->abi->Op_commutative(operation, &is_commutative) == 0 && is_commutative;
 }
 
-/* sendbuf, recvbuf, count, type, op: `root` of a reduce, or -1. */
+/*
+ * Executes a call with the arguments sendbuf, recvbuf, count, type, op. `root` is that of a reduce,
+ * otherwise -1.
+ */
 static bool reduction(struct call *call, int operation, int root)
 {
     const struct kumi_communicator *of = call->of;
@@ -68,7 +85,7 @@ static bool reduction(struct call *call, int operation, int root)
     char *scratch = has_result ? NULL : malloc(bytes);
     char *sum = has_result ? memory(call, 1) : scratch;
     if (!has_result && scratch == NULL) {
-        kumi_failed(call, "no memory for a reduction", 0);
+        kumi_failed(call, "out of memory for a reduction", 0);
         return true;
     }
     if (!is_in_place(call, 0))
@@ -97,7 +114,7 @@ bool kumi_reduce(struct call *call)
     return is_root_right(call, root) && reduction(call, KUMI_COLL_REDUCE, root);
 }
 
-/* Every rank's block of the sum of all ranks' blocks. */
+/* Gives each rank its block of the sum of all ranks' vectors. */
 static void scatter_sums(struct call *call, kumi_handle type, kumi_handle op, uint64_t element_bytes,
                          const uint64_t *bytes)
 {
@@ -110,7 +127,7 @@ static void scatter_sums(struct call *call, kumi_handle type, kumi_handle op, ui
     }
     char *sums = malloc(all + 1), **table = calloc((size_t)of->size, sizeof(*table));
     if (sums == NULL || table == NULL) {
-        kumi_failed(call, "no memory for a reduction", 0);
+        kumi_failed(call, "out of memory for a reduction", 0);
     } else {
         copy(sums, memory(call, is_in_place(call, 0) ? 1 : 0), all);
         char *next = sums;
@@ -133,7 +150,10 @@ static void scatter_sums(struct call *call, kumi_handle type, kumi_handle op, ui
     free(table);
 }
 
-/* Blocks of `counts[i]` elements, or of `count` each if `counts` is NULL. */
+/*
+ * Executes a reduce-scatter with blocks of `counts[i]` elements, or of `count` elements each if
+ * `counts` is NULL.
+ */
 static bool reduce_scatter(struct call *call, const int *counts, int count)
 {
     const struct kumi_communicator *of = call->of;
@@ -151,7 +171,7 @@ static bool reduce_scatter(struct call *call, const int *counts, int count)
                                      (call->result != 0 || may_combine(call, type, op, true)) &&
                                      (call->result != 0 || kumi_open(call)));
     if (bytes == NULL)
-        kumi_failed(call, "no memory for a reduction", 0);
+        kumi_failed(call, "out of memory for a reduction", 0);
     if (is_done && call->result == 0)
         scatter_sums(call, type, op, element_bytes, bytes);
     free(bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Asks the ranks that a plan waits for whether they are past it. */
+/* Asks the ranks that a plan waits for whether they are past the call. */
 
 #include <sched.h>
 #include <stdlib.h>
@@ -7,21 +7,26 @@
 
 #include "stall.h"
 
-/* Looks between two readings of the clock: some 0.1 ms. */
+/* Polls between two readings of the clock, about 0.1 ms. */
 enum { LOOKS_PER_READING = 256 };
 
-/* Looks before the processor is given to others: longer than a chunk takes between hosts. With ranks of
- * their own processors, yielding at once made gathers of 64 KiB under MPICH take 40 to 110 us, not 10. */
+/*
+ * Polls before the processor is yielded. They take longer than a chunk between hosts. With a
+ * processor for each rank, yielding at once made gathers of 64 KiB under MPICH take 40 to 110 µs
+ * instead of 10 (docs/perf-log.md, 2026-11-24).
+ */
 enum { LOOKS_BEFORE_YIELD = 2000 };
 
-/* A plan that stands still for this time asks, and a rank that is past the call is believed after
- * the same time again: what it sent may take another connection than its answer. */
+/*
+ * Time without progress after which a plan asks, in seconds. A rank that is past the call counts as
+ * such after the same time again, because its messages may use another connection than its answer.
+ */
 static const double PATIENCE_S = 1.0;
 
 struct kumi_question {
     uint64_t request;
     enum { UNASKED, ASKED, PAST } state;
-    /* When the answer was seen. */
+    /* Time at which the answer was seen, in seconds. */
     double past_s;
 };
 
@@ -32,7 +37,9 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Asks a rank, or looks for its answer. Whether it has been past the call for long enough. */
+/*
+ * Asks a rank, or checks for its answer. Returns whether it has been past the call for PATIENCE_S.
+ */
 static bool is_past(struct kumi_stall *stall, int peer, double now)
 {
     struct kumi_communicator *of = stall->of;
@@ -54,7 +61,7 @@ static bool is_past(struct kumi_stall *stall, int peer, double now)
 
 int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, int), const void *context)
 {
-    /* Ranks that share a processor: another one's turn. */
+    /* Ranks may share a processor, so another one gets a turn. */
     if (!stall->of->abi->yields && stall->looks > LOOKS_BEFORE_YIELD)
         sched_yield();
     if (stall->looks++ % LOOKS_PER_READING != 0)

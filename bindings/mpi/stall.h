@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Watches a plan that stands still, and asks the ranks that it waits for (past.h). */
+/* Detects a plan that makes no progress, and asks the ranks that it waits for (past.h). */
 #ifndef KUMI_MPI_STALL_H
 #define KUMI_MPI_STALL_H
 
@@ -7,27 +7,30 @@
 
 struct kumi_stall {
     struct kumi_communicator *of;
-    /* Looks in vain since the last step completed; its clock is read now and then. */
+    /*
+     * Polls without a completed step since the last completed one, and the time at the first of
+     * them, in seconds.
+     */
     unsigned looks;
     double since_s;
-    /* By rank; NULL while no question was asked. */
+    /* Questions by rank; NULL before the first question. */
     struct kumi_question *questions;
 };
 
-/* A step completed. */
+/* Records that a step completed. */
 static inline void kumi_stall_reset(struct kumi_stall *stall)
 {
     stall->looks = 0;
 }
 
 /*
- * No step completed. `is_awaited(context, peer)` is whether a step with a rank is in flight. Returns
- * a rank that is past this call although it is awaited, or -1.
+ * Records that no step completed. `is_awaited(context, peer)` returns whether a step with a rank is
+ * in flight. Returns a rank that is past this call although it is awaited, or -1.
  */
 KUMI_HIDDEN int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, int),
                                 const void *context);
 
-/* Forgets the questions, when the call is over. */
+/* Frees the questions at the end of the call. */
 KUMI_HIDDEN void kumi_stall_end(struct kumi_stall *stall);
 
 #endif

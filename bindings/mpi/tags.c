@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Hands out tag numbers, and reuses those that were given back. */
+/* Allocates tag numbers, and reuses returned ones. */
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int next, limit;
-/* Numbers given back, as a stack: at most as many as were ever in use at once. */
+/* Stack of returned numbers. It has at most as many as were ever in use at once. */
 static int *returned, returned_count, returned_room;
 
 void kumi_tags_begin(int tag_max)
@@ -37,7 +37,10 @@ void kumi_tag_give_back(int number)
             returned_room = room;
         }
     }
-    /* Without memory the number is lost, which is no harm: the next one is taken instead. */
+    /*
+     * Without memory the number is lost. This is harmless, because the next unused one is taken
+     * instead.
+     */
     if (returned_count < returned_room)
         returned[returned_count++] = number;
     pthread_mutex_unlock(&lock);

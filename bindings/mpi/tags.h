@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Numbers that tell apart the communicators whose messages share one of ours. A rank chooses the
- * number under which it receives, so nobody else has to agree that it is free.
+ * Numbers that distinguish the program's communicators, whose messages share one communicator of
+ * this library. A rank chooses the number under which it receives, so it needs no agreement with
+ * other ranks.
  */
 #ifndef KUMI_MPI_TAGS_H
 #define KUMI_MPI_TAGS_H
 
 #include "kumi_page_access.h"
 
-/* Calls whose questions (past.h) have tags of their own: a rank that is behind another by this
- * number of calls on one communicator, all of them left to the library, could give a wrong answer. */
+/*
+ * Number of successive calls whose questions (past.h) have different tags. A wrong answer is
+ * possible if a rank is this many calls behind another on one communicator, and all of them are
+ * left to the library.
+ */
 enum { KUMI_TAG_CALLS = 1024 };
 
-/* Message kinds: chunks of data, control messages without content, the news that a rank's plan has
- * failed, and questions about each of the last calls. */
+/*
+ * Kinds of messages: chunks of data, control messages, the notification that a rank's plan has
+ * failed, and questions about each of the last calls.
+ */
 enum {
     KUMI_TAG_CHUNK,
     KUMI_TAG_CONTROL,
@@ -22,15 +28,15 @@ enum {
     KUMI_TAG_KINDS = KUMI_TAG_PAST + KUMI_TAG_CALLS
 };
 
-/* Once, with the library's MPI_TAG_UB. */
+/* Sets the limit of numbers from the library's MPI_TAG_UB. Called once. */
 KUMI_HIDDEN void kumi_tags_begin(int tag_max);
 
-/* A number that no other communicator of this rank has; -1 if all are in use. */
+/* Returns a number that no other communicator of this rank has, or -1 if all are in use. */
 KUMI_HIDDEN int kumi_tag_take(void);
 
 KUMI_HIDDEN void kumi_tag_give_back(int number);
 
-/* The MPI tag of a kind of message under a number. */
+/* Returns the MPI tag of a kind of message under a number. */
 static inline int kumi_tag(int number, int kind)
 {
     return number * KUMI_TAG_KINDS + kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How many collectives were done by a plan. */
+/* Counts collectives by their execution. */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,9 +23,9 @@ __attribute__((destructor)) static void report(void)
     const char *verbose = getenv("KUMI_VERBOSE");
     if (own_rank != 0 || verbose == NULL || *verbose == '\0')
         return;
-    fprintf(stderr, "kumi: %u collectives by a plan, %u by the MPI library\n", planned, by_library);
+    fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned, by_library);
     if (planned_of_part > 0)
         fprintf(stderr,
-                "kumi: %u of them on some of the job's ranks, which have their share of the links that others pass\n",
+                "kumi: %u of the planned ones ran on some of the job's ranks, with a share of the common links\n",
                 planned_of_part);
 }

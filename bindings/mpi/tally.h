@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* How many collectives were done by a plan, said at exit with KUMI_VERBOSE. */
+/* Counts of planned and other collectives, reported at exit if KUMI_VERBOSE is set. */
 #ifndef KUMI_MPI_TALLY_H
 #define KUMI_MPI_TALLY_H
 
@@ -7,8 +7,10 @@
 
 #include "kumi_page_access.h"
 
-/* Counts a call; `is_part` says that its communicator has only some of the job's ranks. Rank 0
- * of the job reports. */
+/*
+ * Counts a call. `is_part` is true if its communicator has only some of the job's ranks. Rank 0 of
+ * the job reports.
+ */
 KUMI_HIDDEN void kumi_tally(int job_rank, bool is_part, bool is_planned);
 
 #endif

@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * Planned collectives in which each rank knows only its own lengths: alltoallv, gatherv, scatterv.
- * They are carried out in the order of the plan for blocks of one length, that of the longest block
- * of an earlier call, so nobody tells anybody its lengths.
+ * They follow the plan for blocks of one length, so ranks need not exchange lengths. That length is
+ * the power of two above the longest block of an earlier call.
  */
 
 #include "judge.h"
 #include "moves.h"
 
-/* An alltoallv is planned if the rank that sends least sends at least this part of blocks of
- * full length: of few, most control messages would be about nothing. */
+/*
+ * An alltoallv is planned if each rank sends at least 1/DENSE_PART of the bytes that blocks of full
+ * length would have. With fewer, most control messages would concern empty blocks.
+ */
 enum { DENSE_PART = 4 };
 
-/* With few ranks and long blocks an alltoallv has a plan of its own, for which all lengths are
- * exchanged: 32 ranks exchange 8 KiB and plan 3 ms, where blocks of 64 KiB take 17 ms at 1 Gb/s. */
+/*
+ * Limits of an alltoallv with a plan of its own, for which all lengths are exchanged: at most this
+ * many ranks, and blocks of at least this many bytes. 32 ranks exchange 8 KiB and plan for 3 ms.
+ * The transfer of blocks of 64 KiB takes 17 ms at 1 Gb/s.
+ */
 enum { EXACT_RANKS_MAX = 32, EXACT_BLOCK_BYTES_MIN = 64 << 10 };
 
-/* Whether an earlier call of this history was long. This call's lengths are noted for later
- * ones. */
+/*
+ * Returns whether an earlier call of this history was long. Records this call's lengths for later
+ * ones. On an error, returns true with the error in the call's result.
+ */
 static bool was_long(struct call *call, struct kumi_history *history, uint64_t block_max, uint64_t total)
 {
     struct kumi_communicator *of = call->of;
@@ -25,15 +32,18 @@ static bool was_long(struct call *call, struct kumi_history *history, uint64_t b
     if (error == 0)
         error = kumi_history_note(history, of->abi, of->comm, block_max, total);
     if (error != 0) {
-        kumi_failed(call, "ranks cannot compare their lengths", error);
+        kumi_failed(call, "ranks cannot compare their block lengths", error);
         return true;
     }
-    /* The longest block was at least half of it. */
+    /* The longest block was at least half of `block_bytes`. */
     uint64_t bytes = history->block_bytes / 2;
     return bytes > 1 && kumi_is_long(call, bytes, KUMI_BLOCK_BYTES_MIN);
 }
 
-/* The longest block of a buffer, and the sum of its blocks, in elements. */
+/*
+ * Returns the longest block of a buffer, and sets `total` to the sum of its blocks, both in
+ * elements.
+ */
 static uint64_t longest(const struct kumi_buffer *buffer, uint64_t *total)
 {
     uint64_t most = 0;
@@ -46,7 +56,7 @@ static uint64_t longest(const struct kumi_buffer *buffer, uint64_t *total)
     return most;
 }
 
-/* By the plan for these very lengths, which all ranks tell each other. */
+/* Executes an all-to-all by a plan for the actual lengths, which the ranks exchange. */
 static void exchange_exactly(struct call *call, struct kumi_exchange *both, uint64_t element_bytes)
 {
     const struct kumi_communicator *of = call->of;
@@ -58,7 +68,7 @@ static void exchange_exactly(struct call *call, struct kumi_exchange *both, uint
     int bytes = (int)(ranks * sizeof(*row));
     int error = of->abi->Allgather(row, bytes, of->abi->byte, all, bytes, of->abi->byte, of->comm);
     if (error != 0) {
-        kumi_failed(call, "ranks cannot tell each other their lengths", error);
+        kumi_failed(call, "ranks cannot exchange their block lengths", error);
         return;
     }
     kumi_exchange(call, both,
@@ -79,7 +89,7 @@ bool kumi_alltoallv(struct call *call)
         return false;
     if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
         return false;
-    /* In place, a rank sends as much to each rank as it receives. */
+    /* In place, a rank sends to each rank as much as it receives from it. */
     const struct kumi_buffer *sent = both.in_place ? &both.to : &both.from;
     uint64_t element_bytes = kumi_element_bytes(of->abi, sent->type, &is_plain), total;
     uint64_t most = longest(sent, &total);
@@ -95,7 +105,7 @@ bool kumi_alltoallv(struct call *call)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);
     if (call->result != 0)
         return true;
-    /* All ranks have compared the same lengths, so they take the same way. */
+    /* All ranks have compared the same lengths, so they decide alike. */
     if (of->size <= EXACT_RANKS_MAX && history->block_bytes / 2 >= EXACT_BLOCK_BYTES_MIN)
         exchange_exactly(call, &both, element_bytes);
     else

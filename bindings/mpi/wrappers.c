@@ -1,27 +1,29 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The wrappers, generated from the lists in calls.h: for each function the C symbol, the C symbol
- * with 64-bit counts, and the Fortran symbols.
+ * Wrappers, generated from the lists in calls.h. For each function there are the C symbol, the C
+ * symbol with 64-bit counts, and the Fortran symbols.
  *
- * One binary for all MPI libraries, without an mpi.h. A handle is an int in MPICH and a pointer in
- * Open MPI, so every argument is taken and passed on as uintptr_t. That is sound because every
- * argument of these functions is of class INTEGER: in the calling conventions of x86-64 (System V)
- * and AArch64 (AAPCS64), each takes one 8-byte register, or one 8-byte slot of the stack once the
- * registers are used up, whatever its width; a narrower one leaves the upper bytes undefined, and
- * the callee does not look at them. Nor do we: marking.c narrows what it reads.
+ * One binary serves all MPI libraries, without an mpi.h. A handle is an int in MPICH and a pointer
+ * in Open MPI, so every argument is received and passed on as uintptr_t. This is sound because
+ * every argument of these functions is of class INTEGER. In the calling conventions of x86-64
+ * (System V) and AArch64 (AAPCS64), such an argument takes one 8-byte register, whatever its width.
+ * When no register is left, it takes one 8-byte slot of the stack. The upper bytes of a narrower
+ * argument are undefined, and the callee ignores them. So does marking.c, which narrows the
+ * arguments that it reads.
  *
- * Fortran passes addresses only, an error code last, and no hidden lengths, for none of these
- * functions takes a string. Which symbol a program calls, and what is behind it:
+ * Fortran passes only addresses, with an error code last. There are no hidden lengths, because none
+ * of these functions takes a string. Symbols that a program calls, and the functions behind them:
  *
- *                       Open MPI 4.1                  MPICH 4.0
- *   mpif.h, use mpi     mpi_send_                     mpi_send_ -> MPI_Send
- *   use mpi_f08         mpi_send_f08_ -> PMPI_Send    mpi_send_f08ts_ -> MPI_Send
- *     without buffers   mpi_wait_f08_                 mpi_wait_f08_ -> PMPI_Wait
- *   for profiling       pmpi_send_, pmpi_send_f08_    pmpi_send_, pmpir_wait_f08_
+ *                      Open MPI 4.1                  MPICH 4.0
+ *
+ *  mpif.h, use mpi     mpi_send_                     mpi_send_ -> MPI_Send
+ *  use mpi_f08         mpi_send_f08_ -> PMPI_Send    mpi_send_f08ts_ -> MPI_Send
+ *    without buffers   mpi_wait_f08_                 mpi_wait_f08_ -> PMPI_Wait
+ *  for profiling       pmpi_send_, pmpi_send_f08_    pmpi_send_, pmpir_wait_f08_
  *
  * Open MPI's mpi_send_ calls PMPI_Send too. So mpi_send_ and mpi_send_f08_ are wrapped beside the C
- * functions, and where a wrapped function calls another, the outermost is the one that counts.
- * Symbols are those of gfortran, which ifx and flang share on Linux.
+ * functions. If a wrapped function calls another, only the outermost is marked. The symbols are
+ * those of gfortran, which ifx and flang share on Linux.
  */
 
 #include "calls.h"
@@ -88,7 +90,7 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
         return result;                                                                             \
     }
 
-/* `ierror` of mpi_f08 is optional, hence perhaps no address. */
+/* `ierror` is optional in mpi_f08, so its address may be NULL. */
 #define FORTRAN_WRAPPER(name, fortran, ending, count, what)                                        \
     WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error);                            \
     WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error)                             \

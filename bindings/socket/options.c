@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The rung without privilege: TCP options that a program may set on its own sockets, set on every
- * TCP socket it makes. For machines where nobody may load a BPF program.
+ * The capability tier without privilege: sets TCP options on each TCP socket that the program
+ * creates. A program may set these options on its own sockets. This is for machines where BPF
+ * programs may not be loaded.
  *
- * KUMI_SOCKET_OPTIONS is a list of key=number, for instance
+ * KUMI_SOCKET_OPTIONS is a list of key=number, for example
  *
  *     rto_min_us=8000,delack_max_us=8000,notsent_lowat=262144,max_pacing_rate=62500000
  *
- * Only socket() is wrapped: what a listening socket has, its accepted ones inherit, which
- * bindings/tests/run.sh verifies for each of the four on the running kernel.
+ * Only socket() is wrapped, because accepted sockets inherit the options of the listening socket.
+ * bindings/tests/run.sh checks this for each of the four options on the running kernel.
  */
 
 #define _GNU_SOURCE
@@ -26,7 +27,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Since Linux 6.15; the headers of the systems we build on are older. */
+/* Added in Linux 6.15. The headers of the supported distributions are older. */
 #ifndef TCP_RTO_MIN_US
 #define TCP_RTO_MIN_US 45
 #endif
@@ -37,19 +38,19 @@
 #define OPTIONS_ENV "KUMI_SOCKET_OPTIONS"
 #define VERBOSE_ENV "KUMI_VERBOSE"
 
-/* The longest sensible value of the variable has about 90 bytes. */
+/* Size of the copy of the variable. A list of all four options has about 90 bytes. */
 enum { OPTIONS_BYTES_MAX = 512 };
 
 struct option {
     const char *key;
     int level;
     int number;
-    /* What the kernel's type for this option can hold. */
+    /* Largest value of the kernel's type for this option. */
     uint64_t max;
-    /* Set by the environment. */
+    /* True if the environment sets it. */
     bool wanted;
     uint64_t value;
-    /* Whether it was said that the kernel refuses it. */
+    /* True after the kernel's refusal was reported. */
     bool said;
 };
 
@@ -57,7 +58,7 @@ static struct option options[] = {
     {.key = "rto_min_us", .level = IPPROTO_TCP, .number = TCP_RTO_MIN_US, .max = INT32_MAX},
     {.key = "delack_max_us", .level = IPPROTO_TCP, .number = TCP_DELACK_MAX_US, .max = INT32_MAX},
     {.key = "notsent_lowat", .level = IPPROTO_TCP, .number = TCP_NOTSENT_LOWAT, .max = INT32_MAX},
-    /* Bytes a second; 64 bits wide since Linux 4.20, 32 before. */
+    /* In bytes per second. 64 bits wide since Linux 4.20, 32 before. */
     {.key = "max_pacing_rate", .level = SOL_SOCKET, .number = SO_MAX_PACING_RATE, .max = INT64_MAX},
 };
 enum { OPTIONS = sizeof(options) / sizeof(options[0]) };
@@ -88,7 +89,7 @@ static bool read_item(char *item)
         char *end = NULL;
         errno = 0;
         unsigned long long value = strtoull(number, &end, 10);
-        /* strtoull takes "-1" and " 1" as well. */
+        /* strtoull() also accepts "-1" and " 1". */
         if (*number < '0' || *number > '9' || *end != '\0' || errno != 0 || value > option->max)
             return false;
         option->wanted = true;
@@ -124,13 +125,13 @@ static void say_refused(struct option *option, int error)
     if (verbose == NULL || *verbose == '\0' || strcmp(verbose, "0") == 0)
         return;
     if (!__atomic_exchange_n(&option->said, true, __ATOMIC_RELAXED))
-        fprintf(stderr, "kumi: the kernel does not take %s=%llu on a TCP socket: %s\n", option->key,
+        fprintf(stderr, "kumi: the kernel rejects %s=%llu on a TCP socket: %s\n", option->key,
                 (unsigned long long)option->value, strerror(error));
 }
 
 static void set_option(int fd, struct option *option)
 {
-    /* The narrow form is what every kernel takes. ~0 means "no limit" to it, and not a rate. */
+    /* All kernels accept the narrow form. In it, ~0 means "no limit" and is not a rate. */
     uint32_t narrow = (uint32_t)option->value;
     uint64_t wide = option->value;
     bool fits = option->value < UINT32_MAX;

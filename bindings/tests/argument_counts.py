@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""argument_counts.py CALLS_H PREPROCESSED_MPI_H: compares each line of the list with its prototype.
+"""Compares the argument counts of a list of calls with the prototypes of an mpi.h.
 
-A count that is too small would drop arguments on the stack, and no compiler can see it. Functions
-that the header does not have are skipped. Prints what differs; exits 1 if anything does.
+    argument_counts.py CALLS_H PREPROCESSED_MPI_H
+
+A count that is too small drops arguments on the stack, and a compiler does not detect it. Functions
+that are not in the header are skipped. Prints the differences, and exits with 1 if there are any.
 """
 
 import re

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Groups from Python, and PyTorch's backend. Without arguments runs every scenario below, each as several processes
-of itself, and prints what holds; a scenario's process says what is wrong and exits 1, or says nothing."""
+"""Tests of groups from Python and of the PyTorch backend.
+
+Without arguments, runs each scenario below as several processes of this script, and prints its
+claim, which is its docstring. A process whose scenario fails prints the error and exits with 1.
+"""
 
 import os
 import shutil
@@ -14,11 +17,11 @@ import time
 LABEL = os.environ.get("KUMI_TEST_LABEL", "groups")
 
 
-# Scenarios: what one rank does. Each names how many there are, and what must be true.
+# Scenarios: the code of one rank. The docstring is the claim. SCENARIOS has the number of ranks.
 
 
 def arrays(group):
-    """every collective on NumPy arrays gives what NumPy would"""
+    """each collective on NumPy arrays gives the same result as NumPy"""
     import numpy as np
 
     rank, size = group.rank, group.size
@@ -50,7 +53,7 @@ def arrays(group):
 
 
 def bools(group):
-    """truth values are combined as such: a sum is "any", a product "all\""""
+    """booleans are combined logically: a sum is "or", a product is "and\""""
     import numpy as np
 
     mine = np.array([group.rank == 1, True, False])
@@ -60,7 +63,7 @@ def bools(group):
 
 
 def forked(group, victim=1):
-    """a forked child has none of the group's connections and is told so, and outlives its parent unheard"""
+    """a forked child has no connections of the group, and does not hide its parent's death"""
     import numpy as np
 
     import kumi.coll
@@ -82,7 +85,7 @@ def forked(group, victim=1):
                     except kumi.coll.GroupError as error:
                         assert "was forked from process" in str(error), error
                 group.close()
-                # The parent's group stands.
+                # The parent's group remains usable.
                 os.write(says, b"ok")
                 time.sleep(1)
             except BaseException as error:
@@ -99,12 +102,12 @@ def forked(group, victim=1):
         while True:
             group.barrier()
     except kumi.coll.PeerLost as error:
-        # Its silence would be noticed after 700 ms.
-        assert "nothing was heard" not in str(error) and time.monotonic() - began < 0.5, error
+        # Without a closed connection, the loss would be detected only after 700 ms.
+        assert "nothing received" not in str(error) and time.monotonic() - began < 0.5, error
 
 
 def late(group):
-    """several that are under way at once, and waited for in any order, are done"""
+    """several operations run at the same time, and complete in any order of waits"""
     import numpy as np
 
     started = [group.all_reduce(np.full(5000, float(at)), wait=False) for at in range(10)]
@@ -116,13 +119,13 @@ def late(group):
     assert group.receive(came, tag=5) == before and came[0] == before
     message.wait()
     assert message.done()
-    # Given up, it is done all the same.
+    # The caller drops it, and it completes nevertheless.
     group.all_reduce(np.zeros(100_000), wait=False)
     group.barrier()
 
 
 def slips(group):
-    """arguments that make no sense are refused by name, and the group stands"""
+    """invalid arguments are rejected by name, and the group remains usable"""
     import numpy as np
 
     import kumi.coll
@@ -135,20 +138,20 @@ def slips(group):
         return "nothing was refused"
 
     matrix = np.zeros((4, 4))
-    assert "a list; a NumPy array would be right" in refused(group.all_reduce, [1, 2])
-    assert "not contiguous" in refused(group.all_reduce, matrix[:, 1])
-    assert "root 9 is no host; there are 3, from 0" in refused(group.broadcast, matrix, root=9)
-    assert "no reduction `mean`" in refused(group.all_reduce, matrix, "mean")
-    assert "float64 have no xor" in refused(group.all_reduce, matrix, "xor")
+    assert "a list: expected a NumPy array" in refused(group.all_reduce, [1, 2])
+    assert "not C-contiguous" in refused(group.all_reduce, matrix[:, 1])
+    assert "root 9 out of range (0–2)" in refused(group.broadcast, matrix, root=9)
+    assert "unknown reduction `mean`" in refused(group.all_reduce, matrix, "mean")
+    assert "xor is not defined for float64" in refused(group.all_reduce, matrix, "xor")
     assert "one row for each of 3 ranks" in refused(group.all_to_all, matrix)
-    assert "rank 3 is none of the others" in refused(group.send, matrix, 3)
+    assert "invalid peer rank 3" in refused(group.send, matrix, 3)
     unlike = refused(group.all_reduce, np.zeros(5 if group.rank == 1 else 6))
     assert "an all-reduce of 40 bytes" in unlike and "an all-reduce of 48 bytes" in unlike, unlike
     group.barrier()
 
 
 def secret(rank, size):
-    """a process without the job's secret is refused, and the ranks are not hindered"""
+    """a process without the job's secret is rejected, and the ranks are not disturbed"""
     import kumi.coll
 
     if rank == 2:
@@ -165,7 +168,10 @@ def secret(rank, size):
 
 
 def survive(group, victim):
-    """What the others do when one is gone: an error on each within a second, and on without it."""
+    """Checks that the loss of `victim` raises on the others within a second. Shrinks the group.
+
+    Returns "gone" on the victim, which must then end or stop, and "left" on the others.
+    """
     import numpy as np
 
     import kumi.coll
@@ -189,19 +195,19 @@ def survive(group, victim):
 
 
 def killed(group):
-    """when a rank is killed the others fail within a second, shrink, and are right"""
+    """when a rank is killed, the others fail within a second, shrink, and get correct results"""
     if survive(group, 2) == "gone":
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def stopped(group):
-    """when a rank is stopped the others fail within a second, shrink, and are right"""
+    """when a rank is stopped, the others fail within a second, shrink, and get correct results"""
     if survive(group, 1) == "gone":
         os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def torch_collectives(rank, size):
-    """torch.distributed's collectives give what they should"""
+    """collectives of torch.distributed give correct results"""
     import torch
     import torch.distributed as dist
 
@@ -252,7 +258,7 @@ def torch_collectives(rank, size):
         dist.send(torch.ones(5), 1)
     if rank == 1:
         came = torch.zeros(5)
-        # Of whom it came, PyTorch 2 does not ask a backend in Python.
+        # PyTorch 2 does not ask a backend in Python for the source rank.
         asks = torch.__version__.startswith("1.")
         assert dist.recv(came, None if asks else 0) == 0
         same(came, 1)
@@ -265,7 +271,7 @@ def torch_collectives(rank, size):
 
 
 def train(model, optimizer):
-    """Teaches a model to add twenty numbers, with data of this rank's own: it learns."""
+    """Trains a model to add twenty numbers, with this rank's own data, and checks its loss."""
     import torch
 
     losses = []
@@ -298,7 +304,7 @@ def torch_training(rank, size):
 
 
 def torch_sharded(rank, size):
-    """a model that FSDP shards learns, and comes back from a distributed checkpoint"""
+    """a model that FSDP shards learns, and is restored from a distributed checkpoint"""
     import torch
     import torch.distributed as dist
     import torch.distributed.checkpoint as checkpoint
@@ -343,7 +349,7 @@ def torch_sharded(rank, size):
 
 
 def torch_beside(rank, size):
-    """a process group has it beside another backend, and others have their own"""
+    """a process group has kumi beside another backend, and other groups have one backend each"""
     import torch
     import torch.distributed as dist
 
@@ -360,7 +366,7 @@ def torch_beside(rank, size):
 
 
 def torch_late(rank, size):
-    """what is not done within the process group's timeout raises, and so does its future; a limit of a wait counts first"""
+    """an operation past the group's timeout raises, as does its future; a wait may name a limit"""
     import datetime
 
     import torch
@@ -371,7 +377,7 @@ def torch_late(rank, size):
     hasty = dist.new_group(timeout=datetime.timedelta(seconds=1.5))
     dist.barrier()
     if rank == 1:
-        # The others have given up.
+        # The other ranks have reached their limits.
         dist.barrier()
         return
     began = time.monotonic()
@@ -381,19 +387,19 @@ def torch_late(rank, size):
         work.wait(datetime.timedelta(milliseconds=100))
         raise AssertionError("there was no limit")
     except kumi.coll.Timeout as error:
-        assert "an all-reduce of 4000 bytes is not done within 0.1 s" in str(error), error
+        assert "an all-reduce of 4000 bytes did not complete within 0.1 s" in str(error), error
     for waits in (work.wait, future.wait):
         try:
             waits()
             raise AssertionError("there was no limit")
-        except Exception as error:  # a future raises what PyTorch makes of it
-            assert "is not done within 1.5 s" in str(error), error
+        except Exception as error:  # a future raises PyTorch's own exception
+            assert "did not complete within 1.5 s" in str(error), error
     assert 1.4 < time.monotonic() - began < 3, time.monotonic() - began
     dist.barrier()
 
 
 def torch_futures(rank, size):
-    """futures are set in the order in which their works are done, and what they call may wait for one another"""
+    """futures are set in order of completion, and their callbacks may wait for one another"""
     import torch
     import torch.distributed as dist
 
@@ -402,7 +408,8 @@ def torch_futures(rank, size):
     if rank == 1:
         behind = dist.all_reduce(ones[0], group=first, async_op=True).get_future()
         before = dist.all_reduce(ones[1], group=second, async_op=True).get_future()
-        # Each waits for the other two: of what is called on the way, nothing is behind anything else.
+        # The callback waits for `behind`, which completes only after the send below. So a callback
+        # must not block the futures that are set later.
         chained = before.then(lambda done: (behind.wait(), done.value())[1])
         before.wait()
         dist.send(torch.ones(1), 0)
@@ -412,7 +419,7 @@ def torch_futures(rank, size):
         dist.recv(torch.ones(1), 1)
         dist.all_reduce(ones[0], group=first)
     assert (ones[0] == size).all() and (ones[1] == size).all()
-    # Two threads that see at once that something is done.
+    # Two threads detect at the same time that an operation is complete.
     for _ in range(300):
         work = dist.all_reduce(torch.ones(10), async_op=True)
         future = work.get_future()
@@ -422,14 +429,15 @@ def torch_futures(rank, size):
 
 
 def torch_lost(rank, size):
-    """a rank that is lost fails torch's collectives, within a second"""
+    """if a rank is lost, torch's collectives fail within a second"""
     import torch
     import torch.distributed as dist
 
     import kumi.coll
 
     dist.barrier()
-    # What rank 1 has said of the barrier is to have come: a socket with unread bytes takes it back.
+    # Rank 1's control messages for the barrier must have arrived first. When a process ends with
+    # unread bytes in a socket, the kernel resets the connection and discards them.
     time.sleep(0.2)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -458,12 +466,12 @@ SCENARIOS = {
     "torch_late": (torch_late, 3, ()),
     "torch_lost": (torch_lost, 3, (1,)),
 }
-# What a scenario needs that not every PyTorch has.
+# Modules that a scenario needs and some versions of PyTorch lack.
 MODULES = {"torch_sharded": "torch.distributed.fsdp._fully_shard", "torch_beside": "torch.distributed.tensor"}
 BACKENDS = {"torch_beside": "cpu:kumi,cuda:gloo"}
 
 
-# Scenarios that begin their groups themselves.
+# Scenarios that create their groups themselves.
 ALONE = {"secret"}
 
 
@@ -478,7 +486,7 @@ def one_rank(name):
             return scenario(group)
     import torch.distributed as dist
 
-    import kumi.torch  # noqa: F401: it registers itself
+    import kumi.torch  # noqa: F401: the import registers the backend
 
     dist.init_process_group(BACKENDS.get(name, "kumi"))
     scenario(dist.get_rank(), dist.get_world_size())
@@ -493,7 +501,7 @@ def free_port():
 
 
 def run(name):
-    """Why a scenario does not hold, or nothing."""
+    """Runs a scenario. Returns its errors, or an empty string."""
     _, ranks, gone = SCENARIOS[name]
     port, processes = str(free_port()), []
     for rank in range(ranks):

@@ -1,5 +1,6 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! Planned collectives from Fortran: what arrives, in place and not. KUMI_VERBOSE has rank 0 say how many were planned.
+! Results of planned collectives from Fortran, in place and not. With KUMI_VERBOSE, rank 0 prints
+! the number of planned calls.
 program mpi_collectives
 #ifdef USE_F08
   use mpi_f08
@@ -42,7 +43,7 @@ program mpi_collectives
   to = -1
   counts = count
   places = [(count*(ranks - 1 - peer), peer=0, ranks - 1)]
-  ! The first one is the library's, which learns how long they are.
+  ! The MPI library does the first call. Its lengths are recorded, so the second call is planned.
   call MPI_Gatherv(from, count, MPI_INTEGER, to, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, error)
   to = -1
   call MPI_Gatherv(from, count, MPI_INTEGER, to, counts, places, MPI_INTEGER, 0, MPI_COMM_WORLD, error)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Every collective that a plan replaces, compared with what the MPI library alone makes of the same call: MPI_Alltoall is
- * ours, PMPI_Alltoall the library's. On communicators of several shapes, for basic and derived datatypes, in place and
- * not, at sizes on both sides of where plans begin. What neither may touch is compared too.
+ * Compares each planned collective with the same call of the MPI library: MPI_Alltoall is planned,
+ * PMPI_Alltoall is the library's. Communicators have different shapes, datatypes are basic and
+ * derived, and calls are in place or not. Sizes are above and below the limits of planning. Memory
+ * that no call may change is compared too.
  */
 #include <mpi.h>
 #include <stdint.h>
@@ -19,19 +20,19 @@ static int rank, ranks;
 static char *from, *ours, *theirs;
 static size_t buffer_bytes;
 
-/* Counts and displacements of blocks that differ, with gaps between them. */
+/* Counts and displacements of blocks of different lengths, with gaps between them. */
 static int counts[BLOCKS_MAX], places[BLOCKS_MAX], from_counts[BLOCKS_MAX], from_places[BLOCKS_MAX];
 
 struct shape {
     const char *name;
     MPI_Datatype type;
-    /* Its extent, and whether it may be combined with MPI_SUM. */
+    /* Extent of the type in bytes, and whether MPI_SUM applies to it. */
     int extent, is_number;
 };
 
 static void fill(void)
 {
-    /* Numbers small enough that sums of doubles and of integers are exact, in any order. */
+    /* The numbers are small, so that sums of doubles and of integers are exact in any order. */
     for (size_t i = 0; i < buffer_bytes / sizeof(double); i++)
         ((double *)from)[i] = (double)((i * 31 + (size_t)rank * 7) % 1000);
     for (size_t i = 0; i < buffer_bytes; i++)
@@ -45,7 +46,7 @@ static int same(void)
     return all;
 }
 
-/* Blocks from none to `count` elements. Of a pair of ranks both know the same. */
+/* Returns the length of the block between two ranks, from 0 to `count`, the same on both ranks. */
 static int unlike(int count, int a, int b)
 {
     return count * ((a * 3 + b) % 4) / 3;
@@ -64,7 +65,7 @@ static void lay_out(int count)
     }
 }
 
-/* The same on all ranks. */
+/* Lays out blocks of different lengths, in the same way on all ranks. */
 static void lay_out_alike(int count)
 {
     for (int peer = 0; peer < ranks; peer++) {
@@ -73,7 +74,7 @@ static void lay_out_alike(int count)
     }
 }
 
-/* Calls a collective twice: with the prefix MPI_ into `ours`, with PMPI_ into `theirs`. */
+/* Calls a collective twice: MPI_ with the result in `ours`, and PMPI_ with it in `theirs`. */
 #define BOTH(name, ...)                                                                            \
     do {                                                                                           \
         char *to = ours;                                                                           \
@@ -82,7 +83,7 @@ static void lay_out_alike(int count)
         PMPI_##name(__VA_ARGS__);                                                                  \
     } while (0)
 
-/* In place, what is sent has to be there first. */
+/* Fills the result buffers first, because a call in place sends from them. */
 #define IN_PLACE(name, ...)                                                                        \
     do {                                                                                           \
         memcpy(ours, from, buffer_bytes);                                                          \
@@ -151,7 +152,10 @@ static const char *reductions(const struct shape *shape, int count)
     return NULL;
 }
 
-/* a, b -> b, which depends on the order: the library must be left to it. And a + b by the user. */
+/*
+ * The operation a, b -> b depends on the order, so the MPI library must execute it. add() is a
+ * user's commutative operation.
+ */
 static void second(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)in, (void)inout, (void)count, (void)type;
@@ -198,7 +202,10 @@ static void on(const char *name, MPI_Comm shape_of)
     PMPI_Comm_rank(comm, &rank);
     PMPI_Comm_size(comm, &ranks);
     MPI_Datatype column, swapped;
-    /* Every other one of three numbers, and two numbers whose order in memory is not that in a message. */
+    /*
+     * A column has gaps between its three numbers. In a swapped pair, the order in memory is not
+     * the order in the message.
+     */
     MPI_Type_vector(3, 1, 2, MPI_INT, &column);
     int lengths[] = {1, 1}, displacements[] = {1, 0};
     MPI_Type_indexed(2, lengths, displacements, MPI_INT, &swapped);
@@ -212,7 +219,7 @@ static void on(const char *name, MPI_Comm shape_of)
     };
     for (size_t i = 0; i < sizeof(shapes) / sizeof(*shapes); i++) {
         for (int count = 7; count <= ELEMENTS_MAX; count = count * 80 + 1) {
-            /* 7, 561 and 10 000: on both sides of every limit. */
+            /* 7, 561 and 10 000 elements are above and below each limit of planning. */
             int elements = count > 10000 ? 10000 : count;
             claim(name, shapes[i].name, elements, movements(&shapes[i], elements));
             if (shapes[i].is_number)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What programs do to collectives besides calling them rightly: absolute addresses, wrong arguments
- * under every error handler, a thousand communicators, attributes, ranks from outside the job. One
- * part a run: mpi_edges PART.
+ * Unusual and incorrect uses of collectives: absolute addresses, wrong arguments under each error
+ * handler, a thousand communicators, attributes, and ranks from outside the job. A run executes one
+ * part: mpi_edges PART.
  */
 #include <mpi.h>
 #include <pthread.h>
@@ -25,7 +25,7 @@ static int error_class(int error)
 
 /* --- addresses from MPI_BOTTOM ---------------------------------------------------------------- */
 
-/* `count` ints at an address, as one element of a datatype that is used with MPI_BOTTOM. */
+/* Returns a datatype for MPI_BOTTOM, of which one element is `count` ints at an address. */
 static MPI_Datatype absolute(int *at, int count)
 {
     MPI_Aint address;
@@ -95,7 +95,7 @@ static void arguments(MPI_Comm comm)
     ours = MPI_Reduce(from, to, COUNT, MPI_INT, MPI_OP_NULL, 0, comm);
     expect_true("so is MPI_OP_NULL", ours != MPI_SUCCESS);
 #ifdef MPICH_VERSION
-    /* Open MPI raises it on MPI_COMM_WORLD, whose handler ends the job. */
+    /* Open MPI raises this error on MPI_COMM_WORLD, whose handler ends the job. */
     ours = MPI_Allreduce(from, from, COUNT, MPI_INT, MPI_SUM, comm);
     theirs = PMPI_Allreduce(from, from, COUNT, MPI_INT, MPI_SUM, comm);
     expect_true("aliased buffers are the library's error", error_class(ours) == error_class(theirs) && ours != 0);
@@ -112,7 +112,10 @@ static void arguments(MPI_Comm comm)
     free(others);
 }
 
-/* All ranks but the root expect more than the root sends, both long enough to be planned. */
+/*
+ * Broadcasts a vector that is shorter on the root than on the other ranks. Both lengths are long
+ * enough for a plan.
+ */
 static int shorter_root(MPI_Comm comm)
 {
     int *vector = numbers(COUNT, 0);
@@ -144,7 +147,7 @@ static void errors(void)
     expect_true("other communicators go on", sum == ranks * (ranks - 1) / 2);
 }
 
-/* Never comes back. */
+/* Ends the job by an error in a plan. */
 static void fatal(void)
 {
     shorter_root(MPI_COMM_WORLD);
@@ -153,7 +156,7 @@ static void fatal(void)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
-/* One rank ends in the midst of it, when the others have begun. */
+/* Aborts on one rank while the other ranks are in a planned collective. */
 static void abort_within(void)
 {
     int *vector = numbers(COUNT * 25, 0);
@@ -216,7 +219,7 @@ static void communicators(void)
     expect_true("a communicator's attribute is deleted once, and never copied",
                 is_right && copies == 0 && deletes == 1);
     MPI_Comm_free_keyval(&key);
-    /* Two communicators of the same ranks, whose collectives overlap on different ranks. */
+    /* One rank may be in a collective of `a` while another is in one of `b`. */
     MPI_Comm a, b;
     MPI_Comm_dup(MPI_COMM_WORLD, &a);
     MPI_Comm_dup(MPI_COMM_WORLD, &b);
@@ -264,8 +267,10 @@ static int child(void)
 
 /* --- lengths that each rank knows alone ------------------------------------------------------- */
 
-/* A communicator that is freed when its ranks have not yet looked at what they compared. While anything is pending on
- * one, MPICH keeps it and its attributes. */
+/*
+ * Frees a communicator before its ranks have read the result of their comparison of lengths. MPICH
+ * keeps a communicator and its attributes while an operation on it is pending.
+ */
 static bool freed_at_once(void)
 {
     MPI_Comm comm;
@@ -288,7 +293,10 @@ static bool freed_at_once(void)
     return to == 3 && deletes == 1;
 }
 
-/* Long enough for a plan of their own, for the order of another plan, and too short for either. */
+/*
+ * Returns the block length of a round. Blocks are first long enough for a plan of their own, then
+ * for the order of another plan, and then for neither.
+ */
 static int length_in(int round)
 {
     return round < 4 ? COUNT : round < 14 ? COUNT / 8 : 10;
@@ -330,7 +338,7 @@ static void uneven(void)
 
 /* --- threads ---------------------------------------------------------------------------------- */
 
-/* Broadcasts on a communicator of the thread's own. */
+/* Broadcasts on the thread's own communicator. Returns NULL if a result is wrong. */
 static void *broadcasts(void *comm)
 {
     for (int i = 0; i < 30; i++)

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* MPI as an interpreter has it: this program is not linked to MPI, and loads a module that is, with
- * RTLD_LOCAL. With -DMODULE this file is the module. */
+/*
+ * MPI in an interpreter: the program is not linked with MPI. It loads a module that is, with
+ * RTLD_LOCAL. With -DMODULE this file is the module.
+ */
 #include "expect.h"
 
 #ifdef MODULE

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Calls of one collective whose lengths differ between ranks, which is an error of the program: it may end the job
- * or give some result, but must not wait where the MPI library alone does not. mpi_mismatch CASE [return|dup].
+ * Calls of a collective whose lengths differ between ranks, which is an error of the program. The
+ * call may end the job or return any result. It must not hang where the MPI library alone does not
+ * hang. Usage: mpi_mismatch CASE [return|dup].
  */
 #include <mpi.h>
 #include <stdbool.h>
@@ -10,12 +11,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Ints of a block that is planned, and of one that is left to the library. */
+/* Lengths in ints: of a block that is planned, and of a block that the MPI library handles. */
 enum { LONG = 50000, SHORT = 100 };
 
 static int rank, ranks, *from, *to, *counts, *places;
 
-/* All ranks call with LONG, but `odd` with SHORT. */
+/* Returns SHORT on the rank `odd`, and LONG on all others. */
 static int length(int odd)
 {
     return rank == odd ? SHORT : LONG;
@@ -72,7 +73,7 @@ static int call(const char *name, MPI_Comm comm)
     }
     if (strcmp(name, "gatherv-short-leaf") == 0) {
         spread(LONG);
-        /* The first calls make the history that has the last one planned. */
+        /* After these calls the history has long blocks, so the last call is planned. */
         for (int i = 0; i < 3; i++)
             MPI_Gatherv(from, LONG, MPI_INT, to, counts, places, MPI_INT, 0, comm);
         return MPI_Gatherv(from, length(last), MPI_INT, to, counts, places, MPI_INT, 0, comm);
@@ -91,7 +92,7 @@ static int call(const char *name, MPI_Comm comm)
         return MPI_Alltoallv(from, counts, places, MPI_INT, to, counts, places, MPI_INT, comm);
     }
     if (strcmp(name, "equal-types") == 0) {
-        /* Legal: equal signatures of different datatypes and counts. */
+        /* Legal: the datatypes and counts differ, but the signatures are equal. */
         MPI_Datatype pair;
         MPI_Type_contiguous(LONG / 2, MPI_INT, &pair);
         MPI_Type_commit(&pair);
@@ -103,7 +104,7 @@ static int call(const char *name, MPI_Comm comm)
         return error;
     }
     if (strcmp(name, "slow") == 0) {
-        /* Legal: ranks that others wait for for long, while short calls pass them by. */
+        /* Legal: ranks wait long for a slow rank, while short calls complete without it. */
         int error = 0;
         for (int i = 0; error == 0 && i < 3 * ranks; i++) {
             if (rank == i / 3 && i % 3 == 0)

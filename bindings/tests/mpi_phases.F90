@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: MIT OR Apache-2.0
-! What an MPI program in Fortran sees of its own phases: `use mpi`, or with -DUSE_F08 `use mpi_f08`.
-! Two ranks.
+! Phases of an MPI program in Fortran, on two ranks, with `use mpi`, or with `use mpi_f08` under
+! -DUSE_F08.
 program mpi_phases
   use, intrinsic :: iso_c_binding
 #ifdef USE_F08

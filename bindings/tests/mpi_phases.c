@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What an MPI program in C sees of its own phases. Two ranks. Links kumi_phase.c, so that its copy
- * and that of the preload library share the page. */
+/*
+ * Phases of an MPI program in C, on two ranks. It links kumi_phase.c, so that the page has two
+ * writers: this copy and that of the preload library.
+ */
 #include <mpi.h>
 #include <string.h>
 
@@ -12,8 +14,10 @@ enum { RANKS = 2, LONG_BYTES = 64 * 1024, CALLS = 8 };
 static int rank, other;
 static char out_bytes[LONG_BYTES], in_bytes[LONG_BYTES];
 
-/* A reduction runs this within the MPI call: the only place where a rank can look at the phase
- * during a collective without a second thread. */
+/*
+ * Phase that observing_sum() saw. MPI calls a reduction's operation within the collective. Nothing
+ * else can read the phase during a collective without a second thread.
+ */
 static int seen_in_reduction;
 
 static void observing_sum(void *in, void *inout, int *length, MPI_Datatype *type)
@@ -155,7 +159,7 @@ static void scopes(MPI_Op sum)
     expect_phase("after the outer scope it is point-to-point", "point-to-point");
 }
 
-/* Every call with arguments on the stack, so that a wrong count would show in the data. */
+/* Calls functions with arguments on the stack, so that a wrong argument count corrupts the data. */
 static void arguments(void)
 {
     int counts[RANKS] = {1, 1}, places[RANKS] = {0, 1}, offsets[RANKS] = {0, sizeof(int)};

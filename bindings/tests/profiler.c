@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A profiler as PMPI has them, preloaded behind kumi: counts MPI_Bcast, and says at exit how
- * many it saw. */
+/*
+ * A PMPI profiler that is preloaded after kumi. It counts short MPI_Bcast calls and prints their
+ * number at exit.
+ */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# Builds libkumi_preload.so and the test programs into a temporary folder and checks what they claim,
-# one line each. The page is a file, so neither the kernel's side nor privilege is needed.
-# Exits 1 if any claim failed. What the machine has no compiler for is skipped by name; collectives too, unless
-# KUMI_TEST_LIBRARY names libkumi.so.
+# Builds libkumi_preload.so and the test programs in a temporary folder and checks their claims, one
+# line each. The phase page is a file, so the test needs neither the kernel programs nor privilege.
+# Exits with 1 if a claim failed. A part without its compiler is skipped by name. Collectives are
+# skipped unless KUMI_TEST_LIBRARY is the path of libkumi.so.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
 bindings=$(dirname "$here")
@@ -15,10 +15,10 @@ mkdir "$KUMI_TEST_PAGES"
 unset KUMI_PHASE_FD KUMI_SOCKET_OPTIONS KUMI_VERBOSE
 failed=0
 
-# Longer than any of the runs takes, by far: only a hang is cut off.
+# The limit is far above the time of any run, so it ends only hangs.
 limit() { timeout --kill-after=5 60 "$@"; }
 
-claim() { # claim LABEL TEXT COMMAND...: holds if the command succeeds
+claim() { # claim LABEL TEXT COMMAND...: the claim holds if the command succeeds
     local label=$1 text=$2
     shift 2
     if "$@"; then
@@ -29,7 +29,7 @@ claim() { # claim LABEL TEXT COMMAND...: holds if the command succeeds
     fi
 }
 
-# A program that prints its own claims.
+# Runs a program that prints its own claims.
 claims() { # claims LABEL COMMAND...
     export KUMI_TEST_LABEL=$1
     shift
@@ -43,9 +43,9 @@ claims() { # claims LABEL COMMAND...
     fi
 }
 
-# Gives a process a page of its own and the library, as `kumi run` does: a rank is started by
-# mpirun, so this stands between the two. PAGE_ABI and PAGE_BYTES make pages that are none, and
-# PAGE_ZERO one that is zero but for the abi.
+# Gives a process its own page and the preload library, as `kumi run` does. mpirun starts it in
+# front of each rank. PAGE_ABI and PAGE_BYTES make invalid pages. PAGE_ZERO makes a page that is
+# zero except for the abi.
 cat >"$work/with_page" <<'PAGE'
 #!/bin/bash
 page=$(mktemp "$KUMI_TEST_PAGES/XXXXXX")
@@ -57,7 +57,7 @@ if [ -z "${PAGE_ZERO:-}" ]; then
 fi
 truncate -s "${PAGE_BYTES:-4096}" "$page"
 cp "$page" "$page.before"
-# A descriptor that is free: MPICH's launcher has given the rank some, and so may whoever started this script.
+# Bash selects a free descriptor: MPICH's launcher or the caller may have left others open.
 exec {fd}<>"$page"
 export KUMI_PHASE_FD=$fd LD_PRELOAD=$KUMI_TEST_PRELOAD${KUMI_TEST_PROFILER:+:$KUMI_TEST_PROFILER}
 exec "$@"
@@ -88,7 +88,7 @@ claim "$label" "the exit status is kept" exit_status_kept
 # --- scopes -----------------------------------------------------------------------------------
 c -o "$work/scopes" "$here/scopes.c" "${phase_sources[@]}" -lpthread
 claims "scopes" with_page "$work/scopes" claims
-one_line() { # one_line PATTERN COMMAND...: one line on stderr, which matches; and it succeeds
+one_line() { # one_line PATTERN COMMAND...: success, and one line on stderr, which matches
     local pattern=$1
     shift
     "$@" 2>"$work/stderr" >"$work/stdout" && [ "$(wc -l <"$work/stderr")" = 1 ] &&
@@ -103,7 +103,7 @@ claim "scopes" "a page that is zero but for its abi is completed" eval \
     'PAGE_ZERO=1 with_page "$work/scopes" names 40 2>/dev/null >"$work/stdout" && grep -q ^ok "$work/stdout"'
 claim "scopes" "without kumi run nothing happens" silent limit "$work/scopes" quiet
 
-# --- input that is wrong ----------------------------------------------------------------------
+# --- bad input --------------------------------------------------------------------------------
 label="bad input"
 rm -f "$KUMI_TEST_PAGES"/*
 claim "$label" "KUMI_PHASE_FD=abc is named once" one_line 'KUMI_PHASE_FD="abc"' \
@@ -150,7 +150,7 @@ claim "socket options" "what the kernel refuses is silent" silent with_options r
 claim "socket options" "and with KUMI_VERBOSE said once" one_line 'rto_min_us=0' \
     env KUMI_VERBOSE=1 LD_PRELOAD="$KUMI_TEST_PRELOAD" KUMI_SOCKET_OPTIONS=rto_min_us=0 "${new_socket[@]}"
 
-# --- an MPI library that nobody knows ---------------------------------------------------------
+# --- an unknown MPI library -------------------------------------------------------------------
 c -fPIC -shared -DLIBRARY -o "$work/libmpi.so" "$here/unknown_mpi.c"
 c -o "$work/unknown_mpi" "$here/unknown_mpi.c" "$here/expect.c" -L "$work" -lmpi -Wl,-rpath,"$work"
 export KUMI_TEST_LABEL="unknown MPI"
@@ -161,7 +161,7 @@ grep -E '^(ok|FAILED)' "$work/stdout"
 claim "unknown MPI" "both claims of the program hold" eval '[ "$(grep -c ^ok "$work/stdout")" = 2 ]'
 
 # --- the MPI libraries ------------------------------------------------------------------------
-mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
+mpi() { # mpi NAME SUFFIX: tests the MPI library of mpicc.SUFFIX, mpirun.SUFFIX and mpifort.SUFFIX
     local name=$1 suffix=$2 module language defines
     if ! command -v "mpicc.$suffix" "mpirun.$suffix" >"$work/stdout" ||
         [ "$(wc -l <"$work/stdout")" != 2 ]; then
@@ -193,7 +193,7 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
             claims "$name collectives between sites" run_between_sites "$suffix" "$work/$suffix-collectives"
             claim "$name collectives between sites" "those of some ranks have their share" eval \
                 'KUMI_VERBOSE=1 run_between_sites "$suffix" "$work/$suffix-collectives" 2>&1 |
-                    grep -q "have their share of the links"'
+                    grep -q "with a share of the common links"'
         else
             echo "skipped $name collectives between sites: only root may give each rank a host name of its own"
         fi
@@ -221,25 +221,25 @@ mpi() { # mpi NAME SUFFIX: with mpicc.SUFFIX and so on
         claims "$name Fortran use $module" run_planned "$suffix" "$work/$suffix-$module-collectives"
         claim "$name Fortran use $module" "all six were planned" eval \
             'KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-$module-collectives" 2>&1 |
-                grep -q "6 collectives by a plan, 7 by"'
+                grep -q "6 collectives were planned, 7 were left"'
     done
 }
-mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: what programs do besides calling rightly
+mpi_edges() { # mpi_edges NAME SUFFIX FLAG...: unusual and incorrect uses of collectives
     local name=$1 suffix=$2 part
     shift 2
     "mpicc.$suffix" "$@" -o "$work/$suffix-edges" "$here/mpi_edges.c" "${phase_sources[@]}" -lpthread || exit 1
     for part in bottom communicators uneven threads; do
         KUMI_TEST_RANKS=2 claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" $part
     done
-    # The failures that they provoke are said on stderr.
+    # The MPI library reports the provoked errors on stderr.
     claims "$name edges" run_planned "$suffix" sh -c '"$@" 2>/dev/null' sh "$work/$suffix-edges" errors
     claim "$name edges" "a failed plan ends a job under MPI_ERRORS_ARE_FATAL" eval \
         'ends run_planned "$suffix" "$work/$suffix-edges" fatal && ! grep -q FAILED "$work/stdout" &&
-            grep -q "MPI_Bcast: rank 0 sent .* their counts differ" "$work/stdout"'
+            grep -q "MPI_Bcast: rank 0 sent .* the ranks have different counts" "$work/stdout"'
     claim "$name edges" "a rank that aborts in a planned collective ends the job" eval \
         'ends run_planned "$suffix" "$work/$suffix-edges" abort &&
             ! grep -q FAILED "$work/stdout"'
-    # MPICH's spawning fails without kumi where hydra finds no name server.
+    # Without a name server for hydra, MPICH's spawn fails even without kumi.
     [ "$suffix" = mpich ] || claims "$name edges" run_planned "$suffix" "$work/$suffix-edges" spawn
     claim "$name edges" "--reproducible leaves sums to the library" eval \
         '! KUMI_REPRODUCIBLE=1 KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" sum 2>&1 |
@@ -258,15 +258,15 @@ mpi_mismatch() { # mpi_mismatch NAME SUFFIX FLAG...: lengths that differ between
     shift 2
     "mpicc.$suffix" "$@" -o "$work/$suffix-mismatch" "$here/mpi_mismatch.c" || exit 1
     local -x KUMI_TEST_RANKS=3
-    # Where one rank plans and another does not, and where both do; on a communicator that has planned, and at the
-    # first call of one that has not.
+    # Either one rank plans and another does not, or both plan. The call is the first one on
+    # MPI_COMM_WORLD or on a duplicate of it (dup). In gatherv-none-leaf it is the fourth one.
     for case in "bcast-short-root" "bcast-long-root dup" "bcast-half-root" "gather-short-leaf dup" "gather-long-leaf" \
         "gather-half-leaf" "scatter-short-root" "allgather-short dup" "allgather-half" "allreduce-short" \
         "gatherv-none-leaf"; do
-        # MPICH raises an error of MPI_Testsome by itself, with a code that points to the statuses.
+        # MPICH itself raises errors of MPI_Testsome, with a code that refers to the statuses.
         claim "$name counts that differ" "$case ends the job" eval \
             'ends run_planned "$suffix" "$work/$suffix-mismatch" $case &&
-                grep -qiE "^kumi: .*their counts|truncated|MPI_ERROR field in MPI_Status" "$work/stdout"'
+                grep -qiE "^kumi: .*different counts|truncated|MPI_ERROR field in MPI_Status" "$work/stdout"'
     done
     claim "$name counts that differ" "the program's handler is given the error" eval \
         'ends run_planned "$suffix" "$work/$suffix-mismatch" bcast-short-root return &&
@@ -276,13 +276,13 @@ mpi_mismatch() { # mpi_mismatch NAME SUFFIX FLAG...: lengths that differ between
             'run_planned "$suffix" "$work/$suffix-mismatch" $case >"$work/stdout" 2>&1'
     done
 }
-ends() { # ends COMMAND...: it fails within 10 s by itself; what it says is in stdout
+ends() { # ends COMMAND...: succeeds if the command fails within 10 s; its output is in $work/stdout
     SECONDS=0
     "$@" >"$work/stdout" 2>&1
     local status=$?
     [ $status != 0 ] && [ $status != 124 ] && [ $status != 137 ] && [ $SECONDS -lt 10 ]
 }
-mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
+mpi_hosts() { # mpi_hosts NAME SUFFIX: ranks on different hosts, one of which has other settings
     local name=$1 suffix=$2 other
     printf 'name = "one"\nswitch = [{ name = "s" }]\n' >"$work/one.toml"
     for rank in 0 1 2 3 4; do
@@ -291,18 +291,18 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
     done
     sed 's/"1Gbit"/"100Mbit"/' "$work/one.toml" >"$work/slow.toml"
     sed 's/^name = "one"/# The same network.\nname =   "one"/' "$work/one.toml" >"$work/same.toml"
-    # The version is a release and a digest: another one of as many bytes.
+    # The version is a release and a digest. Replaces the digest by another one of the same length.
     sed 's/\([0-9]\.[0-9]*\.[0-9]*+\)[0-9a-f]\{8\}\x00/\100000000\x00/' "$KUMI_TEST_LIBRARY" >"$work/libother.so"
-    differs() { # differs MESSAGE ASSIGNMENT...: only on the second host
+    differs() { # differs MESSAGE ASSIGNMENT...: sets the variables on the second host only
         local message=$1
         shift
         on_hosts "$suffix" "$@" >"$work/stdout" 2>&1 && grep -q "^ok.*a broadcast is right" "$work/stdout" &&
             grep -q "left to the MPI library: $message.*; 1 of . ranks" "$work/stdout"
     }
     claim "$name hosts" "of one network plan" eval \
-        'on_hosts "$suffix" KUMI_TOPOLOGY="$work/same.toml" 2>&1 | grep -q "kumi: 1 collectives by a plan"'
+        'on_hosts "$suffix" KUMI_TOPOLOGY="$work/same.toml" 2>&1 | grep -q "kumi: 1 collectives were planned"'
     claim "$name hosts" "one without the network file, as kumi run has it: the library's, and said" \
-        differs "rank 1 on host r1 plans none (no such file), and rank 0 on host r0 does" KUMI_COLL=off \
+        differs "rank 1 on host r1 does not plan (no such file), but rank 0 on host r0 does" KUMI_COLL=off \
         KUMI_COLL_WHY="no such file"
     claim "$name hosts" "one with another network file: the library's, and said" \
         differs "rank 0 on host r0 and rank 1 on host r1 have different network files" KUMI_TOPOLOGY="$work/slow.toml"
@@ -311,9 +311,9 @@ mpi_hosts() { # mpi_hosts NAME SUFFIX: hosts of which one differs
     claim "$name hosts" "one with another list: the library's, and said" \
         differs "rank 0 on host r0 and rank 1 on host r1 have different --coll or --reproducible" KUMI_COLL=gather
     claim "$name hosts" "one host under auto plans nothing" eval \
-        '! KUMI_TEST_LIST=auto KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" broadcast 2>&1 | grep "by a plan"'
+        '! KUMI_TEST_LIST=auto KUMI_VERBOSE=1 run_planned "$suffix" "$work/$suffix-edges" broadcast 2>&1 | grep "collectives were planned"'
 }
-on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: each rank a host by its name; the assignments are the second host's
+on_hosts() { # on_hosts SUFFIX ASSIGNMENT...: a host name per rank; assignments for the second
     local suffix=$1
     shift
     KUMI_VERBOSE=1 KUMI_TEST_LIST=auto KUMI_TOPOLOGY=$work/one.toml run_planned "$suffix" unshare --uts \
@@ -329,7 +329,7 @@ run_ranks() { # run_ranks SUFFIX PROGRAM...
     [ "$suffix" = openmpi ] && options=(--oversubscribe --allow-run-as-root --mca btl self,vader,tcp)
     limit "mpirun.$suffix" "${options[@]}" -np 2 "$work/with_page" "$@"
 }
-run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's ranks do not yield: few of them
+run_planned() { # run_planned SUFFIX PROGRAM...: few MPICH ranks, because they busy-wait
     local suffix=$1 ranks=5
     shift
     local options=(--oversubscribe --allow-run-as-root --mca mpi_yield_when_idle 1)
@@ -337,7 +337,7 @@ run_planned() { # run_planned SUFFIX PROGRAM...: collectives by a plan. MPICH's 
     KUMI_COLL=${KUMI_TEST_LIST:-all} KUMI_COLL_LIBRARY=$KUMI_TEST_LIBRARY limit \
         "mpirun.$suffix" "${options[@]}" -np $ranks "$work/with_page" "$@"
 }
-run_between_sites() { # run_between_sites SUFFIX PROGRAM...: each rank a host by its name, in two sites 10 ms apart
+run_between_sites() { # run_between_sites SUFFIX PROGRAM...: a host per rank, two sites 10 ms apart
     local suffix=$1
     shift
     printf 'name = "far"\nswitch = [{ name = "s" }, { name = "t" }]\n' >"$work/far.toml"
@@ -354,12 +354,12 @@ mpi "MPICH" mpich
 
 # --- Groups -----------------------------------------------------------------------------------
 if [ -n "${KUMI_TEST_LIBRARY:-}" ]; then
-    # The distribution's Python: another on PATH may lack NumPy and PyTorch.
+    # Uses the distribution's Python, because another one on PATH may lack NumPy and PyTorch.
     groups_python=/usr/bin/python3
     [ -x $groups_python ] || groups_python=python3
     claims "Groups from Python" env KUMI_COLL_LIBRARY="$KUMI_TEST_LIBRARY" \
         timeout --kill-after=5 300 $groups_python "$here/groups.py"
-    # Linked, the library is found by its soname.
+    # A linked program finds the library by its soname.
     abi=$(sed -n 's/^#define KUMI_ABI //p' "$bindings/c/kumi_version.h")
     ln -s "$KUMI_TEST_LIBRARY" "$work/libkumi.so.$abi"
     mpicc.openmpi -std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here" -o "$work/groups" \

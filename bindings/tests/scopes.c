@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The scopes of kumi.h, without MPI. `scopes claims` checks them; `scopes quiet` only opens one;
- * `scopes names N` opens N different ones. */
+/*
+ * Scopes of kumi.h, without MPI. `scopes claims` checks them, `scopes quiet` only opens one, and
+ * `scopes names N` opens N scopes with different names.
+ */
 #include <errno.h>
 #include <pthread.h>
 #include <stdint.h>
@@ -14,7 +16,10 @@
 #include "expect.h"
 #include "kumi.h"
 
-/* The target is the specification's; the median of rounds keeps out a preempted one. */
+/*
+ * SWITCH_NS_MAX is the specification's target, in nanoseconds. The median of the rounds excludes a
+ * round that was preempted.
+ */
 enum { SWITCH_NS_MAX = 50, ROUNDS = 21, SWITCHES = 200000, THREADS = 4 };
 
 static int by_value(const void *a, const void *b)
@@ -43,7 +48,7 @@ static void by_name(kumi_phase_t phase)
     kumi_phase_end();
 }
 
-/* A scope is two switches. */
+/* Returns the median time of a switch, in nanoseconds. A scope is two switches. */
 static double switch_ns(void (*scope)(kumi_phase_t), kumi_phase_t phase)
 {
     double rounds[ROUNDS];

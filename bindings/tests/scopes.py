@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The Python module against a page that it maps a second time to look at."""
+"""Scopes of the Python module. The test maps the page a second time to read it."""
 
 import mmap
 import os

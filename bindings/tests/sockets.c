@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What options the sockets of a program have under KUMI_SOCKET_OPTIONS: its own, and one that it
- * accepts from a process that has none. `sockets RTO DELACK LOWAT PACING`, the values to expect. */
+/*
+ * Options of a program's sockets under KUMI_SOCKET_OPTIONS: of its own sockets, and of a socket
+ * that it accepts from a peer without options. Usage: `sockets RTO DELACK LOWAT PACING`, with the
+ * expected values.
+ */
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -48,7 +51,7 @@ int main(int argc, char **argv)
     if (six >= 0)
         expect_options("an IPv6 socket", six, argv + 1);
 
-    /* The peer is made by the system call, so what the accepted socket has, it has inherited. */
+    /* The system call bypasses the wrapper, so the accepted socket can only inherit its options. */
     int peer = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM, 0);
     if (bind(listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
         listen(listener, 1) != 0 || getsockname(listener, (struct sockaddr *)&address, &bytes) != 0 ||

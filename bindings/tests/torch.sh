@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# PyTorch's backend under the current PyTorch of the package index, or the version named: gigabytes, with libraries for GPUs,
-# which is why no other test asks for it.
+# Tests the PyTorch backend with the current PyTorch of the package index, or with VERSION. The
+# package has gigabytes, with libraries for GPUs, so no other test uses it.
 #
 #   bindings/tests/torch.sh [VERSION]
 #
-# It stays in target/, for the next time.
+# PyTorch stays in target/ for the next run.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 version=${1:-}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* An MPI library that nobody knows (-DLIBRARY), and a program that calls it. */
+/* An MPI library that kumi does not know (-DLIBRARY), and a program that calls it. */
 int MPI_Alltoall(const void *, int, long, void *, int, long, long);
 int PMPI_Alltoall(const void *, int, long, void *, int, long, long);
 int PMPI_Get_library_version(char *, int *);

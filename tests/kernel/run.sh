@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Boots a distribution's own kernel in QEMU (no KVM needed), loads the TCP programs there, and runs a
-# connection through them: `make test-kernel`. The kernel comes from the package manager and stays in
-# target/kernel-test; nothing is installed.
+# Boots a distribution's kernel in QEMU (without KVM), loads the TCP programs, and runs a connection
+# under them: `make test-kernel`. The kernel comes from the package manager and stays in
+# target/kernel-test. Nothing is installed.
 #
-#   tests/kernel/run.sh [PACKAGE]    linux-image-amd64's, if not given
+#   tests/kernel/run.sh [PACKAGE]    default: the package on which linux-image-amd64 depends
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=target/kernel-test
@@ -26,7 +26,7 @@ image=$(ls "$work/$package"/boot/vmlinuz-*)
 root=$work/root
 rm -rf "$root"
 mkdir -p "$root"/{proc,sys,dev,run,tmp,etc}
-put() { # put PROGRAM: with the libraries it is linked to, at the places it looks for them
+put() { # put PROGRAM: copies it and its shared libraries, which keep their paths
     local program library
     program=$(readlink -f "$(command -v "$1")")
     install -D "$program" "$root/bin/$(basename "$1")"

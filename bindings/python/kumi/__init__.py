@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tells Kumihimo which communication phase this program is in.
+"""Names the communication phase of this program for Kumihimo.
 
     import kumi
 
@@ -9,11 +9,11 @@
     @kumi.phase("reduction")
     def reduce(): ...
 
-Under ``kumi run -- python3 PROGRAM``, the kernel keeps what a TCP connection has learned for each
-phase by itself. Not under ``kumi run``, this does nothing. bindings/c/kumi.h says how scopes nest,
-and what threads and forks do to them; bindings/c/kumi_phase_page.h has the layout of the page.
+Under ``kumi run -- python3 PROGRAM``, the kernel saves the TCP parameters of each connection per
+phase. Outside ``kumi run`` this module does nothing. bindings/c/kumi.h defines the nesting of
+scopes, and the effect of threads and forks. bindings/c/kumi_phase_page.h defines the page's layout.
 
-A switch costs about a microsecond: mark phases, not messages.
+A switch costs about a microsecond, so mark phases and not single messages.
 """
 
 import contextlib
@@ -32,23 +32,23 @@ _PHASES_MAX = 32
 _NAMES_AT = 64
 _NAME_BYTES = 64
 _OTHER = _PHASES_MAX - 1
-# As in kumi_phase.c: whoever waits longer waits for a thread that no longer exists.
+# Same as in kumi_phase.c: after a longer wait, the lock's holder no longer exists.
 _LOCK_TURNS_MAX = 10000
 
-# Indices into the page as 4-byte and, for the last, 8-byte words.
+# Indices into the page: in units of 4 bytes, and of 8 bytes for the last one.
 _PHASE, _NAMED, _LOCK, _SCOPE = 1, 2, 3, 6
 _SCOPE_HOLDER = 2
 
 
 class _Page:
-    """The mapped phase page. All writes happen with the GIL or ``self.guard`` held."""
+    """The mapped phase page. A writer holds the GIL or ``self.guard``."""
 
     def __init__(self, fd):
         self.map = mmap.mmap(fd, _PAGE_BYTES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         view = memoryview(self.map)
         self.words = view.cast("I")
         self.double_words = view.cast("Q")
-        # Reentrant, for a signal handler may open a scope in the middle of another's opening.
+        # Reentrant, because a signal handler may open a scope while another scope is opened.
         self.guard = threading.RLock()
         self.indices = {}
         self.said_other = False
@@ -60,7 +60,7 @@ class _Page:
         self.guard = threading.RLock()
 
     def is_phase_page(self):
-        """Whether the descriptor is still the one that was inherited, and not reused."""
+        """Returns whether this is a phase page: the program may have reused the descriptor."""
         if self.words[0] != _ABI or self.words[_NAMED] > _PHASES_MAX or any(self.words[7:16]):
             return False
         first = self.name(0)
@@ -82,8 +82,11 @@ class _Page:
         self.words[_NAMED] = index + 1
 
     def lock_names(self):
-        """Python has no compare-exchange. This is good enough for the rare case it serves: no
-        preload library in the process, and a name nobody used before."""
+        """Locks the names. Returns False if that is not possible.
+
+        Python has no compare-exchange, so the lock is not safe against all races. It is used only
+        for a new name in a process without the preload library.
+        """
         for _ in range(_LOCK_TURNS_MAX):
             if self.words[_LOCK] == 0:
                 self.words[_LOCK] = self.own_pid
@@ -112,8 +115,8 @@ class _Page:
                 self.said_other = True
                 shown = name.decode(errors="replace")
                 print(
-                    f'kumi: more than {_OTHER - 1} phases: "{shown}" and all further ones '
-                    'count as one, "other"',
+                    f'kumi: more than {_OTHER - 1} phases: "{shown}" and all further phases '
+                    'share the phase "other"',
                     file=sys.stderr,
                 )
             return _OTHER
@@ -121,13 +124,13 @@ class _Page:
             self.words[_LOCK] = 0
 
     def index(self, name):
-        """The index of a name, which is added if it is new."""
+        """Returns the index of a name, and adds the name if it is new."""
         index = self.indices.get(name)
         if index is not None:
             return index
         with self.guard:
             index = self.find(name)
-            # The preload library of `kumi run` is in this process and inserts atomically.
+            # The preload library of `kumi run` is in this process, and inserts atomically.
             if index is None and _c_phase is not None:
                 at = _c_phase(name)
                 index = at if self.find(name) == at or at == _OTHER else None
@@ -137,7 +140,7 @@ class _Page:
             return index
 
     def enter(self, index):
-        """Opens a scope, and returns the page's ``scope`` before it."""
+        """Opens a scope. Returns the page's ``scope`` before it."""
         with self.guard:
             holder = self.double_words[_SCOPE_HOLDER]
             ours = holder & 0xFFFFFFFF == self.own_pid
@@ -151,7 +154,7 @@ class _Page:
     def leave(self, saved):
         with self.guard:
             holder = self.double_words[_SCOPE_HOLDER]
-            # Another process that shares the page has opened a scope since: the phase is its.
+            # Another process that shares the page has opened a scope since, and keeps the phase.
             if holder & 0xFFFFFFFF != self.own_pid or holder >> 32 == 0:
                 return
             left = (holder >> 32) - 1
@@ -159,7 +162,7 @@ class _Page:
             if left == 0:
                 saved = 0
             elif saved == 0:
-                return  # Another thread has a scope open, which began after ours: it stays.
+                return  # Another thread has an open scope, which began later and stays in effect.
             self.words[_SCOPE] = saved
             self.words[_PHASE] = saved - 1 if saved else 0
 
@@ -198,24 +201,30 @@ _scopes = threading.local()
 
 
 class phase(contextlib.ContextDecorator):
-    """A scope in which the program is in the phase ``name``: a context manager and a decorator.
+    """Scope in which the program is in a phase. It is a context manager and a decorator.
 
-    ``name`` has 1 to 63 bytes in UTF-8; anything else raises ValueError, also when not under
-    ``kumi run``, so that it is found on the first machine.
+    Scopes nest, and the innermost one is in effect. Outside ``kumi run`` a scope does nothing.
+
+    Args:
+        name: Name of the phase, as a string of 1 to 63 bytes in UTF-8, without NUL.
+
+    Raises:
+        ValueError: The name is empty, too long or contains a NUL. This is checked outside
+            ``kumi run`` too, so that the error appears on the first machine.
     """
 
     def __init__(self, name):
         encoded = name.encode()
         if not 0 < len(encoded) < _NAME_BYTES or b"\0" in encoded:
             raise ValueError(
-                f"a phase's name has 1 to {_NAME_BYTES - 1} bytes and no NUL, "
-                f"this one has {len(encoded)}"
+                f"kumi: invalid phase name of {len(encoded)} bytes: "
+                f"expected 1 to {_NAME_BYTES - 1} bytes without NUL"
             )
         self._index = 0 if _page is None else _page.index(encoded)
 
     def __enter__(self):
         if _page is not None:
-            # One stack a thread and not a field, for a decorated function may call itself.
+            # One stack per thread and not a field, because a decorated function may call itself.
             if not hasattr(_scopes, "saved"):
                 _scopes.saved = []
             _scopes.saved.append(_page.enter(self._index))

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""libkumi.so as Python sees it: bindings/c/kumi_group.h says what each function is for."""
+"""ctypes interface of libkumi.so. bindings/c/kumi_group.h documents the functions."""
 
 import ctypes
 import os
 import shutil
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
-#: KUMI_ABI of bindings/c/kumi_version.h.
+#: Interface number that this package requires: KUMI_ABI of bindings/c/kumi_version.h.
 ABI = 2
 CARD_BYTES = 512
 ERROR_BYTES = 1024
 
 GATHER, SCATTER, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = range(8)
 DONE, NOT_YET, LOST, EXCLUDED, DISAGREE, MISFIT, SYSTEM, CLOSED = range(8)
-# By NumPy's names, and PyTorch's where it has another.
+# enum kumi_element by NumPy's names. "byte" is for data that is moved and not combined, and
+# "bfloat16" is a name of PyTorch.
 ELEMENTS = {
     "byte": 0,
     "int8": 1,
@@ -35,7 +36,7 @@ REDUCTIONS = {"sum": 0, "product": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xo
 
 
 class _Sized(ctypes.Structure):
-    """A struct that begins with its size."""
+    """Struct that begins with its size."""
 
     def __init__(self, *members):
         super().__init__(ctypes.sizeof(self), *members)
@@ -114,27 +115,31 @@ def _places():
 
 
 def _check(loaded, place):
-    """Refuses a library with another interface."""
+    """Raises ImportError if the library has another interface number."""
     abi = None
     if hasattr(loaded, "kumi_abi"):
         loaded.kumi_abi.restype, loaded.kumi_abi.argtypes = c_uint32, []
         abi = loaded.kumi_abi()
     if abi != ABI:
         raise ImportError(
-            f"kumi: {place} has interface {'0' if abi is None else abi}: expected {ABI}; the libkumi.so that came with "
-            "this package is the right one (KUMI_COLL_LIBRARY=PATH names it)"
+            f"kumi: {place} has interface {'0' if abi is None else abi}: expected {ABI}; use the libkumi.so of this "
+            "package (set KUMI_COLL_LIBRARY to its path)"
         )
 
 
 def version():
-    """The library's release, and a digest of the sources that decide on its plans."""
+    """Returns the library's release and a digest of the planner's sources, "0.1.0+5f1c9a7e"."""
     loaded = library()
     loaded.kumi_version.restype, loaded.kumi_version.argtypes = c_char_p, []
     return loaded.kumi_version().decode()
 
 
 def library():
-    """The library, loaded once."""
+    """Returns libkumi.so as a ``ctypes.CDLL``. It is loaded once.
+
+    Raises:
+        ImportError: The library was not found, or has another interface number.
+    """
     global _loaded
     if _loaded is None:
         places = _places()
@@ -142,7 +147,7 @@ def library():
         if place is None:
             looked = ", ".join(os.path.normpath(place) for place in places)
             raise ImportError(
-                f"kumi: no libkumi.so (looked for {looked}); KUMI_COLL_LIBRARY=PATH names it"
+                f"kumi: libkumi.so not found at {looked}; set KUMI_COLL_LIBRARY to its path"
             )
         loaded = ctypes.CDLL(place)
         _check(loaded, place)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What PyTorch waits for: works of ``kumi.torch``, and their futures."""
+"""Works of ``kumi.torch`` and their futures. A work is PyTorch's handle of a pending operation."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from ._library import DONE
 # The name differs between versions of PyTorch.
 _Work = getattr(dist, "Work", None) or dist._Work
 
-#: Works that nobody has waited for, oldest first. PyTorch's C++ calls back into the Python part of a work, which ends
-#: with its last reference in Python: without it a wait from C++ would never return.
+#: Works for which no wait has ended yet, by ID, oldest first. PyTorch's C++ code calls the Python
+#: part of a work, which is destroyed with its last reference in Python. Without this reference a
+#: wait from C++ would never return.
 _kept: "Dict[int, Done]" = {}
 _KEPT_MAX = 256
 _keeping = threading.Lock()
@@ -41,13 +42,17 @@ def _forget(work: "Done") -> None:
 
 
 def seconds_of(timeout: Any) -> Optional[float]:
-    """What PyTorch calls a timeout; ``None`` if it was not set."""
+    """Converts PyTorch's timeout to seconds. Returns ``None`` if it was not set."""
     seconds = timeout.total_seconds() if timeout is not None else 0
     return seconds if seconds > 0 else None
 
 
 class Done(_Work):  # type: ignore[misc, valid-type]
-    """What the caller waits for. Whatever is left to do with the result is done by whoever sees first that it came."""
+    """Work of one operation.
+
+    The first thread that finds the operation complete finishes its result, for example copies it
+    to the caller's tensors.
+    """
 
     def __init__(
         self,
@@ -58,7 +63,7 @@ class Done(_Work):  # type: ignore[misc, valid-type]
     ):
         super().__init__()
         self._pending, self._value, self._finish = pending, result, finish
-        #: Seconds that a wait may take that names no limit.
+        #: Default limit of a wait, in seconds; ``None`` for no limit.
         self._limit = limit
         self._guard = threading.Lock()
         self._future: Optional[Future] = None
@@ -72,6 +77,19 @@ class Done(_Work):  # type: ignore[misc, valid-type]
                 finish()
 
     def wait(self, timeout: Any = None) -> bool:
+        """Waits until the operation is complete.
+
+        Args:
+            timeout: Limit as a ``datetime.timedelta``; by default the process group's.
+
+        Returns:
+            True.
+
+        Raises:
+            kumi.coll.Timeout: The limit has passed. The operation continues.
+            kumi.coll.PeerLost: A rank is lost.
+            kumi.coll.GroupError: The operation failed for another reason.
+        """
         try:
             self._end(seconds_of(timeout) or self._limit)
         finally:
@@ -114,23 +132,25 @@ def _settle(work: Done, future: Future, timeout: Optional[float]) -> None:
     try:
         work._end(timeout)
         value = work._value
-    except Exception as error:  # noqa: BLE001: it is the waiter's to handle
+    except Exception as error:  # noqa: BLE001: the waiter handles it
         future.set_exception(error)
     else:
         future.set_result(value)
     _forget(work)
 
 
-#: Threads that run what programs have futures call. More calls than these wait for one another.
+#: Maximum number of threads that run callbacks of futures. Further callbacks wait for a thread.
 _WORKERS_MAX = 64
-#: Seconds between two looks at the limits of works that are watched.
+#: Interval of the checks for works that are past their limit, in seconds.
 _TICK = 0.2
 
 
 class _Watcher:
-    """Sets futures when their works are done, of whatever groups, in the order in which they are done.
+    """Sets futures of all groups when their works complete, in the order of completion.
 
-    What a program has a future call may wait for another future, so each call has a thread that nothing else waits for."""
+    A callback of a future may wait for another future. So each callback runs in a thread of its
+    own, with up to ``_WORKERS_MAX`` threads.
+    """
 
     _one: "Optional[_Watcher]" = None
     _making = threading.Lock()
@@ -142,7 +162,7 @@ class _Watcher:
         self._watched: Dict[int, Any] = {}
         self._lock = threading.Lock()
         self._jobs: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
-        #: Workers that have nothing to do and are promised nothing.
+        #: Number of idle workers to which no job is assigned.
         self._idle = 0
         self._workers = 0
         threading.Thread(target=self._look, name="kumi-futures", daemon=True).start()
@@ -150,7 +170,7 @@ class _Watcher:
     @classmethod
     def get(cls) -> "_Watcher":
         with cls._making:
-            # A forked child has not the thread.
+            # A forked child does not have the thread.
             if cls._one is None or cls._one._process != os.getpid():
                 cls._one = cls()
             return cls._one
@@ -203,7 +223,7 @@ class _Watcher:
             function, *arguments = self._jobs.get()
             try:
                 function(*arguments)
-            except Exception as error:  # noqa: BLE001: a future that is settled twice, or a call of the program's
+            except Exception as error:  # noqa: BLE001: set twice, or the callback's error
                 print(f"kumi: a future's callback failed: {error}", file=sys.stderr)
             del function, arguments
             with self._lock:
@@ -211,7 +231,7 @@ class _Watcher:
 
 
 class All(Done):
-    """Several works as one."""
+    """Work that is complete when each of several works is complete."""
 
     def __init__(self, works: Sequence[Done], value: Any):
         _Work.__init__(self)

@@ -3,16 +3,16 @@
 
     import numpy, kumi.coll
 
-    with kumi.coll.Group() as group:         # MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE: as torchrun sets them
+    with kumi.coll.Group() as group:  # MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE by torchrun
         sums = numpy.arange(1000.0) * group.rank
         group.all_reduce(sums)
 
-All ranks call the same functions in the same order, with arrays alike. A thread of the library moves the bytes: with
-``wait=False`` a function returns at once, what it does goes on while Python computes, and ``.wait()`` of what it
-returned ends it.
+All ranks call the same collectives in the same order, with arrays of the same shape and dtype. A
+thread of the library moves the bytes. With ``wait=False`` a method returns a :class:`Pending` at
+once. The operation continues while Python computes, and :meth:`Pending.wait` returns its result.
 
-A rank that dies, hangs or is cut off raises :class:`PeerLost` on all others within a second. They may call
-:meth:`Group.shrink` and go on.
+If a rank dies, hangs or is cut off, operations on all other ranks raise :class:`PeerLost` within a
+second. The others may call :meth:`Group.shrink` and continue.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ._library import (
 __all__ = ["Disagreement", "Group", "GroupError", "PeerLost", "Pending", "Timeout"]
 
 _NETWORK = "/etc/kumi/network.toml"
-#: By number.
+#: Names of the operations, by number.
 _NAMES = (
     "a gather",
     "a scatter",
@@ -62,11 +62,11 @@ _NAMES = (
 
 
 class GroupError(RuntimeError):
-    """A group cannot be begun, or does not do something."""
+    """A group cannot be created, or an operation failed."""
 
 
 class PeerLost(GroupError):
-    """A rank died, hangs or is cut off. ``ranks`` are those that are lost, by their ranks of now."""
+    """A rank died, hangs or is cut off. ``ranks`` are the current ranks of the lost members."""
 
     def __init__(self, text: str, ranks: Sequence[int] = ()):
         super().__init__(text)
@@ -74,11 +74,11 @@ class PeerLost(GroupError):
 
 
 class Disagreement(GroupError):
-    """Ranks asked for different things. Nothing was done, and the group stands."""
+    """Ranks made different requests. No request was executed, and the group remains usable."""
 
 
 class Timeout(GroupError, TimeoutError):
-    """Something is not done within its limit. It goes on, and uses its arrays until it is done or the group is closed."""
+    """An operation did not complete in time. It continues, and uses its arrays until it ends."""
 
 
 def _pointers(addresses: Sequence[int]) -> Any:
@@ -94,19 +94,19 @@ def _text(error: Any) -> str:
 
 
 class Pending:
-    """Something that was started. It keeps the arrays that it needs. Different threads may use it."""
+    """Operation that was started. It keeps references to its arrays. Several threads may use it."""
 
     def __init__(self, group: "Group", ticket: int, what: str, result: Any, keep: Any):
         self._group, self._ticket, self._what = group, ticket, what
         self._result, self._keep = result, keep
         self._outcome: Optional[int] = None
         self._text = ""
-        #: Of a message that was received: who sent it, and how many bytes it has.
+        #: Sender's rank and length in bytes of a received message. ``None`` before completion.
         self.source: Optional[int] = None
         self.bytes: Optional[int] = None
 
     def _look(self, limit_ms: int) -> bool:
-        # Threads that look at once see the same outcome. The ticket is freed with the last reference to it.
+        # Concurrent threads see the same outcome. The ticket is freed with its last reference.
         if self._outcome is None:
             library, error, done = _library.library(), _error(), _library.Done()
             outcome = library.kumi_ticket_wait(
@@ -121,15 +121,26 @@ class Pending:
         return True
 
     def done(self) -> bool:
-        """Whether :meth:`wait` would return, or raise, at once."""
+        """Returns True if :meth:`wait` would return or raise at once."""
         return self._look(0)
 
     def wait(self, timeout: Optional[float] = None) -> Any:
-        """Waits, at most so many seconds, and returns what the function would have with ``wait=True``."""
+        """Waits until the operation is complete.
+
+        Args:
+            timeout: Limit in seconds; ``None`` for no limit.
+
+        Returns:
+            The result that the method would have returned with ``wait=True``.
+
+        Raises:
+            Timeout: The limit has passed. ``wait`` may be called again.
+            PeerLost, Disagreement, GroupError: The operation failed.
+        """
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             left = 0.2 if until is None else until - time.monotonic()
-            # In turns, so that Ctrl-C is heard.
+            # Waits at most 0.2 s at a time, so that Python handles Ctrl-C.
             if self._look(int(min(max(left, 0.0), 0.2) * 1000)):
                 break
             if until is not None and time.monotonic() >= until:
@@ -139,7 +150,7 @@ class Pending:
         return self._result() if callable(self._result) else self._result
 
     def _late(self, timeout: Optional[float]) -> Timeout:
-        return Timeout(f"kumi: {self._what} is not done within {timeout:g} s")
+        return Timeout(f"kumi: {self._what} did not complete within {timeout:g} s")
 
     def __del__(self):
         if self._outcome is not None:
@@ -149,7 +160,7 @@ class Pending:
             _orphans.append((self._ticket, self._keep))
 
 
-#: Tickets that nobody waits for any more, and what they use.
+#: Tickets without a `Pending`, and the arrays that their operations use.
 _orphans: Any = collections.deque()
 
 
@@ -158,7 +169,7 @@ def _sweep() -> None:
     for _ in range(len(_orphans)):
         try:
             ticket, keep = _orphans.popleft()
-        except IndexError:  # another thread sweeps
+        except IndexError:  # another thread has removed it
             return
         if library.kumi_ticket_wait(ticket, 0, None, None, 0) == NOT_YET:
             _orphans.append((ticket, keep))
@@ -167,23 +178,37 @@ def _sweep() -> None:
 
 
 def _leave(handle: int, pid: int) -> None:
-    # A child that was forked has the group's connections, but not its thread.
+    # Only the group's own process may free it. A forked child does not have the group's thread.
     if os.getpid() == pid:
         _library.library().kumi_group_free(handle)
 
 
 class Group:
-    """A rank's part in a group of processes.
+    """One rank's handle of a group of processes.
 
-    Without arguments it is begun as the environment says (``MASTER_ADDR``, ``MASTER_PORT``, ``RANK``,
-    ``WORLD_SIZE``). With ``rank``, ``size`` and ``exchange``, a function that is given this rank's card and returns
-    all ranks', it is begun by whatever the caller has: ``exchange=mpi4py.MPI.COMM_WORLD.allgather``.
+    Without arguments the group is created from the environment: ``MASTER_ADDR``, ``MASTER_PORT``,
+    ``RANK`` and ``WORLD_SIZE``. With ``rank``, ``size`` and ``exchange`` the caller provides the
+    exchange of cards, for example ``exchange=mpi4py.MPI.COMM_WORLD.allgather``.
 
-    ``network`` is the file that ``kumi topo`` reads and writes; by default ``KUMI_TOPOLOGY``, or
-    ``/etc/kumi/network.toml``. Without one all hosts are taken to be on one switch. ``interface`` is what
-    ranks reach each other by, by default ``KUMI_INTERFACE`` or any. ``job`` is a group of all ranks of the job, where
-    others of them may be at work beside this one: it takes its part of the links that they share. ``secret`` is what only
-    the job's processes know, 16 bytes or more; by default ``KUMI_JOB_SECRET``, or what the launcher lets them know.
+    Arrays are C-contiguous NumPy arrays, of any dtype if they are only moved. Reductions support
+    bool, integers of 8 to 64 bits and floats of 16 to 64 bits. ``op`` is "sum", "product", "min" or
+    "max", or, except for floats, "and", "or" or "xor". Integers wrap. For bool "sum" is "or".
+
+    For an invalid argument methods raise TypeError or ValueError, else as :meth:`Pending.wait`.
+
+    Args:
+        rank, size: This rank and the number of ranks, with ``exchange``.
+        exchange: Function that takes this rank's card (bytes) and returns all cards, by rank.
+        network: Network file, the same on all ranks. Default: ``KUMI_TOPOLOGY``, else
+            ``/etc/kumi/network.toml`` if it exists, else one switch with links of 1 Gb/s.
+        interface: Interface by which others reach this rank. Default: ``KUMI_INTERFACE``, or any.
+        host: Name of this host in the network file. Default: the kernel's host name.
+        job: Group of all ranks of the job, if others of them may communicate at the same time. This
+            group then uses its share of common links.
+        secret: Secret of the job, at least 16 bytes, the same on all ranks. Default:
+            ``KUMI_JOB_SECRET``, ``KUMI_JOB_SECRET_FILE`` or a value of the launcher (SECURITY.md).
+        silence: Time without a sign of life after which a rank is lost, in seconds; 0 for 0.7 s.
+        patience: Limit of the time for ranks to find each other, in seconds; 0 for 60 s.
     """
 
     def __init__(
@@ -213,18 +238,18 @@ class Group:
         error = _error()
         if exchange is None:
             if rank is not None or size is not None:
-                raise TypeError("kumi.coll.Group: rank and size go with exchange")
+                raise TypeError("kumi.coll.Group: rank and size require exchange")
             handle = library.kumi_group_from_environment(ctypes.byref(config), error, ERROR_BYTES)
         else:
             if rank is None or size is None:
-                raise TypeError("kumi.coll.Group: exchange goes with rank and size")
+                raise TypeError("kumi.coll.Group: exchange requires rank and size")
             card = ctypes.create_string_buffer(CARD_BYTES)
             listening = library.kumi_group_listen(ctypes.byref(config), card, error, ERROR_BYTES)
             if not listening:
                 raise GroupError(f"kumi: {_text(error)}")
             cards = list(exchange(card.raw))
             if len(cards) != size or any(len(one) != CARD_BYTES for one in cards):
-                raise GroupError(f"kumi: the exchange brought {len(cards)} cards, of {size}")
+                raise GroupError(f"kumi: exchange returned {len(cards)} cards: expected {size}, each of {CARD_BYTES} bytes")
             handle = library.kumi_group_join(
                 listening, rank, size, b"".join(cards), error, ERROR_BYTES
             )
@@ -232,29 +257,29 @@ class Group:
             raise GroupError(f"kumi: {_text(error)}")
         self._handle: Optional[int] = handle
         self._process = os.getpid()
-        # Also when Python ends: the others are told.
+        # Also called at Python's exit, so that the other ranks are notified.
         self._leave = weakref.finalize(self, _leave, handle, os.getpid())
 
-    # Who is there.
+    # Members.
 
     def _group(self) -> int:
         if self._handle is None:
             raise GroupError("kumi: the group is closed")
         if os.getpid() != self._process:
             raise GroupError(
-                f"kumi: this process was forked from process {self._process}, which has the group; begin another group "
-                "here, or start processes by the method `spawn`"
+                f"kumi: this process was forked from process {self._process}, which owns the group; create a new group "
+                "here, or start processes with the method `spawn`"
             )
         return self._handle
 
     @property
     def rank(self) -> int:
-        """This rank, among the members of now."""
+        """Current rank of this process."""
         return _library.library().kumi_group_rank(self._group())
 
     @property
     def size(self) -> int:
-        """How many members there are now."""
+        """Number of current members."""
         return _library.library().kumi_group_size(self._group())
 
     def _list(self, function: Any) -> List[int]:
@@ -263,17 +288,23 @@ class Group:
 
     @property
     def members(self) -> List[int]:
-        """The members of now, by the ranks that they had at first."""
+        """Initial ranks of the current members."""
         return self._list(_library.library().kumi_group_members)
 
     @property
     def lost(self) -> List[int]:
-        """Members of now that are lost, by their ranks of now."""
+        """Current ranks of the members that are lost."""
         return self._list(_library.library().kumi_group_lost)
 
     def shrink(self, timeout: Optional[float] = 60.0) -> None:
-        """Goes on without those that are lost. All others must call it; ranks are numbered anew. :class:`Timeout` names a
-        rank that has not within ``timeout`` seconds (``None``: without end)."""
+        """Continues without the lost ranks, and renumbers the others, which must all call it.
+
+        Args:
+            timeout: Limit in seconds; ``None`` for no limit.
+
+        Raises:
+            Timeout: A rank, which the message names, did not call it. The call may be repeated.
+        """
         error = _error()
         limit_ms = -1 if timeout is None else int(timeout * 1000)
         outcome = _library.library().kumi_group_shrink(self._group(), limit_ms, error, ERROR_BYTES)
@@ -283,7 +314,7 @@ class Group:
             raise self._failure(outcome, _text(error))
 
     def close(self) -> None:
-        """Leaves the group."""
+        """Leaves the group. Operations that are not complete fail."""
         self._handle = None
         self._leave()
 
@@ -299,7 +330,7 @@ class Group:
             return PeerLost(text, self.lost if self._handle is not None else ())
         return Disagreement(text) if outcome == _library.DISAGREE else GroupError(text)
 
-    # What is done, at the lowest: addresses.
+    # Operations on addresses.
 
     def start(
         self,
@@ -313,12 +344,15 @@ class Group:
         result: Any = None,
         keep: Any = None,
     ) -> Pending:
-        """Starts a collective on addresses: bindings/c/kumi_group.h has what the tables are. ``keep`` is kept until
-        it is over."""
+        """Starts a collective on memory addresses.
+
+        ``struct kumi_group_call`` of kumi_group.h defines ``bytes``, ``from_`` and ``to``.
+        The group refers to ``keep`` until the operation is complete.
+        """
         if element not in ELEMENTS:
-            raise TypeError(f"kumi: elements of type {element}; known: {', '.join(ELEMENTS)}")
+            raise TypeError(f"kumi: unsupported element type {element}: expected one of {', '.join(ELEMENTS)}")
         if reduction not in REDUCTIONS:
-            raise ValueError(f"kumi: no reduction `{reduction}`; known: {', '.join(REDUCTIONS)}")
+            raise ValueError(f"kumi: unknown reduction `{reduction}`: expected one of {', '.join(REDUCTIONS)}")
         sizes = (ctypes.c_uint64 * max(len(bytes), 1))(*bytes)
         call = _library.Call(
             operation,
@@ -341,13 +375,13 @@ class Group:
         return Pending(self, ticket, what, result, keep)
 
     def start_send(self, to: int, tag: int, address: int, bytes: int, keep: Any = None) -> Pending:
-        """Starts to send a message from an address."""
+        """Starts to send a message of ``bytes`` bytes at an address."""
         return self._message("kumi_group_send", to, tag, address, bytes, keep)
 
     def start_receive(
         self, from_: int, tag: int, address: int, bytes: int, keep: Any = None
     ) -> Pending:
-        """Starts to receive a message; from any rank if ``from_`` is negative."""
+        """Starts to receive at most ``bytes`` bytes, from any rank if ``from_`` is negative."""
         return self._message("kumi_group_receive", from_, tag, address, bytes, keep)
 
     def _message(self, name, peer, tag, address, bytes, keep):
@@ -356,33 +390,33 @@ class Group:
         ticket = function(self._group(), peer, tag, address, bytes, error, ERROR_BYTES)
         if not ticket:
             raise ValueError(f"kumi: {_text(error)}")
-        what = "a message from any rank" if peer < 0 else f"a message of rank {self.rank} and rank {peer}"
+        what = "a message from any rank" if peer < 0 else f"a message between rank {self.rank} and rank {peer}"
         return Pending(self, ticket, f"{what}, tag {tag},", None, keep)
 
-    # What is done on arrays.
+    # Operations on arrays.
 
     @staticmethod
     def _address(array: Any, name: str, *, writes: bool = False) -> int:
         if not isinstance(array, numpy.ndarray):
-            raise TypeError(f"kumi: {name} is a {type(array).__name__}; a NumPy array would be right")
+            raise TypeError(f"kumi: {name} is a {type(array).__name__}: expected a NumPy array")
         if not array.flags.c_contiguous:
-            raise ValueError(f"kumi: {name} is not contiguous; numpy.ascontiguousarray makes it so")
+            raise ValueError(f"kumi: {name} is not C-contiguous; numpy.ascontiguousarray returns a copy that is")
         if writes and not array.flags.writeable:
-            raise ValueError(f"kumi: {name} cannot be written to")
+            raise ValueError(f"kumi: {name} is read-only: expected a writable array")
         return array.ctypes.data
 
     @staticmethod
     def _element(array: numpy.ndarray) -> str:
-        # Bits of any type can be moved; whether they can be combined is found out where they are.
+        # Any type can be moved as bytes. The library rejects a reduction of bytes.
         name = array.dtype.name
         return name if name in ELEMENTS and array.dtype.isnative else "byte"
 
     def _rows(self, array: numpy.ndarray, name: str) -> List[int]:
-        """Addresses of an array's parts along its first axis, one for each rank."""
+        """Returns the addresses of an array's rows along its first axis, one for each rank."""
         address = self._address(array, name)
         if array.ndim == 0 or array.shape[0] != self.size:
             shape = array.shape
-            raise ValueError(f"kumi: {name} has shape {shape}; its first axis has one row for each of {self.size} ranks")
+            raise ValueError(f"kumi: {name} has shape {shape}: expected one row for each of {self.size} ranks in its first axis")
         row = array.nbytes // self.size
         return [address + row * rank for rank in range(self.size)]
 
@@ -391,7 +425,7 @@ class Group:
         return pending.wait() if wait else pending
 
     def all_reduce(self, array: numpy.ndarray, op: str = "sum", wait: bool = True) -> Any:
-        """Combines all ranks' arrays, in place on all."""
+        """Combines all ranks' arrays of one shape, in place on all ranks. Returns ``array``."""
         at = self._address(array, "array", writes=True)
         element = self._element(array)
         pending = self.start(
@@ -402,7 +436,7 @@ class Group:
     def reduce(
         self, array: numpy.ndarray, root: int = 0, op: str = "sum", wait: bool = True
     ) -> Any:
-        """Combines all ranks' arrays to a new one on ``root``; elsewhere ``None``."""
+        """Combines all ranks' arrays of one shape. Returns a new one on ``root``, else ``None``."""
         at = self._address(array, "array")
         out = numpy.empty_like(array) if self.rank == root else None
         to = [] if out is None else [out.ctypes.data]
@@ -412,7 +446,7 @@ class Group:
         return self._do(pending, wait)
 
     def broadcast(self, array: numpy.ndarray, root: int = 0, wait: bool = True) -> Any:
-        """Puts the root's array into everybody's."""
+        """Copies the root's array to all ranks' arrays of the same size. Returns ``array``."""
         at = self._address(array, "array", writes=self.rank != root)
         pending = self.start(BROADCAST, root, "byte", "sum", [array.nbytes], [], [at], array, array)
         return self._do(pending, wait)
@@ -421,7 +455,11 @@ class Group:
         return [array.nbytes] * self.size
 
     def all_gather(self, array: numpy.ndarray, wait: bool = True) -> Any:
-        """All ranks' arrays, which are alike, as a new one with one row for each rank."""
+        """Gathers all ranks' arrays of one shape on all ranks.
+
+        Returns:
+            A new array of shape ``(size, *array.shape)``, whose row ``r`` is rank ``r``'s array.
+        """
         at = self._address(array, "array")
         out = numpy.empty((self.size, *array.shape), array.dtype)
         rows = self._rows(out, "out")
@@ -431,7 +469,7 @@ class Group:
         return self._do(pending, wait)
 
     def gather(self, array: numpy.ndarray, root: int = 0, wait: bool = True) -> Any:
-        """All ranks' arrays, which are alike, on ``root``: one row for each; elsewhere ``None``."""
+        """Same as :meth:`all_gather` on ``root``. Returns ``None`` on other ranks."""
         at = self._address(array, "array")
         out = numpy.empty((self.size, *array.shape), array.dtype) if self.rank == root else None
         rows = [] if out is None else self._rows(out, "out")
@@ -443,12 +481,17 @@ class Group:
     def scatter(
         self, out: numpy.ndarray, array: Optional[numpy.ndarray] = None, root: int = 0, wait: bool = True
     ) -> Any:
-        """Puts row ``rank`` of the root's ``array`` into ``out``."""
+        """Copies row ``r`` of the root's ``array`` to rank ``r``'s ``out``. Returns ``out``.
+
+        Args:
+            out: Array of any shape, the same on all ranks.
+            array: On the root, an array of shape ``(size, *out.shape)`` and of ``out``'s dtype.
+        """
         at = self._address(out, "out", writes=True)
         rows: List[int] = []
         if self.rank == root:
             if array is None or array.nbytes != out.nbytes * self.size or array.dtype != out.dtype:
-                raise ValueError("kumi: the root's array is one row like out for each rank")
+                raise ValueError("kumi: invalid array on the root: expected one row for each rank, with out's size and dtype")
             rows = self._rows(array, "array")
         pending = self.start(
             SCATTER, root, "byte", "sum", self._sizes(out), rows, [at], out, (array, out)
@@ -456,7 +499,11 @@ class Group:
         return self._do(pending, wait)
 
     def reduce_scatter(self, array: numpy.ndarray, op: str = "sum", wait: bool = True) -> Any:
-        """Combines all ranks' arrays, and returns this rank's row of what comes of it."""
+        """Combines all ranks' arrays of shape ``(size, ...)``.
+
+        Returns:
+            This rank's row of the result, a new array of shape ``array.shape[1:]``.
+        """
         rows = self._rows(array, "array")
         out = numpy.empty(array.shape[1:], array.dtype)
         pending = self.start(
@@ -473,7 +520,11 @@ class Group:
         return self._do(pending, wait)
 
     def all_to_all(self, array: numpy.ndarray, wait: bool = True) -> Any:
-        """Row ``to`` of each rank's array, as a new array with one row from each rank."""
+        """Sends row ``r`` of each rank's array, of shape ``(size, ...)``, to rank ``r``.
+
+        Returns:
+            A new array of ``array``'s shape, whose row ``r`` comes from rank ``r``.
+        """
         rows = self._rows(array, "array")
         out = numpy.empty_like(array)
         sizes = [array.nbytes // self.size] * (self.size * self.size)
@@ -482,18 +533,18 @@ class Group:
         )
         return self._do(pending, wait)
 
-    # What is not alike on all ranks is told first.
+    # Operations on arrays of different lengths. Ranks exchange the lengths first.
 
     def _shapes(self, arrays: Sequence[numpy.ndarray]) -> List[List[int]]:
-        """How many elements each rank's arrays have; all of one type, one axis."""
+        """Returns the lengths of each rank's arrays. All have one axis and one dtype."""
         dtypes = {array.dtype for array in arrays}
         if len(dtypes) > 1 or any(array.ndim != 1 for array in arrays):
-            raise ValueError("kumi: arrays of unlike lengths have one axis, and one type")
+            raise ValueError("kumi: arrays of different lengths must have one axis and the same dtype")
         mine = numpy.array([array.size for array in arrays], "int64")
         return self.all_gather(mine).tolist()
 
     def all_gather_v(self, array: numpy.ndarray) -> List[numpy.ndarray]:
-        """All ranks' arrays, of any lengths."""
+        """Gathers all ranks' arrays, vectors of any length. Returns a list by rank."""
         at = self._address(array, "array")
         counts = self._shapes([array])
         out = [numpy.empty(count, array.dtype) for (count,) in counts]
@@ -502,7 +553,7 @@ class Group:
         return self.start(ALL_GATHER, 0, "byte", "sum", sizes, [at], rows, out, array).wait()
 
     def gather_v(self, array: numpy.ndarray, root: int = 0) -> Optional[List[numpy.ndarray]]:
-        """All ranks' arrays, of any lengths, on ``root``; elsewhere ``None``."""
+        """Same as :meth:`all_gather_v` on ``root``. Returns ``None`` on other ranks."""
         at = self._address(array, "array")
         counts = self._shapes([array])
         sizes = [count * array.itemsize for (count,) in counts]
@@ -513,9 +564,9 @@ class Group:
         return self.start(GATHER, root, "byte", "sum", sizes, [at], rows, out, array).wait()
 
     def all_to_all_v(self, arrays: Sequence[numpy.ndarray]) -> List[numpy.ndarray]:
-        """From each rank the array that it has for this one, of any lengths."""
+        """Sends ``arrays[r]``, a vector of any length, to rank ``r``. Returns a list by sender."""
         if len(arrays) != self.size:
-            raise ValueError(f"kumi: {len(arrays)} arrays, for {self.size} ranks")
+            raise ValueError(f"kumi: {len(arrays)} arrays: expected one for each of {self.size} ranks")
         rows = [self._address(array, f"arrays[{at}]") for at, array in enumerate(arrays)]
         counts = self._shapes(arrays)
         dtype = arrays[0].dtype
@@ -526,20 +577,20 @@ class Group:
         return self.start(ALL_TO_ALL, 0, "byte", "sum", sizes, rows, places, out, keep).wait()
 
     def barrier(self) -> None:
-        """Returns when all have called it."""
+        """Returns when all ranks have called it."""
         self.all_reduce(numpy.zeros(1, "uint8"), "max")
 
     # Messages.
 
     def send(self, array: numpy.ndarray, to: int, tag: int = 0, wait: bool = True) -> Any:
-        """Sends an array to one rank, which receives it. Returns when it may be changed again."""
+        """Sends an array to rank ``to``. Returns when ``array`` may be changed again."""
         at = self._address(array, "array")
         return self._do(self.start_send(to, tag, at, array.nbytes, array), wait)
 
     def receive(
         self, array: numpy.ndarray, from_: Optional[int] = None, tag: int = 0, wait: bool = True
     ) -> Any:
-        """Receives into an array, from any rank if none is named. With ``wait``, returns who sent it."""
+        """Receives at most ``array.nbytes`` bytes, by default from any rank. Returns the sender."""
         at = self._address(array, "array", writes=True)
         source = -1 if from_ is None else from_
         pending = self.start_receive(source, tag, at, array.nbytes, array)

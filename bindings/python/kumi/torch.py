@@ -4,10 +4,11 @@
     import kumi.torch
     import torch.distributed as dist
 
-    dist.init_process_group("kumi")                    # or "cpu:kumi,cuda:nccl" (2.15 can; 2.8 cannot)
+    dist.init_process_group("kumi")  # or "cpu:kumi,cuda:nccl" with PyTorch 2.15, not with 2.8
 
-Ranks find each other by the job's own store, as ``torchrun`` sets it up. What ``kumi.coll`` says of networks and of
-ranks that are lost holds here: :class:`kumi.coll.PeerLost` is raised by ``wait``.
+Ranks find each other through the job's store, which ``torchrun`` sets up. The network file and the
+job's secret are as in :class:`kumi.coll.Group`. If a rank is lost, ``wait`` raises
+:class:`kumi.coll.PeerLost`.
 """
 
 from __future__ import annotations
@@ -44,18 +45,18 @@ _OPERATIONS = {
     "BOR": "or",
     "BXOR": "xor",
 }
-# What may be extended in Python: a backend, which stands in a process group beside others ("cpu:kumi,cuda:nccl"), or
-# where PyTorch does not have that yet, only the process group itself.
+# In PyTorch 2.15 a backend can be written in Python, and a process group can have several backends
+# ("cpu:kumi,cuda:nccl"). In PyTorch 2.8 only the process group itself can be written in Python.
 _CAN_BE_BACKEND = hasattr(getattr(_c10d, "Backend", None), "all_gather_single")
 _Base = _c10d.Backend if _CAN_BE_BACKEND else dist.ProcessGroup
 
 
 def _operation(op: Any) -> str:
-    """The name of a reduction: ``SUM`` of ``ReduceOp.SUM``."""
+    """Returns the name of a reduction: "SUM" for ``ReduceOp.SUM``."""
     for name in _OPERATIONS:
         if hasattr(_ReduceOp, name) and op == getattr(_ReduceOp, name):
             return name
-    raise ValueError(f"kumi: {op} is no reduction that this backend has: {', '.join(_OPERATIONS)}")
+    raise ValueError(f"kumi: unsupported reduction {op}: expected one of {', '.join(_OPERATIONS)}")
 
 
 def _element(tensor: torch.Tensor) -> str:
@@ -71,14 +72,14 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
         if tensor.device.type != "cpu":
             call = 'init_process_group("cpu:kumi,cuda:nccl")' if _CAN_BE_BACKEND else 'new_group(backend="nccl")'
             raise ValueError(
-                f"kumi: a tensor on {tensor.device}; this backend moves the host's memory ({call} has another for the rest)"
+                f"kumi: unsupported tensor on {tensor.device}: expected one in host memory; {call} uses another backend"
             )
         if tensor.is_sparse:
-            raise ValueError("kumi: a sparse tensor; to_dense() makes one that can be moved")
+            raise ValueError("kumi: unsupported sparse tensor; to_dense() converts it")
 
 
 class _Contiguous:
-    """Tensors as runs of memory: what is not one is copied, and copied back if it is written."""
+    """Tensors as contiguous memory. Others are copied, and copied back if they are written."""
 
     def __init__(self, tensors: Sequence[torch.Tensor], writes: bool = False):
         _check(tensors)
@@ -100,18 +101,38 @@ class _Contiguous:
                 tensor.copy_(run)
 
 
-#: The group of all ranks, if it is one of these.
+#: The group of all ranks, if this backend serves it; else empty.
 _world: List[coll.Group] = []
 
 
 class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
-    """What ``torch.distributed`` calls. Methods have its names and arguments, old ones and new."""
+    """Backend that ``torch.distributed`` calls.
+
+    Methods have the names and arguments of PyTorch, of older and of newer versions. Tensors are in
+    host memory and have any dtype and strides. A tensor that is divided into equal parts must be
+    contiguous. Reductions support the dtypes of :class:`kumi.coll.Group`. ``AVG`` is the sum
+    divided by the number of ranks, rounded down for integers.
+
+    Each operation returns a work at once, whose ``wait`` raises the exceptions of ``kumi.coll``. An
+    operation raises ValueError for tensors of a wrong number, size, device or layout, and TypeError
+    for a dtype that cannot be combined.
+
+    Args:
+        store: Store of the job, through which the ranks exchange their cards.
+        rank: This rank.
+        size: Number of ranks.
+        timeout: Default limit of each wait, as a ``datetime.timedelta``. It also limits the time
+            for the ranks to find each other: at most 600 s, or 60 s without a timeout.
+
+    Raises:
+        kumi.coll.GroupError: The group cannot be created.
+    """
 
     def __init__(self, store: Any, rank: int, size: int, timeout: Any = None):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._names: Dict[str, str] = {}
-        #: Seconds that a wait may take that names no limit.
+        #: Default limit of a wait, in seconds; ``None`` for no limit.
         self._limit = seconds_of(timeout)
 
         def exchange(card: bytes) -> List[bytes]:
@@ -119,7 +140,8 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             return [store.get(f"kumi/{peer}").ljust(len(card), b"\0") for peer in range(size)]
 
         patience = self._limit or 0.0
-        # Groups of some ranks may be at work side by side: each takes its part of the links that they share.
+        # Groups of some of the ranks may communicate at the same time. Each gets its share of the
+        # links that it has in common with other groups.
         job = _world[0] if _world and dist.is_initialized() else None
         self._group = coll.Group(rank, size, exchange, job=job, patience=min(patience, 600.0))
         if not dist.is_initialized():
@@ -131,11 +153,11 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     def name(self) -> str:
         return "kumi"
 
-    # What a backend may have and this one has not: PyTorch's own answer would ask Python again.
+    # Optional features, which this backend lacks. PyTorch's defaults would call Python again.
     supports_abort_hooks = supports_coalescing = supports_completion_hooks = supports_reconfigure = False
     supports_shrinking = supports_splitting = supports_window = _supports_time_estimate = False
 
-    # Where this is the process group itself, nobody else keeps its name and what it is for.
+    # If this is the process group itself, no other object keeps its name and description.
     def getGroupName(self) -> str:  # noqa: N802
         return self._names.get("name", "")
 
@@ -204,7 +226,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     @staticmethod
     def _one(tensors: Sequence[torch.Tensor], what: str) -> torch.Tensor:
         if len(tensors) != 1:
-            raise ValueError(f"kumi: {what} of {len(tensors)} tensors at once; one would be right")
+            raise ValueError(f"kumi: {what} of {len(tensors)} tensors: expected one tensor")
         return tensors[0]
 
     def broadcast(self, tensors: Any, opts: Any = None, **_: Any) -> Done:
@@ -255,8 +277,8 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         sizes = many.bytes
         if len(sizes) != self._size or sizes[self._rank] != one.bytes[0]:
             raise ValueError(
-                f"kumi: {len(sizes)} tensors of {sizes} bytes; one for each of {self._size} ranks, and this rank's "
-                f"of {one.bytes[0]}, would be right"
+                f"kumi: {len(sizes)} tensors of {sizes} bytes: expected one for each of {self._size} ranks, with "
+                f"{one.bytes[0]} bytes for this rank"
             )
         return sizes
 
@@ -264,7 +286,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         _check([tensor])
         if not tensor.is_contiguous() or tensor.numel() % self._size:
             shape = tuple(tensor.shape)
-            raise ValueError(f"kumi: a tensor of shape {shape}; a contiguous one of {self._size} parts would be right")
+            raise ValueError(f"kumi: tensor of shape {shape}: expected a contiguous one of {self._size} equal parts")
         return _Contiguous(tensor.detach().view(-1).chunk(self._size) if tensor.numel() else [tensor] * self._size, writes)
 
     def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Done:
@@ -280,7 +302,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
     def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Done:
-        # By rank, and in each by tensor.
+        # The lists are indexed by rank, then by tensor.
         works = []
         for at, one in enumerate(inputs):
             works.append(self.allgather([[outputs[at] for outputs in output_lists]], [one]))
@@ -351,14 +373,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     all_to_all_single = alltoall_base
 
     def _all_to_all(self, from_: _Contiguous, to: _Contiguous, value: Any, opts: Any) -> Done:
-        # What goes between two others, only they know.
+        # A rank does not know the lengths of blocks between two others, so all ranks gather them.
         mine = torch.tensor(from_.bytes, dtype=torch.int64)
         table = torch.empty(self._size * self._size, dtype=torch.int64)
         self._allgather_base(table, mine, opts).wait()
         sizes = table.tolist()
         comes = sizes[self._rank :: self._size]
         if comes != to.bytes:
-            raise ValueError(f"kumi: blocks of {comes} bytes come, and there is room for {to.bytes}")
+            raise ValueError(f"kumi: the ranks send blocks of {comes} bytes, but the outputs have {to.bytes} bytes")
         return self._start(ALL_TO_ALL, sizes, from_, to, value, opts=opts)
 
     def barrier(self, opts: Any = None) -> Done:
@@ -393,7 +415,7 @@ def _create(store: Any, rank: int, size: int, timeout: Any = None) -> ProcessGro
 
 def _register() -> None:
     try:
-        # Of the host's memory only, where PyTorch asks (2.0 and later).
+        # PyTorch 2.0 and later have `devices`. This backend supports host memory only.
         dist.Backend.register_backend("kumi", _create, devices=["cpu"])
     except TypeError:
         dist.Backend.register_backend("kumi", _create)

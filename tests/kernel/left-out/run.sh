@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Shows a kernel that takes an undefined value for a struct_ops program's result (docs/kernel-report.md). As root:
+# Shows that a kernel uses an undefined value as the result of a struct_ops program
+# (docs/kernel-report.md). Run as root:
 #
 #   tests/kernel/left-out/run.sh [SECONDS]
 #
-# Two namespaces, 300 Mb/s and a queue of 64 KiB between them, twelve connections that lose by it. Exits 1 if a
-# threshold was seen that no program returned.
+# Two namespaces are joined by 300 Mb/s with a queue of 64 KiB, at which twelve connections lose
+# packets. Exits with 1 if a threshold appeared that no program returned.
 set -euo pipefail
 seconds=${1:-30}
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A congestion control whose `ssthresh` and `undo_cwnd` return 7: a threshold other than 7, or 2^31 - 1 before the
- * first loss, is one that no program has returned (docs/kernel-report.md). It needs vmlinux.h, which run.sh makes.
+ * A congestion control whose `ssthresh` and `undo_cwnd` return 7. The threshold is 2^31 - 1 before
+ * the first loss, and then 7. Any other threshold was not returned by a program
+ * (docs/kernel-report.md). run.sh makes vmlinux.h.
  */
 #include "vmlinux.h"
 #include <bpf/bpf_helpers.h>

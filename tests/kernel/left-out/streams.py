@@ -1,6 +1,8 @@
-"""Sends on twelve connections under `seven`; prints samples of the threshold, those that no program returned, and some.
+"""Sends on twelve connections under `seven`, and samples their thresholds.
 
-streams.py sink | streams.py ADDRESS SECONDS
+    streams.py sink | streams.py ADDRESS SECONDS
+
+Prints the number of samples, the number of thresholds that no program returned, and examples.
 """
 import os, socket, struct, sys, threading, time
 
