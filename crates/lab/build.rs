@@ -19,7 +19,7 @@ fn main() {
         .status();
     if !status.is_ok_and(|status| status.success()) {
         println!(
-            "cargo:warning=no clang for BPF: the lab's kernel fabric will have no faults, its emulator all"
+            "cargo:warning=no clang for BPF: the lab's kernel fabric will not support faults; its emulator will"
         );
         if let Err(error) = std::fs::write(&object, b"") {
             panic!("{} cannot be written: {error}", object.display());

@@ -39,7 +39,7 @@ fn compile(source: &Path, name: &str) {
     let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists();
     if has_headers && status.as_ref().is_ok_and(|status| !status.success()) {
         panic!(
-            "{} does not compile: clang says why above",
+            "{} does not compile; see clang's messages above",
             source.display()
         );
     }

@@ -11,9 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: cargo xtask tidy                       what of the house style a program can check
-       cargo xtask test [--fuzz-seconds N]    every test; what cannot run here is skipped by name
-                        [--only STAGE]        one stage of it: fmt clippy tidy unit deny fuzz network";
+usage: cargo xtask tidy                       checks the house style, as far as a program can
+       cargo xtask test [--fuzz-seconds N]    runs every test; names those that cannot run here
+                        [--only STAGE]        runs one stage: fmt clippy tidy unit deny fuzz network";
 
 fn main() -> ExitCode {
     let root = workspace_root();

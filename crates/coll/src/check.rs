@@ -59,7 +59,7 @@ use kumi_topo::Network;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The index of a host or a block is out of range.
-    #[error("transfer {transfer} names {what} {index}, of which there are {count}")]
+    #[error("transfer {transfer}: {what} {index} out of range (0–{})", .count.saturating_sub(1))]
     Index {
         /// The transfer.
         transfer: usize,
@@ -71,10 +71,10 @@ pub enum CheckError {
         count: usize,
     },
     /// The order does not contain every host once.
-    #[error("the plan's order does not have every host of the network once")]
+    #[error("the plan's order does not contain every host of the network exactly once")]
     Order,
     /// A host sends a block that it does not have yet.
-    #[error("transfer {transfer} sends block {block}, which its sender does not have by then")]
+    #[error("transfer {transfer} sends block {block} before its sender has it")]
     Absent {
         /// The transfer.
         transfer: usize,
@@ -82,7 +82,9 @@ pub enum CheckError {
         block: usize,
     },
     /// A host receives a block, or a part of a block's sum, a second time.
-    #[error("transfer {transfer} brings block {block} where it, or a part of its sum, already is")]
+    #[error(
+        "transfer {transfer} sends block {block} to a host that already has it or a part of its sum"
+    )]
     Twice {
         /// The transfer.
         transfer: usize,
@@ -90,7 +92,7 @@ pub enum CheckError {
         block: usize,
     },
     /// A transfer waits for a later one in the list, or for itself.
-    #[error("transfer {transfer} waits for {after}, which does not stand before it")]
+    #[error("transfer {transfer} waits for transfer {after}, which is not before it in the plan")]
     Late {
         /// The transfer that waits.
         transfer: usize,
@@ -98,7 +100,9 @@ pub enum CheckError {
         after: usize,
     },
     /// A transfer waits until another host has sent data, which its own sender cannot know.
-    #[error("transfer {transfer} waits until {after} is sent, which only that one's sender knows")]
+    #[error(
+        "transfer {transfer} waits until transfer {after} is sent, which only the sender of {after} knows"
+    )]
     Unknown {
         /// The transfer that waits.
         transfer: usize,
@@ -114,13 +118,13 @@ pub enum CheckError {
         blocks: usize,
     },
     /// A transfer combines in an operation that does not.
-    #[error("transfer {transfer} combines blocks, which the operation does not")]
+    #[error("transfer {transfer} combines blocks; the operation does not combine")]
     Combines {
         /// The transfer.
         transfer: usize,
     },
     /// The plan does not complete the operation.
-    #[error("in the end {host} lacks {blocks} blocks")]
+    #[error("after the last transfer {host} lacks {blocks} blocks")]
     Undone {
         /// Name of the host that lacks blocks.
         host: String,
@@ -128,7 +132,7 @@ pub enum CheckError {
         blocks: usize,
     },
     /// Two messages may exceed a link's capacity together.
-    #[error("transfers {first} and {second} may meet on the link from {from} to {to}")]
+    #[error("transfers {first} and {second} may exceed the link from {from} to {to} together")]
     Collision {
         /// Index of a transfer.
         first: usize,
@@ -141,7 +145,7 @@ pub enum CheckError {
     },
     /// A host may have to send and receive more than its duplex limit.
     #[error(
-        "transfers {first} and {second} may ask more of {host} than it sends and receives at once"
+        "transfers {first} and {second} may exceed together the rate at which {host} sends and receives at once"
     )]
     BothWays {
         /// Index of a transfer.

@@ -278,6 +278,6 @@ mod tests {
     #[test]
     fn gather__to_a_host_that_is_none__is_refused() {
         let refused = gather(&star(2, "0"), 2, 1).unwrap_err().to_string();
-        assert_eq!(refused, "root 2 is no host; there are 2, from 0");
+        assert_eq!(refused, "root 2 out of range (0–1)");
     }
 }

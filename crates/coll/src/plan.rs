@@ -310,7 +310,7 @@ pub(crate) fn places(order: &[usize]) -> Vec<usize> {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The root is out of range.
-    #[error("root {root} is no host; there are {hosts}, from 0")]
+    #[error("root {root} out of range (0–{})", .hosts.saturating_sub(1))]
     Root {
         /// Index that was given.
         root: usize,
@@ -318,7 +318,7 @@ pub enum PlanError {
         hosts: usize,
     },
     /// The number of sizes is not the number of blocks.
-    #[error("{given} sizes were given, and the operation has {blocks} blocks")]
+    #[error("{given} block sizes given: expected {blocks}, one for each block")]
     Sizes {
         /// Number of sizes that were given.
         given: usize,

@@ -19,7 +19,7 @@ pub fn start(log: &Path) -> anyhow::Result<Starting> {
     // The daemon would otherwise hold a lock that the caller holds (flock(1)) for as long as it
     // runs.
     kumi_sys::process::keep_descriptors_from_children();
-    create(log).with_context(|| format!("{}; run as root", log.display()))?;
+    create(log).with_context(|| format!("cannot create {}; run as root", log.display()))?;
     // Appending continues at the new end if the log is truncated later.
     let file = File::options().append(true).open(log)?;
     let child = Command::new(std::env::current_exe()?)

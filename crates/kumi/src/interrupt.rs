@@ -109,12 +109,12 @@ impl Desk {
 
 /// Starts a thread that records SIGINT, SIGTERM and SIGHUP. They no longer end the process.
 pub fn watch() -> anyhow::Result<()> {
-    let termination = Termination::watch().context("watching for signals")?;
+    let termination = Termination::watch().context("cannot watch for signals")?;
     std::thread::spawn(move || {
         while let Ok(signal) = termination.next() {
             match DESK.note(signal) {
                 None => errln!("kumi: {signal}: stopping, and undoing what was set up"),
-                Some(first) => errln!("kumi: {first} was heard; undoing takes a moment"),
+                Some(first) => errln!("kumi: {first} was received; undoing takes a moment"),
             }
         }
     });

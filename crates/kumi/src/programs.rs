@@ -29,7 +29,7 @@ pub fn is_on_path(program: &str) -> bool {
 /// Returns the command that installs `program`.
 pub fn install(program: &str) -> &'static str {
     let found = INSTALLS.iter().find(|(name, _)| *name == program);
-    found.map_or("the distribution's package manager has it", |(_, how)| how)
+    found.map_or("use the distribution's package manager", |(_, how)| how)
 }
 
 /// Returns a message for each of `programs` that is missing, with the command that installs it.

@@ -69,7 +69,7 @@ fn demo__without_libkumi_or_a_place_for_the_report__says_both_before_it_begins()
     let output = Installed::new("demo").run(&["demo", "--report", "/nowhere/demo.html"]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("libkumi.so is neither in"), "{said}");
+    assert!(said.contains("libkumi.so not found in"), "{said}");
     assert!(said.contains("/nowhere/demo.html"), "{said}");
     assert!(!said.contains("[1/7]"), "{said}");
 }

@@ -156,7 +156,7 @@ fn plan__simulated__takes_little_longer_than_predicted() {
     assert!(plan["simulated"]["port_bytes"].as_u64().unwrap() <= 64 << 10);
     let small = topo(&["plan", NETWORK, "--simulate", "--port-queue", "1KB"]);
     assert!(
-        said(&small).contains("no room in the port"),
+        said(&small).contains("overflowed the port"),
         "{}",
         said(&small)
     );
@@ -276,7 +276,7 @@ fn verify__network_that_is_not_as_written__names_what_differs() {
         said(&first)
     );
     assert!(
-        out(&first).contains("h4 hangs from right, not from left"),
+        out(&first).contains("h4 is connected to right, not to left"),
         "{}",
         out(&first)
     );
@@ -342,7 +342,7 @@ fn discover__one_host_under_two_names__is_refused_by_both() {
     let _ = std::fs::remove_file(&here);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     assert!(
-        said(&output).contains("one and two are one host, 10.99.0.1"),
+        said(&output).contains("one and two are the same host, 10.99.0.1"),
         "{}",
         said(&output)
     );

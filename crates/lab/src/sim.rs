@@ -177,7 +177,7 @@ impl<N: Node> Sim<N> {
             rounds = if next_ns > self.now_ns { 0 } else { rounds + 1 };
             assert!(
                 rounds < ROUNDS_AT_ONE_TIME_MAX,
-                "time stands still at {} ns",
+                "simulated time does not advance beyond {} ns",
                 self.now_ns
             );
             self.now_ns = self.now_ns.max(next_ns);

@@ -251,7 +251,7 @@ fn validity__quiet_lab__is_believed() {
     validity
         .void
         .iter()
-        .for_each(|why| assert!(why.contains("believed") || why.contains("late")));
+        .for_each(|why| assert!(why.contains("the limit is") || why.contains("late")));
 }
 
 /// Longest time that plugging a cable may take while the lab carries traffic.

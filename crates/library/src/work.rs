@@ -70,7 +70,7 @@ pub enum WorkError {
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// The rank is out of range.
-    #[error("rank {rank} is none; there are {ranks}, from 0")]
+    #[error("rank {rank} out of range (0–{})", .ranks.saturating_sub(1))]
     Rank {
         /// Requested rank.
         rank: usize,
@@ -78,7 +78,7 @@ pub enum WorkError {
         ranks: usize,
     },
     /// The element size is 0, or a block is not a whole number of elements.
-    #[error("{bytes} bytes are no whole number of elements of {element_bytes}")]
+    #[error("{bytes} bytes are not a whole number of elements of {element_bytes} bytes")]
     Element {
         /// Length of the block, in bytes.
         bytes: u64,
@@ -87,10 +87,12 @@ pub enum WorkError {
     },
     /// The operation relays blocks of other ranks, so it cannot be planned for blocks of one
     /// length.
-    #[error("{0:?} cannot be planned for blocks of one length; known: Gather, Scatter, AllToAll")]
+    #[error(
+        "{0:?} cannot be planned for blocks of one length: expected Gather, Scatter or AllToAll"
+    )]
     Relayed(AskedOperation),
     /// The C interface has no operation of this number.
-    #[error("operation {0} is none; known: 0 to 7")]
+    #[error("operation {0} out of range (0–7)")]
     Operation(i32),
 }
 

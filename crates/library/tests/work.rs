@@ -70,18 +70,18 @@ fn work__that_makes_no_sense__is_refused_by_what_is_wrong() {
     let gather = AskedOperation::Gather;
     assert_eq!(
         refused(2, asked(gather, 0, &[1, 1], 1)),
-        "rank 2 is none; there are 2, from 0"
+        "rank 2 out of range (0–1)"
     );
     assert_eq!(
         refused(0, asked(gather, 7, &[1, 1], 1)),
-        "root 7 is no host; there are 2, from 0"
+        "root 7 out of range (0–1)"
     );
     assert_eq!(
         refused(0, asked(gather, 0, &[1], 1)),
-        "1 sizes were given, and the operation has 2 blocks"
+        "1 block sizes given: expected 2, one for each block"
     );
     assert_eq!(
         refused(0, asked(AskedOperation::AllReduce, 0, &[10], 4)),
-        "10 bytes are no whole number of elements of 4"
+        "10 bytes are not a whole number of elements of 4 bytes"
     );
 }

@@ -39,7 +39,7 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
     let path = groups
         .lines()
         .find_map(|line| line.strip_prefix("0::"))
-        .ok_or_else(|| missing("its /proc entry names none"))?;
+        .ok_or_else(|| missing("its /proc/PID/cgroup has no line for version 2"))?;
     Ok(Path::new(mount).join(path.trim_start_matches('/')))
 }
 

@@ -18,7 +18,7 @@ fn walk(name: &str) -> Result<Vec<u8>, TcpError> {
     Iter::new(&link)
         .map_err(refused)?
         .read_to_end(&mut rows)
-        .map_err(pinning("walking through the connections"))?;
+        .map_err(pinning("listing the connections"))?;
     Ok(rows)
 }
 

@@ -19,8 +19,8 @@ pub enum TcpError {
     NotPermitted,
     /// The kernel has no BTF, the description of its types.
     #[error(
-        "the kernel has no BTF at /sys/kernel/btf/vmlinux; the TCP programs need one built with \
-         CONFIG_DEBUG_INFO_BTF=y, as the distributions' are"
+        "the kernel has no BTF at /sys/kernel/btf/vmlinux; the TCP programs need a kernel built with \
+         CONFIG_DEBUG_INFO_BTF=y, as distributions build theirs"
     )]
     NoBtf,
     /// The programs are installed already.
@@ -28,8 +28,8 @@ pub enum TcpError {
     Installed,
     /// The installed programs cannot be replaced under traffic.
     #[error(
-        "the installed TCP programs cannot be replaced under traffic: {reason}; `kumi tcp down`, then \
-         `kumi tcp up`"
+        "the installed TCP programs cannot be replaced under traffic: {reason}; run `kumi tcp down`, \
+         then `kumi tcp up`"
     )]
     NotReplaceable {
         /// Obstacle, in one line.
@@ -39,7 +39,7 @@ pub enum TcpError {
     #[error("the TCP programs are not installed; `kumi tcp up` installs them")]
     Absent,
     /// An operation on bpffs, the file system for pins, failed.
-    #[error("{doing}: {reason}; is a writable bpf file system at /sys/fs/bpf?")]
+    #[error("{doing}: {reason}; check that a writable bpf file system is mounted at /sys/fs/bpf")]
     Pin {
         /// Operation that was attempted.
         doing: String,
@@ -48,8 +48,8 @@ pub enum TcpError {
     },
     /// Processes are in version 1 cgroups only.
     #[error(
-        "process {pid} is in no cgroup of version 2 ({reason}); boot with \
-         systemd.unified_cgroup_hierarchy=1, or mount cgroup2 beside the old hierarchy"
+        "process {pid} is not in a version 2 cgroup ({reason}); boot with \
+         systemd.unified_cgroup_hierarchy=1, or mount cgroup2 next to the version 1 hierarchy"
     )]
     NoCgroup {
         /// Process number.
@@ -65,7 +65,7 @@ pub enum TcpError {
     },
     /// A user's share of the process table is full.
     #[error(
-        "user {uid} has {max} processes of `kumi run` on this host already, which is as many as one user may have"
+        "user {uid} already has {max} processes of `kumi run` on this host, the limit for one user"
     )]
     TooManyOfUser {
         /// User number.
@@ -74,9 +74,7 @@ pub enum TcpError {
         max: usize,
     },
     /// The process table is full.
-    #[error(
-        "{max} processes of `kumi run` are on this host already, which is as many as there may be"
-    )]
+    #[error("this host already has {max} processes of `kumi run`, the limit for one host")]
     TooManyRanks {
         /// Most processes of a host.
         max: u32,

@@ -154,7 +154,7 @@ pub(crate) fn load(
 ) -> Result<Object, TcpError> {
     if rung.has_control() && has_moved_callback()? {
         return Err(TcpError::Refused {
-            reason: "the callback for a first packet has moved (Linux 7.1)".to_owned(),
+            reason: "kumi does not implement Linux 7.1's callback for first packets".to_owned(),
         });
     }
     let load_with = |more: u32| {
@@ -221,7 +221,7 @@ fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
         if there.value_size() != map.value_size() {
             return Err(TcpError::NotReplaceable {
                 reason: format!(
-                    "its map {name} has {} bytes a value, this build's {}",
+                    "their map {name} has values of {} bytes; this build needs {} bytes",
                     there.value_size(),
                     map.value_size()
                 ),

@@ -60,12 +60,12 @@ impl Rung {
         match self {
             Self::Full => None,
             Self::CappedPacing => Some(
-                "a restart is paced by the ceiling of the rate, which an application's own \
-                 SO_MAX_PACING_RATE is overwritten by",
+                "restarts are paced by the socket's maximum pacing rate, which overwrites an \
+                 application's own SO_MAX_PACING_RATE",
             ),
             Self::OptionsOnly => Some(
-                "no congestion control of kumi's: short timeouts and the cap on unsent data are \
-                 there; paced restart, phase memory and forgiven stalls are not",
+                "no congestion control `kumi`: short timeouts and the cap on unsent data work; \
+                 paced restart, phase memory and stall forgiveness do not",
             ),
         }
     }

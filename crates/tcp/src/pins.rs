@@ -45,7 +45,7 @@ pub fn make_folders() -> Result<(), TcpError> {
     }
     // Remove the pins of an installation that was killed.
     let _ = std::fs::remove_dir_all(PIN_FOLDER);
-    std::fs::create_dir_all(cgroups()).map_err(pinning(&format!("making {PIN_FOLDER}")))
+    std::fs::create_dir_all(cgroups()).map_err(pinning(&format!("creating {PIN_FOLDER}")))
 }
 
 /// Removes every pin. The kernel frees objects that only a pin held.

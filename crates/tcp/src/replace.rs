@@ -22,8 +22,7 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
     let (_, rung) = installed()?;
     if rung.has_control() && !pin("link").exists() {
         return Err(TcpError::NotReplaceable {
-            reason: "a congestion control is replaced by its link, which Linux has since 6.4"
-                .to_owned(),
+            reason: "replacing the congestion control needs Linux 6.4 or later".to_owned(),
         });
     }
     let mut object = load(settings, rung, has_struct_ops_link()?, &MAPS)?;
@@ -113,7 +112,7 @@ fn links_to(program: &str) -> Vec<PathBuf> {
 }
 
 fn put_into(link: &Path, new: BorrowedFd<'_>) -> Result<(), TcpError> {
-    let doing = format!("replacing what {} holds", link.display());
+    let doing = format!("updating the link {}", link.display());
     let held = pinned(link).map_err(pinning(&doing))?;
     update_link(held.as_fd(), new).map_err(|error| {
         refused(libbpf_rs::Error::from(error)) // its warnings may tell more than the number

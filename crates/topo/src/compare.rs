@@ -65,28 +65,28 @@ impl fmt::Display for Difference {
                 host,
                 written,
                 measured,
-            } => write!(out, "{host} hangs from {measured}, not from {written}"),
+            } => write!(out, "{host} is connected to {measured}, not to {written}"),
             Self::Together { one, other } => {
                 write!(
                     out,
-                    "{one} and {other} are one switch: their hosts are as near to each other as to their own"
+                    "{one} and {other} are one switch: their hosts are as close to each other as to hosts of the same switch"
                 )
             }
             Self::Apart { switch, hosts } => {
                 let hosts = hosts.join(" ");
-                write!(out, "{switch} is two switches, one of them with {hosts}")
+                write!(out, "{switch} is two switches; the second has {hosts}")
             }
             Self::Missing { between: [a, b] } => {
                 write!(
                     out,
-                    "no link parts the hosts as that between {a} and {b} would"
+                    "no measured link separates the hosts as the link between {a} and {b} would"
                 )
             }
             Self::Unwritten { hosts } => {
                 let hosts = hosts.join(" ");
                 write!(
                     out,
-                    "a link that is not in the file parts {hosts} from the others"
+                    "a link that is not in the file separates {hosts} from the others"
                 )
             }
             Self::Rate {
@@ -354,7 +354,10 @@ mod tests {
             &[("s1", &["h1", "h2"]), ("s2", &["h3", "h4", "h5", "h6"])],
             &[("s1", "s2", 2_000)],
         );
-        assert_eq!(said(&written(), &measured), ["h3 hangs from b, not from a"]);
+        assert_eq!(
+            said(&written(), &measured),
+            ["h3 is connected to b, not to a"]
+        );
     }
 
     #[test]
@@ -375,7 +378,7 @@ mod tests {
         );
         assert_eq!(
             said(&written(), &three),
-            ["a is two switches, one of them with h3"]
+            ["a is two switches; the second has h3"]
         );
     }
 
@@ -450,8 +453,8 @@ mod tests {
         assert_eq!(
             said,
             [
-                "no link parts the hosts as that between b and c would",
-                "a link that is not in the file parts h3 h4 h7 h8 from the others"
+                "no measured link separates the hosts as the link between b and c would",
+                "a link that is not in the file separates h3 h4 h7 h8 from the others"
             ]
         );
     }

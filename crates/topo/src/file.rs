@@ -124,7 +124,9 @@ impl Network {
             ("switch", switches.len(), SWITCHES_MAX),
         ] {
             if count > max || (key == "host" && count == 0) {
-                let problem = format!("{count} [[{key}]] entries; there may be 1 to {max}");
+                let problem = format!(
+                    "{count} [[{key}]] entries: expected at most {max}, and at least one [[host]]"
+                );
                 return Err(source.wrong(0..0, key, problem));
             }
         }
@@ -185,7 +187,7 @@ fn check_link(
     let wrong = |problem: String| source.wrong(link.between.span(), "between", problem);
     let [a, b] = link.between.get_ref().as_slice() else {
         let count = link.between.get_ref().len();
-        let problem = format!("{count} ends; a link has two, such as [\"n1\", \"s1\"]");
+        let problem = format!("{count} ends: expected two, such as [\"n1\", \"s1\"]");
         return Err(wrong(problem));
     };
     let find = |name: &Spanned<String>| {
@@ -202,7 +204,7 @@ fn check_link(
         (Some(rate), None) => [rate, rate],
         (None, Some(rates)) => <[Rate; 2]>::try_from(rates.get_ref().as_slice()).map_err(|_| {
             let problem = format!(
-                "{} rates; write two, from the first end to the second and back",
+                "{} rates: expected two, from the first end to the second and back",
                 rates.get_ref().len()
             );
             source.wrong(rates.span(), "rates", problem)
@@ -212,7 +214,7 @@ fn check_link(
             return Err(source.wrong(both.span(), "rates", problem));
         }
         (None, None) => {
-            let problem = "a link without a `rate`; write what it carries, such as `1Gbit`";
+            let problem = "a link without a `rate`; set the rate of the link, such as `1Gbit`";
             return Err(wrong(problem.to_owned()));
         }
     };
@@ -235,7 +237,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
             let End::Host(host) = end else { continue };
             if std::mem::replace(&mut is_linked[host], true) {
                 let problem = format!(
-                    "`{}` has a link already; a host has one (NICs that are braided are one)",
+                    "`{}` already has a link; a host has one (the member links of a device count as one)",
                     network.name_of(end)
                 );
                 return Err(wrong(problem));
@@ -244,7 +246,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
         let [x, y] = link.ends.map(|end| groups.of(network.node(end)));
         if x == y {
             let problem =
-                format!("joining `{a}` and `{b}` closes a loop; a network here is a tree");
+                format!("joining `{a}` and `{b}` closes a loop; the network must be a tree");
             return Err(wrong(problem));
         }
         groups.0[x] = y;
@@ -252,7 +254,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
     let first = groups.of(0);
     if let Some(alone) = (0..nodes).find(|node| groups.of(*node) != first) {
         let problem = format!(
-            "no link leads from `{}` to `{}`; join them",
+            "no path from `{}` to `{}`; connect them with links",
             network.hosts[0].name,
             network.name_of(network.end(alone))
         );
@@ -308,13 +310,13 @@ mod tests {
         let strange = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"d\"]");
         assert!(problem(&strange).contains("no host or switch `d`"));
         let twice = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"a\"]");
-        assert!(problem(&twice).contains("`a` has a link already"));
+        assert!(problem(&twice).contains("`a` already has a link"));
         let alone = STAR.replace("{ between = [\"s\", \"c\"], rate = \"1Gbit\" },", "");
-        assert!(problem(&alone).contains("no link leads from `a` to `c`"));
+        assert!(problem(&alone).contains("no path from `a` to `c`"));
         let slow = STAR.replace("[\"s\", \"c\"], rate = \"1Gbit\"", "[\"s\", \"c\"]");
         assert!(problem(&slow).contains("a link without a `rate`"));
         let odd = STAR.replace("\"900Mbit\"]", "\"900Mbit\", \"1Gbit\"]");
-        assert!(problem(&odd).contains("3 rates; write two"));
+        assert!(problem(&odd).contains("3 rates: expected two"));
         let key = STAR.replace("latency", "latancy");
         assert!(problem(&key).contains("did you mean `latency`?"));
     }

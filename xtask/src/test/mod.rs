@@ -36,7 +36,9 @@ impl Options {
         for pair in flags.chunks(2) {
             match pair {
                 ["--only", stage] if STAGES.contains(stage) => options.only = Some((*stage).into()),
-                ["--only", stage] => return Err(format!("no stage `{stage}`; {STAGES:?}")),
+                ["--only", stage] => {
+                    return Err(format!("no stage `{stage}`: expected one of {STAGES:?}"));
+                }
                 ["--fuzz-seconds", text] => {
                     options.fuzz_seconds = text
                         .parse()
@@ -125,7 +127,7 @@ fn deny(root: &Path, tally: &mut Tally) {
     if !whole {
         tally.skip(
             "cargo deny",
-            "crates of other platforms are not here; `cargo fetch --locked` brings them",
+            "crates of other platforms are not downloaded; run `cargo fetch --locked`",
         );
         return;
     }

@@ -24,7 +24,7 @@ pub fn lacking(need: &str) -> Option<String> {
         "root" => (runs("sh", &["-c", "test $(id -u) = 0"]), "not root"),
         "netns" => {
             let met = runs("unshare", &["--net", "true"]) || runs("unshare", &["-Urn", "true"]);
-            (met, "no network namespaces here (root, or user namespaces)")
+            (met, "no network namespaces (need root or user namespaces)")
         }
         "tun" => (
             std::fs::File::open("/dev/net/tun").is_ok(),
@@ -33,7 +33,7 @@ pub fn lacking(need: &str) -> Option<String> {
         "bpf" => {
             let met =
                 Path::new("/sys/kernel/btf/vmlinux").exists() && runs("clang", &["--version"]);
-            (met, "no BPF here (kernel type information and clang)")
+            (met, "no BPF (needs kernel type information and clang)")
         }
         "mptcp" => (
             Path::new("/proc/sys/net/mptcp/enabled").exists(),
@@ -52,7 +52,7 @@ pub fn lacking(need: &str) -> Option<String> {
         ),
         _ => (
             false,
-            "nobody knows how to check for it: see xtask/src/test/needs.rs",
+            "no check for it exists; add one to xtask/src/test/needs.rs",
         ),
     };
     (!met).then(|| format!("needs {need}: {lack}"))

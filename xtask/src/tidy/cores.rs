@@ -50,7 +50,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
         if !may_be_unsafe && says_unsafe(code) {
             findings.push(file.finding(
                 number,
-                "`unsafe` stands in crates/sys, and in crates/library for C, only",
+                "`unsafe` is allowed only in crates/sys, and in crates/library for C",
             ));
         }
         let found = FORBIDDEN
@@ -62,7 +62,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     }
     let is_crate_root = file.path.ends_with("src/lib.rs") || file.path.ends_with("src/main.rs");
     if is_crate_root && !may_be_unsafe && !file.text.contains("#![forbid(unsafe_code)]") {
-        findings.push(file.finding(1, "a crate other than sys says `#![forbid(unsafe_code)]`"));
+        findings.push(file.finding(1, "a crate other than sys needs `#![forbid(unsafe_code)]`"));
     }
 }
 

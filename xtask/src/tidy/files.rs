@@ -30,14 +30,14 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     {
         findings.push(file.finding(
             1,
-            format!("`{stem}` names no concept; name the file after it"),
+            format!("`{stem}` does not name a concept; name the file after its concept"),
         ));
     }
     let length = file.text.lines().count();
     if length > LINES_MAX && !LONG.iter().any(|(path, _)| *path == file.path) {
         findings.push(file.finding(
             LINES_MAX + 1,
-            format!("{length} lines; past {LINES_MAX}, look for the second concept"),
+            format!("{length} lines, more than {LINES_MAX}; look for the second concept"),
         ));
     }
     check_head(file, name, findings);
@@ -46,7 +46,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
 fn check_head(file: &File, name: &str, findings: &mut Vec<Finding>) {
     // A `tests.rs` belongs to the file beside it, whose first lines describe both.
     if file.is_rust() && name != "tests.rs" && !file.text.starts_with("//!") {
-        findings.push(file.finding(1, "a Rust file opens with `//!`: what it is, and why"));
+        findings.push(file.finding(1, "a Rust file must open with `//!`: what it is, and why"));
     }
     let is_bpf = file.path.starts_with("bpf/") && (name.ends_with(".c") || name.ends_with(".h"));
     if is_bpf
@@ -54,7 +54,7 @@ fn check_head(file: &File, name: &str, findings: &mut Vec<Finding>) {
             .text
             .contains("SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause")
     {
-        findings.push(file.finding(1, "a BPF source names its licence (see bpf/LICENSE)"));
+        findings.push(file.finding(1, "a BPF source must name its licence (see bpf/LICENSE)"));
     }
 }
 

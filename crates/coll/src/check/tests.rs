@@ -128,7 +128,7 @@ fn check__block_that_the_sender_lacks__is_named() {
     plan.transfers[0].blocks = plan.transfers[0].blocks.union(&Blocks::one(1));
     assert_eq!(
         check(&network, &plan).unwrap_err().to_string(),
-        "transfer 0 sends block 1, which its sender does not have by then"
+        "transfer 0 sends block 1 before its sender has it"
     );
 }
 
@@ -143,7 +143,7 @@ fn check__everybody_at_once__meets_on_the_roots_link() {
     let meets = check(&network, &plan).unwrap_err().to_string();
     assert_eq!(
         meets,
-        "transfers 0 and 1 may meet on the link from s0 to n0"
+        "transfers 0 and 1 may exceed the link from s0 to n0 together"
     );
     // One after another, they do not collide.
     for (at, transfer) in plan.transfers.iter_mut().enumerate() {
@@ -195,10 +195,7 @@ fn check__nonsense__is_refused_without_a_panic() {
         check(&network, &plan).unwrap_err()
     };
     let far = spoil(&|plan| plan.transfers[0].from = 99);
-    assert_eq!(
-        far.to_string(),
-        "transfer 0 names host 99, of which there are 5"
-    );
+    assert_eq!(far.to_string(), "transfer 0: host 99 out of range (0–4)");
     let block = spoil(&|plan| plan.transfers[0].blocks = Blocks::one(99));
     assert!(matches!(block, CheckError::Index { what: "block", .. }));
     let late = spoil(&|plan| plan.transfers[0].after = vec![After::whole(3)]);
@@ -206,7 +203,7 @@ fn check__nonsense__is_refused_without_a_panic() {
     let unknown = spoil(&|plan| plan.transfers[2].after = vec![After::sent(0)]);
     assert_eq!(
         unknown.to_string(),
-        "transfer 2 waits until 0 is sent, which only that one's sender knows"
+        "transfer 2 waits until transfer 0 is sent, which only the sender of 0 knows"
     );
     let sizes = spoil(&|plan| plan.block_bytes.truncate(2));
     assert_eq!(

@@ -54,7 +54,7 @@ impl Folder {
         let plans = folder.join("plans");
         let entries = std::fs::read_dir(&plans).with_context(|| {
             let folder = plans.display();
-            format!("no plans in {folder}; without --folder, kumi takes those it carries")
+            format!("cannot read plans in {folder}; without --folder, kumi uses built-in plans")
         })?;
         let mut names: Vec<String> = entries
             .filter_map(|entry| {
@@ -70,7 +70,7 @@ impl Folder {
     pub fn plan(&self, name: &str) -> anyhow::Result<Plan> {
         let unknown = |error: &str| {
             let known = self.plan_names().unwrap_or_default().join(", ");
-            BadInput(format!("no plan `{name}`{error}; there are: {known}"))
+            BadInput(format!("no plan `{name}`{error}; known plans: {known}"))
         };
         let path = match self {
             _ if is_path(name) => PathBuf::from(name),
@@ -93,7 +93,7 @@ impl Folder {
                 read_topology(&folder.join("topologies").join(format!("{name}.toml")))
             }
             Self::Carried => Ok(carried_topology(name)
-                .ok_or_else(|| BadInput(format!("no topology `{name}` in this command")))??),
+                .ok_or_else(|| BadInput(format!("no built-in topology `{name}`")))??),
         }
     }
 

@@ -116,7 +116,7 @@ fn run_variant(
     variant: Variant,
     pace: Pace,
 ) -> anyhow::Result<Vec<Measured>> {
-    let mut running = Running::start(hosts, variant).context("setting it up")?;
+    let mut running = Running::start(hosts, variant).context("cannot set up the variant")?;
     let mut best: Option<Vec<Measured>> = None;
     for depth_bytes in variant.queue_depths_bytes(pace.quick) {
         if !running.set_queue_depth(*depth_bytes)? {

@@ -222,7 +222,7 @@ fn measure(
     }
     let manifest = manifest.ok_or_else(|| {
         BadInput(format!(
-            "plan `{}`: no case to run (slow ones need no --quick)",
+            "plan `{}`: no case to run; --quick leaves out slow cases",
             plan.name
         ))
     })?;

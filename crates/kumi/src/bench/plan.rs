@@ -254,26 +254,26 @@ impl Plan {
         for case in &self.cases {
             if !names.insert(case.name.as_str()) {
                 return Err(format!(
-                    "case `{}` is there twice; give each its own name",
+                    "duplicate case `{}`; give each case a unique name",
                     case.name
                 ));
             }
             if self.variants_of(case).is_empty() {
                 return Err(format!(
-                    "case `{}`: no variants here nor in the plan",
+                    "case `{}`: neither the case nor the plan has variants",
                     case.name
                 ));
             }
             if case.topology.is_none() && self.topology.is_none() {
                 return Err(format!(
-                    "case `{}`: no topology here nor in the plan",
+                    "case `{}`: neither the case nor the plan has a topology",
                     case.name
                 ));
             }
         }
         if let Some(case) = self.cases.iter().find(|case| !case.workload.is_sound()) {
             return Err(format!(
-                "case `{}`: `flows` are side by side in `streaming` only; leave it out",
+                "case `{}`: only exchange `streaming` can have several `flows`; omit `flows`",
                 case.name
             ));
         }
@@ -292,7 +292,7 @@ impl Plan {
                     let known: Vec<&str> =
                         self.cases.iter().map(|case| case.name.as_str()).collect();
                     format!(
-                        "target `{name}`: no case `{wanted}`; there are: {}",
+                        "target `{name}`: no case `{wanted}`; known cases: {}",
                         known.join(", ")
                     )
                 })
@@ -318,12 +318,12 @@ impl Plan {
         if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
             let figure = &target.figure;
             return Err(format!(
-                "target `{name}`: `gains` adds up rates (`_bps`) and times, not `{figure}`"
+                "target `{name}`: `gains` accepts rates (`_bps`) and times, not `{figure}`"
             ));
         }
         if !target.gains.is_empty() && target.over.is_empty() {
             return Err(format!(
-                "target `{name}`: `gains` needs `over`, which they are gains over"
+                "target `{name}`: `gains` requires `over`, the divisor of each gain"
             ));
         }
         let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;

@@ -31,7 +31,7 @@ const COLUMNS: [(&str, &str, f64); 29] = [
     ("efficiency_ratio", "of ideal", 1.0),
     ("goodput_first_2rtt_bps", "2 RTT Mb/s", 1e6),
     ("lost_s", "lost s", 1.0),
-    ("right_cause_ratio", "rightly", 1.0),
+    ("right_cause_ratio", "right cause", 1.0),
     ("communication_s", "comm. s", 1.0),
     ("total_s", "total s", 1.0),
     ("neighbour_bps", "neighbour Mb/s", 1e6),
@@ -159,7 +159,7 @@ pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
         let _ = writeln!(text, "void: {reason}");
     }
     if !run.repeated.is_empty() {
-        let _ = writeln!(text, "{} runs were late and made again", run.repeated.len());
+        let _ = writeln!(text, "{} late runs were repeated", run.repeated.len());
     }
     for failure in &run.failed {
         let _ = writeln!(text, "did not run: {failure}");

@@ -117,7 +117,7 @@ pub fn tables(story: &Story) -> Vec<Table> {
     let mut tables = vec![goodput(story), interruption(story)];
     if let Some(wrong) = story.mpi.wrong {
         tables.push(Table {
-            title: "Messages that Open MPI received wrong",
+            title: "Messages with wrong contents",
             unit: "messages",
             digits: 0,
             base: None,
@@ -166,7 +166,7 @@ fn interruption(story: &Story) -> Table {
     let mut rows = Vec::new();
     for (program, timeline) in programs(story) {
         let whole = promise(Promise::AtMost(WHOLE_MAX_S * 1e3));
-        let what = format!("{program}, from the plug to 90 % of the goodput before the cut");
+        let what = format!("{program}, from the heal to 90 % of the goodput before the cut");
         rows.push(Row::new(what, whole_after_s(timeline) * 1e3).promised(whole));
     }
     if let Some(gap_ms) = story.mpi.gap_max_ms {
@@ -226,7 +226,7 @@ fn exchange(story: &Story) -> [Table; 2] {
             rows: speeds.collect(),
         },
         Table {
-            title: "Segments that TCP sent again in that exchange",
+            title: "Segments that TCP retransmitted in that exchange",
             unit: "segments",
             digits: 0,
             base: None,
@@ -308,7 +308,7 @@ mod tests {
             .for_each(|(_, bps)| *bps = 0.9e9);
         let tables = tables(&story);
         assert!(!row(&tables, "iperf3 over kumi, healed").is_kept());
-        let whole = row(&tables, "iperf3, from the plug");
+        let whole = row(&tables, "iperf3, from the heal");
         assert!(!whole.is_kept() && whole.value.is_infinite());
         assert!(row(&tables, "Open MPI over kumi, healed").is_kept());
     }

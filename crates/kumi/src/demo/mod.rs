@@ -130,7 +130,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
     step(
         6,
-        "an Open MPI all-to-all on a switch with ports of 32 KB, as the library does it and by a plan",
+        "an Open MPI all-to-all on a switch with ports of 32 KB, by the library and by a plan",
     );
     let exchanges = coll::exchange(&switch, &mut void)?;
 

@@ -15,7 +15,7 @@ pub fn check(report: &Path) -> Result<(), BadInput> {
     missing.extend(run::planning_library().err());
     if kumi_tcp::installed().is_ok() {
         missing.push(
-            "`kumi tcp` is up, and the demo compares the kernel's TCP with it: `kumi tcp down` first"
+            "`kumi tcp` is up, and the demo compares the kernel's TCP with it; run `kumi tcp down` first"
                 .to_owned(),
         );
     }

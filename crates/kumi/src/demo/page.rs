@@ -174,7 +174,7 @@ fn charts(story: &Story, html: &mut String) {
         );
         let _ = writeln!(
             html,
-            "<p>What each link sent, in Mb/s.</p>\n{}",
+            "<p>Send rate of each link, in Mb/s.</p>\n{}",
             links(timeline)
         );
     }
@@ -193,8 +193,8 @@ fn charts(story: &Story, html: &mut String) {
         };
         let _ = writeln!(
             html,
-            "<h2>Eight hosts exchange data through switch ports of 32 KB</h2>\n<p>Rounds a second.</p>\n\
-             {}<p>Segments that TCP sent again.</p>\n{}",
+            "<h2>Eight hosts exchange data through switch ports of 32 KB</h2>\n<p>Rounds per second.</p>\n\
+             {}<p>Segments that TCP retransmitted.</p>\n{}",
             bars(|one| 1.0 / one.median_s),
             bars(|one| one.sent_again)
         );
@@ -247,7 +247,7 @@ fn rate(bps: f64) -> String {
     if bps.is_finite() {
         format!("{:.0} Mb/s", bps / 1e6)
     } else {
-        "no set rate".into()
+        "unlimited rate".into()
     }
 }
 

@@ -148,7 +148,7 @@ pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<
     let first: Value = serde_json::from_str(&program.line()?)?;
     let first_ns = first["first_unix_ns"]
         .as_u64()
-        .context("the program gave no first time")?;
+        .context("the program did not print the time of its first message")?;
     let marks = perform(running, acts)?;
     let text = program.finish().context("the MPI program")?;
     let lines: Vec<Value> = text

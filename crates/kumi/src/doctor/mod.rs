@@ -47,7 +47,7 @@ fn shown(finding: &Finding) -> String {
     };
     let mut text = format!("{:<16} {state:<9} {}\n", finding.feature, finding.why);
     if let Some(mend) = &finding.mend {
-        text.push_str(&format!("{:<26} mend: {mend}\n", ""));
+        text.push_str(&format!("{:<26} fix: {mend}\n", ""));
     }
     text
 }

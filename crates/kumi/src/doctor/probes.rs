@@ -66,19 +66,19 @@ pub fn all() -> Vec<Finding> {
         other(
             "ipv6",
             Degraded,
-            "peers find each other; without it name them with --peer",
+            "peers find each other; without it, name them with --peer",
             ipv6(),
         ),
         other(
             "udp-segmentation",
             Degraded,
-            "fewer system calls a byte",
+            "fewer system calls per byte",
             udp_segmentation(),
         ),
         other(
             "tap-tso",
             Degraded,
-            "TCP crosses the device in bursts of 64 KB; without it segment by segment, with finished checksums",
+            "TCP crosses the device in bursts of 64 KB; without it, segment by segment, with complete checksums",
             tap_offload(
                 tap,
                 |tap| tap.checksum && tap.tcp_segmentation,
@@ -88,7 +88,7 @@ pub fn all() -> Vec<Finding> {
         other(
             "tap-uso",
             Degraded,
-            "UDP bursts cross the device whole; without it datagram by datagram",
+            "UDP bursts cross the device whole; without it, datagram by datagram",
             tap_offload(tap, |tap| tap.udp_segmentation, "use Linux 6.2 or later"),
         ),
         other(
@@ -103,7 +103,7 @@ pub fn all() -> Vec<Finding> {
         other(
             "cgroup2",
             Degraded,
-            "kumi run; without it sockets get options only",
+            "kumi run; without it, only socket options are set",
             found(
                 kumi_tcp::cgroup_folder(std::process::id()).is_ok(),
                 "boot with systemd.unified_cgroup_hierarchy=1",
@@ -114,7 +114,7 @@ pub fn all() -> Vec<Finding> {
         other(
             "cubic",
             Missing,
-            "the congestion control of every plan",
+            "the congestion control of every bench plan",
             congestion_control("cubic"),
         ),
         other(
@@ -126,7 +126,7 @@ pub fn all() -> Vec<Finding> {
         other(
             "ethtool",
             Degraded,
-            "speeds of kumi bench --hosts, offloads in a result's manifest",
+            "link speeds of kumi bench --hosts, offloads in a result's manifest",
             on_path("ethtool"),
         ),
         other(
@@ -144,23 +144,23 @@ pub fn all() -> Vec<Finding> {
         other(
             "mpirun",
             Missing,
-            "MPI plans and kumi demo",
+            "MPI bench plans and kumi demo",
             on_path("mpirun"),
         ),
         other(
             "mpicc",
             Missing,
-            "MPI plans and kumi demo",
+            "MPI bench plans and kumi demo",
             on_path("mpicc"),
         ),
         other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
         other(
             "libkumi.so",
             Missing,
-            "planned collectives of kumi run, kumi demo and MPI plans",
+            "planned collectives of kumi run, kumi demo and MPI bench plans",
             found(
                 crate::run::planning_library().is_ok(),
-                "copy libkumi.so of the same build beside kumi, or into ../lib",
+                "copy libkumi.so of the same build next to kumi, or into ../lib",
             ),
         ),
     ];
@@ -189,7 +189,7 @@ fn ipv6_of_nics() -> Option<Finding> {
         feature: "ipv6-nics".into(),
         state: State::Degraded,
         why: format!(
-            "IPv6 is disabled on {}: no peer is found over it",
+            "IPv6 is disabled on {}: peers are not found there",
             names.join(", ")
         ),
         mend: Some(format!("sysctl -w net.ipv6.conf.{first}.disable_ipv6=0")),
@@ -230,7 +230,7 @@ fn devices() -> Vec<Finding> {
         }
     });
     let unasked = failures.iter().map(|error| {
-        let mend = "run it as root".to_owned();
+        let mend = "run kumi as root".to_owned();
         finding("", State::Degraded, format!("{error:#}"), Some(mend))
     });
     asked.chain(unasked).collect()
@@ -240,22 +240,24 @@ fn devices() -> Vec<Finding> {
 /// released.
 fn tcp() -> Finding {
     let (state, why, mend) = match kumi_tcp::probe() {
-        Ok(rung) if rung.lost().is_none() => (State::Ok, format!("rung {}", rung.name()), None),
+        Ok(rung) if rung.lost().is_none() => {
+            (State::Ok, format!("capability tier {}", rung.name()), None)
+        }
         Ok(rung) => {
             let lost = rung.lost().unwrap_or_default();
-            let why = format!("rung {}: {lost}", rung.name());
+            let why = format!("capability tier {}: {lost}", rung.name());
             (
                 State::Degraded,
                 why,
-                Some("docs/kernels.md: a newer kernel"),
+                Some("use a newer kernel; see docs/kernels.md"),
             )
         }
         Err(error) => {
-            let why = format!("{error}; `kumi run` then sets socket options only");
+            let why = format!("{error}; `kumi run` then sets only socket options");
             (
                 State::Degraded,
                 why,
-                Some("run it as root, on a kernel of docs/kernels.md"),
+                Some("run kumi as root, on a kernel listed in docs/kernels.md"),
             )
         }
     };
@@ -305,13 +307,13 @@ fn tun() -> Answer {
         .open("/dev/net/tun");
     found(
         opened.is_ok(),
-        "run it as root, or: setcap cap_net_admin+ep $(command -v kumi)",
+        "run kumi as root, or: setcap cap_net_admin+ep $(command -v kumi)",
     )
 }
 
 fn net_admin() -> Answer {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mend = "run it as root, or: setcap cap_net_admin+ep $(command -v kumi)";
+    let mend = "run kumi as root, or: setcap cap_net_admin+ep $(command -v kumi)";
     found(
         effective_capabilities(&status) >> CAP_NET_ADMIN & 1 == 1,
         mend,
@@ -334,7 +336,7 @@ fn namespaces() -> Answer {
         .status();
     found(
         unshared.is_ok_and(|status| status.success()),
-        "run it as root, or inside: unshare -Urn",
+        "run kumi as root, or inside: unshare -Urn",
     )
 }
 
@@ -370,7 +372,7 @@ fn tap_offload(
 ) -> Answer {
     match tap {
         Some(offloads) => found(has(offloads), mend),
-        None => Err("not known without a TAP: mend tun and CAP_NET_ADMIN first"),
+        None => Err("unknown without a TAP device: fix tun and CAP_NET_ADMIN first"),
     }
 }
 

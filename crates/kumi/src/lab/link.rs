@@ -81,7 +81,7 @@ fn parse(words: &[String]) -> Result<LinkChange, String> {
                 let hint = nearest(key, KNOWN)
                     .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
                 return Err(format!(
-                    "link set: `{key}` is not known{hint} (known: {})",
+                    "link set: unknown keyword `{key}`{hint} (known: {})",
                     KNOWN.join(", ")
                 ));
             }

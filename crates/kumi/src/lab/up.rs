@@ -15,7 +15,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// Arguments of `kumi lab up`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Topology file, network file of `kumi topo`, or name of a topology that kumi carries, as
+    /// Topology file, network file of `kumi topo`, or name of a built-in topology, such as
     /// `two-links`.
     file: PathBuf,
     /// Name of the lab, if not the topology's.
@@ -43,7 +43,7 @@ fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
         "auto" => Ok(FabricChoice::Auto),
         "kernel" => Ok(FabricChoice::Kernel),
         "emulator" => Ok(FabricChoice::Emulator),
-        _ => Err("write auto, kernel or emulator".to_owned()),
+        _ => Err("expected auto, kernel or emulator".to_owned()),
     }
 }
 
@@ -52,13 +52,13 @@ fn parse_fabric(text: &str) -> Result<FabricChoice, String> {
 fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
     let topology = crate::topo::lab(&args.file)?;
     if args.fabric == Some(FabricChoice::Kernel) && !topology.fits_kernel() {
-        let message = "--fabric: `kernel` carries no delay, jitter, re-ordering or shared buffer, which this topology has; leave it out or write `emulator`";
+        let message = "invalid --fabric `kernel`: it does not emulate delay, jitter, reordering or shared buffers, which this topology has; omit it or use `emulator`";
         return Err(BadInput(message.to_owned()).into());
     }
     let name = args.name.clone().unwrap_or_else(|| topology.name.clone());
     if name.is_empty() || name.contains('/') || name.starts_with('.') {
         return Err(BadInput(format!(
-            "--name: `{name}` is not a name; use letters, digits and `-`"
+            "invalid --name `{name}`: expected letters, digits and `-`"
         ))
         .into());
     }
@@ -132,7 +132,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
         Ok(Answer::Error(sentence)) => anyhow::bail!(sentence),
         Err(_) => anyhow::bail!(
-            "the lab's supervisor ended without a word; run it with --foreground to see why"
+            "the lab's supervisor ended without a message; run `kumi lab up --foreground` to see why"
         ),
     }
 }

@@ -69,7 +69,7 @@ fn overlap(one: std::ops::Range<u32>, other: std::ops::Range<u32>) -> bool {
 
 fn sentence(config: &DeviceConfig, other: &str, links: &[&str], port: u16) -> String {
     format!(
-        "port {}: {other} has UDP port {port} on {} already; give {} another with `port`, as {}",
+        "port {}: {other} has UDP port {port} on {}; set another `port` for {}, such as {}",
         config.port,
         links.join(", "),
         config.name,
@@ -92,7 +92,7 @@ pub fn interface<'a>(
         } else {
             there.join(", ")
         };
-        return bad(format!("there is no interface `{name}`; there are {there}"));
+        return bad(format!("no interface `{name}`; this host has {there}"));
     };
     if interface.is_loopback {
         return bad(format!(
@@ -110,23 +110,23 @@ pub fn interface<'a>(
             let master = master.map_or("another interface", |master| master.name.as_str());
             return bad(format!(
                 "`{name}` is a port of {master} ({kind}), which takes all its packets; \
-                 `ip link set {name} nomaster`"
+                 run `ip link set {name} nomaster`"
             ));
         }
     }
     if interface.mtu < MTU_MIN {
         return bad(format!(
-            "`{name}` has MTU {}; a link needs {MTU_MIN} at least: `ip link set {name} mtu 1500`",
+            "`{name}` has MTU {}: expected at least {MTU_MIN}; run `ip link set {name} mtu 1500`",
             interface.mtu
         ));
     }
     if !interface.is_up {
-        return bad(format!("`{name}` is down: `ip link set {name} up`"));
+        return bad(format!("`{name}` is down; run `ip link set {name} up`"));
     }
     if needs_ipv6 && is_ipv6_disabled(name) {
         return bad(format!(
-            "`{name}` has IPv6 disabled, and peers find each other by IPv6: \
-             `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`, or name each peer's IPv4 addresses with --peer"
+            "`{name}` has IPv6 disabled, and peers find each other by IPv6; run \
+             `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`, or give each peer's IPv4 addresses with --peer"
         ));
     }
     Ok(interface)
@@ -180,7 +180,7 @@ mod tests {
         assert!(
             says("eth9")
                 .unwrap_err()
-                .contains("there are eth1, br0, eth2, eth3")
+                .contains("this host has eth1, br0, eth2, eth3")
         );
         let without = interface("eth1", &all, true).unwrap_err().0;
         assert!(

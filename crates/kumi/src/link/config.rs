@@ -121,7 +121,7 @@ impl std::str::FromStr for Queues {
         }
         let number = text.parse().ok().filter(|n| (1..=QUEUES_MAX).contains(n));
         number.map(Self::Exactly).ok_or_else(|| {
-            format!("queues: `{text}`; want a number from 1 to {QUEUES_MAX}, or auto")
+            format!("invalid queues `{text}`: expected a number from 1 to {QUEUES_MAX}, or auto")
         })
     }
 }
@@ -188,7 +188,7 @@ impl DeviceConfig {
         let mut found = Vec::new();
         if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
             found.push(format!(
-                "device name `{}`: interface names have 1 to 15 characters without spaces or `/`",
+                "invalid device name `{}`: expected 1 to 15 characters without spaces, `/` or `%`",
                 self.name
             ));
         }
@@ -196,7 +196,7 @@ impl DeviceConfig {
         self.check_ports(&mut found);
         if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
             found.push(format!(
-                "mtu: {mtu}; the device takes {} (IPv6 needs that) to {}; leave it out for the largest that \
+                "invalid mtu {mtu}: expected {} (the least of IPv6) to {}; omit it to get the largest that \
                  fits one datagram",
                 MTU_RANGE.start(),
                 MTU_RANGE.end()
@@ -206,7 +206,7 @@ impl DeviceConfig {
         for addresses in &self.peer {
             if addresses.is_empty() || addresses.len() > self.over.len() {
                 found.push(format!(
-                    "peer: {} addresses for {} links; give one a link, in the order of `over`",
+                    "peer: {} addresses for {} links: expected one per link, in the order of `over`",
                     addresses.len(),
                     self.over.len()
                 ));
@@ -218,7 +218,7 @@ impl DeviceConfig {
     fn check_links(&self, found: &mut Vec<String>) {
         if self.over.is_empty() || self.over.len() > kumi_multilink::wire::LINKS_MAX {
             found.push(format!(
-                "over: {} interfaces given; a device is braided from 1 to {}",
+                "over: {} interfaces given: expected 1 to {}",
                 self.over.len(),
                 kumi_multilink::wire::LINKS_MAX
             ));
@@ -238,11 +238,11 @@ impl DeviceConfig {
             return;
         };
         if queues > 1 && self.preset == Preset::Ri2n {
-            found.push("queues: the paper's protocol (preset ri2n) has one".to_owned());
+            found.push("queues: preset ri2n has only one queue; set 1 or auto".to_owned());
         }
         if self.port.checked_add(u16::from(queues) - 1).is_none() {
             found.push(format!(
-                "port {}: {queues} queues take as many ports from there; there are none after 65535",
+                "port {}: {queues} queues need {queues} ports from this one on; the last port is 65535",
                 self.port
             ));
         }
@@ -286,8 +286,8 @@ fn address_mistake(text: &str) -> Option<String> {
         let prefix: u8 = prefix.parse().ok()?;
         (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(())
     });
-    let what = "want an IP address and a prefix length, as 10.77.0.1/24";
-    (parsed.is_none()).then(|| format!("address `{text}`: {what}"))
+    let what = "expected an IP address and a prefix length, such as 10.77.0.1/24";
+    (parsed.is_none()).then(|| format!("invalid address `{text}`: {what}"))
 }
 
 #[cfg(test)]
@@ -324,14 +324,14 @@ mod tests {
         let said = says(small);
         for mistake in [
             "named twice",
-            "mtu: 100; the device takes 1280",
+            "invalid mtu 100: expected 1280",
             "prefix length",
         ] {
             assert!(said.contains(mistake), "every mistake is named: {said}");
         }
         let mut last_port = config(&["eth1"], "10.0.0.1/24");
         (last_port.port, last_port.queues) = (65_535, Queues::Exactly(2));
-        assert!(says(last_port).contains("none after 65535"));
+        assert!(says(last_port).contains("the last port is 65535"));
     }
 
     #[test]

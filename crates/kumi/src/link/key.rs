@@ -42,7 +42,7 @@ fn make_folder(path: &Path) -> anyhow::Result<()> {
         return Ok(());
     };
     let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("cannot make the folder {}", folder.display()))
+    made.with_context(|| format!("cannot create the folder {}", folder.display()))
 }
 
 /// Reads the key from `path`. Prints a warning if others than the owner have access to the file.
@@ -50,19 +50,19 @@ pub fn load(path: &Path) -> anyhow::Result<ClusterKey> {
     let shown = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         BadInput(format!(
-            "cluster key {shown}: {error}; make one with `kumi link keygen {shown}` and copy it to every node"
+            "cannot read cluster key {shown}: {error}; create one with `kumi link keygen {shown}` and copy it to every node"
         ))
     })?;
     let mode = std::fs::metadata(path)?.mode();
     if mode & 0o077 != 0 {
         errln!(
-            "kumi: warning: {shown} is readable by others (mode {:o}); `chmod 600 {shown}`",
+            "kumi: warning: {shown} is accessible to others (mode {:o}); run `chmod 600 {shown}`",
             mode & 0o777
         );
     }
     Ok(ClusterKey::from_bytes(parse(text.trim()).map_err(|what| {
         BadInput(format!(
-            "cluster key {shown}: {what}; a key is {} hexadecimal digits, as `kumi link keygen` writes it",
+            "invalid cluster key {shown}: {what}; expected {} hexadecimal digits, as written by `kumi link keygen`",
             CLUSTER_KEY_BYTES * 2
         ))
     })?))

@@ -87,32 +87,32 @@ const DEVICE: &[Metric] = &[
     counter(
         "/facts/tap_write_errors",
         "kumi_device_write_errors",
-        "Frames that the host did not take.",
+        "Frames that the kernel did not accept from the device.",
     ),
     counter(
         "/counters/wrong_key",
         "kumi_device_wrong_key_datagrams",
-        "Datagrams made with another key.",
+        "Datagrams signed with another cluster key.",
     ),
     counter(
         "/counters/forged",
         "kumi_device_forged_datagrams",
-        "Datagrams whose tag did not fit.",
+        "Datagrams with a wrong authentication tag.",
     ),
     counter(
         "/counters/replayed",
         "kumi_device_replayed_datagrams",
-        "Datagrams received before.",
+        "Datagrams received again.",
     ),
     counter(
         "/counters/malformed",
         "kumi_device_malformed_datagrams",
-        "Datagrams not of the format.",
+        "Datagrams with an invalid format.",
     ),
     counter(
         "/counters/handshakes_refused",
         "kumi_device_refused_handshakes",
-        "Handshakes not looked at because too many came.",
+        "Handshakes refused because too many arrived.",
     ),
     counter(
         "/counters/unroutable",
@@ -126,12 +126,12 @@ const LINK: &[Metric] = &[
     gauge(
         "/carrier",
         "kumi_link_carrier",
-        "Whether the NIC has its carrier.",
+        "Whether the NIC has carrier.",
     ),
     gauge(
         "/rate_bps",
         "kumi_link_rate_bits_per_second",
-        "Rate of the link, measured or claimed.",
+        "Rate of the link: fixed, measured or reported by the NIC.",
     ),
     gauge(
         "/rate_measured",
@@ -142,7 +142,7 @@ const LINK: &[Metric] = &[
         Kind::Milliseconds,
         "/heard/ms_ago",
         "kumi_link_silence_seconds",
-        "Time since anything was heard on the link.",
+        "Time since a datagram was received on the link.",
     ),
     counter(
         "/send_errors",
@@ -157,7 +157,7 @@ const PEER: &[Metric] = &[
     gauge(
         "/session",
         "kumi_peer_session",
-        "Whether there are keys to send with.",
+        "Whether there is a session with keys.",
     ),
     counter(
         "/reorder/held",
@@ -178,13 +178,13 @@ const PEER: &[Metric] = &[
         Kind::Microseconds,
         "/reorder/skew_us",
         "kumi_peer_skew_seconds",
-        "How much later the slowest link delivers.",
+        "Delay of the slowest link relative to the fastest.",
     ),
     metric(
         Kind::HoldTimes,
         "/reorder/hold_histogram_64us_log2",
         "kumi_peer_hold_seconds",
-        "How long frames waited for a unit or a predecessor.",
+        "Time that frames waited for a unit or a predecessor.",
     ),
 ];
 
@@ -226,18 +226,18 @@ const PATH: &[Metric] = &[
     counter(
         "/state_changes",
         "kumi_path_failures",
-        "Times the path stopped being up.",
+        "Times the path went down.",
     ),
     gauge(
         "/loss",
         "kumi_path_loss_ratio",
-        "Share of packets lost lately.",
+        "Fraction of packets lost recently.",
     ),
     metric(
         Kind::Microseconds,
         "/rtt_now_us",
         "kumi_path_rtt_seconds",
-        "The round trip that was measured last.",
+        "Round-trip time that was measured last.",
     ),
 ];
 

@@ -94,17 +94,17 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
         "kbit" => 1e3,
         "mbit" => 1e6,
         "gbit" => 1e9,
-        _ => return Err("want a number and kbit, mbit or gbit, or `auto`".into()),
+        _ => return Err("expected a number with kbit, mbit or gbit, or auto".into()),
     };
     match number.parse::<f64>() {
         Ok(number) if number > 0.0 => Ok(Rate(Some((number * factor) as u64))),
-        _ => Err(format!("`{number}` is no positive number")),
+        _ => Err(format!("`{number}` is not a positive number")),
     }
 }
 
 /// Parses a rate, for example 950mbit. Returns bits per second.
 pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
-    let wrong = || "want a rate, as 250mbit".to_owned();
+    let wrong = || "expected a rate, such as 250mbit".to_owned();
     parse_rate(text)?.0.ok_or_else(wrong)
 }
 
@@ -153,11 +153,11 @@ fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
         .map(std::io::Error::kind);
     match kind {
         Some(ErrorKind::PermissionDenied) => anyhow::anyhow!(
-            "{device} runs here, but only root may ask it (permission denied); use sudo"
+            "{device} is running, but only root may send it requests (permission denied); use sudo"
         ),
         Some(ErrorKind::ConnectionRefused) => anyhow::anyhow!(
-            "the daemon of {device} has ended by itself and left the device; start it again, \
-             or `kumi link down {device}` removes it"
+            "the daemon of {device} ended without removing the device; start it again, \
+             or remove the device with `kumi link down {device}`"
         ),
         Some(_) => not_running(device),
         None => error,
@@ -168,12 +168,12 @@ fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
 fn not_running(device: &str) -> anyhow::Error {
     let running = run_dir::devices().unwrap_or_default();
     let there = if running.is_empty() {
-        "none is".to_owned()
+        "none".to_owned()
     } else {
         running.join(", ")
     };
     BadInput(format!(
-        "no kumi device `{device}` is running here; {there} running"
+        "no kumi device `{device}` is running here; running: {there}"
     ))
     .into()
 }
@@ -195,7 +195,7 @@ fn down(device: &str) -> anyhow::Result<()> {
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
         anyhow::bail!(
-            "{device} was told to end and has not; see {}",
+            "{device} did not end when requested; see {}",
             dir.log().display()
         );
     }
@@ -203,7 +203,7 @@ fn down(device: &str) -> anyhow::Result<()> {
         return Err(not_running(device));
     }
     // A daemon that crashed leaves its device in place, so that connections survive a restart.
-    device::remove_orphan(device).context("removing the device a daemon left")?;
+    device::remove_orphan(device).context("cannot remove the device that a daemon left")?;
     dir.clear();
     Ok(())
 }

@@ -27,7 +27,7 @@ impl RunDir {
     pub fn make(device: &str) -> anyhow::Result<Self> {
         let dir = Self::of(device)?;
         std::fs::create_dir_all(&dir.folder)
-            .with_context(|| format!("cannot make {}; run as root", dir.folder.display()))?;
+            .with_context(|| format!("cannot create {}; run as root", dir.folder.display()))?;
         Ok(dir)
     }
 
@@ -83,7 +83,8 @@ pub fn devices() -> anyhow::Result<Vec<String>> {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => {
-            return Err(error).with_context(|| format!("{}; run as root", folder.display()));
+            return Err(error)
+                .with_context(|| format!("cannot read {}; run as root", folder.display()));
         }
     };
     let mut names: Vec<String> = entries

@@ -45,14 +45,11 @@ struct File {
 fn read(path: &Path) -> anyhow::Result<File> {
     let shown = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| BadInput(format!("{shown}: {error}; name the file with --config")))?;
+        .map_err(|error| BadInput(format!("cannot read {shown}: {error}; set --config")))?;
     let file: File = toml::from_str(&text)
         .map_err(|error| BadInput(format!("{shown}: {}", error.to_string().trim())))?;
     if file.link.is_empty() {
-        return Err(BadInput(format!(
-            "{shown}: no [[link]] table; there is nothing to run"
-        ))
-        .into());
+        return Err(BadInput(format!("{shown}: no [[link]] table: expected at least one")).into());
     }
     Ok(file)
 }
@@ -64,7 +61,7 @@ fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<Str
         let mut own = find(device);
         let before = &file.link[..at];
         if before.iter().any(|other| other.name == device.name) {
-            own.push("stands twice".to_owned());
+            own.push("is configured twice".to_owned());
         }
         own.extend(
             before
@@ -125,7 +122,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             Ok(Err(error)) => outcome = Err(error.context(name)),
             Err(_) => {
                 outcome = Err(anyhow::anyhow!(
-                    "{name}: ended by a fault of its own; see above"
+                    "{name}: the device's thread panicked; see the message above"
                 ))
             }
         }

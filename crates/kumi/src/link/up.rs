@@ -110,7 +110,7 @@ fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
         .map(|text| {
             text.parse().map_err(|_| {
                 crate::BadInput(format!(
-                    "--peer: `{text}` is not an IP address, as 10.1.0.2"
+                    "invalid --peer `{text}`: expected an IP address, such as 10.1.0.2"
                 ))
             })
         })
@@ -124,7 +124,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.foreground && (args.plain || args.preset == Preset::Ri2n) {
         let why = if args.plain { "plain" } else { "preset ri2n" };
         errln!(
-            "kumi: warning: --{why}: anyone on {} can read and forge what {} carries",
+            "kumi: warning: --{why}: anyone on {} can read and forge the traffic of {}",
             args.over.join(", "),
             args.device
         );
@@ -138,7 +138,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if control::ask(&dir.socket(), &Request::Show).is_ok() {
         let name = &config.name;
         return Err(crate::BadInput(format!(
-            "{name} is up already; `kumi link down {name}` first, or `kumi link add {name} LINK`"
+            "{name} is already up; run `kumi link down {name}` first, or `kumi link add {name} LINK`"
         ))
         .into());
     }
@@ -179,7 +179,7 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
                 let is_over = args.wait_seconds > 0 && waited.as_secs() >= args.wait_seconds;
                 let what = || missing(&state, args.wait_peers);
                 if is_over {
-                    bail!("{}; {} stays up and goes on looking", what(), args.device);
+                    bail!("{}; {} stays up and keeps looking", what(), args.device);
                 }
                 if waited > said_at {
                     errln!("kumi: {}", what());

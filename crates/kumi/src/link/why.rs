@@ -41,16 +41,16 @@ pub fn reasons(state: &Value) -> Vec<String> {
         .collect();
     found.extend(state["facts"]["seal_mismatch"].as_str().map(|peer| {
         let own = text(state, "seal");
-        format!("peer {peer} seals otherwise than this device ({own}): give both the same")
+        format!("peer {peer} has another `seal` than this device ({own}); use the same on both")
     }));
     for peer in items(state, "peers").filter(|peer| peer["up"] != true) {
         let name = text(peer, "name");
         found.push(if peer["session"] == true {
-            format!("peer {name} answers on no link: is it down?")
+            format!("peer {name} does not answer on any link; check that it is up")
         } else {
             format!(
-                "peer {name} is heard, but no handshake completes: do links pass both ways, and \
-                 packets of their full MTU?"
+                "packets arrive from peer {name}, but no handshake completes; check that the links \
+                 deliver in both directions, and packets of their full MTU"
             )
         });
     }
@@ -64,7 +64,7 @@ fn of_link(link: &Value, state: &Value) -> Option<String> {
     let what = if link["gone"] == true {
         "the interface has been removed".to_owned()
     } else if link["carrier"] != true {
-        format!("no carrier: is its cable in, and is it up (`ip link set {name} up`)?")
+        format!("no carrier; check the cable, and that it is up (`ip link set {name} up`)")
     } else if is_recent(&heard["wrong_key"]) {
         let from = text(&heard["wrong_key"], "from");
         format!("{from} uses another cluster key: copy one node's key file to all others")
@@ -78,7 +78,7 @@ fn of_link(link: &Value, state: &Value) -> Option<String> {
         )
     } else if is_multicast && check::is_ipv6_disabled(name) {
         format!(
-            "IPv6 is disabled, by which peers find each other: `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"
+            "IPv6 is disabled, and peers find each other by IPv6; run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"
         )
     } else if is_recent(&heard["refusal"]) {
         let error = text(&heard["refusal"], "error");
@@ -91,14 +91,14 @@ fn of_link(link: &Value, state: &Value) -> Option<String> {
             .is_none_or(|ms| ms > LATELY_MS)
     {
         format!(
-            "not even this host's own hellos come back: a firewall here drops UDP port {port}, or the interface has no IPv6 address"
+            "not even this host's own hellos are received: a firewall here drops UDP port {port}, or the interface has no IPv6 address"
         )
     } else {
         format!(
-            "nothing heard on UDP port {port}: is a peer's daemon running on this network, does a \
-             firewall there drop the port{}?",
+            "nothing received on UDP port {port}; check that a peer's daemon runs on this network, \
+             that no firewall there drops the port{}",
             if is_multicast {
-                ", does the switch pass IPv6 multicast"
+                ", and that the switch passes IPv6 multicast"
             } else {
                 ""
             }
@@ -135,7 +135,7 @@ mod tests {
         assert!(says(heard(version)).contains("version 9 of the protocol"));
         let refusal = json!({"refusal": {"error": "Operation not permitted", "ms_ago": 9}});
         assert!(says(heard(refusal)).contains("refuses to send: Operation not permitted"));
-        assert!(says(heard(json!({}))).contains("nothing heard on UDP port 24870"));
+        assert!(says(heard(json!({}))).contains("nothing received on UDP port 24870"));
     }
 
     #[test]
@@ -145,7 +145,7 @@ mod tests {
             json!([{"name": "h2", "up": false, "session": false}, {"name": "h3", "up": true}]);
         let said = reasons(&state);
         assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("peer h2 is heard, but no handshake completes"));
+        assert!(said[0].contains("from peer h2, but no handshake completes"));
         assert_eq!(peers_up(&state), 1);
     }
 }

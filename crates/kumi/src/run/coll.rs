@@ -66,7 +66,7 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
     if let Err(why) = give(command, topology) {
         // The program starts anyway. The other hosts' ranks start too, and may have what this host
         // lacks.
-        super::warn(&format!("{why}; collectives are the MPI library's"));
+        super::warn(&format!("{why}; collectives are left to the MPI library"));
         command.env("KUMI_COLL", "off").env(WHY, why);
     }
     Ok(())
@@ -117,7 +117,7 @@ pub fn library() -> Result<PathBuf, String> {
     let found = places.iter().find(|place| place.exists());
     found.cloned().ok_or_else(|| {
         format!(
-            "libkumi.so is neither in {} nor in ../lib there",
+            "libkumi.so not found in {0}, {0}/../lib or {0}/../kumi",
             folder.display()
         )
     })

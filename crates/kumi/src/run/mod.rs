@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
     }
     let joined = join::ask(&Request::Join).and_then(|(reply, page)| {
-        let page = page.ok_or_else(|| io::Error::other("the daemon sent no page"))?;
+        let page = page.ok_or_else(|| io::Error::other("the daemon sent no phase page"))?;
         Ok((reply, kumi_sys::process::keep_on_exec(page)?))
     });
     match joined {
@@ -128,13 +128,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             preload_into(&mut command);
             if args.verbose {
                 let rung = reply.rung.unwrap_or_default();
-                errln!("kumi: joined the daemon, rung {rung}");
+                errln!("kumi: joined the daemon, capability tier {rung}");
             }
         }
         Err(error) => {
             let why = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-                    "no daemon is running (`kumi tcp up`, as root)".to_owned()
+                    "no daemon is running (run `kumi tcp up` as root)".to_owned()
                 }
                 _ => error.to_string(),
             };
@@ -143,7 +143,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
                 return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
             }
             warn(&format!(
-                "{why}; only socket options are set: short timeouts, less unsent"
+                "{why}; only socket options are set: short timeouts and a cap on unsent data"
             ));
             command.env("KUMI_SOCKET_OPTIONS", socket_options());
             preload_into(&mut command);

@@ -52,7 +52,7 @@ fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
         .recursive(true)
         .mode(0o755)
         .create(folder)
-        .with_context(|| format!("{}", folder.display()))?;
+        .with_context(|| format!("cannot create {}", folder.display()))?;
     let stat = fs::symlink_metadata(folder)?;
     ensure!(
         stat.is_dir() && stat.uid() == user.as_raw() && stat.mode() & 0o022 == 0,

@@ -39,7 +39,7 @@ fn drop_in(unit: &str) -> Result<PathBuf, BadInput> {
             Ok(PathBuf::from(UNITS).join(format!("{unit}.d/50-kumi-tcp.conf")))
         }
         _ => Err(BadInput(format!(
-            "`{unit}` is no unit that has processes; want a name as slurmd.service"
+            "invalid unit `{unit}`: expected a service, scope or slice, such as slurmd.service"
         ))),
     }
 }
@@ -58,7 +58,7 @@ fn reload() -> anyhow::Result<()> {
     let status = Command::new("systemctl")
         .arg("daemon-reload")
         .status()
-        .context("systemctl daemon-reload: is this host run by systemd?")?;
+        .context("cannot run `systemctl daemon-reload`; does this host run systemd?")?;
     anyhow::ensure!(status.success(), "systemctl daemon-reload: {status}");
     Ok(())
 }
@@ -72,7 +72,7 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     kumi_tcp::installed()?; // without them, the unit's next start finds no programs
-    let folder = path.parent().context("a drop-in has a folder")?;
+    let folder = path.parent().context("the path has no folder")?;
     std::fs::create_dir_all(folder).with_context(|| format!("{}", folder.display()))?;
     std::fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
     if let Err(error) = reload() {
@@ -81,7 +81,7 @@ pub fn enable(args: &Args) -> anyhow::Result<()> {
         return Err(error);
     }
     outln!(
-        "{}: from its next start on; `systemctl restart {0}` is one",
+        "{0}: enabled from its next start; to restart it now, run `systemctl restart {0}`",
         args.unit
     );
     Ok(())

@@ -85,12 +85,12 @@ fn text(report: &Report, top: usize) -> String {
         text.push('\n');
     };
     if report.connections.is_empty() {
-        say("kumi: no TCP connection of it sent anything that was answered".to_owned());
+        say("kumi: no observed TCP connection sent data that was acknowledged".to_owned());
         return text;
     }
     let share = |s: f64| 100.0 * s / report.observed_s.max(1e-9);
     say(format!(
-        "observed {:.2} s: {:.2} s in transfers, of which {:.2} s ({:.0} % of the run) need not have been",
+        "observed {:.2} s: {:.2} s in transfers, of which {:.2} s ({:.0} % of the run) were lost",
         report.observed_s,
         report.busy_s,
         report.lost_s,
@@ -111,7 +111,7 @@ fn text(report: &Report, top: usize) -> String {
         if !loss.phases.is_empty() {
             say(format!("    {}", phases(&loss.phases)));
         }
-        say(format!("    mend: {}", loss.cause.mend(loss.place)));
+        say(format!("    fix: {}", loss.cause.mend(loss.place)));
     }
     let slow = report.connections.iter().filter(|one| one.slow > 0);
     for one in slow.take(top) {
@@ -120,19 +120,19 @@ fn text(report: &Report, top: usize) -> String {
     if report.events_lost > 0 {
         let lost = report.events_lost;
         say(format!(
-            "  {lost} events found no room: the figures are too small by what they hid"
+            "  {lost} events were dropped because the buffer was full; the figures are too small"
         ));
     }
     if report.acknowledgements_joined > 0 {
         let joined = report.acknowledgements_joined;
         say(format!(
-            "  {joined} acknowledgements beyond the limit were counted with the ones before: watch for a shorter time"
+            "  {joined} acknowledgements beyond the limit were merged with earlier ones; observe for a shorter time"
         ));
     }
     if report.connections_left > 0 {
         let left = report.connections_left;
         say(format!(
-            "  {left} events were of connections beyond the limit, and not looked at"
+            "  {left} events of connections beyond the limit were ignored"
         ));
     }
     text

@@ -216,7 +216,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
-                    errln!("kumi: accepting a client: {error}");
+                    errln!("kumi: cannot accept a client: {error}");
                     self.accepts_from = Instant::now() + ACCEPT_PAUSE;
                     return;
                 }
@@ -242,7 +242,7 @@ impl Client {
     fn read(&mut self) -> anyhow::Result<Option<Request>> {
         let mut text = [0; REQUEST_BYTES_MAX];
         let length = match self.stream.read(&mut text) {
-            Ok(0) => anyhow::bail!("the request ended before its line did"),
+            Ok(0) => anyhow::bail!("the request ended before the end of its line"),
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -251,7 +251,7 @@ impl Client {
         let Some(end) = self.text.iter().position(|byte| *byte == b'\n') else {
             anyhow::ensure!(
                 self.text.len() < REQUEST_BYTES_MAX,
-                "a request has {REQUEST_BYTES_MAX} bytes at most"
+                "request too long: at most {REQUEST_BYTES_MAX} bytes are accepted"
             );
             return Ok(None);
         };

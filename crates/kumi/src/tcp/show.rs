@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let without = settings.left_out();
-    out!("kumi: rung {}", rung.name());
+    out!("kumi: capability tier {}", rung.name());
     if !without.is_empty() {
         out!(", without {}", without.join(", "));
     }
@@ -54,10 +54,10 @@ fn figures(totals: &Totals) -> [(&'static str, u64); 8] {
         ("local stalls forgiven", totals.stalls),
         ("windows cut for losses", totals.losses),
         ("retransmission timeouts", totals.timeouts),
-        ("of these, wrong", totals.spurious),
-        ("phases entered with a memory", totals.switches),
-        ("acknowledgements put first", totals.acks_first),
-        ("windows put right", totals.mended),
+        ("of these, spurious", totals.spurious),
+        ("phases entered with phase memory", totals.switches),
+        ("acknowledgements before data", totals.acks_first),
+        ("windows corrected", totals.mended),
     ]
 }
 

@@ -42,7 +42,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     })?;
     out.flush()?;
     if lost > 0 {
-        errln!("kumi: warning: {lost} events found no room and are missing");
+        errln!("kumi: warning: {lost} events were dropped because the buffer was full");
     }
     match failed {
         Some(error) => Err(error).context("writing the trace"),

@@ -22,9 +22,9 @@ pub struct Args {
     /// Age, in seconds, up to which a connection trusts the remembered state of its path.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..))]
     memory: u64,
-    /// Rate at which a connection to an unknown host starts, as 250mbit; half of the bottleneck
-    /// rate is suitable. Without it, such a connection uses slow start. A known host's connection
-    /// starts at half of its measured rate.
+    /// Rate at which a connection to an unknown host starts, such as 250mbit; half of the
+    /// bottleneck rate is suitable. Without it, such a connection uses slow start. A known host's
+    /// connection starts at half of its measured rate.
     #[arg(long, value_name = "RATE", value_parser = crate::link::parse_fixed_rate)]
     first_rate: Option<u64>,
     /// Floor of the retransmission timeout, in milliseconds; by default the kernel's shortest.
@@ -83,9 +83,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return Err(kumi_tcp::TcpError::Installed.into());
     }
     let path = daemon::log();
-    let folder = path.parent().context("the log has a folder")?;
+    let folder = path.parent().context("the path of the log has no folder")?;
     std::fs::create_dir_all(folder)
-        .with_context(|| format!("{}; run as root", folder.display()))?;
+        .with_context(|| format!("cannot create {}; run as root", folder.display()))?;
     let mut starting = background::start(&path)?;
     let started = Instant::now();
     loop {

@@ -57,7 +57,7 @@ pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::
         // The command is a child of this process.
         (_, _, false) => Watch::Process(std::process::id()),
         _ => {
-            let want = "say what to look at: -- CMD, --pid PID or --cgroup FOLDER";
+            let want = "nothing to observe: give -- CMD, --pid PID or --cgroup FOLDER";
             return Err(BadInput(want.to_owned()).into());
         }
     };

@@ -37,9 +37,10 @@ pub struct Args {
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = super::read(&args.file)?;
     if !args.ranks.is_empty() && args.format != Format::Mpich {
-        return Err(
-            BadInput("--ranks is for --format mpich: Slurm's files know no ranks".into()).into(),
-        );
+        return Err(BadInput(
+            "--ranks requires --format mpich; other formats have no ranks".into(),
+        )
+        .into());
     }
     let text = match args.format {
         Format::Kumi => network.to_toml()?,

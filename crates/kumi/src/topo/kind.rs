@@ -67,7 +67,7 @@ fn read(path: &Path) -> Result<(String, String, Kind), BadInput> {
 
 fn devices(file: &str) -> BadInput {
     BadInput(format!(
-        "{file} configures devices and describes no network; `kumi up -c {file}` takes it"
+        "{file} is a configuration of devices, not a network file; use it with `kumi up -c {file}`"
     ))
 }
 
@@ -82,8 +82,8 @@ pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
             let lab = Topology::parse(&file, &text).map_err(|error| BadInput(error.to_string()))?;
             let network = lab.network().ok_or_else(|| {
                 BadInput(format!(
-                    "{file} is the topology of a lab that is no tree of hosts with one link each, \
-                     as `kumi topo` needs it; `kumi lab up {file}` takes it"
+                    "{file} is the topology of a lab, but not a tree of hosts with one link each, \
+                     which `kumi topo` requires; use it with `kumi lab up {file}`"
                 ))
             });
             Ok(network?)
@@ -100,10 +100,10 @@ pub fn network_file(path: &Path) -> Result<Network, BadInput> {
         Kind::Devices => Err(devices(&file)),
         Kind::Lab => Err(BadInput(format!(
             "{file} is the topology of a lab, not a network file; \
-             `kumi topo export --format kumi {file} > network.toml` makes one of it"
+             convert it with `kumi topo export --format kumi {file} > network.toml`"
         ))),
         Kind::Slurm => Err(BadInput(format!(
-            "{file} is Slurm's, not a network file; `kumi topo import {file} > network.toml` makes one of it"
+            "{file} is a Slurm topology, not a network file; convert it with `kumi topo import {file} > network.toml`"
         ))),
     }
 }
@@ -123,7 +123,7 @@ pub fn lab(path: &Path) -> Result<Topology, BadInput> {
     let (file, text, kind) = read(path).map_err(|BadInput(error)| {
         let carried: Vec<&str> = folder::carried_topologies().collect();
         BadInput(format!(
-            "{error}; give a topology file, or the name of one that kumi carries: {}",
+            "{error}; expected a topology file, or the name of a built-in topology: {}",
             carried.join(", ")
         ))
     })?;
@@ -132,7 +132,7 @@ pub fn lab(path: &Path) -> Result<Topology, BadInput> {
         Kind::Devices => return Err(devices(&file)),
         Kind::Slurm => {
             return Err(BadInput(format!(
-                "{file} is Slurm's; `kumi topo import {file} > network.toml`, and `kumi lab up network.toml`"
+                "{file} is a Slurm topology; run `kumi topo import {file} > network.toml`, then `kumi lab up network.toml`"
             )));
         }
         Kind::Network => {
@@ -153,7 +153,7 @@ fn lab_text(network: &Network) -> (String, Vec<String>) {
         let _ = writeln!(text, "[[host]]\nname = {:?}", host.name);
         if let Some(rate) = host.both_ways {
             notes.push(format!(
-                "{}: the lab does not hold what it sends and receives at once to {rate}",
+                "{}: the lab does not limit the sum of both directions to {rate}",
                 host.name
             ));
         }
@@ -171,7 +171,7 @@ fn lab_text(network: &Network) -> (String, Vec<String>) {
         if link.rates[0] != link.rates[1] {
             let [there, back] = link.rates;
             notes.push(format!(
-                "{} to {}: {there}, and {back} back; the lab's link carries {rate} both ways",
+                "{} to {}: {there}, and {back} back; the lab's link has {rate} in both directions",
                 names[0], names[1]
             ));
         }

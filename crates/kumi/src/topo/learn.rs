@@ -41,11 +41,9 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let (file, flows) = (args.file.display(), came.len());
     match differences.len() {
-        0 => outln!("{flows} flows came as fast as {file} says"),
-        1 => outln!("of {flows} flows some passed a link that is slower than {file} says"),
-        many => {
-            outln!("of {flows} flows some passed {many} links that are slower than {file} says")
-        }
+        0 => outln!("no link is slower than {file} says, according to {flows} flows"),
+        1 => outln!("1 link is slower than {file} says, according to {flows} flows"),
+        many => outln!("{many} links are slower than {file} says, according to {flows} flows"),
     }
     Ok(differences.is_empty())
 }

@@ -36,7 +36,7 @@ enum Verb {
     Probe(discover::end::Args),
     /// Measures whether the network is as a file says, and names the differences.
     Verify(verify::Args),
-    /// Names links that are slower than a file says, by the goodput in jobs.
+    /// Names links that are slower than a file says, from goodput that jobs recorded.
     Learn(learn::Args),
     /// Draws a network.
     Show(show::Args),

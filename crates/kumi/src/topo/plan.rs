@@ -79,7 +79,7 @@ pub struct Args {
     /// file.
     #[arg(long, value_name = "HOST")]
     root: Option<String>,
-    /// Bytes of each block, or of the vector that is combined or broadcast, as 1MiB.
+    /// Bytes of each block, or of the vector that is combined or broadcast, such as 1MiB.
     #[arg(long, value_name = "SIZE", default_value = "1MiB")]
     bytes: Bytes,
     /// Proves that the plan does the operation, and that no two messages meet on a link.
@@ -137,7 +137,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     }
     let root = plan.operation.root();
     outln!(
-        "{}{} of {}, {} hosts: {:.3} ms by the plan's reckoning; the links alone take {:.3} ms",
+        "{}{} of {}, {} hosts: predicted {:.3} ms; the links alone take {:.3} ms",
         args.operation.name(),
         root.map_or(String::new(), |root| format!(
             ", root {}",

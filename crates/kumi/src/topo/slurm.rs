@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 pub struct ImportArgs {
     /// Slurm's topology.conf or topology.yaml, which contains no rates.
     file: PathBuf,
-    /// Rate of every link, as 1Gbit.
+    /// Rate of every link, such as 1Gbit.
     #[arg(long, default_value = super::kind::SLURM_RATE)]
     rate: Rate,
 }

@@ -35,7 +35,7 @@ const MEASUREMENTS: u32 = 3;
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     if !(0.0..1.0).contains(&args.tolerance) {
         let problem = format!(
-            "--tolerance: {} is no share; 0.15 would be right",
+            "invalid --tolerance {}: expected a share from 0 to below 1, such as 0.15",
             args.tolerance
         );
         return Err(BadInput(problem).into());
@@ -52,7 +52,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
     }
     let file = args.file.display();
     match differences.len() {
-        0 => outln!("the network is as {file} says, as far as hosts can tell"),
+        0 => outln!("the network is as {file} says, as far as hosts can measure it"),
         many => outln!("{} from {file}", counted(many)),
     }
     Ok(differences.is_empty())

@@ -27,7 +27,7 @@ fn up__host_without_what_it_needs__names_it_and_leaves_nothing() {
     for (hide, named) in [
         (
             "mount -t bpf bpf /sys/fs/bpf && mount -o remount,ro,bind /sys/fs/bpf",
-            "is a writable bpf file system at /sys/fs/bpf?",
+            "check that a writable bpf file system is mounted at /sys/fs/bpf",
         ),
         (
             "mount -t tmpfs none /sys/kernel/btf",
@@ -60,7 +60,7 @@ fn run__host_with_cgroups_of_the_first_version_only__says_so_and_runs_the_comman
     );
     assert_eq!(run.status.code(), Some(7), "{run:?}");
     let said = said(&run);
-    assert!(said.contains("in no cgroup of version 2"), "{said}");
+    assert!(said.contains("not in a version 2 cgroup"), "{said}");
 }
 
 #[test]

@@ -114,7 +114,7 @@ impl Client {
         let bytes = self
             .stream
             .read_line(&mut text)
-            .map_err(ClusterError::io(format!("hearing lab `{}`", self.name)))?;
+            .map_err(ClusterError::io(format!("answer of lab `{}`", self.name)))?;
         Ok((bytes > 0).then_some(text))
     }
 }

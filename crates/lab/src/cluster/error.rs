@@ -90,7 +90,7 @@ pub enum ClusterError {
         reason: std::io::Error,
     },
     /// The directory for the lab's files cannot be created.
-    #[error("{path} cannot be made: {reason}; run it as root, or set XDG_RUNTIME_DIR to a directory of yours", path = path.display())]
+    #[error("cannot create {path}: {reason}; run it as root, or set XDG_RUNTIME_DIR to your own directory", path = path.display())]
     NoRunDir {
         /// Path of the directory.
         path: PathBuf,

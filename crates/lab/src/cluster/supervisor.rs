@@ -72,7 +72,7 @@ pub fn serve(
     let doing = || format!("listening on {}", socket.display());
     let listener = UnixListener::bind(&socket).map_err(ClusterError::io(doing()))?;
     let (done, tell_done) = UnixStream::pair().map_err(ClusterError::io(doing()))?;
-    listening(&cluster).map_err(ClusterError::io("telling that the lab is up"))?;
+    listening(&cluster).map_err(ClusterError::io("reporting that the lab is up"))?;
     let shared: Shared = Arc::new(Mutex::new(Some(cluster)));
     loop {
         let mut fds = [
@@ -131,7 +131,7 @@ fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
         let is_down = matches!(request, Ok(Request::Down));
         let answer = match request {
             Ok(request) => answer(request, shared),
-            Err(error) => Answer::Error(format!("`{}` is no request: {error}", line.trim())),
+            Err(error) => Answer::Error(format!("invalid request `{}`: {error}", line.trim())),
         };
         let mut text = serde_json::to_string(&answer)?;
         text.push('\n');

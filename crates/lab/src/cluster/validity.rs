@@ -139,12 +139,12 @@ impl Watch {
         }
         if let Some(lost @ 1..) = report.map(|report| report.overruns) {
             void.push(format!(
-                "{lost} frames were lost between the emulator and the hosts, which is not the network's doing; none may be believed"
+                "{lost} frames were lost between the emulator and the hosts, outside the emulated network; the limit is 0"
             ));
         }
         if steal > STEAL_MAX {
             void.push(format!(
-                "the hypervisor took {:.1} % of the processors over {:.1} s; at most {:.0} % is believed",
+                "the hypervisor took {:.1} % of the processors over {:.1} s; the limit is {:.0} %",
                 steal * 100.0,
                 self.since.elapsed().as_secs_f64(),
                 STEAL_MAX * 100.0
@@ -152,7 +152,7 @@ impl Watch {
         }
         if others > OTHERS_MAX {
             void.push(format!(
-                "programs outside the lab took {:.1} % of the processors over {:.1} s; at most {:.0} % is believed",
+                "programs outside the lab took {:.1} % of the processors over {:.1} s; the limit is {:.0} %",
                 others * 100.0,
                 self.since.elapsed().as_secs_f64(),
                 OTHERS_MAX * 100.0
@@ -160,7 +160,7 @@ impl Watch {
         }
         if run_queue_wait_us > RUN_QUEUE_WAIT_MAX_US {
             void.push(format!(
-                "a process in a host waited {run_queue_wait_us:.0} us for a processor each time; at most {RUN_QUEUE_WAIT_MAX_US:.0} us is believed"
+                "a process in a host waited {run_queue_wait_us:.0} us for a processor on average; the limit is {RUN_QUEUE_WAIT_MAX_US:.0} us"
             ));
         }
         Validity {
@@ -186,7 +186,7 @@ fn late_for_queues(topology: &Topology, p99_us: f64) -> Vec<String> {
             let drain_us = rate.time_ns(link.port_queue_bytes(switch)) as f64 / 1000.0;
             if drain_us < DRAIN_PER_LATENESS_MIN * p99_us {
                 let sentence = format!(
-                    "the emulator was {p99_us:.0} us late (p99) and a port of {} drains in {drain_us:.0} us; it must take {DRAIN_PER_LATENESS_MIN:.0} times as long",
+                    "the emulator was {p99_us:.0} us late (p99) and a port of {} drains in {drain_us:.0} us; expected at least {DRAIN_PER_LATENESS_MIN:.0} times the lateness",
                     switch.name
                 );
                 if !void.contains(&sentence) {

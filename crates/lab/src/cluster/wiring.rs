@@ -181,7 +181,7 @@ pub fn wire(
         .collect();
     tools::script(fabric, &quiet)?;
     let note = format!(
-        "{cc} is set on the routes of the lab's NICs, not as the hosts' default, because this machine does not allow it to everybody; for devices made later, give their routes `congctl {cc}`, or run `sysctl net.ipv4.tcp_allowed_congestion_control=\"$(sysctl -n net.ipv4.tcp_allowed_congestion_control) {cc}\"` before `up`"
+        "{cc} is set on the routes of the lab's NICs, not as the hosts' default, because this machine does not allow it to all users; for devices created later, give their routes `congctl {cc}`, or run `sysctl net.ipv4.tcp_allowed_congestion_control=\"$(sysctl -n net.ipv4.tcp_allowed_congestion_control) {cc}\"` before `up`"
     );
     Ok(if by_route { vec![note] } else { Vec::new() })
 }

@@ -125,7 +125,7 @@ pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     }
     if hosts.is_empty() || hosts.len() > HOSTS_MAX {
         let problem = format!(
-            "{} hosts; a lab has 1 to {HOSTS_MAX} [[host]] entries",
+            "{} hosts: expected 1 to {HOSTS_MAX} [[host]] entries",
             hosts.len()
         );
         return Err(source.wrong(0..0, "host", problem));
@@ -149,7 +149,7 @@ pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
         return Err(source.wrong(0..0, "link", problem));
     }
     if topology.fabric == FabricChoice::Kernel && !topology.fits_kernel() {
-        let problem = "`kernel` carries no delay, jitter, re-ordering or shared buffer; write \"auto\" or \"emulator\"";
+        let problem = "`kernel` does not support delay, jitter, re-ordering or a shared buffer; write \"auto\" or \"emulator\"";
         let at = text.find("fabric").unwrap_or(0);
         return Err(source.wrong(at..at, "fabric", problem.to_owned()));
     }
@@ -164,7 +164,7 @@ fn check_link(
 ) -> Result<Link, TopologyError> {
     let [a, b] = link.between.get_ref().as_slice() else {
         let problem = format!(
-            "{} ends; a link has two, such as [\"h1:eth1\", \"s1\"]",
+            "{} ends: expected two, such as [\"h1:eth1\", \"s1\"]",
             link.between.get_ref().len()
         );
         return Err(source.wrong(link.between.span(), "between", problem));
@@ -226,14 +226,14 @@ fn check_link(
     let mtu = link.mtu.as_ref().map_or(1500, |mtu| *mtu.get_ref());
     if !(68..=9216).contains(&mtu) {
         let span = link.mtu.as_ref().map_or(0..0, Spanned::span);
-        let problem = format!("{mtu} is not an MTU; use 68 (RFC 791) to 9216");
+        let problem = format!("invalid MTU {mtu}: expected 68 (RFC 791) to 9216");
         return Err(source.wrong(span, "mtu", problem));
     }
     if ends[0] == ends[1]
         || matches!((&ends[0], &ends[1]), (End::Nic(x), End::Nic(y)) if x.host == y.host)
     {
         let problem = format!(
-            "`{}` and `{}` are the same place; join two",
+            "`{}` and `{}` are on the same host or switch; a link joins two different ones",
             a.get_ref(),
             b.get_ref()
         );

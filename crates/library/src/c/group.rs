@@ -209,7 +209,7 @@ pub unsafe extern "C" fn kumi_group_join(
             listening.join(index(rank), &cards)
         }
         _ => {
-            let text = format!("a group of {ranks} ranks; 1 to {RANKS_MAX} would be right");
+            let text = format!("invalid number of ranks {ranks}: expected 1 to {RANKS_MAX}");
             Err(GroupError::Argument(text))
         }
     };
@@ -340,9 +340,13 @@ pub unsafe extern "C" fn kumi_group_start(
 unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
     let operation = AskedOperation::from_number(call.operation);
     let operation = operation.ok_or(WorkError::Operation(call.operation))?;
-    let none = |what: &str, number: i32| GroupError::Argument(format!("{what} {number} is none"));
+    let none = |what: &str, number: i32| {
+        GroupError::Argument(format!(
+            "invalid {what} {number}: expected a value of enum kumi_{what}"
+        ))
+    };
     let element = Element::from_number(call.element);
-    let element = element.ok_or_else(|| none("element type", call.element))?;
+    let element = element.ok_or_else(|| none("element", call.element))?;
     let reduction = Reduction::from_number(call.reduction);
     let reduction = reduction.ok_or_else(|| none("reduction", call.reduction))?;
     group.check()?;

@@ -21,7 +21,7 @@ impl Span {
         let end = offset.checked_add(bytes as u64);
         assert!(
             end.is_some_and(|end| end <= self.bytes),
-            "{bytes} bytes at {offset} of a block of {}",
+            "{bytes} bytes at offset {offset} exceed a block of {} bytes",
             self.bytes
         );
         // SAFETY: the part lies within the span, which is contiguous memory as its creator

@@ -42,7 +42,7 @@ pub enum SizeError {
     },
     /// The caller's header is newer, and a member is set that this library does not know.
     #[error(
-        "{name}.size is {size}, of which this library (libkumi {}) knows {known}, and a later member is set; a newer libkumi.so has it",
+        "{name}.size is {size}, but this library (libkumi {}) knows only {known} bytes, and a later member is set; use a newer libkumi.so",
         env!("KUMI_VERSION")
     )]
     Unknown {
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(read(&[32, 7, 9, 0]).unwrap().new, 9);
         let newer = read(&[32, 7, 9, 1]).unwrap_err().to_string();
         assert!(
-            newer.starts_with("kumi_now.size is 32, of which this library"),
+            newer.starts_with("kumi_now.size is 32, but this library"),
             "{newer}"
         );
         let unset = read(&[0]).unwrap_err().to_string();

@@ -64,8 +64,8 @@ impl Listening {
     /// The host has no such interface, no address or no valid name, or the network file cannot be
     /// read.
     pub fn new(config: Config) -> Result<Self, GroupError> {
-        let mut own =
-            own_addresses(config.interface.as_deref()).map_err(system("the host's addresses"))?;
+        let mut own = own_addresses(config.interface.as_deref())
+            .map_err(system("cannot read the host's addresses"))?;
         if own.is_empty() {
             let of = config.interface.as_deref();
             let of = of.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
@@ -73,21 +73,21 @@ impl Listening {
                 "{of} has no address that is up"
             )));
         }
-        let (listeners, port) = listen(&mut own).map_err(system("listening"))?;
+        let (listeners, port) = listen(&mut own).map_err(system("cannot listen"))?;
         let mut key = [0; 16];
         random(&mut key).map_err(system("/dev/urandom"))?;
         let host = match &config.host {
             Some(host) => host.clone(),
             None => {
                 let name = nix::unistd::gethostname()
-                    .map_err(|error| system("the host's name")(error.into()))?;
+                    .map_err(|error| system("cannot read the host's name")(error.into()))?;
                 name.to_string_lossy().into_owned()
             }
         };
         let is_named = !host.is_empty() && host.len() <= 64 && !host.contains([' ', '\0']);
         if !is_named {
             return Err(GroupError::Argument(format!(
-                "`{host}` is no name of a host"
+                "invalid host name `{host}`: expected 1 to 64 bytes without spaces"
             )));
         }
         let mut network = match &config.network {
@@ -134,11 +134,14 @@ impl Listening {
     pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
         let cards = cards.iter().enumerate().map(|(of, card)| {
             let card = Card::parse(card);
-            card.ok_or_else(|| GroupError::Argument(format!("the card of rank {of} is none")))
+            card.ok_or_else(|| GroupError::Argument(format!("the card of rank {of} is malformed")))
         });
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
         if cards.len() > RANKS_MAX || cards.get(rank) != Some(&self.card) {
-            let text = format!("rank {rank}'s card, of {}, is not this rank's", cards.len());
+            let text = format!(
+                "card {rank} of {} is not this rank's; pass at most {RANKS_MAX} cards, in the order of ranks",
+                cards.len()
+            );
             return Err(GroupError::Argument(text));
         }
         if let Some(why) = self.config.is_unlike(rank, &cards) {
@@ -175,7 +178,7 @@ impl Listening {
         let thread = std::thread::Builder::new().name("kumi-group".to_owned());
         let thread = thread
             .spawn(move || progress.run())
-            .map_err(system("a thread"))?;
+            .map_err(system("cannot start a thread"))?;
         let group = Group {
             config: self.config,
             hosts,

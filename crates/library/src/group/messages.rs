@@ -148,7 +148,7 @@ impl Messages {
             return Err((
                 parcel,
                 format!(
-                    "{SENDS_MAX} messages of this rank wait to be received; receive some first"
+                    "{SENDS_MAX} messages of this rank wait to be received, the limit; wait until other ranks receive some"
                 ),
             ));
         }
@@ -278,7 +278,7 @@ impl Messages {
         if self.places.len() >= PLACES_MAX {
             return Err((
                 place,
-                format!("{PLACES_MAX} places for messages wait already on this rank"),
+                format!("{PLACES_MAX} receives are already pending on this rank, the limit"),
             ));
         }
         let fits = |offer: &Offer| is_for(offer, &place);

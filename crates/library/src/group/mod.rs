@@ -206,7 +206,7 @@ impl Group {
         let secret = secret.unwrap_or_else(|| environment.launcher.clone());
         let listening = Listening::new(config)?;
         let cards = exchange(environment, &secret, &listening.card(), patience);
-        let cards = cards.map_err(system("the ranks' cards"))?;
+        let cards = cards.map_err(system("cannot exchange the ranks' cards"))?;
         listening.join(environment.rank, &cards)
     }
 
@@ -300,7 +300,9 @@ impl Group {
         let combine = combine::combine(element, reduction);
         if is_reduction && combine.is_none() {
             let (of, by) = (element.name(), reduction.name());
-            return Err(GroupError::Argument(format!("{of} have no {by}")));
+            return Err(GroupError::Argument(format!(
+                "the reduction {by} is not defined for {of}"
+            )));
         }
         let text = describe(&asked, is_reduction.then_some((element, reduction)));
         let work = match view.members.len() {
@@ -330,7 +332,7 @@ impl Group {
         let (rank, ranks) = (self.rank(), self.size());
         if let Some(peer) = peer.filter(|peer| *peer >= ranks || *peer == rank) {
             let text = format!(
-                "rank {peer} is none of the others; ranks are 0 to {}, and this is {rank}",
+                "invalid peer rank {peer}: expected 0 to {}, except this rank, {rank}",
                 ranks - 1
             );
             return Err(GroupError::Argument(text));

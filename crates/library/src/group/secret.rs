@@ -70,7 +70,7 @@ impl Secret {
         if bytes.len() < BYTES_MIN {
             let given = bytes.len();
             return Err(format!(
-                "{origin} has {given} bytes: expected {BYTES_MIN} or more, for instance of `openssl rand -hex 16`"
+                "{origin} has {given} bytes: expected {BYTES_MIN} or more, for instance from `openssl rand -hex 16`"
             ));
         }
         Ok(Self::of(b"chosen", bytes, origin))
@@ -86,7 +86,7 @@ impl Secret {
         if let Some(secret) = variable("KUMI_JOB_SECRET") {
             if secret.is_empty() {
                 return Err(
-                    "KUMI_JOB_SECRET is empty: set it to the job's secret, for instance of \
+                    "KUMI_JOB_SECRET is empty: set it to the job's secret, for instance from \
                      `openssl rand -hex 16`, or unset it"
                         .to_owned(),
                 );

@@ -504,13 +504,13 @@ fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
             group.start(call).unwrap_err().to_string()
         };
         let of_f32 = ask(AskedOperation::AllReduce, 0, &[4], Element::F32);
-        assert_eq!(of_f32, "float32 have no xor");
+        assert_eq!(of_f32, "the reduction xor is not defined for float32");
         let root = ask(AskedOperation::Broadcast, 2, &[4], Element::U32);
-        assert_eq!(root, "root 2 is no host; there are 2, from 0");
+        assert_eq!(root, "root 2 out of range (0–1)");
         let sizes = ask(AskedOperation::AllGather, 0, &[4], Element::U32);
-        assert_eq!(sizes, "1 sizes were given, and the operation has 2 blocks");
+        assert_eq!(sizes, "1 block sizes given: expected 2, one for each block");
         let cut = ask(AskedOperation::AllReduce, 0, &[6], Element::U32);
-        assert_eq!(cut, "6 bytes are no whole number of elements of 4");
+        assert_eq!(cut, "6 bytes are not a whole number of elements of 4 bytes");
         all_reduce(&group, 10).unwrap();
     });
 }

@@ -17,10 +17,10 @@ pub enum Failure {
         why: String,
     },
     /// The other ranks continue without this rank.
-    #[error("the others have lost this rank: {0}")]
+    #[error("the other ranks continue without this rank: {0}")]
     Excluded(String),
     /// Ranks made different requests. The group remains usable.
-    #[error("ranks disagree on what is to be done: {0}")]
+    #[error("ranks made different requests: {0}")]
     Disagree(String),
     /// A message does not fit its buffer, or a request is refused. The group remains usable.
     #[error("{0}")]
@@ -36,7 +36,7 @@ pub enum Failure {
     Late(String),
     /// This process is a forked child of the group's owner.
     #[error(
-        "this process was forked from process {0}, which has the group; begin another group here, or start processes by exec"
+        "this process was forked from process {0}, which owns the group; create another group here, or start processes by exec"
     )]
     Forked(u32),
 }
@@ -197,7 +197,7 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        let why = "the group's thread has ended; the group does nothing more".to_owned();
+        let why = "the group's thread has ended; the group cannot be used any more".to_owned();
         self.0.settle(Err(Failure::System(why)));
     }
 }

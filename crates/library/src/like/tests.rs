@@ -166,7 +166,7 @@ fn like__of_an_operation_that_relays__is_refused() {
     assert!(
         refused
             .to_string()
-            .contains("known: Gather, Scatter, AllToAll")
+            .contains("expected Gather, Scatter or AllToAll")
     );
 }
 

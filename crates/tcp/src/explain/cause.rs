@@ -74,11 +74,11 @@ impl Cause {
     pub fn mend(self, place: Place) -> &'static str {
         match (self, place) {
             (Self::Timeout, Place::Cluster { .. }) => {
-                "kumi tcp (a floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; deeper switch ports"
+                "kumi tcp (an RTO floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; deeper switch ports"
             }
             (Self::Timeout, Place::Wan { .. }) => {
-                "kumi tcp (a floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; a deeper queue at the \
-                 bottleneck"
+                "kumi tcp (an RTO floor of two ticks), or sysctl net.ipv4.tcp_rto_min_us=5000; a deeper queue \
+                 at the bottleneck"
             }
             (Self::TailLossProbe, Place::Cluster { .. }) => {
                 "kumi tcp: fewer losses at the end of a message; deeper switch ports"
@@ -93,7 +93,7 @@ impl Cause {
                 "kumi tcp at the receiver, or TCP_NODELAY and fewer small writes in a row"
             }
             (Self::IdleCollapse, _) => {
-                "kumi tcp (paced restart), or sysctl net.ipv4.tcp_slow_start_after_idle=0, which bursts"
+                "kumi tcp (paced restart), or sysctl net.ipv4.tcp_slow_start_after_idle=0, which sends bursts"
             }
             (Self::ReceiverWindow, _) => {
                 "a faster reader, or sysctl net.ipv4.tcp_rmem with a larger maximum"
@@ -102,34 +102,34 @@ impl Cause {
                 "sysctl net.ipv4.tcp_wmem with a larger maximum; no SO_SNDBUF in the program"
             }
             (Self::SlowStart, _) => {
-                "nothing to mend for one transfer; for many, connections that are kept, or kumi tcp (a known \
+                "nothing to change for one transfer; for many, keep connections open, or kumi tcp (a known \
                  host starts at half its rate)"
             }
             (Self::Overshoot, _) => {
-                "kumi tcp (slow start ends at what its first packets show the path to carry), or a deeper queue \
-                 at the bottleneck"
+                "kumi tcp (slow start ends at the bottleneck rate that its first packets show), or a deeper \
+                 queue at the bottleneck"
             }
             (Self::Congestion, Place::Cluster { is_shared: true }) => {
-                "less at once into one port; kumi tcp within a cluster keeps queues short"
+                "fewer transfers at once into one port; kumi tcp keeps queues short within a cluster"
             }
             (Self::Congestion, Place::Cluster { is_shared: false }) => {
-                "nothing to mend in this program: others send into the port, or a link loses packets (ethtool \
-                 -S, the switch's counters)"
+                "nothing to change in this program: others send into the port, or a link loses packets \
+                 (ethtool -S, the switch's counters)"
             }
             (Self::Congestion, Place::Wan { is_shared: true }) => {
-                "fewer connections to one host at once, or kumi tcp: they take the path from each other"
+                "fewer connections to one host at once, or kumi tcp: the connections compete for the path"
             }
             (Self::Congestion, Place::Wan { is_shared: false }) => {
-                "nothing to mend on this host: others use the path, or it loses packets (mtr)"
+                "nothing to change on this host: others use the path, or it loses packets (mtr)"
             }
             (Self::Application, _) => {
-                "nothing to mend in TCP: the program was computing, or waiting for another"
+                "nothing to change in TCP: the program was computing, or waiting for another"
             }
             (Self::Path, Place::Cluster { .. }) => {
-                "look at the links: kumi link show, ethtool -S, the switch's counters"
+                "check the links: kumi link show, ethtool -S, the switch's counters"
             }
             (Self::Path, Place::Wan { .. }) => {
-                "nothing to mend on this host: nothing came for more than a round trip (mtr tells where)"
+                "nothing to change on this host: no segment arrived for more than a round trip (mtr shows where)"
             }
         }
     }
@@ -177,7 +177,7 @@ mod tests {
             }
         }
         let alone = Cause::Congestion.mend(Place::new(20_000_000, false));
-        assert!(alone.starts_with("nothing to mend"), "{alone}");
+        assert!(alone.starts_with("nothing to change"), "{alone}");
         let incast = Cause::Congestion.mend(Place::new(100_000, true));
         assert!(incast.contains("into one port"), "{incast}");
     }

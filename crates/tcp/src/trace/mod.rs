@@ -69,7 +69,7 @@ impl Trace {
     pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
         let group: u64 = match watch {
             Watch::Cgroup(folder) => {
-                let doing = pinning(&format!("looking at {}", folder.display()));
+                let doing = pinning(&format!("reading {}", folder.display()));
                 std::fs::metadata(folder).map_err(doing)?.ino()
             }
             Watch::Process(_) => 0,

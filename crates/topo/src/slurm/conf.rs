@@ -18,7 +18,7 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
         let mut switch = None;
         for word in line.split_whitespace() {
             let Some((key, value)) = word.split_once('=') else {
-                return Err(wrong(format!("`{word}` is no KEY=VALUE")));
+                return Err(wrong(format!("`{word}`: expected KEY=VALUE")));
             };
             match (key.to_ascii_lowercase().as_str(), switch) {
                 ("switchname", None) => switch = Some(named.switch(at + 1, value)?),
@@ -27,11 +27,11 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
                 }
                 ("linkspeed", Some(_)) => {}
                 (_, None) => {
-                    return Err(wrong("a line begins with SwitchName=NAME".to_owned()));
+                    return Err(wrong("a line must begin with SwitchName=NAME".to_owned()));
                 }
                 _ => {
                     return Err(wrong(format!(
-                        "`{key}` is not known here (known: Nodes, Switches, LinkSpeed)"
+                        "invalid key `{key}`: expected Nodes, Switches or LinkSpeed"
                     )));
                 }
             }

@@ -60,7 +60,7 @@ impl<'a> Named<'a> {
         let switches = &mut self.network.switches;
         let end = End::Switch(switches.len());
         if self.ends.insert(name.to_owned(), end).is_some() {
-            let problem = format!("`{name}` is there twice");
+            let problem = format!("switch `{name}` is defined twice");
             return Err(SlurmError::new(self.file, line, problem));
         }
         switches.push(Switch {
@@ -206,24 +206,25 @@ mod tests {
     #[test]
     fn topology_yaml__that_is_wrong__is_refused_by_its_line() {
         let problem = |text: &str| yaml::read("t", text, rate()).unwrap_err().to_string();
-        assert!(problem("tree: 1").starts_with("t:1: a list of"));
-        assert!(problem("- topology: a\n  flat: true\n").contains("no tree in it"));
+        assert!(problem("tree: 1").starts_with("t:1: expected a list of"));
+        assert!(problem("- topology: a\n  flat: true\n").contains("no tree in this file"));
         assert!(
             problem("- topology: a\n  cluster_default: true\n  flat: true\n")
-                .starts_with("t:1: the cluster's default is no `tree:`")
+                .starts_with("t:1: the cluster's default topology has no `tree:`")
         );
         let tree = |switches: &str| {
             problem(&format!(
                 "- topology: a\n  tree:\n    switches:\n{switches}"
             ))
         };
-        assert!(tree("      - nodes: n1\n").starts_with("t:4: a switch is"));
-        assert!(tree("      - switch: s\n        nodes: n[1-\n").starts_with("t:5: `n[1-` lacks"));
+        assert!(tree("      - nodes: n1\n").starts_with("t:4: expected `- switch"));
+        assert!(tree("      - switch: s\n        nodes: n[1-\n").starts_with("t:5: `n[1-` has"));
         assert!(
-            tree("      - switch: s\n        nodes: [a]\n").starts_with("t:5: `nodes` is no name")
+            tree("      - switch: s\n        nodes: [a]\n").starts_with("t:5: `nodes`: expected")
         );
         assert!(
-            tree("      - switch: s\n      - switch: s\n").starts_with("t:5: `s` is there twice")
+            tree("      - switch: s\n      - switch: s\n")
+                .starts_with("t:5: switch `s` is defined")
         );
         assert!(problem("- topology: {").starts_with("t:"));
     }
@@ -231,15 +232,15 @@ mod tests {
     #[test]
     fn topology_conf__that_is_wrong__is_refused_by_its_line() {
         let problem = |text: &str| conf::read("t", text, rate()).unwrap_err().to_string();
-        assert!(problem("Nodes=n1").starts_with("t:1: a line begins with SwitchName"));
-        assert!(problem("SwitchName=s Nodes=n[1-").contains("lacks its `]`"));
-        assert!(problem("SwitchName=s Nodes=n[3-1]").contains("no range"));
+        assert!(problem("Nodes=n1").starts_with("t:1: a line must begin with SwitchName"));
+        assert!(problem("SwitchName=s Nodes=n[1-").contains("has no closing `]`"));
+        assert!(problem("SwitchName=s Nodes=n[3-1]").contains("not a range"));
         assert!(problem("SwitchName=s Nodes=n[1-99999999]").contains("more than 16384"));
-        assert!(problem("SwitchName=s Node=n1").contains("known: Nodes"));
-        assert!(problem("SwitchName=s Nodes=a\nSwitchName=t Nodes=b").contains("no link leads"));
+        assert!(problem("SwitchName=s Node=n1").contains("expected Nodes"));
+        assert!(problem("SwitchName=s Nodes=a\nSwitchName=t Nodes=b").contains("no path from"));
         assert!(
             problem("SwitchName=s Nodes=a,b\nSwitchName=t Nodes=a Switches=s")
-                .contains("has a link")
+                .contains("already has a link")
         );
     }
 }

@@ -14,21 +14,25 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
             continue;
         };
         let Some((ranges, tail)) = rest.split_once(']') else {
-            return Err(format!("`{part}` lacks its `]`"));
+            return Err(format!("`{part}` has no closing `]`"));
         };
         if tail.contains('[') {
             return Err(format!(
-                "`{part}` has more than one [ ]; write its parts one by one"
+                "`{part}` has more than one [ ]; write one entry for each"
             ));
         }
         for range in ranges.split(',') {
             let (first, last) = range.split_once('-').unwrap_or((range, range));
             let bounds = first.parse::<u64>().ok().zip(last.parse::<u64>().ok());
             let Some((from, to)) = bounds.filter(|(from, to)| from <= to) else {
-                return Err(format!("`{range}` is no range; write it as `1-16`"));
+                return Err(format!(
+                    "`{range}` is not a range: expected for instance `1-16`"
+                ));
             };
             if to - from >= (NAMES_MAX - names.len().min(NAMES_MAX)) as u64 {
-                return Err(format!("`{part}` stands for more than {NAMES_MAX} names"));
+                return Err(format!(
+                    "`{part}` expands the list to more than {NAMES_MAX} names"
+                ));
             }
             let width = first.len();
             names.extend((from..=to).map(|number| format!("{stem}{number:0width$}{tail}")));

@@ -15,9 +15,9 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let wrong = |line: usize, problem: &str| SlurmError::new(file, line, problem.to_owned());
     let documents = MarkedYaml::load_from_str(text)
         .map_err(|error| SlurmError::new(file, 0, error.to_string()))?;
-    let expected = "a list of `- topology: NAME`, each with a `tree:`";
+    let expected = "expected a list of `- topology: NAME`, each with a `tree:`";
     let topologies = documents.first().and_then(|all| all.data.as_sequence());
-    let topologies = topologies.ok_or_else(|| wrong(1, &format!("{expected}, would be right")))?;
+    let topologies = topologies.ok_or_else(|| wrong(1, expected))?;
     let has = |topology: &&MarkedYaml<'_>, key| topology.data.as_mapping_get(key).is_some();
     let is_default = |topology: &&MarkedYaml<'_>| {
         let default = topology.data.as_mapping_get("cluster_default");
@@ -25,18 +25,17 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     };
     let chosen = topologies.iter().find(is_default);
     let chosen = chosen.or_else(|| topologies.iter().find(|one| has(one, "tree")));
-    let chosen =
-        chosen.ok_or_else(|| wrong(0, &format!("no tree in it; {expected}, would be right")))?;
+    let chosen = chosen.ok_or_else(|| wrong(0, &format!("no tree in this file: {expected}")))?;
     let line = |node: &MarkedYaml<'_>| node.span.start.line();
     let tree = chosen.data.as_mapping_get("tree").ok_or_else(|| {
         wrong(
             line(chosen),
-            "the cluster's default is no `tree:`; of blocks and of what is flat no links are known",
+            "the cluster's default topology has no `tree:`; block and flat topologies do not name links",
         )
     })?;
     let switches = tree.data.as_mapping_get("switches");
     let switches = switches.and_then(|switches| switches.data.as_sequence());
-    let switches = switches.ok_or_else(|| wrong(line(tree), "a tree has `switches:`, a list"))?;
+    let switches = switches.ok_or_else(|| wrong(line(tree), "expected `switches:`, a list"))?;
     let mut named = Named::new(file);
     for switch in switches {
         let text = |key| match switch.data.as_mapping_get(key) {
@@ -45,14 +44,14 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
                 None => Err(wrong(
                     line(value),
                     &format!(
-                        "`{key}` is no name, nor a list such as n[1-16]; a number is one in quotes"
+                        "`{key}`: expected a name or a list such as n[1-16]; quote a number to use it as a name"
                     ),
                 )),
             },
             None => Ok(None),
         };
         let (at, name) =
-            text("switch")?.ok_or_else(|| wrong(line(switch), "a switch is `- switch: NAME`"))?;
+            text("switch")?.ok_or_else(|| wrong(line(switch), "expected `- switch: NAME`"))?;
         let index = named.switch(at, name)?;
         for key in ["nodes", "children"] {
             if let Some((at, list)) = text(key)? {

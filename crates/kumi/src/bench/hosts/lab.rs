@@ -112,7 +112,7 @@ impl Hosts for Lab {
         let links = cluster
             .topology()
             .path(0, 1)
-            .context("the first two hosts are not joined")?;
+            .context("the first two hosts are not connected")?;
         let rates = links.iter().filter_map(|link| link.rate);
         let slowest = rates
             .map(|rate| rate.bps() as f64)
@@ -126,7 +126,7 @@ impl Hosts for Lab {
 
     fn network(&self) -> anyhow::Result<Network> {
         let network = self.cluster.borrow().topology().network();
-        network.context("the topology is no tree of hosts with one link each")
+        network.context("the topology is not a tree of hosts with one link each")
     }
 
     fn kumi(&self) -> &str {

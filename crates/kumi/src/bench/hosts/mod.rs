@@ -192,6 +192,6 @@ impl dyn Hosts + '_ {
         let shown: Value = serde_json::from_str(&text)?;
         shown[0]["ifindex"]
             .as_u64()
-            .with_context(|| format!("{host}: no ifindex of {device}"))
+            .with_context(|| format!("{host}: no interface index of {device}"))
     }
 }

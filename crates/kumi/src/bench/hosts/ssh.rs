@@ -58,7 +58,7 @@ impl Ssh {
                 .run(&host, &["ethtool", &device])
                 .with_context(|| {
                     format!(
-                        "{host}: cannot ask {device} for its speed; give the right NICs with --over"
+                        "{host}: cannot read the speed of {device}; name the right NICs with --over"
                     )
                 })?;
             anyhow::ensure!(
@@ -84,7 +84,7 @@ impl Ssh {
                 let device = self.devices.get(position(device, "eth")?)?;
                 Some((host.as_str(), device.as_str()))
             })
-            .with_context(|| format!("no host and device for `{end}` among those given"))
+            .with_context(|| format!("no host and device for `{end}` in --hosts and --over"))
     }
 }
 
@@ -119,7 +119,7 @@ impl Hosts for Ssh {
     /// Returns the rate of the first NIC and the shortest round trip of ten pings.
     fn path(&self) -> anyhow::Result<PathFacts> {
         let hosts = self as &dyn Hosts;
-        let device = self.devices.first().context("no NIC is named")?;
+        let device = self.devices.first().context("no NIC in --over")?;
         let address = hosts.address(&self.names[1], device)?;
         let ping = ["ping", "-q", "-c", "10", "-i", "0.2", &address];
         let text = hosts.run(&self.names[0], &ping)?;
@@ -128,7 +128,7 @@ impl Hosts for Ssh {
             .and_then(|(_, numbers)| numbers.split('/').next());
         let ms: f64 = shortest
             .and_then(|number| number.parse().ok())
-            .with_context(|| format!("ping said {text}"))?;
+            .with_context(|| format!("unexpected output of ping: {text}"))?;
         Ok(PathFacts {
             bottleneck_bps: self.rates_bps.first().copied().unwrap_or(f64::INFINITY),
             round_trip_s: ms / 1e3,

@@ -12,7 +12,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     let _shield = crate::interrupt::shield();
     let network = running.hosts.network()?;
-    let text = network.to_toml().context("the network as a file")?;
+    let text = network.to_toml().context("cannot write the network file")?;
     // The ranks of a job share one command line, so the file has the same name everywhere.
     let file = format!("/tmp/kumi-bench-network-{}.toml", std::process::id());
     for host in running.hosts.names().to_vec() {

@@ -66,7 +66,8 @@ pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Va
     let text = running
         .hosts
         .run(host, &[kumi, "link", "show", DEVICE, "-j"])?;
-    let shown: Value = serde_json::from_str(&text).context("`kumi link show -j` is not JSON")?;
+    let shown: Value =
+        serde_json::from_str(&text).context("`kumi link show -j` printed no JSON")?;
     Ok(shown["devices"][0].clone())
 }
 

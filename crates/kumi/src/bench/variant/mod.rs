@@ -160,7 +160,7 @@ impl FromStr for Variant {
         Self::ALL
             .into_iter()
             .find(|variant| variant.name() == text)
-            .ok_or_else(|| format!("no variant `{text}`; there are: {}", known()))
+            .ok_or_else(|| format!("no variant `{text}`; known variants: {}", known()))
     }
 }
 
@@ -323,7 +323,7 @@ impl Drop for Running<'_> {
         let _shield = interrupt::shield();
         for (host, argv) in self.undo.iter().rev() {
             if let Err(error) = self.hosts.run(host, &refs(argv)) {
-                errln!("kumi: undoing {}: {error:#}", self.variant);
+                errln!("kumi: cannot undo {}: {error:#}", self.variant);
             }
         }
         if self.leaves_programs {

@@ -60,7 +60,7 @@ pub fn is_one(variant: Variant) -> bool {
 
 /// Sets the variant up.
 pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
-    let recipe = recipe(running.variant).context("a TCP variant")?;
+    let recipe = recipe(running.variant).context("not a TCP variant")?;
     for (key, value) in recipe.sysctls {
         running.set_sysctl(key, value)?;
     }
@@ -76,7 +76,7 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
         running
             .hosts
             .run_on_machines(&up)
-            .context("`kumi tcp down` first, if it is in use")?;
+            .context("run `kumi tcp down` first, if `kumi tcp` is in use")?;
         running.leaves_programs = true;
         running.wraps_ranks = true;
         running.congestion_control = "kumi";
@@ -91,6 +91,6 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
 pub fn end(running: &Running<'_>) {
     let down = [running.hosts.kumi(), "tcp", "down"];
     if let Err(error) = running.hosts.run_on_machines(&down) {
-        errln!("kumi: undoing {}: {error:#}", running.variant);
+        errln!("kumi: cannot undo {}: {error:#}", running.variant);
     }
 }

@@ -36,7 +36,7 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
         said.trim()
     );
     let text = String::from_utf8_lossy(&output.stdout);
-    let found = Network::parse("what was discovered", &text)?;
+    let found = Network::parse("output of kumi topo discover", &text)?;
     let seconds = said
         .rsplit(" in ")
         .next()

@@ -120,7 +120,7 @@ pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
     let running = context.running;
     // In a lab, all processes of the bench are in the bench's own cgroup, on either host.
     let group = kumi_tcp::cgroup_folder(std::process::id())?;
-    let group = group.to_str().context("the cgroup's path is no UTF-8")?;
+    let group = group.to_str().context("the cgroup's path is not UTF-8")?;
     let explain = [
         running.hosts.kumi(),
         "tcp",

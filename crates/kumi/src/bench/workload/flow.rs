@@ -52,7 +52,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let source = Background::start(hosts, client, &running.wrapped(&source), seconds_max)?;
     let acted = act(context)?;
     let resent = source.finish().context("the stream's sender")?;
-    let resent: Resent = serde_json::from_str(&resent).context("the sender's line")?;
+    let resent: Resent = serde_json::from_str(&resent).context("invalid output of the sender")?;
     let arrivals = sink.finish().context("the stream's receiver")?;
     let arrivals: Arrivals = serde_json::from_str(&arrivals)?;
     let after = (

@@ -33,12 +33,15 @@ pub fn measure(
 ) -> anyhow::Result<Measured> {
     let running = context.running;
     let warmed = Stream::begin(running, WARM_UP_S)?.end()?;
-    anyhow::ensure!(warmed.good > 0, "no datagram came in {WARM_UP_S} s");
+    anyhow::ensure!(
+        warmed.good > 0,
+        "no datagram of the first {WARM_UP_S} s arrived intact"
+    );
     let memory_before = running.device_memory_bytes();
     let _stranger = stranger
         .map(|stranger| stranger.begin(running, seconds))
         .transpose()
-        .context("the stranger")?;
+        .context("the sender of forged datagrams")?;
     let stream = Stream::begin(running, seconds)?;
     act(context)?;
     let found = stream.end()?;
@@ -113,13 +116,13 @@ impl Stranger {
             .devices(running.client())
             .first()
             .cloned()
-            .context("no link")?;
+            .context("the sending host has no link")?;
         let index = hosts.ifindex(running.client(), &device)?;
         let far = hosts
             .devices(running.server())
             .first()
             .cloned()
-            .context("no link")?;
+            .context("the receiving host has no link")?;
         let address = hosts.link_local(running.server(), &far)?;
         let port = match self.is_to_nobody {
             true => PORT_OF_NOBODY,

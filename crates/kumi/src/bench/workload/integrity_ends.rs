@@ -125,7 +125,7 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
         }
         let _ = socket.send_to(&bytes[..length], args.to);
     });
-    socket.local_addr().context("the forger's socket")?;
+    socket.local_addr().context("socket of forged datagrams")?;
     Ok(())
 }
 

@@ -131,7 +131,7 @@ fn measure_on(
         Ok(network.of_ranks(&on.collect::<Vec<_>>()))
     };
     for line in text.lines().filter(|line| line.starts_with('{')) {
-        let line: Value = serde_json::from_str(line).context("a line of the program")?;
+        let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
         let mut one = figures(&line);
         add_silence(&mut one, silences.as_ref());
         if program == MpiProgram::Alltoall {

@@ -103,11 +103,11 @@ fn run(
     source.extend([pattern.as_str(), exchange.as_str()]);
     source.extend(numbers.iter().map(String::as_str));
     let text = hosts.run(running.client(), &running.wrapped(&source))?;
-    let source = serde_json::from_str(&text).context("the source's line")?;
+    let source = serde_json::from_str(&text).context("invalid output of the source")?;
     let sink = sink.finish().context("the pattern's sink")?;
     Ok([
         source,
-        serde_json::from_str(&sink).context("the sink's line")?,
+        serde_json::from_str(&sink).context("invalid output of the sink")?,
     ])
 }
 
@@ -166,7 +166,7 @@ fn of_rounds(
     path: PathFacts,
     latency_us: f64,
 ) -> anyhow::Result<Figures> {
-    anyhow::ensure!(!source.rounds_us.is_empty(), "no round ended in time");
+    anyhow::ensure!(!source.rounds_us.is_empty(), "no round completed in time");
     let round_us = mean(&source.rounds_us);
     let bytes_us = size_bytes as f64 * 8.0 / (path.bottleneck_bps * PLAIN_TCP) * 1e6;
     Ok(Figures::from([

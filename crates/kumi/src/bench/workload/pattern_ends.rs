@@ -144,11 +144,11 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         let mut line = String::new();
         // The buffer has one byte, because the bytes after the line belong to messages.
         BufReader::with_capacity(1, &stream).read_line(&mut line)?;
-        task = Some(serde_json::from_str(&line).context("the source's line")?);
+        task = Some(serde_json::from_str(&line).context("invalid task")?);
         stream.write_all(b"x")?;
         streams.push(stream);
     }
-    let task = task.context("no connection came")?;
+    let task = task.context("no connection was accepted")?;
     let seen = match task.exchange {
         Exchange::Streaming => stream_messages(&task, &streams, End::Sink),
         Exchange::RequestResponse => exchange(&task, &streams, End::Sink),

@@ -76,7 +76,7 @@ pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<V
     let network = context.running.hosts.network()?;
     let mut measured = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
-        let line: Value = serde_json::from_str(line).context("a line of the program")?;
+        let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
         let mut one = mpi_programs::figures(&line);
         let operation = match line["operation"].as_str().unwrap_or_default() {
             "gather_object" => "gather",
@@ -106,7 +106,7 @@ pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec
         let lines = text.lines().filter(|line| line.starts_with('{'));
         let before = figures.get("losses").copied();
         for line in lines {
-            let line: Value = serde_json::from_str(line).context("a line of the program")?;
+            let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
             let number = |name: &str| line[name].as_f64().unwrap_or(f64::INFINITY);
             for counted in ["losses", "wrong", "misnamed"] {
                 *figures.entry(counted.into()).or_default() += number(counted);
@@ -124,7 +124,7 @@ pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec
         }
         anyhow::ensure!(
             figures.get("losses").copied() > before,
-            "nobody was lost: {text}"
+            "no rank was lost: {text}"
         );
     }
     Ok(vec![all])

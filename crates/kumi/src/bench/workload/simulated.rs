@@ -45,13 +45,13 @@ fn grown(network: &Network, hosts: usize) -> anyhow::Result<Network> {
     let there = network.hosts.len();
     anyhow::ensure!(
         hosts >= there,
-        "hosts = {hosts}; the topology has {there} already"
+        "invalid hosts = {hosts}: expected at least {there}, the hosts of the topology"
     );
     let mut network = network.clone();
     for host in there..hosts {
         let like = host % there;
         let own = |link: &&Link| link.ends.contains(&End::Host(like));
-        let link = *network.links.iter().find(own).context("a host's link")?;
+        let link = *network.links.iter().find(own).context("host has no link")?;
         let instead = |end| match end {
             End::Host(_) => End::Host(host),
             switch => switch,

@@ -160,7 +160,10 @@ fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
     }
     let end = &report["end"];
     let used = end["sender_tcp_congestion"].as_str().unwrap_or(wanted);
-    anyhow::ensure!(used == wanted, "the stream used {used}, not {wanted}");
+    anyhow::ensure!(
+        used == wanted,
+        "the stream used congestion control {used}, not {wanted}"
+    );
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let udp = end["sum"]["lost_percent"].as_f64();
     let mut figures = Figures::new();

@@ -75,7 +75,7 @@ pub fn run(depth: Depth) -> anyhow::Result<Outcome> {
 
 /// Returns a rate of `bps` bits per second. Panics if that is not a valid rate.
 fn rate(bps: u64) -> Rate {
-    Rate::from_bps(bps).unwrap_or_else(|| panic!("{bps} is a rate"))
+    Rate::from_bps(bps).unwrap_or_else(|| panic!("invalid rate {bps}"))
 }
 
 /// Parses a topology in TOML.
@@ -292,7 +292,7 @@ impl Run {
                 "eth1",
             ])
             .status()?;
-        anyhow::ensure!(status.success(), "ip neigh add was refused in h1");
+        anyhow::ensure!(status.success(), "`ip neigh add` failed in h1");
         let start = Instant::now();
         let before = cluster.emulator_report().unwrap_or_default();
         std::thread::scope(|scope| {

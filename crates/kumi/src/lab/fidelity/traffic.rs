@@ -158,12 +158,12 @@ pub fn in_lab(cluster: &Cluster, flows: &[Flow], quiet: Duration) -> anyhow::Res
         for (_, is_open) in &receivers {
             is_open
                 .recv_timeout(Duration::from_secs(5))
-                .context("no datagram came through")?;
+                .context("no datagram arrived within 5 s")?;
         }
         for (_, _, is_ready) in &senders {
             is_ready
                 .recv_timeout(Duration::from_secs(5))
-                .context("a sender did not start")?;
+                .context("a sender did not start within 5 s")?;
         }
         // By now the opening datagrams have drained, even from a slow port's queue.
         std::thread::sleep(Duration::from_millis(100));

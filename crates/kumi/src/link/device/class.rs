@@ -100,7 +100,7 @@ impl Keeper {
                 Ok(()) => applied_bps = Some(wanted_bps),
                 Err(error) => {
                     (self.class, applied_bps) = (None, None);
-                    self.say(format!("the rate of its queue cannot be set ({error})"));
+                    self.say(format!("cannot set the rate of the queue ({error})"));
                     self.put_in_place(false);
                 }
             }
@@ -113,7 +113,7 @@ impl Keeper {
             Ok(class) => {
                 self.class = Some(class);
                 if !std::mem::take(&mut self.said).is_empty() {
-                    interface::log(&self.device, "its queue is in place again");
+                    interface::log(&self.device, "the queue is installed again");
                 }
             }
             Err(error) => self.say(format!("warning: no backpressure for TCP: {error:#}")),
@@ -157,7 +157,7 @@ fn owner(shown: &Value) -> Owner {
 
 fn queue_owner(device: &str) -> anyhow::Result<Owner> {
     let text = interface::run("tc", &["-json", "qdisc", "show", "dev", device])?;
-    let shown = serde_json::from_str(&text).context("the answer of `tc -json qdisc show`")?;
+    let shown = serde_json::from_str(&text).context("invalid output of `tc -json qdisc show`")?;
     Ok(owner(&shown))
 }
 
@@ -174,8 +174,8 @@ fn install(device: &str, rate_bps: u64, may_replace: bool) -> anyhow::Result<Htb
     match queue_owner(device)? {
         Owner::Ours => {}
         Owner::Administrator if !may_replace => anyhow::bail!(
-            "somebody has given {device} another queue, which is left alone; \
-             `tc qdisc del dev {device} root` brings this one back"
+            "{device} has another root queue, which is left alone; \
+             run `tc qdisc del dev {device} root` to restore kumi's queue"
         ),
         Owner::Kernel | Owner::Administrator => {
             let root = [

@@ -87,7 +87,7 @@ impl Control {
     /// Listens on `path` for a device of one queue, in a new thread.
     pub fn listen(path: &Path) -> anyhow::Result<Self> {
         let (_, mut controls) = Desk::open(path, 1)?;
-        controls.pop().context("a device has a queue")
+        controls.pop().context("the device has no queue")
     }
 
     /// Returns the next call that waits.
@@ -209,7 +209,7 @@ fn accept(listener: &UnixListener, desk: &Desk) {
         };
         if Arc::strong_count(&places) > CLIENTS_MAX {
             let what =
-                format!("{CLIENTS_MAX} clients are served already; end some `kumi link events`");
+                format!("{CLIENTS_MAX} clients are connected, the limit; end a `kumi link events`");
             let _ = writeln!(&client, "{}", failure(&what));
             continue;
         }
@@ -265,7 +265,7 @@ fn serve(client: &UnixStream, desk: &Desk) {
             let _ = writeln!(
                 client,
                 "{}",
-                failure(&format!("request not understood: {error}"))
+                failure(&format!("cannot parse the request: {error}"))
             );
             return;
         }
@@ -295,7 +295,7 @@ pub fn ask(path: &Path, request: &Request) -> anyhow::Result<serde_json::Value> 
         .read_line(&mut text)
         .map_err(|error| match error.kind() {
             ErrorKind::WouldBlock => anyhow::anyhow!(
-                "the device does not answer within {} s; is its process stopped?",
+                "the device did not answer within {} s; check whether its process is stopped",
                 ANSWER_TIMEOUT.as_secs()
             ),
             _ => error.into(),

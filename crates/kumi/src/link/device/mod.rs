@@ -285,7 +285,7 @@ impl Device {
             (Ok(()), true) => "carrier: a peer is reached".to_owned(),
             (Ok(()), false) => "no carrier: no peer is reached".to_owned(),
             (Err(error), _) => {
-                format!("its carrier cannot be set ({error}); use Linux 5.0 or later")
+                format!("cannot set the device's carrier ({error}); use Linux 5.0 or later")
             }
         };
         interface::log(&self.config.name, &what);

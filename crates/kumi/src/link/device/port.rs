@@ -61,7 +61,7 @@ pub struct Port {
 /// Error of a link whose UDP port belongs to another socket.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name}: UDP port {udp_port} is taken there: another kumi device uses {name}, or choose --port"
+    "{name}: UDP port {udp_port} is in use, for instance by another kumi device; choose another with --port"
 )]
 pub struct PortTaken {
     name: String,
@@ -84,9 +84,11 @@ impl Port {
             }
             let mend = match error.kind() {
                 ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
-                ErrorKind::NetworkDown => format!("`ip link set {name} up`"),
-                ErrorKind::NotFound | ErrorKind::InvalidInput => format!("`{name}` has just gone"),
-                _ => format!("is IPv6 off? `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
+                ErrorKind::NetworkDown => format!("run `ip link set {name} up`"),
+                ErrorKind::NotFound | ErrorKind::InvalidInput => {
+                    format!("`{name}` was just removed")
+                }
+                _ => format!("if IPv6 is off, run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
             };
             anyhow::anyhow!("{name}: {error}; {mend}")
         })?;

@@ -22,7 +22,7 @@ pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadIn
     let has_one_only = existed && tap::is_multi_queue(name) == Some(false);
     if has_one_only && matches!(config.queues, Queues::Exactly(2..)) {
         return Err(BadInput(format!(
-            "{name} exists with one queue; `kumi link down {name}` first"
+            "{name} exists with one queue; run `kumi link down {name}` first"
         )));
     }
     let why = format!("{name} exists with one queue until `kumi link down {name}`");
@@ -30,7 +30,7 @@ pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadIn
     let one_only = if has_one_only {
         Some(why.as_str())
     } else if has_no_ports {
-        Some("there are no UDP ports after it for more queues")
+        Some("the port leaves too few UDP ports for more queues")
     } else {
         None
     };
@@ -85,7 +85,7 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
     let mut devices = devices.into_iter();
     let mut first = devices
         .next()
-        .ok_or_else(|| anyhow!("a device has a queue"))?;
+        .ok_or_else(|| anyhow!("the device has no queue"))?;
     std::thread::scope(|scope| {
         let others: Vec<_> = devices
             .map(|mut device| {
@@ -102,7 +102,7 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
             first.serve()
         };
         for other in others {
-            let number = "a queue ended by a fault of its own; see above";
+            let number = "the thread of a queue panicked; see the message above";
             other.join().map_err(|_| anyhow!(number))??;
         }
         outcome

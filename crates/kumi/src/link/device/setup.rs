@@ -97,11 +97,11 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         interface::hasten_neighbours(&config.name)
     };
     if let Err(error) = hastened {
-        let what = "warning: the kernel asks for neighbours once a second only";
+        let what = "warning: cannot shorten the intervals of neighbour discovery";
         interface::log(&config.name, &format!("{what}: {error}"));
     }
     if let Err(error) = interface::set_rto_min(&config.name) {
-        let what = "warning: a route keeps the system's TCP timeout floor";
+        let what = "warning: cannot set the RTO floor of the device's routes";
         interface::log(&config.name, &format!("{what}: {error}"));
     }
     taps[0].set_persistent(true)?;
@@ -164,7 +164,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
 pub(super) fn refuse_if_running(dir: &RunDir, name: &str) -> Result<(), BadInput> {
     match super::control::ask(&dir.socket(), &super::Request::Show) {
         Ok(_) => Err(BadInput(format!(
-            "{name} is up already; `kumi link down {name}` first, or `kumi link add`"
+            "{name} is already up; run `kumi link down {name}` first, or `kumi link add`"
         ))),
         Err(_) => Ok(()),
     }
@@ -199,17 +199,17 @@ impl Drop for Created {
 /// Opens the TAP. The error message contains the remedy.
 pub(crate) fn open_tap(name: &str, multi_queue: bool) -> anyhow::Result<Tap> {
     Tap::open(name, multi_queue).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; `modprobe tun`"),
+        ErrorKind::NotFound => anyhow::anyhow!("no /dev/net/tun; run `modprobe tun`"),
         ErrorKind::PermissionDenied => {
-            anyhow::anyhow!("making {name} needs CAP_NET_ADMIN; run as root")
+            anyhow::anyhow!("creating {name} needs CAP_NET_ADMIN; run as root")
         }
         ErrorKind::ResourceBusy => {
             anyhow::anyhow!("{name} is in use by another process; choose another name")
         }
         ErrorKind::InvalidInput => anyhow::anyhow!(
-            "{name} exists and is no TAP device of ours; choose another name or `ip link del {name}`"
+            "{name} exists and is not a TAP device of kumi; choose another name or run `ip link del {name}`"
         ),
-        _ => anyhow::anyhow!("making {name}: {error}"),
+        _ => anyhow::anyhow!("cannot create {name}: {error}"),
     })
 }
 
@@ -262,7 +262,7 @@ fn open_port(
 impl Device {
     pub(super) fn add_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
         if self.ports.iter().any(|port| port.name == name) {
-            bail!("`{name}` is a link of {} already", self.config.name);
+            bail!("`{name}` is already a link of {}", self.config.name);
         }
         if name == self.config.name {
             bail!("`{name}` cannot be under itself");
@@ -270,7 +270,7 @@ impl Device {
         let taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
         let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
             .find(|number| !taken(number))
-            .context("the device has as many links as it can have")?;
+            .context("the device already has the maximum number of links")?;
         let port = open_port(
             number,
             name,
@@ -299,7 +299,7 @@ impl Device {
             let opened = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
             if let Ok(port) = opened {
                 self.ports[at] = port;
-                interface::log(&self.config.name, &format!("{name} has come back"));
+                interface::log(&self.config.name, &format!("{name} is in use again"));
                 if fixed_bps.is_some() {
                     let _ = self.set_rate(&name, fixed_bps);
                 }
@@ -311,14 +311,14 @@ impl Device {
         let Some(at) = self.ports.iter().position(|port| port.name == name) else {
             let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
             bail!(
-                "`{name}` is no link of {}; its links are {}",
+                "`{name}` is not a link of {}; its links are {}",
                 self.config.name,
                 names.join(", ")
             );
         };
         if self.ports.len() == 1 {
             bail!(
-                "`{name}` is the last link; `kumi link down {}` ends the device",
+                "`{name}` is the last link; run `kumi link down {}` to remove the device",
                 self.config.name
             );
         }
@@ -331,9 +331,9 @@ impl Device {
     pub(super) fn set_rate(&mut self, name: &str, rate_bps: Option<u64>) -> anyhow::Result<()> {
         let port = self.ports.iter().find(|port| port.name == name);
         let number = port
-            .with_context(|| format!("`{name}` is no link of the device"))?
+            .with_context(|| format!("`{name}` is not a link of the device"))?
             .number;
-        let link = self.core.link_mut(number).context("link is going")?;
+        let link = self.core.link_mut(number).context("the link was removed")?;
         let was_fixed = std::mem::replace(&mut link.config.is_rate_fixed, rate_bps.is_some());
         match rate_bps {
             Some(rate_bps) => link.capacity.set(rate_bps),

@@ -214,8 +214,8 @@ impl Tempo {
             Ok(()) => self.has_priority = wants,
             Err(error) => {
                 self.may_take_priority = false;
-                let what = "expect longer round trips under load; give CAP_SYS_NICE";
-                interface::log(device, &format!("no priority ({error}): {what}"));
+                let what = "expect longer round trips under load; grant CAP_SYS_NICE";
+                interface::log(device, &format!("cannot set priority ({error}): {what}"));
             }
         }
     }

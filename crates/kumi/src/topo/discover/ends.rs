@@ -56,7 +56,7 @@ impl Ends {
             let (input, output) = (child.stdin.take(), child.stdout.take());
             ends.children.push(child);
             let (Some(input), Some(output)) = (input, output) else {
-                bail!("{name}: no pipes");
+                bail!("{name}: no pipes to the shell");
             };
             ends.inputs.push(input);
             let sender = sender.clone();
@@ -64,13 +64,13 @@ impl Ends {
                 for line in BufReader::new(output).lines() {
                     let line = line.map_err(|error| error.to_string());
                     let said = line.and_then(|line| {
-                        serde_json::from_str(&line).map_err(|_| format!("it says `{line}`"))
+                        serde_json::from_str(&line).map_err(|_| format!("invalid output `{line}`"))
                     });
                     if sender.send((at, said)).is_err() {
                         return;
                     }
                 }
-                let _ = sender.send((at, Err("it has ended".to_owned())));
+                let _ = sender.send((at, Err("ended unexpectedly".to_owned())));
             });
         }
         Ok(ends)
@@ -103,12 +103,12 @@ impl Ends {
                     let absent = absent.filter(|(_, answer)| answer.is_none());
                     let names: Vec<&str> = absent.map(|(end, _)| &*self.names[*end]).collect();
                     bail!(
-                        "{}: no answer of kumi topo probe in {} s; can the shell reach them without a password?",
+                        "{}: no answer from kumi topo probe within {} s; check that the shell reaches these hosts without a password",
                         names.join(" "),
                         limit.as_secs()
                     )
                 }
-                Err(RecvTimeoutError::Disconnected) => bail!("all ends have ended"),
+                Err(RecvTimeoutError::Disconnected) => bail!("kumi topo probe ended on all hosts"),
             };
             deadline = Instant::now() + limit;
             let said =
@@ -116,7 +116,7 @@ impl Ends {
             match of.iter().position(|one| *one == end) {
                 Some(at) => answers[at] = Some(said),
                 None => bail!(
-                    "{}: kumi topo probe said more than it was asked",
+                    "{}: kumi topo probe answered without a request",
                     self.names[end]
                 ),
             }
@@ -135,7 +135,7 @@ impl Ends {
         let mut here = Vec::new();
         for said in self.hear_within(&all, start_limit)? {
             let Said::Here { port, addresses } = said else {
-                bail!("an end began with something else");
+                bail!("kumi topo probe did not report its addresses first");
             };
             here.push((port, addresses));
         }
@@ -171,7 +171,7 @@ impl Ends {
                 .copied()
                 .unwrap_or(0);
             return Err(BadInput(format!(
-                "{} has no address on {}/{}; --network NETWORK/BITS names one that all hosts are on",
+                "{} has no address on {}/{}; select a network that all hosts share with --network NETWORK/BITS",
                 self.names[lacks], first.0, first.1
             ))
             .into());
@@ -207,7 +207,7 @@ impl Ends {
                 .position(|one| one.ip() == address.ip());
             if let Some(twin) = twin {
                 return Err(BadInput(format!(
-                    "--hosts: {} and {} are one host, {}; name it once",
+                    "--hosts: {} and {} are the same host, {}; name it once",
                     self.names[twin],
                     self.names[at],
                     address.ip()
@@ -241,7 +241,7 @@ fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), BadInput> {
     });
     parsed.ok_or_else(|| {
         BadInput(format!(
-            "invalid --network `{text}`: expected an IPv4 network as 10.0.0.0/24"
+            "invalid --network `{text}`: expected an IPv4 network such as 10.0.0.0/24"
         ))
     })
 }

@@ -64,7 +64,7 @@ pub fn names(
         let at = *first_with.entry(name.as_str()).or_insert(host);
         if switch_of[at] != switch_of[host] {
             doubts.push(format!(
-                "{} and {} both hear {name} by LLDP, and measure as on two switches",
+                "{} and {} both receive {name} by LLDP, but measurements place them on two switches",
                 hosts[at], hosts[host]
             ));
             continue;
@@ -72,7 +72,7 @@ pub fn names(
         let beside = *first_on.entry(switch_of[host]).or_insert(host);
         if heard[beside].as_ref() != Some(name) {
             doubts.push(format!(
-                "{} hears {} and {} hears {name} by LLDP, and they measure as on one switch",
+                "{} receives {} and {} receives {name} by LLDP, but measurements place them on one switch",
                 hosts[beside],
                 heard[beside].as_deref().unwrap_or("nothing"),
                 hosts[host]
@@ -128,8 +128,8 @@ mod tests {
         assert_eq!(
             doubts,
             [
-                "h1 and h2 both hear leaf 1 by LLDP, and measure as on two switches",
-                "h1 hears leaf 1 and h3 hears leaf2 by LLDP, and they measure as on one switch"
+                "h1 and h2 both receive leaf 1 by LLDP, but measurements place them on two switches",
+                "h1 receives leaf 1 and h3 receives leaf2 by LLDP, but measurements place them on one switch"
             ]
         );
     }

@@ -49,11 +49,11 @@ pub struct How {
     /// Name of the command kumi on the hosts.
     #[arg(long, default_value = "kumi")]
     command: String,
-    /// Network that all hosts are on, as 10.0.0.0/24; by default the first that they share.
+    /// Network that all hosts are on, such as 10.0.0.0/24; by default the first that they share.
     #[arg(long)]
     network: Option<String>,
-    /// Least number of probes per pair; the shortest is used. With other traffic there are up to
-    /// 24.
+    /// Minimum number of probes per pair; the shortest round trip is used. If other traffic
+    /// disturbs them, up to 24 are sent.
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
     /// Longest time in seconds for the shell to start kumi on every host.
@@ -136,7 +136,7 @@ fn round_trips(
     }
     let table_us = trips.table_us().map_err(|(from, peer)| {
         anyhow!(
-            "{} and {} do not reach each other: none of {} probes was answered (a firewall that drops UDP?)",
+            "{} and {} do not reach each other: none of {} probes was answered; check for a firewall that drops UDP",
             names[from],
             names[peer],
             trips.rounds()
@@ -177,7 +177,7 @@ fn ping(
     let mut trips = Vec::new();
     for (from, said) in ends.hear(&all)?.into_iter().enumerate() {
         let Said::Pinged { peers } = said else {
-            bail!("an end said {said:?} of its round trips");
+            bail!("unexpected answer from kumi topo probe to pings: {said:?}");
         };
         trips.extend(peers.into_iter().map(|(peer, ways)| {
             let trip = ways.and_then(|ways| Trip::from_ways(ways.there_ns, ways.back_ns));

@@ -214,7 +214,7 @@ pub(super) fn run(
     for said in ends.hear(&receivers)? {
         match said {
             Said::Came { at_ns, .. } => seen.push(at_ns),
-            other => bail!("an end said {other:?} of a train"),
+            other => bail!("unexpected answer from kumi topo probe about a train: {other:?}"),
         }
     }
     Ok(seen)

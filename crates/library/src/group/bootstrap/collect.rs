@@ -133,8 +133,7 @@ pub fn collect(
 ) -> io::Result<Vec<Vec<u8>>> {
     let address = &environment.address;
     let listener = TcpListener::bind(address).map_err(|error| {
-        let text =
-            format!("MASTER_ADDR and MASTER_PORT, {address}: rank 0 cannot listen there: {error}");
+        let text = format!("rank 0 cannot listen at {address} (MASTER_ADDR, MASTER_PORT): {error}");
         io::Error::new(error.kind(), text)
     })?;
     listener.set_nonblocking(true)?;
@@ -165,11 +164,11 @@ impl<'a> Collector<'a> {
 
     fn miss(&self, absent: usize) -> io::Error {
         let Environment { address, ranks, .. } = self.environment;
-        let mut text = format!("rank {absent} of {ranks} has not come to {address}");
+        let mut text = format!("rank {absent} of {ranks} has not connected to {address}");
         if self.strangers > 0 {
             let (count, origin) = (self.strangers, self.secret.origin());
             text += &format!(
-                "; {count} connections were refused, which did not know the job's secret (here: {origin})"
+                "; {count} connections were refused, which did not prove the job secret (here: {origin})"
             );
         }
         io::Error::new(io::ErrorKind::TimedOut, text)
@@ -357,17 +356,17 @@ impl<'a> Collector<'a> {
         let own = self.cards.len();
         if ranks != own || rank >= own {
             return Some(format!(
-                "it has rank {rank} of {ranks} (RANK, WORLD_SIZE), and rank 0 knows of {own}"
+                "it has rank {rank} of {ranks} (RANK, WORLD_SIZE), and rank 0 expects {own} ranks"
             ));
         }
         let is_it =
             |candidate: &&Candidate| matches!(candidate.stage, Stage::Waiting(_, of) if of == rank);
         if let Some(other) = self.candidates.iter().find(is_it) {
             let from = other.from;
-            return Some(format!("rank {rank} has come already, from {from} (RANK)"));
+            return Some(format!("rank {rank} already joined from {from} (RANK)"));
         }
         // A rank that has disconnected may connect again.
-        (rank == 0).then(|| "rank 0 is the one that it has reached (RANK)".to_owned())
+        (rank == 0).then(|| "rank 0 is the process at this address (RANK)".to_owned())
     }
 
     /// Queues the next cards after the earlier ones are written. Returns false if nothing is left

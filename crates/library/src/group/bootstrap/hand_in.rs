@@ -44,7 +44,8 @@ pub fn hand_in(
         }
     };
     let lost = |error: io::Error| {
-        let text = format!("rank 0 at {address} has not said where the others are: {error}");
+        let text =
+            format!("rank 0 at {address} has not sent the addresses of the other ranks: {error}");
         io::Error::new(error.kind(), text)
     };
     let mut message = Vec::with_capacity(CARD_MESSAGE_BYTES);

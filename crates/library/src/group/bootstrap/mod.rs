@@ -63,13 +63,15 @@ impl Environment {
         let variable = &variable;
         let text = |name: &str| {
             variable(name).ok_or_else(|| {
-                format!("{name} is not set; a group is begun by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE")
+                format!(
+                    "{name} is not set; a group needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE"
+                )
             })
         };
         let number = |name: &str, max: usize| {
             let text = text(name)?;
             let number = text.parse().ok().filter(|number: &usize| *number <= max);
-            number.ok_or_else(|| format!("{name} is `{text}`; a number up to {max} would be right"))
+            number.ok_or_else(|| format!("invalid {name} `{text}`: expected 0 to {max}"))
         };
         let ranks = number("WORLD_SIZE", RANKS_MAX)?;
         let rank = number("RANK", ranks.saturating_sub(1))?;

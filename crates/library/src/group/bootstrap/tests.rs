@@ -28,7 +28,7 @@ fn environment__with_a_slip__is_refused_by_the_variables_name() {
     let mut wrong = right;
     wrong[2].1 = "4";
     let refused = environment(&wrong).unwrap_err();
-    assert_eq!(refused, "RANK is `4`; a number up to 3 would be right");
+    assert_eq!(refused, "invalid RANK `4`: expected 0 to 3");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn rank__that_does_not_come__is_named() {
     .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "rank 1 of 3 has not come to 127.0.0.1:0"
+        "rank 1 of 3 has not connected to 127.0.0.1:0"
     );
 }
 
@@ -197,7 +197,7 @@ fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
         let zero = scope.spawn(move || give(0, 3).unwrap());
         let why = give(1, 4).unwrap_err().to_string();
         assert!(
-            why.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 knows of 3"),
+            why.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 expects 3 ranks"),
             "{why}"
         );
         // Two ranks have the same number. One waits and the other is refused; the order of arrival
@@ -211,7 +211,7 @@ fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
         let refused = same.iter().filter_map(|one| one.as_ref().err());
         let refused: Vec<String> = refused.map(ToString::to_string).collect();
         assert!(
-            refused.len() == 1 && refused[0].contains("rank 1 has come already, from 127.0.0.1:"),
+            refused.len() == 1 && refused[0].contains("rank 1 already joined from 127.0.0.1:"),
             "{refused:?}"
         );
         assert_eq!(zero.join().unwrap().len(), 3);

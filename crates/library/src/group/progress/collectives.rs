@@ -21,7 +21,7 @@ impl Progress {
         match &self.failure {
             Some(failure) => wanted.ticket.settle(Err(failure.clone())),
             None if wanted.term != self.membership.term() => {
-                let why = "a member is lost, and the group has shrunk since".to_owned();
+                let why = "a rank was lost and the group has shrunk; repeat the request".to_owned();
                 wanted.ticket.settle(Err(Failure::Message(why)));
             }
             None => self.waiting.push_back(wanted),

@@ -88,7 +88,7 @@ impl Progress {
                     return None;
                 }
                 Err(_) => {
-                    self.lose(peer, "it sent what is no frame".to_owned());
+                    self.lose(peer, "it sent an invalid frame".to_owned());
                     return None;
                 }
             }
@@ -122,7 +122,7 @@ impl Progress {
                     let rank = self.membership.rank();
                     let (has, bytes) = (header.bytes, named.bytes);
                     let text = format!(
-                        "rank {member} sends a piece of {has} bytes where rank {rank} expects one of {bytes}"
+                        "rank {member} sends a chunk of {has} bytes where rank {rank} expects one of {bytes} bytes"
                     );
                     // A difference between the ranks' requests explains more. Its report may still
                     // be in flight, so this one is kept for later.
@@ -254,8 +254,8 @@ impl Progress {
                 } => {
                     let rank = self.membership.rank();
                     let text = format!(
-                        "a message of {bytes} bytes from rank {member} does not fit the {place_bytes} that rank {rank} \
-                         has for it"
+                        "a message of {bytes} bytes from rank {member} does not fit the buffer of {place_bytes} bytes \
+                         on rank {rank}"
                     );
                     self.say(peer, Kind::Refuse, 0, name, text.as_bytes());
                     if let Some(parcel) = self.messages.received(member, name) {
@@ -319,7 +319,7 @@ impl Progress {
                 Some(parcel) if parcel.bytes == header.bytes => {
                     come.read_into(parcel.memory.place(0, 0, header.bytes as usize))
                 }
-                _ => return self.lose(peer, "it sent a message that nobody took".to_owned()),
+                _ => return self.lose(peer, "it sent a message that was not accepted".to_owned()),
             };
             let Some(Took::Bytes(bytes)) = self.after_read(peer, Lane::Messages, took) else {
                 return;

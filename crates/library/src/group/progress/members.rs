@@ -98,7 +98,7 @@ impl Progress {
             if is_watched && is_silent {
                 self.lose(
                     peer,
-                    format!("nothing was heard of it for {} ms", silence.as_millis()),
+                    format!("nothing received from it for {} ms", silence.as_millis()),
                 );
             } else if is_watched && is_broken {
                 self.lose(peer, "it cannot be reached".to_owned());
@@ -138,14 +138,14 @@ impl Progress {
         let addresses: Vec<String> = card.addresses.iter().map(ToString::to_string).collect();
         let more = match count {
             0 => String::new(),
-            count => format!("; nor have {count} others"),
+            count => format!("; the same holds for {count} other ranks"),
         };
         let why = format!(
-            "rank {first} on {} ({}) {}: is it running, and does a firewall let rank {} be reached, or it?{more}",
+            "rank {first} on {} ({}) {}; check that it runs, and that no firewall blocks connections between it and rank {}{more}",
             card.host,
             addresses.join(", "),
             match self.peers[first].words_in.is_some() {
-                true => format!("cannot be reached, nor has it called for {patience} s"),
+                true => format!("cannot be reached, and has not called back for {patience} s"),
                 false => format!("has not connected for {patience} s"),
             },
             self.settings.rank,
@@ -262,7 +262,7 @@ impl Progress {
             let member = self.member(*rank).unwrap_or(*rank);
             let more = match silent.len() {
                 1 => String::new(),
-                count => format!(", nor have {} others", count - 1),
+                count => format!(", nor have {} other ranks", count - 1),
             };
             let host = &self.settings.cards[*rank].host;
             format!(": rank {member} on {host} has not called shrink{more}")

@@ -479,7 +479,7 @@ impl Progress {
                 continue;
             };
             if out.waiting_bytes() > WORDS_BYTES_MAX {
-                self.lose(peer, "it has not read for long".to_owned());
+                self.lose(peer, "it does not read its control messages".to_owned());
                 continue;
             }
             out.push(words, None);

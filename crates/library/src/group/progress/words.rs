@@ -17,7 +17,7 @@ impl Progress {
             let took = match come.header {
                 None => match come.read_header() {
                     Ok(took) => took,
-                    Err(_) => return self.lose(peer, "it sent what is no word".to_owned()),
+                    Err(_) => return self.lose(peer, "its control message is invalid".to_owned()),
                 },
                 Some(header) => come.read_scratch(header.bytes as usize),
             };
@@ -57,7 +57,7 @@ impl Progress {
             let bytes = &mut self.peers[peer].later_bytes;
             *bytes += size_of::<(usize, Header, Vec<u8>)>() + body.len();
             match *bytes > LATER_BYTES_MAX {
-                true => self.lose(peer, "it is too far ahead".to_owned()),
+                true => self.lose(peer, "it sent too many control messages early".to_owned()),
                 false => self.later.push((peer, header, body.to_vec())),
             }
             return;
@@ -101,7 +101,7 @@ impl Progress {
             let kind = header.kind;
             self.lose(
                 peer,
-                format!("it sent a word that makes no sense ({kind:?})"),
+                format!("it sent an invalid control message ({kind:?})"),
             );
         }
     }
@@ -109,25 +109,25 @@ impl Progress {
     fn hear_lost(&mut self, from: usize, lost: u64, why: &str) {
         let lost = usize::try_from(lost).unwrap_or(usize::MAX);
         if lost == self.settings.rank {
-            return self.fail(Failure::Excluded(format!("rank {from} says that {why}")));
+            return self.fail(Failure::Excluded(format!("rank {from} reports: {why}")));
         }
         if lost < self.peers.len() && !self.membership.is_lost(lost) {
             // The host is cut off, because `lose` appends it again.
             let why = why.split(" (it ran on").next().unwrap_or(why);
-            self.lose(lost, format!("{why}, says rank {from}"));
+            self.lose(lost, format!("{why}, as rank {from} reports"));
         }
     }
 
     fn hear_vote(&mut self, from: usize, set: &[u8]) {
         let Some(news) = self.membership.hear(from, set) else {
-            return self.lose(from, "its vote is no set of ranks".to_owned());
+            return self.lose(from, "it sent an invalid vote".to_owned());
         };
         for lost in news {
             if lost == self.settings.rank {
-                let why = format!("rank {from} goes on without it");
+                let why = format!("rank {from} continues without it");
                 return self.fail(Failure::Excluded(why));
             }
-            self.lose(lost, format!("rank {from} goes on without it"));
+            self.lose(lost, format!("rank {from} continues without it"));
         }
         self.is_agreed();
     }
@@ -236,7 +236,7 @@ impl Progress {
             return;
         }
         let (rank, other) = (self.membership.rank(), self.member(peer).unwrap_or(peer));
-        let text = format!("rank {other} asks for {text}, and rank {rank} for {own}");
+        let text = format!("rank {other} requests {text}, and rank {rank} requests {own}");
         self.disagree(sequence, text);
     }
 

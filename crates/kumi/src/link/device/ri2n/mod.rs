@@ -196,7 +196,7 @@ impl Device {
                     "{}".to_owned()
                 }
                 Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => failure(
-                    "preset ri2n: its links are given when it is made, as in the paper; `kumi link down` and `up` again",
+                    "preset ri2n: the links are fixed when the device is created, as in the paper; run `kumi link down` and `kumi link up` again",
                 ),
             };
             let _ = answer.try_send(text);

@@ -87,12 +87,12 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
 fn check(config: &DeviceConfig) -> Result<(), BadInput> {
     if config.seal == SealChoice::Authenticate {
         return Err(BadInput(
-            "preset ri2n: the paper's protocol signs nothing; leave --authenticate-only or the preset out".into(),
+            "preset ri2n: the paper's protocol authenticates nothing; omit --authenticate-only or the preset".into(),
         ));
     }
     if !config.peer.is_empty() {
         return Err(BadInput(
-            "peer: preset ri2n speaks Ethernet and crosses no router; leave --peer or the preset out".into(),
+            "peer: preset ri2n uses Ethernet frames, which do not cross routers; omit --peer or the preset".into(),
         ));
     }
     Ok(())
@@ -105,7 +105,7 @@ fn mtu(config: &DeviceConfig, links: &[&Interface]) -> Result<u32, BadInput> {
     let most = least - HEADER_BYTES as u32;
     match config.mtu {
         Some(mtu) if mtu > most => Err(BadInput(format!(
-            "mtu: {mtu} does not fit; the links carry {least} bytes, of which the header takes {HEADER_BYTES}: {most} at most"
+            "invalid mtu {mtu}: expected at most {most}; the links have MTU {least}, of which the header takes {HEADER_BYTES} bytes"
         ))),
         Some(mtu) => Ok(mtu),
         None => Ok(most),
