@@ -3,7 +3,7 @@
 use crate::choices::Choices;
 use crate::frames::{bytes, mutate};
 use kumi_multilink::frame::Frame;
-use kumi_multilink::ri2n::{NODES_MAX, QUEUE_FRAMES_MAX, Ri2n};
+use kumi_ri2n::protocol::{NODES_MAX, QUEUE_FRAMES_MAX, Ri2n};
 
 const MS: u64 = 1_000_000;
 /// Links of each device.
@@ -100,6 +100,6 @@ fn drain(device: &mut Ri2n) {
     assert!(device.nodes().count() <= NODES_MAX);
     for node in device.nodes() {
         let waiting = node.reorder.waiting();
-        assert!(waiting <= kumi_multilink::ri2n::MAXBUF, "{waiting} wait");
+        assert!(waiting <= kumi_ri2n::protocol::MAXBUF, "{waiting} wait");
     }
 }

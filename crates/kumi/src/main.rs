@@ -2,23 +2,17 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
 
-#[macro_use]
-mod output;
-
-mod background;
-mod bench;
-mod demo;
 mod doctor;
-mod interrupt;
 mod lab;
 mod link;
 mod manual;
-mod programs;
 mod run;
 mod tcp;
 mod topo;
 
 use clap::{Parser, Subcommand};
+use kumi_command::errln;
+use kumi_command::{BadInput, EXIT_BAD_INPUT, interrupt, output};
 use std::process::ExitCode;
 
 /// Turns ordinary Ethernet into a cluster interconnect, on an unmodified Linux kernel.
@@ -44,9 +38,11 @@ enum Command {
     /// Runs a cluster on one machine: hosts as namespaces, emulated switches and WANs.
     Lab(lab::Args),
     /// Runs a bench plan and checks its targets.
-    Bench(bench::Args),
+    #[cfg(feature = "bench")]
+    Bench(kumi_bench::Args),
     /// Demonstrates the main use: MPI and iperf3 over two links, one of which is cut and healed.
-    Demo(demo::Args),
+    #[cfg(feature = "bench")]
+    Demo(kumi_bench::demo::Args),
     /// Reports the missing requirements of each feature, and the commands that provide them.
     Doctor(doctor::Args),
     /// Prints completions for a shell.
@@ -55,30 +51,12 @@ enum Command {
     Man(manual::ManArgs),
     /// Runs the end points of the bench's workloads.
     #[command(hide = true)]
-    Workload(bench::workload::Args),
+    #[cfg(feature = "bench")]
+    Workload(kumi_bench::workload::Args),
 }
-
-/// Exit status for a mistake in a command line, a configuration or a topology.
-pub const EXIT_BAD_INPUT: u8 = 2;
 
 /// Base of the exit status after a signal, as shells report it: 128 plus the signal's number.
 const EXIT_SIGNAL: u8 = 128;
-
-/// A mistake in the user's input. The command changed nothing and exits with [`EXIT_BAD_INPUT`].
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct BadInput(pub String);
-
-impl BadInput {
-    /// Returns one error with all `mistakes`, one per line, or `Ok` if there are no mistakes.
-    pub fn of_all(mistakes: Vec<String>) -> Result<(), Self> {
-        if mistakes.is_empty() {
-            Ok(())
-        } else {
-            Err(Self(mistakes.join("\n")))
-        }
-    }
-}
 
 fn main() -> ExitCode {
     let command = match Cli::try_parse() {
@@ -92,12 +70,15 @@ fn main() -> ExitCode {
         Command::Topo(args) => topo::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Lab(args) => lab::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "bench")]
+        Command::Bench(args) => kumi_bench::run(args),
+        #[cfg(feature = "bench")]
+        Command::Demo(args) => kumi_bench::demo::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Completions(args) => manual::completions::<Cli>(&args),
         Command::Man(args) => manual::man::<Cli>(&args),
-        Command::Workload(args) => bench::workload::run(args),
+        #[cfg(feature = "bench")]
+        Command::Workload(args) => kumi_bench::workload::run(args),
     };
     let outcome = match (outcome, interrupt::noted()) {
         // The error only reports that the signal ended a child program, so it is not printed.

@@ -1,9 +1,9 @@
 //! `kumi completions` and `kumi man`. Both are generated from the definitions of the commands, so
 //! they always agree with the commands.
 
-use crate::output::Output;
 use clap::CommandFactory;
 use clap_complete::Shell;
+use kumi_command::output::Output;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -18,6 +18,7 @@
 //! spanning tree, cut-through forwarding, and a receiving host that is too slow.
 #![forbid(unsafe_code)]
 
+pub mod carried;
 pub mod cluster;
 pub mod cpu_latency;
 pub mod emulator;

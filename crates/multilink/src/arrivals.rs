@@ -20,7 +20,7 @@ struct Gap {
     first: u64,
     end: u64,
     since_ns: u64,
-    /// When the packet before the gap arrived; 0 if the gap is at the very start.
+    /// Arrival time of the packet before the gap; 0 if the gap is at the very start.
     before_at_ns: u64,
     told: u8,
 }

@@ -1,7 +1,7 @@
 //! Protocol core of the multilink device: one virtual Ethernet device over several member links.
 //!
-//! The design follows RI2N/DRV (Okamoto et al., 2008) and extends it. [`ri2n`] holds the protocol
-//! of the paper. The core does no I/O: the time, datagrams, frames and the kernel's queue lengths
+//! The design follows RI2N/DRV (Okamoto et al., 2008) and extends it. `kumi-ri2n` holds the
+//! protocol of the paper. The core does no I/O: the time, datagrams, frames and the kernel's queue lengths
 //! are arguments.
 //!
 //! ```text
@@ -38,11 +38,10 @@ pub mod pressure;
 pub mod reorder;
 mod replay;
 mod retain;
-pub mod ri2n;
 mod salvage;
 mod scatter;
 pub mod secure;
-mod seq;
+pub mod seq;
 mod session;
 mod stripe;
 pub mod transmit;

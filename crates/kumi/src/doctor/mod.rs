@@ -2,6 +2,7 @@
 
 mod probes;
 
+use kumi_command::{out, outln};
 use probes::{Finding, State};
 use std::process::ExitCode;
 

@@ -1,7 +1,7 @@
 //! Probes of `kumi doctor`, one per feature. A probe changes nothing.
 
-use crate::link::why;
-use crate::programs::{install, is_on_path};
+use kumi_command::programs::{install, is_on_path};
+use kumi_device::why;
 use kumi_sys::netlink::Interface;
 use kumi_sys::tap::{Tap, TapOffloads};
 use nix::sched::{CloneFlags, unshare};
@@ -159,7 +159,7 @@ pub fn all() -> Vec<Finding> {
             Missing,
             "planned collectives of kumi run, kumi demo and MPI bench plans",
             found(
-                crate::run::planning_library().is_ok(),
+                kumi_command::library::planning_library().is_ok(),
                 "copy libkumi.so of the same build next to kumi, or into ../lib",
             ),
         ),
@@ -179,7 +179,7 @@ fn ipv6_of_nics() -> Option<Finding> {
     let candidates = nics
         .iter()
         .filter(|nic| !nic.is_loopback && nic.mac.is_some() && nic.master.is_none());
-    let disabled = |nic: &&Interface| crate::link::is_ipv6_disabled(&nic.name);
+    let disabled = |nic: &&Interface| kumi_device::check::is_ipv6_disabled(&nic.name);
     let names: Vec<&str> = candidates
         .filter(disabled)
         .map(|nic| nic.name.as_str())
@@ -207,7 +207,7 @@ fn devices() -> Vec<Finding> {
         mend,
         vital: false,
     };
-    let (states, failures) = match crate::link::states() {
+    let (states, failures) = match kumi_device::states::states(None) {
         Ok(found) => found,
         Err(error) => (Vec::new(), vec![error]),
     };

@@ -1,6 +1,7 @@
 //! `kumi lab check`: checks the emulated network itself.
 
-use super::fidelity::{self, Depth};
+use kumi_bench::fidelity::{self, Depth};
+use kumi_command::outln;
 use std::process::ExitCode;
 
 /// Arguments of `kumi lab check`.
@@ -16,7 +17,7 @@ pub struct Args {
 
 /// Runs `kumi lab check`. Succeeds if every target is met.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    crate::interrupt::watch()?;
+    kumi_command::interrupt::watch()?;
     let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
     let outcome = fidelity::run(if args.quick {
         Depth::Quick

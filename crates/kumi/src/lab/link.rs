@@ -1,8 +1,8 @@
 //! `kumi lab link set`: changes a link while the lab runs.
 
 use super::worded;
-use crate::BadInput;
 use clap::Subcommand;
+use kumi_command::BadInput;
 use kumi_lab::cluster::Roster;
 use kumi_lab::cluster::control::{Client, Request};
 use kumi_lab::topology::{Direction, Faults, LinkChange, Probability, nearest};

@@ -1,6 +1,7 @@
 //! `kumi lab ls` and `kumi lab down`.
 
 use super::worded;
+use kumi_command::outln;
 use kumi_lab::cluster::control::{Client, Request};
 use kumi_lab::cluster::{self, Roster, SCHEMA};
 use std::process::ExitCode;

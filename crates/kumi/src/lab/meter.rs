@@ -1,7 +1,8 @@
 //! `kumi lab meter` and `kumi lab validity`.
 
 use super::worded;
-use crate::output::Output;
+use kumi_command::outln;
+use kumi_command::output::Output;
 use kumi_lab::cluster::control::{Client, Request};
 use kumi_lab::cluster::{MeterRow, Roster, Validity};
 use std::io::Write;

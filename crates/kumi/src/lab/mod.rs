@@ -1,15 +1,15 @@
 //! `kumi lab`: a cluster of emulated hosts on one machine.
 
+#[cfg(feature = "bench")]
 mod check;
 mod exec;
-pub mod fidelity;
-mod link;
+pub mod link;
 mod list;
 mod meter;
 mod up;
 
-use crate::BadInput;
 use clap::Subcommand;
+use kumi_command::BadInput;
 use kumi_lab::ClusterError;
 use std::process::ExitCode;
 
@@ -39,6 +39,7 @@ enum Verb {
     /// Reports whether the runs since the last call are valid.
     Validity(meter::ValidityArgs),
     /// Checks the lab itself: rates, delays, queues, and its agreement with the simulation.
+    #[cfg(feature = "bench")]
     Check(check::Args),
     /// Starts a program in a host as rsh would; for mpirun's `plm_rsh_agent`.
     #[command(hide = true)]
@@ -59,6 +60,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         Verb::Link(args) => link::run(args),
         Verb::Meter(args) => meter::meter(args),
         Verb::Validity(args) => meter::validity(args),
+        #[cfg(feature = "bench")]
         Verb::Check(args) => check::run(args),
         Verb::Rsh(args) => exec::rsh(args),
         Verb::Supervise(args) => up::supervise(args),

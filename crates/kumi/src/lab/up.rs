@@ -1,8 +1,9 @@
 //! `kumi lab up`: starts a lab.
 
 use super::worded;
-use crate::{BadInput, interrupt};
 use anyhow::Context;
+use kumi_command::{BadInput, interrupt};
+use kumi_command::{errln, outln};
 use kumi_lab::cluster::control::{Answer, Client, Request};
 use kumi_lab::cluster::supervisor::{self, Signals};
 use kumi_lab::cluster::{self, Roster};

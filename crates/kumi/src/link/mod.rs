@@ -1,22 +1,18 @@
 //! `kumi link`: one virtual Ethernet device over several physical links.
 
-mod check;
-mod config;
-mod device;
-mod key;
-mod metrics;
-mod run_dir;
 pub mod service;
 mod show;
 mod up;
-pub mod why;
 
-use crate::BadInput;
-use crate::output::Output;
 use anyhow::Context;
-use device::control::{self, Request};
-use run_dir::RunDir;
-use std::io::{BufRead, ErrorKind, Write};
+use kumi_command::outln;
+use kumi_command::output::Output;
+use kumi_device::config::{DeviceConfig, Preset};
+use kumi_device::control::{self, Request};
+use kumi_device::run_dir::RunDir;
+use kumi_device::states::{no_answer, not_running};
+use kumi_device::{config, interface, key, metrics};
+use std::io::{BufRead, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -108,14 +104,6 @@ pub fn parse_fixed_rate(text: &str) -> Result<u64, String> {
     parse_rate(text)?.0.ok_or_else(wrong)
 }
 
-/// Returns the states of all devices of this namespace, and the errors of those that did not
-/// answer.
-pub fn states() -> anyhow::Result<(Vec<serde_json::Value>, Vec<anyhow::Error>)> {
-    show::states(None)
-}
-
-pub use check::is_ipv6_disabled;
-
 /// Runs `kumi link`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.verb {
@@ -146,36 +134,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the error for a device that does not answer. `error` is the error of the request.
-fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
-    let kind = error
-        .downcast_ref::<std::io::Error>()
-        .map(std::io::Error::kind);
-    match kind {
-        Some(ErrorKind::PermissionDenied) => anyhow::anyhow!(
-            "{device} is running, but only root may send it requests (permission denied); use sudo"
-        ),
-        Some(ErrorKind::ConnectionRefused) => anyhow::anyhow!(
-            "the daemon of {device} ended without removing the device; start it again, \
-             or remove the device with `kumi link down {device}`"
-        ),
-        Some(_) => not_running(device),
-        None => error,
+/// Runs a device until it ends.
+fn run_device(config: DeviceConfig) -> anyhow::Result<()> {
+    match config.preset {
+        Preset::Kumi => kumi_device::run(config),
+        Preset::Ri2n => kumi_ri2n::run(config),
     }
-}
-
-/// Returns the error for a device that is not running.
-fn not_running(device: &str) -> anyhow::Error {
-    let running = run_dir::devices().unwrap_or_default();
-    let there = if running.is_empty() {
-        "none".to_owned()
-    } else {
-        running.join(", ")
-    };
-    BadInput(format!(
-        "no kumi device `{device}` is running here; running: {there}"
-    ))
-    .into()
 }
 
 fn change(device: &str, request: &Request) -> anyhow::Result<()> {
@@ -203,7 +167,7 @@ fn down(device: &str) -> anyhow::Result<()> {
         return Err(not_running(device));
     }
     // A daemon that crashed leaves its device in place, so that connections survive a restart.
-    device::remove_orphan(device).context("cannot remove the device that a daemon left")?;
+    interface::remove(device).context("cannot remove the device that a daemon left")?;
     dir.clear();
     Ok(())
 }

@@ -1,11 +1,11 @@
 //! `kumi up -c FILE`: runs the devices of a configuration file as one service in the foreground.
 
-use super::check;
-use super::config::DeviceConfig;
-use super::device;
-use super::device::control::{self, Request};
-use super::run_dir::RunDir;
-use crate::BadInput;
+use kumi_command::BadInput;
+use kumi_command::{errln, outln};
+use kumi_device::check;
+use kumi_device::config::DeviceConfig;
+use kumi_device::control::{self, Request};
+use kumi_device::run_dir::RunDir;
 use nix::sys::signal::{SigSet, Signal};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .map(|config| {
             (
                 config.name.clone(),
-                std::thread::spawn(move || device::run(config)),
+                std::thread::spawn(move || super::run_device(config)),
             )
         })
         .collect();

@@ -1,8 +1,8 @@
 //! `kumi link show`: prints the states of devices.
 
-use super::device::control::{self, Request};
-use super::run_dir::{self, RunDir};
-use super::why;
+use kumi_command::{errln, outln};
+use kumi_device::states::states;
+use kumi_device::why;
 use serde_json::Value;
 use std::process::ExitCode;
 
@@ -38,26 +38,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
-}
-
-/// Returns the states of all devices of this namespace, and the errors of those that did not
-/// answer. If `device` is given, returns the state of that device only, or its error.
-pub fn states(device: Option<&str>) -> anyhow::Result<(Vec<Value>, Vec<anyhow::Error>)> {
-    let names = match device {
-        Some(name) => vec![name.to_owned()],
-        None => run_dir::devices()?,
-    };
-    let (mut states, mut failures) = (Vec::new(), Vec::new());
-    for name in &names {
-        let socket = RunDir::of(name)?.socket();
-        match control::ask(&socket, &Request::Show) {
-            Ok(state) => states.push(state),
-            Err(_) if device.is_none() && !socket.exists() => {} // just removed
-            Err(error) if device.is_none() => failures.push(super::no_answer(name, error)),
-            Err(error) => return Err(super::no_answer(name, error)),
-        }
-    }
-    Ok((states, failures))
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {

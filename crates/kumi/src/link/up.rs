@@ -1,13 +1,13 @@
 //! `kumi link up`: checks the arguments, starts the daemon, and waits until the device is usable.
 
-use super::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
-use super::device;
-use super::device::control::{self, Request};
-use super::run_dir::RunDir;
-use super::why;
-use crate::background::{self, Starting};
-use crate::interrupt;
 use anyhow::bail;
+use kumi_command::background::{self, Starting};
+use kumi_command::errln;
+use kumi_command::interrupt;
+use kumi_device::config::{self, DeviceConfig, Offload, Preset, Queues, SealChoice};
+use kumi_device::control::{self, Request};
+use kumi_device::run_dir::RunDir;
+use kumi_device::why;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -105,11 +105,11 @@ impl Args {
     }
 }
 
-fn parse_peer(list: &str) -> Result<Vec<IpAddr>, crate::BadInput> {
+fn parse_peer(list: &str) -> Result<Vec<IpAddr>, kumi_command::BadInput> {
     list.split(',')
         .map(|text| {
             text.parse().map_err(|_| {
-                crate::BadInput(format!(
+                kumi_command::BadInput(format!(
                     "invalid --peer `{text}`: expected an IP address, such as 10.1.0.2"
                 ))
             })
@@ -131,13 +131,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     if args.foreground {
         super::service::end_on_signals(vec![config.name.clone()])?;
-        device::run(config)?;
+        super::run_device(config)?;
         return Ok(ExitCode::SUCCESS);
     }
     let dir = RunDir::make(&config.name)?;
     if control::ask(&dir.socket(), &Request::Show).is_ok() {
         let name = &config.name;
-        return Err(crate::BadInput(format!(
+        return Err(kumi_command::BadInput(format!(
             "{name} is already up; run `kumi link down {name}` first, or `kumi link add {name} LINK`"
         ))
         .into());
@@ -167,8 +167,8 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
     loop {
         interrupt::check()?;
         if let Some((status, said)) = daemon.ended()? {
-            if status.code() == Some(i32::from(crate::EXIT_BAD_INPUT)) {
-                return Err(crate::BadInput(said).into());
+            if status.code() == Some(i32::from(kumi_command::EXIT_BAD_INPUT)) {
+                return Err(kumi_command::BadInput(said).into());
             }
             bail!("{said}");
         }

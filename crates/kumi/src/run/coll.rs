@@ -1,8 +1,9 @@
 //! Passes the settings of collectives from `kumi run` to the preloaded library: the collectives to
 //! plan, the planning library and the network.
 
-use crate::BadInput;
-use std::path::{Path, PathBuf};
+use kumi_command::BadInput;
+use kumi_command::library::planning_library;
+use std::path::Path;
 use std::process::Command;
 
 /// Names of the replaced collectives, as `KUMI_COLL` takes them: those of
@@ -85,7 +86,7 @@ fn give(command: &mut Command, topology: Option<&Path>) -> Result<(), String> {
         let absolute = std::path::absolute(topology).map_err(|error| named(&error))?;
         command.env("KUMI_TOPOLOGY", absolute);
     }
-    let library = library()?;
+    let library = planning_library()?;
     command.env("KUMI_COLL_LIBRARY", library);
     Ok(())
 }
@@ -105,22 +106,6 @@ fn check(list: &str) -> Result<(), BadInput> {
             )))
         }
     }
-}
-
-/// Returns the path of the planning library. It is beside this command in a build folder, in the
-/// prefix's `lib`, or in the Python package of the wheel that contains the command.
-pub fn library() -> Result<PathBuf, String> {
-    let command = std::env::current_exe().map_err(|error| error.to_string())?;
-    let folder = command.parent().unwrap_or(Path::new("/"));
-    let places =
-        ["libkumi.so", "../lib/libkumi.so", "../kumi/libkumi.so"].map(|place| folder.join(place));
-    let found = places.iter().find(|place| place.exists());
-    found.cloned().ok_or_else(|| {
-        format!(
-            "libkumi.so not found in {0}, {0}/../lib or {0}/../kumi",
-            folder.display()
-        )
-    })
 }
 
 #[cfg(test)]

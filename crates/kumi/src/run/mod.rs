@@ -6,10 +6,9 @@
 mod coll;
 mod preload;
 
-pub use coll::library as planning_library;
-
 use crate::tcp::join::{self, Request};
 use anyhow::Context;
+use kumi_command::errln;
 use kumi_tcp::Settings;
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -7,8 +7,9 @@
 use super::join::{Request, SOCKET};
 use super::service::Service;
 use super::up::EXIT_RUNG;
-use crate::BadInput;
 use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_command::{errln, out, outln};
 use kumi_tcp::{Rung, Settings, TcpError};
 use nix::sys::signal::{SigSet, Signal};
 use std::os::unix::fs::PermissionsExt;

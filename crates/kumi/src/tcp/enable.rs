@@ -2,8 +2,9 @@
 //! systemd then attaches the pinned programs to its cgroup (`BPFProgram=`, systemd 250). The
 //! service's own files do not change.
 
-use crate::BadInput;
 use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_command::{out, outln};
 use std::path::PathBuf;
 use std::process::Command;
 

@@ -1,6 +1,7 @@
 //! `kumi tcp explain`: explains why a program's connections were slow, and names remedies.
 
 use super::watch;
+use kumi_command::{err, outln};
 use kumi_tcp::explain::{Analysis, Explained, InPhase, Report};
 use kumi_tcp::trace::Detail;
 use serde_json::{Value, json};

@@ -9,6 +9,7 @@
 
 use super::join::{Reply, Request};
 use anyhow::Context;
+use kumi_command::errln;
 use kumi_tcp::{Place, Rank, Rung};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -1,5 +1,6 @@
 //! `kumi tcp show`: prints the totals, and one line per live connection.
 
+use kumi_command::{out, outln};
 use kumi_tcp::{Connection, Totals};
 use serde_json::{Value, json};
 

@@ -1,8 +1,9 @@
 //! `kumi tcp trace`: prints the events of connections, one JSON object per event.
 
 use super::watch;
-use crate::output::Output;
 use anyhow::Context;
+use kumi_command::errln;
+use kumi_command::output::Output;
 use kumi_tcp::trace::{Detail, Event, Kind, Limit, Retransmit};
 use serde_json::{Value, json};
 use std::io::Write;

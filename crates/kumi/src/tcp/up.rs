@@ -1,8 +1,9 @@
 //! `kumi tcp up`: installs the programs and starts the daemon that serves `kumi run`.
 
 use super::daemon;
-use crate::background;
 use anyhow::{Context, bail};
+use kumi_command::background;
+use kumi_command::{errln, out};
 use kumi_tcp::{Mechanism, Settings};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! Selects the connections that `kumi tcp trace` and `kumi tcp explain` observe, and the duration.
 
-use crate::BadInput;
 use anyhow::Context;
+use kumi_command::BadInput;
 use kumi_tcp::trace::{Detail, Event, Trace, Watch};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
@@ -122,7 +122,7 @@ impl Observed {
             }
             return Ok(command.child.try_wait()?.map(End::Command));
         }
-        if signal.is_some() || is_due || crate::output::has_failed() {
+        if signal.is_some() || is_due || kumi_command::output::has_failed() {
             return Ok(Some(End::Asked));
         }
         let has_ended = |process: &OwnedFd| {

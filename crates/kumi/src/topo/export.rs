@@ -1,7 +1,8 @@
 //! `kumi topo export`: prints a network in other formats.
 
-use crate::BadInput;
 use clap::ValueEnum;
+use kumi_command::BadInput;
+use kumi_command::out;
 use kumi_topo::{Network, mpich, nearest, slurm};
 use std::path::PathBuf;
 

@@ -8,9 +8,9 @@
 //! ```
 
 use super::slurm;
-use crate::BadInput;
-use crate::bench::folder;
-use kumi_lab::Topology;
+use kumi_command::BadInput;
+use kumi_command::errln;
+use kumi_lab::{Topology, carried};
 use kumi_topo::{Network, Rate};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -117,11 +117,11 @@ fn parse(file: &str, text: &str) -> Result<Network, BadInput> {
 /// of a network that the lab does not emulate.
 pub fn lab(path: &Path) -> Result<Topology, BadInput> {
     let name = path.to_string_lossy();
-    if let (false, Some(carried)) = (path.exists(), folder::carried_topology(&name)) {
-        return carried;
+    if let (false, Some(topology)) = (path.exists(), carried::topology(&name)) {
+        return topology.map_err(|error| BadInput(error.to_string()));
     }
     let (file, text, kind) = read(path).map_err(|BadInput(error)| {
-        let carried: Vec<&str> = folder::carried_topologies().collect();
+        let carried: Vec<&str> = carried::names().collect();
         BadInput(format!(
             "{error}; expected a topology file, or the name of a built-in topology: {}",
             carried.join(", ")

@@ -1,6 +1,7 @@
 //! `kumi topo learn`: corrects a network file by the goodput of transfers.
 
 use anyhow::Context;
+use kumi_command::outln;
 use kumi_topo::learn::{Came, corrected};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};

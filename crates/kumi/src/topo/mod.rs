@@ -1,18 +1,17 @@
 //! `kumi topo`: describes the network as a tree of switches, and plans on it.
 
-mod discover;
 mod export;
 mod kind;
 mod learn;
 mod plan;
 mod show;
-pub mod simulate;
 mod slurm;
 mod verify;
 
 pub use kind::{lab, network_file};
 
 use clap::Subcommand;
+use kumi_discover as discover;
 use kumi_topo::Network;
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,7 +32,7 @@ enum Verb {
     Discover(discover::Args),
     /// Answers probes on a host; started by `kumi topo discover`.
     #[command(hide = true)]
-    Probe(discover::end::Args),
+    Probe(discover::ProbeArgs),
     /// Measures whether the network is as a file says, and names the differences.
     Verify(verify::Args),
     /// Names links that are slower than a file says, from goodput that jobs recorded.
@@ -51,11 +50,11 @@ enum Verb {
 /// Runs `kumi topo`.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Verb::Discover(_) | Verb::Verify(_) = &args.verb {
-        crate::interrupt::watch()?;
+        kumi_command::interrupt::watch()?;
     }
     match &args.verb {
         Verb::Discover(args) => discover::run(args)?,
-        Verb::Probe(args) => discover::end::run(args)?,
+        Verb::Probe(args) => discover::probe(args)?,
         Verb::Show(args) => show::run(args)?,
         Verb::Plan(args) => plan::run(args)?,
         Verb::Import(args) => slurm::import(args)?,

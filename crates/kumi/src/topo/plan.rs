@@ -1,9 +1,10 @@
 //! `kumi topo plan`: prints a collective's plan on a network, and checks it.
 
-use crate::BadInput;
-use crate::topo::simulate::simulate;
 use clap::ValueEnum;
 use kumi_coll::{After, Operation, Plan, Transfer, Until, bound_s, check, gather, uniform};
+use kumi_command::BadInput;
+use kumi_command::outln;
+use kumi_simulate::simulate;
 use kumi_topo::{Network, quantity::Bytes};
 use serde_json::{Value, json};
 use std::path::PathBuf;

@@ -1,5 +1,6 @@
 //! `kumi topo show`: draws a network.
 
+use kumi_command::{out, outln};
 use kumi_topo::{draw, svg};
 use serde_json::json;
 use std::path::PathBuf;

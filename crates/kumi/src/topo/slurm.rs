@@ -1,7 +1,8 @@
 //! `kumi topo import`: reads Slurm's `topology.conf` or `topology.yaml`.
 
-use crate::BadInput;
 use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_command::out;
 use kumi_topo::{Network, Rate, slurm};
 use std::path::{Path, PathBuf};
 

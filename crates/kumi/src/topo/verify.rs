@@ -1,9 +1,10 @@
 //! `kumi topo verify`: compares the network with a file.
 
-use super::discover::{self, How};
 use super::kind;
-use crate::BadInput;
 use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_command::{errln, outln};
+use kumi_discover::{self as discover, How};
 use kumi_topo::compare::{Difference, differences, named_like};
 use kumi_topo::{Network, Rate};
 use std::path::PathBuf;

@@ -1,0 +1,328 @@
+//! Promises of the demo, and the tables that compare its measurements with them.
+
+use super::Story;
+use super::run::Timeline;
+use crate::variant::Variant;
+
+/// Least goodput of iperf3 over both links, in multiples of one bare link's goodput.
+const BOTH_LINKS_MIN: f64 = 1.9;
+
+/// Least goodput of Open MPI over both links, in multiples of one bare link's goodput. Open MPI
+/// sends each message of 1 MB with a handshake of its own (rendezvous). The links idle for a round
+/// trip between two messages.
+const BOTH_LINKS_MPI_MIN: f64 = 1.7;
+
+/// Least goodput while one link is cut, in multiples of one bare link's goodput.
+const ONE_LINK_MIN: f64 = 0.93;
+
+/// Least goodput in the worst 100 ms after the cut, in multiples of one bare link's goodput.
+const WORST_BIN_MIN: f64 = 0.3;
+
+/// Longest time from plugging the cable in to 90 % of the goodput before the cut, in seconds.
+const WHOLE_MAX_S: f64 = 2.0;
+
+/// Longest time between two messages of 1 MB while a link is cut and plugged in, in milliseconds.
+const MESSAGE_WAIT_MAX_MS: f64 = 200.0;
+
+/// Least goodput across the WAN, in multiples of CUBIC's.
+const WAN_MIN: f64 = 2.0;
+
+/// Least speed of a planned all-to-all, in multiples of the speed of the MPI library's own.
+const PLAN_MIN: f64 = 1.0;
+
+/// Share of the goodput before the cut that counts as full recovery.
+const WHOLE_SHARE: f64 = 0.9;
+
+/// Bound that a promise sets for a value.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Promise {
+    /// At least this value.
+    AtLeast(f64),
+    /// At most this value.
+    AtMost(f64),
+}
+
+impl Promise {
+    /// Returns whether `value` keeps the promise; false for NaN, a value that was not measured.
+    pub fn is_kept_by(self, value: f64) -> bool {
+        match self {
+            Self::AtLeast(least) => value >= least,
+            Self::AtMost(most) => value <= most,
+        }
+    }
+}
+
+/// Measured row of a table.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Row {
+    /// Name of the row.
+    pub what: String,
+    /// Measured value, in the table's unit.
+    pub value: f64,
+    /// Value as a multiple of the table's base, if the table has one.
+    pub multiple: Option<f64>,
+    /// Promise for the multiple if there is one, otherwise for the value.
+    pub promise: Option<Promise>,
+}
+
+impl Row {
+    fn new(what: impl Into<String>, value: f64) -> Self {
+        Self {
+            what: what.into(),
+            value,
+            multiple: None,
+            promise: None,
+        }
+    }
+
+    fn of(mut self, base: f64) -> Self {
+        self.multiple = Some(self.value / base);
+        self
+    }
+
+    fn promised(mut self, promise: Option<Promise>) -> Self {
+        self.promise = promise;
+        self
+    }
+
+    /// Returns the number that the promise applies to.
+    pub fn judged(&self) -> f64 {
+        self.multiple.unwrap_or(self.value)
+    }
+
+    /// Returns whether the row keeps its promise; true for a row without one.
+    pub fn is_kept(&self) -> bool {
+        self.promise
+            .is_none_or(|promise| promise.is_kept_by(self.judged()))
+    }
+}
+
+/// Rows that share a unit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Table {
+    /// Title of the table.
+    pub title: &'static str,
+    /// Unit of every value.
+    pub unit: &'static str,
+    /// Digits after the decimal point of a value.
+    pub digits: usize,
+    /// Name of the base of every multiple.
+    pub base: Option<&'static str>,
+    /// The rows, in the order of the run.
+    pub rows: Vec<Row>,
+}
+
+/// Returns every table of the demo.
+pub fn tables(story: &Story) -> Vec<Table> {
+    let mut tables = vec![goodput(story), interruption(story)];
+    if let Some(wrong) = story.mpi.wrong {
+        tables.push(Table {
+            title: "Messages with wrong contents",
+            unit: "messages",
+            digits: 0,
+            base: None,
+            rows: vec![Row::new("Open MPI", wrong as f64).promised(Some(Promise::AtMost(0.0)))],
+        });
+    }
+    if !story.crossings.is_empty() {
+        tables.push(wan(story));
+    }
+    if !story.exchanges.is_empty() {
+        tables.extend(exchange(story));
+    }
+    tables
+}
+
+fn goodput(story: &Story) -> Table {
+    // A rival is shown for comparison and has no promise.
+    let promise = |promise| (story.variant == Variant::Kumi).then_some(promise);
+    let bare = story.single_bps;
+    let mbps = |what: String, bps: f64| Row::new(what, bps / 1e6).of(bare / 1e6);
+    let mut rows = vec![mbps("iperf3, one bare link".into(), bare)];
+    let both_min = [BOTH_LINKS_MIN, BOTH_LINKS_MPI_MIN];
+    for ((program, timeline), both_min) in programs(story).into_iter().zip(both_min) {
+        let over = format!("{program} over {}", story.variant);
+        let both = promise(Promise::AtLeast(both_min));
+        let one = promise(Promise::AtLeast(ONE_LINK_MIN));
+        let worst = promise(Promise::AtLeast(WORST_BIN_MIN));
+        let [before, during, after] = phases(timeline);
+        rows.push(mbps(format!("{over}, both links"), before).promised(both));
+        rows.push(mbps(format!("{over}, one link cut"), during).promised(one));
+        let lowest = lowest_bps(timeline);
+        rows.push(mbps(format!("{program}, slowest 100 ms after the cut"), lowest).promised(worst));
+        rows.push(mbps(format!("{over}, healed"), after).promised(both));
+    }
+    Table {
+        title: "Goodput over two links, one cut and plugged in again",
+        unit: "Mb/s",
+        digits: 0,
+        base: Some("one bare link"),
+        rows,
+    }
+}
+
+fn interruption(story: &Story) -> Table {
+    let promise = |promise| (story.variant == Variant::Kumi).then_some(promise);
+    let mut rows = Vec::new();
+    for (program, timeline) in programs(story) {
+        let whole = promise(Promise::AtMost(WHOLE_MAX_S * 1e3));
+        let what = format!("{program}, from the heal to 90 % of the goodput before the cut");
+        rows.push(Row::new(what, whole_after_s(timeline) * 1e3).promised(whole));
+    }
+    if let Some(gap_ms) = story.mpi.gap_max_ms {
+        let wait = promise(Promise::AtMost(MESSAGE_WAIT_MAX_MS));
+        let what = "Open MPI, longest time between two messages of 1 MB";
+        rows.push(Row::new(what, gap_ms).promised(wait));
+    }
+    Table {
+        title: "Interruption",
+        unit: "ms",
+        digits: 0,
+        base: None,
+        rows,
+    }
+}
+
+fn wan(story: &Story) -> Table {
+    let base = story
+        .crossings
+        .first()
+        .map_or(f64::NAN, |one| one.goodput_bps);
+    let rows = story.crossings.iter().enumerate().map(|(index, one)| {
+        let promise = (index > 0).then_some(Promise::AtLeast(WAN_MIN));
+        let row = Row::new(format!("Open MPI with {}", one.name), one.goodput_bps / 1e6);
+        row.of(base / 1e6).promised(promise)
+    });
+    Table {
+        title: "4 MB across a WAN of 500 Mb/s and 20 ms, after a collective",
+        unit: "Mb/s",
+        digits: 0,
+        base: Some("CUBIC"),
+        rows: rows.collect(),
+    }
+}
+
+fn exchange(story: &Story) -> [Table; 2] {
+    let base_s = story.exchanges.first().map_or(f64::NAN, |one| one.median_s);
+    let speeds = story.exchanges.iter().enumerate().map(|(index, one)| {
+        let promise = (index > 0).then_some(Promise::AtLeast(PLAN_MIN));
+        let row = Row::new(format!("MPI_Alltoallv, {}", one.by), 1.0 / one.median_s);
+        row.of(1.0 / base_s).promised(promise)
+    });
+    let base_sent = story
+        .exchanges
+        .first()
+        .map_or(f64::NAN, |one| one.sent_again);
+    let sent = story.exchanges.iter().enumerate().map(|(index, one)| {
+        let promise = (index > 0).then_some(Promise::AtMost(base_sent));
+        Row::new(format!("MPI_Alltoallv, {}", one.by), one.sent_again).promised(promise)
+    });
+    [
+        Table {
+            title: "Eight hosts exchange data through switch ports of 32 KB",
+            unit: "rounds/s",
+            digits: 1,
+            base: Some("Open MPI's own"),
+            rows: speeds.collect(),
+        },
+        Table {
+            title: "Segments that TCP retransmitted in that exchange",
+            unit: "segments",
+            digits: 0,
+            base: None,
+            rows: sent.collect(),
+        },
+    ]
+}
+
+fn programs(story: &Story) -> [(&'static str, &Timeline); 2] {
+    [("iperf3", &story.stream), ("Open MPI", &story.mpi)]
+}
+
+/// Returns the goodput in bit/s before the cut, during it, and after the device may have recovered.
+/// The times between are the subject of [`interruption`].
+fn phases(timeline: &Timeline) -> [f64; 3] {
+    let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
+    [
+        timeline.between_bps(1.0, cut),
+        timeline.between_bps(cut + 0.5, healed),
+        timeline.between_bps(healed + WHOLE_MAX_S, timeline.end_s()),
+    ]
+}
+
+/// Returns the lowest goodput of 100 ms within a second of the cut, in bit/s.
+fn lowest_bps(timeline: &Timeline) -> f64 {
+    let cut = timeline.mark_s("cut");
+    let around = timeline
+        .goodput
+        .iter()
+        .filter(|(at_s, _)| (cut..cut + 1.0).contains(at_s));
+    around.map(|(_, bps)| *bps).fold(f64::INFINITY, f64::min)
+}
+
+/// Returns the time from plugging the cable in to the first two bins in a row at [`WHOLE_SHARE`] of
+/// the goodput before the cut, in seconds; infinite if no such bins exist.
+///
+/// A single bin does not count, because it may carry a retransmitted backlog.
+fn whole_after_s(timeline: &Timeline) -> f64 {
+    let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
+    let whole_bps = timeline.between_bps(1.0, cut) * WHOLE_SHARE;
+    let after: Vec<_> = timeline
+        .goodput
+        .iter()
+        .filter(|(at_s, _)| *at_s > healed)
+        .collect();
+    after
+        .windows(2)
+        .find(|pair| pair.iter().all(|(_, bps)| *bps >= whole_bps))
+        .map_or(f64::INFINITY, |pair| pair[0].0 - healed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::story;
+    use super::*;
+
+    fn row<'a>(tables: &'a [Table], what: &str) -> &'a Row {
+        let rows = tables.iter().flat_map(|table| &table.rows);
+        rows.into_iter()
+            .find(|row| row.what.contains(what))
+            .unwrap_or_else(|| panic!("no row {what}"))
+    }
+
+    #[test]
+    fn promises__a_run_that_keeps_them__are_kept() {
+        let tables = tables(&story());
+        let broken = tables.iter().flat_map(|table| &table.rows);
+        let broken: Vec<_> = broken.filter(|row| !row.is_kept()).collect();
+        assert!(broken.is_empty(), "{broken:?}");
+        assert_eq!(row(&tables, "iperf3 over kumi, healed").judged(), 2.0);
+    }
+
+    #[test]
+    fn promises__device_at_one_links_rate_after_the_plug__are_broken() {
+        let mut story = story();
+        let healed = story.stream.mark_s("healed");
+        let late = story.stream.goodput.iter_mut();
+        late.filter(|(at_s, _)| *at_s > healed)
+            .for_each(|(_, bps)| *bps = 0.9e9);
+        let tables = tables(&story);
+        assert!(!row(&tables, "iperf3 over kumi, healed").is_kept());
+        let whole = row(&tables, "iperf3, from the heal");
+        assert!(!whole.is_kept() && whole.value.is_infinite());
+        assert!(row(&tables, "Open MPI over kumi, healed").is_kept());
+    }
+
+    #[test]
+    fn promises__rival_or_value_not_measured__asks_nothing_or_is_broken() {
+        let mut story = story();
+        story.single_bps = f64::NAN;
+        assert!(!row(&tables(&story), "iperf3 over kumi, both links").is_kept());
+        story.variant = Variant::Rr;
+        assert!(
+            row(&tables(&story), "iperf3 over rr, both links")
+                .promise
+                .is_none()
+        );
+    }
+}

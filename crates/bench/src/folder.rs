@@ -1,0 +1,195 @@
+//! Sources of plans and topologies, and the destination of results.
+//!
+//! In a checkout, all are in its `bench/` folder. Elsewhere, the plans and topologies are those
+//! that are embedded in the command, and results go to the user's state folder (XDG base directory
+//! specification).
+
+use super::plan::Plan;
+use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_lab::{Topology, carried};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// Plans that are embedded in the command.
+mod embedded {
+    include!(concat!(env!("OUT_DIR"), "/carried.rs"));
+}
+
+/// Folder of a checkout, relative to its root.
+const IN_CHECKOUT: &str = "bench";
+
+/// Source of plans and topologies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Folder {
+    /// Folder with `plans/`, `topologies/` and `results/`.
+    Disk(PathBuf),
+    /// Plans and topologies that are embedded in the command.
+    Carried,
+}
+
+impl Folder {
+    /// Returns the folder `named` by the user. Without it, returns the `bench/` folder of the
+    /// checkout whose root is `here`. Outside a checkout, returns [`Folder::Carried`].
+    pub fn choose(named: Option<&Path>, here: &Path) -> Self {
+        let in_checkout = here.join(IN_CHECKOUT);
+        match named {
+            Some(folder) => Self::Disk(folder.to_owned()),
+            None if ["plans", "topologies"]
+                .iter()
+                .all(|part| in_checkout.join(part).is_dir()) =>
+            {
+                Self::Disk(in_checkout)
+            }
+            None => Self::Carried,
+        }
+    }
+
+    /// Returns the names of all plans, in alphabetical order.
+    pub fn plan_names(&self) -> anyhow::Result<Vec<String>> {
+        let Self::Disk(folder) = self else {
+            let names = embedded::PLANS.iter().map(|(name, _)| (*name).to_owned());
+            return Ok(names.collect());
+        };
+        let plans = folder.join("plans");
+        let entries = std::fs::read_dir(&plans).with_context(|| {
+            let folder = plans.display();
+            format!("cannot read plans in {folder}; without --folder, kumi uses built-in plans")
+        })?;
+        let mut names: Vec<String> = entries
+            .filter_map(|entry| {
+                let name = entry.ok()?.file_name().into_string().ok()?;
+                Some(name.strip_suffix(".toml")?.to_string())
+            })
+            .collect();
+        names.sort();
+        Ok(names)
+    }
+
+    /// Reads the plan `name`. A name with a slash or the extension `.toml` is the path of a file.
+    pub fn plan(&self, name: &str) -> anyhow::Result<Plan> {
+        let unknown = |error: &str| {
+            let known = self.plan_names().unwrap_or_default().join(", ");
+            BadInput(format!("no plan `{name}`{error}; known plans: {known}"))
+        };
+        let path = match self {
+            _ if is_path(name) => PathBuf::from(name),
+            Self::Disk(folder) => folder.join("plans").join(format!("{name}.toml")),
+            Self::Carried => {
+                let text = carried_plan(name).ok_or_else(|| unknown(""))?;
+                return Ok(Plan::parse(name, text)?);
+            }
+        };
+        let text = std::fs::read_to_string(&path)
+            .map_err(|error| unknown(&format!(": {}: {error}", path.display())))?;
+        Ok(Plan::parse(&path.display().to_string(), &text)?)
+    }
+
+    /// Reads the topology `name` of a plan. The name may also be the path of a file.
+    pub fn topology(&self, name: &str) -> anyhow::Result<Topology> {
+        match self {
+            _ if is_path(name) => read_topology(Path::new(name)),
+            Self::Disk(folder) => {
+                read_topology(&folder.join("topologies").join(format!("{name}.toml")))
+            }
+            Self::Carried => {
+                let topology = carried::topology(name)
+                    .ok_or_else(|| BadInput(format!("no topology `{name}` in this command")))?;
+                Ok(topology.map_err(|error| BadInput(error.to_string()))?)
+            }
+        }
+    }
+
+    /// Creates the folder for results and checks that it is writable. Called before a run, so that
+    /// the run cannot end without a place for its results.
+    pub fn results(&self, named: Option<&Path>) -> anyhow::Result<PathBuf> {
+        let folder = match (named, self) {
+            (Some(folder), _) => folder.to_owned(),
+            (None, Self::Disk(folder)) => folder.join("results"),
+            (None, Self::Carried) => {
+                state_folder(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
+                    .join("kumi/results")
+            }
+        };
+        let made = std::fs::create_dir_all(&folder)
+            .map_err(anyhow::Error::new)
+            .and_then(|()| is_writable(&folder));
+        made.with_context(|| {
+            let folder = folder.display();
+            format!("results cannot be written to {folder}; name another folder with --results")
+        })?;
+        Ok(folder)
+    }
+}
+
+/// Reads the topology file at `path`.
+pub fn read_topology(path: &Path) -> anyhow::Result<Topology> {
+    Ok(Topology::read(path).map_err(|error| BadInput(error.to_string()))?)
+}
+
+/// Returns the embedded plan `name`.
+fn carried_plan(name: &str) -> Option<&'static str> {
+    let plan = embedded::PLANS.iter().find(|(one, _)| *one == name);
+    plan.map(|(_, text)| *text)
+}
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || name.ends_with(".toml")
+}
+
+/// Returns the user's folder for state that programs keep between runs; `/var/lib` for a user
+/// without a home. A path that is not absolute is ignored.
+fn state_folder(xdg: Option<OsString>, home: Option<OsString>) -> PathBuf {
+    let absolute = |path: &PathBuf| path.is_absolute();
+    let home = home.map(PathBuf::from).filter(absolute);
+    xdg.map(PathBuf::from)
+        .filter(absolute)
+        .or_else(|| home.map(|home| home.join(".local/state")))
+        .unwrap_or_else(|| "/var/lib".into())
+}
+
+fn is_writable(folder: &Path) -> anyhow::Result<()> {
+    Ok(nix::unistd::access(folder, nix::unistd::AccessFlags::W_OK)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folder__without_a_checkout__has_the_plans_of_the_checkout() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let there = Folder::choose(None, &root);
+        assert_eq!(there, Folder::Disk(root.join("bench")));
+        let elsewhere = Folder::choose(None, Path::new("/"));
+        assert_eq!(elsewhere, Folder::Carried);
+        let names = elsewhere.plan_names().expect("are carried");
+        assert_eq!(names, there.plan_names().expect("are there"));
+        for name in &names {
+            let plan = elsewhere.plan(name).expect("is sound");
+            for topology in plan.topologies(false) {
+                if crate::random_tree(topology).is_none() {
+                    elsewhere.topology(topology).expect("is sound");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn plan__unknown_name__is_refused_with_those_that_there_are() {
+        let problem = Folder::Carried.plan("link-steam").expect_err("is unknown");
+        assert!(problem.to_string().contains("link-stream"), "{problem}");
+        let problem = Folder::Carried.plan("./own.toml").expect_err("is absent");
+        assert!(problem.to_string().contains("./own.toml: No such file"));
+    }
+
+    #[test]
+    fn state_folder__relative_or_absent_variables__are_passed_over() {
+        let folder = |xdg: Option<&str>, home: Option<&str>| {
+            state_folder(xdg.map(Into::into), home.map(Into::into))
+        };
+        assert_eq!(folder(Some("/s"), Some("/h")), Path::new("/s"));
+        assert_eq!(folder(Some("s"), Some("/h")), Path::new("/h/.local/state"));
+        assert_eq!(folder(None, None), Path::new("/var/lib"));
+    }
+}

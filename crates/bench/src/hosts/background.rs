@@ -1,0 +1,104 @@
+//! A process that runs on a host while another one is measured.
+
+use super::Hosts;
+use anyhow::Context;
+use kumi_command::interrupt::{self, Tied};
+use nix::sys::signal::{self, Signal};
+use nix::unistd::Pid;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+
+/// A running process. Dropping it ends the process.
+#[derive(Debug)]
+pub struct Background {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    shown: String,
+    _tied: Tied,
+}
+
+impl Background {
+    /// Starts `argv` on `host`, for at most `seconds_max` seconds.
+    pub fn start(
+        hosts: &dyn Hosts,
+        host: &str,
+        argv: &[&str],
+        seconds_max: u32,
+    ) -> anyhow::Result<Self> {
+        let shown = format!("on {host}: {}", argv.join(" "));
+        interrupt::check()?;
+        let mut child = hosts
+            .bounded_tied(host, argv, seconds_max)
+            .stdout(Stdio::piped())
+            // The process is ended on purpose. Its complaints about that are of no interest.
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| shown.clone())?;
+        let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
+        Ok(Self {
+            _tied: interrupt::tie(child.id()),
+            child,
+            output,
+            shown,
+        })
+    }
+
+    /// Reads the process's next line. Servers print one when they listen.
+    pub fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        self.output
+            .read_line(&mut line)
+            .with_context(|| self.shown.clone())?;
+        anyhow::ensure!(
+            !line.is_empty(),
+            "{}: ended before it was ready",
+            self.shown
+        );
+        Ok(line.trim_end().to_string())
+    }
+
+    /// Ends the process and returns the rest of its output.
+    pub fn stop(mut self) -> anyhow::Result<String> {
+        self.terminate();
+        let mut rest = String::new();
+        self.output
+            .read_to_string(&mut rest)
+            .with_context(|| self.shown.clone())?;
+        Ok(rest)
+    }
+
+    /// Waits until the process ends by itself, and returns the rest of its output. Fails if the
+    /// process fails.
+    pub fn finish(mut self) -> anyhow::Result<String> {
+        let mut rest = String::new();
+        self.output
+            .read_to_string(&mut rest)
+            .with_context(|| self.shown.clone())?;
+        let status = self.child.wait()?;
+        anyhow::ensure!(
+            status.success(),
+            "{}: {status}: {}",
+            self.shown,
+            rest.trim()
+        );
+        Ok(rest)
+    }
+}
+
+impl Background {
+    fn terminate(&mut self) {
+        // The child is `timeout`, which passes SIGTERM on to the command. SIGKILL would end
+        // `timeout` alone, and a stream that goes on sending would spoil the next measurement.
+        if let Ok(None) = self.child.try_wait() {
+            let pid = Pid::from_raw(self.child.id() as i32);
+            let _ = signal::kill(pid, Signal::SIGTERM);
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.terminate();
+        let _ = self.child.wait();
+    }
+}

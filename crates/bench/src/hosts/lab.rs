@@ -1,0 +1,176 @@
+//! Hosts of a lab: namespaces on this machine, joined as in a topology file.
+
+use super::{Hosts, PathFacts};
+use anyhow::Context;
+use kumi_command::interrupt;
+use kumi_lab::cluster::{Cluster, UpOptions};
+use kumi_lab::topology::{LinkChange, Topology};
+use kumi_topo::Network;
+use std::cell::RefCell;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// A lab. Dropping the value takes it down.
+#[derive(Debug)]
+pub struct Lab {
+    cluster: RefCell<Cluster>,
+    names: Vec<String>,
+    devices: Vec<Vec<String>>,
+    kumi: String,
+    /// Declared last, so that it is dropped after the cluster.
+    _end: End,
+}
+
+/// Reports that a lab is gone, if the command was interrupted.
+#[derive(Debug)]
+struct End(String);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        interrupt::undone(|| self.0.clone());
+    }
+}
+
+impl Lab {
+    /// Brings up `topology` under a name of its own. A lab that the user runs on the same topology
+    /// does not get in the way.
+    pub fn up(topology: &Topology) -> anyhow::Result<Self> {
+        let name = format!("bench-{}-{}", topology.name, std::process::id());
+        let end = format!("lab {name}: {} hosts", topology.hosts.len());
+        let options = UpOptions {
+            name: Some(name),
+            ..UpOptions::default()
+        };
+        let names: Vec<String> = topology
+            .hosts
+            .iter()
+            .map(|host| host.name.clone())
+            .collect();
+        let devices = (0..names.len())
+            .map(|host| {
+                topology
+                    .nics_of(host)
+                    .map(|at| at.nic.device.clone())
+                    .collect()
+            })
+            .collect();
+        interrupt::check()?;
+        let kumi = std::env::current_exe()?;
+        Ok(Self {
+            cluster: RefCell::new(Cluster::up(topology, options)?),
+            names,
+            devices,
+            kumi: kumi
+                .to_str()
+                .context("the path of kumi is not UTF-8")?
+                .to_string(),
+            _end: End(end),
+        })
+    }
+
+    fn host(&self, name: &str) -> usize {
+        self.names
+            .iter()
+            .position(|host| host == name)
+            .expect("plans name hosts by `names`")
+    }
+}
+
+impl Hosts for Lab {
+    fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    fn command(&self, host: &str, argv: &[&str]) -> Command {
+        let cluster = self.cluster.borrow();
+        let mut command = cluster
+            .command(host, argv[0])
+            .expect("plans name hosts by `names`");
+        command.args(&argv[1..]).env("KUMI_LAB", cluster.name());
+        command
+    }
+
+    fn run_on_machines(&self, argv: &[&str]) -> anyhow::Result<()> {
+        interrupt::check()?;
+        // Its own process group keeps Ctrl-C from ending the command half done. Its effects are
+        // undone only as a whole.
+        let mut command = Command::new(argv[0]);
+        let output = command.args(&argv[1..]).process_group(0).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        anyhow::ensure!(
+            output.status.success(),
+            "{}: {}",
+            argv.join(" "),
+            said.trim()
+        );
+        Ok(())
+    }
+
+    fn path(&self) -> anyhow::Result<PathFacts> {
+        let cluster = self.cluster.borrow();
+        let links = cluster
+            .topology()
+            .path(0, 1)
+            .context("the first two hosts are not connected")?;
+        let rates = links.iter().filter_map(|link| link.rate);
+        let slowest = rates
+            .map(|rate| rate.bps() as f64)
+            .fold(f64::INFINITY, f64::min);
+        let delay_ns: u64 = links.iter().map(|link| link.delay.ns()).sum();
+        Ok(PathFacts {
+            bottleneck_bps: slowest,
+            round_trip_s: 2.0 * delay_ns as f64 / 1e9,
+        })
+    }
+
+    fn network(&self) -> anyhow::Result<Network> {
+        let network = self.cluster.borrow().topology().network();
+        network.context("the topology is not a tree of hosts with one link each")
+    }
+
+    fn kumi(&self) -> &str {
+        &self.kumi
+    }
+
+    fn mpi_agent(&self) -> anyhow::Result<String> {
+        Ok(format!("{} lab rsh", self.kumi))
+    }
+
+    fn devices(&self, host: &str) -> Vec<String> {
+        self.devices[self.host(host)].clone()
+    }
+
+    fn rates_bps(&self) -> Vec<f64> {
+        let cluster = self.cluster.borrow();
+        let topology = cluster.topology();
+        let rate = |link: usize| topology.links[link].rate;
+        topology
+            .nics_of(0)
+            .map(|at| rate(at.link).map_or(f64::INFINITY, |rate| rate.bps() as f64))
+            .collect()
+    }
+
+    fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()> {
+        Ok(self.cluster.borrow_mut().set_link(end, change)?)
+    }
+
+    fn port_drops(&self) -> Option<u64> {
+        self.cluster.borrow().port_drops()
+    }
+
+    fn void_reasons(&mut self) -> Vec<String> {
+        let cluster = self.cluster.get_mut();
+        let reasons = cluster.validity().void;
+        cluster.begin_watch();
+        reasons
+    }
+
+    fn scratch(&self) -> Option<PathBuf> {
+        Some(self.cluster.borrow().dir().to_owned())
+    }
+
+    fn kind(&self) -> &'static str {
+        "lab"
+    }
+}

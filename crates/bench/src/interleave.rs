@@ -1,0 +1,204 @@
+//! Runs a plan: repetition by repetition, case by case, each variant of a case in turn.
+//!
+//! Variants of the same repetition and case run within the same minute, because the machine's other
+//! load changes from minute to minute. A run during which the hosts were late is dropped and
+//! repeated. A run that is late at every attempt is void, and so is the outcome of its plan.
+
+use super::ceiling::{ceilings, gain_of_rest};
+use super::hosts::Hosts;
+use super::plan::{Case, Plan};
+use super::sample::{Figures, Sample};
+use super::variant::{Running, Variant};
+use super::workload::{Context, Measured};
+use anyhow::Context as _;
+use kumi_command::errln;
+use kumi_command::interrupt;
+
+/// Attempts at a run before it counts as void. A shared machine is late now and then.
+const ATTEMPTS_MAX: u32 = 3;
+
+/// Measurements of a plan.
+#[derive(Debug, Default)]
+pub struct Measurements {
+    /// Samples of all valid runs.
+    pub samples: Vec<Sample>,
+    /// Attempts that were late and therefore repeated, each with the reason.
+    pub repeated: Vec<String>,
+    /// Runs that were late at the last attempt as well, each with the reason.
+    pub void: Vec<String>,
+    /// Variants that could not be run, each with the error. Their targets are missed.
+    pub failed: Vec<String>,
+}
+
+/// Length and verbosity of a run.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// True for a single, shorter repetition.
+    pub quick: bool,
+    /// True if progress is printed on standard error.
+    pub progress: bool,
+}
+
+/// Runs each variant of a case once and appends the samples.
+pub fn run_case(
+    hosts: &mut dyn Hosts,
+    plan: &Plan,
+    case: &Case,
+    repetition: u32,
+    pace: Pace,
+    measurements: &mut Measurements,
+) {
+    for variant in plan.variants_of(case) {
+        if interrupt::noted().is_some() {
+            return;
+        }
+        let what = format!(
+            "{} · {variant} · {}/{}",
+            case.name,
+            repetition + 1,
+            plan.repetitions
+        );
+        if pace.progress {
+            errln!("  {what}");
+        }
+        match run_until_valid(hosts, case, *variant, pace, &what, measurements) {
+            Ok(measured) => {
+                let samples = measured.into_iter().map(|measured| Sample {
+                    case: case.name.clone(),
+                    variant: *variant,
+                    size_bytes: measured.size_bytes,
+                    repetition,
+                    figures: measured.figures,
+                    series: measured.series,
+                });
+                measurements.samples.extend(samples);
+            }
+            Err(error) => measurements.failed.push(format!("{what}: {error:#}")),
+        }
+    }
+}
+
+/// Runs a variant until the hosts were punctual, at most [`ATTEMPTS_MAX`] times. A late attempt is
+/// dropped and recorded. Returns an empty vector if the last attempt was late as well. Lateness
+/// does not matter to a workload in virtual time.
+fn run_until_valid(
+    hosts: &mut dyn Hosts,
+    case: &Case,
+    variant: Variant,
+    pace: Pace,
+    what: &str,
+    measurements: &mut Measurements,
+) -> anyhow::Result<Vec<Measured>> {
+    for attempt in 1..=ATTEMPTS_MAX {
+        // Discards lateness from before this attempt.
+        let _ = hosts.void_reasons();
+        let measured = run_variant(hosts, case, variant, pace)?;
+        let late = hosts.void_reasons().join("; ");
+        if late.is_empty() || case.workload.is_in_virtual_time() {
+            return Ok(measured);
+        }
+        let (of, list) = if attempt < ATTEMPTS_MAX {
+            ("repeated", &mut measurements.repeated)
+        } else {
+            ("void", &mut measurements.void)
+        };
+        if pace.progress {
+            errln!("    {of}: {late}");
+        }
+        list.push(format!("{what}: {late}"));
+    }
+    Ok(Vec::new())
+}
+
+/// Runs a variant once at each queue depth that it tries. Returns the best measurements.
+fn run_variant(
+    hosts: &dyn Hosts,
+    case: &Case,
+    variant: Variant,
+    pace: Pace,
+) -> anyhow::Result<Vec<Measured>> {
+    let mut running = Running::start(hosts, variant).context("cannot set up the variant")?;
+    let mut best: Option<Vec<Measured>> = None;
+    for depth_bytes in variant.queue_depths_bytes(pace.quick) {
+        if !running.set_queue_depth(*depth_bytes)? {
+            break;
+        }
+        let mut measured = measure(&running, case, pace)?;
+        for one in &mut measured {
+            one.figures
+                .insert("queue_bytes".into(), *depth_bytes as f64);
+        }
+        best = Some(match best {
+            Some(before) => better(before, measured),
+            None => measured,
+        });
+    }
+    best.map_or_else(|| measure(&running, case, pace), Ok)
+}
+
+fn measure(running: &Running<'_>, case: &Case, pace: Pace) -> anyhow::Result<Vec<Measured>> {
+    let context = Context {
+        running,
+        events: &case.events,
+        windows: &case.windows,
+        quick: pace.quick,
+    };
+    let mut measured = case.workload.measure(&context)?;
+    for one in &mut measured {
+        add_ceilings(running, one);
+    }
+    Ok(measured)
+}
+
+/// Returns the measurement with the higher goodput, for each message size.
+fn better(before: Vec<Measured>, now: Vec<Measured>) -> Vec<Measured> {
+    let goodput = |one: &Measured| one.figures.get("goodput_bps").copied().unwrap_or(0.0);
+    before
+        .into_iter()
+        .zip(now)
+        .map(|(a, b)| if goodput(&b) > goodput(&a) { b } else { a })
+        .collect()
+}
+
+fn add_ceilings(running: &Running<'_>, measured: &mut Measured) {
+    let rates = running.hosts.rates_bps();
+    let used = match running.variant {
+        Variant::Single | Variant::KumiOneLink => 1,
+        _ => rates.len(),
+    };
+    measured
+        .figures
+        .extend(ceilings(&rates[..used.min(rates.len())], running.framing));
+    let gains: Figures = measured
+        .figures
+        .iter()
+        .filter_map(|(name, value)| {
+            let window = name.strip_prefix("goodput")?.strip_suffix("_bps")?;
+            Some((
+                format!("gain{window}_ratio"),
+                gain_of_rest(*value, &measured.figures)?,
+            ))
+        })
+        .collect();
+    measured.figures.extend(gains);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn better__two_queue_depths__the_best_of_each_size_is_kept() {
+        let run = |goodputs: [f64; 2]| {
+            goodputs
+                .map(|goodput| Measured {
+                    figures: Figures::from([("goodput_bps".into(), goodput)]),
+                    ..Measured::default()
+                })
+                .to_vec()
+        };
+        let best = better(run([1.0, 5.0]), run([2.0, 4.0]));
+        let goodputs: Vec<f64> = best.iter().map(|one| one.figures["goodput_bps"]).collect();
+        assert_eq!(goodputs, [2.0, 5.0]);
+    }
+}

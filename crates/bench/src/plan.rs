@@ -1,0 +1,431 @@
+//! Bench plans: the cases to run, each on a topology, and the targets for their figures.
+//!
+//! A plan is data (`bench/plans/NAME.toml`): its cases, the variants that each case runs
+//! interleaved, and its targets. The keys of the file are documented on the fields of the structs
+//! below.
+
+use super::outcome::Op;
+use super::variant::Variant;
+use super::workload::Workload;
+use kumi_command::BadInput;
+use kumi_lab::topology::LinkChange;
+use serde::Deserialize;
+use std::collections::BTreeSet;
+
+/// A bench plan.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// Name of the plan, equal to that of its file.
+    pub name: String,
+    /// Claim that the plan tests, in one sentence.
+    pub shows: String,
+    /// Figure of a paper that the plan reproduces, if any.
+    #[serde(default)]
+    pub paper: Option<String>,
+    /// Topology of cases that name none: a file of `bench/topologies/` without its extension, or
+    /// `random-tree-SEED`.
+    #[serde(default)]
+    pub topology: Option<String>,
+    /// Variants of cases that name none.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// Runs of each variant in each case. The targets' statistics are taken over these runs.
+    #[serde(default = "three")]
+    pub repetitions: u32,
+    /// Seed that is recorded in the manifest.
+    #[serde(default = "seven")]
+    pub seed: u64,
+    /// Reason why no result exists yet. `cargo xtask tidy` requires either a result or this reason.
+    #[serde(default)]
+    pub unmeasured: Option<String>,
+    /// True if the plan runs the lab's own check (`kumi lab check`) instead of cases and targets.
+    #[serde(default)]
+    pub fidelity: bool,
+    /// Cases to run.
+    #[serde(default, rename = "case")]
+    pub cases: Vec<Case>,
+    /// Targets to meet.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<Target>,
+}
+
+fn three() -> u32 {
+    3
+}
+
+fn seven() -> u64 {
+    7
+}
+
+/// One workload on one topology, with the changes of the network during the run.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// Name, unique in the plan.
+    pub name: String,
+    /// Topology of this case, instead of the plan's.
+    #[serde(default)]
+    pub topology: Option<String>,
+    /// Variants of this case, instead of the plan's.
+    #[serde(default)]
+    pub variants: Vec<Variant>,
+    /// Workload that the hosts run.
+    pub workload: Workload,
+    /// Changes of the network, in order of time.
+    #[serde(default, rename = "event")]
+    pub events: Vec<Event>,
+    /// Periods whose goodput becomes a figure of its own.
+    #[serde(default, rename = "window")]
+    pub windows: Vec<Window>,
+    /// True if `--quick` leaves out the case.
+    #[serde(default)]
+    pub slow: bool,
+}
+
+/// A change of a link while a case runs.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Event {
+    /// Time of the change, in seconds after the workload's start.
+    pub at_s: f64,
+    /// Name of the event. It is a part of three figures:
+    ///
+    /// - `gap_NAME_ms`: the longest time without an arrival that overlaps the first second after
+    ///   the event.
+    /// - `detected_NAME_ms`: the time until the sending device has taken the link out of use for
+    ///   good.
+    /// - `late_retransmits_NAME`: segments that a flow retransmits from the third round trip after
+    ///   the event to 1.5 s after it.
+    pub name: String,
+    /// End whose link changes, as `h2:eth2`.
+    pub link: String,
+    /// Change, in the lab's notation: `{ carrier = false }`, `{ faults = { loss = 0.01 } }`.
+    pub change: LinkChange,
+    /// Repetition of the change, in turn with its reverse, every `every_s`.
+    #[serde(default)]
+    pub again: Option<Again>,
+}
+
+/// Repetition of an event, for a link that flaps.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// Seconds between a change and its reverse.
+    pub every_s: f64,
+    /// Change that reverses the event's.
+    pub reverse: LinkChange,
+    /// Total number of changes, the first included.
+    pub count: u32,
+}
+
+/// A period whose goodput is the figure `goodput_NAME_bps`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Window {
+    /// Middle part of the figure's name.
+    pub name: String,
+    /// Start of the period, in seconds after the first byte.
+    pub from_s: f64,
+    /// End of the period, in seconds after the first byte.
+    pub to_s: f64,
+}
+
+/// Statistic over the repetitions, which is a target's value at one message size.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Statistic {
+    /// Median of the repetitions.
+    Median,
+    /// Repetition that misses the target by most.
+    Worst,
+    /// Unfavourable end of a one-sided 95 % confidence interval of the mean. It serves targets
+    /// within a few per cent, where the median of a noisy machine proves nothing.
+    #[default]
+    Bound,
+}
+
+/// A target: a figure, its divisor, and the value to compare with.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Name of the check, with the unit last.
+    pub name: String,
+    /// Case whose samples are judged.
+    pub case: String,
+    /// Variant whose samples are judged.
+    pub variant: Variant,
+    /// Figure of the judged samples.
+    pub figure: String,
+    /// Divisors of the figure, if any: `ceiling.plain`, `ceiling.framing`, `ceiling.best_link`, or
+    /// variants. With several variants, the best one in each repetition is the divisor.
+    #[serde(default)]
+    pub over: Vec<String>,
+    /// Variant whose figure is subtracted first. The difference is the part that the judged variant
+    /// adds.
+    #[serde(default)]
+    pub minus: Option<Variant>,
+    /// Figure of the samples in `over`, if it is another one.
+    #[serde(default)]
+    pub over_figure: Option<String>,
+    /// Case of the samples in `over`, if it is another one.
+    #[serde(default)]
+    pub over_case: Option<String>,
+    /// Smallest message size that is judged, in bytes. Each judged size must meet the target.
+    #[serde(default)]
+    pub from_bytes: Option<u64>,
+    /// Largest message size that is judged, in bytes.
+    #[serde(default)]
+    pub to_bytes: Option<u64>,
+    /// Upper limit of the rivals' `efficiency_ratio`. A message size counts only if the median of
+    /// every variant in `over` is below the limit: where a rival does well, there is little to
+    /// gain.
+    #[serde(default)]
+    pub over_below: Option<f64>,
+    /// Further cases of the target. Its value is then the geometric mean of the medians of all
+    /// cases.
+    #[serde(default)]
+    pub mean_with: Vec<String>,
+    /// Variants whose gains are added up. A gain is the factor over `over`: gains of 1.9 and 1.3
+    /// add up to 2.2. The target's value is the judged variant's gain divided by that sum.
+    #[serde(default)]
+    pub gains: Vec<Variant>,
+    /// True if figures are summed over message sizes before the comparison, for counts that may be
+    /// 0.
+    #[serde(default)]
+    pub sum: bool,
+    /// Statistic over the repetitions.
+    #[serde(default)]
+    pub statistic: Statistic,
+    /// Relation of the value to the target in a check that passes.
+    pub op: Op,
+    /// Value that the target requires.
+    pub value: f64,
+}
+
+impl Plan {
+    /// Parses and checks a plan. `file` is the name that errors show.
+    pub fn parse(file: &str, text: &str) -> Result<Self, BadInput> {
+        let plan: Self =
+            toml::from_str(text).map_err(|error| BadInput(format!("{file}: {error}")))?;
+        plan.check()
+            .map_err(|problem| BadInput(format!("{file}: {problem}")))?;
+        Ok(plan)
+    }
+
+    /// Returns the variants that `case` runs.
+    pub fn variants_of<'a>(&'a self, case: &'a Case) -> &'a [Variant] {
+        if case.variants.is_empty() {
+            &self.variants
+        } else {
+            &case.variants
+        }
+    }
+
+    /// Returns the topologies of the cases that run, each once, in the order of the cases. With
+    /// `quick`, slow cases do not run.
+    pub fn topologies(&self, quick: bool) -> Vec<&str> {
+        let mut topologies = Vec::new();
+        for case in self.cases.iter().filter(|case| !(quick && case.slow)) {
+            let topology = self.topology_of(case);
+            if !topologies.contains(&topology) {
+                topologies.push(topology);
+            }
+        }
+        topologies
+    }
+
+    /// Returns the cases that run on `topology`.
+    pub fn cases_on(&self, topology: &str, quick: bool) -> impl Iterator<Item = &Case> {
+        self.cases
+            .iter()
+            .filter(move |case| self.topology_of(case) == topology && !(quick && case.slow))
+    }
+
+    fn topology_of<'a>(&'a self, case: &'a Case) -> &'a str {
+        case.topology
+            .as_deref()
+            .or(self.topology.as_deref())
+            .unwrap_or_default()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let mut names = BTreeSet::new();
+        for case in &self.cases {
+            if !names.insert(case.name.as_str()) {
+                return Err(format!(
+                    "duplicate case `{}`; give each case a unique name",
+                    case.name
+                ));
+            }
+            if self.variants_of(case).is_empty() {
+                return Err(format!(
+                    "case `{}`: neither the case nor the plan has variants",
+                    case.name
+                ));
+            }
+            if case.topology.is_none() && self.topology.is_none() {
+                return Err(format!(
+                    "case `{}`: neither the case nor the plan has a topology",
+                    case.name
+                ));
+            }
+        }
+        if let Some(case) = self.cases.iter().find(|case| !case.workload.is_sound()) {
+            return Err(format!(
+                "case `{}`: only exchange `streaming` can have several `flows`; omit `flows`",
+                case.name
+            ));
+        }
+        self.targets
+            .iter()
+            .try_for_each(|target| self.check_target(target))
+    }
+
+    fn check_target(&self, target: &Target) -> Result<(), String> {
+        let name = &target.name;
+        let case_named = |wanted: &str| {
+            self.cases
+                .iter()
+                .find(|case| case.name == wanted)
+                .ok_or_else(|| {
+                    let known: Vec<&str> =
+                        self.cases.iter().map(|case| case.name.as_str()).collect();
+                    format!(
+                        "target `{name}`: no case `{wanted}`; known cases: {}",
+                        known.join(", ")
+                    )
+                })
+        };
+        let case = case_named(&target.case)?;
+        for other in &target.mean_with {
+            case_named(other)?;
+        }
+        if !self.variants_of(case).contains(&target.variant) {
+            let variant = target.variant;
+            return Err(format!(
+                "target `{name}`: case `{}` does not run `{variant}`",
+                case.name
+            ));
+        }
+        let mut besides = target.minus.iter().chain(&target.gains);
+        if let Some(other) = besides.find(|other| !self.variants_of(case).contains(other)) {
+            let case = &case.name;
+            return Err(format!(
+                "target `{name}`: case `{case}` does not run `{other}`"
+            ));
+        }
+        if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
+            let figure = &target.figure;
+            return Err(format!(
+                "target `{name}`: `gains` accepts rates (`_bps`) and times, not `{figure}`"
+            ));
+        }
+        if !target.gains.is_empty() && target.over.is_empty() {
+            return Err(format!(
+                "target `{name}`: `gains` requires `over`, the divisor of each gain"
+            ));
+        }
+        let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;
+        for over in target
+            .over
+            .iter()
+            .filter(|over| !over.starts_with("ceiling."))
+        {
+            let variant: Variant = over
+                .parse()
+                .map_err(|error| format!("target `{name}`: {error}"))?;
+            if !self.variants_of(over_case).contains(&variant) {
+                let case = &over_case.name;
+                return Err(format!(
+                    "target `{name}`: case `{case}` does not run `{variant}`"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::folder::Folder;
+    use std::path::Path;
+
+    const PLAN: &str = r#"
+        name = "p"
+        shows = "something"
+        topology = "two-links"
+        variants = ["single", "kumi"]
+        [[case]]
+        name = "tcp"
+        workload = { kind = "stream", seconds = 5 }
+        [[target]]
+        name = "goodput_vs_single"
+        case = "tcp"
+        variant = "kumi"
+        figure = "goodput_bps"
+        over = ["single"]
+        op = ">="
+        value = 1.85
+    "#;
+
+    #[test]
+    fn plan__every_committed_plan__is_sound() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let bench = Folder::choose(None, &root);
+        for name in bench.plan_names().expect("the folder is there") {
+            let plan = bench.plan(&name).expect("is sound");
+            assert_eq!(plan.name, name);
+            for topology in plan.topologies(false) {
+                if let Some(tree) = crate::random_tree(topology) {
+                    tree.expect("is sound");
+                    continue;
+                }
+                bench.topology(topology).expect("is sound");
+            }
+        }
+    }
+
+    fn problem(text: &str) -> String {
+        Plan::parse("p.toml", text).expect_err("must be refused").0
+    }
+
+    #[test]
+    fn plan__sound_file__is_read() {
+        let plan = Plan::parse("p.toml", PLAN).expect("is sound");
+        assert_eq!(plan.repetitions, 3);
+        assert_eq!(plan.targets[0].statistic, Statistic::Bound);
+    }
+
+    #[test]
+    fn plan__flows_of_a_pattern_that_waits__are_refused() {
+        let workload = "{ kind = \"pattern\", pattern = \"one-way\", exchange = \"request-response\", sizes_bytes = [1], seconds = 1, flows = 2 }";
+        let text = PLAN.replace("{ kind = \"stream\", seconds = 5 }", workload);
+        assert!(problem(&text).contains("`flows`"));
+    }
+
+    #[test]
+    fn plan__gains_of_a_ratio__are_refused() {
+        let text = PLAN.replace(
+            "figure = \"goodput_bps\"",
+            "figure = \"jain_ratio\"\ngains = [\"single\"]",
+        );
+        assert!(problem(&text).contains("jain_ratio"));
+    }
+
+    #[test]
+    fn plan__unknown_key__is_named_with_its_line() {
+        let text = PLAN.replace("figure =", "figur =");
+        assert!(problem(&text).contains("line 13") && problem(&text).contains("figur"));
+    }
+
+    #[test]
+    fn plan__target_of_an_absent_case_or_variant__is_refused() {
+        assert!(
+            problem(&PLAN.replace("case = \"tcp\"", "case = \"udp\"")).contains("no case `udp`")
+        );
+        let text = PLAN.replace("over = [\"single\"]", "over = [\"mptcp\"]");
+        assert!(problem(&text).contains("does not run `mptcp`"));
+    }
+}

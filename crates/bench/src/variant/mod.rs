@@ -1,0 +1,367 @@
+//! Variants: the ways to use the links between two hosts that a plan compares.
+//!
+//! Each run of a variant sets it up on the hosts, and undoes the set-up however the run ends. The
+//! next variant of the interleaved run then finds the hosts as they were.
+
+mod coll;
+mod congestion;
+pub mod kumi;
+mod mptcp;
+mod queue_depth;
+mod round_robin;
+mod tcp;
+
+use super::hosts::Hosts;
+use super::workload::mpi;
+use kumi_command::errln;
+use kumi_command::interrupt;
+use queue_depth::QueueDepth;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Congestion control of every TCP socket whose variant selects no other. It is the default of the
+/// kernels that the device will meet.
+pub const CONGESTION_CONTROL: &str = "cubic";
+
+/// A way to use the links.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Variant {
+    /// One bare link.
+    Single,
+    /// Each packet on the next link, without a reorder buffer, as in bonding's balance-rr.
+    Rr,
+    /// `Rr` with the settings that help it: `tcp_min_rtt_wlen=0`, RPS to one CPU, balance by bytes.
+    RrTuned,
+    /// MPTCP with a subflow on each link, by `mptcpize`. Several queue depths are tried, and the
+    /// best counts (ADR 006).
+    Mptcp,
+    /// The protocol of the RI2N/DRV paper, with its parameters.
+    Ri2n,
+    /// The multilink device as a user gets it: authenticated and encrypted.
+    Kumi,
+    /// The device without AEAD.
+    KumiPlain,
+    /// The device over the first link only, as the baseline for striping.
+    KumiOneLink,
+    /// The device, polling instead of sleeping.
+    KumiBusyPoll,
+    /// One link with CUBIC, the kernel's default.
+    Cubic,
+    /// `Cubic` without slow start after idle time (`tcp_slow_start_after_idle=0`).
+    CubicIdle0,
+    /// `Cubic` with a floor of 5 ms under the retransmission timeout.
+    CubicRto5,
+    /// One link with BBR.
+    Bbr,
+    /// One link with `kumi tcp` and every mechanism.
+    KumiTcp,
+    /// `KumiTcp` with the short retransmission timeout only: column RTO of Matsuda et al., table 2.
+    KumiTcpRto,
+    /// `KumiTcp` with the paced start and restart only: column PCE of that table.
+    KumiTcpPce,
+    /// `KumiTcp` without phase memory: column RTO+PCE of that table.
+    KumiTcpNoPhases,
+    /// `KumiTcp` without the forgiveness of local send stalls.
+    KumiTcpNoStall,
+    /// `KumiTcp` without the queue band for acknowledgements.
+    KumiTcpNoBand,
+    /// `kumi tcp` with every mechanism, over the multilink device.
+    KumiLinkTcp,
+    /// MPI collectives by a plan for the actual network, over the kernel's TCP.
+    KumiColl,
+}
+
+impl Variant {
+    /// Every variant, in the order of tables.
+    pub const ALL: [Self; 21] = [
+        Self::Single,
+        Self::Rr,
+        Self::RrTuned,
+        Self::Mptcp,
+        Self::Ri2n,
+        Self::Kumi,
+        Self::KumiPlain,
+        Self::KumiOneLink,
+        Self::KumiBusyPoll,
+        Self::Cubic,
+        Self::CubicIdle0,
+        Self::CubicRto5,
+        Self::Bbr,
+        Self::KumiTcp,
+        Self::KumiTcpRto,
+        Self::KumiTcpPce,
+        Self::KumiTcpNoPhases,
+        Self::KumiTcpNoStall,
+        Self::KumiTcpNoBand,
+        Self::KumiLinkTcp,
+        Self::KumiColl,
+    ];
+
+    /// Returns the name in plans and tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Single => "single",
+            Self::Rr => "rr",
+            Self::RrTuned => "rr-tuned",
+            Self::Mptcp => "mptcp",
+            Self::Ri2n => "ri2n",
+            Self::Kumi => "kumi",
+            Self::KumiPlain => "kumi-plain",
+            Self::KumiOneLink => "kumi-one-link",
+            Self::KumiBusyPoll => "kumi-busy-poll",
+            Self::Cubic => "cubic",
+            Self::CubicIdle0 => "cubic-idle0",
+            Self::CubicRto5 => "cubic-rto5",
+            Self::Bbr => "bbr",
+            Self::KumiTcp => "kumi-tcp",
+            Self::KumiTcpRto => "kumi-tcp-rto",
+            Self::KumiTcpPce => "kumi-tcp-pce",
+            Self::KumiTcpNoPhases => "kumi-tcp-no-phases",
+            Self::KumiTcpNoStall => "kumi-tcp-no-stall",
+            Self::KumiTcpNoBand => "kumi-tcp-no-band",
+            Self::KumiLinkTcp => "kumi-link-tcp",
+            Self::KumiColl => "kumi-coll",
+        }
+    }
+
+    /// Returns whether the variant is a device of `kumi link`, which reports the state of its
+    /// paths.
+    pub fn is_device(self) -> bool {
+        let is_links = matches!(
+            self,
+            Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp | Self::KumiColl
+        );
+        !is_links && (self == Self::KumiLinkTcp || !tcp::is_one(self))
+    }
+
+    /// Returns the depths of the NICs' transmit queues to try, in bytes. The best result counts. If
+    /// the list is empty, the queues stay as they are.
+    pub fn queue_depths_bytes(self, quick: bool) -> &'static [u64] {
+        match (self, quick) {
+            (Self::Mptcp, false) => &[150_000, 500_000, 1_500_000],
+            (Self::Mptcp, true) => &[1_500_000],
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for Variant {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.pad(self.name())
+    }
+}
+
+impl FromStr for Variant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|variant| variant.name() == text)
+            .ok_or_else(|| format!("no variant `{text}`; known variants: {}", known()))
+    }
+}
+
+/// A variant that is set up on the hosts. Dropping it undoes the set-up.
+pub struct Running<'a> {
+    /// Hosts on which the variant is set up.
+    pub hosts: &'a dyn Hosts,
+    /// Variant that is set up.
+    pub variant: Variant,
+    /// Address by which the variant reaches the second host.
+    pub server_address: String,
+    /// Device by which the variant's traffic leaves and enters the hosts.
+    pub device: String,
+    /// Command that programs are run under, such as `mptcpize run`. Empty if the variant needs
+    /// none.
+    pub prefix: Vec<String>,
+    /// Payload share of the wire in the device's own framing, if the device reports one.
+    pub framing: Option<f64>,
+    undo: Vec<(String, Vec<String>)>,
+    files: Vec<(String, String)>,
+    leaves_programs: bool,
+    wraps_ranks: bool,
+    /// Congestion control of the variant's TCP connections.
+    pub congestion_control: &'static str,
+}
+
+impl<'a> Running<'a> {
+    /// Sets up `variant`.
+    pub fn start(hosts: &'a dyn Hosts, variant: Variant) -> anyhow::Result<Self> {
+        anyhow::ensure!(hosts.names().len() >= 2, "a plan needs two hosts");
+        let server = hosts.names()[1].clone();
+        let first = hosts.devices(&server).first().cloned().unwrap_or_default();
+        let mut running = Self {
+            hosts,
+            variant,
+            server_address: hosts.address(&server, &first)?,
+            device: first,
+            prefix: Vec::new(),
+            framing: None,
+            undo: Vec::new(),
+            files: Vec::new(),
+            leaves_programs: false,
+            wraps_ranks: false,
+            congestion_control: CONGESTION_CONTROL,
+        };
+        // Otherwise, a run would inherit ssthresh and RTT from the variant that ran before it.
+        running.set_sysctl("net.ipv4.tcp_no_metrics_save", "1")?;
+        match variant {
+            Variant::Single => {}
+            Variant::KumiColl => coll::start(&mut running)?,
+            Variant::Rr => round_robin::start(&mut running, false)?,
+            Variant::RrTuned => round_robin::start(&mut running, true)?,
+            Variant::Mptcp => mptcp::start(&mut running)?,
+            variant if tcp::is_one(variant) => {
+                if variant.is_device() {
+                    kumi::start(&mut running)?;
+                }
+                tcp::start(&mut running)?;
+                return Ok(running);
+            }
+            _ => kumi::start(&mut running)?,
+        }
+        congestion::pin(&mut running, CONGESTION_CONTROL)?;
+        Ok(running)
+    }
+
+    /// Returns the host that sends.
+    pub fn client(&self) -> &str {
+        &self.hosts.names()[0]
+    }
+
+    /// Returns the host that receives.
+    pub fn server(&self) -> &str {
+        &self.hosts.names()[1]
+    }
+
+    /// Returns `argv` with the variant's prefix in front.
+    pub fn wrapped<'b>(&'b self, argv: &[&'b str]) -> Vec<&'b str> {
+        self.prefix
+            .iter()
+            .map(String::as_str)
+            .chain(argv.iter().copied())
+            .collect()
+    }
+
+    /// Returns whether the prefix belongs before each rank of a parallel program, rather than
+    /// before its launcher.
+    pub fn wraps_ranks(&self) -> bool {
+        self.wraps_ranks
+    }
+
+    /// Returns the resident memory of the receiving host's daemon, in bytes, if the variant has a
+    /// daemon.
+    pub fn device_memory_bytes(&self) -> Option<f64> {
+        kumi::memory_bytes(self)
+    }
+
+    /// Runs `argv` on `host`, and `undo` on the same host when the variant ends.
+    fn act(&mut self, host: &str, argv: &[&str], undo: &[&str]) -> anyhow::Result<()> {
+        let _shield = interrupt::shield();
+        self.hosts.run(host, argv)?;
+        self.undo.push((
+            host.into(),
+            undo.iter().map(|word| (*word).into()).collect(),
+        ));
+        Ok(())
+    }
+
+    /// Sets a sysctl on every host until the variant ends.
+    fn set_sysctl(&mut self, key: &str, value: &str) -> anyhow::Result<()> {
+        for host in self.hosts.names().to_vec() {
+            let before = self.hosts.run(&host, &["sysctl", "-n", key])?;
+            let set = |value: &str| format!("{key}={}", value.trim());
+            if before.trim() != value {
+                self.act(
+                    &host,
+                    &["sysctl", "-qw", &set(value)],
+                    &["sysctl", "-qw", &set(&before)],
+                )?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts a file on `host` until the variant ends, and returns its path.
+    fn put(&mut self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
+        let _shield = interrupt::shield();
+        let path = self.hosts.put(host, name, content)?;
+        self.files.push((host.into(), path.clone()));
+        Ok(path)
+    }
+
+    /// Sets the depth of the NICs' transmit queues until the variant ends, if a token bucket shapes
+    /// them. Returns false if none does: the depth of a real NIC is not changed.
+    pub fn set_queue_depth(&mut self, depth_bytes: u64) -> anyhow::Result<bool> {
+        let mut found = false;
+        for host in self.hosts.names().to_vec() {
+            for device in self.hosts.devices(&host) {
+                let text = self
+                    .hosts
+                    .run(&host, &["tc", "qdisc", "show", "dev", &device])?;
+                let Some(queue) = QueueDepth::find(&text) else {
+                    continue;
+                };
+                found = true;
+                let (set, restore) = (queue.set(&device, depth_bytes), queue.restore(&device));
+                self.act(&host, &refs(&set), &refs(&restore))?;
+            }
+        }
+        Ok(found)
+    }
+}
+
+fn refs(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        let _shield = interrupt::shield();
+        for (host, argv) in self.undo.iter().rev() {
+            if let Err(error) = self.hosts.run(host, &refs(argv)) {
+                errln!("kumi: cannot undo {}: {error:#}", self.variant);
+            }
+        }
+        if self.leaves_programs {
+            tcp::end(self);
+        }
+        mpi::clean(self);
+        for (host, path) in &self.files {
+            self.hosts.remove(host, path);
+        }
+        interrupt::undone(|| {
+            let (acts, files) = (self.undo.len(), self.files.len());
+            format!(
+                "{} on {}: {acts} settings, {files} temporary files",
+                self.variant,
+                self.hosts.names().join(", ")
+            )
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device__of_a_variant__is_there_for_the_braided_ones_only() {
+        assert!(Variant::KumiLinkTcp.is_device() && Variant::Kumi.is_device());
+        assert!(!Variant::KumiTcp.is_device() && !Variant::Cubic.is_device());
+    }
+
+    #[test]
+    fn variant__name__is_the_same_in_plans_and_tables() {
+        for variant in Variant::ALL {
+            assert_eq!(variant.name().parse(), Ok(variant));
+            let in_plans = serde_json::to_value(variant).expect("is a name");
+            assert_eq!(in_plans, variant.name());
+        }
+        assert!("bonding".parse::<Variant>().is_err());
+    }
+}

@@ -1,0 +1,97 @@
+//! The TCP variants: the kernel's congestion controls as an administrator would set them, and
+//! kumi's with its mechanisms one by one (columns of Matsuda et al., table 2).
+
+use super::{Running, Variant, congestion};
+use anyhow::Context;
+use kumi_command::errln;
+
+/// Congestion control, sysctls and, for kumi's control, mechanisms of a variant.
+struct Recipe {
+    congestion_control: &'static str,
+    sysctls: &'static [(&'static str, &'static str)],
+    /// Mechanisms that `kumi tcp up` leaves out, separated by commas. `None`: the programs are not
+    /// loaded.
+    without: Option<&'static str>,
+}
+
+const KERNEL: Recipe = Recipe {
+    congestion_control: super::CONGESTION_CONTROL,
+    sysctls: &[],
+    without: None,
+};
+
+/// Returns the recipe of `variant`; `None` if it is not a TCP variant.
+fn recipe(variant: Variant) -> Option<Recipe> {
+    let kumi = |without| {
+        Some(Recipe {
+            without: Some(without),
+            ..KERNEL
+        })
+    };
+    match variant {
+        Variant::Cubic => Some(KERNEL),
+        Variant::CubicIdle0 => Some(Recipe {
+            sysctls: &[("net.ipv4.tcp_slow_start_after_idle", "0")],
+            ..KERNEL
+        }),
+        Variant::CubicRto5 => Some(Recipe {
+            sysctls: &[("net.ipv4.tcp_rto_min_us", "5000")],
+            ..KERNEL
+        }),
+        Variant::Bbr => Some(Recipe {
+            congestion_control: "bbr",
+            ..KERNEL
+        }),
+        Variant::KumiTcp | Variant::KumiLinkTcp => kumi(""),
+        Variant::KumiTcpRto => {
+            kumi("paced-restart,phase-memory,first-target,stall-forgiveness,ack-band,unsent-cap")
+        }
+        Variant::KumiTcpPce => kumi("short-rto,phase-memory,stall-forgiveness,ack-band,unsent-cap"),
+        Variant::KumiTcpNoPhases => kumi("phase-memory"),
+        Variant::KumiTcpNoStall => kumi("stall-forgiveness"),
+        Variant::KumiTcpNoBand => kumi("ack-band"),
+        _ => None,
+    }
+}
+
+/// Returns whether `variant` is a TCP variant.
+pub fn is_one(variant: Variant) -> bool {
+    recipe(variant).is_some()
+}
+
+/// Sets the variant up.
+pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
+    let recipe = recipe(running.variant).context("not a TCP variant")?;
+    for (key, value) in recipe.sysctls {
+        running.set_sysctl(key, value)?;
+    }
+    congestion::pin(running, recipe.congestion_control)?;
+    running.congestion_control = recipe.congestion_control;
+    if let Some(without) = recipe.without {
+        let kumi = running.hosts.kumi().to_owned();
+        let mut up = vec![kumi.as_str(), "tcp", "up"];
+        if !without.is_empty() {
+            up.extend(["--without", without]);
+        }
+        let _shield = kumi_command::interrupt::shield();
+        running
+            .hosts
+            .run_on_machines(&up)
+            .context("run `kumi tcp down` first, if `kumi tcp` is in use")?;
+        running.leaves_programs = true;
+        running.wraps_ranks = true;
+        running.congestion_control = "kumi";
+        running.prefix = [kumi.as_str(), "run", "--require", "--"]
+            .map(String::from)
+            .to_vec();
+    }
+    Ok(())
+}
+
+/// Unloads the TCP programs.
+pub fn end(running: &Running<'_>) {
+    let down = [running.hosts.kumi(), "tcp", "down"];
+    if let Err(error) = running.hosts.run_on_machines(&down) {
+        errln!("kumi: cannot undo {}: {error:#}", running.variant);
+    }
+}

@@ -1,0 +1,230 @@
+//! The two ends of a timed stream, which run on the hosts.
+//!
+//! The sink records arrivals to the microsecond. A fail-over within 20 ms is invisible in iperf3's
+//! bins of 100 ms.
+
+use anyhow::Context;
+use kumi_command::outln;
+use nix::sys::socket::{setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// Width of a bin of [`Arrivals::bins_bytes`]. Figure 15 of the RI2N/DRV paper has 100 ms.
+pub const BIN: Duration = Duration::from_millis(10);
+
+/// Shortest gap between arrivals that is recorded. A stream that shares two CPUs has thousands of
+/// shorter gaps.
+const GAP_MIN: Duration = Duration::from_millis(2);
+
+/// Largest number of recorded gaps. Later gaps are dropped.
+const GAPS_MAX: usize = 4096;
+
+/// Arguments of the sending end.
+#[derive(Debug, clap::Args)]
+pub struct SourceArgs {
+    /// The sink's address.
+    address: IpAddr,
+    /// The sink's port.
+    port: u16,
+    /// Duration, in seconds.
+    seconds: f64,
+    /// Congestion control to use, whatever the host's default is.
+    #[arg(long)]
+    congestion_control: Option<String>,
+    /// Fixed send buffer, instead of one that grows.
+    #[arg(long, value_name = "BYTES")]
+    send_buffer_bytes: Option<usize>,
+    /// Records retransmissions, and prints them as JSON at the end.
+    #[arg(long)]
+    notes_retransmits: bool,
+}
+
+/// Arguments of the receiving end.
+#[derive(Debug, clap::Args)]
+pub struct SinkArgs {
+    /// Port to listen on.
+    port: u16,
+    /// Fixed receive buffer, instead of one that grows.
+    #[arg(long, value_name = "BYTES")]
+    receive_buffer_bytes: Option<usize>,
+}
+
+/// Arrivals of a stream's bytes. Times count from the first byte.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Arrivals {
+    /// Time of the first byte, in nanoseconds since 1970, by the receiver's clock.
+    pub first_unix_ns: u64,
+    /// Bytes that arrived in each bin of [`BIN`].
+    pub bins_bytes: Vec<u64>,
+    /// Gaps between arrivals: start and length of each, in milliseconds.
+    pub gaps_ms: Vec<(f64, f64)>,
+}
+
+/// Retransmissions of a sender over time.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Resent {
+    /// Times in nanoseconds since 1970, each with the number of segments retransmitted by then.
+    pub by_unix_ns: Vec<(u64, u32)>,
+    /// Longest smoothed round-trip time, in nanoseconds.
+    pub round_trip_max_ns: u64,
+}
+
+/// Interval at which a sender samples its retransmissions.
+const LOOK: Duration = Duration::from_millis(5);
+
+impl Resent {
+    fn note(&mut self, stream: &TcpStream) -> anyhow::Result<()> {
+        let standing = kumi_sys::tcp::standing(stream.as_fd())?;
+        self.by_unix_ns.push((unix_ns(), standing.retransmits));
+        let round_trip_ns = u64::from(standing.round_trip_us) * 1000;
+        self.round_trip_max_ns = self.round_trip_max_ns.max(round_trip_ns);
+        Ok(())
+    }
+
+    /// Returns the number of segments retransmitted between two times.
+    pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> u32 {
+        let by = |unix_ns| {
+            let before = self.by_unix_ns.iter().rev().find(|(at, _)| *at <= unix_ns);
+            before.map_or(0, |(_, count)| *count)
+        };
+        by(to_unix_ns).saturating_sub(by(from_unix_ns))
+    }
+}
+
+/// Sends as fast as TCP accepts data.
+pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
+    let to = SocketAddr::new(args.address, args.port);
+    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    if let Some(bytes) = args.send_buffer_bytes {
+        setsockopt(&stream, sockopt::SndBuf, &bytes)?;
+    }
+    if let Some(name) = &args.congestion_control {
+        // Set after the connection is established: a route's own choice would override it before.
+        kumi_sys::tcp::set_congestion_control(stream.as_fd(), name)
+            .with_context(|| format!("choosing congestion control `{name}`"))?;
+    }
+    let chunk = vec![0x5a_u8; 128 * 1024];
+    let end = Instant::now() + Duration::from_secs_f64(args.seconds);
+    let mut resent = Resent::default();
+    let mut look_at = Instant::now();
+    while Instant::now() < end {
+        stream.write_all(&chunk)?;
+        if args.notes_retransmits && Instant::now() >= look_at {
+            resent.note(&stream)?;
+            look_at = Instant::now() + LOOK;
+        }
+    }
+    if args.notes_retransmits {
+        outln!("{}", serde_json::to_string(&resent)?);
+    }
+    Ok(())
+}
+
+/// Receives one stream to its end and prints its [`Arrivals`].
+pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", args.port))?;
+    if let Some(bytes) = args.receive_buffer_bytes {
+        setsockopt(&listener, sockopt::RcvBuf, &bytes)?;
+    }
+    outln!("listening");
+    let (mut stream, _) = listener.accept()?;
+    let mut buffer = vec![0_u8; 1024 * 1024];
+    let mut arrivals = Arrivals::default();
+    let mut first: Option<Instant> = None;
+    let mut last = Duration::ZERO;
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            break;
+        }
+        let now = Instant::now();
+        if first.is_none() {
+            arrivals.first_unix_ns = unix_ns();
+        }
+        let at = now - *first.get_or_insert(now);
+        arrivals.note(at, last, count as u64);
+        last = at;
+    }
+    outln!("{}", serde_json::to_string(&arrivals)?);
+    Ok(())
+}
+
+impl Arrivals {
+    /// Records `bytes` that arrived at `at`. The previous arrival was at `last`.
+    pub fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
+        let bin = (at.as_nanos() / BIN.as_nanos()) as usize;
+        if self.bins_bytes.len() <= bin {
+            self.bins_bytes.resize(bin + 1, 0);
+        }
+        self.bins_bytes[bin] += bytes;
+        let gap = at - last;
+        if gap >= GAP_MIN && self.gaps_ms.len() < GAPS_MAX {
+            self.gaps_ms
+                .push((last.as_secs_f64() * 1e3, gap.as_secs_f64() * 1e3));
+        }
+    }
+
+    /// Returns the longest gap that overlaps the period from `from_ms` to `to_ms`, in milliseconds.
+    pub fn gap_max_ms(&self, from_ms: f64, to_ms: f64) -> f64 {
+        self.gaps_ms
+            .iter()
+            .filter(|(begin, length)| *begin <= to_ms && begin + length >= from_ms)
+            .map(|(_, length)| *length)
+            .fold(0.0, f64::max)
+    }
+
+    /// Returns the goodput from `from_s` to `to_s`, by whole bins, in bits per second.
+    pub fn goodput_bps(&self, from_s: f64, to_s: f64) -> f64 {
+        let bin = |at: f64| (at / BIN.as_secs_f64()).round() as usize;
+        let (from, to) = (bin(from_s), bin(to_s));
+        let bytes: u64 = self.bins_bytes.iter().skip(from).take(to - from).sum();
+        bytes as f64 * 8.0 / (to_s - from_s)
+    }
+}
+
+/// Returns the time in nanoseconds since 1970, from the only clock that two hosts share.
+pub fn unix_ns() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_nanos() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals__silence__is_found_around_its_event() {
+        let mut arrivals = Arrivals::default();
+        let ms = Duration::from_millis;
+        for (last, at) in [(0, 0), (0, 1), (1, 900), (900, 950)] {
+            arrivals.note(ms(at), ms(last), 1000);
+        }
+        assert_eq!(arrivals.gap_max_ms(500.0, 600.0), 899.0);
+        assert_eq!(arrivals.gap_max_ms(910.0, 920.0), 50.0);
+        assert_eq!(arrivals.gap_max_ms(1000.0, 2000.0), 0.0);
+    }
+
+    #[test]
+    fn resent__between_two_moments__is_what_came_in_between() {
+        let resent = Resent {
+            by_unix_ns: vec![(10, 1), (20, 4), (30, 9)],
+            round_trip_max_ns: 0,
+        };
+        assert_eq!((resent.between(0, 10), resent.between(10, 25)), (1, 3));
+        assert_eq!((resent.between(20, 99), resent.between(30, 10)), (5, 0));
+    }
+
+    #[test]
+    fn arrivals__window__counts_its_bins_only() {
+        let arrivals = Arrivals {
+            bins_bytes: vec![100; 300],
+            ..Arrivals::default()
+        };
+        assert_eq!(arrivals.goodput_bps(1.0, 2.0), 100.0 * 100.0 * 8.0);
+        assert_eq!(arrivals.goodput_bps(2.9, 3.9), 100.0 * 10.0 * 8.0);
+    }
+}

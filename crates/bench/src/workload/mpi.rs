@@ -1,0 +1,136 @@
+//! Unmodified Open MPI programs, with one rank per host.
+//!
+//! The programs are in `bench/workloads/` and embedded in the binary. Each host compiles them with
+//! `mpicc` when they are first needed. Ranks yield when idle. In a lab they may outnumber the
+//! cores, and spinning ranks would then dominate the measurement.
+
+use super::pingpong::measured;
+use super::pingpong_ends::Timed;
+use super::{Context, Measured};
+use crate::variant::Running;
+use anyhow::Context as _;
+use kumi_command::programs::install;
+
+/// A program of `bench/workloads/`.
+pub struct Program {
+    /// Name of the binary.
+    pub name: &'static str,
+    /// C source.
+    pub source: &'static str,
+}
+
+/// Messages back and forth.
+pub const PINGPONG: Program = Program {
+    name: "mpi_pingpong",
+    source: include_str!("../../../../bench/workloads/mpi_pingpong.c"),
+};
+
+/// Messages in one direction, with the times of their arrival.
+pub const STREAM: Program = Program {
+    name: "mpi_stream",
+    source: include_str!("../../../../bench/workloads/mpi_stream.c"),
+};
+
+/// Runs the ping-pong, started on the first host.
+pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measured>> {
+    let running = context.running;
+    let mut args = vec![if context.quick { "100" } else { "400" }.to_string()];
+    args.extend(sizes_bytes.iter().map(u64::to_string));
+    let argv = mpirun(running, &PINGPONG, &args)?;
+    let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
+    let text = running.hosts.run(running.client(), &argv)?;
+    text.lines()
+        .filter(|line| line.starts_with('{'))
+        .map(|line| Ok(measured(&serde_json::from_str::<Timed>(line)?)))
+        .collect()
+}
+
+/// Returns the command, for the first host, that runs `program` over the variant's device with a
+/// rank on each of two hosts. Compiles the program where it is missing.
+pub fn mpirun(
+    running: &Running<'_>,
+    program: &Program,
+    args: &[String],
+) -> anyhow::Result<Vec<String>> {
+    mpirun_on(running, program, &running.hosts.names()[..2], args)
+}
+
+/// Returns the command of [`mpirun`] with a rank on each host of `ranks_on`, in that order.
+pub fn mpirun_on(
+    running: &Running<'_>,
+    program: &Program,
+    ranks_on: &[String],
+    args: &[String],
+) -> anyhow::Result<Vec<String>> {
+    let hosts = running.hosts;
+    let folder = format!("/tmp/kumi-bench-mpi-{}", std::process::id());
+    for host in ranks_on {
+        hosts
+            .feed(
+                host,
+                &["sh", "-c", &make(&folder, program.name)],
+                program.source.as_bytes(),
+            )
+            .with_context(|| {
+                format!("compiling an MPI program with mpicc; {}", install("mpicc"))
+            })?;
+    }
+    let (list, count) = (ranks_on.join(","), ranks_on.len().to_string());
+    // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
+    // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
+    let (before_launcher, before_rank) = if running.wraps_ranks() {
+        (&[][..], &running.prefix[..])
+    } else {
+        (&running.prefix[..], &[][..])
+    };
+    let mut argv: Vec<String> = before_launcher.to_vec();
+    argv.extend(
+        [
+            "mpirun",
+            "--allow-run-as-root",
+            "--host",
+            &list,
+            "-np",
+            &count,
+        ]
+        .map(String::from),
+    );
+    let agent = hosts.mpi_agent()?;
+    for (key, value) in [
+        ("plm_rsh_agent", agent.as_str()),
+        ("btl", "tcp,self"),
+        ("btl_tcp_if_include", &running.device),
+        ("oob_tcp_if_include", &running.device),
+        ("mpi_yield_when_idle", "1"),
+        // Each host of a lab takes the machine for its own. All ranks would bind to the same
+        // processor, and their helper threads to any, including the emulator's.
+        ("hwloc_base_binding_policy", "none"),
+        // Send only. With the default, put, messages in both directions on one connection take
+        // turns. Two ranks that exchange 1 MB took 178 ms at 100 Mb/s, and 92 ms with this setting
+        // (`docs/perf-log.md`, 2026-11-22).
+        ("btl_tcp_flags", "1"),
+    ] {
+        argv.extend(["--mca", key, value].map(String::from));
+    }
+    argv.extend_from_slice(before_rank);
+    argv.push(format!("{folder}/{}", program.name));
+    argv.extend_from_slice(args);
+    Ok(argv)
+}
+
+/// Returns a script that compiles the program in `folder`, unless it exists there. The folder is
+/// the same on every host, and the hosts of a lab share their files.
+fn make(folder: &str, name: &str) -> String {
+    format!(
+        "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
+         {{ cat > {name}.c && mpicc -O2 -Wall -o {name} {name}.c; }}; }}"
+    )
+}
+
+/// Removes the programs from all hosts.
+pub fn clean(running: &Running<'_>) {
+    let folder = format!("/tmp/kumi-bench-mpi-{}", std::process::id());
+    for host in running.hosts.names() {
+        let _ = running.hosts.run(host, &["rm", "-rf", &folder]);
+    }
+}

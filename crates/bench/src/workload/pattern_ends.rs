@@ -1,0 +1,416 @@
+//! The two ends of the communication patterns of Takano et al., section 3.1. A pattern has one
+//! connection in one direction, two connections with one direction each, or one connection in both.
+//!
+//! ```text
+//!   one-way            two-connections      one-connection
+//!   source ──► sink    source ──► sink      source ◄─► sink
+//!                      source ◄── sink
+//! ```
+//!
+//! When streaming, messages follow each other as fast as TCP accepts them. In request and response,
+//! each end sends one message per round. It begins the next round when the other end's message has
+//! arrived. In the one-way pattern, the sink answers with a byte.
+
+use super::flow_ends::Arrivals;
+use anyhow::Context;
+use clap::ValueEnum;
+use kumi_command::outln;
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::mpsc;
+use std::thread::{self, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+/// Directions of the messages on the connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Pattern {
+    /// One connection, one direction.
+    OneWay,
+    /// Two connections, one in each direction.
+    TwoConnections,
+    /// One connection, both directions at once.
+    OneConnection,
+}
+
+/// Condition for an end's next message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Exchange {
+    /// TCP has room for the message.
+    Streaming,
+    /// The other end's message, or its answer, has arrived.
+    RequestResponse,
+}
+
+/// Task that the source sends to the sink on each connection, as a line of JSON.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, clap::Args)]
+pub struct Task {
+    /// Directions of the messages.
+    pattern: Pattern,
+    /// Condition for an end's next message.
+    exchange: Exchange,
+    /// Bytes of a message.
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 30))]
+    size_bytes: u64,
+    /// Duration, in seconds.
+    seconds: f64,
+    /// Number of parallel instances of the pattern; streaming only.
+    #[arg(default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    flows: u32,
+}
+
+/// Arguments of the end that connects.
+#[derive(Debug, clap::Args)]
+pub struct SourceArgs {
+    /// The sink's address.
+    address: IpAddr,
+    /// The sink's port.
+    port: u16,
+    #[command(flatten)]
+    task: Task,
+}
+
+/// Arguments of the end that listens.
+#[derive(Debug, clap::Args)]
+pub struct SinkArgs {
+    /// Port to listen on.
+    port: u16,
+}
+
+/// Observations of an end, which it prints as a line of JSON.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Seen {
+    /// Arrivals on each connection that carries messages to this end; streaming only.
+    pub arrivals: Vec<Arrivals>,
+    /// Time of each round, in microseconds; request and response only, and at the source only.
+    pub rounds_us: Vec<f64>,
+    /// Acknowledgements on each connection that carries messages from this end; streaming only.
+    pub acks: Vec<Acks>,
+}
+
+/// Promptness of a connection's acknowledgements.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Acks {
+    /// Longest time with data in flight and no acknowledgement, in milliseconds.
+    pub silence_max_ms: f64,
+    /// Longest smoothed round-trip time, in milliseconds: the distance of the other end, with the
+    /// queues.
+    pub round_trip_max_ms: f64,
+    /// Segments retransmitted.
+    pub retransmits: u32,
+}
+
+/// Time at the start that does not count, because slow start decides it.
+pub const SETTLING: Duration = Duration::from_millis(1000);
+
+/// Interval at which a connection's acknowledgements are sampled.
+const LOOK: Duration = Duration::from_micros(500);
+
+/// First byte of the source's last message. In earlier messages, this byte is 0.
+const LAST: u8 = 1;
+
+/// Connects, and sends and receives as the task requires.
+pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
+    let to = SocketAddr::new(args.address, args.port);
+    let task = &args.task;
+    let mut streams = Vec::new();
+    for _ in 0..task.connections() {
+        let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+        stream.set_nodelay(true)?;
+        writeln!(stream, "{}", serde_json::to_string(task)?)?;
+        // The sink confirms that it has read the task. It then accepts the connections in this
+        // order.
+        stream.read_exact(&mut [0])?;
+        streams.push(stream);
+    }
+    let seen = match task.exchange {
+        Exchange::Streaming => stream_messages(task, &streams, End::Source),
+        Exchange::RequestResponse => exchange(task, &streams, End::Source),
+    }?;
+    outln!("{}", serde_json::to_string(&seen)?);
+    Ok(())
+}
+
+/// Does the sink's part of one task, and returns.
+pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(("0.0.0.0", args.port))?;
+    outln!("listening");
+    let (mut streams, mut task) = (Vec::new(), None::<Task>);
+    while task.is_none_or(|task| streams.len() < task.connections()) {
+        let (mut stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let mut line = String::new();
+        // The buffer has one byte, because the bytes after the line belong to messages.
+        BufReader::with_capacity(1, &stream).read_line(&mut line)?;
+        task = Some(serde_json::from_str(&line).context("invalid task")?);
+        stream.write_all(b"x")?;
+        streams.push(stream);
+    }
+    let task = task.context("no connection was accepted")?;
+    let seen = match task.exchange {
+        Exchange::Streaming => stream_messages(&task, &streams, End::Sink),
+        Exchange::RequestResponse => exchange(&task, &streams, End::Sink),
+    }?;
+    outln!("{}", serde_json::to_string(&seen)?);
+    Ok(())
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    Source,
+    Sink,
+}
+
+impl Task {
+    fn connections(&self) -> usize {
+        let one = if self.pattern == Pattern::TwoConnections {
+            2
+        } else {
+            1
+        };
+        one * self.flows as usize
+    }
+
+    /// Returns whether the connection with this number carries messages from `end`.
+    fn carries_from(&self, end: End, number: usize) -> bool {
+        match self.pattern {
+            Pattern::OneWay => end == End::Source,
+            Pattern::TwoConnections => (end == End::Source) == (number % 2 == 0),
+            Pattern::OneConnection => true,
+        }
+    }
+
+    fn message(&self) -> Vec<u8> {
+        vec![0; self.size_bytes as usize]
+    }
+}
+
+impl End {
+    fn other(self) -> Self {
+        match self {
+            Self::Source => Self::Sink,
+            Self::Sink => Self::Source,
+        }
+    }
+}
+
+fn stream_messages(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen> {
+    let until = Instant::now() + Duration::from_secs_f64(task.seconds);
+    thread::scope(|scope| {
+        let (mut senders, mut watchers, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, stream) in streams.iter().enumerate() {
+            if task.carries_from(end, number) {
+                senders.push(scope.spawn(move || send_until(stream, task, until)));
+                watchers.push(scope.spawn(move || watch(stream, until)));
+            }
+            if task.carries_from(end.other(), number) {
+                receivers.push(scope.spawn(move || receive_all(stream)));
+            }
+        }
+        joined(senders)?;
+        Ok(Seen {
+            arrivals: joined(receivers)?,
+            acks: joined(watchers)?,
+            rounds_us: Vec::new(),
+        })
+    })
+}
+
+fn joined<T>(threads: Vec<ScopedJoinHandle<'_, anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
+    let results = threads.into_iter().map(|thread| {
+        thread
+            .join()
+            .map_err(|_| anyhow::anyhow!("a thread of the workload panicked"))?
+    });
+    results.collect()
+}
+
+fn send_until(mut stream: &TcpStream, task: &Task, until: Instant) -> anyhow::Result<()> {
+    let message = task.message();
+    while Instant::now() < until {
+        stream.write_all(&message)?;
+    }
+    stream.shutdown(Shutdown::Write)?;
+    Ok(())
+}
+
+fn receive_all(mut stream: &TcpStream) -> anyhow::Result<Arrivals> {
+    let mut buffer = vec![0; 1 << 20];
+    let mut arrivals = Arrivals::default();
+    let (mut first, mut last) = (None, Duration::ZERO);
+    loop {
+        let count = stream.read(&mut buffer)?;
+        if count == 0 {
+            return Ok(arrivals);
+        }
+        let now = Instant::now();
+        let at = now - *first.get_or_insert(now);
+        arrivals.note(at, last, count as u64);
+        last = at;
+    }
+}
+
+/// Samples the acknowledgements of sent data until the given time.
+fn watch(stream: &TcpStream, until: Instant) -> anyhow::Result<Acks> {
+    let settled = Instant::now() + SETTLING;
+    let mut acks = Acks::default();
+    let mut last = kumi_sys::tcp::standing(stream.as_fd())?;
+    let mut heard = Instant::now();
+    while Instant::now() < until {
+        thread::sleep(LOOK);
+        let standing = kumi_sys::tcp::standing(stream.as_fd())?;
+        let now = Instant::now();
+        let is_heard = standing.acked_bytes != last.acked_bytes || last.unacked == 0;
+        if now > settled {
+            let silence_ms = (now - heard).as_secs_f64() * 1e3;
+            acks.silence_max_ms = acks.silence_max_ms.max(silence_ms);
+            let round_trip_ms = f64::from(standing.round_trip_us) / 1e3;
+            acks.round_trip_max_ms = acks.round_trip_max_ms.max(round_trip_ms);
+        }
+        if is_heard {
+            heard = now;
+        }
+        last = standing;
+    }
+    acks.retransmits = last.retransmits;
+    Ok(acks)
+}
+
+/// Runs rounds until the source marks the last one. A separate thread sends the messages, because
+/// both ends may send more than the buffers between them hold.
+fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen> {
+    let carrying = |from| (0..streams.len()).find(|number| task.carries_from(from, *number));
+    let outgoing = carrying(end).map(|number| &streams[number]);
+    let incoming = carrying(end.other()).map(|number| &streams[number]);
+    let until = Instant::now() + Duration::from_secs_f64(task.seconds);
+    let settled = Instant::now() + SETTLING;
+    let (order, orders) = mpsc::channel::<bool>();
+    let (done, is_done) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        let sender = outgoing.map(|mut stream| {
+            scope.spawn(move || -> anyhow::Result<()> {
+                let mut message = task.message();
+                for is_last in orders {
+                    message[0] = if is_last { LAST } else { 0 };
+                    stream.write_all(&message)?;
+                    if done.send(()).is_err() {
+                        break;
+                    }
+                }
+                Ok(())
+            })
+        });
+        let mut seen = Seen::default();
+        let mut message = task.message();
+        loop {
+            let began = Instant::now();
+            let mut is_last = end == End::Source && began >= until;
+            if sender.is_some() {
+                order.send(is_last)?;
+            }
+            if let Some(mut stream) = incoming {
+                stream.read_exact(&mut message)?;
+                is_last |= end == End::Sink && message[0] == LAST;
+            }
+            if sender.is_some() {
+                is_done.recv()?;
+            }
+            match (task.pattern, end) {
+                (Pattern::OneWay, End::Source) => {
+                    outgoing.context("the source sends")?.read_exact(&mut [0])?
+                }
+                (Pattern::OneWay, End::Sink) => {
+                    incoming.context("the sink receives")?.write_all(b"x")?;
+                }
+                _ => {}
+            }
+            if end == End::Source && began >= settled {
+                seen.rounds_us.push(began.elapsed().as_secs_f64() * 1e6);
+            }
+            if is_last && (end == End::Source || incoming.is_some()) {
+                break;
+            }
+        }
+        drop(order);
+        if let Some(sender) = sender {
+            joined(vec![sender])?;
+        }
+        Ok(seen)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ends(task: Task) -> (Seen, Seen) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it has one");
+        let (mut near, mut far) = (Vec::new(), Vec::new());
+        for _ in 0..task.connections() {
+            near.push(TcpStream::connect(address).expect("it listens"));
+            far.push(listener.accept().expect("somebody comes").0);
+        }
+        let run = |task: &Task, streams: &[TcpStream], end| match task.exchange {
+            Exchange::Streaming => stream_messages(task, streams, end),
+            Exchange::RequestResponse => exchange(task, streams, end),
+        };
+        // The source alone decides when the rounds end, whatever the sink's clock.
+        let hasty = Task {
+            seconds: 0.01,
+            ..task
+        };
+        let of_sink = match task.exchange {
+            Exchange::Streaming => task,
+            Exchange::RequestResponse => hasty,
+        };
+        thread::scope(|scope| {
+            let sink = scope.spawn(|| run(&of_sink, &far, End::Sink));
+            let source = run(&task, &near, End::Source).expect("the source ends well");
+            let sink = sink.join().expect("no panic").expect("the sink ends well");
+            (source, sink)
+        })
+    }
+
+    fn task(pattern: Pattern, exchange: Exchange) -> Task {
+        Task {
+            pattern,
+            exchange,
+            size_bytes: 100_000,
+            seconds: SETTLING.as_secs_f64() + 0.1,
+            flows: 1,
+        }
+    }
+
+    #[test]
+    fn streaming__each_pattern__carries_its_ways() {
+        for (pattern, to_source, to_sink) in [
+            (Pattern::OneWay, 0, 1),
+            (Pattern::TwoConnections, 1, 1),
+            (Pattern::OneConnection, 1, 1),
+        ] {
+            let (source, sink) = ends(task(pattern, Exchange::Streaming));
+            let ways = (source.arrivals.len(), sink.arrivals.len());
+            assert_eq!(ways, (to_source, to_sink), "{pattern:?}");
+            for arrivals in source.arrivals.iter().chain(&sink.arrivals) {
+                assert!(arrivals.bins_bytes.iter().sum::<u64>() > 100_000);
+            }
+        }
+    }
+
+    #[test]
+    fn request_response__each_pattern__makes_rounds_and_ends() {
+        for pattern in [
+            Pattern::OneWay,
+            Pattern::TwoConnections,
+            Pattern::OneConnection,
+        ] {
+            let (source, sink) = ends(task(pattern, Exchange::RequestResponse));
+            assert!(source.rounds_us.len() > 10, "{pattern:?}");
+            assert!(sink.rounds_us.is_empty());
+        }
+    }
+}

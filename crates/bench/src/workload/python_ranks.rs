@@ -1,0 +1,244 @@
+//! Python programs with a rank on every host, started without a launcher.
+//!
+//! The programs are in `bench/workloads/`. They are embedded in the binary, with Kumihimo's own
+//! package.
+
+use super::coll_bound;
+use super::mpi_programs::{self, add_excess};
+use super::{Context, Measured};
+use anyhow::Context as _;
+use kumi_command::interrupt;
+use serde_json::Value;
+use std::io::Read;
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Python of the distribution. Another one on the `PATH` may lack PyTorch and NumPy.
+const PYTHON: &str = "/usr/bin/python3";
+
+/// Port of the next run. Each run has its own, because the previous run's may not be free yet.
+static PORTS: AtomicU16 = AtomicU16::new(29_500);
+
+/// Longest time of a run, in seconds.
+const RUN_SECONDS_MAX: u32 = 110;
+
+/// A Python program of `bench/workloads/`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PythonProgram {
+    /// Collectives of a PyTorch program between hosts.
+    Torch,
+    /// Ranks that are lost, one after the other.
+    Failure,
+}
+
+/// Every module of the Python package: path and text.
+const PACKAGE: [(&str, &str); 5] = [
+    (
+        "kumi/__init__.py",
+        include_str!("../../../../bindings/python/kumi/__init__.py"),
+    ),
+    (
+        "kumi/_library.py",
+        include_str!("../../../../bindings/python/kumi/_library.py"),
+    ),
+    (
+        "kumi/_works.py",
+        include_str!("../../../../bindings/python/kumi/_works.py"),
+    ),
+    (
+        "kumi/coll.py",
+        include_str!("../../../../bindings/python/kumi/coll.py"),
+    ),
+    (
+        "kumi/torch.py",
+        include_str!("../../../../bindings/python/kumi/torch.py"),
+    ),
+];
+
+impl PythonProgram {
+    fn file(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Torch => (
+                "torch_coll.py",
+                include_str!("../../../../bench/workloads/torch_coll.py"),
+            ),
+            Self::Failure => (
+                "group_failure.py",
+                include_str!("../../../../bench/workloads/group_failure.py"),
+            ),
+        }
+    }
+}
+
+/// Runs PyTorch's collectives and returns rank 0's lines as figures.
+pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measured>> {
+    let text = run(context, PythonProgram::Torch, args)?;
+    let network = context.running.hosts.network()?;
+    let mut measured = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
+        let mut one = mpi_programs::figures(&line);
+        let operation = match line["operation"].as_str().unwrap_or_default() {
+            "gather_object" => "gather",
+            "ddp" => "allreduce",
+            other => other,
+        };
+        coll_bound::add(&mut one, &network, operation)?;
+        add_excess(&mut one);
+        measured.push(one);
+    }
+    anyhow::ensure!(
+        !measured.is_empty(),
+        "the program printed no figures: {text}"
+    );
+    Ok(measured)
+}
+
+/// Loses `losses` ranks, job by job. Each job has its own seed.
+pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec<Measured>> {
+    let mut all = Measured::default();
+    let figures = &mut all.figures;
+    let mut seed = 0;
+    while figures.get("losses").copied().unwrap_or(0.0) < f64::from(losses) {
+        seed += 1;
+        let args = [context.running.device.clone(), seed.to_string()];
+        let text = run(context, PythonProgram::Failure, &args)?;
+        let lines = text.lines().filter(|line| line.starts_with('{'));
+        let before = figures.get("losses").copied();
+        for line in lines {
+            let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
+            let number = |name: &str| line[name].as_f64().unwrap_or(f64::INFINITY);
+            for counted in ["losses", "wrong", "misnamed"] {
+                *figures.entry(counted.into()).or_default() += number(counted);
+            }
+            let fault = line["fault"].as_str().unwrap_or_default();
+            for worst in [
+                "error_after_ms".to_owned(),
+                format!("error_after_{fault}_ms"),
+            ] {
+                let standing = figures.entry(worst).or_default();
+                *standing = standing.max(number("error_after_ms"));
+            }
+            let standing = figures.entry("going_on_after_ms".into()).or_default();
+            *standing = standing.max(number("going_on_after_ms"));
+        }
+        anyhow::ensure!(
+            figures.get("losses").copied() > before,
+            "no rank was lost: {text}"
+        );
+    }
+    Ok(vec![all])
+}
+
+/// Runs a rank on every host and returns the output of all ranks.
+fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow::Result<String> {
+    let running = context.running;
+    let hosts = running.hosts;
+    let folder = format!("/tmp/kumi-bench-python-{}", std::process::id());
+    let (name, source) = program.file();
+    for host in hosts.names() {
+        let files = PACKAGE.iter().copied().chain([(name, source)]);
+        for (file, text) in files {
+            let write = format!("mkdir -p {folder}/kumi && cat > {folder}/{file}");
+            hosts.feed(host, &["sh", "-c", &write], text.as_bytes())?;
+        }
+    }
+    let first = &hosts.names()[0];
+    let master = hosts.address(first, &running.device)?;
+    let port = PORTS.fetch_add(1, Ordering::Relaxed);
+    let count = hosts.names().len();
+    let (mut ranks, mut ties) = (Vec::new(), Vec::new());
+    for (rank, host) in hosts.names().iter().enumerate() {
+        let told = [
+            format!("PYTHONPATH={folder}"),
+            "PYTHONDONTWRITEBYTECODE=1".to_owned(),
+            "OMP_NUM_THREADS=1".to_owned(),
+            format!("GLOO_SOCKET_IFNAME={}", running.device),
+            format!("TP_SOCKET_IFNAME={}", running.device),
+            format!("KUMI_INTERFACE={}", running.device),
+            format!("MASTER_ADDR={master}"),
+            format!("MASTER_PORT={port}"),
+            format!("RANK={rank}"),
+            format!("WORLD_SIZE={count}"),
+        ];
+        let script = format!("{folder}/{name}");
+        let mut argv: Vec<&str> = vec!["env"];
+        argv.extend(told.iter().map(String::as_str));
+        argv.extend(running.prefix.iter().map(String::as_str));
+        argv.extend([PYTHON, &script]);
+        argv.extend(args.iter().map(String::as_str));
+        interrupt::check()?;
+        let child = hosts
+            .bounded(host, &argv, RUN_SECONDS_MAX)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting a rank on {host}"))?;
+        ties.push(interrupt::tie(child.id()));
+        ranks.push(child);
+    }
+    let said = gather(&mut ranks, program == PythonProgram::Failure);
+    for host in hosts.names() {
+        if program == PythonProgram::Failure {
+            // Brings up links that the program took down.
+            hosts.run(host, &["ip", "link", "set", &running.device, "up"])?;
+        }
+        let _ = hosts.run(host, &["rm", "-rf", &folder]);
+    }
+    said
+}
+
+/// Waits until all ranks have ended, and returns their output. With `some_are_lost`, a rank may
+/// fail without a traceback.
+fn gather(ranks: &mut [Child], some_are_lost: bool) -> anyhow::Result<String> {
+    let readers = ranks.iter_mut().map(|rank| {
+        let (mut out, mut error) = (rank.stdout.take(), rank.stderr.take());
+        std::thread::spawn(move || {
+            let (mut said, mut complained) = (String::new(), String::new());
+            // Output that cannot be read counts as absent.
+            let _ = out.as_mut().map(|out| out.read_to_string(&mut said));
+            let _ = error
+                .as_mut()
+                .map(|error| error.read_to_string(&mut complained));
+            (said, complained)
+        })
+    });
+    let readers: Vec<_> = readers.collect();
+    let mut has_failed = false;
+    for rank in ranks.iter_mut() {
+        has_failed |= !rank.wait()?.success();
+    }
+    let (mut said, mut complained) = (String::new(), String::new());
+    for (one, complaint) in readers.into_iter().filter_map(|reader| reader.join().ok()) {
+        said += &one;
+        complained += &complaint;
+    }
+    let is_lost_only = some_are_lost && !complained.contains("Traceback");
+    anyhow::ensure!(
+        !has_failed || is_lost_only,
+        "a rank failed: {}",
+        complained.trim()
+    );
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    /// Guards against a missing module, which kept every rank of coll-torch from starting.
+    #[test]
+    fn package__has_every_module_of_the_bindings() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/kumi");
+        let files = std::fs::read_dir(folder).unwrap();
+        let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());
+        let mut modules: Vec<String> = names
+            .filter(|name| name.ends_with(".py"))
+            .map(|name| format!("kumi/{name}"))
+            .collect();
+        modules.sort();
+        assert_eq!(modules, PACKAGE.map(|(name, _)| name));
+    }
+}

@@ -1,0 +1,95 @@
+//! A collective's plan, executed in the lab's model in virtual time, for more hosts than a machine
+//! has room for.
+
+use super::{Context, Measured, coll_bound};
+use anyhow::Context as _;
+use kumi_lab::topology::Bytes;
+use kumi_simulate::simulate;
+use kumi_topo::{End, Host, Link, Network};
+
+/// Simulates the operation that `mpi_coll` calls `operation`, size by size, on the topology's
+/// network enlarged to `hosts` hosts.
+pub fn measure(
+    context: &Context<'_>,
+    operation: &str,
+    hosts: usize,
+    sizes_bytes: &[u64],
+    port_queue: Bytes,
+) -> anyhow::Result<Vec<Measured>> {
+    let network = grown(&context.running.hosts.network()?, hosts)?;
+    let sizes = sizes_bytes.iter().map(|size| {
+        let plan = coll_bound::plan(&network, operation, *size)?
+            .with_context(|| format!("`{operation}` has no plan to simulate"))?;
+        let simulated = simulate(&network, &plan, port_queue)?;
+        let mut measured = Measured {
+            size_bytes: Some(*size),
+            ..Measured::default()
+        };
+        let median_us = simulated.seconds * 1e6;
+        for (name, value) in [
+            ("median_us", median_us),
+            ("goodput_bps", *size as f64 * 8.0 / simulated.seconds),
+            ("port_bytes", simulated.port_bytes as f64),
+        ] {
+            measured.figures.insert(name.into(), value);
+        }
+        coll_bound::add_of(&mut measured, &network, &plan, median_us);
+        Ok(measured)
+    });
+    sizes.collect()
+}
+
+/// Returns the network with more hosts. Each added host copies one of the first hosts, in turn: it
+/// is on the same switch, with the same kind of link.
+fn grown(network: &Network, hosts: usize) -> anyhow::Result<Network> {
+    let there = network.hosts.len();
+    anyhow::ensure!(
+        hosts >= there,
+        "invalid hosts = {hosts}: expected at least {there}, the hosts of the topology"
+    );
+    let mut network = network.clone();
+    for host in there..hosts {
+        let like = host % there;
+        let own = |link: &&Link| link.ends.contains(&End::Host(like));
+        let link = *network.links.iter().find(own).context("host has no link")?;
+        let instead = |end| match end {
+            End::Host(_) => End::Host(host),
+            switch => switch,
+        };
+        network.links.push(Link {
+            ends: link.ends.map(instead),
+            ..link
+        });
+        network.hosts.push(Host {
+            name: format!("{}-{host}", network.hosts[like].name),
+            ..network.hosts[like].clone()
+        });
+    }
+    Ok(network)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grown__network__has_hosts_like_the_first_ones() {
+        let text = r#"
+            name = "two"
+            host = [{ name = "a" }, { name = "b" }]
+            switch = [{ name = "s" }, { name = "t" }]
+            link = [
+                { between = ["a", "s"], rate = "1Gbit" },
+                { between = ["s", "t"], rate = "2Gbit" },
+                { between = ["t", "b"], rate = "3Gbit" },
+            ]
+        "#;
+        let network = Network::parse("two", text).unwrap();
+        let grown = grown(&network, 5).unwrap();
+        let names = grown.hosts.iter().map(|host| host.name.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "a-2", "b-3", "a-4"]);
+        assert_eq!(grown.links[4].ends, [End::Switch(1), End::Host(3)]);
+        Network::parse("again", &grown.to_toml().unwrap()).unwrap();
+        assert!(super::grown(&network, 1).is_err());
+    }
+}

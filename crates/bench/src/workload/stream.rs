@@ -1,0 +1,213 @@
+//! Unmodified iperf3, with readings of the kernel's counters before and after.
+
+use super::{Context, Measured};
+use crate::ceiling::ceilings;
+use crate::counters::Counters;
+use crate::hosts::background::Background;
+use crate::sample::Figures;
+use crate::variant::Variant;
+use anyhow::Context as _;
+use serde_json::Value;
+
+/// Port of measured streams.
+const PORT: &str = "5201";
+
+/// Port of streams that only fill the links.
+const LOAD_PORT: &str = "5202";
+
+/// Payload of a full TCP segment, in bytes. It gives the number of all segments, of which some
+/// arrive out of order.
+const SEGMENT_BYTES: f64 = 1448.0;
+
+/// One iperf3 run.
+pub struct Stream {
+    /// Measured seconds, after one that is not measured.
+    pub seconds: u32,
+    /// Number of parallel streams.
+    pub streams: u32,
+    /// Share of the ceiling at which UDP is sent, instead of TCP.
+    pub udp_share: Option<f64>,
+}
+
+impl Stream {
+    /// Runs iperf3 and returns its figures.
+    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Measured> {
+        let running = context.running;
+        let hosts = running.hosts;
+        let (client, server) = (running.client(), running.server());
+        let _listening = listen(context, PORT, self.seconds + 10)?;
+        let before = (
+            Counters::read(hosts, client)?,
+            Counters::read(hosts, server)?,
+        );
+        let report = self.iperf3(context)?;
+        let after = (
+            Counters::read(hosts, client)?,
+            Counters::read(hosts, server)?,
+        );
+
+        let mut figures = goodput(&report, running.congestion_control)?;
+        let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + 1);
+        let grown =
+            |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
+        figures.insert("retransmits".into(), grown("RetransSegs"));
+        figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
+        figures.insert(
+            "reorder_seen".into(),
+            grown("TCPSACKReorder") + grown("TCPTSReorder"),
+        );
+        figures.insert(
+            "out_of_order_ratio".into(),
+            grown("TCPOFOQueue") / (bytes / SEGMENT_BYTES),
+        );
+        // Hosts of a lab share a machine, whose processor time must not be counted twice.
+        let mut cpu_s = after.0.cpu_s(&before.0);
+        if hosts.kind() == "ssh" {
+            cpu_s += after.1.cpu_s(&before.1);
+        }
+        figures.insert("cpu_ns_per_byte".into(), cpu_s * 1e9 / bytes);
+        Ok(Measured {
+            figures,
+            ..Measured::default()
+        })
+    }
+
+    fn iperf3(&self, context: &Context<'_>) -> anyhow::Result<Value> {
+        let running = context.running;
+        let (seconds, streams) = (self.seconds.to_string(), self.streams.to_string());
+        let mut argv = vec![
+            "iperf3",
+            "-J",
+            "-c",
+            &running.server_address,
+            "-p",
+            PORT,
+            "-O",
+            "1",
+        ];
+        argv.extend(["-t", &seconds, "-P", &streams, "-i", "1"]);
+        let rate = self.udp_rate(context).map(|bps| format!("{bps:.0}"));
+        match &rate {
+            // The length fits an inner MTU of 1400, so that no datagram is fragmented.
+            Some(rate) => argv.extend(["-u", "-b", rate, "-l", "1350"]),
+            // `kumi run` selects the control itself, when the connection is established.
+            None if running.wraps_ranks() => {}
+            None => argv.extend(["-C", running.congestion_control]),
+        }
+        let text = running
+            .hosts
+            .run(running.client(), &running.wrapped(&argv))?;
+        serde_json::from_str(&text).context("iperf3 -J did not print JSON")
+    }
+
+    fn udp_rate(&self, context: &Context<'_>) -> Option<f64> {
+        let running = context.running;
+        let rates = running.hosts.rates_bps();
+        let used = if running.variant == Variant::Single {
+            1
+        } else {
+            rates.len()
+        };
+        let figures = ceilings(&rates[..used.min(rates.len())], running.framing);
+        let ceiling = figures.get("ceiling_framing_bps").copied().unwrap_or(5e9);
+        self.udp_share
+            .map(|share| share * ceiling / f64::from(self.streams))
+    }
+}
+
+/// Starts a stream that runs until it is dropped, at most as long as any command may.
+pub fn load(context: &Context<'_>) -> anyhow::Result<[Background; 2]> {
+    let running = context.running;
+    let seconds_max = crate::hosts::COMMAND_SECONDS_MAX;
+    let server = listen(context, LOAD_PORT, seconds_max)?;
+    let argv = [
+        "iperf3",
+        "-c",
+        &running.server_address,
+        "-p",
+        LOAD_PORT,
+        "-t",
+        "0",
+        "-C",
+        "cubic",
+    ];
+    let client = Background::start(
+        running.hosts,
+        running.client(),
+        &running.wrapped(&argv),
+        seconds_max,
+    )?;
+    // A round trip under load must not include slow start and the filling of the queues.
+    kumi_command::interrupt::sleep(std::time::Duration::from_secs(1))?;
+    Ok([client, server])
+}
+
+/// Starts an iperf3 server for one client. It listens when this function returns.
+fn listen(context: &Context<'_>, port: &str, seconds_max: u32) -> anyhow::Result<Background> {
+    let running = context.running;
+    let argv = ["iperf3", "-s", "-1", "-p", port, "--forceflush"];
+    let argv = running.wrapped(&argv);
+    let mut server = Background::start(running.hosts, running.server(), &argv, seconds_max)?;
+    // The banner has three lines. The second one says that the server listens.
+    while !server.line()?.contains("listening") {}
+    Ok(server)
+}
+
+/// Returns the goodput at the receiver.
+fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
+    if let Some(error) = report["error"].as_str() {
+        anyhow::bail!("iperf3: {error}");
+    }
+    let end = &report["end"];
+    let used = end["sender_tcp_congestion"].as_str().unwrap_or(wanted);
+    anyhow::ensure!(
+        used == wanted,
+        "the stream used congestion control {used}, not {wanted}"
+    );
+    let received = end["sum_received"]["bits_per_second"].as_f64();
+    let udp = end["sum"]["lost_percent"].as_f64();
+    let mut figures = Figures::new();
+    let goodput = match (received, udp) {
+        // For UDP, releases differ in the meaning of "received". `lost_percent` has always meant
+        // losses.
+        (_, Some(lost_percent)) => {
+            figures.insert("lost_ratio".into(), lost_percent / 100.0);
+            let sent = end["sum"]["bits_per_second"].as_f64().unwrap_or(f64::NAN);
+            sent * (1.0 - lost_percent / 100.0)
+        }
+        (Some(received), None) => received,
+        (None, None) => anyhow::bail!("iperf3 reported no goodput: {end}"),
+    };
+    figures.insert("goodput_bps".into(), goodput);
+    Ok(figures)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn goodput__tcp_report__is_what_was_received() {
+        let report = json!({"end": {"sum_received": {"bits_per_second": 9.5e8}}});
+        assert_eq!(
+            goodput(&report, "cubic").expect("is there")["goodput_bps"],
+            9.5e8
+        );
+    }
+
+    #[test]
+    fn goodput__udp_report__leaves_out_what_was_lost() {
+        let report = json!({"end": {"sum": {"bits_per_second": 1e9, "lost_percent": 25.0}}});
+        let figures = goodput(&report, "cubic").expect("is there");
+        assert_eq!(
+            (figures["goodput_bps"], figures["lost_ratio"]),
+            (7.5e8, 0.25)
+        );
+    }
+
+    #[test]
+    fn goodput__error_report__is_an_error() {
+        assert!(goodput(&json!({"error": "unable to connect"}), "cubic").is_err());
+    }
+}

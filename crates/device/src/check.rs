@@ -1,0 +1,206 @@
+//! Checks that a device's configuration fits this machine: its NICs, its key and its ports.
+
+use crate::config::{DeviceConfig, Preset};
+use crate::control::{self, Request};
+use crate::key;
+use crate::run_dir::{self, RunDir};
+use kumi_command::BadInput;
+use kumi_sys::netlink::Interface;
+use serde_json::Value;
+
+/// Least MTU of a link, in bytes: the minimum of IPv6.
+const MTU_MIN: u32 = 1280;
+/// Kinds of master interface whose ports keep an IP stack of their own.
+const MASTERS_ALLOWED: [&str; 1] = ["vrf"];
+
+/// Returns all mistakes of `config` on a machine with the interfaces `all`.
+pub fn mistakes(config: &DeviceConfig, all: &[Interface]) -> Vec<String> {
+    let mut found = config.mistakes();
+    for (at, name) in config.over.iter().enumerate() {
+        let checked = interface(name, all, config.needs_ipv6(at));
+        found.extend(checked.err().map(|error| error.0));
+    }
+    if config.preset == Preset::Kumi {
+        found.extend(
+            key::load(&config.key)
+                .err()
+                .map(|error| format!("{error:#}")),
+        );
+    }
+    found.extend(taken_ports(config));
+    found
+}
+
+/// Returns an error message if both devices would listen on the same UDP port of the same
+/// interface.
+pub fn shared_port(one: &DeviceConfig, other: &DeviceConfig) -> Option<String> {
+    let links = one.over.iter().filter(|link| other.over.contains(link));
+    let links: Vec<&str> = links.map(String::as_str).collect();
+    let ports = |config: &DeviceConfig| {
+        u32::from(config.port)..u32::from(config.port) + u32::from(config.ports_max())
+    };
+    let is_shared = overlap(ports(one), ports(other)) && !links.is_empty();
+    is_shared.then(|| sentence(one, &other.name, &links, other.port))
+}
+
+/// Returns an error message if a running device has a UDP port that `config` needs on the same
+/// interface.
+fn taken_ports(config: &DeviceConfig) -> Option<String> {
+    let others = run_dir::devices().unwrap_or_default();
+    let mut others = others.iter().filter(|name| **name != config.name);
+    others.find_map(|name| {
+        let state = control::ask(&RunDir::of(name).ok()?.socket(), &Request::Show).ok()?;
+        let port = u32::try_from(state["facts"]["udp_port"].as_u64()?).ok()?;
+        let queues = state["queues"].as_array().map_or(1, Vec::len) as u32;
+        let links = state["links"].as_array().into_iter().flatten();
+        let names = links.filter_map(|link: &Value| link["name"].as_str());
+        let shared: Vec<&str> = names
+            .filter(|name| config.over.iter().any(|own| own == name))
+            .collect();
+        let own = u32::from(config.port)..u32::from(config.port) + u32::from(config.ports_max());
+        let is_shared = overlap(own, port..port + queues) && !shared.is_empty();
+        is_shared.then(|| sentence(config, name, &shared, port as u16))
+    })
+}
+
+fn overlap(one: std::ops::Range<u32>, other: std::ops::Range<u32>) -> bool {
+    one.start < other.end && other.start < one.end
+}
+
+fn sentence(config: &DeviceConfig, other: &str, links: &[&str], port: u16) -> String {
+    format!(
+        "port {}: {other} has UDP port {port} on {}; set another `port` for {}, such as {}",
+        config.port,
+        links.join(", "),
+        config.name,
+        port.checked_add(100).unwrap_or(port - 100),
+    )
+}
+
+/// Returns the interface `name` of `all`, or the reason why it cannot be a link.
+pub fn interface<'a>(
+    name: &str,
+    all: &'a [Interface],
+    needs_ipv6: bool,
+) -> Result<&'a Interface, BadInput> {
+    let bad = |what: String| Err(BadInput(format!("over: {what}")));
+    let Some(interface) = all.iter().find(|interface| interface.name == name) else {
+        let there = all.iter().filter(|interface| !interface.is_loopback);
+        let there: Vec<&str> = there.map(|interface| interface.name.as_str()).collect();
+        let there = if there.is_empty() {
+            "none".to_owned()
+        } else {
+            there.join(", ")
+        };
+        return bad(format!("no interface `{name}`; this host has {there}"));
+    };
+    if interface.is_loopback {
+        return bad(format!(
+            "`{name}` is the loopback interface; a link is a NIC to other hosts"
+        ));
+    }
+    if run_dir::devices().is_ok_and(|devices| devices.iter().any(|device| device == name)) {
+        return bad(format!(
+            "`{name}` is a kumi device itself; name the NICs under it"
+        ));
+    }
+    if let Some((index, kind)) = &interface.master {
+        if !MASTERS_ALLOWED.contains(&kind.as_str()) {
+            let master = all.iter().find(|interface| interface.index == *index);
+            let master = master.map_or("another interface", |master| master.name.as_str());
+            return bad(format!(
+                "`{name}` is a port of {master} ({kind}), which takes all its packets; \
+                 run `ip link set {name} nomaster`"
+            ));
+        }
+    }
+    if interface.mtu < MTU_MIN {
+        return bad(format!(
+            "`{name}` has MTU {}: expected at least {MTU_MIN}; run `ip link set {name} mtu 1500`",
+            interface.mtu
+        ));
+    }
+    if !interface.is_up {
+        return bad(format!("`{name}` is down; run `ip link set {name} up`"));
+    }
+    if needs_ipv6 && is_ipv6_disabled(name) {
+        return bad(format!(
+            "`{name}` has IPv6 disabled, and peers find each other by IPv6; run \
+             `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`, or give each peer's IPv4 addresses with --peer"
+        ));
+    }
+    Ok(interface)
+}
+
+/// Returns whether an interface has no IPv6: it is disabled there, or the kernel lacks it.
+pub fn is_ipv6_disabled(name: &str) -> bool {
+    let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+    std::fs::read_to_string(path).map_or(true, |text| text.trim() != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nic(index: u32, name: &str) -> Interface {
+        Interface {
+            index,
+            name: name.to_owned(),
+            mtu: 1500,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            is_up: true,
+            has_carrier: true,
+            is_loopback: name == "lo",
+            master: None,
+            is_gone: false,
+        }
+    }
+
+    #[test]
+    fn interface__that_cannot_be_a_link__is_refused_with_what_mends_it() {
+        let mut all = vec![
+            nic(1, "lo"),
+            nic(2, "eth1"),
+            nic(3, "br0"),
+            nic(4, "eth2"),
+            nic(5, "eth3"),
+        ];
+        all[3].master = Some((3, "bridge".to_owned()));
+        all[4].master = Some((3, "vrf".to_owned()));
+        let says = |name: &str| {
+            interface(name, &all, false)
+                .map(|found| found.index)
+                .map_err(|e| e.0)
+        };
+        assert_eq!(says("eth1"), Ok(2));
+        assert_eq!(says("eth3"), Ok(5), "a VRF's port keeps its IP stack");
+        assert!(says("lo").unwrap_err().contains("loopback"));
+        let enslaved = says("eth2").unwrap_err();
+        assert!(enslaved.contains("port of br0 (bridge)") && enslaved.contains("nomaster"));
+        assert!(
+            says("eth9")
+                .unwrap_err()
+                .contains("this host has eth1, br0, eth2, eth3")
+        );
+        let without = interface("eth1", &all, true).unwrap_err().0;
+        assert!(
+            without.contains("IPv6 disabled"),
+            "no such interface here: {without}"
+        );
+    }
+
+    #[test]
+    fn shared_port__same_nic_and_port__is_refused() {
+        let device = |name: &str, over: &str, port: u16| -> DeviceConfig {
+            toml::from_str(&format!(
+                "name = \"{name}\"\nover = [\"{over}\"]\nport = {port}\nqueues = 2\n"
+            ))
+            .unwrap()
+        };
+        let one = device("kumi0", "eth1", 24_870);
+        let said = shared_port(&device("kumi1", "eth1", 24_871), &one).unwrap();
+        assert!(said.contains("kumi0 has UDP port 24870 on eth1"), "{said}");
+        assert_eq!(shared_port(&device("kumi1", "eth1", 24_872), &one), None);
+        assert_eq!(shared_port(&device("kumi1", "eth2", 24_870), &one), None);
+    }
+}

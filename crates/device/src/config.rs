@@ -1,0 +1,352 @@
+//! Configuration of a device, from the command line of `kumi link up` or a table of `kumi.toml`.
+
+use kumi_command::BadInput;
+use kumi_multilink::secure::Seal;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Default UDP port of the multilink protocol. Device queue *n* uses the *n*-th port after it.
+pub const PORT: u16 = 24_870;
+/// Largest number of queues of a device. Eight queues take eight cores and eight UDP ports.
+pub const QUEUES_MAX: u8 = 8;
+/// Accepted MTUs of the device, in bytes: from the least of IPv6 to the largest of a TAP
+/// (`ETH_MAX_MTU` less the Ethernet header).
+const MTU_RANGE: std::ops::RangeInclusive<u32> = 1280..=65_521;
+/// Default path of the cluster key file.
+pub const KEY_FILE: &str = "/etc/kumi/cluster.key";
+
+/// Protocol of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Preset {
+    /// Kumihimo's own.
+    #[default]
+    Kumi,
+    /// RI2N/DRV: raw EtherType frames, round robin, the paper's parameters. No security.
+    Ri2n,
+}
+
+/// Protection of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SealChoice {
+    /// Encrypted and authenticated.
+    #[default]
+    Encrypt,
+    /// Authenticated only.
+    Authenticate,
+    /// Neither encrypted nor authenticated.
+    Plain,
+}
+
+impl SealChoice {
+    /// Returns the value in the protocol core's type.
+    pub fn seal(self) -> Seal {
+        match self {
+            Self::Encrypt => Seal::Encrypt,
+            Self::Authenticate => Seal::Authenticate,
+            Self::Plain => Seal::Plain,
+        }
+    }
+}
+
+/// Configuration of a multilink device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceConfig {
+    /// Name of the device.
+    pub name: String,
+    /// Names of the physical interfaces under it.
+    pub over: Vec<String>,
+    /// Addresses with prefix lengths.
+    #[serde(default)]
+    pub address: Vec<String>,
+    /// Path of the cluster key file.
+    #[serde(default = "key_file")]
+    pub key: PathBuf,
+    /// Protection of packets.
+    #[serde(default)]
+    pub seal: SealChoice,
+    /// Protocol of the device.
+    #[serde(default)]
+    pub preset: Preset,
+    /// Peers behind routers. Each entry has the peer's addresses, one per link in the order of
+    /// `over`.
+    #[serde(default)]
+    pub peer: Vec<Vec<IpAddr>>,
+    /// UDP port of the first queue.
+    #[serde(default = "port")]
+    pub port: u16,
+    /// MTU of the device, in bytes; if absent, the largest that fits one datagram.
+    #[serde(default)]
+    pub mtu: Option<u32>,
+    /// True if the device spins instead of sleeping: half the latency, but each queue keeps one
+    /// core busy.
+    #[serde(default)]
+    pub busy_poll: bool,
+    /// Number of queues: fixed, or as many as the links need and the cores allow.
+    #[serde(default)]
+    pub queues: Queues,
+    /// Kernel features that must not be used.
+    #[serde(default)]
+    pub without: Vec<Offload>,
+}
+
+/// Number of queues of a device. Each queue has a thread and sockets of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(try_from = "QueuesText", into = "QueuesText")]
+pub enum Queues {
+    /// As many as the links need, at most half the cores.
+    #[default]
+    Auto,
+    /// This number.
+    Exactly(u8),
+}
+
+/// Number of queues in a file: `"auto"` or a number.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum QueuesText {
+    Number(u64),
+    Word(String),
+}
+
+impl std::str::FromStr for Queues {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let number = text.parse().ok().filter(|n| (1..=QUEUES_MAX).contains(n));
+        number.map(Self::Exactly).ok_or_else(|| {
+            format!("invalid queues `{text}`: expected a number from 1 to {QUEUES_MAX}, or auto")
+        })
+    }
+}
+
+impl TryFrom<QueuesText> for Queues {
+    type Error = String;
+
+    fn try_from(text: QueuesText) -> Result<Self, String> {
+        match text {
+            QueuesText::Number(number) => number.to_string().parse(),
+            QueuesText::Word(word) => word.parse(),
+        }
+    }
+}
+
+impl From<Queues> for QueuesText {
+    fn from(queues: Queues) -> Self {
+        match queues {
+            Queues::Auto => Self::Word("auto".into()),
+            Queues::Exactly(number) => Self::Number(number.into()),
+        }
+    }
+}
+
+/// Kernel feature that can be switched off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Offload {
+    /// Segmentation of sent datagrams (`UDP_SEGMENT`).
+    UdpSegment,
+    /// Receive coalescing of datagrams (`UDP_GRO`).
+    UdpGro,
+    /// TCP bursts between the kernel and the device.
+    TapTso,
+    /// UDP bursts between the kernel and the device.
+    TapUso,
+    /// Queue in front of the device that gives TCP backpressure.
+    Shaper,
+    /// Priority of the daemon over ordinary programs, under load.
+    Priority,
+}
+
+fn key_file() -> PathBuf {
+    KEY_FILE.into()
+}
+
+fn port() -> u16 {
+    PORT
+}
+
+impl DeviceConfig {
+    /// Returns whether `offload` may be used.
+    pub fn uses(&self, offload: Offload) -> bool {
+        !self.without.contains(&offload)
+    }
+
+    /// Returns an error with all mistakes that can be found without access to the system.
+    pub fn check(&self) -> Result<(), BadInput> {
+        BadInput::of_all(self.mistakes())
+    }
+
+    /// Returns all mistakes that can be found without access to the system.
+    pub fn mistakes(&self) -> Vec<String> {
+        let mut found = Vec::new();
+        if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
+            found.push(format!(
+                "invalid device name `{}`: expected 1 to 15 characters without spaces, `/` or `%`",
+                self.name
+            ));
+        }
+        self.check_links(&mut found);
+        self.check_ports(&mut found);
+        if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
+            found.push(format!(
+                "invalid mtu {mtu}: expected {} (the least of IPv6) to {}; omit it to get the largest that \
+                 fits one datagram",
+                MTU_RANGE.start(),
+                MTU_RANGE.end()
+            ));
+        }
+        found.extend(self.address.iter().filter_map(|text| address_mistake(text)));
+        for addresses in &self.peer {
+            if addresses.is_empty() || addresses.len() > self.over.len() {
+                found.push(format!(
+                    "peer: {} addresses for {} links: expected one per link, in the order of `over`",
+                    addresses.len(),
+                    self.over.len()
+                ));
+            }
+        }
+        found
+    }
+
+    fn check_links(&self, found: &mut Vec<String>) {
+        if self.over.is_empty() || self.over.len() > kumi_multilink::wire::LINKS_MAX {
+            found.push(format!(
+                "over: {} interfaces given: expected 1 to {}",
+                self.over.len(),
+                kumi_multilink::wire::LINKS_MAX
+            ));
+        }
+        for (at, link) in self.over.iter().enumerate() {
+            if self.over[..at].contains(link) {
+                found.push(format!("over: `{link}` is named twice"));
+            }
+            if *link == self.name {
+                found.push(format!("over: `{link}` cannot be under itself"));
+            }
+        }
+    }
+
+    fn check_ports(&self, found: &mut Vec<String>) {
+        let Queues::Exactly(queues) = self.queues else {
+            return;
+        };
+        if queues > 1 && self.preset == Preset::Ri2n {
+            found.push("queues: preset ri2n has only one queue; set 1 or auto".to_owned());
+        }
+        if self.port.checked_add(u16::from(queues) - 1).is_none() {
+            found.push(format!(
+                "port {}: {queues} queues need {queues} ports from this one on; the last port is 65535",
+                self.port
+            ));
+        }
+    }
+
+    /// Returns the largest number of UDP ports that the device can take on this host, from
+    /// [`Self::port`] on.
+    pub fn ports_max(&self) -> u16 {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        match (self.preset, self.queues) {
+            (Preset::Ri2n, _) => 0,
+            (_, Queues::Exactly(queues)) => queues.into(),
+            (_, Queues::Auto) => (cores / 2).clamp(1, QUEUES_MAX.into()) as u16,
+        }
+    }
+
+    /// Returns whether peers are reached by IPv6 over the link at index `at` of `over`. Peers that
+    /// multicast finds always are.
+    pub fn needs_ipv6(&self, at: usize) -> bool {
+        let is_ipv6 = |ips: &Vec<IpAddr>| ips.get(at).is_some_and(IpAddr::is_ipv6);
+        self.preset == Preset::Kumi && (self.peer.is_empty() || self.peer.iter().any(is_ipv6))
+    }
+
+    /// Returns the static peers in the core's form: for each peer, pairs of link number and
+    /// address.
+    pub fn static_peers(&self) -> Vec<Vec<(u8, SocketAddr)>> {
+        let addressed = |(link, ip): (usize, &IpAddr)| {
+            let address = kumi_sys::udp::mapped(SocketAddr::new(*ip, self.port));
+            (link as u8, SocketAddr::from(address))
+        };
+        self.peer
+            .iter()
+            .map(|ips| ips.iter().enumerate().map(addressed).collect())
+            .collect()
+    }
+}
+
+fn address_mistake(text: &str) -> Option<String> {
+    let parsed = text.split_once('/').and_then(|(ip, prefix)| {
+        let ip: IpAddr = ip.parse().ok()?;
+        let prefix: u8 = prefix.parse().ok()?;
+        (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(())
+    });
+    let what = "expected an IP address and a prefix length, such as 10.77.0.1/24";
+    (parsed.is_none()).then(|| format!("invalid address `{text}`: {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(over: &[&str], address: &str) -> DeviceConfig {
+        DeviceConfig {
+            name: "kumi0".into(),
+            over: over.iter().map(|link| (*link).to_owned()).collect(),
+            address: vec![address.to_owned()],
+            key: key_file(),
+            seal: SealChoice::Encrypt,
+            preset: Preset::Kumi,
+            peer: Vec::new(),
+            port: PORT,
+            mtu: None,
+            busy_poll: false,
+            queues: Queues::Auto,
+            without: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn config__mistakes__are_named_with_what_would_be_right() {
+        assert!(config(&["eth1", "eth2"], "10.0.0.1/24").check().is_ok());
+        let says = |config: DeviceConfig| config.check().unwrap_err().0;
+        assert!(says(config(&["eth1", "eth1"], "10.0.0.1/24")).contains("named twice"));
+        assert!(says(config(&["eth1"], "10.0.0.1")).contains("prefix length"));
+        assert!(says(config(&["eth1"], "10.0.0.1/33")).contains("10.0.0.1/33"));
+        assert!(says(config(&[], "10.0.0.1/24")).contains("0 interfaces"));
+        let mut small = config(&["eth1", "eth1"], "10.0.0.1");
+        small.mtu = Some(100);
+        let said = says(small);
+        for mistake in [
+            "named twice",
+            "invalid mtu 100: expected 1280",
+            "prefix length",
+        ] {
+            assert!(said.contains(mistake), "every mistake is named: {said}");
+        }
+        let mut last_port = config(&["eth1"], "10.0.0.1/24");
+        (last_port.port, last_port.queues) = (65_535, Queues::Exactly(2));
+        assert!(says(last_port).contains("the last port is 65535"));
+    }
+
+    #[test]
+    fn config__queues__are_a_number_or_auto() {
+        assert_eq!("auto".parse(), Ok(Queues::Auto));
+        assert_eq!("8".parse(), Ok(Queues::Exactly(8)));
+        for text in ["0", "9", "-1", "many"] {
+            assert!(text.parse::<Queues>().unwrap_err().contains(text));
+        }
+        for (value, queues) in [("4", Queues::Exactly(4)), ("\"auto\"", Queues::Auto)] {
+            let text = format!("name = \"kumi0\"\nover = [\"eth1\"]\nqueues = {value}\n");
+            assert_eq!(
+                toml::from_str::<DeviceConfig>(&text).unwrap().queues,
+                queues
+            );
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! The daemon of one device: a loop between the TAP, the links' sockets and the core.
+//!
+//! Where one core is too slow for the links, the device has several queues, each with such a loop
+//! (ADR 012).
+
+mod carrier;
+mod clock;
+mod gathering;
+mod hearing;
+mod inlet;
+mod load;
+mod port;
+mod queues;
+mod setup;
+mod shaper;
+mod sizing;
+mod state;
+mod tempo;
+mod wait;
+
+use crate::config::DeviceConfig;
+use crate::control::{Call, Control, Request, failure};
+use crate::interface;
+use crate::listeners::unix_s;
+use carrier::Carrier;
+use clock::Clock;
+use inlet::Inlet;
+use kumi_multilink::endpoint::Endpoint;
+use kumi_multilink::lane::Lane;
+use kumi_sys::datagrams::Datagrams;
+use kumi_sys::netlink::LinkMonitor;
+use kumi_sys::tap::Tap;
+use port::Port;
+use serde_json::json;
+use shaper::Shaper;
+use std::time::{Duration, Instant};
+use tempo::Tempo;
+
+pub use setup::run;
+
+/// Bytes and frames read from the device before the links are served again.
+///
+/// Sealing and sending a burst of 64 KB takes about 0.3 ms, and acknowledgements wait in that time.
+/// Long turns lengthen the round trips, and long round trips lengthen the turns.
+const BYTES_PER_TURN: usize = 120_000;
+const FRAMES_PER_TURN: usize = 48;
+/// Bytes sealed before they are sent. Small frames then share a system call, and the links need not
+/// idle while the next burst is sealed.
+const BYTES_PER_SEND: usize = 30_000;
+/// Bytes received from one link before the others are served again, because acknowledgements wait.
+const RECEIVE_BYTES_PER_TURN: usize = 120_000;
+/// Receives from one link before the others are served again. Without receive coalescing, the bytes
+/// of a turn arrive in 84 datagrams of 1420 bytes. This leaves room for three times as many smaller
+/// ones.
+const RECEIVES_PER_TURN: usize = 256;
+/// Time spent on one link before the others are served again, in ns: twice the time to seal and
+/// send a burst of 64 KB. It bounds a turn of datagrams with few bytes.
+const RECEIVE_NS_PER_TURN: u64 = 600_000;
+/// Interval between log lines about rejected datagrams.
+const LOG_EVERY: Duration = Duration::from_secs(60);
+/// Interval between updates of `rto_min` on the device's routes, in ns. The administrator may add
+/// routes at any time.
+const ROUTES_EVERY_NS: u64 = 5_000_000_000;
+/// Interval between attempts to reopen the ports of removed interfaces, in ns. Every change of an
+/// interface causes another attempt.
+const REOPEN_EVERY_NS: u64 = 500_000_000;
+
+/// A running device, or one queue of it.
+struct Device {
+    lane: Lane,
+    node: u64,
+    config: DeviceConfig,
+    core: Endpoint,
+    tap: Tap,
+    ports: Vec<Port>,
+    monitor: LinkMonitor,
+    control: Control,
+    shaper: Shaper,
+    inlet: Inlet,
+    tempo: Tempo,
+    clock: Clock,
+    datagrams: Datagrams,
+    facts: serde_json::Value,
+    tap_write_errors: u64,
+    logged: (Instant, kumi_multilink::endpoint::EndpointCounters),
+    routes_at_ns: u64,
+    reopen_at_ns: u64,
+    carrier: Carrier,
+    /// Last peer that seals differently from this device.
+    seal_mismatch: Option<String>,
+    ends: bool,
+}
+
+impl Device {
+    fn now_ns(&self) -> u64 {
+        self.clock.now_ns()
+    }
+
+    /// Runs the loop until the device ends.
+    fn serve(&mut self) -> anyhow::Result<()> {
+        while !self.ends {
+            let ready = self.wait()?;
+            let now_ns = self.now_ns();
+            for port in &mut self.ports {
+                port.observe(&mut self.core, now_ns);
+            }
+            for at in 0..self.ports.len() {
+                let is_drained = ready.links & 1 << at == 0;
+                self.ports[at].adapt_gathering(now_ns, is_drained);
+                if !is_drained {
+                    self.receive(at);
+                    self.hand_over_frames();
+                }
+            }
+            if ready.tap {
+                self.take_frames();
+            }
+            self.feed();
+            let now_ns = self.now_ns();
+            if self.core.poll_timeout(now_ns) <= now_ns {
+                self.core.handle_timeout(now_ns);
+                self.hand_over_frames();
+            }
+            self.transmit();
+            self.inlet.intake_mut().was_empty |= !ready.tap && self.inlet.has_room();
+            let waiting_bytes = self.inlet.waiting_bytes();
+            let times_ns = (self.clock.elapsed_ns(), now_ns);
+            self.shaper
+                .adjust(times_ns, &self.core, waiting_bytes, self.inlet.intake_mut());
+            if ready.monitor {
+                self.follow_interfaces(now_ns);
+            }
+            if ready.control {
+                self.answer_calls(now_ns);
+            }
+            self.tell_events();
+            self.keep_house(now_ns);
+        }
+        // Peers then need not detect the end by silence.
+        self.core.say_goodbye(self.clock.now_ns());
+        self.transmit();
+        Ok(())
+    }
+
+    /// Receives the datagrams that wait on a link, until none is left or the turn ends.
+    ///
+    /// Without receive coalescing each read entry is one datagram, and turns may be spaced. When a
+    /// turn took only two datagrams, the sockets held 850 KB (`docs/perf-log.md`, 2026-11-22: the
+    /// slow regime).
+    fn receive(&mut self, at: usize) {
+        let (mut taken, mut datagrams) = (0, 0);
+        let began_ns = self.clock.now_ns();
+        while datagrams < RECEIVES_PER_TURN {
+            let port = &mut self.ports[at];
+            // Errors of earlier sends (unreachable, refused) appear here too. They need no action.
+            if port.receive(&mut self.datagrams).is_err() {
+                return;
+            }
+            // The clock is read each time, because round trips are measured with it.
+            let now_ns = self.clock.now_ns();
+            for (bytes, received) in self.datagrams.iter_mut() {
+                taken += received.bytes;
+                datagrams += 1;
+                self.tempo.note_received(received.bytes);
+                port.note_received(received.bytes.div_ceil(received.segment_bytes));
+                for datagram in bytes.chunks_mut(received.segment_bytes) {
+                    port.handle(self.node, datagram, received.from, &mut self.core, now_ns);
+                }
+            }
+            let is_over =
+                taken >= RECEIVE_BYTES_PER_TURN || now_ns > began_ns + RECEIVE_NS_PER_TURN;
+            if is_over || !self.datagrams.is_full() {
+                return;
+            }
+        }
+    }
+
+    /// Writes the frames that are in order to the host.
+    fn hand_over_frames(&mut self) {
+        while let Some(frame) = self.core.poll_frame() {
+            if self.tap.write(frame.as_slice()).is_err() {
+                self.tap_write_errors += 1; // the device is down, or the kernel refuses the header
+            }
+            self.core.give_buffer(frame);
+        }
+    }
+
+    /// Returns whether a socket's send buffer is full. The kernel reports when it has room again.
+    fn is_blocked(&self) -> bool {
+        self.ports.iter().any(|port| port.is_blocked)
+    }
+
+    /// Takes frames from the host, until none is left or the turn ends.
+    fn take_frames(&mut self) {
+        let mut taken = 0;
+        for _ in 0..FRAMES_PER_TURN {
+            if taken > BYTES_PER_TURN || !self.inlet.has_room() {
+                return;
+            }
+            match self.inlet.take(&self.tap, &mut self.core) {
+                Ok(0) => return,
+                Ok(bytes) => {
+                    taken += bytes;
+                    self.tempo.note_received(bytes);
+                }
+                Err(_) => {
+                    self.ends = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Passes waiting frames to the links while these have room.
+    fn feed(&mut self) {
+        let (mut fed, mut unsent) = (0, 0);
+        while fed < BYTES_PER_TURN && !self.is_blocked() {
+            let now_ns = self.now_ns();
+            if self.core.frames_wait_until(now_ns).is_some() {
+                return;
+            }
+            let Some(frame) = self.inlet.next() else {
+                return;
+            };
+            let bytes = frame.as_slice().len();
+            self.core.handle_frame(frame, now_ns);
+            fed += bytes;
+            unsent += bytes;
+            if unsent > BYTES_PER_SEND {
+                self.transmit();
+                unsent = 0;
+            }
+        }
+    }
+
+    fn transmit(&mut self) {
+        let now_ns = self.now_ns();
+        for port in &mut self.ports {
+            port.transmit(&mut self.core, now_ns);
+        }
+    }
+
+    /// Follows carriers, and interfaces that are removed and return.
+    fn follow_interfaces(&mut self, now_ns: u64) {
+        let changes = self.monitor.changes().unwrap_or_else(|error| {
+            // For example, the kernel has no memory for the answer. The next change of the
+            // interface reports its state again.
+            let what = format!("changes of interfaces were lost: {error}");
+            interface::log(&self.config.name, &what);
+            Vec::new()
+        });
+        for change in changes {
+            let mut ports = self.ports.iter_mut();
+            let Some(port) = ports.find(|port| port.index == change.index) else {
+                continue;
+            };
+            port.is_gone = change.is_gone;
+            let has_carrier = change.has_carrier && !change.is_gone;
+            self.core.handle_carrier(port.number, has_carrier, now_ns);
+        }
+        self.reopen_links(now_ns);
+        self.transmit();
+    }
+
+    /// Removes the device's carrier while no peer is reached, and restores it.
+    fn follow_peers(&mut self, now_ns: u64) {
+        let peers = || self.core.peers().any(|peer| peer.is_up());
+        let Some(is_on) = self.carrier.follow(now_ns, peers) else {
+            return;
+        };
+        let what = match (self.tap.set_carrier(is_on), is_on) {
+            (Ok(()), true) => "carrier: a peer is reached".to_owned(),
+            (Ok(()), false) => "no carrier: no peer is reached".to_owned(),
+            (Err(error), _) => {
+                format!("cannot set the device's carrier ({error}); use Linux 5.0 or later")
+            }
+        };
+        interface::log(&self.config.name, &what);
+    }
+
+    fn answer_calls(&mut self, now_ns: u64) {
+        while let Some(Call { request, answer }) = self.control.next_call() {
+            let text = match request {
+                Request::Show => self.state().to_string(),
+                Request::Events => continue, // served by the control socket's thread
+                Request::Down => {
+                    self.ends = true;
+                    "{}".to_owned()
+                }
+                Request::Add { link } => self.outcome(|device| device.add_link(&link, now_ns)),
+                Request::Del { link } => self.outcome(|device| device.remove_link(&link, now_ns)),
+                Request::Set { link, rate_bps } => {
+                    self.outcome(|device| device.set_rate(&link, rate_bps))
+                }
+            };
+            let _ = answer.try_send(text);
+        }
+    }
+
+    fn outcome(&mut self, act: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> String {
+        match act(self) {
+            Ok(()) => "{}".to_owned(),
+            Err(error) => failure(&format!("{error:#}")),
+        }
+    }
+
+    fn state(&self) -> serde_json::Value {
+        let mut facts = self.facts.clone();
+        facts["tap_write_errors"] = self.tap_write_errors.into();
+        facts["shaper_rate_bps"] = self.shaper.rate_bps().into();
+        facts["carrier"] = self.carrier.is_on().into();
+        facts["waiting_bytes"] = self.inlet.waiting_bytes().into();
+        let seal = self.config.seal.seal().name();
+        let is_busy = self.shaper.is_busy(self.clock.elapsed_ns());
+        let ports = &self.ports;
+        facts["up_s"] = (self.clock.elapsed_ns() as f64 / 1e9).into();
+        facts["seal_mismatch"] = self.seal_mismatch.clone().into();
+        facts["multicast"] = self.config.peer.is_empty().into();
+        let now_ns = self.now_ns();
+        let mut state = state::device(&self.config.name, seal, &self.core, (ports, now_ns), &facts);
+        state["queue"] = json!({"number": self.lane.number, "busy": is_busy});
+        for link in state["links"].as_array_mut().into_iter().flatten() {
+            link["busy"] = is_busy.into();
+        }
+        state
+    }
+
+    /// Writes events to the log and passes them to the listeners.
+    fn tell_events(&mut self) {
+        while let Some(event) = self.core.poll_event() {
+            if let kumi_multilink::endpoint::Event::SealMismatch { name, theirs } = &event {
+                self.seal_mismatch = Some(format!("{name} ({})", theirs.name()));
+            }
+            let at_s = self.clock.elapsed_ns() as f64 / 1e9;
+            let mut line = state::event(&event, &self.ports, at_s);
+            line["unix_s"] = unix_s().into();
+            if self.lane != Lane::ONLY {
+                line["queue"] = self.lane.number.into();
+            }
+            let text = line.to_string();
+            interface::log(&self.config.name, &text);
+            self.control.listeners.tell(&text);
+        }
+    }
+
+    /// Does periodic work: routes, carrier, removed interfaces, and log lines about rejected
+    /// datagrams.
+    fn keep_house(&mut self, now_ns: u64) {
+        if now_ns >= self.routes_at_ns && self.lane.number == 0 {
+            self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
+            let device = self.config.name.clone();
+            // Others may hold the kernel's configuration lock for a long time, so a thread does
+            // this. If it cannot be started, the next interval tries again.
+            let set = move || interface::set_rto_min(&device);
+            let _ = std::thread::Builder::new().spawn(set);
+        }
+        if self.lane.number == 0 {
+            self.follow_peers(now_ns);
+        }
+        if now_ns >= self.reopen_at_ns {
+            self.reopen_at_ns = now_ns + REOPEN_EVERY_NS;
+            self.reopen_links(now_ns);
+        }
+        if let Some(pause_ns) = self.clock.take_pause() {
+            let what = format!("this process was stopped for {} ms", pause_ns / 1_000_000);
+            interface::log(&self.config.name, &what);
+        }
+        if self.logged.0.elapsed() < LOG_EVERY {
+            return;
+        }
+        let (counters, before) = (self.core.counters(), self.logged.1);
+        for (what, now, then) in [
+            (
+                "signed with another cluster key",
+                counters.wrong_key,
+                before.wrong_key,
+            ),
+            ("forged or damaged", counters.forged, before.forged),
+            ("replayed", counters.replayed, before.replayed),
+            ("malformed", counters.malformed, before.malformed),
+        ] {
+            if now > then {
+                interface::log(
+                    &self.config.name,
+                    &format!("{} datagrams {what} in the last minute", now - then),
+                );
+            }
+        }
+        self.logged = (Instant::now(), counters);
+    }
+}

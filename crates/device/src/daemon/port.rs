@@ -1,0 +1,299 @@
+//! A physical interface under the device: its socket, and the bytes that the kernel holds for it.
+
+use super::gathering::Gathering;
+use super::hearing::{self, Hearing};
+use kumi_command::errln;
+use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
+use kumi_multilink::wire::{self, Kind};
+use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
+use kumi_sys::netlink::Interface;
+use kumi_sys::udp::LinkSocket;
+use std::io::ErrorKind;
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
+
+/// Multicast group of hellos: link-local and transient, with "kumi" in its last bytes.
+pub const GROUP: Ipv6Addr = Ipv6Addr::new(0xff12, 0, 0, 0, 0, 0, 0x6b75, 0x6d69);
+
+/// Bytes of the IPv6 and UDP headers.
+const UNDERLAY_BYTES: usize = 48;
+/// Length of the shortest datagram of any kind, in bytes: a control datagram without body and tag.
+const DATAGRAM_BYTES_MIN: u32 = wire::CONTROL_HEADER_BYTES as u32;
+/// Rate assumed for a NIC that does not report its speed, in bits per second.
+pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
+/// Number of sends per comparison of the kernel's buffer accounting with the bytes sent.
+const CALIBRATE_EVERY: u32 = 16;
+/// Time for which a reading of the kernel's send queue is valid, in ns. A link of 10 Gb/s carries
+/// 60 KB in it. This is about a batch, which the rate estimate allows for.
+const LOOK_EVERY_NS: u64 = 50_000;
+/// Least size of the place for one received datagram, in bytes. The longest hello or handshake is
+/// much shorter.
+const PLACE_BYTES_MIN: usize = 2048;
+
+/// Interface and socket of a link.
+#[derive(Debug)]
+pub struct Port {
+    /// Number of the link in the core.
+    pub number: u8,
+    /// Interface name.
+    pub name: String,
+    /// Interface index.
+    pub index: u32,
+    /// UDP socket on the interface.
+    pub socket: LinkSocket,
+    /// True if the interface has been removed. A later one of the same name takes its place.
+    pub is_gone: bool,
+    /// True if the socket's send buffer was full at the last send.
+    pub is_blocked: bool,
+    /// True if receive coalescing (`UDP_GRO`) may be used.
+    pub gathers: bool,
+    gathering: Gathering,
+    /// Record of the received datagrams.
+    pub hearing: Hearing,
+    /// Number of sends that the kernel refused.
+    pub refused: u64,
+    /// Bytes of kernel buffer per byte on the wire, smoothed.
+    buffer_ratio: f64,
+    sends: u32,
+    looked_at_ns: u64,
+    /// Size of the place for one received datagram, in bytes; at least the link's MTU.
+    place_bytes: usize,
+}
+
+/// Error of a link whose UDP port belongs to another socket.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{name}: UDP port {udp_port} is in use, for instance by another kumi device; choose another with --port"
+)]
+pub struct PortTaken {
+    name: String,
+    udp_port: u16,
+}
+
+impl Port {
+    /// Opens the port of `interface`. `gather` permits receive coalescing.
+    pub fn open(
+        number: u8,
+        interface: &Interface,
+        udp_port: u16,
+        gather: bool,
+    ) -> anyhow::Result<Self> {
+        let name = &interface.name;
+        let socket = LinkSocket::open(name, interface.index, udp_port, GROUP).map_err(|error| {
+            if error.kind() == ErrorKind::AddrInUse {
+                let name = name.clone();
+                return anyhow::Error::new(PortTaken { name, udp_port });
+            }
+            let mend = match error.kind() {
+                ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
+                ErrorKind::NetworkDown => format!("run `ip link set {name} up`"),
+                ErrorKind::NotFound | ErrorKind::InvalidInput => {
+                    format!("`{name}` was just removed")
+                }
+                _ => format!("if IPv6 is off, run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
+            };
+            anyhow::anyhow!("{name}: {error}; {mend}")
+        })?;
+        socket.set_filter(DATAGRAM_BYTES_MIN, &leads())?;
+        let gathers = gather && socket.set_gathering(true) && socket.set_gathering(false);
+        Ok(Self {
+            number,
+            name: name.clone(),
+            index: interface.index,
+            socket,
+            is_gone: false,
+            is_blocked: false,
+            gathers,
+            gathering: Gathering::default(),
+            hearing: Hearing::default(),
+            refused: 0,
+            buffer_ratio: 1.3,
+            sends: 0,
+            looked_at_ns: 0,
+            place_bytes: PLACE_BYTES_MIN.max(interface.mtu as usize),
+        })
+    }
+
+    /// Returns the link's configuration for the core.
+    pub fn link_config(interface: &Interface, udp_port: u16, multicast: bool) -> LinkConfig {
+        let hello = SocketAddrV6::new(GROUP, udp_port, 0, interface.index);
+        LinkConfig {
+            name: interface.name.clone(),
+            datagram_bytes_max: interface.mtu as usize - UNDERLAY_BYTES,
+            hello_to: multicast.then_some(SocketAddr::V6(hello)),
+            rate_bps: kumi_sys::speed::link_speed_bps(&interface.name).unwrap_or(SPEED_UNKNOWN_BPS),
+            is_rate_fixed: false,
+        }
+    }
+
+    /// Receives the available datagrams. Returns the kernel's error; `WouldBlock` if there are
+    /// none.
+    pub fn receive(&mut self, into: &mut Datagrams) -> std::io::Result<()> {
+        let place_bytes = if self.gathering.is_on() {
+            RECEIVE_BYTES_MAX
+        } else {
+            self.place_bytes
+        };
+        self.socket.receive(into, place_bytes)
+    }
+
+    /// Passes a datagram to the core, and records its use for the device's state.
+    pub fn handle(
+        &mut self,
+        node: u64,
+        datagram: &mut [u8],
+        from: SocketAddr,
+        core: &mut Endpoint,
+        now_ns: u64,
+    ) {
+        if self.hearing.note(node, datagram, now_ns) {
+            return;
+        }
+        let is_introduction = hearing::is_introduction(datagram);
+        let wrong_key = |core: &Endpoint| core.counters().wrong_key;
+        let before = if is_introduction { wrong_key(core) } else { 0 };
+        let outcome = core.handle_datagram(self.number, from, datagram, now_ns);
+        if is_introduction {
+            let is_wrong_key = wrong_key(core) > before;
+            self.hearing
+                .note_outcome(from, outcome, is_wrong_key, now_ns);
+        }
+    }
+
+    /// Counts received datagrams, for the choice of receive coalescing.
+    pub fn note_received(&mut self, datagrams: usize) {
+        self.gathering.note(datagrams);
+    }
+
+    /// Switches receive coalescing by load. `is_drained` states that nothing is left to read.
+    pub fn adapt_gathering(&mut self, now_ns: u64, is_drained: bool) {
+        if !self.gathers {
+            return;
+        }
+        if let Some(on) = self.gathering.decide(now_ns, is_drained) {
+            self.socket.set_gathering(on);
+        }
+    }
+
+    /// Passes the number of sent bytes that have not left the host to the core, if the core needs
+    /// it.
+    pub fn observe(&mut self, core: &mut Endpoint, now_ns: u64) {
+        if !core
+            .link(self.number)
+            .is_some_and(|link| link.is_worth_a_look())
+        {
+            return;
+        }
+        self.look(core, now_ns);
+    }
+
+    fn look(&mut self, core: &mut Endpoint, now_ns: u64) {
+        if now_ns < self.looked_at_ns + LOOK_EVERY_NS {
+            return;
+        }
+        self.looked_at_ns = now_ns;
+        if let Ok(bytes) = self.socket.unsent_buffer_bytes() {
+            let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
+            core.observe_unsent(self.number, wire_bytes, now_ns);
+        }
+    }
+
+    /// Passes all datagrams of the core for this link to the kernel, until the socket's buffer is
+    /// full.
+    pub fn transmit(&mut self, core: &mut Endpoint, now_ns: u64) {
+        self.is_blocked = false;
+        if core.poll_transmit(self.number).is_some() {
+            self.look(core, now_ns);
+        }
+        while let Some(batch) = core.poll_transmit(self.number) {
+            let to = batch
+                .destination
+                .expect("a batch in the queue has a destination");
+            let (bytes, datagrams) = (batch.bytes.len(), batch.datagrams());
+            self.sends = self.sends.wrapping_add(1);
+            let before = self.calibration_start();
+            match self.socket.send(&batch.bytes, batch.segment_bytes, to) {
+                Ok(()) => {
+                    self.calibrate(before, bytes + datagrams * OVERHEAD_BYTES);
+                    core.transmitted(self.number);
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.is_blocked = true;
+                    return;
+                }
+                Err(error) => {
+                    self.refused += 1;
+                    self.hearing.note_refusal(&error, now_ns);
+                    self.fall_back(core, datagrams, &error);
+                    core.transmitted(self.number);
+                }
+            }
+        }
+    }
+
+    /// Switches segmentation off after a refused burst, so that each datagram is sent alone.
+    ///
+    /// The error may be a defect or limit of the kernel's or the NIC's segmentation. EIO means no
+    /// checksum offload; EINVAL and EMSGSIZE mean exceeded limits. The lost datagrams are repaired
+    /// like any loss.
+    fn fall_back(&mut self, core: &mut Endpoint, datagrams: usize, error: &std::io::Error) {
+        let is_segmentation = matches!(
+            error.raw_os_error(),
+            Some(nix::libc::EIO | nix::libc::EINVAL | nix::libc::EMSGSIZE)
+        );
+        if datagrams == 1 || !is_segmentation {
+            return;
+        }
+        if let Some(link) = core.link_mut(self.number) {
+            link.queue.segmentation = false;
+            errln!(
+                "{}: UDP segmentation refused ({error}); sending datagrams one by one",
+                self.name
+            );
+        }
+    }
+
+    fn calibration_start(&self) -> Option<usize> {
+        if self.sends % CALIBRATE_EVERY == 0 {
+            self.socket.unsent_buffer_bytes().ok()
+        } else {
+            None
+        }
+    }
+
+    fn calibrate(&mut self, before: Option<usize>, wire_bytes: usize) {
+        let Some(before) = before else { return };
+        let Ok(after) = self.socket.unsent_buffer_bytes() else {
+            return;
+        };
+        // A send that left at once shows nothing.
+        if after > before {
+            let ratio = (after - before) as f64 / wire_bytes as f64;
+            self.buffer_ratio += (ratio.clamp(0.5, 8.0) - self.buffer_ratio) / 8.0;
+        }
+    }
+}
+
+/// Returns the first bytes of datagrams that the socket filter passes: every kind of this version,
+/// data first, and hellos of all versions. The latter show a peer that is too old or too new.
+fn leads() -> Vec<u8> {
+    let is_hello = |lead: u8| lead >> 4 == Kind::Hello as u8;
+    let all = 0..=u8::MAX;
+    all.filter(|lead| is_hello(*lead) || wire::kind_of(&[*lead]).is_ok())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leads__of_this_version_and_hellos_of_any__pass_the_filter() {
+        let leads = leads();
+        assert_eq!(leads[0], wire::lead(Kind::Data));
+        for kind in [Kind::Control, Kind::Hello, Kind::Init, Kind::Reply] {
+            assert!(leads.contains(&wire::lead(kind)), "{kind:?}");
+        }
+        assert!(leads.contains(&0x3f), "a hello of a later version");
+        assert!(!leads.contains(&0) && !leads.contains(&0x1f));
+    }
+}

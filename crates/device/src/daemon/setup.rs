@@ -1,0 +1,305 @@
+//! Sets up a device, changes its links, and removes it.
+
+use super::clock::Clock;
+use super::port::{Port, PortTaken};
+use super::shaper::Shaper;
+use super::tempo::Tempo;
+use super::{Device, queues};
+use crate::check;
+use crate::config::DeviceConfig;
+use crate::config::Offload;
+use crate::control::Desk;
+use crate::interface;
+use crate::key;
+use crate::run_dir::RunDir;
+use crate::tap::{Created, random_u64, refuse_if_running};
+use anyhow::{Context, bail};
+use kumi_multilink::endpoint::{Config, Endpoint};
+use kumi_multilink::lane::Lane;
+use kumi_sys::netlink::{LinkMonitor, interfaces};
+use kumi_sys::tap::TapOffloads;
+use std::time::Instant;
+
+/// Bytes of a frame besides its MTU: the inner Ethernet header with a VLAN tag (18) and the virtio
+/// header (10).
+const FRAME_HEADER_BYTES: usize = 18 + 10;
+/// Attempts to open a port that is in use, and the time between them. The kernel takes about 10 ms
+/// to clean up a killed process.
+const PORT_ATTEMPTS: u32 = 10;
+const PORT_RETRY: std::time::Duration = std::time::Duration::from_millis(30);
+/// Frames in the device's ring. The default of 500 is less than a window of small frames.
+const QUEUE_FRAMES: u32 = 2000;
+
+/// Runs a device of the preset `kumi` until it ends.
+///
+/// # Errors
+/// The configuration does not fit the machine, or the kernel refuses a part.
+pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
+    config.check()?;
+    let key = key::load(&config.key)?;
+    let all = interfaces()?;
+    for (at, name) in config.over.iter().enumerate() {
+        check::interface(name, &all, config.needs_ipv6(at))?;
+    }
+    let dir = RunDir::make(&config.name)?;
+    refuse_if_running(&dir, &config.name)?;
+    let existed = all.iter().any(|interface| interface.name == config.name);
+    let sizing = queues::size(&config, existed)?;
+    let taps = queues::open_taps(&config.name, existed, sizing.queues)?;
+    let offloads = taps[0].set_offloads(TapOffloads {
+        checksum: true,
+        tcp_segmentation: config.uses(Offload::TapTso),
+        udp_segmentation: config.uses(Offload::TapUso),
+    })?;
+    let created = Created::new(&config.name, existed);
+    let mac = interfaces()?
+        .into_iter()
+        .find(|interface| interface.name == config.name)
+        .and_then(|interface| interface.mac)
+        .context("the device has no MAC address")?;
+    let (node, instance) = (node_identity(&dir, existed)?, random_u64()?);
+    let host = nix::unistd::gethostname()?.to_string_lossy().into_owned();
+    let mut sides = Vec::new();
+    for lane in queues::lanes(sizing.queues) {
+        let mut core = Endpoint::new(
+            Config {
+                node,
+                instance,
+                name: host.clone(),
+                mac,
+                lane,
+                gathers_udp: offloads.udp_segmentation,
+                seal: config.seal.seal(),
+                key: key.clone(),
+                static_peers: config.static_peers(),
+            },
+            0,
+        );
+        let mut ports = Vec::new();
+        for (number, name) in config.over.iter().enumerate() {
+            ports.push(open_port_patiently(
+                number as u8,
+                name,
+                &config,
+                &mut core,
+                lane,
+            )?);
+        }
+        sides.push((lane, core, ports));
+    }
+    let mtu = config
+        .mtu
+        .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
+    interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    // On an existing device, the administrator may have chosen other values.
+    let hastened = if existed {
+        Ok(())
+    } else {
+        interface::hasten_neighbours(&config.name)
+    };
+    if let Err(error) = hastened {
+        let what = "warning: cannot shorten the intervals of neighbour discovery";
+        interface::log(&config.name, &format!("{what}: {error}"));
+    }
+    if let Err(error) = interface::set_rto_min(&config.name) {
+        let what = "warning: cannot set the RTO floor of the device's routes";
+        interface::log(&config.name, &format!("{what}: {error}"));
+    }
+    taps[0].set_persistent(true)?;
+    let is_shaped = config.uses(Offload::Shaper);
+    let shapers = Shaper::new(&config.name, !existed, is_shaped, taps.len());
+    let facts = serde_json::json!({
+        "mtu": mtu,
+        "tap_tso": offloads.tcp_segmentation,
+        "tap_uso": offloads.udp_segmentation,
+        "busy_poll": config.busy_poll,
+        "queues": sizing.queues,
+        "udp_port": config.port,
+        "core_bps": sizing.core_bps.round(),
+    });
+    created.keep();
+    let (desk, controls) = Desk::open(&dir.socket(), taps.len())?;
+    interface::log(&config.name, "up");
+    if let Some(note) = &sizing.note {
+        interface::log(&config.name, note);
+    }
+    let started = Instant::now();
+    let parts = sides.into_iter().zip(taps).zip(shapers).zip(controls);
+    let mut devices = Vec::new();
+    for ((((lane, core, ports), tap), shaper), control) in parts {
+        devices.push(Device {
+            lane,
+            node,
+            core,
+            tap,
+            ports,
+            monitor: LinkMonitor::open()?,
+            control,
+            shaper,
+            inlet: Default::default(),
+            tempo: Tempo::new(config.uses(Offload::Priority)),
+            clock: Clock::new(started),
+            datagrams: Default::default(),
+            facts: facts.clone(),
+            tap_write_errors: 0,
+            logged: (Instant::now(), Default::default()),
+            routes_at_ns: 0,
+            reopen_at_ns: 0,
+            carrier: Default::default(),
+            seal_mismatch: None,
+            ends: false,
+            config: config.clone(),
+        });
+    }
+    let device = queues::serve(devices, &desk)?;
+    device.tap.set_persistent(false)?;
+    // The control socket is removed last: a caller that waits for this may start the next daemon at
+    // once.
+    drop(device);
+    dir.clear();
+    interface::log(&config.name, "down");
+    Ok(())
+}
+
+/// Opens a port, with several attempts while it is in use. The port may belong to a killed daemon
+/// that the kernel is still cleaning up.
+fn open_port_patiently(
+    number: u8,
+    name: &str,
+    config: &DeviceConfig,
+    core: &mut Endpoint,
+    lane: Lane,
+) -> anyhow::Result<Port> {
+    let mut attempts = PORT_ATTEMPTS;
+    loop {
+        attempts -= 1;
+        match open_port(number, name, config, core, lane, 0) {
+            Err(error) if attempts > 0 && error.is::<PortTaken>() => {
+                std::thread::sleep(PORT_RETRY);
+            }
+            outcome => return outcome,
+        }
+    }
+}
+
+fn open_port(
+    number: u8,
+    name: &str,
+    config: &DeviceConfig,
+    core: &mut Endpoint,
+    lane: Lane,
+    now_ns: u64,
+) -> anyhow::Result<Port> {
+    let all = interfaces()?;
+    let interface = check::interface(name, &all, config.needs_ipv6(usize::from(number)))?;
+    let udp_port = config.port + u16::from(lane.number);
+    let port = Port::open(number, interface, udp_port, config.uses(Offload::UdpGro))?;
+    // The link of a removed interface makes room for that of its successor.
+    if core.link(number).is_some() {
+        core.remove_link(number, now_ns);
+    }
+    let link = Port::link_config(interface, config.port, config.peer.is_empty());
+    core.add_link(number, link, now_ns);
+    if let Some(link) = core.link_mut(number) {
+        link.queue.segmentation = config.uses(Offload::UdpSegment);
+    }
+    core.handle_carrier(number, interface.has_carrier, now_ns);
+    Ok(port)
+}
+
+impl Device {
+    pub(super) fn add_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
+        if self.ports.iter().any(|port| port.name == name) {
+            bail!("`{name}` is already a link of {}", self.config.name);
+        }
+        if name == self.config.name {
+            bail!("`{name}` cannot be under itself");
+        }
+        let taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
+        let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
+            .find(|number| !taken(number))
+            .context("the device already has the maximum number of links")?;
+        let port = open_port(
+            number,
+            name,
+            &self.config,
+            &mut self.core,
+            self.lane,
+            now_ns,
+        )?;
+        self.ports.push(port);
+        Ok(())
+    }
+
+    /// Reopens the ports of removed interfaces, if an interface of the same name exists. A port
+    /// that cannot be opened yet (the interface is down or has no IPv6) is tried again later.
+    pub(super) fn reopen_links(&mut self, now_ns: u64) {
+        for at in 0..self.ports.len() {
+            if !self.ports[at].is_gone {
+                continue;
+            }
+            let (number, name) = (self.ports[at].number, self.ports[at].name.clone());
+            let fixed_bps = self.core.link(number).and_then(|link| {
+                let is_fixed = link.config.is_rate_fixed;
+                is_fixed.then(|| link.capacity.rate_bps() as u64)
+            });
+            let lane = self.lane;
+            let opened = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
+            if let Ok(port) = opened {
+                self.ports[at] = port;
+                interface::log(&self.config.name, &format!("{name} is in use again"));
+                if fixed_bps.is_some() {
+                    let _ = self.set_rate(&name, fixed_bps);
+                }
+            }
+        }
+    }
+
+    pub(super) fn remove_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
+        let Some(at) = self.ports.iter().position(|port| port.name == name) else {
+            let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
+            bail!(
+                "`{name}` is not a link of {}; its links are {}",
+                self.config.name,
+                names.join(", ")
+            );
+        };
+        if self.ports.len() == 1 {
+            bail!(
+                "`{name}` is the last link; run `kumi link down {}` to remove the device",
+                self.config.name
+            );
+        }
+        let port = self.ports.remove(at);
+        self.core.remove_link(port.number, now_ns);
+        self.transmit();
+        Ok(())
+    }
+
+    pub(super) fn set_rate(&mut self, name: &str, rate_bps: Option<u64>) -> anyhow::Result<()> {
+        let port = self.ports.iter().find(|port| port.name == name);
+        let number = port
+            .with_context(|| format!("`{name}` is not a link of the device"))?
+            .number;
+        let link = self.core.link_mut(number).context("the link was removed")?;
+        let was_fixed = std::mem::replace(&mut link.config.is_rate_fixed, rate_bps.is_some());
+        match rate_bps {
+            Some(rate_bps) => link.capacity.set(rate_bps),
+            // A fixed rate is no measurement, so measuring starts from the NIC's claim.
+            None if was_fixed => link.forget_rate(),
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Returns the device's identity, which is kept while the device persists.
+fn node_identity(dir: &RunDir, existed: bool) -> anyhow::Result<u64> {
+    let known = std::fs::read_to_string(dir.node()).ok().filter(|_| existed);
+    if let Some(node) = known.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {
+        return Ok(node);
+    }
+    let node = random_u64()?;
+    std::fs::write(dir.node(), format!("{node:016x}\n"))?;
+    Ok(node)
+}

@@ -1,0 +1,274 @@
+//! Rhythm of the loop: when it sleeps, when it spins, and when it asks for priority (ADR 009).
+//!
+//! The loop takes the place of a NIC's interrupt. A frame that waits for the scheduler's next turn
+//! waits milliseconds. So the loop asks for short time slices, and under load also for more weight.
+//!
+//! At low load the cost is falling asleep and being woken, twice at each end for each message.
+//! While datagrams follow each other quickly, the loop therefore polls again instead of sleeping.
+//! It does so as an ordinary process.
+//!
+//! Between two polls it yields the processor, because the scheduler lets a process finish the slice
+//! that it has just begun. A program that was woken on the same processor waited up to 200 µs for
+//! the loop that had woken it (`docs/perf-log.md`, 2026-11-24).
+//!
+//! If another process keeps the processor after a yield, the loop sleeps instead of spinning: the
+//! scheduler prefers a process that is woken to one that has yielded. The loop does not spin if
+//! nothing is expected soon.
+
+use crate::interface;
+use nix::time::{ClockId, clock_gettime};
+
+/// Share of a core spent on bulk traffic above which the loop takes priority. From there on,
+/// megabytes wait for the scheduler's next turn (`docs/perf-log.md`, 2026-11-22).
+const BULK_SHARE: f64 = 0.25;
+/// Share of a core spent on messages above which the loop takes priority. Below it there is time to
+/// spin, which serves messages better.
+const MESSAGES_SHARE: f64 = 0.5;
+/// Factor of either share below which the loop gives its priority back.
+const HYSTERESIS: f64 = 0.6;
+/// Mean number of bytes of a receive above which the traffic is bulk.
+const BULK_BYTES: u64 = 8_000;
+/// Length of a window in which the share is measured, in ns.
+const WINDOW_NS: u64 = 10_000_000;
+/// Longest usual pause for which the loop spins, and its spinning time between messages, in ns.
+///
+/// It is the turnaround of a message over gigabit NICs that hold interrupts back for 50 µs.
+/// Spinning for 400 µs gained nothing (`docs/perf-log.md`, 2026-11-22).
+const EXPECTED_NS: u64 = 200_000;
+/// Spinning time in bulk traffic, as a multiple of the usual pause.
+const BULK_PATIENCE: u64 = 2;
+/// Duration of a yield above which another process had the processor, in ns.
+const AWAY_NS: u64 = 5_000;
+/// Duration of a yield above which the other process computes, rather than answers a message, in
+/// ns.
+const CROWDED_NS: u64 = 200_000;
+/// Time for which the loop neither spins nor yields after such a yield, as a multiple of the
+/// yield's duration. It is one second if the other process kept the processor until the next tick
+/// (4 ms).
+const CROWDED_FACTOR: u64 = 250;
+/// Receives per [`WINDOW_NS`] above which there is a flood of small datagrams. Turns are then
+/// spaced, as a NIC spaces its interrupts, so that a system call takes several datagrams.
+const FLOOD: u64 = 600;
+/// Time between the starts of two turns in a flood, in ns.
+const SPACE_NS: u64 = 80_000;
+/// Time slice of the loop, in ns: the shortest that the scheduler has (Linux 6.12), so that a woken
+/// loop runs at once. The loop handles the received datagrams in less.
+const SLICE_NS: u64 = 100_000;
+/// Nice value of the loop under load: 86 times the weight of an ordinary program.
+///
+/// A real-time priority would starve the kernel's packet threads. Packets that these delay by
+/// milliseconds arrive too late (`docs/perf-log.md`, 2026-11-22: SCHED_FIFO against short turns).
+const LOADED_NICE: i32 = -20;
+
+/// State of the loop's rhythm.
+#[derive(Debug)]
+pub struct Tempo {
+    may_take_priority: bool,
+    has_priority: bool,
+    is_bulk: bool,
+    is_flooded: bool,
+    turn_began_ns: u64,
+    /// Usual pause between events, in ns, smoothed. The longest of the latest pauses would include
+    /// this loop's own sleep.
+    pause_ns: u64,
+    active_at_ns: u64,
+    window_began_ns: u64,
+    cpu_began_ns: u64,
+    spun_ns: u64,
+    /// Part of `spun_ns` in which other processes had the processor.
+    away_ns: u64,
+    crowded_until_ns: u64,
+    received: u64,
+    received_bytes: u64,
+}
+
+fn thread_cpu_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, |time| {
+        time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+    })
+}
+
+impl Tempo {
+    /// Returns a loop without priority, and gives the calling thread short time slices.
+    /// `may_take_priority` permits priority later.
+    pub fn new(may_take_priority: bool) -> Self {
+        kumi_sys::punctual::forgo_timer_slack();
+        // Short slices need no privilege. On a kernel that refuses the call, slices are long.
+        let _ = kumi_sys::punctual::become_brisk(0, SLICE_NS);
+        Self {
+            may_take_priority,
+            has_priority: false,
+            is_bulk: false,
+            is_flooded: false,
+            turn_began_ns: 0,
+            pause_ns: u64::MAX / 4,
+            active_at_ns: 0,
+            window_began_ns: 0,
+            cpu_began_ns: thread_cpu_ns(),
+            spun_ns: 0,
+            away_ns: 0,
+            crowded_until_ns: 0,
+            received: 0,
+            received_bytes: 0,
+        }
+    }
+
+    /// Starts a turn. Returns the time to wait first, in ns, so that datagrams collect.
+    pub fn space_ns(&mut self, now_ns: u64) -> u64 {
+        let next_ns = self.turn_began_ns + SPACE_NS;
+        let space_ns = if self.is_flooded {
+            next_ns.saturating_sub(now_ns)
+        } else {
+            0
+        };
+        self.turn_began_ns = now_ns + space_ns;
+        space_ns
+    }
+
+    /// Returns the time to spin before sleeping, from `now_ns`, in ns.
+    pub fn spin_ns(&self, now_ns: u64) -> u64 {
+        let is_crowded = !self.is_bulk && now_ns < self.crowded_until_ns;
+        if self.has_priority || self.pause_ns > EXPECTED_NS || is_crowded {
+            return 0;
+        }
+        let patience_ns = if self.is_bulk {
+            self.pause_ns * BULK_PATIENCE
+        } else {
+            EXPECTED_NS
+        };
+        (self.active_at_ns + patience_ns).saturating_sub(now_ns)
+    }
+
+    /// Returns whether to yield between two polls. In bulk traffic, too much would wait in that
+    /// time.
+    pub fn yields(&self) -> bool {
+        !self.is_bulk
+    }
+
+    /// Records that a yield ended at `now_ns` and took `away_ns`. Returns whether to go on
+    /// spinning.
+    pub fn note_yielded(&mut self, now_ns: u64, away_ns: u64) -> bool {
+        if away_ns > AWAY_NS {
+            self.away_ns += away_ns;
+        }
+        let is_crowded = away_ns > CROWDED_NS;
+        if is_crowded {
+            self.crowded_until_ns = now_ns + away_ns * CROWDED_FACTOR;
+        }
+        !is_crowded
+    }
+
+    /// Records the time that the loop polled without success, in ns.
+    pub fn note_spun(&mut self, spun_ns: u64) {
+        self.spun_ns += spun_ns;
+    }
+
+    /// Records bytes that were received at once, from the host or from a link.
+    pub fn note_received(&mut self, bytes: usize) {
+        self.received += 1;
+        self.received_bytes += bytes as u64;
+    }
+
+    /// Records an event, such as a frame or a datagram.
+    pub fn note_activity(&mut self, now_ns: u64) {
+        let pause_ns = now_ns
+            .saturating_sub(self.active_at_ns)
+            .min(10 * EXPECTED_NS);
+        self.active_at_ns = now_ns;
+        self.pause_ns = self.pause_ns.min(10 * EXPECTED_NS);
+        self.pause_ns = self.pause_ns - self.pause_ns / 8 + pause_ns / 8;
+    }
+
+    /// Takes priority or gives it back, according to the work in the last window.
+    pub fn adapt(&mut self, now_ns: u64, device: &str) {
+        let window_ns = now_ns.saturating_sub(self.window_began_ns);
+        if window_ns < WINDOW_NS {
+            return;
+        }
+        let cpu_ns = thread_cpu_ns();
+        let worked_ns = cpu_ns
+            .saturating_sub(self.cpu_began_ns)
+            .saturating_sub(self.spun_ns.saturating_sub(self.away_ns));
+        let share = worked_ns as f64 / window_ns as f64;
+        (self.window_began_ns, self.cpu_began_ns) = (now_ns, cpu_ns);
+        (self.spun_ns, self.away_ns) = (0, 0);
+        self.is_bulk = self.received_bytes > BULK_BYTES * self.received;
+        let per_window = self.received * WINDOW_NS / window_ns;
+        self.is_flooded = per_window > if self.is_flooded { FLOOD / 4 } else { FLOOD };
+        (self.received, self.received_bytes) = (0, 0);
+        let loaded = if self.is_bulk {
+            BULK_SHARE
+        } else {
+            MESSAGES_SHARE
+        };
+        let wants = share > loaded * if self.has_priority { HYSTERESIS } else { 1.0 };
+        if !self.may_take_priority || wants == self.has_priority {
+            return;
+        }
+        let outcome = if wants {
+            kumi_sys::punctual::become_brisk(LOADED_NICE, SLICE_NS)
+        } else {
+            kumi_sys::punctual::become_brisk(0, SLICE_NS)
+        };
+        match outcome {
+            Ok(()) => self.has_priority = wants,
+            Err(error) => {
+                self.may_take_priority = false;
+                let what = "expect longer round trips under load; grant CAP_SYS_NICE";
+                interface::log(device, &format!("cannot set priority ({error}): {what}"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tempo__quick_messages__are_waited_for_awake_and_slow_ones_asleep() {
+        let mut tempo = Tempo::new(false);
+        for message in 0..100 {
+            tempo.note_activity(message * 40_000);
+        }
+        assert_eq!(tempo.spin_ns(99 * 40_000 + 50_000), EXPECTED_NS - 50_000);
+        assert_eq!(tempo.spin_ns(200 * 40_000), 0, "the messages have ended");
+        for message in 0..100 {
+            tempo.note_activity(10_000_000 + message * 1_000_000);
+        }
+        assert_eq!(tempo.spin_ns(109_000_000), 0);
+    }
+    #[test]
+    fn tempo__processor_that_others_keep__is_waited_for_asleep_for_a_while() {
+        let mut tempo = Tempo::new(false);
+        for message in 0..100 {
+            tempo.note_activity(message * 40_000);
+        }
+        let now_ns = 99 * 40_000;
+        assert!(tempo.note_yielded(now_ns, 300) && tempo.note_yielded(now_ns, 30_000));
+        assert!(tempo.spin_ns(now_ns) > 0, "a program that answers has run");
+        assert!(!tempo.note_yielded(now_ns, 4_000_000));
+        for (after_ns, spins) in [(0, false), (999_000_000, false), (1_001_000_000, true)] {
+            tempo.active_at_ns = now_ns + after_ns;
+            assert_eq!(
+                tempo.spin_ns(now_ns + after_ns) > 0,
+                spins,
+                "after {after_ns} ns"
+            );
+        }
+    }
+
+    #[test]
+    fn tempo__bulk__is_waited_for_without_yielding_and_not_for_long() {
+        let mut tempo = Tempo::new(false);
+        for burst in 1..=1000 {
+            tempo.note_activity(burst * 20_000);
+            tempo.note_received(60_000);
+        }
+        let now_ns = 1000 * 20_000;
+        assert!(tempo.yields(), "nothing is known yet");
+        tempo.adapt(now_ns, "test");
+        assert!(!tempo.yields());
+        assert!(tempo.spin_ns(now_ns) < 50_000, "{}", tempo.spin_ns(now_ns));
+    }
+}

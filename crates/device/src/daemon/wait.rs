@@ -1,0 +1,74 @@
+//! Waiting of the loop: it spins while an event is expected soon, then sleeps.
+
+use super::Device;
+use crate::ready::{Ready, SLEEP_NS_MAX, Wakers};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+impl Device {
+    /// Waits until an event occurs or a timeout is due.
+    pub(super) fn wait(&mut self) -> anyhow::Result<Ready> {
+        let space_ns = self.tempo.space_ns(self.now_ns());
+        if space_ns > 0 && !self.config.busy_poll {
+            std::thread::sleep(Duration::from_nanos(space_ns));
+        }
+        let began_ns = self.now_ns();
+        self.tempo.adapt(began_ns, &self.config.name);
+        let mut due_ns = self.core.poll_timeout(began_ns);
+        if !self.inlet.is_empty() && !self.is_blocked() {
+            let room_at_ns = self.core.frames_wait_until(began_ns).unwrap_or(began_ns);
+            due_ns = due_ns.min(room_at_ns);
+        }
+        let spin_ns = if self.config.busy_poll {
+            u64::MAX
+        } else {
+            self.tempo.spin_ns(began_ns)
+        };
+        let takes_frames = self.inlet.has_room();
+        let yields = self.tempo.yields() && !self.config.busy_poll;
+        let mut now_ns = began_ns;
+        loop {
+            let mut awake = now_ns - began_ns < spin_ns;
+            if awake && now_ns > began_ns && yields {
+                let away_from_ns = now_ns;
+                std::thread::yield_now();
+                now_ns = self.now_ns();
+                awake = self.tempo.note_yielded(now_ns, now_ns - away_from_ns);
+            }
+            let sleep_ns = if awake {
+                0
+            } else {
+                due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
+            };
+            let ready = self.poll(takes_frames, sleep_ns)?;
+            let found = ready.tap || ready.links != 0;
+            let looked_ns = now_ns;
+            now_ns = self.now_ns();
+            if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
+                // In bulk traffic, spinning without success is not recorded, so it counts as work.
+                // The loop then takes priority sooner.
+                if awake || yields {
+                    self.tempo.note_spun(looked_ns - began_ns);
+                }
+                if found {
+                    self.tempo.note_activity(now_ns);
+                }
+                return Ok(ready);
+            }
+        }
+    }
+
+    fn poll(&self, takes_frames: bool, sleep_ns: u64) -> anyhow::Result<Ready> {
+        let wakers = Wakers {
+            tap: self.tap.as_fd(),
+            takes_frames,
+            control: self.control.wake.as_fd(),
+            monitor: self.monitor.as_fd(),
+        };
+        let ports = self.ports.iter();
+        wakers.poll(
+            ports.map(|port| (port.socket.as_fd(), port.is_blocked)),
+            sleep_ns,
+        )
+    }
+}

@@ -1,0 +1,182 @@
+//! Sets up the host's side of the device: addresses, MTU, queue, neighbours and routes.
+//!
+//! Addresses, MTU and queue are set with iproute2, the tool that an administrator would use and can
+//! check with. Neighbours are set by sysctl files, and routes by netlink.
+
+use crate::run_dir::RunDir;
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Largest GSO burst, in bytes. It leaves room for headers, so that one burst is one `UDP_SEGMENT`
+/// send.
+const GSO_BYTES_MAX: u32 = 61_440;
+/// Floor of TCP's retransmission timeout on the device's routes, in ms.
+///
+/// A frame may be held for 20 ms, and a dead link may be noticed after 40 ms. Twice that sum is not
+/// yet a loss, even where the administrator has lowered the floor everywhere else.
+const RTO_MIN_MS: u32 = 120;
+
+/// Runs `ip` or `tc` and returns its output. The error contains the tool's message.
+pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(tool)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run `{tool}`; install iproute2"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{tool} {}: {}", arguments.join(" "), said.trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// Brings the device up with its MTU, a ring of `queue_frames`, and addresses. Addresses that it
+/// already has stay.
+pub fn configure(
+    device: &str,
+    mtu: u32,
+    queue_frames: u32,
+    addresses: &[String],
+) -> anyhow::Result<()> {
+    let (mtu, gso, queue) = (
+        mtu.to_string(),
+        GSO_BYTES_MAX.to_string(),
+        queue_frames.to_string(),
+    );
+    run(
+        "ip",
+        &[
+            "link",
+            "set",
+            "dev",
+            device,
+            "mtu",
+            &mtu,
+            "txqueuelen",
+            &queue,
+        ],
+    )?;
+    // Older versions of iproute2 do not know `gso_max_size` of a device. Bursts are then up to 64
+    // KB.
+    let _ = run("ip", &["link", "set", "dev", device, "gso_max_size", &gso]);
+    run("ip", &["link", "set", "dev", device, "up"])?;
+    for address in addresses {
+        run("ip", &["address", "replace", address, "dev", device])?;
+    }
+    Ok(())
+}
+
+/// Time between two requests for a neighbour's address, in ms. The kernel's default is 1 s.
+///
+/// The kernel forgets the device's neighbours when the daemon restarts, or when no peer was reached
+/// for a while. The first request for one is lost while no path is up, and a connection would wait
+/// for the second (`docs/perf-log.md`, 2026-11-24).
+const NEIGHBOUR_RETRY_MS: u32 = 100;
+/// Requests before a neighbour counts as gone. They take 3 s, like the kernel's default of three.
+const NEIGHBOUR_REQUESTS: u32 = 30;
+
+/// Makes the kernel request neighbours on the device every [`NEIGHBOUR_RETRY_MS`]. A protocol that
+/// the kernel lacks is skipped.
+pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
+    let settings = [
+        ("retrans_time_ms", NEIGHBOUR_RETRY_MS),
+        ("mcast_solicit", NEIGHBOUR_REQUESTS),
+        ("ucast_solicit", NEIGHBOUR_REQUESTS),
+    ];
+    for protocol in ["ipv4", "ipv6"] {
+        let folder = format!("/proc/sys/net/{protocol}/neigh/{device}");
+        if std::path::Path::new(&folder).exists() {
+            for (name, value) in settings {
+                std::fs::write(format!("{folder}/{name}"), value.to_string())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sets an `rto_min` that fits the device's hold time on its lasting routes. Returns the number of
+/// changed routes, or the first error. A route that refuses keeps the system's floor, which is no
+/// reason to stop.
+pub fn set_rto_min(device: &str) -> std::io::Result<usize> {
+    let index = nix::net::if_::if_nametoindex(device)?;
+    kumi_sys::route::set_rto_min(index, RTO_MIN_MS)
+}
+
+/// Removes a device that persists without a daemon.
+pub fn remove(device: &str) -> anyhow::Result<()> {
+    run("ip", &["link", "del", "dev", device]).map(drop)
+}
+
+/// Size of a background daemon's log above which a new one begins, in bytes. The earlier part is
+/// kept beside it as `.1`. A link that flaps every second fills the log in some hours.
+const LOG_BYTES_MAX: u64 = 4 << 20;
+/// Bytes that may be written between two checks of the log's size.
+const LOG_BYTES_UNSEEN: u64 = 64 << 10;
+
+static WRITTEN: AtomicU64 = AtomicU64::new(LOG_BYTES_UNSEEN);
+
+/// Writes a line with the device's name to standard error, for the log.
+pub fn log(device: &str, line: &str) {
+    let text = format!("{device}: {line}\n");
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    let bytes = text.len() as u64;
+    if WRITTEN.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOG_BYTES_UNSEEN {
+        WRITTEN.store(0, Ordering::Relaxed);
+        let log = RunDir::of(device).map(|dir| dir.log());
+        let _ = log.and_then(|path| Ok(bound(&std::io::stderr(), &path, LOG_BYTES_MAX)?));
+    }
+}
+
+/// Moves the contents of `output` aside if it is the file at `path` and has more than `bytes_max`.
+/// The file itself stays, because the daemon and the programs that it starts have it open.
+fn bound(output: &impl AsFd, path: &Path, bytes_max: u64) -> std::io::Result<()> {
+    let file = File::from(output.as_fd().try_clone_to_owned()?);
+    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
+    let is_the_log = (open.dev(), open.ino()) == (named.dev(), named.ino());
+    if is_the_log && open.is_file() && open.len() > bytes_max {
+        let mut aside = path.as_os_str().to_owned();
+        aside.push(".1");
+        std::fs::copy(path, aside)?;
+        file.set_len(0)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log__that_has_grown__begins_again_and_keeps_the_one_before() {
+        let path = std::env::temp_dir().join(format!("kumi-log-{}", std::process::id()));
+        let aside = path.with_extension("1");
+        let mut file = File::options()
+            .append(true)
+            .create(true)
+            .open(&path)
+            .unwrap();
+        file.write_all(b"0123456789").unwrap();
+        bound(&file, &path, 10).unwrap();
+        assert!(!aside.exists(), "it may have ten bytes");
+        file.write_all(b"a").unwrap();
+        bound(&file, Path::new("/dev/null"), 10).unwrap();
+        assert_eq!(
+            file.metadata().unwrap().len(),
+            11,
+            "another file is left alone"
+        );
+        bound(&file, &path, 10).unwrap();
+        file.write_all(b"b").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"b");
+        assert_eq!(std::fs::read(&aside).unwrap(), b"0123456789a");
+        for path in [path, aside] {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+}

@@ -1,0 +1,421 @@
+//! An end: the process `kumi topo probe` on each host while a network is discovered. It answers
+//! probes and sends probes on request.
+//!
+//! It receives requests on its standard input and answers on its standard output, one JSON object
+//! per line. So any program that starts programs on hosts will do, and only the port for probes
+//! must be open. The process ends with its input.
+
+use super::lldp;
+use super::packet::{HEADER_BYTES, Kind, LARGE_BYTES, Packet, SMALL_BYTES};
+use anyhow::Context;
+use kumi_command::output::Output;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrIn, recvmsg, setsockopt, sockopt};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{BufRead, IoSliceMut, Write};
+use std::net::{SocketAddr, SocketAddrV4, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Largest numbers of trains kept, the latest ones, and of arrivals kept for each.
+const TRAINS_MAX: usize = 64;
+const ARRIVALS_MAX: usize = 4096;
+
+/// Time after which a probe without an answer counts as lost. The first value applies until an
+/// answer has arrived. After that, the limit is a multiple of the longest round trip, between the
+/// least and the first value.
+const PONG_LIMIT: Duration = Duration::from_millis(500);
+const PONG_LIMIT_TIMES: u32 = 2;
+const PONG_LIMIT_LEAST: Duration = Duration::from_millis(20);
+
+/// Send buffer, in bytes. It is small, so that the link holds up the sender of a train.
+const SEND_BUFFER_BYTES: usize = 64 << 10;
+
+/// Arguments of `kumi topo probe`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Key that distinguishes this run's probes from others.
+    #[arg(long)]
+    key: u64,
+}
+
+/// A request to an end.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Told {
+    /// Addresses of all ends, and the index of this one.
+    Peers {
+        own: u32,
+        addresses: Vec<SocketAddrV4>,
+    },
+    /// Pings the peers: number of rounds, payload in bytes and mean pause between two pings.
+    Ping {
+        peers: Vec<u32>,
+        rounds: u32,
+        bytes: usize,
+        pause_us: u64,
+    },
+    /// Sends a number of packets to a peer, as fast as the link takes them.
+    Train {
+        peer: u32,
+        number: u32,
+        packets: u32,
+    },
+    /// Returns the arrivals of a train, once no packet of any train has arrived for this time.
+    Arrivals { number: u32, quiet_us: u64 },
+}
+
+/// An answer of an end.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// Port and addresses of the end.
+    Here { port: u16, addresses: Vec<Own> },
+    /// Shortest time of each direction for each peer; `None` if all probes were lost.
+    Pinged { peers: Vec<(u32, Option<Ways>)> },
+    /// A train has been sent.
+    Sent { number: u32 },
+    /// Arrivals of a train's packets, in nanoseconds since 1970 by this host's clock.
+    Came { number: u32, at_ns: Vec<u64> },
+}
+
+/// An address of this host.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Own {
+    /// IPv4 address.
+    pub address: std::net::Ipv4Addr,
+    /// Prefix length of its network.
+    pub bits: u8,
+    /// Name of the switch behind the interface, where LLDP announces it.
+    #[serde(default)]
+    pub switch: Option<String>,
+}
+
+/// Times of a probe in each direction, in nanoseconds. They contain the offset of the two hosts'
+/// clocks.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Ways {
+    /// Time from this host to the peer.
+    pub there_ns: i64,
+    /// Time from the peer to this host.
+    pub back_ns: i64,
+}
+
+impl Ways {
+    /// Returns the shorter time of each direction. The two directions meet different queues.
+    fn least(self, other: Self) -> Self {
+        Self {
+            there_ns: self.there_ns.min(other.there_ns),
+            back_ns: self.back_ns.min(other.back_ns),
+        }
+    }
+}
+
+/// Received trains.
+#[derive(Debug, Default)]
+struct Arrived {
+    /// Arrivals of packets, in nanoseconds since 1970, by train number.
+    at_ns: BTreeMap<u32, Vec<u64>>,
+    /// Arrival of the last packet of any train.
+    last: Option<Instant>,
+}
+
+type Trains = Arc<Mutex<Arrived>>;
+
+fn lock(trains: &Trains) -> MutexGuard<'_, Arrived> {
+    trains.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Longest wait for a train's queued packets: 1 MB of queues at 8 Mb/s.
+const QUIET_LIMIT: Duration = Duration::from_secs(1);
+
+/// Waits until no packet of a train has arrived for `quiet`, but at most for [`QUIET_LIMIT`].
+fn await_quiet(trains: &Trains, quiet: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < QUIET_LIMIT {
+        let since = lock(trains).last.map_or(began, |last| last.max(began));
+        let left = quiet.saturating_sub(since.elapsed());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left);
+    }
+}
+
+/// Runs an end until its input ends.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    let socket = UdpSocket::bind("0.0.0.0:0").context("cannot open a UDP port")?;
+    setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
+    setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
+    let socket = Arc::new(socket);
+    let (pongs, came) = channel();
+    let trains = Trains::default();
+    let answering = Answering {
+        socket: Arc::clone(&socket),
+        key: args.key,
+        pongs,
+        trains: Arc::clone(&trains),
+    };
+    std::thread::spawn(move || answering.run());
+    say(&Said::Here {
+        port: socket.local_addr()?.port(),
+        addresses: own_addresses()?,
+    })?;
+    let mut end = End {
+        socket,
+        key: args.key,
+        own: 0,
+        peers: Vec::new(),
+        came,
+        number: 0,
+        longest: None,
+    };
+    for line in std::io::stdin().lock().lines() {
+        let told: Told = serde_json::from_str(&line?).context("invalid request on stdin")?;
+        match told {
+            Told::Peers { own, addresses } => {
+                end.own = own;
+                end.peers = addresses;
+            }
+            Told::Ping {
+                peers,
+                rounds,
+                bytes,
+                pause_us,
+            } => {
+                let bytes = bytes.clamp(SMALL_BYTES, LARGE_BYTES);
+                let pinged = end.ping(&peers, rounds, bytes, pause_us);
+                say(&Said::Pinged { peers: pinged })?;
+            }
+            Told::Train {
+                peer,
+                number,
+                packets,
+            } => {
+                end.train(peer, number, packets);
+                say(&Said::Sent { number })?;
+            }
+            Told::Arrivals { number, quiet_us } => {
+                await_quiet(&trains, Duration::from_micros(quiet_us));
+                let mut at_ns = lock(&trains).at_ns.remove(&number).unwrap_or_default();
+                at_ns.sort_unstable();
+                say(&Said::Came { number, at_ns })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn say(said: &Said) -> anyhow::Result<()> {
+    let mut out = Output;
+    writeln!(out, "{}", serde_json::to_string(said)?)?;
+    Ok(out.flush()?)
+}
+
+/// Returns the IPv4 addresses of interfaces that are up, without loopback addresses.
+fn own_addresses() -> anyhow::Result<Vec<Own>> {
+    let mut own = Vec::new();
+    let neighbours = lldp::neighbours();
+    for entry in nix::ifaddrs::getifaddrs()? {
+        let v4 = |storage: Option<nix::sys::socket::SockaddrStorage>| {
+            storage?.as_sockaddr_in().map(SockaddrIn::ip)
+        };
+        if let (Some(address), Some(mask)) = (v4(entry.address), v4(entry.netmask)) {
+            let is_up = entry.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
+            if is_up && !address.is_loopback() {
+                own.push(Own {
+                    address,
+                    bits: mask.to_bits().leading_ones() as u8,
+                    switch: neighbours.get(&entry.interface_name).cloned(),
+                });
+            }
+        }
+    }
+    Ok(own)
+}
+
+/// Returns nanoseconds since 1970, by the clock with which the kernel stamps received packets.
+fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_REALTIME).map_or(0, ns_of)
+}
+
+fn ns_of(time: TimeSpec) -> u64 {
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+struct End {
+    socket: Arc<UdpSocket>,
+    key: u64,
+    own: u32,
+    peers: Vec<SocketAddrV4>,
+    came: Receiver<(Packet, u64)>,
+    number: u32,
+    longest: Option<Duration>,
+}
+
+impl End {
+    fn ping(
+        &mut self,
+        peers: &[u32],
+        rounds: u32,
+        bytes: usize,
+        pause_us: u64,
+    ) -> Vec<(u32, Option<Ways>)> {
+        let mut least: Vec<Option<Ways>> = vec![None; peers.len()];
+        let mut chance = now_ns() | 1;
+        // Peers take turns, so that a short disturbance affects only one probe of a peer.
+        for round in 0..rounds {
+            // Without any answer, each probe takes the whole limit. Further rounds would keep the
+            // caller waiting longer than it waits for this list.
+            if round > 0 && self.longest.is_none() {
+                break;
+            }
+            for (at, peer) in peers.iter().enumerate() {
+                if let Some(ways) = self.one_ping(*peer, bytes) {
+                    least[at] = Some(least[at].map_or(ways, |standing| standing.least(ways)));
+                }
+                // The pause is random, from 0.5 to 1.5 times the mean, so that hosts are not in
+                // step (xorshift).
+                chance ^= chance << 13;
+                chance ^= chance >> 7;
+                chance ^= chance << 17;
+                let pause_us = pause_us / 2 + chance % pause_us.max(1);
+                std::thread::sleep(Duration::from_micros(pause_us));
+            }
+        }
+        peers.iter().copied().zip(least).collect()
+    }
+
+    fn one_ping(&mut self, peer: u32, bytes: usize) -> Option<Ways> {
+        let to = *self.peers.get(peer as usize)?;
+        self.number = self.number.wrapping_add(1);
+        let ping = Packet {
+            kind: Kind::Ping,
+            from: self.own,
+            number: self.number,
+            turn_ns: 0,
+            clock_ns: 0,
+        };
+        let wire = ping.bytes(self.key, bytes);
+        let sent_ns = now_ns();
+        self.socket.send_to(&wire, SocketAddr::V4(to)).ok()?;
+        let limit = match self.longest {
+            Some(longest) => (longest * PONG_LIMIT_TIMES).clamp(PONG_LIMIT_LEAST, PONG_LIMIT),
+            None => PONG_LIMIT,
+        };
+        let began = Instant::now();
+        let until = began + limit;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let (pong, came_ns) = self.came.recv_timeout(left).ok()?;
+            if pong.number == self.number {
+                self.longest = self.longest.max(Some(began.elapsed()));
+                let difference_ns = |from_ns: u64, to_ns: u64| {
+                    i64::try_from(i128::from(to_ns) - i128::from(from_ns)).ok()
+                };
+                return Some(Ways {
+                    there_ns: difference_ns(sent_ns, pong.clock_ns)?,
+                    back_ns: difference_ns(pong.clock_ns.checked_add(pong.turn_ns)?, came_ns)?,
+                });
+            }
+        }
+    }
+
+    fn train(&self, peer: u32, number: u32, packets: u32) {
+        let Some(to) = self.peers.get(peer as usize) else {
+            return;
+        };
+        let packet = Packet {
+            kind: Kind::Train,
+            from: self.own,
+            number,
+            turn_ns: 0,
+            clock_ns: 0,
+        };
+        let wire = packet.bytes(self.key, LARGE_BYTES);
+        for _ in 0..packets.min(ARRIVALS_MAX as u32) {
+            // A lost packet does not matter. The rate follows from the packets that arrive.
+            let _ = self.socket.send_to(&wire, SocketAddr::V4(*to));
+        }
+    }
+}
+
+/// The thread that answers pings and records arrivals.
+struct Answering {
+    socket: Arc<UdpSocket>,
+    key: u64,
+    pongs: Sender<(Packet, u64)>,
+    trains: Trains,
+}
+
+impl Answering {
+    fn run(self) {
+        let mut wire = [0; 2048];
+        while let Some((bytes, from, came_ns)) = self.receive(&mut wire) {
+            let Some(packet) = Packet::parse(&wire[..bytes], self.key) else {
+                continue;
+            };
+            match packet.kind {
+                Kind::Ping => {
+                    let pong = Packet {
+                        kind: Kind::Pong,
+                        turn_ns: now_ns().saturating_sub(came_ns),
+                        clock_ns: came_ns,
+                        ..packet
+                    };
+                    let answer = pong.bytes(self.key, bytes.max(HEADER_BYTES));
+                    let _ = self.socket.send_to(&answer, SocketAddr::V4(from));
+                }
+                Kind::Pong => {
+                    if self.pongs.send((packet, came_ns)).is_err() {
+                        return;
+                    }
+                }
+                Kind::Train => {
+                    let mut trains = lock(&self.trains);
+                    trains.last = Some(Instant::now());
+                    let trains = &mut trains.at_ns;
+                    if trains.len() == TRAINS_MAX && !trains.contains_key(&packet.number) {
+                        trains.pop_first();
+                    }
+                    let arrivals = trains.entry(packet.number).or_default();
+                    if arrivals.len() < ARRIVALS_MAX {
+                        arrivals.push(came_ns);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns a datagram's length, its sender and the kernel's receive time.
+    fn receive(&self, wire: &mut [u8]) -> Option<(usize, SocketAddrV4, u64)> {
+        loop {
+            let mut parts = [IoSliceMut::new(wire)];
+            let mut control = nix::cmsg_space!(TimeSpec);
+            let received = recvmsg::<SockaddrIn>(
+                self.socket.as_raw_fd(),
+                &mut parts,
+                Some(&mut control),
+                MsgFlags::empty(),
+            );
+            match received {
+                Ok(received) => {
+                    let stamp = received.cmsgs().ok()?.find_map(|one| match one {
+                        ControlMessageOwned::ScmTimestampns(time) => Some(ns_of(time)),
+                        _ => None,
+                    });
+                    let from = received.address?;
+                    let from = SocketAddrV4::new(from.ip(), from.port());
+                    return Some((received.bytes, from, stamp.unwrap_or_else(now_ns)));
+                }
+                // An earlier probe was refused by a peer (ICMP).
+                Err(nix::errno::Errno::EINTR | nix::errno::Errno::ECONNREFUSED) => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}

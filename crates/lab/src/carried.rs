@@ -1,0 +1,18 @@
+//! Topologies that are embedded in the program: those of `bench/topologies`.
+
+use crate::topology::{Topology, TopologyError};
+
+mod table {
+    include!(concat!(env!("OUT_DIR"), "/carried.rs"));
+}
+
+/// Returns the embedded topology `name`; `None` if no topology of that name is embedded.
+pub fn topology(name: &str) -> Option<Result<Topology, TopologyError>> {
+    let (_, text) = table::TOPOLOGIES.iter().find(|(one, _)| *one == name)?;
+    Some(Topology::parse(name, text))
+}
+
+/// Returns the names of the embedded topologies, in alphabetical order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    table::TOPOLOGIES.iter().map(|(name, _)| *name)
+}

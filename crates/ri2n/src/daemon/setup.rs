@@ -1,0 +1,128 @@
+//! Sets up the device and removes it.
+
+use super::{Device, Nic};
+use crate::protocol::{ETHER_TYPE, HEADER_BYTES, Ri2n};
+use anyhow::Context;
+use kumi_command::BadInput;
+use kumi_device::check;
+use kumi_device::config::{DeviceConfig, SealChoice};
+use kumi_device::control::Control;
+use kumi_device::interface;
+use kumi_device::run_dir::RunDir;
+use kumi_device::tap::{Created, open_tap, random_u64, refuse_if_running};
+use kumi_sys::netlink::{Interface, LinkMonitor, interfaces};
+use kumi_sys::raw_ethernet::RawEthernet;
+use kumi_sys::tap::TapOffloads;
+use std::time::Instant;
+
+/// Bytes of a frame besides its MTU: the virtio header (10) and the Ethernet header with a VLAN tag
+/// (18).
+const FRAME_HEADER_BYTES: usize = 10 + 18;
+/// Frames in the device's ring. With the links' socket buffers, this is about the 1000 frames that
+/// each of the paper's two NICs could queue.
+const QUEUE_FRAMES: u32 = 1000;
+
+/// Runs the device until it ends.
+pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
+    check(&config)?;
+    let all = interfaces()?;
+    let mut links = Vec::new();
+    for name in &config.over {
+        links.push(check::interface(name, &all, false)?);
+    }
+    let mtu = mtu(&config, &links)?;
+    let dir = RunDir::make(&config.name)?;
+    refuse_if_running(&dir, &config.name)?;
+    let existed = all.iter().any(|interface| interface.name == config.name);
+    let tap = open_tap(&config.name, false)?;
+    tap.set_offloads(TapOffloads {
+        checksum: false,
+        tcp_segmentation: false,
+        udp_segmentation: false,
+    })?;
+    let created = Created::new(&config.name, existed);
+    let mac = interfaces()?
+        .into_iter()
+        .find(|interface| interface.name == config.name)
+        .and_then(|interface| interface.mac)
+        .context("the device has no MAC address")?;
+    let nics: Vec<Nic> = links
+        .iter()
+        .map(|link| open_nic(link))
+        .collect::<Result<_, _>>()?;
+    interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
+    // A daemon of the other preset may have left its queue on the device.
+    kumi_device::class::remove_ours(&config.name);
+    tap.set_persistent(true)?;
+    // The file shows `kumi link down` that the device is kumi's, in case this process crashes.
+    std::fs::write(dir.node(), "ri2n\n")?;
+    created.keep();
+    let mut device = Device {
+        core: Ri2n::new(mac, nics.len(), random_u64()? as u32, 0),
+        mtu,
+        tap,
+        nics,
+        waiting: None,
+        frame_bytes_max: mtu as usize + FRAME_HEADER_BYTES,
+        monitor: LinkMonitor::open()?,
+        control: Control::listen(&dir.socket())?,
+        started: Instant::now(),
+        tap_write_errors: 0,
+        ends: false,
+        config,
+    };
+    interface::log(&device.config.name, "up, preset ri2n");
+    device.serve()?;
+    device.tap.set_persistent(false)?;
+    let name = device.config.name.clone();
+    // The control socket is removed last: a caller that waits for this may start the next daemon at
+    // once.
+    drop(device);
+    dir.clear();
+    interface::log(&name, "down");
+    Ok(())
+}
+
+/// Refuses settings that RI2N/DRV does not have.
+fn check(config: &DeviceConfig) -> Result<(), BadInput> {
+    if config.seal == SealChoice::Authenticate {
+        return Err(BadInput(
+            "preset ri2n: the paper's protocol authenticates nothing; omit --authenticate-only or the preset".into(),
+        ));
+    }
+    if !config.peer.is_empty() {
+        return Err(BadInput(
+            "peer: preset ri2n uses Ethernet frames, which do not cross routers; omit --peer or the preset".into(),
+        ));
+    }
+    Ok(())
+}
+
+/// Returns the device's MTU: the least MTU of the links less the header (§5.2), or a smaller
+/// configured one.
+fn mtu(config: &DeviceConfig, links: &[&Interface]) -> Result<u32, BadInput> {
+    let least = links.iter().map(|link| link.mtu).min().unwrap_or(0);
+    let most = least - HEADER_BYTES as u32;
+    match config.mtu {
+        Some(mtu) if mtu > most => Err(BadInput(format!(
+            "invalid mtu {mtu}: expected at most {most}; the links have MTU {least}, of which the header takes {HEADER_BYTES} bytes"
+        ))),
+        Some(mtu) => Ok(mtu),
+        None => Ok(most),
+    }
+}
+
+fn open_nic(interface: &Interface) -> anyhow::Result<Nic> {
+    let name = &interface.name;
+    let socket = RawEthernet::open(interface.index, ETHER_TYPE, interface.mtu)
+        .with_context(|| format!("{name}: a packet socket needs CAP_NET_RAW; run as root"))?;
+    Ok(Nic {
+        name: name.clone(),
+        index: interface.index,
+        socket,
+        has_carrier: interface.has_carrier,
+        is_blocked: false,
+        refused: 0,
+        overrun: 0,
+    })
+}
