@@ -1,5 +1,6 @@
 //! Compiles `bpf/lab/fault.bpf.c` if clang is installed. Otherwise the object is empty, and the lab
-//! uses its emulator for the faults that the program would have produced. The script also embeds the topologies of `bench/`.
+//! uses its emulator for the faults that the program would have produced. The script also embeds
+//! the topologies of `bench/`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -36,7 +36,7 @@ pub fn run(choices: &mut Choices) {
             name: format!("h{node}"),
             mac: [2, 0, 0, 0, 0, node as u8],
             lane: kumi_multilink::lane::Lane::ONLY,
-            gathers_udp: true,
+            coalesces_udp: true,
             seal: Seal::Encrypt,
             key: ClusterKey::from_bytes([7; 32]),
             static_peers: if choices.u8(..) < 50 {

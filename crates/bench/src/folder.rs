@@ -94,7 +94,7 @@ impl Folder {
             }
             Self::Carried => {
                 let topology = carried::topology(name)
-                    .ok_or_else(|| BadInput(format!("no topology `{name}` in this command")))?;
+                    .ok_or_else(|| BadInput(format!("no built-in topology `{name}`")))?;
                 Ok(topology.map_err(|error| BadInput(error.to_string()))?)
             }
         }

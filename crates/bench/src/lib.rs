@@ -14,6 +14,7 @@
 pub mod ceiling;
 mod counters;
 pub mod demo;
+mod event;
 pub mod fidelity;
 pub mod folder;
 pub mod hosts;

@@ -17,7 +17,7 @@
 //! ```
 
 use crate::exchange::check_root;
-use crate::grain::PIECE_BYTES;
+use crate::grain::CHUNK_BYTES;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
 use crate::schedule::Schedule;
 use crate::short::{Short, of_vector};
@@ -71,7 +71,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     }
     // A host sends data on chunk by chunk.
     let largest = block_bytes.iter().copied().max().unwrap_or(0);
-    let piece = largest.min(PIECE_BYTES) as f64;
+    let piece = largest.min(CHUNK_BYTES) as f64;
     let bytes: u64 = block_bytes.iter().sum();
     let mut slowest = f64::INFINITY;
     let mut predicted_s = 0.0;

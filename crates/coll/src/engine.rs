@@ -143,7 +143,7 @@ impl Engine {
     }
 
     /// Completes a step that had begun.
-    pub fn over(&mut self, step: usize) {
+    pub fn complete(&mut self, step: usize) {
         let program = Arc::clone(&self.program);
         let of = &program.steps[step];
         self.left -= 1;
@@ -166,14 +166,14 @@ impl Engine {
                 self.is_step_over[step] = true;
                 self.pass_received();
             }
-            Action::Tell | Action::Hear => {}
+            Action::Grant | Action::Await => {}
         }
         self.advance(of.stream);
         self.fulfil(program.needed_by(step));
     }
 
     /// Returns whether all steps are complete.
-    pub fn is_over(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.left == 0
     }
 

@@ -1,7 +1,7 @@
 //! Chunk size and window: how finely blocks are divided, and how many bytes are in flight.
 
+use crate::distance::is_multi_site;
 use crate::narrow::own_bytes_per_s;
-use crate::schedule::is_far;
 use kumi_topo::ethernet::PLAIN_TCP;
 use kumi_topo::{INSIDE_BYTES_PER_S, Network, Paths};
 
@@ -9,7 +9,7 @@ use kumi_topo::{INSIDE_BYTES_PER_S, Network, Paths};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grain {
     /// Longest chunk, in bytes. A relay sends a chunk on when it has received the whole.
-    pub piece_bytes: u64,
+    pub chunk_bytes: u64,
     /// Most bytes that a host may have in flight to a peer, in addition to the content of the path.
     pub window_bytes: u64,
     /// Size of an element, in bytes. No chunk ends within one.
@@ -19,7 +19,7 @@ pub struct Grain {
 impl Default for Grain {
     fn default() -> Self {
         Self {
-            piece_bytes: PIECE_BYTES,
+            chunk_bytes: CHUNK_BYTES,
             window_bytes: WINDOW_BYTES,
             element_bytes: 1,
         }
@@ -28,7 +28,11 @@ impl Default for Grain {
 
 /// Default length of a chunk, in bytes. It takes 0.07 ms at 1 Gb/s, several times the processor
 /// time of a message. A port holds four of them.
-pub(crate) const PIECE_BYTES: u64 = 8 << 10;
+pub(crate) const CHUNK_BYTES: u64 = 8 << 10;
+
+/// Bytes that a sender on a long path sends first after it was granted its turn: ten segments, as
+/// TCP sends after a pause (RFC 6928, RFC 5681 §4.1), in whole chunks (ADR 022).
+pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 
 /// Default window, in bytes beyond the content of the path: one chunk entering the link, one
 /// leaving it, and half a chunk for the receiver to answer. A host that fills its link may have as
@@ -46,11 +50,11 @@ pub(crate) const ONE_WINDOW_BYTES: u64 = 48 << 10;
 pub(crate) const DRAINED_AFTER_BYTES: u64 = 1 << 20;
 
 /// Longest chunk between sites, in bytes. Beyond this length, a chunk's own cost no longer matters.
-const PIECE_BYTES_MAX: u64 = 256 << 10;
+const CHUNK_BYTES_MAX: u64 = 256 << 10;
 
 /// Number of chunks into which the content of the slowest path between sites is divided, there and
 /// back.
-const PIECES_IN_FLIGHT: u64 = 32;
+const CHUNKS_IN_FLIGHT: u64 = 32;
 
 /// Length from which a chunk may be announced and granted before it is sent, in bytes, as in Open
 /// MPI's rendezvous protocol. That takes one more round trip. Shorter chunks take one in all.
@@ -58,8 +62,8 @@ const ANNOUNCED_BYTES: u64 = 64 << 10;
 
 /// Returns the content of the path to each rank, in bytes: round-trip time × bottleneck rate ×
 /// payload share. For chunks of [`ANNOUNCED_BYTES`] or more, two round trips count.
-pub(crate) fn flight_bytes(paths: &Paths, rank: usize, piece_bytes: u64) -> Vec<u64> {
-    let round_trips = if piece_bytes < ANNOUNCED_BYTES {
+pub(crate) fn flight_bytes(paths: &Paths, rank: usize, chunk_bytes: u64) -> Vec<u64> {
+    let round_trips = if chunk_bytes < ANNOUNCED_BYTES {
         1.0
     } else {
         2.0
@@ -91,7 +95,7 @@ pub(crate) fn own_flight_bytes(paths: &Paths, rank: usize) -> u64 {
 }
 
 impl Grain {
-    /// Returns the granularity for a network: chunks of `PIECE_BYTES`, or between sites a share
+    /// Returns the granularity for a network: chunks of `CHUNK_BYTES`, or between sites a share
     /// of the content of the slowest path. It is the same on every rank, because sender and
     /// receiver must divide messages alike.
     ///
@@ -106,7 +110,7 @@ impl Grain {
             element_bytes,
             ..Self::default()
         };
-        if !is_far(network) {
+        if !is_multi_site(network) {
             return usual;
         }
         let paths = Paths::new(network);
@@ -121,10 +125,10 @@ impl Grain {
         // On long paths, few long chunks, because each is announced and granted separately.
         let (a, b) = paths.furthest();
         let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
-        let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / PIECES_IN_FLIGHT;
-        let flight = flight.min(PIECE_BYTES_MAX).next_power_of_two();
+        let flight = (round_trip_s * slowest.min(f64::MAX)) as u64 / CHUNKS_IN_FLIGHT;
+        let flight = flight.min(CHUNK_BYTES_MAX).next_power_of_two();
         Self {
-            piece_bytes: usual.piece_bytes.max(flight),
+            chunk_bytes: usual.chunk_bytes.max(flight),
             window_bytes: ONE_WINDOW_BYTES,
             ..usual
         }

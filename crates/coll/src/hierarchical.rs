@@ -12,7 +12,7 @@
 //!
 //! `list_schedule.rs` puts the transfers in order (ADR 021).
 
-use crate::grain::PIECE_BYTES;
+use crate::grain::CHUNK_BYTES;
 use crate::list_schedule::{Task, in_order};
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
@@ -44,7 +44,7 @@ const SLICES_MAX: usize = 8;
 pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
     let of_a_slice = hosts * 2 * (hosts - 1);
     // The parts match the chunks: a part slightly longer than a chunk would be two messages.
-    let by_bytes = vector.bytes().div_ceil(hosts as u64 * PIECE_BYTES) as usize;
+    let by_bytes = vector.bytes().div_ceil(hosts as u64 * CHUNK_BYTES) as usize;
     hosts
         * by_bytes
             .min(VARIED_TASKS_MAX / of_a_slice)

@@ -14,7 +14,7 @@
 //! link. Links of one rate have one transfer at a time. A link that is faster than those leading to
 //! it has several.
 
-use crate::grain::PIECE_BYTES;
+use crate::grain::CHUNK_BYTES;
 use crate::plan::After;
 use std::collections::VecDeque;
 
@@ -65,11 +65,11 @@ impl Lane {
             let (standing, flight) = early_bytes(*transfer, *bytes);
             let room = standing.saturating_sub(behind);
             if self.joined == Some(*transfer) {
-                let begun = bytes.saturating_sub(PIECE_BYTES);
+                let begun = bytes.saturating_sub(CHUNK_BYTES);
                 return Some(After::but_for(*transfer, (room + flight).min(begun)));
             }
             if *bytes > room {
-                let begun = bytes.saturating_sub(PIECE_BYTES).max(room);
+                let begun = bytes.saturating_sub(CHUNK_BYTES).max(room);
                 return Some(After::but_for(*transfer, (room + flight).min(begun)));
             }
             behind += bytes;

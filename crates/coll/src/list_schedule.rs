@@ -18,7 +18,7 @@
 //! link, or it leaves enough capacity. EASY backfilling treats the first job of a queue in the same
 //! way.
 
-use crate::grain::PIECE_BYTES;
+use crate::grain::CHUNK_BYTES;
 use crate::lanes::ENOUGH;
 use kumi_topo::Paths;
 use std::cmp::Reverse;
@@ -236,7 +236,7 @@ impl<'a> List<'a> {
         let Task {
             from, to, bytes, ..
         } = self.tasks[task];
-        let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
+        let piece_s = bytes.min(CHUNK_BYTES) as f64 / rate;
         let over_s = (self.now_s + bytes as f64 / rate).max(self.fed_until_s[task] + piece_s);
         self.events
             .push(Reverse((Instant(over_s), What::Over, task)));

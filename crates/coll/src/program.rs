@@ -1,17 +1,15 @@
 //! One host's part of a plan: its sends and receives, chunk by chunk, with their predecessors.
 
-use crate::grain::{DRAINED_AFTER_BYTES, Grain, ONE_WINDOW_BYTES, flight_bytes, own_flight_bytes};
+use crate::distance::is_multi_site;
+use crate::grain::{
+    DRAINED_AFTER_BYTES, Grain, ONE_WINDOW_BYTES, RAMP_BYTES, flight_bytes, own_flight_bytes,
+};
 use crate::narrow::Narrows;
 use crate::plan::{Plan, Until};
-use crate::schedule::is_far;
 use crate::vector::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
-
-/// Bytes that a sender on a long path sends first after it was granted its turn: ten segments, as
-/// TCP sends after a pause (RFC 6928, RFC 5681 §4.1), in whole chunks (ADR 022).
-pub(crate) const RAMP_BYTES: u64 = 16 << 10;
 
 /// Kind of a step. The numbers are those of the C interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +22,9 @@ pub enum Action {
     /// Receives a chunk and combines it with the content of its place.
     Combine = 2,
     /// Sends a control message, which has no payload: the peer may continue.
-    Tell = 3,
+    Grant = 3,
     /// Receives a control message.
-    Hear = 4,
+    Await = 4,
     /// Sends a short chunk that the peer does not answer. The step is complete when the chunk has
     /// been handed over.
     Post = 5,
@@ -39,8 +37,8 @@ impl Action {
         match self {
             Self::Send | Self::Post => Stream::PiecesOut,
             Self::Receive | Self::Combine => Stream::PiecesIn,
-            Self::Tell => Stream::WordsOut,
-            Self::Hear => Stream::WordsIn,
+            Self::Grant => Stream::WordsOut,
+            Self::Await => Stream::WordsIn,
         }
     }
 }
@@ -91,9 +89,9 @@ pub struct Program {
     /// that are not named have 0.
     flight_bytes: Vec<u64>,
     own_flight_bytes: u64,
-    /// The network is multi-site ([`is_far`]).
-    is_far: bool,
-    piece_bytes: u64,
+    /// The network is multi-site ([`is_multi_site`]).
+    is_multi_site: bool,
+    chunk_bytes: u64,
     pub(crate) streams: usize,
     /// Streams of a gather that start after a control message from another host.
     ramped: BTreeSet<u32>,
@@ -179,8 +177,8 @@ impl Program {
             window_bytes: grain.window_bytes,
             flight_bytes: Vec::new(),
             own_flight_bytes: 0,
-            is_far: false,
-            piece_bytes: grain.piece_bytes.max(1),
+            is_multi_site: false,
+            chunk_bytes: grain.chunk_bytes.max(1),
             ramped: writer.ramped,
             narrows: Narrows::default(),
             stream_bytes,
@@ -204,19 +202,21 @@ impl Program {
     pub fn on(network: &Network, plan: &Plan, host: usize, element_bytes: u64) -> Self {
         let grain = Grain::on(network, element_bytes);
         let paths = Paths::new(network);
-        let flight_bytes = flight_bytes(&paths, host, grain.piece_bytes);
-        let is_far = is_far(network);
+        let flight_bytes = flight_bytes(&paths, host, grain.chunk_bytes);
+        let is_multi_site = is_multi_site(network);
         // Between sites, TCP finds out how much a port takes.
-        let narrows = match is_far {
+        let narrows = match is_multi_site {
             true => Narrows::default(),
             false => Narrows::of(&paths, host),
         };
         let program = Self::new(plan, host, grain);
         Self {
-            has_own_path: program.sends_to_one && !is_far && has_own_path(&paths, plan, host),
+            has_own_path: program.sends_to_one
+                && !is_multi_site
+                && has_own_path(&paths, plan, host),
             flight_bytes,
             own_flight_bytes: own_flight_bytes(&paths, host),
-            is_far,
+            is_multi_site,
             narrows,
             ..program
         }
@@ -229,7 +229,7 @@ impl Program {
         Self {
             flight_bytes: other.flight_bytes.clone(),
             own_flight_bytes: other.own_flight_bytes,
-            is_far: other.is_far,
+            is_multi_site: other.is_multi_site,
             narrows: other.narrows.clone(),
             ..self
         }
@@ -284,14 +284,16 @@ impl Program {
     /// Returns the most receives or control messages of one stream with this host that are active
     /// at once.
     pub(crate) fn under_way_max(&self, peer: u32) -> usize {
-        UNDER_WAY_MAX + (self.flight_to(peer) / self.piece_bytes) as usize
+        UNDER_WAY_MAX + (self.flight_to(peer) / self.chunk_bytes) as usize
     }
 
     /// Returns the bytes that a stream may send before any have been received: a ramp after a
     /// distant grant, or else as many as its window allows.
     pub(crate) fn first_bytes(&self, stream: u32, peer: u32) -> u64 {
         match self.flight_to(peer) {
-            flight if self.is_far && flight > RAMP_BYTES && self.ramped.contains(&stream) => {
+            flight
+                if self.is_multi_site && flight > RAMP_BYTES && self.ramped.contains(&stream) =>
+            {
                 RAMP_BYTES
             }
             _ => u64::MAX,
@@ -379,7 +381,7 @@ impl Writer<'_> {
                 }
             };
             if of.to == self.host {
-                let told = self.step(Action::Tell, transfer.from, 0, (0, 0));
+                let told = self.step(Action::Grant, transfer.from, 0, (0, 0));
                 let piece = self.piece_before(waited, missing_bytes);
                 match piece {
                     Some(piece) if !with_earlier => self.need(told, piece),
@@ -391,7 +393,7 @@ impl Writer<'_> {
                     }
                 }
             } else if transfer.from == self.host {
-                begins_after.push(self.step(Action::Hear, of.to, 0, (0, 0)));
+                begins_after.push(self.step(Action::Await, of.to, 0, (0, 0)));
             }
         }
         if transfer.from == self.host {
@@ -418,7 +420,7 @@ impl Writer<'_> {
         }
         for after in begins_after {
             self.need(first, *after);
-            if self.plan.operation.is_ramped() && self.steps[*after].action == Action::Hear {
+            if self.plan.operation.is_ramped() && self.steps[*after].action == Action::Await {
                 self.ramped.insert(self.steps[first].stream);
             }
         }
@@ -480,18 +482,18 @@ impl Writer<'_> {
     /// Short adjacent parts of a vector are joined.
     fn cut(&self, at: usize) -> Vec<Piece> {
         let Grain {
-            piece_bytes,
+            chunk_bytes,
             element_bytes,
             ..
         } = self.grain;
-        let piece_bytes = (piece_bytes - piece_bytes % element_bytes).max(element_bytes);
+        let chunk_bytes = (chunk_bytes - chunk_bytes % element_bytes).max(element_bytes);
         let are_joined = self.plan.operation.is_on_a_vector();
         let mut pieces: Vec<Piece> = Vec::new();
         for block in self.carried(at) {
             let block_bytes = self.plan.block_bytes[block];
             let fits = |last: &&mut Piece| {
                 let is_next = last.end == block && last.number == 0;
-                is_next && are_joined && last.bytes + block_bytes <= piece_bytes
+                is_next && are_joined && last.bytes + block_bytes <= chunk_bytes
             };
             if let Some(last) = pieces.last_mut().filter(fits) {
                 last.end += 1;
@@ -499,7 +501,7 @@ impl Writer<'_> {
                 continue;
             }
             let mut offset = 0;
-            for (number, bytes) in cut(block_bytes, piece_bytes).into_iter().enumerate() {
+            for (number, bytes) in cut(block_bytes, chunk_bytes).into_iter().enumerate() {
                 pieces.push(Piece {
                     first: block,
                     end: block + 1,

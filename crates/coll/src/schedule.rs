@@ -44,7 +44,8 @@
 //! The second term of m keeps the wait until Pₖ's first chunk has been received. Only then is it
 //! certain that the link is busy for the time of F (ADR 033).
 //!
-//! In a multi-site network ([`is_far`]), S is larger in a port, and F is 0 (ADR 021, ADR 022):
+//! In a multi-site network ([`crate::is_multi_site`]), S is larger in a port, and F is 0 (ADR 021,
+//! ADR 022):
 //!
 //! ```text
 //!   q/C · S = q/C · 32 KiB + G + max(0, min(G, bₖ) − 16 KiB)     G = RTT · r(Pₖ)
@@ -71,13 +72,11 @@
 //!   B(ℓ)       bytes of all transfers on ℓ up to t
 //! ```
 
-use crate::grain::PIECE_BYTES;
-use crate::lanes::{ENOUGH, Lane, Lanes};
-use crate::narrow::{STANDING_BYTES, carried_bytes_per_s, is_narrow, own_bytes_per_s};
+use crate::early::{Early, Sending};
+use crate::grain::CHUNK_BYTES;
+use crate::lanes::{ENOUGH, Lanes};
 use crate::plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, Transfer, Until};
-use crate::program::RAMP_BYTES;
-use kumi_topo::{DirectedLink, Network, Paths};
-use std::cell::Cell;
+use kumi_topo::{DirectedLink, Paths};
 
 /// The transfers so far, and the state of links and hosts.
 pub(crate) struct Schedule<'a> {
@@ -87,7 +86,7 @@ pub(crate) struct Schedule<'a> {
     passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
     handed: Vec<Handed>,
-    reckoned: Vec<Reckoned>,
+    timings: Vec<Timing>,
 }
 
 /// Most hints that are kept for the checker, enough for some ten thousand transfers.
@@ -95,15 +94,15 @@ const HANDED_MAX: usize = 1 << 17;
 
 /// Predicted times of a transfer, adjacent in memory because every capacity share looks them up.
 #[derive(Clone, Copy)]
-struct Reckoned {
+struct Timing {
     to: u32,
     /// Sending rate, in bytes per second.
     bytes_per_s: f64,
     /// Times at which it has been sent, at which its first chunk has been received, and at which it
     /// is complete, in seconds.
     sent_s: f64,
-    begins_come_s: f64,
-    come_s: f64,
+    first_received_s: f64,
+    complete_s: f64,
 }
 
 impl<'a> Schedule<'a> {
@@ -117,7 +116,7 @@ impl<'a> Schedule<'a> {
             lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
             transfers: Vec::new(),
             handed: Vec::new(),
-            reckoned: Vec::new(),
+            timings: Vec::new(),
         }
     }
 
@@ -169,10 +168,10 @@ impl<'a> Schedule<'a> {
                 .used()
                 .zip(&behind)
                 .filter(|(_, is_behind)| **is_behind);
-            let come_s = followed
+            let complete_s = followed
                 .filter_map(|(lane, _)| lane.last())
-                .map(|last| self.reckoned[last].come_s);
-            if let Some(over_s) = come_s.reduce(f64::min) {
+                .map(|last| self.timings[last].complete_s);
+            if let Some(over_s) = complete_s.reduce(f64::min) {
                 passed_s = passed_s.max(over_s);
             }
             let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));
@@ -198,21 +197,21 @@ impl<'a> Schedule<'a> {
         let known = after.iter().map(|wait| self.known_s(*wait, from));
         let mut begins_s = known.fold(0.0, f64::max);
         // A relay sends data on chunk by chunk.
-        let piece_s = bytes.min(PIECE_BYTES) as f64 / rate;
+        let piece_s = bytes.min(CHUNK_BYTES) as f64 / rate;
         let mut fed_s = 0.0_f64;
         for needed in needs {
-            begins_s = begins_s.max(self.reckoned[*needed].begins_come_s);
-            fed_s = fed_s.max(self.reckoned[*needed].come_s);
+            begins_s = begins_s.max(self.timings[*needed].first_received_s);
+            fed_s = fed_s.max(self.timings[*needed].complete_s);
         }
         let sent_s = (begins_s + bytes as f64 / rate).max(fed_s + piece_s);
         let latency_s = self.paths.latency_s(from, to);
-        let come_s = (sent_s + latency_s).max(passed_s + bytes as f64 / rate);
-        self.reckoned.push(Reckoned {
+        let complete_s = (sent_s + latency_s).max(passed_s + bytes as f64 / rate);
+        self.timings.push(Timing {
             to: to as u32,
             bytes_per_s: rate,
             sent_s,
-            begins_come_s: begins_s.max(passed_s - latency_s) + piece_s + latency_s,
-            come_s: come_s.max(least_s),
+            first_received_s: begins_s.max(passed_s - latency_s) + piece_s + latency_s,
+            complete_s: complete_s.max(least_s),
         });
         self.early
             .sendings
@@ -271,12 +270,12 @@ impl<'a> Schedule<'a> {
     /// Returns the time at which a host learns that a wait has ended, because it sent or received
     /// the data, or by a control message.
     fn known_s(&self, wait: After, host: usize) -> f64 {
-        let of = &self.reckoned[wait.transfer];
+        let of = &self.timings[wait.transfer];
         let Until::Come { missing_bytes, .. } = wait.until else {
             return of.sent_s;
         };
         let missing_s = missing_bytes as f64 / of.bytes_per_s;
-        of.come_s + self.paths.latency_s(of.to as usize, host) - missing_s
+        of.complete_s + self.paths.latency_s(of.to as usize, host) - missing_s
     }
 
     /// Returns the time that the busiest link needs for all its bytes, in seconds.
@@ -290,8 +289,8 @@ impl<'a> Schedule<'a> {
 
     /// Returns the time at which the last transfer is complete, in seconds.
     pub fn end_s(&self) -> f64 {
-        let come_s = self.reckoned.iter().map(|one| one.come_s);
-        come_s.fold(0.0, f64::max)
+        let complete_s = self.timings.iter().map(|one| one.complete_s);
+        complete_s.fold(0.0, f64::max)
     }
 
     /// Returns the transfers as the plan of an operation.
@@ -309,217 +308,6 @@ impl<'a> Schedule<'a> {
             },
         }
     }
-}
-
-/// Payload of the previous transfer that may stand in a port when the next one arrives, in bytes:
-/// one chunk, a quarter of [`PORT_BYTES`]. Without a narrow port, [`STANDING_BYTES`] are added
-/// (ADR 033).
-const EARLY_BYTES: u64 = 8 << 10;
-
-/// Share of a busy link's rate that is at least payload: [`kumi_topo::ethernet::PLAIN_TCP`] less
-/// 2 % for acknowledgements.
-const BUSY_SHARE: f64 = 0.92;
-
-/// Round-trip time up to which hosts are close together, in seconds: ranks of one host, or hosts on
-/// one floor. It is chosen by judgement.
-const FAR_S: f64 = 1e-3;
-
-/// Properties of the path of a transfer.
-#[derive(Debug, Clone, Copy)]
-struct Sending {
-    /// Rate of one transfer on the path, in bytes per second.
-    bytes_per_s: f64,
-    /// The path has a port that is slower than the sender's access link.
-    is_narrow: bool,
-}
-
-impl Sending {
-    fn over(paths: &Paths, (from, to): (usize, usize)) -> Self {
-        let own_bytes_per_s = own_bytes_per_s(paths, from, to);
-        let path_bytes_per_s = paths.bytes_per_s(from, to);
-        let round_trip_s = paths.latency_s(from, to) * 2.0;
-        Self {
-            bytes_per_s: carried_bytes_per_s(own_bytes_per_s, path_bytes_per_s, round_trip_s),
-            is_narrow: is_narrow(own_bytes_per_s, path_bytes_per_s),
-        }
-    }
-}
-
-/// Computes the bytes of a transfer that may still be in flight when a transfer that awaits it
-/// starts.
-struct Early<'a> {
-    paths: &'a Paths,
-    port_bytes: u64,
-    /// Round-trip time between the hosts that are furthest apart, in seconds; 0 if the network is
-    /// not multi-site ([`is_far`]).
-    round_trip_s: f64,
-    /// Round-trip time between the hosts that are furthest apart, in seconds, in any network.
-    furthest_s: f64,
-    is_ramped: bool,
-    /// Paths of the transfers, in the order in which they were added.
-    sendings: Vec<Sending>,
-    last_asked: Cell<Option<((usize, usize), bool)>>,
-}
-
-impl<'a> Early<'a> {
-    pub fn new(paths: &'a Paths, port_bytes: u64) -> Self {
-        let (a, b) = paths.furthest();
-        let round_trip_s = paths.latency_s(a, b) + paths.latency_s(b, a);
-        let is_far = port_bytes > 0
-            && round_trip_s > FAR_S
-            && round_trip_s * paths.bytes_per_s(a, b) > PORT_BYTES as f64;
-        Self {
-            paths,
-            port_bytes,
-            round_trip_s: if is_far { round_trip_s } else { 0.0 },
-            furthest_s: round_trip_s,
-            is_ramped: false,
-            sendings: Vec::new(),
-            last_asked: Cell::new(None),
-        }
-    }
-
-    /// Sets whether the operation is ramped ([`Operation::is_ramped`]).
-    pub fn ramped(self, is_ramped: bool) -> Self {
-        Self { is_ramped, ..self }
-    }
-
-    /// Returns whether the network is multi-site.
-    pub fn is_far(&self) -> bool {
-        self.round_trip_s > 0.0
-    }
-
-    /// Returns the wait of the next transfer in a capacity share; `place_on_path` is the link's
-    /// place on its path.
-    ///
-    /// If the previous transfer has the same sender, the next one may follow as soon as that is
-    /// sent: it has the same room in the port. If transfers of other senders are in between, even a
-    /// transfer of the same sender must be complete. Otherwise the transfers in a share, each
-    /// behind one of its own sender only, would run in parallel (docs/perf-log.md, 2026-11-23).
-    ///
-    /// If the share is the whole link and both transfers have the same receiver, the wait includes
-    /// all earlier transfers to that receiver (ADR 033).
-    pub fn wait(
-        &self,
-        lane: &Lane,
-        transfers: &[Transfer],
-        (from, to): (usize, usize),
-        place_on_path: usize,
-        link_bytes_per_s: f64,
-    ) -> Option<After> {
-        match lane.last() {
-            Some(last) if transfers[last].from == from => Some(After::sent(last)),
-            _ => {
-                let share = (lane.part / link_bytes_per_s).min(1.0);
-                let wait = lane.wait(|waited, bytes| {
-                    self.bytes(
-                        place_on_path,
-                        (from, to),
-                        (waited, &transfers[waited]),
-                        bytes,
-                        share,
-                    )
-                })?;
-                let is_last =
-                    place_on_path > 0 && transfers[wait.transfer].to == to && share >= ENOUGH;
-                Some(if is_last { wait.with_earlier() } else { wait })
-            }
-        }
-    }
-
-    /// Returns q/C · S and q/C · min(F, M) of the module's comment, for a transfer `waited` of
-    /// `bytes`. `share` is q/C. On the sender's access link both are 0, so that earlier transfers
-    /// leave its queue first.
-    ///
-    /// In a multi-site network, a sender that awaits a distant transfer starts with a ramp: it
-    /// sends [`RAMP_BYTES`], and more when these have arrived (`engine.rs`). To keep the link busy,
-    /// it starts one round trip earlier. In its first round trip the link then carries the ramp and
-    /// the rest of `waited` (ADR 022). A `waited` shorter than a ramp allows no earlier start,
-    /// because several senders that await it would ramp at once.
-    fn bytes(
-        &self,
-        place_on_path: usize,
-        (from, to): (usize, usize),
-        (index, waited): (usize, &Transfer),
-        bytes: u64,
-        share: f64,
-    ) -> (u64, u64) {
-        if place_on_path == 0 {
-            return (0, 0);
-        }
-        if self.round_trip_s == 0.0 {
-            return self.near_bytes((from, to), (index, waited), share);
-        }
-        let there_and_back_s =
-            self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
-        let bytes_per_s = self.paths.bytes_per_s(waited.from, waited.to);
-        let flight_bytes = (there_and_back_s * bytes_per_s) as u64;
-        let ramp_bytes = match flight_bytes.min(bytes) {
-            ramped if self.is_ramped && ramped > RAMP_BYTES => ramped - RAMP_BYTES,
-            _ => 0,
-        };
-        let standing_bytes = (self.port_bytes as f64 * share) as u64;
-        (standing_bytes + flight_bytes + ramp_bytes, 0)
-    }
-
-    /// Returns q/C · S and q/C · min(F, M) for hosts that are close together. In a gather, all data
-    /// at the root's port is for the root. Each sender has one transfer, so the link stays busy
-    /// until the next byte arrives. In other operations another transfer may delay a sender, so F
-    /// does not count.
-    fn near_bytes(
-        &self,
-        next: (usize, usize),
-        (index, waited): (usize, &Transfer),
-        share: f64,
-    ) -> (u64, u64) {
-        let sending = match self.sendings.get(index) {
-            Some(sending) => *sending,
-            None => Sending::over(self.paths, (waited.from, waited.to)),
-        };
-        let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
-        let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
-        let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
-        // Without a narrow port on either path, the bytes reserved for one are free.
-        let standing_bytes = match is_on_narrow_path {
-            true => EARLY_BYTES,
-            false => EARLY_BYTES + STANDING_BYTES,
-        };
-        let most_bytes = match (self.is_ramped, is_on_narrow_path) {
-            (true, false) => u64::MAX,
-            (true, true) => EARLY_BYTES,
-            (false, _) => 0,
-        };
-        let of_share = |bytes: u64| (bytes as f64 * share) as u64;
-        (
-            of_share(standing_bytes),
-            of_share(flight_bytes.min(most_bytes)),
-        )
-    }
-
-    /// Returns whether a path has a narrow port. The latest result is cached.
-    fn is_narrow(&self, ends: (usize, usize)) -> bool {
-        match self.last_asked.get() {
-            Some((asked, is_narrow)) if asked == ends => is_narrow,
-            _ => {
-                let is_narrow = Sending::over(self.paths, ends).is_narrow;
-                self.last_asked.set(Some((ends, is_narrow)));
-                is_narrow
-            }
-        }
-    }
-
-    /// Returns the most bytes that may be in flight over a link of this rate: a port, and the
-    /// content of the longest path once, or twice with a ramp.
-    pub fn most(&self, bytes_per_s: f64) -> u64 {
-        let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
-        self.port_bytes + (round_trips * self.furthest_s * bytes_per_s) as u64
-    }
-}
-
-/// Returns whether a network is multi-site: between the hosts that are furthest apart, the round
-/// trip takes more than 1 ms, and more than [`PORT_BYTES`] are in flight.
-pub fn is_far(network: &Network) -> bool {
-    Early::new(&Paths::new(network), PORT_BYTES).is_far()
 }
 
 /// Returns whether the waits in `after` include `needed`, if there is one.

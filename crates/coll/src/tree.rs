@@ -17,7 +17,7 @@
 //! chunk has arrived. A tree for long vectors is therefore almost a chain, one for short vectors
 //! almost a star, and one in between a binomial tree.
 
-use crate::grain::PIECE_BYTES;
+use crate::grain::CHUNK_BYTES;
 use crate::sites::Sites;
 use kumi_topo::Paths;
 use std::cmp::Reverse;
@@ -92,7 +92,7 @@ impl Costs {
         let ns = |bytes: u64| (bytes as f64 / bytes_per_s * 1e9) as u64;
         Self {
             send_ns: ns(bytes).max(MESSAGE_NS),
-            begins_come_ns: (latency_s * 1e9) as u64 + ns(bytes.min(PIECE_BYTES)).max(MESSAGE_NS),
+            begins_come_ns: (latency_s * 1e9) as u64 + ns(bytes.min(CHUNK_BYTES)).max(MESSAGE_NS),
         }
     }
 }

@@ -1,7 +1,8 @@
 //! Parts that all verbs of the `kumi` command share.
 //!
-//! [`output`] prints, [`interrupt`] handles signals, [`background`] starts a daemon, [`programs`] finds
-//! external programs, and [`library`] finds libkumi.so. [`BadInput`] is the error for a mistake of the user.
+//! [`output`] prints, [`interrupt`] handles signals, [`background`] starts a daemon, [`programs`]
+//! finds external programs, and [`library`] finds libkumi.so. [`BadInput`] is the error for a
+//! mistake of the user.
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
 

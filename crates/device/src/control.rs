@@ -4,6 +4,7 @@
 use crate::join;
 use crate::listeners::{Entrance, Listeners};
 use anyhow::Context;
+use kumi_command::BadInput;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use serde::{Deserialize, Serialize};
@@ -170,11 +171,11 @@ impl Desk {
             _ => {
                 let first = self.ask(0, request)?;
                 for queue in queues.skip(1) {
-                    if is_failure(&first) {
+                    if refusal(&first).is_some() {
                         break;
                     }
                     let other = self.ask(queue, request)?;
-                    if is_failure(&other) {
+                    if refusal(&other).is_some() {
                         self.undo(request, queue);
                         return Some(other);
                     }
@@ -194,11 +195,6 @@ impl Desk {
             }
         }
     }
-}
-
-fn is_failure(answer: &str) -> bool {
-    let answer = serde_json::from_str::<serde_json::Value>(answer);
-    answer.is_ok_and(|answer| !answer["error"].is_null())
 }
 
 /// Serves clients, one thread each, until the process ends.
@@ -303,12 +299,19 @@ pub fn ask(path: &Path, request: &Request) -> anyhow::Result<serde_json::Value> 
             ),
             _ => error.into(),
         })?;
-    let answer: serde_json::Value =
-        serde_json::from_str(&text).context("the device ended before it answered")?;
-    match answer.get("error").and_then(|error| error.as_str()) {
-        Some(error) => Err(kumi_command::BadInput(error.to_owned()).into()),
-        None => Ok(answer),
+    if text.is_empty() {
+        anyhow::bail!("the device ended before it answered");
     }
+    match refusal(&text) {
+        Some(error) => Err(BadInput(error).into()),
+        None => Ok(serde_json::from_str(&text)?),
+    }
+}
+
+/// Returns the error message if `answer` is that of a failed request.
+pub fn refusal(answer: &str) -> Option<String> {
+    let answer: serde_json::Value = serde_json::from_str(answer).ok()?;
+    Some(answer.get("error")?.as_str()?.to_owned())
 }
 
 /// Sends a request to the device at `path` and returns the connection to read answers from.

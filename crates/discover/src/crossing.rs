@@ -7,7 +7,7 @@
 //! that they offer.
 
 use super::ends::Ends;
-use super::rates::{QUIET_MIN_S, Rates, Train, WIRE_BITS, packets, quiet_s, run};
+use super::train::{QUIET_MIN_S, Rates, Train, WIRE_BITS, packets, quiet_s, run};
 use kumi_topo::infer::Inferred;
 
 /// Duration of trains, in seconds. It is long enough for trains of several hosts to overlap.

@@ -16,6 +16,7 @@ mod ends;
 mod lldp;
 mod packet;
 mod rates;
+mod train;
 
 use anyhow::{anyhow, bail};
 pub use end::{Args as ProbeArgs, run as probe};
@@ -27,9 +28,9 @@ use kumi_topo::infer::{Inferred, Lengths, fit, infer};
 use kumi_topo::trips::{BATCH_ROUNDS, Trip, Trips};
 use kumi_topo::{Delay, End, Host, Link, Network, Rate, Switch};
 use packet::{LARGE_BYTES, SMALL_BYTES};
-use rates::Rates;
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
+use train::Rates;
 
 /// Arguments of `kumi topo discover`.
 #[derive(Debug, clap::Args)]

@@ -4,49 +4,16 @@
 //! switch. Links between switches are measured after that ([`super::crossing`]).
 
 use super::crossing::{self, Crossing};
-use super::end::{Said, Told};
 use super::ends::Ends;
-use super::packet::{FRAMING_BYTES, LARGE_BYTES};
-use anyhow::bail;
+use super::train::{Rates, Train, WIRE_BITS, packets, quiet_s, run};
 use kumi_topo::infer::Inferred;
 
 /// Duration of a train, in seconds. It is longer than a moment of other traffic.
 const TRAIN_S: f64 = 0.03;
 
-/// Shortest silence, in seconds, after which the queues of a path count as empty. A train that
-/// meets packets of the one before in a queue is compressed or dropped. A link of 15 Mb/s was
-/// measured as 18 or 7 Mb/s (`docs/perf-log.md`, 2026-11-24).
-pub(super) const QUIET_MIN_S: f64 = 0.02;
-
-/// The same silence in packets of the slowest train. The longer one applies.
-const QUIET_PACKETS: f64 = 5.0;
-
 /// Least window for a rate, in nanoseconds. In a shorter one, the clock and the NIC's receive
 /// coalescing distort the rate.
 const WINDOW_NS: u64 = 1_500_000;
-
-const PACKETS_MIN: u32 = 24;
-const PACKETS_MAX: u32 = 4000;
-
-pub(super) const WIRE_BITS: f64 = ((LARGE_BYTES + FRAMING_BYTES) * 8) as f64;
-
-/// Measured rates in bits per second, or 0 where nothing was measured.
-pub struct Rates {
-    /// Rates of each host's link, from the host and to it.
-    pub hosts: Vec<[f64; 2]>,
-    /// Sum of the rates at which each host sends and receives at once.
-    pub both_ways: Vec<f64>,
-    /// Rates of each link between switches, from its first end and back.
-    pub links: Vec<[f64; 2]>,
-}
-
-/// A train from one host to another.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Train {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) packets: u32,
-}
 
 /// Measures all rates. `guessed_bps` are estimates for the hosts' links, in bits per second, and
 /// `ahead_ns` the offsets of their clocks.
@@ -177,51 +144,6 @@ fn nearest_other(tree: &Inferred, host: usize) -> Option<usize> {
     (0..tree.switch_of.len())
         .filter(|other| *other != host)
         .min_by_key(hops)
-}
-
-/// Returns the silence, in seconds, after which no packets of trains at `bps` are in flight.
-pub(super) fn quiet_s(bps: f64) -> f64 {
-    (QUIET_PACKETS * WIRE_BITS / bps.max(1e5)).max(QUIET_MIN_S)
-}
-
-/// Sends trains at once. Returns the arrivals of their packets, once the queues of the paths are
-/// empty.
-pub(super) fn run(
-    ends: &mut Ends,
-    number: &mut u32,
-    trains: &[Train],
-    quiet_s: f64,
-) -> anyhow::Result<Vec<Vec<u64>>> {
-    let first = *number;
-    *number += trains.len() as u32;
-    let numbers = first..*number;
-    for (train, number) in trains.iter().zip(numbers.clone()) {
-        let told = Told::Train {
-            peer: train.to as u32,
-            number,
-            packets: train.packets,
-        };
-        ends.tell(train.from, &told)?;
-    }
-    let senders: Vec<usize> = trains.iter().map(|train| train.from).collect();
-    ends.hear(&senders)?;
-    let quiet_us = (quiet_s * 1e6) as u64;
-    for (train, number) in trains.iter().zip(numbers) {
-        ends.tell(train.to, &Told::Arrivals { number, quiet_us })?;
-    }
-    let receivers: Vec<usize> = trains.iter().map(|train| train.to).collect();
-    let mut seen = Vec::new();
-    for said in ends.hear(&receivers)? {
-        match said {
-            Said::Came { at_ns, .. } => seen.push(at_ns),
-            other => bail!("unexpected answer from kumi topo probe about a train: {other:?}"),
-        }
-    }
-    Ok(seen)
-}
-
-pub(super) fn packets(bps: f64, seconds: f64) -> u32 {
-    ((bps * seconds / WIRE_BITS) as u32).clamp(PACKETS_MIN, PACKETS_MAX)
 }
 
 /// Returns the rate of a train without other traffic in its way, in bits per second. Three of four

@@ -7,15 +7,18 @@
 #![deny(unsafe_code)]
 
 mod c;
+mod equal_blocks;
+mod flow_log;
 pub mod group;
-mod like;
+mod rank_plan;
 mod ranks;
-mod seen;
+mod request;
 mod work;
 
 /// Release and digest of the planner's sources. Libraries with equal versions make equal plans.
 pub const VERSION: &str = env!("KUMI_VERSION");
 
-pub use like::{Like, OwnBytes};
+pub use equal_blocks::{EqualBlocks, OwnBytes};
 pub use ranks::{Ranks, RanksError, network_digest};
-pub use work::{Asked, AskedOperation, Named, Work, WorkError};
+pub use request::{Request, RequestedOperation, WorkError};
+pub use work::{Named, Work};

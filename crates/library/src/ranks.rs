@@ -1,8 +1,9 @@
 //! The network as the ranks of a job see it.
 
-use crate::like::{Like, Order};
-use crate::seen::Seen;
-use crate::work::{Asked, Planned, WorkError};
+use crate::equal_blocks::{EqualBlocks, Order};
+use crate::flow_log::FlowLog;
+use crate::rank_plan::RankPlan;
+use crate::request::{Request, WorkError};
 use kumi_topo::{Delay, FileError, Network, Paths, Rate, nearest};
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,11 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of plans in the plan cache. Programs use few collectives, each with few sizes.
 /// When the limit is reached, the cache is emptied and plans are made again on demand.
-const KEPT_MAX: usize = 256;
+const PLANS_MAX: usize = 256;
 
 /// Maximum memory of the plan cache, in bytes, including the requests: about a million steps. A
 /// plan that needs more than this alone is made again at each use.
-const KEPT_BYTES_MAX: usize = 64 << 20;
+const PLANS_BYTES_MAX: usize = 64 << 20;
 
 /// Link rate assumed between hosts on one switch if there is no network file.
 const RATE: Rate = match Rate::from_bps(1_000_000_000) {
@@ -50,25 +51,25 @@ pub enum RanksError {
 #[derive(Debug)]
 pub struct Ranks {
     network: Network,
-    kept: Mutex<Kept>,
-    seen: Option<Arc<Seen>>,
+    kept: Mutex<PlanCache>,
+    seen: Option<Arc<FlowLog>>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
-    plans: HashMap<(usize, Asked), Arc<Planned>>,
-    orders: HashMap<(usize, Like), Arc<Order>>,
+struct PlanCache {
+    plans: HashMap<(usize, Request), Arc<RankPlan>>,
+    orders: HashMap<(usize, EqualBlocks), Arc<Order>>,
     bytes: usize,
 }
 
-impl Kept {
+impl PlanCache {
     /// Reserves room for a plan of `bytes`. Returns false if the plan is too large for the cache.
     fn make_room(&mut self, bytes: usize) -> bool {
         let count = self.plans.len() + self.orders.len();
-        if count >= KEPT_MAX || self.bytes + bytes > KEPT_BYTES_MAX {
+        if count >= PLANS_MAX || self.bytes + bytes > PLANS_BYTES_MAX {
             *self = Self::default();
         }
-        let fits = bytes <= KEPT_BYTES_MAX;
+        let fits = bytes <= PLANS_BYTES_MAX;
         self.bytes += if fits { bytes } else { 0 };
         fits
     }
@@ -150,7 +151,7 @@ impl Ranks {
         // seem slow.
         let names: Vec<&str> = on.iter().map(|at| whole.hosts[*at].name.as_str()).collect();
         let is_alone = hosts.len() == job_hosts.len();
-        let seen = is_alone.then(|| Seen::from_environment(&network, &names));
+        let seen = is_alone.then(|| FlowLog::from_environment(&network, &names));
         Ok(Self {
             seen: seen.flatten().map(Arc::new),
             network,
@@ -164,7 +165,7 @@ impl Ranks {
     }
 
     /// Returns whether all ranks are on a single switch, each with its own link.
-    pub fn is_flat(&self) -> bool {
+    pub fn is_single_switch(&self) -> bool {
         let paths = Paths::new(&self.network);
         let others = 1..self.network.hosts.len();
         let links = |rank: usize| {
@@ -175,23 +176,23 @@ impl Ranks {
     }
 
     /// Returns the flow log for `kumi topo learn`, if there is one.
-    pub(crate) fn seen(&self) -> Option<Arc<Seen>> {
+    pub(crate) fn seen(&self) -> Option<Arc<FlowLog>> {
         self.seen.clone()
     }
 
     /// Returns whether some ranks are far enough apart that the bytes in flight between them
     /// matter.
-    pub fn is_far(&self) -> bool {
-        kumi_coll::is_far(&self.network)
+    pub fn is_multi_site(&self) -> bool {
+        kumi_coll::is_multi_site(&self.network)
     }
 
     /// Returns one rank's plan of a collective, from the plan cache if it is there.
-    pub(crate) fn planned(&self, rank: usize, asked: Asked) -> Result<Arc<Planned>, WorkError> {
+    pub(crate) fn planned(&self, rank: usize, asked: Request) -> Result<Arc<RankPlan>, WorkError> {
         let key = (rank, asked);
         if let Some(planned) = self.kept().plans.get(&key) {
             return Ok(Arc::clone(planned));
         }
-        let planned = Arc::new(Planned::new(&self.network, rank, &key.1)?);
+        let planned = Arc::new(RankPlan::new(&self.network, rank, &key.1)?);
         let mut kept = self.kept();
         if kept.make_room(planned.memory_bytes() + key.1.bytes.len() * size_of::<u64>()) {
             kept.plans.insert(key, Arc::clone(&planned));
@@ -201,7 +202,7 @@ impl Ranks {
 
     /// Returns the order of one rank's transfers in a collective of blocks of one length, from the
     /// plan cache if it is there.
-    pub(crate) fn order(&self, rank: usize, like: Like) -> Result<Arc<Order>, WorkError> {
+    pub(crate) fn order(&self, rank: usize, like: EqualBlocks) -> Result<Arc<Order>, WorkError> {
         let key = (rank, like);
         if let Some(order) = self.kept().orders.get(&key) {
             return Ok(Arc::clone(order));
@@ -216,7 +217,7 @@ impl Ranks {
 
     /// Locks the plan cache. It ignores poisoning: a panic in another thread leaves the cache
     /// consistent.
-    fn kept(&self) -> MutexGuard<'_, Kept> {
+    fn kept(&self) -> MutexGuard<'_, PlanCache> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -241,9 +242,14 @@ mod tests {
         let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
         assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
         // Both ranks are on one host, which acts as their switch.
-        assert!(domain.is_flat());
+        assert!(domain.is_single_switch());
         let apart = Ranks::new(Some(&file), &["node1", "node2", "node2"]).unwrap();
-        assert!(!Ranks::new(None, &["a", "b", "b"]).unwrap().is_flat() && apart.is_flat());
+        assert!(
+            !Ranks::new(None, &["a", "b", "b"])
+                .unwrap()
+                .is_single_switch()
+                && apart.is_single_switch()
+        );
         std::fs::remove_file(&file).unwrap();
     }
 }

@@ -1,14 +1,14 @@
 //! A collective of a few ranks through the public interface.
 
-use kumi::{Asked, AskedOperation, Ranks, Work};
+use kumi::{Ranks, Request, RequestedOperation, Work};
 use std::collections::{HashMap, VecDeque};
 
 const RANKS: usize = 5;
 const BYTES: u64 = 100_000;
 
-fn all_to_all() -> Asked {
-    Asked {
-        operation: AskedOperation::AllToAll,
+fn all_to_all() -> Request {
+    Request {
+        operation: RequestedOperation::AllToAll,
         root: 0,
         bytes: vec![BYTES; RANKS * RANKS],
         element_bytes: 1,
@@ -22,7 +22,7 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
     let mut works: Vec<Work> = (0..RANKS).map(work).collect();
     let mut messages: HashMap<(usize, usize, bool), [VecDeque<usize>; 2]> = HashMap::new();
     let mut came = vec![0; RANKS * RANKS];
-    while works.iter().any(|work| !work.is_over()) {
+    while works.iter().any(|work| !work.is_complete()) {
         for (rank, work) in works.iter_mut().enumerate() {
             while let Some((step, named)) = work.begin() {
                 let is_word = named.bytes == 0;
@@ -42,8 +42,8 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
         }
         for ((from, to, _), [ins, outs]) in &mut messages {
             while let (Some(_), Some(_)) = (ins.front(), outs.front()) {
-                works[*from].over(outs.pop_front().unwrap());
-                works[*to].over(ins.pop_front().unwrap());
+                works[*from].complete(outs.pop_front().unwrap());
+                works[*to].complete(ins.pop_front().unwrap());
             }
         }
     }
@@ -61,13 +61,13 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
 fn work__that_makes_no_sense__is_refused_by_what_is_wrong() {
     let ranks = Ranks::new(None, &["a", "b"]).unwrap();
     let refused = |rank, asked| Work::new(&ranks, rank, asked).unwrap_err().to_string();
-    let asked = |operation, root, bytes: &[u64], element_bytes| Asked {
+    let asked = |operation, root, bytes: &[u64], element_bytes| Request {
         operation,
         root,
         bytes: bytes.to_vec(),
         element_bytes,
     };
-    let gather = AskedOperation::Gather;
+    let gather = RequestedOperation::Gather;
     assert_eq!(
         refused(2, asked(gather, 0, &[1, 1], 1)),
         "rank 2 out of range (0–1)"
@@ -81,7 +81,7 @@ fn work__that_makes_no_sense__is_refused_by_what_is_wrong() {
         "1 block sizes given: expected 2, one for each block"
     );
     assert_eq!(
-        refused(0, asked(AskedOperation::AllReduce, 0, &[10], 4)),
+        refused(0, asked(RequestedOperation::AllReduce, 0, &[10], 4)),
         "10 bytes are not a whole number of elements of 4 bytes"
     );
 }

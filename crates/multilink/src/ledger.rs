@@ -1,6 +1,6 @@
 //! Record of the datagrams that were sent on one path and not reported yet.
 
-use crate::endpoint::OVERHEAD_BYTES;
+use crate::link::OVERHEAD_BYTES;
 use crate::retain::UnitRef;
 use crate::wire::{CONTROL_HEADER_BYTES, TAG_BYTES};
 use std::collections::VecDeque;

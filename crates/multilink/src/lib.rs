@@ -1,8 +1,8 @@
 //! Protocol core of the multilink device: one virtual Ethernet device over several member links.
 //!
 //! The design follows RI2N/DRV (Okamoto et al., 2008) and extends it. `kumi-ri2n` holds the
-//! protocol of the paper. The core does no I/O: the time, datagrams, frames and the kernel's queue lengths
-//! are arguments.
+//! protocol of the paper. The core does no I/O: the time, datagrams, frames and the kernel's queue
+//! lengths are arguments.
 //!
 //! ```text
 //! frame ─► flow, stripe ─► retain, ledger ─► session ─► transmit ─► datagrams
@@ -20,15 +20,16 @@ mod arrivals;
 mod best;
 mod bottleneck;
 mod capacity;
+mod coalesce;
 pub mod endpoint;
+mod event;
 mod flow;
 pub mod frame;
-mod gather;
 pub mod handshake;
 mod headers;
 pub mod lane;
 mod ledger;
-
+mod link;
 pub mod liveness;
 mod partner;
 mod path;

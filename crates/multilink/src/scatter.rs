@@ -100,7 +100,7 @@ pub(crate) fn scatter(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut Fram
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gather::gather;
+    use crate::coalesce::coalesce;
     use crate::headers::{fold, sum16};
 
     /// Returns a UDP datagram as a kernel hands it over, with IPv4 or IPv6.
@@ -131,7 +131,7 @@ mod tests {
     fn burst(v6: bool, payloads: &[Vec<u8>]) -> Frame {
         let mut queue: VecDeque<Frame> = payloads.iter().map(|p| datagram(v6, p)).collect();
         let first = queue.pop_front().unwrap();
-        let burst = gather(first, &mut queue, &mut FramePool::default());
+        let burst = coalesce(first, &mut queue, &mut FramePool::default());
         assert!(queue.is_empty(), "one burst of all");
         burst
     }

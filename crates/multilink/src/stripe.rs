@@ -52,7 +52,7 @@ pub fn links_worth(bytes: usize, pause_ns: u64, is_saturated: bool) -> usize {
 
 /// A link that may carry units: a candidate of the split.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Vessel {
+pub struct Candidate {
     /// Number of the link.
     pub link: u8,
     /// Time until the link's first new byte would arrive, in ns.
@@ -61,7 +61,7 @@ pub struct Vessel {
     pub rate: f64,
 }
 
-impl Vessel {
+impl Candidate {
     /// Placeholder in a table that is not filled yet.
     pub const NONE: Self = Self {
         link: 0,
@@ -79,40 +79,44 @@ pub struct Run {
     pub units: usize,
 }
 
-/// Splits `units` of `unit_bytes` each over at most `links_max` of the candidates `vessels`, which
+/// Splits `units` of `unit_bytes` each over at most `links_max` of the `candidates`, which
 /// it sorts. The runs are in the order in which their links are ready, so that units arrive nearly
 /// in order. Without candidates there are no runs.
 pub fn split(
-    vessels: &mut [Vessel],
+    candidates: &mut [Candidate],
     units: usize,
     unit_bytes: usize,
     links_max: usize,
 ) -> impl Iterator<Item = Run> {
-    debug_assert!(vessels.len() <= LINKS_MAX);
+    debug_assert!(candidates.len() <= LINKS_MAX);
     let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
-    vessels.sort_unstable_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
-    let used = if units <= 1 || vessels.len().min(links_max) <= 1 {
-        soonest(vessels, units, unit_bytes, &mut runs)
+    candidates.sort_unstable_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
+    let used = if units <= 1 || candidates.len().min(links_max) <= 1 {
+        soonest(candidates, units, unit_bytes, &mut runs)
     } else {
-        let used = vessels.len().min(links_max);
-        fill(&vessels[..used], units, unit_bytes, &mut runs)
+        let used = candidates.len().min(links_max);
+        fill(&candidates[..used], units, unit_bytes, &mut runs)
     };
     runs.into_iter().take(used).filter(|run| run.units > 0)
 }
 
 /// Assigns all units to the link that finishes them first.
 fn soonest(
-    vessels: &[Vessel],
+    candidates: &[Candidate],
     units: usize,
     unit_bytes: usize,
     runs: &mut [Run; LINKS_MAX],
 ) -> usize {
-    let finish = |vessel: &Vessel| vessel.ready_ns + (units * unit_bytes) as f64 / vessel.rate;
-    let soonest_ns = vessels.iter().map(finish).fold(f64::INFINITY, f64::min);
+    let finish =
+        |candidate: &Candidate| candidate.ready_ns + (units * unit_bytes) as f64 / candidate.rate;
+    let soonest_ns = candidates.iter().map(finish).fold(f64::INFINITY, f64::min);
     // Takes the lowest-numbered link of those within `LINK_COST_NS`: successive messages then use
     // the same link.
-    let good = |vessel: &&Vessel| finish(vessel) <= soonest_ns + LINK_COST_NS;
-    let best = vessels.iter().filter(good).min_by_key(|vessel| vessel.link);
+    let good = |candidate: &&Candidate| finish(candidate) <= soonest_ns + LINK_COST_NS;
+    let best = candidates
+        .iter()
+        .filter(good)
+        .min_by_key(|candidate| candidate.link);
     best.map_or(0, |best| {
         runs[0] = Run {
             link: best.link,
@@ -122,26 +126,31 @@ fn soonest(
     })
 }
 
-fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LINKS_MAX]) -> usize {
+fn fill(
+    candidates: &[Candidate],
+    units: usize,
+    unit_bytes: usize,
+    runs: &mut [Run; LINKS_MAX],
+) -> usize {
     let bytes = (units * unit_bytes) as f64;
     // Computes the finishing time of the k links that are ready first, for the largest k whose last
     // link helps.
     let (mut rate, mut credit, mut used, mut finish) = (0.0, 0.0, 0, f64::INFINITY);
-    for vessel in vessels {
+    for candidate in candidates {
         let cost_ns = used as f64 * LINK_COST_NS;
-        if vessel.ready_ns + cost_ns >= finish {
+        if candidate.ready_ns + cost_ns >= finish {
             break;
         }
-        rate += vessel.rate;
-        credit += (vessel.ready_ns + cost_ns) * vessel.rate;
+        rate += candidate.rate;
+        credit += (candidate.ready_ns + cost_ns) * candidate.rate;
         finish = (bytes + credit) / rate;
         used += 1;
     }
     let mut left = units;
-    for (at, (run, vessel)) in runs.iter_mut().zip(&vessels[..used]).enumerate() {
-        let ready_ns = vessel.ready_ns + at as f64 * LINK_COST_NS;
-        let share = (finish - ready_ns).max(0.0) * vessel.rate / unit_bytes as f64;
-        run.link = vessel.link;
+    for (at, (run, candidate)) in runs.iter_mut().zip(&candidates[..used]).enumerate() {
+        let ready_ns = candidate.ready_ns + at as f64 * LINK_COST_NS;
+        let share = (finish - ready_ns).max(0.0) * candidate.rate / unit_bytes as f64;
+        run.link = candidate.link;
         run.units = (share as usize).min(left);
         left -= run.units;
     }
@@ -149,7 +158,7 @@ fn fill(vessels: &[Vessel], units: usize, unit_bytes: usize, runs: &mut [Run; LI
     for _ in 0..left {
         let next = |at: &usize| {
             let bytes = ((runs[*at].units + 1) * unit_bytes) as f64;
-            vessels[*at].ready_ns + bytes / vessels[*at].rate
+            candidates[*at].ready_ns + bytes / candidates[*at].rate
         };
         let at = (0..used)
             .min_by(|a, b| next(a).total_cmp(&next(b)))
@@ -166,8 +175,8 @@ mod tests {
 
     const GIGABIT: f64 = 0.125;
 
-    fn vessel(link: u8, ready_ns: f64, rate: f64) -> Vessel {
-        Vessel {
+    fn candidate(link: u8, ready_ns: f64, rate: f64) -> Candidate {
+        Candidate {
             link,
             ready_ns,
             rate,
@@ -185,23 +194,24 @@ mod tests {
 
     #[test]
     fn split__two_equal_idle_links__is_half_and_half() {
-        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT)];
-        let runs: Vec<Run> = split(&mut vessels, 12, 1500, 8).collect();
+        let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 0.0, GIGABIT)];
+        let runs: Vec<Run> = split(&mut candidates, 12, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 6 }, Run { link: 1, units: 6 }]);
     }
 
     #[test]
     fn split__fewer_links_than_there_are__takes_those_that_are_ready_first() {
-        let mut vessels = [0, 1, 2].map(|link| vessel(link, f64::from(2 - link) * 1e5, GIGABIT));
-        let runs: Vec<Run> = split(&mut vessels, 44, 1500, 2).collect();
+        let mut candidates =
+            [0, 1, 2].map(|link| candidate(link, f64::from(2 - link) * 1e5, GIGABIT));
+        let runs: Vec<Run> = split(&mut candidates, 44, 1500, 2).collect();
         assert_eq!(runs.iter().map(|run| run.units).sum::<usize>(), 44);
         assert_eq!(runs.iter().map(|run| run.link).collect::<Vec<_>>(), [2, 1]);
     }
 
     #[test]
     fn split__unequal_links__follow_their_rates() {
-        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 0.0, GIGABIT * 0.3)];
-        let runs: Vec<Run> = split(&mut vessels, 130, 1500, 8).collect();
+        let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 0.0, GIGABIT * 0.3)];
+        let runs: Vec<Run> = split(&mut candidates, 130, 1500, 8).collect();
         assert_eq!(
             runs,
             [
@@ -216,20 +226,20 @@ mod tests {
 
     #[test]
     fn split__message_shorter_than_the_cost_of_a_link__stays_on_the_first() {
-        let mut vessels = [
-            vessel(1, 300.0, 10.0 * GIGABIT),
-            vessel(0, 900.0, 10.0 * GIGABIT),
+        let mut candidates = [
+            candidate(1, 300.0, 10.0 * GIGABIT),
+            candidate(0, 900.0, 10.0 * GIGABIT),
         ];
-        let runs: Vec<Run> = split(&mut vessels, 1, 200, 8).collect();
+        let runs: Vec<Run> = split(&mut candidates, 1, 200, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 1 }]);
-        let runs: Vec<Run> = split(&mut vessels, 3, 1400, 8).collect();
+        let runs: Vec<Run> = split(&mut candidates, 3, 1400, 8).collect();
         assert_eq!(runs, [Run { link: 1, units: 3 }]);
     }
 
     #[test]
     fn split__slow_link_that_would_finish_last__is_left_out() {
-        let mut vessels = [vessel(0, 0.0, GIGABIT), vessel(1, 20e6, GIGABIT)];
-        let runs: Vec<Run> = split(&mut vessels, 40, 1500, 8).collect();
+        let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 20e6, GIGABIT)];
+        let runs: Vec<Run> = split(&mut candidates, 40, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 40 }]);
     }
 
@@ -244,9 +254,9 @@ mod tests {
             links in proptest::collection::vec((0.0..5e6f64, 0.001..1.5f64), 1..8),
             units in 1usize..64,
         ) {
-            let mut vessels: Vec<Vessel> = links.iter().enumerate()
-                .map(|(link, (ready, rate))| vessel(link as u8, *ready, *rate)).collect();
-            let runs: Vec<Run> = split(&mut vessels, units, 1420, 8).collect();
+            let mut candidates: Vec<Candidate> = links.iter().enumerate()
+                .map(|(link, (ready, rate))| candidate(link as u8, *ready, *rate)).collect();
+            let runs: Vec<Run> = split(&mut candidates, units, 1420, 8).collect();
             prop_assert_eq!(runs.iter().map(|run| run.units).sum::<usize>(), units);
             let finish = |link: u8, units: usize| {
                 let (ready, rate) = links[usize::from(link)];

@@ -53,7 +53,8 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
         sim.node_mut(host).proceed();
     }
     let patience_ns = (plan.predicted_s * PATIENCE * 1e9) as u64;
-    let is_over = |sim: &Sim<Rank>| (0..network.hosts.len()).all(|host| sim.node(host).is_over());
+    let is_over =
+        |sim: &Sim<Rank>| (0..network.hosts.len()).all(|host| sim.node(host).is_complete());
     let is_done = sim.run_until_or(BEGIN_NS + patience_ns, is_over);
     let mut port_bytes = 0;
     for (link, of) in network.links.iter().enumerate() {
@@ -132,8 +133,8 @@ impl Rank {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.engine.is_over()
+    fn is_complete(&self) -> bool {
+        self.engine.is_complete()
     }
 
     /// Begins the steps that may begin.
@@ -148,16 +149,16 @@ impl Rank {
                 }
                 Action::Post => {
                     self.send(peer, Kind::Posted, bytes);
-                    self.engine.over(at);
+                    self.engine.complete(at);
                     continue;
                 }
-                Action::Tell => {
+                Action::Grant => {
                     self.send(peer, Kind::Word, 0);
-                    self.engine.over(at);
+                    self.engine.complete(at);
                     continue;
                 }
                 Action::Receive | Action::Combine => Kind::Piece,
-                Action::Hear => Kind::Word,
+                Action::Await => Kind::Word,
             };
             self.awaited
                 .entry((peer, awaits))
@@ -174,7 +175,7 @@ impl Rank {
         while let (1.., Some(at)) = (*came, awaited.front().copied()) {
             *came -= 1;
             awaited.pop_front();
-            self.engine.over(at);
+            self.engine.complete(at);
             let answers = self.answered.entry(peer).or_default();
             if kind == Kind::Piece && answers.pop_front() == Some(true) {
                 let answer = frame(self.host, Some(peer), Some(Kind::Came), 0);

@@ -2,9 +2,9 @@
 //! namespace, or all.
 
 use crate::error::TcpError;
-use crate::install::refused;
 use crate::layout::Connection;
 use crate::pins::{is_installed, pin, pinning};
+use crate::refusal::refused;
 use kumi_sys::netns::Namespaces;
 use libbpf_rs::{Iter, Link};
 use std::collections::BTreeMap;

@@ -2,11 +2,11 @@
 
 use crate::connections;
 use crate::error::TcpError;
-use crate::ladder::{Rung, WRITES_STAMP, has_moved_callback, has_struct_ops_link};
+use crate::ladder::{Tier, WRITES_STAMP, has_moved_callback, has_struct_ops_link};
 use crate::layout::{Settings, Totals};
 use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pins};
-use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject, PrintLevel};
-use std::sync::Mutex;
+use crate::refusal::{self, refused};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 /// The compiled programs; empty if the build had no clang.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kumi.bpf.o"));
@@ -45,50 +45,11 @@ pub(crate) fn is_iterator(name: &str) -> bool {
     ITERATORS.contains(&name)
 }
 
-/// Latest warning of libbpf. Its errors are numbers; the reason is in the warning.
-static SAID: Mutex<String> = Mutex::new(String::new());
-
-fn note_warning(level: PrintLevel, text: String) {
-    if level == PrintLevel::Warn {
-        let mut said = SAID
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
-        said.push_str(&text);
-    }
-}
-
-/// Returns the reason of the kernel or libbpf in one line: the verifier's last line, if there is
-/// one.
-fn reason(error: &libbpf_rs::Error) -> String {
-    let said = SAID
-        .lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let is_telling = |line: &&str| {
-        !line.starts_with("libbpf: ") && !line.starts_with("processed ") && !line.starts_with("-- ")
-            || line.starts_with("libbpf: extern")
-            || line.starts_with("libbpf: struct_ops")
-    };
-    match lines.rfind(is_telling) {
-        Some(line) => format!("{line} ({error})"),
-        None => error.to_string(),
-    }
-}
-
-pub(crate) fn refused(error: libbpf_rs::Error) -> TcpError {
-    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root() {
-        return TcpError::NotPermitted;
-    }
-    TcpError::Refused {
-        reason: reason(&error),
-    }
-}
-
 /// Result of an installation.
 #[derive(Debug)]
 pub struct Installed {
     /// Capability tier in use.
-    pub rung: Rung,
+    pub tier: Tier,
     /// Reason for which the kernel refused the next higher tier, in one line; `None` on the
     /// highest.
     pub refusal: Option<String>,
@@ -106,15 +67,15 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
     }
     let is_linked = has_struct_ops_link()?;
     let mut refusal = None;
-    for rung in Rung::ALL {
-        match load(settings, rung, is_linked, &[]) {
+    for tier in Tier::ALL {
+        match load(settings, tier, is_linked, &[]) {
             Ok(mut object) => {
                 make_folders()?;
-                if let Err(error) = put_in_place(&mut object, rung, is_linked) {
+                if let Err(error) = put_in_place(&mut object, tier, is_linked) {
                     let _ = remove_pins();
                     return Err(error);
                 }
-                return Ok(Installed { rung, refusal });
+                return Ok(Installed { tier, refusal });
             }
             Err(TcpError::Refused { reason }) => {
                 refusal.get_or_insert(reason);
@@ -132,12 +93,12 @@ pub fn install(settings: &Settings) -> Result<Installed, TcpError> {
 ///
 /// # Errors
 /// [`TcpError`] if the kernel refuses even the lowest tier.
-pub fn probe() -> Result<Rung, TcpError> {
+pub fn probe() -> Result<Tier, TcpError> {
     let is_linked = has_struct_ops_link()?;
     let mut refusal = TcpError::NotCompiled;
-    for rung in Rung::ALL {
-        match load(&Settings::default(), rung, is_linked, &[]) {
-            Ok(_) => return Ok(rung),
+    for tier in Tier::ALL {
+        match load(&Settings::default(), tier, is_linked, &[]) {
+            Ok(_) => return Ok(tier),
             Err(error @ TcpError::Refused { .. }) => refusal = error,
             Err(error) => return Err(error),
         }
@@ -148,18 +109,18 @@ pub fn probe() -> Result<Rung, TcpError> {
 /// Loads the programs. The maps `shared` are taken from the installed programs.
 pub(crate) fn load(
     settings: &Settings,
-    rung: Rung,
+    tier: Tier,
     is_linked: bool,
     shared: &[&str],
 ) -> Result<Object, TcpError> {
-    if rung.has_control() && has_moved_callback()? {
+    if tier.has_control() && has_moved_callback()? {
         return Err(TcpError::Refused {
             reason: "kumi does not implement Linux 7.1's callback for first packets".to_owned(),
         });
     }
     let load_with = |more: u32| {
-        let mut open = open_object(OBJECT, &settings.to_bytes_with(rung, more))?;
-        choose_parts(&mut open, rung, is_linked)?;
+        let mut open = open_object(OBJECT, &settings.to_bytes_with(tier, more))?;
+        choose_parts(&mut open, tier, is_linked)?;
         reuse(&mut open, shared)?;
         open.load().map_err(refused)
     };
@@ -174,10 +135,7 @@ fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError
     if compiled.is_empty() {
         return Err(TcpError::NotCompiled);
     }
-    libbpf_rs::set_print(Some((PrintLevel::Warn, note_warning)));
-    SAID.lock()
-        .unwrap_or_else(std::sync::PoisonError::into_inner)
-        .clear();
+    refusal::watch();
     let mut open = ObjectBuilder::default()
         .open_memory(compiled)
         .map_err(refused)?;
@@ -233,24 +191,24 @@ fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
 }
 
 /// Disables the programs that the capability tier does not have.
-fn choose_parts(open: &mut OpenObject, rung: Rung, is_linked: bool) -> Result<(), TcpError> {
+fn choose_parts(open: &mut OpenObject, tier: Tier, is_linked: bool) -> Result<(), TcpError> {
     for mut map in open.maps_mut() {
         let is_wanted = match map.name().to_str() {
-            Some(LINKED) => rung.has_control() && is_linked,
-            Some(UNLINKED) => rung.has_control() && !is_linked,
+            Some(LINKED) => tier.has_control() && is_linked,
+            Some(UNLINKED) => tier.has_control() && !is_linked,
             _ => continue,
         };
         map.set_autocreate(is_wanted).map_err(refused)?;
     }
     for mut program in open.progs_mut() {
         if program.name().to_string_lossy().starts_with(CONTROL_PREFIX) {
-            program.set_autoload(rung.has_control());
+            program.set_autoload(tier.has_control());
         }
     }
     Ok(())
 }
 
-fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), TcpError> {
+fn put_in_place(object: &mut Object, tier: Tier, is_linked: bool) -> Result<(), TcpError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         let doing = pinning(&format!("pinning {name}"));
@@ -258,10 +216,10 @@ fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), 
             map.pin(pin(&name)).map_err(doing)?;
         } else if name.ends_with(".rodata") {
             map.pin(pin("settings")).map_err(doing)?;
-        } else if rung.has_control() && name == LINKED && is_linked {
+        } else if tier.has_control() && name == LINKED && is_linked {
             let mut link = map.attach_struct_ops().map_err(refused)?;
             link.pin(pin("link")).map_err(doing)?;
-        } else if rung.has_control() && name == UNLINKED && !is_linked {
+        } else if tier.has_control() && name == UNLINKED && !is_linked {
             map.attach_struct_ops().map_err(refused)?.disconnect();
             map.pin(pin("control")).map_err(doing)?;
         }
@@ -283,7 +241,7 @@ fn put_in_place(object: &mut Object, rung: Rung, is_linked: bool) -> Result<(), 
 ///
 /// # Errors
 /// [`TcpError::Absent`], or the kernel's refusal.
-pub fn installed() -> Result<(Settings, Rung), TcpError> {
+pub fn installed() -> Result<(Settings, Tier), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
     }
@@ -349,10 +307,10 @@ mod tests {
             .expect("the object says its licence");
         let mut compiled = OBJECT.to_vec();
         compiled[at..at + LICENCE.len()].copy_from_slice(b"Proprietary\0\0");
-        let constants = Settings::default().to_bytes(Rung::Full);
+        let constants = Settings::default().to_bytes(Tier::Full);
         let mut open =
             open_object(&compiled, &constants).expect("opens: the kernel is who refuses");
-        choose_parts(&mut open, Rung::Full, true).expect("has the parts");
+        choose_parts(&mut open, Tier::Full, true).expect("has the parts");
         let refused = open.load().map_err(refused).expect_err("is not GPL");
         assert!(refused.to_string().contains("GPL"), "{refused}");
     }

@@ -5,7 +5,7 @@ use libbpf_rs::btf::{Btf, types::Struct};
 
 /// Capability tier, the highest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rung {
+pub enum Tier {
     /// A congestion control that writes the pacing rate (Linux 6.0).
     Full,
     /// A congestion control that writes the upper limit of the pacing rate instead (Linux 5.15).
@@ -21,7 +21,7 @@ const WRITES_PACING: u32 = 1 << 31;
 /// is lost.
 pub(crate) const WRITES_STAMP: u32 = 1 << 29;
 
-impl Rung {
+impl Tier {
     /// All tiers, the highest first.
     pub const ALL: [Self; 3] = [Self::Full, Self::CappedPacing, Self::OptionsOnly];
 
@@ -34,9 +34,9 @@ impl Rung {
         }
     }
 
-    /// Reads the result of [`Rung::bits`].
+    /// Reads the result of [`Tier::bits`].
     pub(crate) fn of_bits(bits: u32) -> Self {
-        let of = |rung: &Self| rung.bits() == bits & (HAS_CONTROL | WRITES_PACING);
+        let of = |tier: &Self| tier.bits() == bits & (HAS_CONTROL | WRITES_PACING);
         Self::ALL.into_iter().find(of).unwrap_or(Self::OptionsOnly)
     }
 

@@ -1,7 +1,7 @@
 //! Structures shared with the programs: `bpf/tcp/intf.h`, field by field.
 
 use crate::fields::Fields;
-use crate::ladder::Rung;
+use crate::ladder::Tier;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -124,19 +124,19 @@ impl Settings {
             .collect()
     }
 
-    /// Returns the structure as the programs read it on `rung`.
-    pub fn to_bytes(&self, rung: Rung) -> [u8; Self::BYTES] {
-        self.to_bytes_with(rung, 0)
+    /// Returns the structure as the programs read it on `tier`.
+    pub fn to_bytes(&self, tier: Tier) -> [u8; Self::BYTES] {
+        self.to_bytes_with(tier, 0)
     }
 
     /// Returns the same structure with `more` capability bits of this kernel.
-    pub(crate) fn to_bytes_with(&self, rung: Rung, more: u32) -> [u8; Self::BYTES] {
+    pub(crate) fn to_bytes_with(&self, tier: Tier, more: u32) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
         let mechanisms = self
             .mechanisms
             .iter()
-            .fold(rung.bits() | more, |set, one| set | *one as u32);
+            .fold(tier.bits() | more, |set, one| set | *one as u32);
         bytes[..8].copy_from_slice(&memory_max_ns.to_ne_bytes());
         bytes[8..16].copy_from_slice(&(self.first_rate_bps / 8).to_ne_bytes());
         bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());
@@ -148,7 +148,7 @@ impl Settings {
     }
 
     /// Reads the result of [`Settings::to_bytes`]; `None` for another size.
-    pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Rung)> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Tier)> {
         let bytes = Fields(bytes.get(..Self::BYTES)?);
         let set = bytes.u32(16);
         let mut mechanisms = Mechanism::ALL.to_vec();
@@ -161,7 +161,7 @@ impl Settings {
             delack_max: Duration::from_micros(bytes.u32(24).into()),
             unsent_bytes_max: bytes.u32(28),
         };
-        Some((settings, Rung::of_bits(set)))
+        Some((settings, Tier::of_bits(set)))
     }
 }
 
@@ -322,9 +322,9 @@ mod tests {
             expected[16 + 4 * at..20 + 4 * at].copy_from_slice(&word.to_ne_bytes());
         }
         expected[32..36].copy_from_slice(&micros(tick()).to_ne_bytes());
-        let rung = Rung::CappedPacing;
-        assert_eq!(settings.to_bytes(rung), expected);
-        assert_eq!(Settings::from_bytes(&expected), Some((settings, rung)));
+        let tier = Tier::CappedPacing;
+        assert_eq!(settings.to_bytes(tier), expected);
+        assert_eq!(Settings::from_bytes(&expected), Some((settings, tier)));
         assert_eq!(Settings::from_bytes(&expected[1..]), None);
     }
 

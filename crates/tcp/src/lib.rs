@@ -21,6 +21,7 @@
 
 mod cgroup;
 mod connections;
+pub mod daemon;
 mod error;
 pub mod explain;
 mod fields;
@@ -29,6 +30,7 @@ mod ladder;
 mod layout;
 mod pins;
 mod ranks;
+mod refusal;
 mod replace;
 pub mod silence;
 pub mod trace;
@@ -37,7 +39,7 @@ pub use cgroup::folder_of as cgroup_folder;
 pub use connections::connections;
 pub use error::TcpError;
 pub use install::{Installed, install, installed, probe, remove, totals};
-pub use ladder::Rung;
+pub use ladder::Tier;
 pub use layout::{Connection, Mechanism, Settings, Totals};
 pub use pins::{PIN_FOLDER, pin};
 pub use ranks::{Place, Rank, adopted};

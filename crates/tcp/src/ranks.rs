@@ -4,8 +4,8 @@
 use crate::cgroup;
 use crate::error::TcpError;
 use crate::fields::Fields;
-use crate::install::refused;
 use crate::pins::{is_installed, pin};
+use crate::refusal::refused;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 

@@ -1,10 +1,11 @@
 //! Upgrades under traffic: installs new programs in place of the old ones, with the same maps.
 
 use crate::error::TcpError;
-use crate::install::{Installed, MAPS, installed, is_iterator, is_pinned_program, load, refused};
+use crate::install::{Installed, MAPS, installed, is_iterator, is_pinned_program, load};
 use crate::ladder::has_struct_ops_link;
 use crate::layout::Settings;
 use crate::pins::{cgroups, pin, pinning};
+use crate::refusal::refused;
 use kumi_sys::bpf::{pin as pin_object, pinned, update_link};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, Object};
@@ -19,17 +20,17 @@ use std::path::{Path, PathBuf};
 /// [`TcpError::Absent`]; [`TcpError::NotReplaceable`] or the kernel's refusal. In that case the old
 /// programs remain in place.
 pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
-    let (_, rung) = installed()?;
-    if rung.has_control() && !pin("link").exists() {
+    let (_, tier) = installed()?;
+    if tier.has_control() && !pin("link").exists() {
         return Err(TcpError::NotReplaceable {
             reason: "replacing the congestion control needs Linux 6.4 or later".to_owned(),
         });
     }
-    let mut object = load(settings, rung, has_struct_ops_link()?, &MAPS)?;
+    let mut object = load(settings, tier, has_struct_ops_link()?, &MAPS)?;
     // The control goes last: before it, every replacement can be undone.
     let mut done = Vec::new();
     let replaced = replace_links(&object, &mut done).and_then(|()| {
-        if rung.has_control() {
+        if tier.has_control() {
             replace_control(&mut object)?;
         }
         Ok(())
@@ -52,7 +53,7 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
         }
     }
     Ok(Installed {
-        rung,
+        tier,
         refusal: None,
     })
 }

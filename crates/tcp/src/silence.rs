@@ -5,7 +5,8 @@
 //! connection, and the median round can contain a silence too.
 
 use crate::error::TcpError;
-use crate::install::{load_object, refused};
+use crate::install::load_object;
+use crate::refusal::refused;
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use std::collections::BTreeMap;
 

@@ -12,7 +12,6 @@ mod round_robin;
 mod tcp;
 
 use super::hosts::Hosts;
-use super::workload::mpi;
 use kumi_command::errln;
 use kumi_command::interrupt;
 use queue_depth::QueueDepth;
@@ -253,6 +252,11 @@ impl<'a> Running<'a> {
         self.wraps_ranks
     }
 
+    /// Returns the folder on each host for compiled programs. It is removed when the variant ends.
+    pub fn programs_folder(&self) -> String {
+        format!("/tmp/kumi-bench-mpi-{}", std::process::id())
+    }
+
     /// Returns the resident memory of the receiving host's daemon, in bytes, if the variant has a
     /// daemon.
     pub fn device_memory_bytes(&self) -> Option<f64> {
@@ -330,7 +334,10 @@ impl Drop for Running<'_> {
         if self.leaves_programs {
             tcp::end(self);
         }
-        mpi::clean(self);
+        let folder = self.programs_folder();
+        for host in self.hosts.names() {
+            let _ = self.hosts.run(host, &["rm", "-rf", &folder]);
+        }
         for (host, path) in &self.files {
             self.hosts.remove(host, path);
         }

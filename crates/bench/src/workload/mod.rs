@@ -23,7 +23,7 @@ mod python_ranks;
 mod simulated;
 mod stream;
 
-use super::plan::{Event, Window};
+use super::event::{Event, Window};
 use super::sample::Figures;
 use super::variant::Running;
 use clap::Subcommand;

@@ -63,7 +63,7 @@ pub fn mpirun_on(
     args: &[String],
 ) -> anyhow::Result<Vec<String>> {
     let hosts = running.hosts;
-    let folder = format!("/tmp/kumi-bench-mpi-{}", std::process::id());
+    let folder = running.programs_folder();
     for host in ranks_on {
         hosts
             .feed(
@@ -125,12 +125,4 @@ fn make(folder: &str, name: &str) -> String {
         "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
          {{ cat > {name}.c && mpicc -O2 -Wall -o {name} {name}.c; }}; }}"
     )
-}
-
-/// Removes the programs from all hosts.
-pub fn clean(running: &Running<'_>) {
-    let folder = format!("/tmp/kumi-bench-mpi-{}", std::process::id());
-    for host in running.hosts.names() {
-        let _ = running.hosts.run(host, &["rm", "-rf", &folder]);
-    }
 }

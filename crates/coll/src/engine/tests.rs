@@ -88,7 +88,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 let step = programs[host].steps[at];
                 let (peer, block) = (step.peer as usize, step.block as usize);
                 let span = step.offset as usize..(step.offset + step.bytes) as usize;
-                let is_word = matches!(step.action, Action::Tell | Action::Hear);
+                let is_word = matches!(step.action, Action::Grant | Action::Await);
                 match step.action {
                     Action::Send | Action::Post => {
                         // A chunk may hold several parts of a vector.
@@ -99,7 +99,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                             .or_default()
                             .push_back((at, piece));
                     }
-                    Action::Tell => {
+                    Action::Grant => {
                         sent.entry((host, peer, true))
                             .or_default()
                             .push_back((at, Vec::new()));
@@ -143,12 +143,12 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
                 at += 1;
             }
         }
-        all[key.0].engine.over(send);
-        all[key.1].engine.over(receive);
+        all[key.0].engine.complete(send);
+        all[key.1].engine.complete(receive);
     }
     for (host, ended) in all.iter().enumerate() {
         let operation = plan.operation;
-        assert!(ended.engine.is_over(), "{host} stands in {operation:?}");
+        assert!(ended.engine.is_complete(), "{host} stands in {operation:?}");
         for block in (0..plan.block_bytes.len()).filter(|block| plan.block_bytes[*block] > 0) {
             if let Some(expected) = expected(plan, host, block) {
                 assert_eq!(ended.blocks[&block], expected, "{:?}", plan.operation);
@@ -164,14 +164,14 @@ proptest! {
         hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 1..9),
         root in 0_usize..9,
         sizes in prop::collection::vec(0_u64..2_000, 1..5),
-        piece_bytes in 1_u64..700,
+        chunk_bytes in 1_u64..700,
         element_bytes in 1_u64..9,
         window_bytes in 0_u64..2_000,
         choices in prop::collection::vec(0_usize..1000, 1..100),
     ) {
         let network = tree(&switches, &hosts);
         let sizes: Vec<u64> = sizes.iter().map(|bytes| bytes - bytes % element_bytes).collect();
-        let grain = Grain { piece_bytes, element_bytes, window_bytes };
+        let grain = Grain { chunk_bytes, element_bytes, window_bytes };
         for plan in all_plans(&network, root % hosts.len(), &sizes) {
             run(&plan, grain, &choices);
         }
@@ -191,7 +191,7 @@ fn long_stream__round_a_ring__is_drained_each_mebibyte() {
     let mut engine = Engine::new(Arc::clone(&program));
     let mut sent = VecDeque::new();
     let (mut on_its_way, mut since_drained, mut drained) = (0, 0, 0);
-    while !engine.is_over() {
+    while !engine.is_complete() {
         while let Some(at) = engine.begin() {
             let step = program.steps[at];
             if step.action == Action::Send {
@@ -199,7 +199,7 @@ fn long_stream__round_a_ring__is_drained_each_mebibyte() {
                 since_drained += step.bytes;
                 sent.push_back(at);
             } else {
-                engine.over(at);
+                engine.complete(at);
             }
         }
         assert!(on_its_way <= (48 << 10) + path_bytes);
@@ -208,7 +208,7 @@ fn long_stream__round_a_ring__is_drained_each_mebibyte() {
             continue;
         };
         on_its_way -= program.steps[oldest].bytes;
-        engine.over(oldest);
+        engine.complete(oldest);
         if on_its_way <= path_bytes {
             drained += usize::from(since_drained >= 1 << 20);
             since_drained = 0;

@@ -5,7 +5,7 @@
 
 mod carrier;
 mod clock;
-mod gathering;
+mod coalescing;
 mod hearing;
 mod inlet;
 mod load;
@@ -106,7 +106,7 @@ impl Device {
             }
             for at in 0..self.ports.len() {
                 let is_drained = ready.links & 1 << at == 0;
-                self.ports[at].adapt_gathering(now_ns, is_drained);
+                self.ports[at].adapt_coalescing(now_ns, is_drained);
                 if !is_drained {
                     self.receive(at);
                     self.hand_over_frames();

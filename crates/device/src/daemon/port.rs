@@ -1,6 +1,6 @@
 //! A physical interface under the device: its socket, and the bytes that the kernel holds for it.
 
-use super::gathering::Gathering;
+use super::coalescing::Coalescing;
 use super::hearing::{self, Hearing};
 use kumi_command::errln;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
@@ -46,7 +46,7 @@ pub struct Port {
     pub is_blocked: bool,
     /// True if receive coalescing (`UDP_GRO`) may be used.
     pub gathers: bool,
-    gathering: Gathering,
+    coalescing: Coalescing,
     /// Record of the received datagrams.
     pub hearing: Hearing,
     /// Number of sends that the kernel refused.
@@ -103,7 +103,7 @@ impl Port {
             is_gone: false,
             is_blocked: false,
             gathers,
-            gathering: Gathering::default(),
+            coalescing: Coalescing::default(),
             hearing: Hearing::default(),
             refused: 0,
             buffer_ratio: 1.3,
@@ -128,7 +128,7 @@ impl Port {
     /// Receives the available datagrams. Returns the kernel's error; `WouldBlock` if there are
     /// none.
     pub fn receive(&mut self, into: &mut Datagrams) -> std::io::Result<()> {
-        let place_bytes = if self.gathering.is_on() {
+        let place_bytes = if self.coalescing.is_on() {
             RECEIVE_BYTES_MAX
         } else {
             self.place_bytes
@@ -161,15 +161,15 @@ impl Port {
 
     /// Counts received datagrams, for the choice of receive coalescing.
     pub fn note_received(&mut self, datagrams: usize) {
-        self.gathering.note(datagrams);
+        self.coalescing.note(datagrams);
     }
 
     /// Switches receive coalescing by load. `is_drained` states that nothing is left to read.
-    pub fn adapt_gathering(&mut self, now_ns: u64, is_drained: bool) {
+    pub fn adapt_coalescing(&mut self, now_ns: u64, is_drained: bool) {
         if !self.gathers {
             return;
         }
-        if let Some(on) = self.gathering.decide(now_ns, is_drained) {
+        if let Some(on) = self.coalescing.decide(now_ns, is_drained) {
             self.socket.set_gathering(on);
         }
     }

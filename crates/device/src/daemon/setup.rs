@@ -68,7 +68,7 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
                 name: host.clone(),
                 mac,
                 lane,
-                gathers_udp: offloads.udp_segmentation,
+                coalesces_udp: offloads.udp_segmentation,
                 seal: config.seal.seal(),
                 key: key.clone(),
                 static_peers: config.static_peers(),

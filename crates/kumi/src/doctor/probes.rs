@@ -240,12 +240,12 @@ fn devices() -> Vec<Finding> {
 /// released.
 fn tcp() -> Finding {
     let (state, why, mend) = match kumi_tcp::probe() {
-        Ok(rung) if rung.lost().is_none() => {
-            (State::Ok, format!("capability tier {}", rung.name()), None)
+        Ok(tier) if tier.lost().is_none() => {
+            (State::Ok, format!("capability tier {}", tier.name()), None)
         }
-        Ok(rung) => {
-            let lost = rung.lost().unwrap_or_default();
-            let why = format!("capability tier {}: {lost}", rung.name());
+        Ok(tier) => {
+            let lost = tier.lost().unwrap_or_default();
+            let why = format!("capability tier {}: {lost}", tier.name());
             (
                 State::Degraded,
                 why,

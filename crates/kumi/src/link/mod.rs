@@ -178,7 +178,11 @@ fn events(device: &str) -> anyhow::Result<()> {
     let stream = stream.map_err(|error| no_answer(device, error))?;
     let mut out = Output;
     for line in stream.lines() {
-        writeln!(out, "{}", line?)?;
+        let line = line?;
+        if let Some(refusal) = control::refusal(&line) {
+            anyhow::bail!("{device}: {refusal}");
+        }
+        writeln!(out, "{line}")?;
         out.flush()?;
     }
     Ok(())

@@ -6,10 +6,10 @@
 mod coll;
 mod preload;
 
-use crate::tcp::join::{self, Request};
 use anyhow::Context;
 use kumi_command::errln;
 use kumi_tcp::Settings;
+use kumi_tcp::daemon::client::{Request, ask};
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
@@ -114,7 +114,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
     }
-    let joined = join::ask(&Request::Join).and_then(|(reply, page)| {
+    let joined = ask(&Request::Join).and_then(|(reply, page)| {
         let page = page.ok_or_else(|| io::Error::other("the daemon sent no phase page"))?;
         Ok((reply, kumi_sys::process::keep_on_exec(page)?))
     });
@@ -126,8 +126,8 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             }
             preload_into(&mut command);
             if args.verbose {
-                let rung = reply.rung.unwrap_or_default();
-                errln!("kumi: joined the daemon, capability tier {rung}");
+                let tier = reply.tier.unwrap_or_default();
+                errln!("kumi: joined the daemon, capability tier {tier}");
             }
         }
         Err(error) => {
@@ -139,7 +139,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             };
             if args.require {
                 errln!("kumi: {why}");
-                return Ok(ExitCode::from(crate::tcp::EXIT_RUNG));
+                return Ok(ExitCode::from(crate::tcp::EXIT_TIER));
             }
             warn(&format!(
                 "{why}; only socket options are set: short timeouts and a cap on unsent data"

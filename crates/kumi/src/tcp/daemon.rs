@@ -4,13 +4,13 @@
 //! `kumi tcp up` takes over. If it is stopped, it returns every live connection to the kernel's own
 //! congestion control and removes the programs.
 
-use super::join::{Request, SOCKET};
-use super::service::Service;
-use super::up::EXIT_RUNG;
+use super::EXIT_TIER;
 use anyhow::Context;
 use kumi_command::BadInput;
 use kumi_command::{errln, out, outln};
-use kumi_tcp::{Rung, Settings, TcpError};
+use kumi_tcp::daemon::Service;
+use kumi_tcp::daemon::client::{Request, SOCKET, ask};
+use kumi_tcp::{Settings, TcpError, Tier};
 use nix::sys::signal::{SigSet, Signal};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -35,7 +35,7 @@ pub fn down() -> anyhow::Result<()> {
         return Err(TcpError::NotPermitted.into());
     }
     if is_running() {
-        super::join::ask(&Request::Down).context("cannot stop the daemon")?;
+        ask(&Request::Down).context("cannot stop the daemon")?;
         return wait_for_end();
     }
     kumi_tcp::remove().context("cannot remove the TCP programs")?;
@@ -48,7 +48,7 @@ pub fn hand_over() -> anyhow::Result<()> {
     if !is_running() {
         return Ok(());
     }
-    super::join::ask(&Request::HandOver).context("cannot stop the running daemon")?;
+    ask(&Request::HandOver).context("cannot stop the running daemon")?;
     wait_for_end()
 }
 
@@ -67,20 +67,22 @@ fn wait_for_end() -> anyhow::Result<()> {
 
 /// Runs the daemon until a signal or a request ends it.
 ///
-/// If the installation lacks a part and `requires_all` is set, the result is [`EXIT_RUNG`]. A new
+/// If the installation lacks a part and `requires_all` is set, the result is [`EXIT_TIER`]. A new
 /// installation is then removed; one that an earlier daemon left stays, because sockets use it.
 pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> {
     let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM].into_iter().collect();
     signals.thread_block()?;
     let mut adopted = Vec::new();
-    let rung = match kumi_tcp::installed() {
-        Ok((there, rung)) if there == *settings => {
-            if requires_all && rung != Rung::Full {
-                return Ok(ExitCode::from(EXIT_RUNG));
+    let tier = match kumi_tcp::installed() {
+        Ok((there, tier)) if there == *settings => {
+            if requires_all && tier != Tier::Full {
+                let lost = tier.lost().unwrap_or_default();
+                errln!("kumi: capability tier {}: {lost}", tier.name());
+                return Ok(ExitCode::from(EXIT_TIER));
             }
             outln!("took over the TCP programs that an earlier daemon left in place");
             adopted = kumi_tcp::adopted()?;
-            rung
+            tier
         }
         Ok(_) => {
             return Err(BadInput(
@@ -94,17 +96,17 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
             if let Some(refusal) = &installed.refusal {
                 errln!("kumi: warning: the kernel refuses a part: {refusal}");
             }
-            if requires_all && installed.rung != Rung::Full {
+            if requires_all && installed.tier != Tier::Full {
                 kumi_tcp::remove()?;
-                return Ok(ExitCode::from(EXIT_RUNG));
+                return Ok(ExitCode::from(EXIT_TIER));
             }
-            installed.rung
+            installed.tier
         }
         Err(error) => return Err(error.into()),
     };
-    announce(settings, rung);
+    announce(settings, tier);
     kumi_sys::process::raise_descriptor_limit();
-    let must_remove = Service::new(listen()?, &signals, rung, adopted)?.run()?;
+    let must_remove = Service::new(listen()?, &signals, tier, adopted)?.run()?;
     if must_remove {
         kumi_tcp::remove().unwrap_or_else(|error| errln!("kumi: {error}"));
     }
@@ -112,17 +114,17 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn announce(settings: &Settings, rung: Rung) {
+fn announce(settings: &Settings, tier: Tier) {
     let without = settings.left_out();
     out!(
         "congestion control `kumi` is installed, capability tier {}",
-        rung.name()
+        tier.name()
     );
     if !without.is_empty() {
         out!(", without {}", without.join(", "));
     }
     outln!();
-    if let Some(lost) = rung.lost() {
+    if let Some(lost) = tier.lost() {
         outln!("  limits on this kernel: {lost}");
     }
     outln!("  one program             kumi run -- CMD");

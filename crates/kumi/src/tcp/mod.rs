@@ -3,17 +3,16 @@
 mod daemon;
 mod enable;
 mod explain;
-pub mod join;
-mod service;
 mod show;
 mod trace;
 mod up;
 mod watch;
 
-pub use up::EXIT_RUNG;
-
 use clap::Subcommand;
 use std::process::ExitCode;
+
+/// Exit status if `--require` is not met.
+pub const EXIT_TIER: u8 = 3;
 
 /// Arguments of `kumi tcp`.
 #[derive(Debug, clap::Args)]

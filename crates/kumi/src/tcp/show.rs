@@ -17,7 +17,7 @@ pub struct Args {
 
 /// Runs `kumi tcp show`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let (settings, rung) = kumi_tcp::installed()?;
+    let (settings, tier) = kumi_tcp::installed()?;
     let totals = kumi_tcp::totals()?;
     let connections = kumi_tcp::connections()?;
     if args.json {
@@ -25,7 +25,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         let object = json!({
             "schema": SCHEMA,
             "congestion_control": "kumi",
-            "rung": rung.name(),
+            "rung": tier.name(),
             "mechanisms": mechanisms,
             "totals": totals_json(&totals),
             "connections": connections.iter().map(connection_json).collect::<Vec<_>>(),
@@ -34,7 +34,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         return Ok(());
     }
     let without = settings.left_out();
-    out!("kumi: capability tier {}", rung.name());
+    out!("kumi: capability tier {}", tier.name());
     if !without.is_empty() {
         out!(", without {}", without.join(", "));
     }

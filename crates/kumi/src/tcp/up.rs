@@ -1,18 +1,15 @@
 //! `kumi tcp up`: installs the programs and starts the daemon that serves `kumi run`.
 
-use super::daemon;
+use super::{EXIT_TIER, daemon};
 use anyhow::{Context, bail};
 use kumi_command::background;
-use kumi_command::{errln, out};
+use kumi_command::{BadInput, EXIT_BAD_INPUT, errln, out};
 use kumi_tcp::{Mechanism, Settings};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Time limit for the daemon to load the programs and answer.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-
-/// Exit status if `--require` is not met.
-pub const EXIT_RUNG: u8 = 3;
 
 /// Arguments of `kumi tcp up`.
 #[derive(Debug, clap::Args)]
@@ -91,9 +88,12 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let started = Instant::now();
     loop {
         if let Some((status, said)) = starting.ended()? {
-            if status.code() == Some(EXIT_RUNG.into()) {
+            if status.code() == Some(EXIT_TIER.into()) {
                 errln!("kumi: {said}");
-                return Ok(ExitCode::from(EXIT_RUNG));
+                return Ok(ExitCode::from(EXIT_TIER));
+            }
+            if status.code() == Some(EXIT_BAD_INPUT.into()) {
+                return Err(BadInput(said).into());
             }
             bail!("{said}");
         }

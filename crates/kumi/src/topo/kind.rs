@@ -16,9 +16,6 @@ use std::fmt::Write as _;
 use std::path::Path;
 use toml::{Table, Value};
 
-/// Default rate of the links of Slurm's file, which contains no rates. Chosen by judgement.
-pub const SLURM_RATE: &str = "1Gbit";
-
 /// Kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

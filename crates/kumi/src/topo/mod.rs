@@ -74,5 +74,5 @@ fn success_if(is_so: bool) -> ExitCode {
 
 /// Reads a network from a file of any kind.
 fn read(file: &Path) -> anyhow::Result<Network> {
-    kind::network(file, kind::SLURM_RATE.parse().expect("a rate"))
+    kind::network(file, slurm::RATE.parse().expect("a rate"))
 }

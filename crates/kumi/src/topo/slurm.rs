@@ -6,13 +6,16 @@ use kumi_command::out;
 use kumi_topo::{Network, Rate, slurm};
 use std::path::{Path, PathBuf};
 
+/// Default rate of the links of Slurm's file, which contains no rates. Chosen by judgement.
+pub const RATE: &str = "1Gbit";
+
 /// Arguments of `kumi topo import`.
 #[derive(Debug, clap::Args)]
 pub struct ImportArgs {
     /// Slurm's topology.conf or topology.yaml, which contains no rates.
     file: PathBuf,
     /// Rate of every link, such as 1Gbit.
-    #[arg(long, default_value = super::kind::SLURM_RATE)]
+    #[arg(long, default_value = RATE)]
     rate: Rate,
 }
 

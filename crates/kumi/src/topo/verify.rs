@@ -1,6 +1,6 @@
 //! `kumi topo verify`: compares the network with a file.
 
-use super::kind;
+use super::{kind, slurm};
 use anyhow::Context;
 use kumi_command::BadInput;
 use kumi_command::{errln, outln};
@@ -16,7 +16,7 @@ pub struct Args {
     #[arg(default_value = super::FILE)]
     file: PathBuf,
     /// Rate of every link of Slurm's file, which contains no rates.
-    #[arg(long, default_value = kind::SLURM_RATE)]
+    #[arg(long, default_value = slurm::RATE)]
     rate: Rate,
     /// Largest difference of a link from the file, as a share of the file's value.
     #[arg(long, default_value_t = 0.15, value_name = "SHARE")]

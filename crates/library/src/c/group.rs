@@ -7,7 +7,7 @@ use crate::group::{
     CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening, Queue,
     RANKS_MAX, Reduction, Secret, Ticket,
 };
-use crate::work::{Asked, AskedOperation, WorkError};
+use crate::request::{Request, RequestedOperation, WorkError};
 use kumi_coll::PlanError;
 use std::ffi::{OsStr, c_char, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn kumi_group_start(
 /// # Safety
 /// `call` is as `bindings/c/kumi_group.h` requires.
 unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
-    let operation = AskedOperation::from_number(call.operation);
+    let operation = RequestedOperation::from_number(call.operation);
     let operation = operation.ok_or(WorkError::Operation(call.operation))?;
     let none = |what: &str, number: i32| {
         GroupError::Argument(format!(
@@ -352,8 +352,10 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
     group.check()?;
     let (rank, ranks, root) = (group.rank(), group.size(), index(call.root));
     let blocks = match operation {
-        AskedOperation::AllToAll => ranks * ranks,
-        AskedOperation::Broadcast | AskedOperation::Reduce | AskedOperation::AllReduce => 1,
+        RequestedOperation::AllToAll => ranks * ranks,
+        RequestedOperation::Broadcast
+        | RequestedOperation::Reduce
+        | RequestedOperation::AllReduce => 1,
         _ => ranks,
     };
     // This precedes the read of a table that may be shorter.
@@ -379,7 +381,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
         (bytes.to_vec(), memory)
     };
     group.start(Call {
-        asked: Asked {
+        asked: Request {
             operation,
             root,
             bytes,

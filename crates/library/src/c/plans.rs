@@ -2,9 +2,10 @@
 //! documents the functions.
 
 use super::{index, say, text};
-use crate::like::{Like, OwnBytes};
+use crate::equal_blocks::{EqualBlocks, OwnBytes};
 use crate::ranks::{Ranks, network_digest};
-use crate::work::{Asked, AskedOperation, Work, WorkError};
+use crate::request::{Request, RequestedOperation, WorkError};
+use crate::work::Work;
 use std::borrow::Cow;
 use std::ffi::{CStr, OsStr, c_char, c_double, c_int};
 use std::os::unix::ffi::OsStrExt;
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_free(ranks: *mut Ranks) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
     // SAFETY: the caller guarantees it.
-    c_int::from(unsafe { &*ranks }.is_flat())
+    c_int::from(unsafe { &*ranks }.is_single_switch())
 }
 
 /// # Safety
@@ -153,7 +154,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_is_flat(ranks: *const Ranks) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_ranks_is_far(ranks: *const Ranks) -> c_int {
     // SAFETY: the caller guarantees it.
-    c_int::from(unsafe { &*ranks }.is_far())
+    c_int::from(unsafe { &*ranks }.is_multi_site())
 }
 
 /// # Safety
@@ -174,9 +175,9 @@ pub unsafe extern "C" fn kumi_coll_work_new(
         (&*ranks, asked, bytes.to_vec())
     };
     let work = || {
-        let operation = AskedOperation::from_number(asked.operation)
+        let operation = RequestedOperation::from_number(asked.operation)
             .ok_or(WorkError::Operation(asked.operation))?;
-        let asked = Asked {
+        let asked = Request {
             operation,
             root: index(asked.root),
             bytes,
@@ -205,16 +206,16 @@ pub unsafe extern "C" fn kumi_coll_work_like(
     // SAFETY: the caller guarantees it.
     let numbers = |at: *const u64| unsafe { std::slice::from_raw_parts(at, count) }.to_vec();
     let work = || {
-        let operation = AskedOperation::from_number(like.operation)
+        let operation = RequestedOperation::from_number(like.operation)
             .ok_or(WorkError::Operation(like.operation))?;
         let own = OwnBytes {
             out: numbers(like.out_bytes),
             into: match operation {
-                AskedOperation::AllToAll => numbers(like.in_bytes),
+                RequestedOperation::AllToAll => numbers(like.in_bytes),
                 _ => Vec::new(),
             },
         };
-        let like = Like {
+        let like = EqualBlocks {
             operation,
             root: index(like.root),
             block_bytes: like.block_bytes,
@@ -271,7 +272,7 @@ pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep)
 pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
     // SAFETY: the caller guarantees it.
     let work = unsafe { &mut *work };
-    work.over(usize::try_from(step).unwrap_or(usize::MAX));
+    work.complete(usize::try_from(step).unwrap_or(usize::MAX));
 }
 
 /// # Safety
@@ -279,7 +280,7 @@ pub unsafe extern "C" fn kumi_coll_work_over(work: *mut Work, step: i64) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_coll_work_is_over(work: *const Work) -> c_int {
     // SAFETY: the caller guarantees it.
-    c_int::from(unsafe { &*work }.is_over())
+    c_int::from(unsafe { &*work }.is_complete())
 }
 
 /// # Safety

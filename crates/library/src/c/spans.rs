@@ -1,7 +1,7 @@
 //! Memory of a C caller, as the memory of a collective.
 
 use crate::group::Memory;
-use crate::work::AskedOperation;
+use crate::request::RequestedOperation;
 use std::ptr;
 
 /// Contiguous memory of the caller.
@@ -59,11 +59,11 @@ unsafe impl Send for Spans {}
 /// Memory of a collective, as a C caller describes it.
 #[derive(Debug, Clone, Copy)]
 pub struct Tables<'a> {
-    pub operation: AskedOperation,
+    pub operation: RequestedOperation,
     pub root: usize,
     pub rank: usize,
     pub ranks: usize,
-    /// Lengths of the blocks in bytes, as in [`crate::Asked`].
+    /// Lengths of the blocks in bytes, as in [`crate::Request`].
     pub bytes: &'a [u64],
     pub from: *const *const u8,
     pub to: *const *mut u8,
@@ -123,41 +123,41 @@ impl Spans {
                 spans.map(|(at, bytes)| tables.to(at, *bytes)).collect()
             };
             match operation {
-                AskedOperation::Gather if is_root => {
+                RequestedOperation::Gather if is_root => {
                     let to = all_to(bytes);
                     tables.from(0, bytes[rank]).copy_to(&to[rank]);
                     Self::of(to)
                 }
-                AskedOperation::Gather => Self::of(own(tables.from(0, bytes[rank]))),
-                AskedOperation::Scatter if is_root => {
+                RequestedOperation::Gather => Self::of(own(tables.from(0, bytes[rank]))),
+                RequestedOperation::Scatter if is_root => {
                     let from = all_from(bytes);
                     from[rank].copy_to(&tables.to(0, bytes[rank]));
                     Self::of(from)
                 }
-                AskedOperation::Scatter => Self::of(own(tables.to(0, bytes[rank]))),
-                AskedOperation::Broadcast => Self::of(all_to(bytes)),
-                AskedOperation::AllReduce => {
+                RequestedOperation::Scatter => Self::of(own(tables.to(0, bytes[rank]))),
+                RequestedOperation::Broadcast => Self::of(all_to(bytes)),
+                RequestedOperation::AllReduce => {
                     let to = tables.to(0, bytes[0]);
                     tables.from(0, bytes[0]).copy_to(&to);
                     Self::of(vec![to])
                 }
-                AskedOperation::Reduce if is_root => {
+                RequestedOperation::Reduce if is_root => {
                     let to = tables.to(0, bytes[0]);
                     tables.from(0, bytes[0]).copy_to(&to);
                     Self::of(vec![to])
                 }
-                AskedOperation::Reduce => Self::apart(&all_from(bytes)),
-                AskedOperation::AllGather => {
+                RequestedOperation::Reduce => Self::apart(&all_from(bytes)),
+                RequestedOperation::AllGather => {
                     let to = all_to(bytes);
                     tables.from(0, bytes[rank]).copy_to(&to[rank]);
                     Self::of(to)
                 }
-                AskedOperation::ReduceScatter => {
+                RequestedOperation::ReduceScatter => {
                     let mut spans = Self::apart(&all_from(bytes));
                     spans.end = Some((spans.out[rank], tables.to(0, bytes[rank])));
                     spans
                 }
-                AskedOperation::AllToAll => {
+                RequestedOperation::AllToAll => {
                     let row = &bytes[rank * ranks..][..ranks];
                     let column: Vec<u64> =
                         bytes.iter().skip(rank).step_by(ranks).copied().collect();

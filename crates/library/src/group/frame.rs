@@ -84,11 +84,11 @@ pub enum Kind {
     /// Heartbeat: the sender runs.
     Alive = 1,
     /// Grants to the peer, `number` of them.
-    Tell = 2,
+    Grant = 2,
     /// Acknowledgement of `number` more chunks of the peer.
     Got = 3,
     /// Request that the sender makes for a collective. Its description follows.
-    Asked = 4,
+    Request = 4,
     /// Report that ranks made different requests. A text follows.
     Disagree = 5,
     /// Report that the initial rank `number` is lost. A text follows.
@@ -163,7 +163,7 @@ impl Header {
         };
         let has_body = matches!(
             kind,
-            Kind::Asked | Kind::Disagree | Kind::Lost | Kind::Vote | Kind::Offer | Kind::Refuse
+            Kind::Request | Kind::Disagree | Kind::Lost | Kind::Vote | Kind::Offer | Kind::Refuse
         );
         let is_right = match lane {
             Lane::Words => match has_body {
@@ -179,9 +179,9 @@ impl Header {
 fn word(kind: u8) -> Option<Kind> {
     let kinds = [
         Kind::Alive,
-        Kind::Tell,
+        Kind::Grant,
         Kind::Got,
-        Kind::Asked,
+        Kind::Request,
         Kind::Disagree,
         Kind::Lost,
         Kind::Vote,

@@ -12,7 +12,7 @@ pub enum Due {
     /// Send this chunk to a member.
     Send(usize, Named),
     /// Send a grant to a member.
-    Tell(usize),
+    Grant(usize),
     /// Read from a member, because its next chunk now has a destination.
     Expect(usize),
 }
@@ -59,19 +59,19 @@ impl Job {
                     self.sent[peer].push_back(at);
                     return Some(Due::Send(peer, named));
                 }
-                Action::Tell => {
-                    self.work.over(at);
-                    return Some(Due::Tell(peer));
+                Action::Grant => {
+                    self.work.complete(at);
+                    return Some(Due::Grant(peer));
                 }
                 Action::Receive | Action::Combine => {
                     self.expected[peer].push_back((at, named));
                     return Some(Due::Expect(peer));
                 }
-                Action::Hear if self.heard[peer] > 0 => {
+                Action::Await if self.heard[peer] > 0 => {
                     self.heard[peer] -= 1;
-                    self.work.over(at);
+                    self.work.complete(at);
                 }
-                Action::Hear => self.hears[peer].push_back(at),
+                Action::Await => self.hears[peer].push_back(at),
             }
         }
         None
@@ -82,7 +82,7 @@ impl Job {
         for used in 0..words {
             match self.hears[peer].pop_front() {
                 Some(at) => {
-                    self.work.over(at);
+                    self.work.complete(at);
                 }
                 None => {
                     self.heard[peer] = self.heard[peer].saturating_add(words - used);
@@ -99,7 +99,7 @@ impl Job {
         for _ in 0..pieces {
             match self.sent[peer].pop_front() {
                 Some(at) => {
-                    self.work.over(at);
+                    self.work.complete(at);
                 }
                 None => return false,
             }
@@ -133,12 +133,12 @@ impl Job {
         if let (Action::Combine, Some(combine)) = (named.action, self.combine) {
             combine(self.place(&named), scratch);
         }
-        self.work.over(at);
+        self.work.complete(at);
     }
 
     /// Returns whether all steps are complete. If they are, it also finishes the caller's memory.
-    pub fn is_over(&mut self) -> bool {
-        let is_over = self.work.is_over();
+    pub fn is_complete(&mut self) -> bool {
+        let is_over = self.work.is_complete();
         if is_over {
             self.memory.finish();
         }

@@ -28,7 +28,8 @@ pub use ticket::{Done, Failure, Queue, Ticket};
 
 use crate::c::SizeError;
 use crate::ranks::{Ranks, RanksError};
-use crate::work::{Asked, AskedOperation, Work, WorkError};
+use crate::request::{Request, RequestedOperation, WorkError};
+use crate::work::Work;
 use kumi_sys::fork::Private;
 use kumi_topo::Paths;
 use membership::Membership;
@@ -172,7 +173,7 @@ impl View {
 /// Request for a collective on one rank.
 pub struct Call {
     /// Request, which is the same on all ranks.
-    pub asked: Asked,
+    pub asked: Request,
     /// Type of the elements. Only reductions use it.
     pub element: Element,
     /// Reduction that combines the elements.
@@ -295,7 +296,9 @@ impl Group {
         let view = self.view()?;
         let is_reduction = matches!(
             asked.operation,
-            AskedOperation::Reduce | AskedOperation::ReduceScatter | AskedOperation::AllReduce
+            RequestedOperation::Reduce
+                | RequestedOperation::ReduceScatter
+                | RequestedOperation::AllReduce
         );
         let combine = combine::combine(element, reduction);
         if is_reduction && combine.is_none() {
@@ -416,20 +419,24 @@ impl Drop for Group {
 }
 
 /// Returns a description of a request. Different requests have different descriptions.
-fn describe(asked: &Asked, combines: Option<(Element, Reduction)>) -> String {
+fn describe(asked: &Request, combines: Option<(Element, Reduction)>) -> String {
     let name = match asked.operation {
-        AskedOperation::Gather => "a gather",
-        AskedOperation::Scatter => "a scatter",
-        AskedOperation::Broadcast => "a broadcast",
-        AskedOperation::Reduce => "a reduce",
-        AskedOperation::AllGather => "an all-gather",
-        AskedOperation::ReduceScatter => "a reduce-scatter",
-        AskedOperation::AllReduce => "an all-reduce",
-        AskedOperation::AllToAll => "an all-to-all",
+        RequestedOperation::Gather => "a gather",
+        RequestedOperation::Scatter => "a scatter",
+        RequestedOperation::Broadcast => "a broadcast",
+        RequestedOperation::Reduce => "a reduce",
+        RequestedOperation::AllGather => "an all-gather",
+        RequestedOperation::ReduceScatter => "a reduce-scatter",
+        RequestedOperation::AllReduce => "an all-reduce",
+        RequestedOperation::AllToAll => "an all-to-all",
     };
     let root = match asked.operation {
-        AskedOperation::Gather | AskedOperation::Scatter => format!(" with root {}", asked.root),
-        AskedOperation::Broadcast | AskedOperation::Reduce => format!(" with root {}", asked.root),
+        RequestedOperation::Gather | RequestedOperation::Scatter => {
+            format!(" with root {}", asked.root)
+        }
+        RequestedOperation::Broadcast | RequestedOperation::Reduce => {
+            format!(" with root {}", asked.root)
+        }
         _ => String::new(),
     };
     let sum: u64 = asked.bytes.iter().sum();

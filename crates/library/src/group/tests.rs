@@ -132,7 +132,7 @@ fn view__of_a_group_in_a_job__has_its_part_of_a_trunk() {
 }
 
 fn call(
-    operation: AskedOperation,
+    operation: RequestedOperation,
     root: usize,
     bytes: Vec<u64>,
     out: Vec<Vec<u8>>,
@@ -142,7 +142,7 @@ fn call(
     let (done, outcome) = channel();
     let element = Element::U32;
     let call = Call {
-        asked: Asked {
+        asked: Request {
             operation,
             root,
             bytes,
@@ -168,7 +168,7 @@ fn all_reduce(group: &Group, elements: u32) -> Result<Vec<u8>, GroupError> {
     let mine = words((0..elements).map(|at| at + group.rank() as u32));
     let bytes = vec![u64::from(elements) * 4];
     let (call, outcome) = call(
-        AskedOperation::AllReduce,
+        RequestedOperation::AllReduce,
         0,
         bytes,
         vec![],
@@ -219,7 +219,7 @@ fn all_to_all__of_any_sizes__brings_each_its_own() {
             let place = (0..ranks)
                 .map(|from| vec![0; block(from, rank).len()])
                 .collect();
-            let operation = AskedOperation::AllToAll;
+            let operation = RequestedOperation::AllToAll;
             let (call, outcome) = call(operation, 0, sizes.clone(), out, place, Some(ranks));
             group.start(call).unwrap().wait(None).unwrap().unwrap();
             let came = outcome.recv().unwrap();
@@ -241,7 +241,7 @@ fn collectives__started_together__are_done_in_their_order() {
             .map(|round| {
                 let bytes = vec![20_000];
                 let root = round as usize % 3;
-                let operation = AskedOperation::Broadcast;
+                let operation = RequestedOperation::Broadcast;
                 let (call, outcome) = call(operation, root, bytes, vec![], vec![mine(round)], None);
                 (group.start(call).unwrap(), outcome, root, round)
             })
@@ -369,7 +369,7 @@ fn messages_round(hidden: &[usize]) {
         let text = |from: usize, tag: u64, bytes: usize| vec![(from as u8) << 4 | tag as u8; bytes];
         let blocks = |block: Vec<u8>| {
             let (done, outcome) = channel();
-            let memory = Box::new(Tell(block, done));
+            let memory = Box::new(Grant(block, done));
             (memory as Box<dyn Memory>, outcome)
         };
         let sends: Vec<_> = [(1_u64, 100_000), (2, 10), (3, 0)]
@@ -433,9 +433,9 @@ fn messages_round(hidden: &[usize]) {
 }
 
 /// Buffer of a message, handed out when it is dropped.
-struct Tell(Vec<u8>, Sender<Vec<u8>>);
+struct Grant(Vec<u8>, Sender<Vec<u8>>);
 
-impl Memory for Tell {
+impl Memory for Grant {
     fn out(&self, _: u64, offset: u64, bytes: usize) -> &[u8] {
         &self.0[offset as usize..][..bytes]
     }
@@ -445,7 +445,7 @@ impl Memory for Tell {
     }
 }
 
-impl Drop for Tell {
+impl Drop for Grant {
     fn drop(&mut self) {
         let _ = self.1.send(std::mem::take(&mut self.0));
     }
@@ -503,13 +503,13 @@ fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
             call.reduction = Reduction::Xor;
             group.start(call).unwrap_err().to_string()
         };
-        let of_f32 = ask(AskedOperation::AllReduce, 0, &[4], Element::F32);
+        let of_f32 = ask(RequestedOperation::AllReduce, 0, &[4], Element::F32);
         assert_eq!(of_f32, "the reduction xor is not defined for float32");
-        let root = ask(AskedOperation::Broadcast, 2, &[4], Element::U32);
+        let root = ask(RequestedOperation::Broadcast, 2, &[4], Element::U32);
         assert_eq!(root, "root 2 out of range (0–1)");
-        let sizes = ask(AskedOperation::AllGather, 0, &[4], Element::U32);
+        let sizes = ask(RequestedOperation::AllGather, 0, &[4], Element::U32);
         assert_eq!(sizes, "1 block sizes given: expected 2, one for each block");
-        let cut = ask(AskedOperation::AllReduce, 0, &[6], Element::U32);
+        let cut = ask(RequestedOperation::AllReduce, 0, &[6], Element::U32);
         assert_eq!(cut, "6 bytes are not a whole number of elements of 4 bytes");
         all_reduce(&group, 10).unwrap();
     });
@@ -537,8 +537,8 @@ fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
             return;
         }
         let broken = Call {
-            asked: Asked {
-                operation: AskedOperation::AllReduce,
+            asked: Request {
+                operation: RequestedOperation::AllReduce,
                 root: 0,
                 bytes: vec![40],
                 element_bytes: 4,
@@ -551,7 +551,7 @@ fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
         let started = group.start(broken).unwrap();
         // The first ends the thread. The second may be ordered before or after that.
         let (behind, _) = call(
-            AskedOperation::AllReduce,
+            RequestedOperation::AllReduce,
             0,
             vec![4],
             vec![],

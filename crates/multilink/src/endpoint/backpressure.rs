@@ -5,7 +5,7 @@
 //! [`BACKLOG_WORST_NS`].
 
 use super::Endpoint;
-use super::link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS};
+use crate::link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS};
 
 impl Endpoint {
     /// Returns the time at which the links will accept frames again, or `None` if they do now.

@@ -124,7 +124,7 @@ mod tests {
             name: format!("h{node}"),
             mac: [2, 0, 0, 0, 0, node],
             lane,
-            gathers_udp: false,
+            coalesces_udp: false,
             seal: Seal::Encrypt,
             key: ClusterKey::from_bytes([7; 32]),
             static_peers: peer

@@ -8,16 +8,16 @@ mod backpressure;
 mod calls;
 mod introduce;
 mod lanes;
-mod link;
 mod stations;
 
 use core::net::SocketAddr;
 use std::collections::{HashMap, VecDeque};
 
+use crate::coalesce::coalesce;
+pub use crate::event::Event;
 use crate::frame::{Frame, FramePool};
-use crate::gather::gather;
 use crate::lane::Lane;
-use crate::liveness::Change;
+pub use crate::link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
 use crate::peer::{Peer, Shared};
 use crate::scatter::scatter;
 use crate::secure::{ClusterKey, Seal};
@@ -27,7 +27,6 @@ use crate::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, Kind,
     LINKS_MAX, Malformed, kind_of,
 };
-pub use link::{BACKLOG_MAX_NS, BACKLOG_WORST_NS, LinkConfig, LocalLink, OVERHEAD_BYTES};
 use stations::Stations;
 
 /// Largest number of peers of an endpoint: a cluster of a thousand nodes. Only holders of the
@@ -52,60 +51,13 @@ pub struct Config {
     pub lane: Lane,
     /// True if the host takes bursts of UDP datagrams (`VIRTIO_NET_HDR_GSO_UDP_L4`). Otherwise the
     /// endpoint splits them.
-    pub gathers_udp: bool,
+    pub coalesces_udp: bool,
     /// Protection of packets.
     pub seal: Seal,
     /// Key of the cluster.
     pub key: ClusterKey,
     /// Peers that multicast does not reach: for each a list of (local link, address).
     pub static_peers: Vec<Vec<(u8, SocketAddr)>>,
-}
-
-/// Event for `kumi link events` and the log.
-#[derive(Debug, Clone, PartialEq)]
-pub enum Event {
-    /// A peer became reachable or unreachable.
-    Peer {
-        /// Public identity of the peer.
-        node: u64,
-        /// Host name of the peer.
-        name: String,
-        /// True if the peer is reachable.
-        is_up: bool,
-    },
-    /// A path changed its state.
-    Path {
-        /// Public identity of the peer.
-        node: u64,
-        /// Host name of the peer.
-        name: String,
-        /// Number of the local link.
-        link: u8,
-        /// Old state, new state and reason.
-        change: Change,
-        /// Share of packets lost lately (0–1).
-        loss: f64,
-    },
-    /// A path in use began or stopped losing packets.
-    Lossy {
-        /// Public identity of the peer.
-        node: u64,
-        /// Host name of the peer.
-        name: String,
-        /// Number of the local link.
-        link: u8,
-        /// Share of packets lost lately (0–1).
-        share: f64,
-        /// True if it began.
-        is_lossy: bool,
-    },
-    /// A peer uses another seal.
-    SealMismatch {
-        /// Host name of the peer.
-        name: String,
-        /// Seal that the peer uses.
-        theirs: Seal,
-    },
 }
 
 /// Counters of dropped datagrams and frames.
@@ -502,8 +454,8 @@ impl Endpoint {
     /// Returns the next frame for the host. Return its buffer with [`Endpoint::give_buffer`].
     pub fn poll_frame(&mut self) -> Option<Frame> {
         let first = self.frames.pop_front()?;
-        Some(if self.config.gathers_udp {
-            gather(first, &mut self.frames, &mut self.pool)
+        Some(if self.config.coalesces_udp {
+            coalesce(first, &mut self.frames, &mut self.pool)
         } else {
             scatter(first, &mut self.frames, &mut self.pool)
         })

@@ -15,7 +15,7 @@ pub(super) fn endpoint(node: u64, instance: u64, now_ns: u64) -> Endpoint {
         name: format!("h{node}"),
         mac: [2, 0, 0, 0, 0, node as u8],
         lane: Lane::ONLY,
-        gathers_udp: false,
+        coalesces_udp: false,
         seal: Seal::Encrypt,
         key: ClusterKey::from_bytes([7; 32]),
         static_peers: Vec::new(),

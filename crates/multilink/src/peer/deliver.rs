@@ -58,7 +58,7 @@ impl Peer {
     ) {
         let counters = &mut self.paths[usize::from(link)].counters;
         counters.rx_packets += 1;
-        counters.rx_bytes += (bytes + crate::endpoint::OVERHEAD_BYTES) as u64;
+        counters.rx_bytes += (bytes + crate::link::OVERHEAD_BYTES) as u64;
         self.heard_at_ns = now_ns;
         if left_a_gap {
             self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);

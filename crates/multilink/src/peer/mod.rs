@@ -11,10 +11,11 @@ use core::net::SocketAddr;
 use std::collections::VecDeque;
 
 use crate::bottleneck::Bottleneck;
-use crate::endpoint::{Event, LocalLink};
+use crate::event::Event;
 use crate::flow::FLOW_BUCKETS;
 use crate::frame::{Frame, FramePool};
 use crate::handshake::{Initiator, Keys};
+use crate::link::LocalLink;
 use crate::liveness::{Change, State};
 use crate::path::{LossMeter, Path};
 use crate::reorder::{HOLD_MAX_NS, Reorder};

@@ -2,8 +2,8 @@
 
 use super::deliver::REPORT_MIN_NS;
 use super::{Peer, Shared};
-use crate::endpoint::OVERHEAD_BYTES;
 use crate::ledger::Lost;
+use crate::link::OVERHEAD_BYTES;
 use crate::liveness::State;
 use crate::path::Path;
 use crate::seq::extend;
@@ -220,7 +220,7 @@ impl Peer {
             share > LOSSY_SHARE
         };
         if path.lossy_told != was_lossy {
-            shared.events.push_back(crate::endpoint::Event::Lossy {
+            shared.events.push_back(crate::event::Event::Lossy {
                 node: self.params.node,
                 name: self.params.name.clone(),
                 link,

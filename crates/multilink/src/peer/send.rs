@@ -3,13 +3,13 @@
 
 use super::{Links, Peer, Shared};
 use crate::capacity::Capacity;
-use crate::endpoint::OVERHEAD_BYTES;
 use crate::flow;
 use crate::frame::{Frame, VNET_BYTES};
 use crate::ledger::Sent;
+use crate::link::OVERHEAD_BYTES;
 use crate::liveness::State;
 use crate::retain::{Cut, UnitRef};
-use crate::stripe::{Run, Vessel, links_worth, split};
+use crate::stripe::{Candidate, Run, links_worth, split};
 use crate::wire::{
     CONTROL_HEADER_BYTES, ControlHeader, ControlKind, DATA_HEADER_BYTES, DataHeader, LINKS_MAX,
     UNIT_INDEX_MAX, flag,
@@ -51,22 +51,22 @@ impl Peer {
         };
         let now_ns = shared.now_ns;
         let units = usize::from(cut.last) + 1;
-        let mut vessels = [Vessel::NONE; LINKS_MAX];
-        let count = self.vessels(now_ns, shared.links, &mut vessels);
+        let mut candidates = [Candidate::NONE; LINKS_MAX];
+        let count = self.candidates(now_ns, shared.links, &mut candidates);
         if count == 0 {
             return Err(frame);
         }
         let is_saturated =
-            units > SMALL_UNITS && self.is_saturated(shared.links, &vessels[..count]);
+            units > SMALL_UNITS && self.is_saturated(shared.links, &candidates[..count]);
         if is_saturated {
-            self.level(now_ns, shared.links, &mut vessels[..count]);
+            self.level(now_ns, shared.links, &mut candidates[..count]);
         }
         let pause_ns = now_ns.saturating_sub(self.active_at_ns);
         let links_max = links_worth(cut.bytes, pause_ns, is_saturated);
         let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
         let mut used = 0;
         for run in split(
-            &mut vessels[..count],
+            &mut candidates[..count],
             units,
             cut.unit_bytes + OVERHEAD_BYTES,
             links_max,
@@ -126,7 +126,12 @@ impl Peer {
 
     /// Finds the paths that may carry data now. Suspect, new and quarantined paths serve only when
     /// there is no better one, and a full link only when the others of its state are full.
-    fn vessels(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel; LINKS_MAX]) -> usize {
+    fn candidates(
+        &self,
+        now_ns: u64,
+        links: &Links,
+        candidates: &mut [Candidate; LINKS_MAX],
+    ) -> usize {
         for accept in [
             &[State::Up][..],
             &[State::Suspect],
@@ -134,7 +139,7 @@ impl Peer {
             &[State::Quarantined],
         ] {
             for takes_full in [false, true] {
-                let count = self.vessels_in(accept, takes_full, now_ns, links, vessels);
+                let count = self.candidates_in(accept, takes_full, now_ns, links, candidates);
                 if count > 0 {
                     return count;
                 }
@@ -143,13 +148,13 @@ impl Peer {
         0
     }
 
-    fn vessels_in(
+    fn candidates_in(
         &self,
         accept: &[State],
         takes_full: bool,
         now_ns: u64,
         links: &Links,
-        vessels: &mut [Vessel; LINKS_MAX],
+        candidates: &mut [Candidate; LINKS_MAX],
     ) -> usize {
         let open = self
             .paths
@@ -179,7 +184,7 @@ impl Peer {
                 .unwrap_or(link_bps)
                 .min(link_bps);
             let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
-            vessels[count] = Vessel {
+            candidates[count] = Candidate {
                 link: number as u8,
                 ready_ns: link.backlog_ns(now_ns) + delay_ns as f64,
                 rate: rate_bps / 8e9 * keeps,
@@ -190,19 +195,19 @@ impl Peer {
         // trip is compared, because reports return by the quickest path, whichever path they are
         // about.
         let known = nearest_ns.saturating_add(DELAY_NOISE_NS) as f64;
-        for vessel in &mut vessels[..count] {
-            let link = usize::from(vessel.link);
+        for candidate in &mut candidates[..count] {
+            let link = usize::from(candidate.link);
             let delay_ns = self.paths[link].rtt.min_ns() as f64;
-            vessel.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
+            candidate.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
         }
         count
     }
 
     /// Returns whether the links have nearly as much to carry as they can.
-    fn is_saturated(&self, links: &Links, vessels: &[Vessel]) -> bool {
+    fn is_saturated(&self, links: &Links, candidates: &[Candidate]) -> bool {
         let known = || {
-            let of = |vessel: &Vessel| links[usize::from(vessel.link)].as_ref();
-            vessels.iter().filter_map(of).map(|link| &link.capacity)
+            let of = |candidate: &Candidate| links[usize::from(candidate.link)].as_ref();
+            candidates.iter().filter_map(of).map(|link| &link.capacity)
         };
         let carried_bps: f64 = known().map(Capacity::carried_bps).sum();
         let rate_bps: f64 = known().map(Capacity::rate_bps).sum();
@@ -212,13 +217,13 @@ impl Peer {
     /// Lets the backlog decide about the split, and the delay only up to `LEAN_NS`. A slower link
     /// that is idle while the others have a backlog is lost capacity, however late its data
     /// arrives.
-    fn level(&self, now_ns: u64, links: &Links, vessels: &mut [Vessel]) {
-        for vessel in vessels {
-            let link = usize::from(vessel.link);
+    fn level(&self, now_ns: u64, links: &Links, candidates: &mut [Candidate]) {
+        for candidate in candidates {
+            let link = usize::from(candidate.link);
             if self.is_worth_waiting_for(link) {
                 let backlog_ns = links[link].as_ref().map_or(0.0, |l| l.backlog_ns(now_ns));
-                let later_ns = vessel.ready_ns - backlog_ns;
-                vessel.ready_ns = backlog_ns + later_ns.min(LEAN_NS);
+                let later_ns = candidate.ready_ns - backlog_ns;
+                candidate.ready_ns = backlog_ns + later_ns.min(LEAN_NS);
             }
         }
     }
@@ -343,21 +348,29 @@ impl Peer {
 
     /// Moves the paths without known losses to the front and returns their number, or the number of
     /// all if there are no such paths. There is seldom time to repair a repair.
-    fn prefer_sound(&self, vessels: &mut [Vessel]) -> usize {
-        let is_lossy = |vessel: &Vessel| self.paths[usize::from(vessel.link)].lossy_told;
-        vessels.sort_by_key(is_lossy);
-        match vessels.iter().filter(|vessel| !is_lossy(vessel)).count() {
-            0 => vessels.len(),
+    fn prefer_sound(&self, candidates: &mut [Candidate]) -> usize {
+        let is_lossy = |candidate: &Candidate| self.paths[usize::from(candidate.link)].lossy_told;
+        candidates.sort_by_key(is_lossy);
+        match candidates
+            .iter()
+            .filter(|candidate| !is_lossy(candidate))
+            .count()
+        {
+            0 => candidates.len(),
             sound => sound,
         }
     }
 
     /// Moves the paths that carry datagrams of `bytes` to the front and returns their number. A
     /// unit keeps the size to which it was cut.
-    fn keep_fitting(&self, vessels: &mut [Vessel], bytes: usize) -> usize {
-        let is_short = |vessel: &Vessel| self.paths[usize::from(vessel.link)].mtu.size() < bytes;
-        vessels.sort_by_key(is_short);
-        vessels.iter().filter(|vessel| !is_short(vessel)).count()
+    fn keep_fitting(&self, candidates: &mut [Candidate], bytes: usize) -> usize {
+        let is_short =
+            |candidate: &Candidate| self.paths[usize::from(candidate.link)].mtu.size() < bytes;
+        candidates.sort_by_key(is_short);
+        candidates
+            .iter()
+            .filter(|candidate| !is_short(candidate))
+            .count()
     }
 
     /// Sends the queued repairs within the budget, each on the path on which it arrives first.
@@ -368,11 +381,11 @@ impl Peer {
             };
             let bytes = (cut.range(unit.index).len() + DATA_HEADER_BYTES + OVERHEAD_BYTES) as f64;
             let datagram_bytes = cut.range(unit.index).len() + self.framing_bytes();
-            let mut vessels = [Vessel::NONE; LINKS_MAX];
-            let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
-            let count = self.keep_fitting(&mut vessels[..count], datagram_bytes);
-            let count = self.prefer_sound(&mut vessels[..count]);
-            let run = split(&mut vessels[..count], 1, bytes as usize, 1).next();
+            let mut candidates = [Candidate::NONE; LINKS_MAX];
+            let count = self.candidates(shared.now_ns, shared.links, &mut candidates);
+            let count = self.keep_fitting(&mut candidates[..count], datagram_bytes);
+            let count = self.prefer_sound(&mut candidates[..count]);
+            let run = split(&mut candidates[..count], 1, bytes as usize, 1).next();
             match run.filter(|_| self.repair_budget_bytes >= bytes) {
                 Some(run) => {
                     self.repair_budget_bytes -= bytes;
@@ -386,9 +399,11 @@ impl Peer {
     /// Moves the units in flight on a path that has failed to the other paths. The death of a link
     /// is not congestion, so they need no budget. There are at most as many as are retained.
     pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
-        let mut vessels = [Vessel::NONE; LINKS_MAX];
-        let count = self.vessels(shared.now_ns, shared.links, &mut vessels);
-        let others = vessels[..count].iter().any(|vessel| vessel.link != link);
+        let mut candidates = [Candidate::NONE; LINKS_MAX];
+        let count = self.candidates(shared.now_ns, shared.links, &mut candidates);
+        let others = candidates[..count]
+            .iter()
+            .any(|candidate| candidate.link != link);
         if !others && self.paths[usize::from(link)].liveness.state() == State::Suspect {
             return; // there is no better path for them
         }

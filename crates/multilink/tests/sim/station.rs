@@ -203,7 +203,7 @@ impl Station {
             name: format!("h{}", setup.host),
             mac: device_mac(setup.host),
             lane: kumi_multilink::lane::Lane::ONLY,
-            gathers_udp: false,
+            coalesces_udp: false,
             seal: setup.seal,
             key: ClusterKey::from_bytes(setup.key),
             static_peers: Vec::new(),

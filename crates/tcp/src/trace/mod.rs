@@ -8,8 +8,9 @@ pub use event::{Cumulated, Event, Kind, Limit, Retransmit, State};
 
 use crate::cgroup;
 use crate::error::TcpError;
-use crate::install::{load_object, refused};
+use crate::install::load_object;
 use crate::pins::pinning;
+use crate::refusal::refused;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use phases::Names;
 use std::cell::RefCell;

@@ -49,7 +49,7 @@ impl Progress {
         if !self
             .active
             .as_mut()
-            .is_some_and(|active| active.job.is_over())
+            .is_some_and(|active| active.job.is_complete())
         {
             return false;
         }

@@ -69,9 +69,9 @@ impl Progress {
             return;
         }
         let is_sound = match header.kind {
-            Kind::Tell => self.hear_tell(member, header),
+            Kind::Grant => self.hear_tell(member, header),
             Kind::Got => self.hear_got(member, header),
-            Kind::Asked => self.hear_asked(peer, header.sequence, text()),
+            Kind::Request => self.hear_asked(peer, header.sequence, text()),
             Kind::Disagree => self.hear_disagree(header.sequence, text()),
             Kind::Offer => match <[u8; 8]>::try_from(body) {
                 Ok(bytes) => {
@@ -208,7 +208,7 @@ impl Progress {
         let Some(own) = self.active.as_ref().map(|active| active.text.clone()) else {
             return;
         };
-        self.say(next, Kind::Asked, sequence, 0, own.as_bytes());
+        self.say(next, Kind::Request, sequence, 0, own.as_bytes());
         // Control messages for earlier collectives are useless now.
         let later = self.early.split_off(&(sequence + 1));
         let Some(early) = self.early.remove(&sequence) else {
@@ -288,7 +288,7 @@ impl Progress {
         };
         let peer = |member: usize| self.membership.members()[member];
         match due {
-            Due::Tell(member) => self.say(peer(member), Kind::Tell, sequence, 1, &[]),
+            Due::Grant(member) => self.say(peer(member), Kind::Grant, sequence, 1, &[]),
             Due::Send(member, named) => self.send_piece(peer(member), sequence, named),
             Due::Expect(member) => {
                 let peer = peer(member);

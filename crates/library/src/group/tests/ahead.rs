@@ -11,7 +11,14 @@ fn rank__that_nothing_holds_up__waits_for_the_next_one_after_a_thousand_collecti
     let done = AtomicU64::new(0);
     let gather = |group: &Group| {
         let place = vec![vec![], vec![]];
-        let (call, _outcome) = call(AskedOperation::Gather, 1, vec![0, 0], vec![], place, None);
+        let (call, _outcome) = call(
+            RequestedOperation::Gather,
+            1,
+            vec![0, 0],
+            vec![],
+            place,
+            None,
+        );
         group.start(call).unwrap().wait(None).unwrap().map(drop)
     };
     together(2, |group| {

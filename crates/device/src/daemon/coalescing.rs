@@ -22,14 +22,14 @@ const CALM_WINDOWS: u32 = 10;
 
 /// State of receive coalescing on a link.
 #[derive(Debug, Default)]
-pub struct Gathering {
+pub struct Coalescing {
     is_on: bool,
     window_began_ns: u64,
     datagrams: u32,
     calm_windows: u32,
 }
 
-impl Gathering {
+impl Coalescing {
     /// Returns whether datagrams are coalesced now.
     pub fn is_on(&self) -> bool {
         self.is_on
@@ -77,15 +77,15 @@ mod tests {
     /// Receives `datagrams` in each of `windows` windows. Returns the changes, with the number of
     /// the window.
     fn run(
-        gathering: &mut Gathering,
+        coalescing: &mut Coalescing,
         from: u64,
         windows: u64,
         datagrams: usize,
     ) -> Vec<(u64, bool)> {
         let mut changes = Vec::new();
         for window in from..from + windows {
-            gathering.note(datagrams);
-            if let Some(on) = gathering.decide(window * WINDOW_NS, true) {
+            coalescing.note(datagrams);
+            if let Some(on) = coalescing.decide(window * WINDOW_NS, true) {
                 changes.push((window, on));
             }
         }
@@ -94,31 +94,31 @@ mod tests {
 
     #[test]
     fn gathering__load__is_on_at_once_and_off_after_a_calm() {
-        let mut gathering = Gathering::default();
+        let mut coalescing = Coalescing::default();
         assert_eq!(
-            run(&mut gathering, 1, 50, 60),
+            run(&mut coalescing, 1, 50, 60),
             [],
             "a few messages are left alone"
         );
-        assert_eq!(run(&mut gathering, 51, 50, 800), [(51, true)]);
+        assert_eq!(run(&mut coalescing, 51, 50, 800), [(51, true)]);
         assert_eq!(
-            run(&mut gathering, 101, 5, 0),
+            run(&mut coalescing, 101, 5, 0),
             [],
             "a short pause is no calm"
         );
-        assert_eq!(run(&mut gathering, 106, 5, 150), []);
-        assert_eq!(run(&mut gathering, 111, 50, 10), [(120, false)]);
+        assert_eq!(run(&mut coalescing, 106, 5, 150), []);
+        assert_eq!(run(&mut coalescing, 111, 50, 10), [(120, false)]);
     }
 
     #[test]
     fn gathering__long_silence__counts_as_many_calm_windows() {
-        let mut gathering = Gathering::default();
-        run(&mut gathering, 1, 5, 800);
+        let mut coalescing = Coalescing::default();
+        run(&mut coalescing, 1, 5, 800);
         assert_eq!(
-            gathering.decide(100 * WINDOW_NS, false),
+            coalescing.decide(100 * WINDOW_NS, false),
             None,
             "a burst may be waiting"
         );
-        assert_eq!(gathering.decide(101 * WINDOW_NS, true), Some(false));
+        assert_eq!(coalescing.decide(101 * WINDOW_NS, true), Some(false));
     }
 }

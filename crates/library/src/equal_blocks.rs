@@ -5,7 +5,8 @@
 //! only. Waits and grants come from the plan for equal blocks; the rank's own lengths set the chunk
 //! counts.
 
-use crate::work::{AskedOperation, Planned, WorkError};
+use crate::rank_plan::RankPlan;
+use crate::request::{RequestedOperation, WorkError};
 use kumi_coll::{
     After, Blocks, Grain, Operation, Plan, Program, Transfer, Until, all_to_all, gather_by_turns,
     scatter,
@@ -15,9 +16,9 @@ use std::collections::HashMap;
 
 /// Collective that is planned for blocks of one length. It is the same on all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Like {
+pub struct EqualBlocks {
     /// Gather, scatter or all-to-all.
-    pub operation: AskedOperation,
+    pub operation: RequestedOperation,
     /// Rank that gathers or scatters; else 0.
     pub root: usize,
     /// Length of the plan's blocks, in bytes.
@@ -50,16 +51,16 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub fn new(network: &Network, rank: usize, like: &Like) -> Result<Self, WorkError> {
+    pub fn new(network: &Network, rank: usize, like: &EqualBlocks) -> Result<Self, WorkError> {
         let ranks = network.hosts.len();
         if rank >= ranks {
             return Err(WorkError::Rank { rank, ranks });
         }
         let bytes = like.block_bytes.max(1);
         let plan = match like.operation {
-            AskedOperation::Gather => gather_by_turns(network, like.root, &vec![bytes; ranks])?,
-            AskedOperation::Scatter => scatter(network, like.root, &vec![bytes; ranks])?,
-            AskedOperation::AllToAll => all_to_all(network, vec![bytes; ranks * ranks])?,
+            RequestedOperation::Gather => gather_by_turns(network, like.root, &vec![bytes; ranks])?,
+            RequestedOperation::Scatter => scatter(network, like.root, &vec![bytes; ranks])?,
+            RequestedOperation::AllToAll => all_to_all(network, vec![bytes; ranks * ranks])?,
             other => return Err(WorkError::Relayed(other)),
         };
         let (plan, names) = part_of(&plan, rank);
@@ -81,7 +82,7 @@ impl Order {
     }
 
     /// Returns the rank's plan for its own lengths.
-    pub fn planned(&self, own: &OwnBytes) -> Result<Planned, WorkError> {
+    pub fn planned(&self, own: &OwnBytes) -> Result<RankPlan, WorkError> {
         let pairs = self.plan.operation == Operation::AllToAll;
         let sizes = [(own.out.len(), true), (own.into.len(), pairs)];
         for (given, is_asked) in sizes {
@@ -116,7 +117,7 @@ impl Order {
         }
         let program = Program::new(&plan, self.rank, self.grain).on_paths_of(&self.nominal);
         let named = self.names.iter().map(|name| (*name, 0)).collect();
-        Ok(Planned::of(program, &plan, self.ranks, Some(named)))
+        Ok(RankPlan::of(program, &plan, self.ranks, Some(named)))
     }
 }
 

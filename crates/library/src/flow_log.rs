@@ -28,7 +28,7 @@ const KEPT_ALL: u64 = 16;
 
 /// Flow log of a process.
 #[derive(Debug)]
-pub struct Seen {
+pub struct FlowLog {
     folder: PathBuf,
     paths: Paths,
     /// Host name of each rank.
@@ -36,7 +36,7 @@ pub struct Seen {
     counts: Mutex<HashMap<(usize, usize), u64>>,
 }
 
-impl Seen {
+impl FlowLog {
     /// Opens the flow log if the environment names a folder.
     pub fn from_environment(network: &Network, hosts: &[&str]) -> Option<Self> {
         let folder = std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty())?;
@@ -134,7 +134,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let rate = Rate::from_bps(1_000_000_000).unwrap();
         let network = Network::star(&["a", "b"], rate, Delay::from_ns(10_000));
-        let seen = Seen::new(folder.clone(), &network, &["a", "b"]);
+        let seen = FlowLog::new(folder.clone(), &network, &["a", "b"]);
         let flow = Flow {
             peer: 0,
             bytes: 1 << 20,

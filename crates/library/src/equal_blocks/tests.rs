@@ -1,6 +1,7 @@
 use super::*;
 use crate::ranks::Ranks;
-use crate::work::{Asked, Named, Work};
+use crate::request::Request;
+use crate::work::{Named, Work};
 use kumi_coll::Action;
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
@@ -24,13 +25,13 @@ fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
             while let Some((step, named)) = work.begin() {
                 is_idle = false;
                 match named.action {
-                    Action::Send | Action::Post | Action::Tell => {
-                        let lane = (rank, named.peer, named.action != Action::Tell);
+                    Action::Send | Action::Post | Action::Grant => {
+                        let lane = (rank, named.peer, named.action != Action::Grant);
                         let lane = sent.entry(lane).or_default();
                         lane.push_back((step, named.bytes));
                     }
                     _ => {
-                        let lane = (named.peer, rank, named.action != Action::Hear);
+                        let lane = (named.peer, rank, named.action != Action::Await);
                         awaited.entry(lane).or_default().push_back((step, named));
                     }
                 }
@@ -46,11 +47,14 @@ fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
                 if lane.2 {
                     *came[lane.1].entry(named.block).or_default() += bytes;
                 }
-                assert!(works[lane.0].over(send) && works[lane.1].over(receive));
+                assert!(works[lane.0].complete(send) && works[lane.1].complete(receive));
             }
         }
         if is_idle {
-            assert!(works.iter().all(Work::is_over), "ranks wait for each other");
+            assert!(
+                works.iter().all(Work::is_complete),
+                "ranks wait for each other"
+            );
             return came;
         }
     }
@@ -71,7 +75,7 @@ proptest! {
         let bytes: Vec<Vec<u64>> = (0..ranks)
             .map(|_| (0..ranks).map(|_| [0, random.u64(0..9000), random.u64(0..400_000)][random.usize(0..3)]).collect())
             .collect();
-        let like = Like { operation: AskedOperation::AllToAll, root: 0, block_bytes: planned };
+        let like = EqualBlocks { operation: RequestedOperation::AllToAll, root: 0, block_bytes: planned };
         let mut works: Vec<Work> = (0..ranks)
             .map(|rank| {
                 let own = OwnBytes {
@@ -100,8 +104,8 @@ proptest! {
         let network = ranks_of(ranks);
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes: Vec<u64> = (0..ranks).map(|_| random.u64(0..100_000) * random.u64(0..2)).collect();
-        for operation in [AskedOperation::Gather, AskedOperation::Scatter] {
-            let like = Like { operation, root, block_bytes: 1 << 14 };
+        for operation in [RequestedOperation::Gather, RequestedOperation::Scatter] {
+            let like = EqualBlocks { operation, root, block_bytes: 1 << 14 };
             let mut works: Vec<Work> = (0..ranks)
                 .map(|rank| {
                     let known = |of: usize| if rank == root || of == rank { bytes[of] } else { 77 };
@@ -111,7 +115,7 @@ proptest! {
                 .collect();
             let came = run(&mut works);
             for of in (0..ranks).filter(|of| *of != root) {
-                let at = if operation == AskedOperation::Gather { root } else { of };
+                let at = if operation == RequestedOperation::Gather { root } else { of };
                 prop_assert_eq!(came[at].get(&(of as u64)).copied().unwrap_or(0), bytes[of]);
             }
         }
@@ -122,8 +126,8 @@ proptest! {
 fn order__of_equal_blocks__is_the_plan_itself() {
     let network = ranks_of(6);
     for rank in 0..6 {
-        let like = Like {
-            operation: AskedOperation::AllToAll,
+        let like = EqualBlocks {
+            operation: RequestedOperation::AllToAll,
             root: 0,
             block_bytes: 50_000,
         };
@@ -131,8 +135,8 @@ fn order__of_equal_blocks__is_the_plan_itself() {
             out: vec![50_000; 6],
             into: vec![50_000; 6],
         };
-        let asked = Asked {
-            operation: AskedOperation::AllToAll,
+        let asked = Request {
+            operation: RequestedOperation::AllToAll,
             root: 0,
             bytes: vec![50_000; 36],
             element_bytes: 1,
@@ -145,7 +149,7 @@ fn order__of_equal_blocks__is_the_plan_itself() {
             let (Some((one, _)), Some((other, _))) = (one, other) else {
                 break;
             };
-            assert!(ours.over(one) && exact.over(other));
+            assert!(ours.complete(one) && exact.complete(other));
         }
     }
 }
@@ -153,8 +157,8 @@ fn order__of_equal_blocks__is_the_plan_itself() {
 #[test]
 fn like__of_an_operation_that_relays__is_refused() {
     let network = ranks_of(3);
-    let like = Like {
-        operation: AskedOperation::AllGather,
+    let like = EqualBlocks {
+        operation: RequestedOperation::AllGather,
         root: 0,
         block_bytes: 8,
     };
@@ -182,8 +186,8 @@ fn plans__of_a_thousand_ranks__take_no_table_of_all_pairs() {
         kumi_topo::Rate::from_bps(1_000_000_000).unwrap(),
         kumi_topo::Delay::from_ns(25_000),
     );
-    let like = Like {
-        operation: AskedOperation::Gather,
+    let like = EqualBlocks {
+        operation: RequestedOperation::Gather,
         root: 0,
         block_bytes: 1 << 14,
     };

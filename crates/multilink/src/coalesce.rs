@@ -83,7 +83,7 @@ impl Datagram {
 
 /// Appends to `first` the frames at the front of `queue` that fit into one burst with it. Their
 /// buffers return to `pool`.
-pub(crate) fn gather(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut FramePool) -> Frame {
+pub(crate) fn coalesce(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut FramePool) -> Frame {
     let Some(head) = Datagram::locate(first.as_slice()) else {
         return first;
     };
@@ -159,7 +159,7 @@ mod tests {
         let (mut queue, mut pool) = (VecDeque::from(frames), FramePool::default());
         let mut out = Vec::new();
         while let Some(first) = queue.pop_front() {
-            out.push(gather(first, &mut queue, &mut pool).as_slice().to_vec());
+            out.push(coalesce(first, &mut queue, &mut pool).as_slice().to_vec());
         }
         out
     }

@@ -7,10 +7,11 @@
 //! signals ────► SIGINT, SIGTERM: the programs are removed
 //! ```
 
-use super::join::{Reply, Request};
+use super::client::{Reply, Request};
+use crate::ladder::Tier;
+use crate::ranks::{Place, Rank};
 use anyhow::Context;
 use kumi_command::errln;
-use kumi_tcp::{Place, Rank, Rung};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::SigSet;
@@ -57,7 +58,7 @@ enum Next {
 pub struct Service {
     listener: UnixListener,
     signals: SignalFd,
-    rung: Rung,
+    tier: Tier,
     clients: Vec<Client>,
     ranks: Vec<(Place, OwnedFd)>,
     accepts_from: Instant,
@@ -69,7 +70,7 @@ impl Service {
     pub fn new(
         listener: UnixListener,
         signals: &SigSet,
-        rung: Rung,
+        tier: Tier,
         ranks: Vec<(Place, OwnedFd)>,
     ) -> anyhow::Result<Self> {
         listener.set_nonblocking(true)?;
@@ -77,7 +78,7 @@ impl Service {
         Ok(Self {
             listener,
             signals: SignalFd::with_flags(signals, flags)?,
-            rung,
+            tier,
             clients: Vec::new(),
             ranks,
             accepts_from: Instant::now(),
@@ -188,7 +189,7 @@ impl Service {
                 match join(client) {
                     Ok((rank, ended)) => {
                         let reply = Reply {
-                            rung: Some(self.rung.name().to_owned()),
+                            tier: Some(self.tier.name().to_owned()),
                             ..Reply::default()
                         };
                         client.reply(&reply, Some(&rank));

@@ -36,7 +36,7 @@ pub struct Reply {
     pub error: Option<String>,
     /// Name of the capability tier in use.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rung: Option<String>,
+    pub tier: Option<String>,
 }
 
 /// Sends a request to the daemon. Returns its reply and, after [`Request::Join`], the page's

@@ -1,0 +1,53 @@
+//! Reasons for which the kernel or libbpf refuses the programs.
+
+use crate::error::TcpError;
+use libbpf_rs::PrintLevel;
+use std::sync::{Mutex, PoisonError};
+
+/// Warnings of libbpf since [`watch`]. Its errors are numbers; the reason is in a warning.
+static WARNINGS: Mutex<String> = Mutex::new(String::new());
+
+/// Collects the warnings of libbpf from now on, and forgets earlier ones.
+pub(crate) fn watch() {
+    libbpf_rs::set_print(Some((PrintLevel::Warn, note_warning)));
+    WARNINGS
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clear();
+}
+
+fn note_warning(level: PrintLevel, text: String) {
+    if level == PrintLevel::Warn {
+        let mut warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+        warnings.push_str(&text);
+    }
+}
+
+/// Returns the reason of the kernel or libbpf in one line: the verifier's last line, if there is
+/// one.
+fn reason(error: &libbpf_rs::Error) -> String {
+    let warnings = WARNINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lines = warnings
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty());
+    let is_telling = |line: &&str| {
+        !line.starts_with("libbpf: ") && !line.starts_with("processed ") && !line.starts_with("-- ")
+            || line.starts_with("libbpf: extern")
+            || line.starts_with("libbpf: struct_ops")
+    };
+    match lines.rfind(is_telling) {
+        Some(line) => format!("{line} ({error})"),
+        None => error.to_string(),
+    }
+}
+
+/// Returns the error of a refused operation, with the reason in one line.
+pub(crate) fn refused(error: libbpf_rs::Error) -> TcpError {
+    if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root() {
+        return TcpError::NotPermitted;
+    }
+    TcpError::Refused {
+        reason: reason(&error),
+    }
+}
