@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "tally.h"
 
@@ -21,7 +22,7 @@ void kumi_tally(int job_rank, bool is_part, bool is_planned)
 __attribute__((destructor)) static void report(void)
 {
     const char *verbose = getenv("KUMI_VERBOSE");
-    if (own_rank != 0 || verbose == NULL || *verbose == '\0')
+    if (own_rank != 0 || verbose == NULL || *verbose == '\0' || strcmp(verbose, "0") == 0)
         return;
     fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned, by_library);
     if (planned_of_part > 0)

@@ -124,6 +124,8 @@ int put_acks_first(struct __sk_buff *skb)
 	__u8 ip[10];
 	__u32 l4 = 40;
 
+	if (!has(KUMI_TCP_ACK_BAND))
+		return 1;
 	if (skb->len > ACK_BYTES_MAX || !sk || bpf_skb_load_bytes(skb, 0, ip, sizeof(ip)))
 		return 1;
 	if (ip[0] >> 4 == 4)

@@ -234,6 +234,9 @@ impl DeviceConfig {
     }
 
     fn check_ports(&self, found: &mut Vec<String>) {
+        if self.port == 0 {
+            found.push("invalid port 0: expected 1 to 65535".to_owned());
+        }
         let Queues::Exactly(queues) = self.queues else {
             return;
         };

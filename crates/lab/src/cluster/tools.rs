@@ -5,8 +5,19 @@
 
 use super::error::ClusterError;
 use super::holder::Holder;
+use std::ffi::OsString;
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+/// Returns PATH with the folders in which distributions keep ip and tc. An ordinary user's PATH
+/// does not contain them.
+fn search_path() -> OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let system = ["/usr/sbin", "/sbin"].map(PathBuf::from);
+    let folders = std::env::split_paths(&path).chain(system);
+    std::env::join_paths(folders).unwrap_or(path)
+}
 
 /// Returns the package that contains `program`, in Debian and Ubuntu.
 fn package_of(program: &str) -> &'static str {
@@ -37,6 +48,7 @@ fn run(
         },
     };
     let mut child = command
+        .env("PATH", search_path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -123,8 +135,8 @@ pub fn sysctl_line(path: &str, value: &str) -> String {
 /// # Errors
 /// [`ClusterError::NoProgram`] with the first program that is missing.
 pub fn require(programs: &[&str]) -> Result<(), ClusterError> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let has = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    let folders: Vec<PathBuf> = std::env::split_paths(&search_path()).collect();
+    let has = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
     match programs.iter().find(|program| !has(program)) {
         None => Ok(()),
         Some(program) => Err(ClusterError::NoProgram {

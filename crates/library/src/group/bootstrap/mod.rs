@@ -68,14 +68,15 @@ impl Environment {
                 )
             })
         };
-        let number = |name: &str, max: usize| {
+        let number = |name: &str, least: usize, most: usize| {
             let text = text(name)?;
-            let number = text.parse().ok().filter(|number: &usize| *number <= max);
-            number.ok_or_else(|| format!("invalid {name} `{text}`: expected 0 to {max}"))
+            let number = text.parse().ok();
+            let number = number.filter(|number| (least..=most).contains(number));
+            number.ok_or_else(|| format!("invalid {name} `{text}`: expected {least} to {most}"))
         };
-        let ranks = number("WORLD_SIZE", RANKS_MAX)?;
-        let rank = number("RANK", ranks.saturating_sub(1))?;
-        let port = number("MASTER_PORT", usize::from(u16::MAX))?;
+        let ranks = number("WORLD_SIZE", 1, RANKS_MAX)?;
+        let rank = number("RANK", 0, ranks - 1)?;
+        let port = number("MASTER_PORT", 1, usize::from(u16::MAX))?;
         Ok(Self {
             address: format!("{}:{port}", text("MASTER_ADDR")?),
             rank,
