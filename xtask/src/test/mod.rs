@@ -14,7 +14,9 @@ use std::time::Instant;
 use tally::Tally;
 
 /// Stages in their order. Stages that fail quickly come first.
-const STAGES: [&str; 7] = ["fmt", "clippy", "tidy", "unit", "deny", "fuzz", "network"];
+const STAGES: [&str; 8] = [
+    "fmt", "clippy", "tidy", "docs", "unit", "deny", "fuzz", "network",
+];
 
 /// Time of a fuzz target without `--fuzz-seconds`, in seconds. It keeps `make test` below 15
 /// minutes.
@@ -91,6 +93,7 @@ fn run_stage(stage: &str, root: &Path, options: &Options, tally: &mut Tally) {
             tally.record("tidy", super::tidy::run(root) == ExitCode::SUCCESS);
             results(root, tally);
         }
+        "docs" => docs(root, tally),
         "unit" => unit(root, tally),
         "deny" => deny(root, tally),
         "fuzz" => fuzz(root, options.fuzz_seconds, tally),
@@ -111,6 +114,19 @@ fn results(root: &Path, tally: &mut Tally) {
         tally.record(name, python(&["bench/figures/report.py", "--check"]));
     } else {
         tally.skip(name, "/usr/bin/python3 has no tomllib");
+    }
+}
+
+/// Builds the documentation as a book, and checks the spelling.
+fn docs(root: &Path, tally: &mut Tally) {
+    let book = ["build", "docs"];
+    let spelling = ["--quiet-level=2", "--config=.codespellrc"];
+    for (program, arguments) in [("mdbook", &book[..]), ("codespell", &spelling[..])] {
+        let mut command = Command::new(program);
+        match command.current_dir(root).args(arguments).status() {
+            Ok(status) => tally.record(program, status.success()),
+            Err(_) => tally.skip(program, &format!("{program} is not installed")),
+        }
     }
 }
 

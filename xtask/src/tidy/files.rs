@@ -1,6 +1,7 @@
 //! Checks the names, lengths and first lines of files.
 
 use super::{File, Finding};
+use std::collections::BTreeMap;
 
 /// Names that describe a place for code rather than its subject.
 const NAMELESS: [&str; 9] = [
@@ -12,6 +13,43 @@ const LINES_MAX: usize = 600;
 
 /// Longer files with a single concept, each with its reason.
 const LONG: [(&str, &str); 0] = [];
+
+/// Most lines of the command's own crate: command lines and printing only.
+const COMMAND_LINES_MAX: usize = 5000;
+
+/// Largest share of one crate in the Rust code of all crates.
+const CRATE_SHARE_MAX: f64 = 0.2;
+
+/// Checks the sizes of crates.
+pub fn check_crates(files: &[File], findings: &mut Vec<Finding>) {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for file in files.iter().filter(|file| file.is_rust()) {
+        let inner = file.path.strip_prefix("crates/");
+        if let Some((name, _)) = inner.and_then(|inner| inner.split_once("/src/")) {
+            *lines.entry(name).or_default() += file.text.lines().count();
+        }
+    }
+    let all: usize = lines.values().sum();
+    for file in files {
+        let Some(name) = file
+            .path
+            .strip_prefix("crates/")
+            .and_then(|inner| inner.strip_suffix("/Cargo.toml"))
+        else {
+            continue;
+        };
+        let own = lines.get(name).copied().unwrap_or(0);
+        if name == "kumi" && own > COMMAND_LINES_MAX {
+            let message = format!("{own} lines in src; at most {COMMAND_LINES_MAX}");
+            findings.push(file.finding(1, message));
+        }
+        if own as f64 > CRATE_SHARE_MAX * all as f64 {
+            let share = 100.0 * own as f64 / all as f64;
+            let message = format!("{share:.0} % of all Rust code; at most 20 %");
+            findings.push(file.finding(1, message));
+        }
+    }
+}
 
 pub fn check(file: &File, findings: &mut Vec<Finding>) {
     let name = file.path.rsplit('/').next().unwrap_or(&file.path);
@@ -93,5 +131,29 @@ mod tests {
         assert_eq!(findings("bpf/x/a.bpf.c", "int x;\n"), 1);
         let licensed = "// SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause\n";
         assert_eq!(findings("bpf/x/a.bpf.c", licensed), 0);
+    }
+
+    #[test]
+    fn files__crate_of_a_quarter_and_a_long_command__are_found() {
+        let long = "//! X.\n".repeat(COMMAND_LINES_MAX + 1);
+        let mut files = vec![
+            File::new("crates/kumi/Cargo.toml", ""),
+            File::new("crates/kumi/src/main.rs", &long),
+        ];
+        for name in ["a", "b", "c", "d", "e"] {
+            files.push(File::new(&format!("crates/{name}/src/lib.rs"), &long));
+            files.push(File::new(&format!("crates/{name}/Cargo.toml"), ""));
+        }
+        let count = |files: &[File]| {
+            let mut found = Vec::new();
+            check_crates(files, &mut found);
+            found.len()
+        };
+        assert_eq!(
+            count(&files),
+            1,
+            "six equal crates, one of them the command"
+        );
+        assert_eq!(count(&files[..8]), 5, "four crates have a quarter each");
     }
 }

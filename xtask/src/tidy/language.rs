@@ -40,26 +40,13 @@ const OPENINGS: [&str; 10] = [
 ];
 
 /// Folders that follow these rules. The others are rewritten one by one.
-const FOLDERS: [&str; 20] = [
-    "bindings/c/",
+const FOLDERS: [&str; 7] = [
+    "bench/workloads/",
+    "bindings/",
     "bpf/",
-    "crates/coll/",
-    "crates/kumi/src/bench/",
-    "crates/kumi/src/demo/",
-    "crates/kumi/src/doctor/",
-    "crates/kumi/src/lab/",
-    "crates/kumi/src/link/",
-    "crates/kumi/src/run/",
-    "crates/kumi/src/tcp/",
-    "crates/kumi/src/topo/",
-    "crates/kumi/tests/",
-    "crates/lab/",
-    "crates/library/",
-    "crates/multilink/",
-    "crates/sys/",
-    "crates/tcp/",
-    "crates/topo/",
+    "crates/",
     "fuzz/",
+    "tests/",
     "xtask/",
 ];
 

@@ -5,7 +5,9 @@
 
 mod cores;
 mod files;
+mod imports;
 mod language;
+mod links;
 mod records;
 mod text;
 
@@ -104,6 +106,9 @@ fn check(files: &[File]) -> Vec<Finding> {
         cores::check(file, &mut findings);
         language::check(file, &mut findings);
     }
+    files::check_crates(files, &mut findings);
+    imports::check(files, &mut findings);
+    links::check(files, &mut findings);
     records::check(files, &mut findings);
     language::check_tree(files, &mut findings);
     findings

@@ -12,7 +12,8 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
 fn check_decisions(files: &[File], findings: &mut Vec<Finding>) {
     let decisions = files
         .iter()
-        .filter(|f| f.path.starts_with("docs/adr/") && f.path.ends_with(".md"));
+        .filter(|f| f.path.starts_with("docs/adr/") && f.path.ends_with(".md"))
+        .filter(|f| f.path != "docs/adr/README.md");
     for (expected, file) in (1..).zip(decisions) {
         let name = &file.path["docs/adr/".len()..];
         let number = name.split('-').next().unwrap_or(name);
