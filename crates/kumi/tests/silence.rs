@@ -1,22 +1,11 @@
 //! Compares the measured longest silence of a connection with interruptions of known length.
 
 use kumi_lab::topology::LinkChange;
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
 use kumi_tcp::silence::Silence;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
-
-const TWO_HOSTS: &str = r#"
-name = "silence"
-[[host]]
-name = "h1"
-[[host]]
-name = "h2"
-[[link]]
-between = ["h1:eth1", "h2:eth1"]
-rate = "100Mbit"
-"#;
 
 /// Python server that receives the announced number of bytes and answers with one byte.
 const SERVE: &str = "import socket
@@ -87,13 +76,7 @@ fn inode(cluster: &Cluster, host: &str) -> u32 {
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn silence__blackhole_and_pause_of_the_program__only_the_blackhole_counts() {
-    let topology = Topology::parse("silence", TWO_HOSTS).unwrap();
-    let options = UpOptions {
-        name: Some(format!("silence-{}", std::process::id())),
-        fabric: None,
-        seed: 1,
-    };
-    let mut cluster = Cluster::up(&topology, options).unwrap();
+    let mut cluster = kumi_testlab::up("silence", &kumi_testlab::cables(1, "100Mbit"));
     let watched = ["h1", "h2"].map(|host| inode(&cluster, host));
     let silence = Silence::watch(&watched).unwrap();
     let mut server = Program::start(cluster.command("h2", "python3").unwrap(), &[SERVE]);

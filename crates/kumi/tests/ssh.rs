@@ -1,6 +1,6 @@
 //! Tests `kumi bench --hosts` over a real sshd on each host of a lab.
 
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -53,17 +53,10 @@ struct Machines {
 
 impl Machines {
     fn new() -> Self {
-        let name = format!("ssh-{}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
+        let folder = std::env::temp_dir().join(format!("ssh-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("plans")).unwrap();
-        let options = UpOptions {
-            name: Some(name),
-            fabric: None,
-            seed: 1,
-        };
-        let topology = Topology::parse("test", TOPOLOGY).unwrap();
         let machines = Self {
-            cluster: Cluster::up(&topology, options).unwrap(),
+            cluster: kumi_testlab::up("ssh", TOPOLOGY),
             folder,
         };
         machines.serve();

@@ -2,7 +2,8 @@
 //! for two processors, so that the links are the limit.
 
 use super::stream::{Stream, now_s};
-use super::{Bench, KUMI, one_switch};
+use super::{Bench, KUMI};
+use kumi_testlab::{cables, star};
 use kumi_lab::topology::{Direction, LinkChange};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
@@ -14,16 +15,6 @@ const WHOLE_SHARE: f64 = 0.85;
 
 fn pause(seconds: f64) {
     std::thread::sleep(Duration::from_secs_f64(seconds));
-}
-
-/// Returns a topology of two hosts with two cables between them.
-fn two_cables(rate: &str) -> String {
-    let mut text = String::from("name = \"t\"\n[[host]]\nname = \"h1\"\n[[host]]\nname = \"h2\"\n");
-    for nic in 1..=2 {
-        text +=
-            &format!("[[link]]\nbetween = [\"h1:eth{nic}\", \"h2:eth{nic}\"]\nrate = \"{rate}\"\n");
-    }
-    text
 }
 
 impl Bench {
@@ -48,7 +39,7 @@ impl Bench {
 #[test]
 #[ignore = "needs root, netns, tun"]
 fn cables__crossed_under_load__are_whole_again_in_two_seconds() {
-    let bench = Bench::with_topology("crossed", &["auto"; 2], &two_cables("100Mbit"));
+    let bench = Bench::with_topology("crossed", &["auto"; 2], &cables(2, "100Mbit"));
     let stream = Stream::start(&bench, 8.0);
     pause(2.0);
     let mut changes_s = Vec::new();
@@ -158,7 +149,7 @@ impl Drop for Flooder {
 #[test]
 #[ignore = "needs root, netns, tun"]
 fn handshakes__junk_at_ten_thousand_a_second__keep_no_peer_out() {
-    let bench = Bench::with_topology("junk", &["auto"; 3], &one_switch(3, "100Mbit"));
+    let bench = Bench::with_topology("junk", &["auto"; 3], &star(3, 2, "100Mbit"));
     bench.run("h3", &[KUMI, "link", "down", "kumi0"]);
     bench.run("h2", &[KUMI, "link", "down", "kumi0"]);
     let nics = bench.cluster.nics();

@@ -7,27 +7,14 @@ mod restart;
 mod stream;
 
 use kumi_lab::topology::{Direction, LinkChange};
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
+use kumi_testlab::star;
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
-
-/// Returns a topology of hosts with two NICs each on one switch, which RI2N does not support
-/// (§7.3).
-fn one_switch(hosts: usize, rate: &str) -> String {
-    let mut text = String::from("name = \"t\"\n[[switch]]\nname = \"s1\"\n");
-    for host in 1..=hosts {
-        text += &format!("[[host]]\nname = \"h{host}\"\n");
-        for nic in 1..=2 {
-            text +=
-                &format!("[[link]]\nbetween = [\"h{host}:eth{nic}\", \"s1\"]\nrate = \"{rate}\"\n");
-        }
-    }
-    text
-}
 
 /// A lab with a `kumi0` in every host, all with one key.
 struct Bench {
@@ -47,22 +34,15 @@ impl Bench {
     }
 
     fn with_rate(test: &str, queues: &[&'static str], rate: &str) -> Self {
-        Self::with_topology(test, queues, &one_switch(queues.len(), rate))
+        Self::with_topology(test, queues, &star(queues.len(), 2, rate))
     }
 
     fn with_topology(test: &str, queues: &[&'static str], topology: &str) -> Self {
         let hosts = queues.len();
-        let topology = Topology::parse("test", topology).unwrap();
-        let name = format!("device-{}-{test}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
+        let folder = std::env::temp_dir().join(format!("device-{}-{test}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let options = UpOptions {
-            name: Some(name),
-            fabric: None,
-            seed: 1,
-        };
         let bench = Self {
-            cluster: Cluster::up(&topology, options).unwrap(),
+            cluster: kumi_testlab::up(&format!("device-{test}"), topology),
             queues: queues.to_vec(),
             folder,
         };

@@ -1,34 +1,7 @@
 //! Test with an MPI application of the distribution, which was not written for this project.
 
 use super::{Control, KUMI};
-use kumi_lab::{Cluster, Topology, UpOptions};
 use std::fs;
-
-const SWITCH: &str = r#"
-name = "t"
-[[host]]
-name = "h1"
-[[host]]
-name = "h2"
-[[host]]
-name = "h3"
-[[host]]
-name = "h4"
-[[switch]]
-name = "s"
-[[link]]
-between = ["h1:eth1", "s"]
-rate = "1Gbit"
-[[link]]
-between = ["h2:eth1", "s"]
-rate = "1Gbit"
-[[link]]
-between = ["h3:eth1", "s"]
-rate = "1Gbit"
-[[link]]
-between = ["h4:eth1", "s"]
-rate = "1Gbit"
-"#;
 
 /// Input of the HPC Challenge, one value per line: 200 equations in blocks of 40 on 2 x 2
 /// processes.
@@ -75,12 +48,7 @@ const INPUT: [&str; 36] = [
 #[ignore = "needs root, netns, bpf, mpi, hpcc"]
 fn hpcc__under_kumi_run__solves_and_finds_no_error() {
     let _control = Control::up();
-    let options = UpOptions {
-        name: Some(format!("hpcc-{}", std::process::id())),
-        fabric: None,
-        seed: 1,
-    };
-    let cluster = Cluster::up(&Topology::parse("switch", SWITCH).unwrap(), options).unwrap();
+    let cluster = kumi_testlab::up("hpcc", &kumi_testlab::star(4, 1, "1Gbit"));
     let folder = std::env::temp_dir().join(format!("kumi-hpcc-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     fs::write(folder.join("hpccinf.txt"), INPUT.join("\n") + "\n").unwrap();

@@ -1,29 +1,15 @@
 //! Tests of live sockets after `kumi tcp down`, and of children that outlive their process.
 
 use super::{Control, KUMI, Program, kumi};
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
+use kumi_testlab::star;
 use serde_json::Value;
 use std::io::Write;
 use std::time::Duration;
 
-const LAN: &str = r#"
-name = "t"
-congestion_control = "cubic"
-host = [{ name = "h1" }, { name = "h2" }]
-switch = [{ name = "s" }]
-link = [
-  { between = ["h1:eth1", "s"], rate = "1Gbit" },
-  { between = ["h2:eth1", "s"], rate = "1Gbit" },
-]
-"#;
-
 fn lan(test: &str) -> Cluster {
-    let options = UpOptions {
-        name: Some(format!("{test}-{}", std::process::id())),
-        fabric: None,
-        seed: 1,
-    };
-    Cluster::up(&Topology::parse("lan", LAN).unwrap(), options).unwrap()
+    let text = format!("congestion_control = \"cubic\"\n{}", star(2, 1, "1Gbit"));
+    kumi_testlab::up(test, &text)
 }
 
 /// Python server that answers each byte with one, after that number of milliseconds. It prints the

@@ -9,7 +9,8 @@ mod trajectory;
 mod watched;
 mod windows;
 
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
+use kumi_testlab::Wan;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Lines};
 use std::os::unix::process::ExitStatusExt;
@@ -18,32 +19,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 const KUMI: &str = env!("CARGO_BIN_EXE_kumi");
-
-/// The WAN of the GridMPI paper with one host per side: 500 Mb/s, 20 ms round trip, 128 KB
-/// drop-tail.
-const WAN: &str = r#"
-name = "t"
-[[host]]
-name = "h1"
-[[host]]
-name = "h2"
-[[switch]]
-name = "s1"
-port_queue = "128KiB"
-[[switch]]
-name = "s2"
-port_queue = "128KiB"
-[[link]]
-between = ["h1:eth1", "s1"]
-rate = "1Gbit"
-[[link]]
-between = ["h2:eth1", "s2"]
-rate = "1Gbit"
-[[link]]
-between = ["s1", "s2"]
-rate = "500Mbit"
-delay = "10ms"
-"#;
 
 /// Python server that receives BYTES and answers with one byte, until the client closes.
 const SERVE: &str = "import socket,sys
@@ -131,16 +106,12 @@ fn wan(test: &str) -> Cluster {
 }
 
 /// Starts the same lab, whose hosts use another congestion control.
-fn wan_under(test: &str, congestion_control: &str) -> Cluster {
-    let text = format!("congestion_control = \"{congestion_control}\"\n{WAN}");
-    let topology = Topology::parse("wan", &text).unwrap();
-    let name = format!("{test}-{}", std::process::id());
-    let options = UpOptions {
-        name: Some(name),
-        fabric: None,
-        seed: 1,
+fn wan_under(test: &str, congestion_control: &'static str) -> Cluster {
+    let path = Wan {
+        congestion_control,
+        ..Wan::default()
     };
-    Cluster::up(&topology, options).unwrap()
+    kumi_testlab::up(test, &path.text())
 }
 
 /// A program on a host of the lab, and its lines of output.

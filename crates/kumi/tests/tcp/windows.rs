@@ -5,7 +5,8 @@
 //! seconds on one.
 
 use super::{Control, Program};
-use kumi_lab::{Cluster, Topology, UpOptions};
+use kumi_lab::Cluster;
+use kumi_testlab::Wan;
 use std::time::Duration;
 
 /// Seconds on the first path in a run of all tests.
@@ -51,31 +52,14 @@ impl Path {
     }
 
     fn cluster(&self, number: usize) -> Cluster {
-        let Self {
-            rate_mbps,
-            one_way_us,
-            queue_kib,
-            loss,
-        } = self;
-        let text = format!(
-            r#"
-name = "t"
-congestion_control = "cubic"
-host = [{{ name = "h1" }}, {{ name = "h2" }}]
-switch = [{{ name = "s1", port_queue = "{queue_kib}KiB" }}, {{ name = "s2", port_queue = "{queue_kib}KiB" }}]
-link = [
-  {{ between = ["h1:eth1", "s1"], rate = "1Gbit" }},
-  {{ between = ["h2:eth1", "s2"], rate = "1Gbit" }},
-  {{ between = ["s1", "s2"], rate = "{rate_mbps}Mbit", delay = "{one_way_us}us", loss = {loss} }},
-]
-"#
-        );
-        let options = UpOptions {
-            name: Some(format!("windows{number}-{}", std::process::id())),
-            fabric: None,
-            seed: 1,
+        let path = Wan {
+            rate_mbps: self.rate_mbps,
+            delay_us: self.one_way_us,
+            port_kib: self.queue_kib,
+            loss: self.loss,
+            ..Wan::default()
         };
-        Cluster::up(&Topology::parse("windows", &text).unwrap(), options).unwrap()
+        kumi_testlab::up(&format!("windows{number}"), &path.text())
     }
 }
 
