@@ -21,6 +21,9 @@ pub struct ManArgs {
     /// Folder to write one page per command into, such as /usr/local/share/man/man1. Without it,
     /// the first page is printed.
     folder: Option<PathBuf>,
+    /// Prints the options of all commands as Markdown.
+    #[arg(long, conflicts_with = "folder")]
+    markdown: bool,
 }
 
 /// Prints completions for a shell.
@@ -34,6 +37,14 @@ pub fn completions<C: CommandFactory>(args: &CompletionsArgs) -> anyhow::Result<
 /// Prints the first manual page, or writes all pages into a folder.
 pub fn man<C: CommandFactory>(args: &ManArgs) -> anyhow::Result<ExitCode> {
     let command = C::command();
+    if args.markdown {
+        let options = clap_markdown::MarkdownOptions::new()
+            .title("Options".to_owned())
+            .show_footer(false);
+        let text = clap_markdown::help_markdown_command_custom(&command, &options);
+        Output.write_all(text.as_bytes())?;
+        return Ok(ExitCode::SUCCESS);
+    }
     match &args.folder {
         Some(folder) => {
             std::fs::create_dir_all(folder)?;

@@ -1,0 +1,17 @@
+//! Compares the generated page of options with the command.
+
+use std::process::Command;
+
+#[test]
+fn reference__of_all_options__is_up_to_date() {
+    let output = Command::new(env!("CARGO_BIN_EXE_kumi"))
+        .args(["man", "--markdown"])
+        .output()
+        .unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let page = include_str!("../../../docs/reference/options.md");
+    assert!(
+        printed == page,
+        "write the page again: kumi man --markdown > docs/reference/options.md"
+    );
+}
