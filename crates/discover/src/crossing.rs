@@ -6,7 +6,7 @@
 //! their number is doubled show it. If the hosts cannot fill a link, its rate is at least the rate
 //! that they offer.
 
-use super::ends::Ends;
+use super::agents::Agents;
 use super::train::{QUIET_MIN_S, Rates, Train, WIRE_BITS, packets, quiet_s, run};
 use kumi_topo::infer::Inferred;
 
@@ -90,13 +90,17 @@ impl<'a> Crossing<'a> {
     }
 
     /// Returns the rate of the link from its first end and back, in bits per second.
-    pub(super) fn measure(&self, ends: &mut Ends, number: &mut u32) -> anyhow::Result<[f64; 2]> {
+    pub(super) fn measure(
+        &self,
+        agents: &mut Agents,
+        number: &mut u32,
+    ) -> anyhow::Result<[f64; 2]> {
         let most = self.pairs.len();
         let mut counts = [1.min(most); 2];
         let mut before_bps = [0.0; 2];
         let mut full = [false; 2];
         loop {
-            let passed_bps = self.trains(ends, number, counts, SEARCH_S, total_bps)?;
+            let passed_bps = self.trains(agents, number, counts, SEARCH_S, total_bps)?;
             let mut more = counts;
             for way in 0..2 {
                 let offered_bps = self.offered_bps(counts[way], way);
@@ -108,7 +112,7 @@ impl<'a> Crossing<'a> {
                 before_bps[way] = passed_bps[way];
             }
             if more == counts {
-                return self.settled(ends, number, (counts, full));
+                return self.settled(agents, number, (counts, full));
             }
             counts = more;
         }
@@ -118,13 +122,13 @@ impl<'a> Crossing<'a> {
     /// rate. Both are in bits per second and by direction.
     fn settled(
         &self,
-        ends: &mut Ends,
+        agents: &mut Agents,
         number: &mut u32,
         (counts, full): ([usize; 2], [bool; 2]),
     ) -> anyhow::Result<[f64; 2]> {
         let mut passed_bps: [Vec<f64>; 2] = Default::default();
         for _ in 0..MEASUREMENTS {
-            let both_bps = self.trains(ends, number, counts, TOGETHER_S, undisturbed_bps)?;
+            let both_bps = self.trains(agents, number, counts, TOGETHER_S, undisturbed_bps)?;
             for (passed_bps, bps) in passed_bps.iter_mut().zip(both_bps) {
                 passed_bps.push(bps);
             }
@@ -144,7 +148,7 @@ impl<'a> Crossing<'a> {
     /// each way.
     fn trains(
         &self,
-        ends: &mut Ends,
+        agents: &mut Agents,
         number: &mut u32,
         counts: [usize; 2],
         seconds: f64,
@@ -162,7 +166,7 @@ impl<'a> Crossing<'a> {
             .iter()
             .map(|train| quiet_s(self.pair_bps(train.from, train.to)))
             .fold(QUIET_MIN_S, f64::max);
-        let mut seen = run(ends, number, &trains, quiet_s)?;
+        let mut seen = run(agents, number, &trains, quiet_s)?;
         for (train, at_ns) in trains.iter().zip(&mut seen) {
             let ahead_ns = self.ahead_ns[train.to];
             at_ns

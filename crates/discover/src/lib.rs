@@ -1,7 +1,7 @@
 //! `kumi topo discover`: measures the tree of switches and the rates of its links between hosts.
 //!
 //! ```text
-//!  kumi topo discover ──shell──► kumi topo probe on each host     (ends.rs, end.rs)
+//!  kumi topo discover ──shell──► kumi topo probe on each host     (agents.rs, agent.rs)
 //!       │                              ▲ UDP, packet.rs
 //!       ├─ round trips of all pairs ───┤
 //!       ├─ kumi_topo::infer: the tree  │
@@ -10,18 +10,18 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `kumi_command::output` replaces both
 
+mod agent;
+mod agents;
 mod crossing;
-mod end;
-mod ends;
 mod lldp;
 mod packet;
 mod rates;
 mod train;
 
+use agent::{Answer, Request};
+pub use agent::{Args as ProbeArgs, run as probe};
+use agents::Agents;
 use anyhow::{anyhow, bail};
-pub use end::{Args as ProbeArgs, run as probe};
-use end::{Said, Told};
-use ends::Ends;
 use kumi_command::BadInput;
 use kumi_command::{errln, out};
 use kumi_topo::infer::{Inferred, Lengths, fit, infer};
@@ -87,15 +87,15 @@ pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Networ
     if names.len() < 2 {
         return Err(BadInput("--hosts names one host; a network has two or more".into()).into());
     }
-    let mut ends = Ends::start(hosts, &how.shell, &how.command)?;
+    let mut agents = Agents::start(hosts, &how.shell, &how.command)?;
     let start_limit = Duration::from_secs(how.start_limit);
-    let heard = ends.meet(how.network.as_deref(), start_limit)?;
+    let heard = agents.meet(how.network.as_deref(), start_limit)?;
     let began = Instant::now();
-    let (distances_us, ahead_ns) = round_trips(&mut ends, hosts, how.rounds)?;
+    let (distances_us, ahead_ns) = round_trips(&mut agents, hosts, how.rounds)?;
     let tree = infer(&distances_us);
     let lengths_us = fit(&tree, &distances_us);
-    let guessed_bps = guess(&mut ends, &tree, &distances_us)?;
-    let rates = rates::measure(&mut ends, &tree, &guessed_bps, &ahead_ns)?;
+    let guessed_bps = guess(&mut agents, &tree, &distances_us)?;
+    let rates = rates::measure(&mut agents, &tree, &guessed_bps, &ahead_ns)?;
     errln!(
         "kumi: {} hosts on {} in {:.1} s",
         hosts.len(),
@@ -124,13 +124,13 @@ const PAUSE_US: u64 = 14_000;
 /// the first host's, in nanoseconds. Probes all pairs until the round trips are stable, at least
 /// `rounds` times.
 fn round_trips(
-    ends: &mut Ends,
+    agents: &mut Agents,
     names: &[String],
     rounds: u32,
 ) -> anyhow::Result<(Vec<Vec<f64>>, Vec<i64>)> {
     let mut trips = Trips::new(names.len(), rounds);
     loop {
-        for (from, peer, trip) in ping(ends, halves(names.len()), BATCH_ROUNDS, SMALL_BYTES)? {
+        for (from, peer, trip) in ping(agents, halves(names.len()), BATCH_ROUNDS, SMALL_BYTES)? {
             if let Some(trip) = trip {
                 trips.note(from, peer, trip);
             }
@@ -164,25 +164,25 @@ fn halves(hosts: usize) -> Vec<Vec<u32>> {
 /// Makes all hosts ping their peers at once. Returns the sender, the peer and the round trip of
 /// each pair.
 fn ping(
-    ends: &mut Ends,
+    agents: &mut Agents,
     asks: Vec<Vec<u32>>,
     rounds: u32,
     bytes: usize,
 ) -> anyhow::Result<Vec<(usize, usize, Option<Trip>)>> {
     let all: Vec<usize> = (0..asks.len()).collect();
     for (from, peers) in asks.into_iter().enumerate() {
-        let told = Told::Ping {
+        let request = Request::Ping {
             peers,
             rounds,
             bytes,
             pause_us: PAUSE_US,
         };
-        ends.tell(from, &told)?;
+        agents.request(from, &request)?;
     }
     let mut trips = Vec::new();
-    for (from, said) in ends.hear(&all)?.into_iter().enumerate() {
-        let Said::Pinged { peers } = said else {
-            bail!("unexpected answer from kumi topo probe to pings: {said:?}");
+    for (from, answer) in agents.answers(&all)?.into_iter().enumerate() {
+        let Answer::Pinged { peers } = answer else {
+            bail!("unexpected answer from kumi topo probe to pings: {answer:?}");
         };
         trips.extend(peers.into_iter().map(|(peer, ways)| {
             let trip = ways.and_then(|ways| Trip::from_ways(ways.there_ns, ways.back_ns));
@@ -195,7 +195,11 @@ fn ping(
 /// Estimates the rates of the access links, in bits per second, from the additional time of long
 /// probes. For host h and peers a and b, the additional time of h's own link is (ha + hb − ab) / 2.
 /// A probe crosses the link twice.
-fn guess(ends: &mut Ends, tree: &Inferred, distances_us: &[Vec<f64>]) -> anyhow::Result<Vec<f64>> {
+fn guess(
+    agents: &mut Agents,
+    tree: &Inferred,
+    distances_us: &[Vec<f64>],
+) -> anyhow::Result<Vec<f64>> {
     let hosts = tree.switch_of.len();
     let next = |host: usize| {
         let others = (1..hosts).map(move |step| (host + step) % hosts);
@@ -207,7 +211,7 @@ fn guess(ends: &mut Ends, tree: &Inferred, distances_us: &[Vec<f64>]) -> anyhow:
     };
     let asks = (0..hosts).map(|host| next(host).into_iter().map(|other| other as u32).collect());
     let mut longer_us = vec![HashMap::new(); hosts];
-    for (from, peer, trip) in ping(ends, asks.collect(), GUESS_ROUNDS, LARGE_BYTES)? {
+    for (from, peer, trip) in ping(agents, asks.collect(), GUESS_ROUNDS, LARGE_BYTES)? {
         if let Some(trip) = trip {
             let longer = (trip.ns as f64 / 1e3 - distances_us[from][peer]).max(0.0);
             longer_us[from].insert(peer, longer);

@@ -14,16 +14,16 @@ pub fn neighbours() -> HashMap<String, String> {
         .stderr(Stdio::null())
         .output();
     let text = asked.map(|output| output.stdout).unwrap_or_default();
-    serde_json::from_slice(&text).map_or_else(|_| HashMap::new(), |said| parse(&said))
+    serde_json::from_slice(&text).map_or_else(|_| HashMap::new(), |answer| parse(&answer))
 }
 
 /// Parses lldpcli's `json0`, in which everything is a list. Interfaces with several neighbours are
 /// left out: a switch without LLDP joins them, so their name says nothing about it.
-fn parse(said: &Value) -> HashMap<String, String> {
+fn parse(answer: &Value) -> HashMap<String, String> {
     let lists = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let first = |value: &Value, key: &str| value[key][0]["value"].as_str().map(str::to_owned);
     let mut heard: HashMap<String, Vec<String>> = HashMap::new();
-    let all = lists(said, "lldp").into_iter();
+    let all = lists(answer, "lldp").into_iter();
     for interface in all.flat_map(|one| lists(&one, "interface")) {
         let Some(own) = interface["name"].as_str() else {
             continue;
@@ -99,14 +99,14 @@ mod tests {
     #[test]
     fn neighbours__of_an_interface__are_named_if_there_is_one() {
         let chassis = |name: &str| json!({"id": [{"type": "mac", "value": "00:11"}], "name": [{"value": name}]});
-        let said = json!({"lldp": [{"interface": [
+        let answer = json!({"lldp": [{"interface": [
             {"name": "eth0", "via": "LLDP", "chassis": [chassis("leaf 1")], "port": [{}]},
             {"name": "eth1", "chassis": [chassis("a")]},
             {"name": "eth1", "chassis": [chassis("b")]},
             {"name": "eth2", "chassis": [{"id": [{"type": "mac", "value": "00:22"}]}]},
             {"name": "eth3"},
         ]}]});
-        let heard = parse(&said);
+        let heard = parse(&answer);
         assert_eq!(heard.get("eth0").map(String::as_str), Some("leaf 1"));
         assert_eq!(heard.get("eth2").map(String::as_str), Some("00:22"));
         assert_eq!(heard.len(), 2);

@@ -1,4 +1,4 @@
-//! Format of the datagrams between ends.
+//! Format of the datagrams between agents.
 
 /// Length of the header, in bytes. Padding follows it.
 pub const HEADER_BYTES: usize = 48;
@@ -31,7 +31,7 @@ pub enum Kind {
 pub struct Packet {
     /// Type of the datagram.
     pub kind: Kind,
-    /// Index of the sending end.
+    /// Index of the sending agent.
     pub from: u32,
     /// Number of the sender's ping, or of the train.
     pub number: u32,

@@ -3,8 +3,8 @@
 //! The rate of a host's link is that of its fastest train to or from another host on the same
 //! switch. Links between switches are measured after that ([`super::crossing`]).
 
+use super::agents::Agents;
 use super::crossing::{self, Crossing};
-use super::ends::Ends;
 use super::train::{Rates, Train, WIRE_BITS, packets, quiet_s, run};
 use kumi_topo::infer::Inferred;
 
@@ -18,7 +18,7 @@ const WINDOW_NS: u64 = 1_500_000;
 /// Measures all rates. `guessed_bps` are estimates for the hosts' links, in bits per second, and
 /// `ahead_ns` the offsets of their clocks.
 pub fn measure(
-    ends: &mut Ends,
+    agents: &mut Agents,
     tree: &Inferred,
     guessed_bps: &[f64],
     ahead_ns: &[i64],
@@ -41,7 +41,7 @@ pub fn measure(
             .iter()
             .map(|train| guessed_bps[train.from].min(guessed_bps[train.to]));
         let quiet_s = quiet_s(slowest.fold(f64::INFINITY, f64::min));
-        let seen = run(ends, &mut number, &trains, quiet_s)?;
+        let seen = run(agents, &mut number, &trains, quiet_s)?;
         let mut sums = vec![0.0; hosts];
         for (train, at_ns) in trains.iter().zip(&seen) {
             let bps = burst_bps(at_ns);
@@ -60,7 +60,7 @@ pub fn measure(
     }
     for link in crossing::outermost_first(tree) {
         let crossing = Crossing::new(tree, &rates, ahead_ns, link);
-        rates.links[link] = crossing.measure(ends, &mut number)?;
+        rates.links[link] = crossing.measure(agents, &mut number)?;
     }
     Ok(rates)
 }
@@ -191,11 +191,11 @@ mod tests {
         let rounds = rounds(&tree, &[1.0; 6]);
         assert_eq!(rounds.len(), 6);
         for round in &rounds {
-            for ends in [
+            for agents in [
                 |pair: &(usize, usize)| pair.0,
                 |pair: &(usize, usize)| pair.1,
             ] {
-                let mut once: Vec<usize> = round.pairs.iter().map(ends).collect();
+                let mut once: Vec<usize> = round.pairs.iter().map(agents).collect();
                 once.sort_unstable();
                 once.dedup();
                 assert_eq!(once.len(), round.pairs.len());

@@ -1,7 +1,7 @@
 //! Trains of packets between hosts, and the rates that follow from them.
 
-use super::end::{Said, Told};
-use super::ends::Ends;
+use super::agent::{Answer, Request};
+use super::agents::Agents;
 use super::packet::{FRAMING_BYTES, LARGE_BYTES};
 use anyhow::bail;
 
@@ -44,7 +44,7 @@ pub(super) fn quiet_s(bps: f64) -> f64 {
 /// Sends trains at once. Returns the arrivals of their packets, once the queues of the paths are
 /// empty.
 pub(super) fn run(
-    ends: &mut Ends,
+    agents: &mut Agents,
     number: &mut u32,
     trains: &[Train],
     quiet_s: f64,
@@ -53,24 +53,24 @@ pub(super) fn run(
     *number += trains.len() as u32;
     let numbers = first..*number;
     for (train, number) in trains.iter().zip(numbers.clone()) {
-        let told = Told::Train {
+        let request = Request::Train {
             peer: train.to as u32,
             number,
             packets: train.packets,
         };
-        ends.tell(train.from, &told)?;
+        agents.request(train.from, &request)?;
     }
     let senders: Vec<usize> = trains.iter().map(|train| train.from).collect();
-    ends.hear(&senders)?;
+    agents.answers(&senders)?;
     let quiet_us = (quiet_s * 1e6) as u64;
     for (train, number) in trains.iter().zip(numbers) {
-        ends.tell(train.to, &Told::Arrivals { number, quiet_us })?;
+        agents.request(train.to, &Request::Arrivals { number, quiet_us })?;
     }
     let receivers: Vec<usize> = trains.iter().map(|train| train.to).collect();
     let mut seen = Vec::new();
-    for said in ends.hear(&receivers)? {
-        match said {
-            Said::Came { at_ns, .. } => seen.push(at_ns),
+    for answer in agents.answers(&receivers)? {
+        match answer {
+            Answer::Came { at_ns, .. } => seen.push(at_ns),
             other => bail!("unexpected answer from kumi topo probe about a train: {other:?}"),
         }
     }

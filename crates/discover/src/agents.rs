@@ -1,6 +1,6 @@
-//! The ends on all hosts, as the process that discovers a network uses them.
+//! The agents on all hosts, as the process that discovers a network uses them.
 
-use super::end::{Said, Told};
+use super::agent::{Answer, Request};
 use anyhow::{Context, anyhow, bail};
 use kumi_command::{BadInput, interrupt};
 use std::io::{BufRead, BufReader, Write};
@@ -9,28 +9,28 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Time limit for the next answer of any end. The longest request is a batch of pings.
+/// Time limit for the next answer of any agent. The longest request is a batch of pings.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
-/// Time limit for ends to exit after their input is closed. After it, they are killed.
+/// Time limit for agents to exit after their input is closed. After it, they are killed.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Interval at which a wait for answers checks for a signal.
 const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
 
-/// Interval at which an end's exit is checked.
+/// Interval at which an agent's exit is checked.
 const LEAVE_LOOK: Duration = Duration::from_millis(5);
 
-/// The running ends. They end when the value is dropped.
-pub struct Ends {
+/// The running agents. They end when the value is dropped.
+pub struct Agents {
     names: Vec<String>,
     children: Vec<Child>,
     inputs: Vec<ChildStdin>,
-    said: Receiver<(usize, Result<Said, String>)>,
+    answer: Receiver<(usize, Result<Answer, String>)>,
 }
 
-impl Ends {
-    /// Starts an end on each host, by `shell HOST command topo probe`.
+impl Agents {
+    /// Starts an agent on each host, by `shell HOST command topo probe`.
     pub fn start(names: &[String], shell: &str, command: &str) -> anyhow::Result<Self> {
         let key = random()?.to_string();
         let mut words = shell.split_whitespace();
@@ -38,12 +38,12 @@ impl Ends {
             .next()
             .ok_or_else(|| BadInput("--shell is empty".into()))?;
         let words: Vec<&str> = words.collect();
-        let (sender, said) = channel();
-        let mut ends = Self {
+        let (sender, answer) = channel();
+        let mut agents = Self {
             names: names.to_vec(),
             children: Vec::new(),
             inputs: Vec::new(),
-            said,
+            answer,
         };
         for (at, name) in names.iter().enumerate() {
             let mut child = Command::new(program)
@@ -54,48 +54,48 @@ impl Ends {
                 .spawn()
                 .with_context(|| format!("starting `{shell} {name}`"))?;
             let (input, output) = (child.stdin.take(), child.stdout.take());
-            ends.children.push(child);
+            agents.children.push(child);
             let (Some(input), Some(output)) = (input, output) else {
                 bail!("{name}: no pipes to the shell");
             };
-            ends.inputs.push(input);
+            agents.inputs.push(input);
             let sender = sender.clone();
             std::thread::spawn(move || {
                 for line in BufReader::new(output).lines() {
                     let line = line.map_err(|error| error.to_string());
-                    let said = line.and_then(|line| {
+                    let answer = line.and_then(|line| {
                         serde_json::from_str(&line).map_err(|_| format!("invalid output `{line}`"))
                     });
-                    if sender.send((at, said)).is_err() {
+                    if sender.send((at, answer)).is_err() {
                         return;
                     }
                 }
                 let _ = sender.send((at, Err("ended unexpectedly".to_owned())));
             });
         }
-        Ok(ends)
+        Ok(agents)
     }
 
-    /// Sends a request to one end.
-    pub fn tell(&mut self, end: usize, told: &Told) -> anyhow::Result<()> {
-        let line = serde_json::to_string(told)? + "\n";
+    /// Sends a request to one agent.
+    pub fn request(&mut self, end: usize, request: &Request) -> anyhow::Result<()> {
+        let line = serde_json::to_string(request)? + "\n";
         let written = self.inputs[end].write_all(line.as_bytes());
         written.with_context(|| format!("{}: kumi topo probe has ended", self.names[end]))
     }
 
-    /// Returns one answer of each of these ends.
-    pub fn hear(&self, of: &[usize]) -> anyhow::Result<Vec<Said>> {
+    /// Returns one answer of each of these agents.
+    pub fn answers(&self, of: &[usize]) -> anyhow::Result<Vec<Answer>> {
         self.hear_within(of, ANSWER_LIMIT)
     }
 
-    /// Returns one answer of each of these ends. Each must arrive within `limit` of the one before.
-    fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Said>> {
-        let mut answers: Vec<Option<Said>> = vec![None; of.len()];
+    /// Returns one answer of each of these agents. Each must arrive within `limit` of the one before.
+    fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Answer>> {
+        let mut answers: Vec<Option<Answer>> = vec![None; of.len()];
         let mut deadline = Instant::now() + limit;
         while answers.iter().any(Option::is_none) {
             interrupt::check()?;
             let left = deadline.saturating_duration_since(Instant::now());
-            let (end, said) = match self.said.recv_timeout(left.min(INTERRUPT_LOOK)) {
+            let (end, answer) = match self.answer.recv_timeout(left.min(INTERRUPT_LOOK)) {
                 Ok(heard) => heard,
                 Err(RecvTimeoutError::Timeout) if left > INTERRUPT_LOOK => continue,
                 Err(RecvTimeoutError::Timeout) => {
@@ -111,10 +111,10 @@ impl Ends {
                 Err(RecvTimeoutError::Disconnected) => bail!("kumi topo probe ended on all hosts"),
             };
             deadline = Instant::now() + limit;
-            let said =
-                said.map_err(|why| anyhow!("{}: kumi topo probe: {why}", self.names[end]))?;
+            let answer =
+                answer.map_err(|why| anyhow!("{}: kumi topo probe: {why}", self.names[end]))?;
             match of.iter().position(|one| *one == end) {
-                Some(at) => answers[at] = Some(said),
+                Some(at) => answers[at] = Some(answer),
                 None => bail!(
                     "{}: kumi topo probe answered without a request",
                     self.names[end]
@@ -124,7 +124,7 @@ impl Ends {
         Ok(answers.into_iter().flatten().collect())
     }
 
-    /// Sends all addresses to all ends, on a network that all hosts share. `network` selects one.
+    /// Sends all addresses to all agents, on a network that all hosts share. `network` selects one.
     /// Returns the name of each host's switch there, where LLDP announces it.
     pub fn meet(
         &mut self,
@@ -133,8 +133,8 @@ impl Ends {
     ) -> anyhow::Result<Vec<Option<String>>> {
         let all: Vec<usize> = (0..self.names.len()).collect();
         let mut here = Vec::new();
-        for said in self.hear_within(&all, start_limit)? {
-            let Said::Here { port, addresses } = said else {
+        for answer in self.hear_within(&all, start_limit)? {
+            let Answer::Here { port, addresses } = answer else {
                 bail!("kumi topo probe did not report its addresses first");
             };
             here.push((port, addresses));
@@ -191,13 +191,13 @@ impl Ends {
         for end in all {
             let own = end as u32;
             let addresses = addresses.clone();
-            self.tell(end, &Told::Peers { own, addresses })?;
+            self.request(end, &Request::Peers { own, addresses })?;
         }
         Ok(switches)
     }
 }
 
-impl Ends {
+impl Agents {
     /// Refuses two names of one host. Its pairs would be measured twice, and it would fill its own
     /// link.
     fn refuse_twins(&self, addresses: &[SocketAddrV4]) -> Result<(), BadInput> {
@@ -218,7 +218,7 @@ impl Ends {
     }
 }
 
-impl Drop for Ends {
+impl Drop for Agents {
     fn drop(&mut self) {
         // Ends exit when their input is closed, but a shell that hangs does not.
         self.inputs.clear();

@@ -1,4 +1,4 @@
-//! An end: the process `kumi topo probe` on each host while a network is discovered. It answers
+//! An agent: the process `kumi topo probe` on each host while a network is discovered. It answers
 //! probes and sends probes on request.
 //!
 //! It receives requests on its standard input and answers on its standard output, one JSON object
@@ -43,11 +43,11 @@ pub struct Args {
     key: u64,
 }
 
-/// A request to an end.
+/// A request to an agent.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
-    /// Addresses of all ends, and the index of this one.
+pub enum Request {
+    /// Addresses of all agents, and the index of this one.
     Peers {
         own: u32,
         addresses: Vec<SocketAddrV4>,
@@ -69,11 +69,11 @@ pub enum Told {
     Arrivals { number: u32, quiet_us: u64 },
 }
 
-/// An answer of an end.
+/// An answer of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
-pub enum Said {
-    /// Port and addresses of the end.
+pub enum Answer {
+    /// Port and addresses of the agent.
     Here { port: u16, addresses: Vec<Own> },
     /// Shortest time of each direction for each peer; `None` if all probes were lost.
     Pinged { peers: Vec<(u32, Option<Ways>)> },
@@ -146,7 +146,7 @@ fn await_quiet(trains: &Trains, quiet: Duration) {
     }
 }
 
-/// Runs an end until its input ends.
+/// Runs an agent until its input ends.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     let socket = UdpSocket::bind("0.0.0.0:0").context("cannot open a UDP port")?;
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
@@ -161,11 +161,11 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         trains: Arc::clone(&trains),
     };
     std::thread::spawn(move || answering.run());
-    say(&Said::Here {
+    say(&Answer::Here {
         port: socket.local_addr()?.port(),
         addresses: own_addresses()?,
     })?;
-    let mut end = End {
+    let mut end = Agent {
         socket,
         key: args.key,
         own: 0,
@@ -175,13 +175,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         longest: None,
     };
     for line in std::io::stdin().lock().lines() {
-        let told: Told = serde_json::from_str(&line?).context("invalid request on stdin")?;
-        match told {
-            Told::Peers { own, addresses } => {
+        let request: Request = serde_json::from_str(&line?).context("invalid request on stdin")?;
+        match request {
+            Request::Peers { own, addresses } => {
                 end.own = own;
                 end.peers = addresses;
             }
-            Told::Ping {
+            Request::Ping {
                 peers,
                 rounds,
                 bytes,
@@ -189,30 +189,30 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             } => {
                 let bytes = bytes.clamp(SMALL_BYTES, LARGE_BYTES);
                 let pinged = end.ping(&peers, rounds, bytes, pause_us);
-                say(&Said::Pinged { peers: pinged })?;
+                say(&Answer::Pinged { peers: pinged })?;
             }
-            Told::Train {
+            Request::Train {
                 peer,
                 number,
                 packets,
             } => {
                 end.train(peer, number, packets);
-                say(&Said::Sent { number })?;
+                say(&Answer::Sent { number })?;
             }
-            Told::Arrivals { number, quiet_us } => {
+            Request::Arrivals { number, quiet_us } => {
                 await_quiet(&trains, Duration::from_micros(quiet_us));
                 let mut at_ns = lock(&trains).at_ns.remove(&number).unwrap_or_default();
                 at_ns.sort_unstable();
-                say(&Said::Came { number, at_ns })?;
+                say(&Answer::Came { number, at_ns })?;
             }
         }
     }
     Ok(())
 }
 
-fn say(said: &Said) -> anyhow::Result<()> {
+fn say(answer: &Answer) -> anyhow::Result<()> {
     let mut out = Output;
-    writeln!(out, "{}", serde_json::to_string(said)?)?;
+    writeln!(out, "{}", serde_json::to_string(answer)?)?;
     Ok(out.flush()?)
 }
 
@@ -247,7 +247,7 @@ fn ns_of(time: TimeSpec) -> u64 {
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
 
-struct End {
+struct Agent {
     socket: Arc<UdpSocket>,
     key: u64,
     own: u32,
@@ -257,7 +257,7 @@ struct End {
     longest: Option<Duration>,
 }
 
-impl End {
+impl Agent {
     fn ping(
         &mut self,
         peers: &[u32],
