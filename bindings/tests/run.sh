@@ -72,7 +72,7 @@ pages_are_untouched() {
 }
 
 c() { cc -std=gnu11 -O2 -Wall -Wextra -Werror -I "$bindings/c" -I "$here" "$@" || exit 1; }
-c -fPIC -shared -I "$bindings/c" -o "$KUMI_TEST_PRELOAD" "$bindings"/mpi/*.c "$bindings"/socket/*.c
+c -fPIC -shared -I "$bindings/c" -o "$KUMI_TEST_PRELOAD" "$bindings"/c/kumi_phase.c "$bindings"/mpi/*.c "$bindings"/socket/*.c
 phase_sources=("$here/expect.c" "$bindings/c/kumi_phase.c")
 
 # --- programs without MPI ---------------------------------------------------------------------

@@ -10,6 +10,7 @@ fn main() {
     let library = PathBuf::from(env("OUT_DIR")).join("libkumi_preload.so");
     let mut sources = Vec::new();
     println!("cargo:rerun-if-changed={}", bindings.join("c").display());
+    sources.push(bindings.join("c/kumi_phase.c"));
     for folder in ["mpi", "socket"] {
         println!("cargo:rerun-if-changed={}", bindings.join(folder).display());
         sources.extend(files(&bindings.join(folder), "c"));
