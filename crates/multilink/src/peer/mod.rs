@@ -1,9 +1,11 @@
 //! State of one peer: its sessions, the paths to it, the data in flight to it and the data received
 //! from it.
 
+mod candidates;
 mod deliver;
 mod pairing;
 mod pulse;
+mod repair;
 mod reporting;
 mod send;
 
