@@ -146,7 +146,7 @@ mod tests {
     const TARGET_TIME: Duration = Duration::from_secs(1);
 
     #[test]
-    fn targets__a_second_of_seeded_inputs__panic_at_none() {
+    fn targets__one_second_of_seeded_inputs__cause_no_panic() {
         for (name, target) in TARGETS {
             let (mut rng, end) = (Rng::with_seed(1), Instant::now() + TARGET_TIME);
             while Instant::now() < end {

@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn ceilings__unshaped_links__have_none() {
+    fn ceilings__unshaped_links__are_undefined() {
         assert!(ceilings(&[f64::INFINITY], None).is_empty());
     }
 

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn counters__line_of_one_cpu__is_not_the_sum() {
+    fn counters__per_cpu_line__is_not_added_to_the_total() {
         assert_eq!(Counters::parse(BEFORE).busy_ticks, 153);
     }
 }

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn plan__unknown_name__is_refused_with_those_that_there_are() {
+    fn plan__unknown_name__is_refused_with_a_known_name() {
         let problem = Folder::Carried.plan("link-steam").expect_err("is unknown");
         assert!(problem.to_string().contains("link-stream"), "{problem}");
         let problem = Folder::Carried.plan("./own.toml").expect_err("is absent");
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn state_folder__relative_or_absent_variables__are_passed_over() {
+    fn state_folder__relative_or_absent_variables__are_ignored() {
         let folder = |xdg: Option<&str>, home: Option<&str>| {
             state_folder(xdg.map(Into::into), home.map(Into::into))
         };

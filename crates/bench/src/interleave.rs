@@ -188,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn better__two_queue_depths__the_best_of_each_size_is_kept() {
+    fn better__two_queue_depths__keeps_the_best_of_each_size() {
         let run = |goodputs: [f64; 2]| {
             goodputs
                 .map(|goodput| Measured {

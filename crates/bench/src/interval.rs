@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn median__even_and_odd__are_told_apart() {
+    fn median__odd_or_even_count__is_the_middle_or_the_mean_of_two() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median(&[]).is_nan());

@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn judge__minus_another_variant__is_what_was_added() {
+    fn judge__minus_another_variant__is_the_difference() {
         let mut plan = plan("median", "");
         plan.targets[0].over.clear();
         plan.targets[0].minus = Some(Variant::Single);
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn judge__ceiling__is_the_samples_own() {
+    fn judge__ceiling__is_taken_from_the_same_sample() {
         let checks = judge(
             &plan("median", "\"ceiling.plain\""),
             &[sample(Variant::Kumi, 0, 3.0)],
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn judge__worst_of_repetitions__is_the_one_without_a_value() {
+    fn judge__repetition_without_a_value__counts_as_the_worst() {
         let mut silent = sample(Variant::Kumi, 1, 2.0);
         silent.figures.clear();
         let mut plan = plan("worst", "");

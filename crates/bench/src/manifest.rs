@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn offloads__ethtool_output__names_those_that_are_on() {
+    fn offloads__ethtool_output__lists_those_on_and_not_fixed() {
         let shown = "Features for eth1:\ntcp-segmentation-offload: off\n\
                      generic-receive-offload: on\nrx-checksumming: on [fixed]\n";
         assert_eq!(offloads(shown), ["generic-receive-offload"]);

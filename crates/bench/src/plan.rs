@@ -323,7 +323,7 @@ mod tests {
     "#;
 
     #[test]
-    fn plan__every_committed_plan__is_sound() {
+    fn plan__every_committed_plan__is_valid() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let bench = Folder::choose(None, &root);
         for name in bench.plan_names().expect("the folder is there") {
@@ -344,21 +344,21 @@ mod tests {
     }
 
     #[test]
-    fn plan__sound_file__is_read() {
+    fn plan__valid_file__is_read() {
         let plan = Plan::parse("p.toml", PLAN).expect("is sound");
         assert_eq!(plan.repetitions, 3);
         assert_eq!(plan.targets[0].statistic, Statistic::Bound);
     }
 
     #[test]
-    fn plan__flows_of_a_pattern_that_waits__are_refused() {
+    fn plan__flows_for_a_request_response_pattern__are_refused() {
         let workload = "{ kind = \"pattern\", pattern = \"one-way\", exchange = \"request-response\", sizes_bytes = [1], seconds = 1, flows = 2 }";
         let text = PLAN.replace("{ kind = \"stream\", seconds = 5 }", workload);
         assert!(problem(&text).contains("`flows`"));
     }
 
     #[test]
-    fn plan__gains_of_a_ratio__are_refused() {
+    fn plan__gains_for_a_ratio_figure__are_refused() {
         let text = PLAN.replace(
             "figure = \"goodput_bps\"",
             "figure = \"jain_ratio\"\ngains = [\"single\"]",

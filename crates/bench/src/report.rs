@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn table__rows_of_the_lab_itself__are_no_cases() {
+    fn table__fidelity_plan_without_cases__shows_its_checks() {
         let text = r#"
             name = "lab"
             shows = "something"
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn check_line__missed_target__says_so() {
+    fn check_line__missed_or_unmeasured_target__is_marked() {
         let check = Check::new("goodput_vs_ceiling", 0.9, Op::AtLeast, 0.97);
         assert!(check_line(&check).starts_with("MISSED goodput_vs_ceiling"));
         let unmeasured = Check::new("x", f64::NAN, Op::AtMost, 1.0);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn shown__value__keeps_its_meaning() {
+    fn shown__value__is_rounded_by_its_size() {
         assert_eq!(
             [shown(0.97512), shown(123.45), shown(1897.4), shown(3.0)],
             ["0.975", "123.5", "1897", "3"]

@@ -152,7 +152,7 @@ mod tests {
     use kumi_topo::Rate;
 
     #[test]
-    fn bound__is_the_busiest_links() {
+    fn bound__links_of_different_rates__is_that_of_the_busiest_link() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }]
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn bound__of_a_host_limited_both_ways__has_what_it_sends_and_receives() {
+    fn bound__host_limited_both_ways__counts_sent_and_received_bytes() {
         let network = even_tree(&[0], 1000, &[0; 4], 1000);
         let block = 1_250_000;
         let free = bound_s(&network, &all_to_all(&network, vec![block; 16]).unwrap());
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn latency_bound__is_the_furthest_that_has_to_hear() {
+    fn latency_bound__hosts_at_different_distances__is_set_by_the_furthest() {
         let network = tree(&[0, 0], &[(0, 1000, 10), (0, 1000, 20), (1, 1000, 10)]);
         let paths = Paths::new(&network);
         let block = 12_500;

@@ -139,7 +139,7 @@ mod tests {
     use kumi_topo::Rate;
 
     #[test]
-    fn broadcast__with_hosts_limited_both_ways__relays_through_the_others() {
+    fn broadcast__hosts_limited_both_ways__relays_through_the_others_if_possible() {
         let mut network = even_tree(&[0], 1000, &[0; 6], 1000);
         let free_s = broadcast(&network, 0, Vector::new(4 << 20, 1))
             .unwrap()

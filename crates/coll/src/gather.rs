@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__large_blocks_on_one_switch__are_one_chain() {
+    fn gather__large_blocks_on_one_switch__form_one_chain() {
         let network = star(5, "10us");
         let plan = gather(&network, 0, 1 << 20).unwrap();
         assert!(
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__relay_over_a_slow_link__is_passed_by_with_a_grant() {
+    fn gather__relay_with_a_slow_link__is_bypassed_with_a_grant() {
         // c alone reaches the root at 1 Gb/s, and b only at 10 Mb/s.
         let text = r#"
             name = "slow"
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__past_a_host_limited_both_ways__does_not_relay_through_it() {
+    fn gather__host_limited_both_ways__is_not_used_as_a_relay() {
         let mut network = star(5, "10us");
         let relay = gather(&network, 0, 1 << 20).unwrap().transfers[2].to;
         network.hosts[relay].both_ways = Rate::from_bps(1_200_000_000);
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__to_a_host_that_is_none__is_refused() {
+    fn gather__root_out_of_range__is_refused() {
         let refused = gather(&star(2, "0"), 2, 1).unwrap_err().to_string();
         assert_eq!(refused, "root 2 out of range (0–1)");
     }

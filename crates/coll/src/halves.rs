@@ -205,7 +205,7 @@ mod tests {
     ];
 
     #[test]
-    fn halves__of_any_number_of_hosts__do_the_operation() {
+    fn halving__any_number_of_hosts__passes_the_check() {
         for hosts in 2..40 {
             let on: Vec<usize> = (0..hosts).map(|host| host * 7 % 3).collect();
             for network in [
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn parts__of_a_power_of_two__are_exchanged_in_runs() {
+    fn halving__power_of_two_hosts__exchanges_contiguous_runs() {
         for hosts in [2, 4, 8, 64] {
             for exchange in rounds(&part_of_place(hosts)).iter().flatten() {
                 assert_eq!(exchange.blocks.runs().count(), 1);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reduce__on_one_switch__takes_its_bound_and_a_few_hops() {
+    fn all_reduce__by_halving_on_one_switch__takes_its_send_time_and_a_few_hops() {
         let network = even_tree(&[0], 1000, &[0; 16], 1000);
         let paths = Paths::new(&network);
         let order = paths.tour(&network, 0);

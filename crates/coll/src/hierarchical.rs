@@ -288,7 +288,7 @@ mod tests {
     use crate::{bound_s, check, uniform};
 
     #[test]
-    fn all_reduce__between_far_sites_round_a_router__goes_straight_to_where_a_part_is_summed() {
+    fn all_reduce__distant_sites_around_a_router__sends_parts_directly_to_the_summing_site() {
         let on: Vec<usize> = (0..16).map(|host| 1 + host % 8).collect();
         let mut network = even_tree(&[0; 9], 1000, &on, 100);
         for link in network.links.iter_mut().take(8) {
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reduce__with_one_slow_host__passes_its_link_once_each_way() {
+    fn all_reduce__one_slow_host__takes_less_than_115_percent_of_the_bound() {
         let mut network = even_tree(&[0], 1000, &[0; 16], 1000);
         network.links[5].rates = [kumi_topo::Rate::from_bps(250_000_000).unwrap(); 2];
         let plan = uniform(&network, Operation::AllReduce, 4 << 20).unwrap();
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn all_gather__of_more_hosts_than_are_varied__still_goes_by_sites() {
+    fn all_gather__more_transfers_than_are_varied__stays_within_110_percent_of_the_bound() {
         let on: Vec<usize> = (0..140).map(|host| host % 2).collect();
         let network = even_tree(&[0, 0], 250, &on, 1000);
         let plan = uniform(&network, Operation::AllGather, 64 << 10).unwrap();
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn plans__over_slow_links__take_little_more_than_the_bound() {
+    fn plans__over_slow_trunks__stay_close_to_the_bound() {
         let on = |switches: usize| (0..16).map(|host| host * 7 % switches).collect::<Vec<_>>();
         let around: Vec<usize> = (0..16).map(|host| 1 + host % 3).collect();
         // An all-reduce between k sites round a switch crosses each link at least 2 (k-1)/k times.

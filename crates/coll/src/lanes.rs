@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes__twice_as_fat__carry_two_at_once() {
+    fn capacity_shares__link_twice_as_fast__carries_two_transfers_at_once() {
         let mut lanes = Lanes::new(200.0);
         let mut take = |transfer, rate, behind: &[usize]| {
             let may_follow = |lane: &Lane| behind.contains(&last(lane));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes__of_rates_that_do_not_add_up__never_give_more_than_there_is() {
+    fn capacity_shares__rates_that_do_not_add_up__never_exceed_the_link() {
         let mut lanes = Lanes::new(100.0);
         let rates = [96.0, 100.0, 33.0, 35.0, 34.0, 98.0, 50.0];
         for (transfer, rate) in rates.into_iter().enumerate() {
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn lane__with_room_in_the_port__waits_for_what_no_longer_fits() {
+    fn capacity_share__port_with_room__waits_only_for_bytes_that_do_not_fit() {
         let mut lanes = Lanes::new(1.0);
         let mut next = |transfer, bytes| {
             let wait = lanes
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn lane__of_two_lanes_joined__is_waited_for_at_the_join() {
+    fn capacity_share__merged_from_two__waits_for_the_transfer_that_merged_them() {
         let mut lanes = Lanes::new(2.0);
         assert!(lanes.take((0, 4), 1.0, 10, |_| true).is_some());
         assert!(lanes.take((1, 4), 1.0, 10, |_| true).is_some());

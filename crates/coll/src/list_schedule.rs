@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn order__of_a_sender__is_what_most_waits_for_first() {
+    fn list_schedule__several_tasks_of_one_sender__starts_the_longest_chain_first() {
         let network = even_tree(&[0], 100, &[0; 5], 100);
         let paths = Paths::new(&network);
         // One transfer to host 1; to hosts 2, 3 and 4 one after another.
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn order__of_two_into_one_port__begins_the_second_when_the_first_is_over() {
+    fn list_schedule__task_waiting_for_a_port__does_not_delay_one_that_can_start() {
         let network = even_tree(&[0], 100, &[0; 4], 100);
         let paths = Paths::new(&network);
         let tasks = [task(0, 3, &[]), task(1, 3, &[]), task(1, 2, &[])];

@@ -127,7 +127,7 @@ mod tests {
     use crate::check::tests::even_tree;
 
     #[test]
-    fn window__into_a_slower_port__leaves_no_more_standing_than_the_bound() {
+    fn window__into_a_slower_port__limits_the_standing_queue() {
         for (own, port, round_trip_s) in [
             (10e9, 2.5e9, 40e-6),
             (100e9, 25e9, 40e-6),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn ports__that_are_slower_than_the_hosts_link__are_narrow_for_that_host_only() {
+    fn ports__slower_than_a_hosts_link__are_narrow_for_that_host_only() {
         let mut network = even_tree(&[0, 0], 100, &[0, 1, 1], 100);
         network.links[1].rates = [kumi_topo::Rate::from_bps(1_000_000_000).unwrap(); 2];
         let paths = Paths::new(&network);

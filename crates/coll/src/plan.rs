@@ -332,7 +332,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks__joined_in_any_order__are_runs() {
+    fn blocks__joined_in_any_order__are_stored_as_runs() {
         let places = [3, 1, 2, 7, 3].map(Blocks::one);
         let blocks = places
             .iter()

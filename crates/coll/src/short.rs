@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn short__operations__take_as_many_hops_as_the_tree_is_deep() {
+    fn short_vectors__on_one_switch__take_as_many_hops_as_the_tree_is_deep() {
         let hop_s = 50e-6;
         for (hosts, operation, hops) in [
             (9, Operation::Broadcast { root: 3 }, 1.0),
@@ -240,7 +240,7 @@ mod tests {
     /// Scatter and all-gather, or reduce-scatter and all-gather, in 2 log₂ N successive messages
     /// (Thakur et al.).
     #[test]
-    fn middling__vectors__take_no_longer_than_the_textbooks_exchanges() {
+    fn medium_vectors__on_one_switch__take_no_longer_than_the_textbook_algorithm() {
         let (hop_s, bytes) = (50e-6, 64 << 10);
         for hosts in [16_usize, 64, 128] {
             let network = star(hosts);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn short__blocks_combined__take_a_hop_or_log_n() {
+    fn reduce_scatter__short_blocks__takes_one_or_log_n_hops() {
         for (hosts, bytes, hops) in [(16, 1024, 1.0), (64, 64, 1.0), (64, 1024, 6.0)] {
             let network = star(hosts);
             let plan = uniform(&network, Operation::ReduceScatter, bytes).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn long__vectors__go_round_rings_and_along_chains_as_before() {
+    fn long_vectors__on_one_switch__use_rings_and_chains() {
         let network = star(8);
         for operation in [Operation::AllReduce, Operation::Broadcast { root: 0 }] {
             let plan = uniform(&network, operation, 4 << 20).unwrap();

@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn spread__over_a_switch_without_hosts__goes_round_it() {
+    fn spread__sites_around_a_switch_without_hosts__goes_from_site_to_site() {
         let sites = slow(&[0, 0, 0, 0], &[0]);
         assert_eq!(sites.members.len(), 3);
         for (first, edges) in sites.spread.iter().enumerate() {
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn spread__along_a_row_of_sites__is_sent_on_by_those_between() {
+    fn spread__sites_in_a_row__is_relayed_by_the_sites_between() {
         let sites = slow(&[0, 0, 1], &[]);
         let of = |host: usize| sites.of_host[host];
         assert_eq!(
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn sites__of_links_that_are_alike__are_none() {
+    fn sites__equal_links__are_not_found() {
         let network = tree(&[0], &[(0, 1000, 10); 4]);
         let paths = Paths::new(&network);
         assert!(Sites::new(&network, &paths, &[0, 1, 2, 3]).is_none());

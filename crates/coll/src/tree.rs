@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn tree__of_short_vectors_is_a_star__of_long_ones_a_chain() {
+    fn tree__send_and_latency_costs__choose_star_chain_or_binomial_tree() {
         let costs = |send_ns, begins_come_ns| Costs {
             send_ns,
             begins_come_ns,
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn branch__leads_to_each_host_once__over_runs_of_neighbours() {
+    fn branch__any_order_of_hosts__reaches_each_host_once() {
         let hosts: Vec<usize> = (0..30).map(|host| host * 7 % 30).collect();
         let costs = Costs {
             send_ns: 30,

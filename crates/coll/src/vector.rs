@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parts__add_up() {
+    fn parts__any_length__add_up_to_the_vector() {
         assert_eq!(cut(150, 64), [64, 64, 22]);
         assert_eq!(cut(128, 64), [64, 64]);
         assert_eq!(cut(0, 64), [0]);

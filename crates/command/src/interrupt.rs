@@ -184,7 +184,7 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn signal__while_a_program_and_a_sleep_last__ends_both_but_not_what_is_shielded() {
+    fn signal__program_and_sleep_running__ends_both_but_not_a_shielded_program() {
         let desk = Desk::new();
         let sleeper = || Command::new("sleep").arg("60").spawn().unwrap();
         let (mut tied, mut untied) = (sleeper(), sleeper());

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn interface__that_cannot_be_a_link__is_refused_with_what_mends_it() {
+    fn interface__unusable_as_a_link__is_refused_with_the_reason() {
         let mut all = vec![
             nic(1, "lo"),
             nic(2, "eth1"),

@@ -202,7 +202,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn queue_owner__of_each_kind__is_recognised() {
+    fn queue_owner__each_kind__is_recognized() {
         let shown = |kind, handle, default| {
             json!([{"kind": "ingress", "handle": "ffff:", "options": {}},
                    {"kind": kind, "handle": handle, "root": true, "options": {"default": default}}])

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn config__mistakes__are_named_with_what_would_be_right() {
+    fn config__several_mistakes__are_all_named() {
         assert!(config(&["eth1", "eth2"], "10.0.0.1/24").check().is_ok());
         let says = |config: DeviceConfig| config.check().unwrap_err().0;
         assert!(says(config(&["eth1", "eth1"], "10.0.0.1/24")).contains("named twice"));

@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn log__that_has_grown__begins_again_and_keeps_the_one_before() {
+    fn log__grown_beyond_the_limit__is_rotated_and_keeps_the_previous_one() {
         let path = std::env::temp_dir().join(format!("kumi-log-{}", std::process::id()));
         let aside = path.with_extension("1");
         let mut file = File::options()

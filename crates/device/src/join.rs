@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn join__two_queues__add_up_and_the_worst_path_counts() {
+    fn join__two_queues__are_summed_and_show_the_worst_path_state() {
         let whole = states(&[lane(0, "up", 10, true), lane(1, "down", 20, true)]);
         assert_eq!(whole["counters"]["forged"], 2);
         assert_eq!(whole["facts"]["waiting_bytes"], 10);
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn join__queue_without_its_counterpart__is_not_up() {
+    fn join__queue_missing__reports_the_peer_as_not_up() {
         let whole = states(&[lane(0, "up", 1, true)]);
         assert_eq!(whole["peers"][0]["up"], false, "the peer has two queues");
         let mut early = lane(1, "up", 1, false);

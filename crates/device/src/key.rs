@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn key__folder_that_is_not_there__is_made_for_its_owner_only() {
+    fn key__missing_folder__is_created_for_its_owner_only() {
         let folder = std::env::temp_dir().join(format!("kumi-keys-{}", std::process::id()));
         let path = folder.join("kumi/cluster.key");
         generate(&path).unwrap();

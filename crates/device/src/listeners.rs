@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners__one_that_leaves__keeps_no_place() {
+    fn listeners__one_disconnects__is_removed_from_the_table() {
         let listeners = Listeners::default();
         let entrance = listeners.entrance();
         let (first, second) = (entrance.join().unwrap(), entrance.join().unwrap());

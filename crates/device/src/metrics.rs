@@ -368,7 +368,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn metrics__of_one_device__are_openmetrics_text() {
+    fn metrics__one_device__are_openmetrics_text() {
         let state = json!({
             "device": "kumi0",
             "facts": {"carrier": true, "shaper_rate_bps": null},
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics__two_peers_of_one_name__are_two_series() {
+    fn metrics__two_peers_with_the_same_name__are_separate_series() {
         let peer = |node: &str| json!({"name": "node", "node": node, "up": true, "paths": [{"link": "eth1", "lost": 1}]});
         let state = json!({"device": "kumi0", "peers": [peer("1"), peer("2")]});
         let text = render(vec![state]);

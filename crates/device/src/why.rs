@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn reasons__each_trouble__has_its_sentence() {
+    fn reasons__each_fault__has_its_own_message() {
         let says = |link: Value| reasons(&state(link)).join("\n");
         let heard = |heard: Value| json!({"name": "eth1", "carrier": true, "heard": heard});
         assert!(says(json!({"name": "eth1", "carrier": false})).contains("eth1: no carrier"));

@@ -88,7 +88,8 @@ impl Agents {
         self.hear_within(of, ANSWER_LIMIT)
     }
 
-    /// Returns one answer of each of these agents. Each must arrive within `limit` of the one before.
+    /// Returns one answer of each of these agents. Each must arrive within `limit` of the one
+    /// before.
     fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Answer>> {
         let mut answers: Vec<Option<Answer>> = vec![None; of.len()];
         let mut deadline = Instant::now() + limit;

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn crossing__of_an_inner_link__comes_from_all_switches_and_is_bounded_by_outer_links() {
+    fn crossing__inner_link__uses_hosts_of_all_switches_and_is_bounded_by_outer_links() {
         let (tree, rates) = (tree(), rates());
         assert_eq!(outermost_first(&tree), [0, 2, 1]);
         let crossing = Crossing::new(&tree, &rates, &[0; 8], 1);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn rates__of_trains_together__are_those_of_the_link() {
+    fn rates__several_trains_together__give_the_link_rate() {
         // At 10 Mb/s, a packet takes 1.17 ms. The two trains alternate, and one begins later.
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
         let trains = [0, 7].map(|late| {

@@ -97,7 +97,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn neighbours__of_an_interface__are_named_if_there_is_one() {
+    fn lldp_neighbours__exactly_one_on_an_interface__are_named() {
         let chassis = |name: &str| json!({"id": [{"type": "mac", "value": "00:11"}], "name": [{"value": name}]});
         let answer = json!({"lldp": [{"interface": [
             {"name": "eth0", "via": "LLDP", "chassis": [chassis("leaf 1")], "port": [{}]},
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn names__that_hosts_of_a_switch_agree_on__are_its_name() {
+    fn switch_names__hosts_agree_or_disagree__are_adopted_or_reported_as_doubts() {
         let hosts: Vec<String> = (1..=4).map(|host| format!("h{host}")).collect();
         let heard = ["leaf 1", "leaf 1", "leaf2"].map(|name| Some(name.to_owned()));
         let heard = [heard.as_slice(), &[None]].concat();

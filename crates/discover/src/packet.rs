@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packet__of_another_run_or_none__is_not_read() {
+    fn packet__other_run_or_malformed__is_ignored() {
         let packet = Packet {
             kind: Kind::Pong,
             from: 3,

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn burst__with_others_packets_between__is_as_fast_as_the_link() {
+    fn burst__interleaved_with_other_traffic__still_shows_the_link_rate() {
         // At 10 Mb/s, a packet takes 1.17 ms. After every sixth packet, one of other traffic
         // follows.
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds__of_any_tree__let_no_host_send_or_receive_twice() {
+    fn rounds__tree_of_three_switches__no_host_sends_or_receives_twice_in_one() {
         let tree = Inferred {
             switch_of: vec![0, 0, 0, 1, 2, 2],
             links: vec![(0, 1), (1, 2)],

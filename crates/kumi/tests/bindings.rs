@@ -5,7 +5,7 @@ use std::process::Command;
 
 #[test]
 #[ignore = "needs mpi"]
-fn bindings__every_claim_of_their_script__holds() {
+fn bindings__test_script__passes_every_claim() {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/tests/run.sh");
     let mut command = Command::new("bash");
     command.arg(script);

@@ -42,7 +42,7 @@ impl Drop for Installed {
 }
 
 #[test]
-fn bench__away_from_the_checkout__has_every_plan() {
+fn bench__outside_the_checkout__has_every_plan() {
     let output = Installed::new("list").run(&["bench", "--list"]);
     assert!(output.status.success(), "{output:?}");
     let listed = String::from_utf8(output.stdout).unwrap();
@@ -54,7 +54,7 @@ fn bench__away_from_the_checkout__has_every_plan() {
 }
 
 #[test]
-fn bench__plan_of_the_users_own__is_read_from_its_path() {
+fn bench__users_own_plan__is_read_from_its_path() {
     let installed = Installed::new("own");
     let file = installed.0.join("own.toml");
     std::fs::write(&file, "name = \"own\"\nshow = \"x\"\n").unwrap();
@@ -65,7 +65,7 @@ fn bench__plan_of_the_users_own__is_read_from_its_path() {
 }
 
 #[test]
-fn demo__without_libkumi_or_a_place_for_the_report__says_both_before_it_begins() {
+fn demo__libkumi_and_report_folder_missing__reports_both_before_it_starts() {
     let output = Installed::new("demo").run(&["demo", "--report", "/nowhere/demo.html"]);
     assert_eq!(output.status.code(), Some(2));
     let said = String::from_utf8(output.stderr).unwrap();

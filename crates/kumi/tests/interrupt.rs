@@ -148,7 +148,7 @@ fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
 
 #[test]
 #[ignore = "needs root, netns, tun, iperf3"]
-fn lab__interrupted_in_the_foreground__says_that_it_is_down() {
+fn lab__interrupted_in_the_foreground__reports_that_it_is_down() {
     let name = format!("interrupt-{}", std::process::id());
     let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
     let started = Started::new("lab", &up);
@@ -167,7 +167,7 @@ fn lab__interrupted_in_the_foreground__says_that_it_is_down() {
 
 #[test]
 #[ignore = "needs root, netns, tun, iperf3"]
-fn lab__interrupted_while_it_is_built__is_not_there() {
+fn lab__interrupted_during_setup__is_removed() {
     let name = format!("built-{}", std::process::id());
     let started = Started::new("built", &["lab", "up", "coll-tree-56", "--name", &name]);
     std::thread::sleep(Duration::from_millis(300));
@@ -178,7 +178,7 @@ fn lab__interrupted_while_it_is_built__is_not_there() {
 }
 
 #[test]
-fn discover__interrupted_while_a_shell_hangs__ends_and_says_so() {
+fn discover__interrupted_while_a_shell_hangs__ends_with_a_message() {
     let hang = std::env::temp_dir().join(format!("kumi-hang-{}", std::process::id()));
     std::fs::write(&hang, "#!/bin/sh\nexec sleep 60\n").unwrap();
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
@@ -195,7 +195,7 @@ fn discover__interrupted_while_a_shell_hangs__ends_and_says_so() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn link__interrupted__takes_the_device_down_and_terminated_keeps_it() {
+fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
     let name = format!("links-{}", std::process::id());
     let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
     let started = Started::new("links", &up);

@@ -44,7 +44,7 @@ fn prints(args: &[&str]) -> bool {
 }
 
 #[test]
-fn printing__to_a_full_disk__fails_with_a_sentence() {
+fn output__to_a_full_disk__fails_with_an_error_message() {
     let mut tried = 0;
     for args in PRINTING.into_iter().filter(|args| prints(args)) {
         let full = File::options().write(true).open("/dev/full").unwrap();
@@ -62,7 +62,7 @@ fn printing__to_a_full_disk__fails_with_a_sentence() {
 }
 
 #[test]
-fn printing__to_a_reader_who_leaves__ends_without_a_word() {
+fn output__to_a_closed_pipe__ends_by_sigpipe_without_a_message() {
     for args in PRINTING.into_iter().filter(|args| prints(args)) {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -77,7 +77,7 @@ fn printing__to_a_reader_who_leaves__ends_without_a_word() {
 }
 
 #[test]
-fn complaint__to_a_full_disk__changes_no_exit_status() {
+fn error_message__to_a_full_disk__does_not_change_the_exit_status() {
     let full = || File::options().write(true).open("/dev/full").unwrap();
     let absent = kumi(&["topo", "show", "/nowhere"]).stderr(full()).status();
     assert_eq!(absent.unwrap().code(), Some(2));

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 #[test]
-fn reference__of_all_options__is_up_to_date() {
+fn options_reference__printed_again__matches_the_page() {
     let output = Command::new(env!("CARGO_BIN_EXE_kumi"))
         .args(["man", "--markdown"])
         .output()

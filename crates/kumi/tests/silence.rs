@@ -1,7 +1,7 @@
 //! Compares the measured longest silence of a connection with interruptions of known length.
 
-use kumi_lab::topology::LinkChange;
 use kumi_lab::Cluster;
+use kumi_lab::topology::LinkChange;
 use kumi_tcp::silence::Silence;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -75,7 +75,7 @@ fn inode(cluster: &Cluster, host: &str) -> u32 {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn silence__blackhole_and_pause_of_the_program__only_the_blackhole_counts() {
+fn silence__blackhole_and_program_pause__only_the_blackhole_counts() {
     let mut cluster = kumi_testlab::up("silence", &kumi_testlab::cables(1, "100Mbit"));
     let watched = ["h1", "h2"].map(|host| inode(&cluster, host));
     let silence = Silence::watch(&watched).unwrap();

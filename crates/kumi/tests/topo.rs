@@ -40,7 +40,7 @@ fn show__network_file__is_drawn_as_a_tree() {
 }
 
 #[test]
-fn plan__gather__is_proved_and_names_who_sends_to_whom() {
+fn plan__gather__is_checked_and_lists_its_transfers() {
     let plan = topo(&[
         "plan", NETWORK, "--root", "n2", "--bytes", "1MiB", "--check", "-j",
     ]);
@@ -57,7 +57,7 @@ fn plan__gather__is_proved_and_names_who_sends_to_whom() {
 }
 
 #[test]
-fn plan__every_operation__is_proved() {
+fn plan__every_operation__passes_the_check() {
     let operations = [
         "gather",
         "scatter",
@@ -92,7 +92,7 @@ fn plan__every_operation__is_proved() {
 }
 
 #[test]
-fn plan__what_the_network_has_not__is_named_and_exits_with_2() {
+fn plan__unknown_host_or_missing_file__is_named_and_exits_with_2() {
     let strange = topo(&["plan", NETWORK, "--root", "n22"]);
     assert_eq!(strange.status.code(), Some(2));
     assert!(said(&strange).contains("no host `n22`; did you mean `n2`?"));
@@ -102,7 +102,7 @@ fn plan__what_the_network_has_not__is_named_and_exits_with_2() {
 }
 
 #[test]
-fn import_and_export__slurms_file__comes_back_as_it_was() {
+fn import_and_export__slurm_file__round_trips() {
     let conf = "SwitchName=top Switches=leaf[0-1]\nSwitchName=leaf0 Nodes=n[1-2]\n\
                 SwitchName=leaf1 Nodes=n3\n";
     let conf = written("conf", conf);
@@ -121,7 +121,7 @@ fn import_and_export__slurms_file__comes_back_as_it_was() {
 }
 
 #[test]
-fn export__mpichs_coordinates__are_a_line_for_each_rank() {
+fn export__mpich_coordinates__have_one_line_per_rank() {
     let text = out(&topo(&[
         "export", NETWORK, "--format", "mpich", "--ranks", "n4,n1,n3",
     ]));
@@ -140,7 +140,7 @@ fn export__mpichs_coordinates__are_a_line_for_each_rank() {
 }
 
 #[test]
-fn show__as_svg__is_a_picture_of_its_own() {
+fn show__as_svg__is_a_complete_image() {
     let svg = out(&topo(&["show", NETWORK, "--svg"]));
     assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
     assert!(svg.contains(">n1 n2<") && svg.contains(">leaf2<"));
@@ -163,7 +163,7 @@ fn plan__simulated__takes_little_longer_than_predicted() {
 }
 
 #[test]
-fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
+fn learn__flow_logs_of_jobs__names_the_slow_link_and_writes_the_corrected_file() {
     let folder = std::env::temp_dir().join(format!("kumi-learn-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
     let line = |from: &str, to: &str, mbps: u32| {
@@ -205,7 +205,7 @@ fn learn__what_jobs_saw__names_the_slow_link_and_writes_the_file() {
 /// other switch.
 #[test]
 #[ignore = "needs root"]
-fn verify__network_that_is_not_as_written__names_what_differs() {
+fn verify__network_differs_from_the_file__names_the_differences() {
     let lab = format!("verify-{}", std::process::id());
     let mut there = format!(
         "name = \"{lab}\"\nfabric = \"emulator\"\n[[switch]]\nname = \"s\"\n[[switch]]\nname = \"t\"\n"
@@ -296,7 +296,7 @@ fn shell(name: &str, body: &str) -> PathBuf {
 }
 
 #[test]
-fn discover__shell_that_hangs__is_named_and_ended_in_time() {
+fn discover__hanging_shell__names_the_hosts_and_ends_in_time() {
     let hangs = shell("hanging-shell", "trap '' TERM HUP; exec sleep 600");
     let began = Instant::now();
     let output = Command::new(KUMI)
@@ -327,7 +327,7 @@ fn discover__shell_that_hangs__is_named_and_ended_in_time() {
 
 #[test]
 #[ignore = "needs root, netns"]
-fn discover__one_host_under_two_names__is_refused_by_both() {
+fn discover__one_host_under_two_names__is_refused_with_both_names() {
     let here = shell("local-shell", "shift; exec \"$@\"");
     let line = format!(
         "ip link add d0 type veth peer name d1 && ip address add 10.99.0.1/24 dev d0 && \
@@ -349,7 +349,7 @@ fn discover__one_host_under_two_names__is_refused_by_both() {
 }
 
 #[test]
-fn file__of_another_kind__is_read_or_the_message_says_who_takes_it() {
+fn file__of_another_kind__is_read_or_the_error_names_the_right_command() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let file = |name: &str| format!("{folder}{name}");
     let tree = file("bench/topologies/one-switch-32k.toml");

@@ -44,7 +44,7 @@ fn received_mbps(output: &str) -> f64 {
 
 #[test]
 #[ignore = "needs root, netns, tun, iperf3"]
-fn tutorial__commands_in_order__succeed_and_show_what_it_claims() {
+fn tutorial__commands_in_order__succeed_and_give_the_stated_results() {
     let _clean_up = CleanUp;
     let folder = Path::new(env!("CARGO_BIN_EXE_kumi")).parent().unwrap();
     let path = format!(

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_latency__cpuinfo__tells_a_virtual_machine() {
+    fn cpu_latency__cpuinfo_flags__identify_a_virtual_machine() {
         assert!(is_virtual("processor : 0\nflags\t\t: fpu hypervisor avx\n"));
         assert!(!is_virtual(
             "processor : 0\nflags\t\t: fpu avx\nmodel name : hypervisor\n"

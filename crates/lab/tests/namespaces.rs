@@ -75,8 +75,8 @@ fn replies(cluster: &Cluster, target: &str, count: u32) -> u32 {
 }
 
 #[test]
-fn host__its_name_files_and_devices__are_its_own() {
-    if !may_run("host__its_name_files_and_devices__are_its_own") {
+fn host__in_a_lab__has_its_own_name_files_and_devices() {
+    if !may_run("host__in_a_lab__has_its_own_name_files_and_devices") {
         return;
     }
     let cluster = up("identity", FabricChoice::Kernel);
@@ -110,8 +110,8 @@ fn addresses__right_after_up__answer_at_once_on_both_fabrics() {
 }
 
 #[test]
-fn set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics() {
-    if !may_run("set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics") {
+fn set_link__carrier_blackhole_and_loss__take_effect_on_both_fabrics() {
+    if !may_run("set_link__carrier_blackhole_and_loss__take_effect_on_both_fabrics") {
         return;
     }
     for fabric in [FabricChoice::Auto, FabricChoice::Emulator] {
@@ -148,8 +148,8 @@ fn set_link__carrier_blackhole_and_loss__do_that_on_both_fabrics() {
 }
 
 #[test]
-fn set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics() {
-    if !may_run("set_link__delay_on_a_kernel_fabric__moves_it_and_keeps_the_hosts_nics") {
+fn set_link__delay_on_a_kernel_fabric__switches_to_the_emulator_and_keeps_the_nics() {
+    if !may_run("set_link__delay_on_a_kernel_fabric__switches_to_the_emulator_and_keeps_the_nics") {
         return;
     }
     let mut cluster = up("move", FabricChoice::Auto);
@@ -239,8 +239,8 @@ fn meter__known_traffic__is_counted_in_both_directions_on_both_fabrics() {
 }
 
 #[test]
-fn validity__quiet_lab__is_believed() {
-    if !may_run("validity__quiet_lab__is_believed") {
+fn validity__quiet_lab__is_measured_and_any_void_has_a_reason() {
+    if !may_run("validity__quiet_lab__is_measured_and_any_void_has_a_reason") {
         return;
     }
     let cluster = up("validity", FabricChoice::Emulator);

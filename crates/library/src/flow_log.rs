@@ -129,7 +129,7 @@ mod tests {
     use kumi_topo::{Delay, Rate};
 
     #[test]
-    fn flows__long_enough__are_kept_a_line_each() {
+    fn flow_log__many_long_flows__are_all_logged_at_first_and_then_sampled() {
         let folder = std::env::temp_dir().join(format!("kumi-seen-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let rate = Rate::from_bps(1_000_000_000).unwrap();
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn watch__pieces_of_two_peers_by_turns__are_several_flows() {
+    fn watch__chunks_from_alternating_peers__are_separate_flows() {
         let mut watch = Watch::default();
         for (peer, bytes) in [(1, 10), (1, 20), (2, 5), (2, 6), (1, 7)] {
             watch.came(peer, bytes);

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks__of_a_host_that_the_file_lacks__are_refused_by_name() {
+    fn ranks__host_missing_from_the_network_file__are_refused_by_name() {
         let file = std::env::temp_dir().join(format!("kumi-ranks-{}.toml", std::process::id()));
         let text = "name = \"two\"\nhost = [{ name = \"node1\" }, { name = \"node2\" }]\n\
                     [[link]]\nbetween = [\"node1\", \"node2\"]\nrate = \"1Gbit\"\n";

@@ -16,7 +16,7 @@ fn all_to_all() -> Request {
 }
 
 #[test]
-fn work__of_all_ranks__brings_every_block_once_and_whole() {
+fn work__all_ranks__delivers_every_block_once_and_complete() {
     let ranks = Ranks::new(None, &["a", "b", "a", "c", "d"]).unwrap();
     let work = |rank| Work::new(&ranks, rank, all_to_all()).unwrap();
     let mut works: Vec<Work> = (0..RANKS).map(work).collect();
@@ -58,7 +58,7 @@ fn work__of_all_ranks__brings_every_block_once_and_whole() {
 }
 
 #[test]
-fn work__that_makes_no_sense__is_refused_by_what_is_wrong() {
+fn work__invalid_request__is_refused_with_the_reason() {
     let ranks = Ranks::new(None, &["a", "b"]).unwrap();
     let refused = |rank, asked| Work::new(&ranks, rank, asked).unwrap_err().to_string();
     let asked = |operation, root, bytes: &[u64], element_bytes| Request {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__overtaken_by_three__is_missing_and_told_three_times() {
+    fn arrivals__packet_overtaken_by_three__is_reported_missing_three_times() {
         let mut arrivals = Arrivals::default();
         for seq in [0, 1, 4, 5] {
             arrivals.accept(seq, 0);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__one_millisecond_later__a_gap_at_the_tail_is_decided() {
+    fn arrivals__gap_at_the_tail__is_declared_lost_after_one_millisecond() {
         let mut arrivals = Arrivals::default();
         arrivals.accept(0, 0);
         arrivals.accept(2, 0);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__undecided_gap__age_is_that_of_the_packet_before_it() {
+    fn arrivals__undecided_gap__dates_the_report_from_the_packet_before_it() {
         let mut arrivals = Arrivals::default();
         for (seq, at_ns) in [(0, 0), (1, 100), (5, 400)] {
             arrivals.accept(seq, at_ns);
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__very_first_packet_missing__is_not_claimed() {
+    fn arrivals__first_packet_missing__is_undecided_at_first_and_then_reported_missing() {
         let mut arrivals = Arrivals::default();
         arrivals.accept(1, 0);
         assert_eq!(report(&mut arrivals, 0), (0, vec![]), "nothing is decided");
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__more_missing_runs_than_fit__the_rest_is_not_claimed() {
+    fn arrivals__more_missing_runs_than_fit__report_ends_before_the_first_unlisted() {
         let mut arrivals = Arrivals::default();
         for seq in (0..20).step_by(2) {
             arrivals.accept(seq, 0);

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn best__high_rate__is_remembered_for_one_span_to_two() {
+    fn best__high_rate__is_remembered_for_one_to_two_spans() {
         let mut best = Best::default();
         assert_eq!(best.note(SPAN_NS / 2, 2e9), 2e9);
         assert_eq!(best.note(SPAN_NS + 1, 1e6), 2e9);

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn bottleneck__peer_that_answers_late__does_not_slow_the_path_more_and_more() {
+    fn bottleneck__late_reports__do_not_ratchet_the_limit_down() {
         let mut bottleneck = Bottleneck::default();
         for step in 1..=5000u64 {
             let rate_bps = bottleneck.limit_bps().unwrap_or(1e9);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn bottleneck__none__limits_nothing() {
+    fn bottleneck__port_faster_than_the_nic__does_not_limit_the_rate() {
         let (rate_bps, _) = run(2e9);
         assert!(rate_bps > 0.999e9, "{rate_bps}");
     }

@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity__link_kept_busy__is_measured() {
+    fn capacity__busy_link__is_measured_within_20_percent() {
         for rate_bps in [10e6, 300e6, 1e9, 9e9] {
             let mut capacity = Capacity::claimed(10_000_000_000);
             let mut line = Line::new(rate_bps);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity__bursts_that_drain_at_once__do_not_raise_it() {
+    fn capacity__bursts_that_drain_at_once__do_not_raise_the_estimate() {
         let mut capacity = Capacity::claimed(10_000_000_000);
         let mut line = Line::new(3e8);
         line.run(&mut capacity, 0, 400, |_, _| 8_000.0); // above 300 Mb/s
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity__estimate_far_too_low__is_raised_while_the_link_rests() {
+    fn capacity__estimate_far_too_low__rises_to_the_link_rate() {
         let mut capacity = Capacity::claimed(10_000_000_000);
         capacity.set(66_000_000);
         Line::new(1e9).run(&mut capacity, 0, 4000, saturate);
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity__estimate_ruined_by_a_stall__recovers_while_the_link_rests() {
+    fn capacity__estimate_lowered_by_a_stall__recovers_under_light_load() {
         let mut capacity = Capacity::claimed(10_000_000_000);
         let mut line = Line::new(1e9);
         line.run(&mut capacity, 0, 1500, |_, _| 25_300.0);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity__link_that_becomes_slower__is_found_out_soon() {
+    fn capacity__link_slows_down__lowers_the_estimate_soon() {
         let mut capacity = Capacity::claimed(10_000_000_000);
         let mut line = Line::new(1e9);
         line.run(&mut capacity, 0, 500, |_, _| 25_300.0);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__equal_datagrams_and_a_shorter_last__are_one_burst() {
+    fn coalesce__equal_datagrams_and_a_shorter_last__form_one_burst() {
         let payloads: Vec<Vec<u8>> = [100, 100, 100, 40, 100]
             .iter()
             .enumerate()
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__what_does_not_belong_together__stays_apart() {
+    fn coalesce__incompatible_datagrams__are_not_joined() {
         let mut other_ttl = datagram(9, &[1; 50]);
         other_ttl.buffer()[VNET_BYTES + 22] = 63;
         let mut fragment = datagram(9, &[1; 50]);
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__long_run__keeps_to_what_ip_can_carry() {
+    fn coalesce__long_run__keeps_each_burst_within_the_ip_length_limit() {
         let out = run((0..200).map(|_| datagram(9, &[5; 1350])).collect());
         assert!(
             out.iter()
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn gather__cut_short_anywhere__is_left_alone() {
+    fn coalesce__truncated_frame__is_not_recognized_as_a_datagram() {
         let whole = datagram(9, &[1; 50]).as_slice().to_vec();
         for length in 0..whole.len() {
             let mut frame = FramePool::default().take(length);

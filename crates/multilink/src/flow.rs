@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn flow__other_ports__are_another_flow() {
+    fn flow__64_different_ports__fall_into_more_than_50_buckets() {
         let buckets: std::collections::BTreeSet<usize> =
             (0..64).map(|port| bucket(&tcp(port, false))).collect();
         assert!(
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn flow__fragments__stay_together_whatever_their_bytes_look_like() {
+    fn flow__ip_fragments__share_a_bucket_regardless_of_ports() {
         assert_eq!(bucket(&tcp(1, true)), bucket(&tcp(2, true)));
     }
 
     #[test]
-    fn flow__short_frames__have_a_bucket() {
+    fn flow__truncated_frames__get_a_valid_bucket() {
         let frame = tcp(1, false);
         for length in 0..frame.len() {
             assert!(bucket(&frame[..length]) < FLOW_BUCKETS);

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake__wrong_key_or_a_flipped_bit__is_refused_by_its_mac() {
+    fn handshake__wrong_key_or_flipped_bit__fails_the_mac_check() {
         let (ours, theirs) = (
             ClusterKey::from_bytes([1; 32]),
             ClusterKey::from_bytes([2; 32]),
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn handshake__reply_to_another_dial__does_not_end_it() {
+    fn handshake__reply_to_another_init__is_refused_and_the_genuine_reply_still_accepted() {
         let key = ClusterKey::from_bytes([1; 32]);
         let answer = |init: &[u8]| {
             let init = Envelope::open(Kind::Init, &key, init).unwrap();

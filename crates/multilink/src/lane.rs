@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn lane__of_one__is_zero_on_the_wire() {
+    fn lane__only_lane__is_zero_on_the_wire() {
         assert_eq!(Lane::ONLY.to_wire(), 0);
         assert_eq!(Lane::from_wire(0), Some(Lane::ONLY));
         assert_eq!(Lane::from_wire(0x11), lanes(2).last());
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn lane__devices_of_any_two_numbers__every_lane_sends_to_exactly_one_that_listens() {
+    fn lane__any_two_lane_counts__each_lane_sends_to_exactly_one_that_listens() {
         for (mine, theirs) in (1..=LANES_MAX).flat_map(|n| (1..=LANES_MAX).map(move |m| (n, m))) {
             for lane in lanes(mine) {
                 let sent: Vec<Lane> = lanes(theirs).filter(|to| lane.sends_to(*to)).collect();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn lane__hellos_of_the_side_with_more__reach_the_counterpart() {
+    fn lane__hellos_from_the_side_with_more_lanes__reach_the_counterpart() {
         for (more, fewer) in (1..=LANES_MAX).flat_map(|n| (1..=n).map(move |m| (n, m))) {
             for lane in lanes(more) {
                 let partner = lanes(fewer).find(|to| lane.talks_to(*to)).unwrap();

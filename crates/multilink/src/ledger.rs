@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn ledger__report_with_a_hole__tells_received_from_lost() {
+    fn ledger__report_with_a_hole__separates_received_from_lost() {
         let mut ledger = Ledger::default();
         for at in 0..10 {
             ledger.record(sent(at, true));
@@ -151,14 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn ledger__reports_alone__leave_nothing_open() {
+    fn ledger__datagram_that_elicits_no_report__is_never_open() {
         let mut ledger = Ledger::default();
         ledger.record(sent(0, false));
         assert!(ledger.oldest_open().is_none());
     }
 
     #[test]
-    fn ledger__never_reported_on__stays_bounded() {
+    fn ledger__without_reports__stays_bounded() {
         let mut ledger = Ledger::default();
         for at in 0..LEDGER_MAX as u64 + 10 {
             ledger.record(sent(at, true));

@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn liveness__silence_while_others_are_heard__is_down_within_50_ms() {
+    fn liveness__silent_path_while_others_are_heard__is_down_within_50_ms() {
         let mut liveness = up();
         assert_eq!(
             liveness.handle_silence(20 * MS, 20 * MS, MS, false),
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn liveness__long_queue_that_moves__is_not_suspected() {
+    fn liveness__long_but_draining_queue__is_not_suspected() {
         let mut liveness = up();
         for step in 0..100 {
             liveness.handle_ack(step * 4 * MS, false);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn liveness__ack_ends_suspicion__without_a_failure() {
+    fn liveness__ack_on_a_suspect_path__restores_it_without_counting_a_failure() {
         let mut liveness = up();
         liveness.handle_silence(20 * MS, 20 * MS, MS, true);
         assert_eq!(liveness.handle_ack(21 * MS, false).unwrap().to, State::Up);
@@ -349,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn liveness__first_failure__is_readmitted_within_a_quarter_second() {
+    fn liveness__path_after_its_first_failure__heals_within_a_quarter_second() {
         let mut liveness = up();
         liveness.handle_carrier_loss(1000 * MS);
         assert!(heal(&mut liveness, 5000 * MS) <= 5250 * MS);
     }
 
     #[test]
-    fn liveness__flapper__is_left_alone_after_few_flaps() {
+    fn liveness__path_flapping_at_1_hz__is_used_less_than_1_s_of_60() {
         let mut liveness = up();
         let mut used_ms = 0;
         for second in 1..60u64 {
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn liveness__nothing_else_in_use__is_used_as_soon_as_it_answers() {
+    fn liveness__only_remaining_path__is_used_as_soon_as_it_answers() {
         let mut liveness = up();
         for second in 1..10u64 {
             liveness.handle_carrier_loss(second * 1000 * MS);

@@ -175,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn partner__own_number__is_preferred_and_rank_is_next() {
+    fn partner__same_link_number__is_preferred_and_same_rank_is_next() {
         assert_eq!(heard(&[0, 1, 2]).choose(S, 2, 0, &[]), Some(place(2)));
         assert_eq!(heard(&[0, 1]).choose(S, 5, 3, &[]), Some(place(1)));
         assert_eq!(Partners::default().choose(S, 0, 0, &[]), None);
     }
 
     #[test]
-    fn partner__that_does_not_answer__is_left_for_the_one_that_failed_longest_ago() {
+    fn partner__failed_one__is_replaced_by_the_one_that_failed_longest_ago() {
         let mut partners = heard(&[0, 1]);
         partners.note_failed(place(0), 2 * S);
         assert_eq!(partners.choose(2 * S, 0, 0, &[]), Some(place(1)));
@@ -191,14 +191,14 @@ mod tests {
     }
 
     #[test]
-    fn partner__of_another_path_in_use__is_not_moved_to() {
+    fn partner__link_used_by_another_path__is_not_chosen() {
         let mut partners = heard(&[0, 1]);
         partners.note_failed(place(0), 2 * S);
         assert_eq!(partners.choose(2 * S, 0, 0, &[place(1)]), Some(place(0)));
     }
 
     #[test]
-    fn partner__not_heard_lately__is_tried_only_when_none_is_present() {
+    fn partner__link_not_heard_recently__is_chosen_only_if_no_other_is_available() {
         let mut partners = heard(&[0, 1]);
         let later_ns = S + HEARD_LATELY_NS;
         assert_eq!(partners.choose(later_ns, 0, 0, &[]), Some(place(0)));
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn partner__in_use__keeps_its_address_whatever_a_copied_datagram_says() {
+    fn partner__link_in_use__ignores_a_copied_datagram_from_another_address() {
         let mut partners = heard(&[0]);
         assert!(!partners.note_heard(0, place(9), Some(place(0)), S));
         assert!(partners.note_heard(0, place(9), None, S));

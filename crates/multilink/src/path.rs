@@ -292,7 +292,7 @@ mod tests {
     const MS: u64 = 1_000_000;
 
     #[test]
-    fn rtt__queue_on_the_way_back__is_none_on_the_way_there() {
+    fn rtt__queue_on_the_return_path__does_not_count_as_forward_queueing_delay() {
         // The peer's clock is about to wrap.
         let there_us = |queue_ms: u32| (u32::MAX - 100).wrapping_add(queue_ms * 1000);
         let mut rtt = Rtt::default();
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn rtt__clock_that_jumps__makes_no_queue() {
+    fn rtt__peer_clock_jumps__shows_no_queueing_delay() {
         let mut rtt = Rtt::default();
         for (at_ms, there_us) in [(1, 500), (5, 3_000_500), (9, 500), (13, 4_000_000_000)] {
             rtt.sample_network(at_ms * MS, MS, 0);

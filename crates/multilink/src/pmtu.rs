@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn pmtu__switch_that_passes_1500__is_found_at_once_and_not_more_sought_than_needed() {
+    fn pmtu__switch_limited_to_1500__is_found_quickly_and_reprobed_rarely() {
         let mut path = jumbo();
         run(&mut path, 50 * MS, 300 * MS, 1452);
         assert_eq!((path.size(), path.is_confirmed()), (1452, true));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn pmtu__any_size_of_path__is_found_from_below() {
+    fn pmtu__any_path_size__is_approached_without_exceeding_it() {
         for mtu in (BASE_BYTES..8952).step_by(123) {
             let mut path = jumbo();
             run(&mut path, 50 * MS, 20 * S, mtu);
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn pmtu__path_that_shrinks_under_load__falls_within_100_ms() {
+    fn pmtu__path_mtu_drops_under_load__is_lowered_within_100_ms() {
         let mut path = jumbo();
         path.note_delivered(0, 8952);
         for _ in 0..SUSPECT_LOSSES {
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn pmtu__congestion_or_a_dead_path__says_nothing_of_its_size() {
+    fn pmtu__congestion_or_dead_path__does_not_change_the_size() {
         let mut path = jumbo();
         path.note_delivered(0, 8952);
         for round in 0..100 {
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn pmtu__limit_that_falls_and_rises__is_followed() {
+    fn pmtu__limit_lowered_and_raised__is_followed() {
         let mut path = jumbo();
         path.note_delivered(0, 8952);
         path.set_limit(1452);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure__estimate_a_fifth_wrong__still_fills_the_link_with_a_short_queue() {
+    fn pressure__capacity_estimate_off_by_20_percent__fills_the_link_with_a_short_queue() {
         for estimate in [0.85, 1.0, 1.2] {
             let (backlog_ns, used) = run(estimate);
             assert!(
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure__host_stands_still_for_a_moment__is_at_full_rate_again_at_once() {
+    fn pressure__after_a_host_stall__reaches_the_full_rate_within_100_ms() {
         let mut pressure = Pressure::default();
         let intake = |bps: f64, was_empty| Intake {
             bytes: (bps / 8e9 * PERIOD_NS as f64) as u64,
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn pressure__frames_wait_while_links_rest__follows_what_is_taken() {
+    fn pressure__frames_wait_while_links_are_idle__follows_the_intake_rate() {
         let mut pressure = Pressure::default();
         let taken = (1.2e9 / 8e9 * PERIOD_NS as f64) as u64;
         let intake = Intake {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn retained__frames_much_shorter_than_their_buffers__take_no_more_than_the_limit() {
+    fn retained__short_frames_in_large_buffers__stay_within_the_byte_limit() {
         for frame_bytes in [100, 2100, 3000, 9000, 17_000] {
             let (mut retained, mut pool) = (Retained::default(), FramePool::default());
             let units: Vec<UnitRef> = (0..20_000)
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn retained__beyond_its_limit__forgets_the_oldest() {
+    fn retained__beyond_the_limit__drops_the_oldest_frame() {
         let (mut retained, mut pool) = (Retained::default(), FramePool::default());
         let first = retained.keep(pool.take(60_000), cut(0), &mut pool);
         for _ in 0..500 {

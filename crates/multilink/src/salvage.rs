@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn salvage__burst_with_a_hole__becomes_the_two_stretches_around_it() {
+    fn salvage__burst_with_a_hole__yields_the_two_segments_around_it() {
         let frame = burst(5000, 1400);
         let mut pieces = Vec::new();
         let ranges = [0..1500, 2500..frame.len()];
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn salvage__headers_lost_or_not_tcp__gives_nothing() {
+    fn salvage__headers_lost_or_not_tcp__yields_nothing() {
         let frame = burst(5000, 1400);
         let none = |frame: &[u8], ranges: &[std::ops::Range<usize>]| {
             salvage(frame, ranges, &mut FramePool::default(), |_| {

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn scatter__burst__becomes_the_datagrams_it_was_made_of() {
+    fn scatter__burst__is_split_into_its_original_datagrams() {
         let payloads: Vec<Vec<u8>> = [700, 700, 700, 40]
             .iter()
             .enumerate()
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn scatter__what_is_no_burst_or_cut_short__is_left_alone() {
+    fn scatter__single_datagram_or_truncated_burst__is_unchanged() {
         let (mut queue, mut pool) = (VecDeque::new(), FramePool::default());
         let single = datagram(false, &[1; 50]);
         let same = scatter(single.clone(), &mut queue, &mut pool);
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn scatter__burst_of_too_many_or_with_headers_too_long__is_left_as_it_is() {
+    fn scatter__too_many_segments_or_oversized_headers__leave_the_burst_whole() {
         let burst = |segment_bytes: u16, l4: u16| {
             let mut frame = datagram(false, &[7; 40_000]);
             let bytes = frame.buffer();

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packet_key__every_seal__opens_its_own_and_refuses_changes() {
+    fn packet_key__each_seal__opens_its_own_and_authenticated_ones_refuse_changes() {
         for seal in [Seal::Encrypt, Seal::Authenticate, Seal::Plain] {
             let key = PacketKey::new(&[3; 32], seal);
             let mut datagram = Vec::new();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn cluster_key__debug_output__does_not_show_it() {
+    fn cluster_key__debug_output__hides_the_key() {
         assert_eq!(
             format!("{:?}", ClusterKey::from_bytes([1; 32])),
             "ClusterKey(…)"

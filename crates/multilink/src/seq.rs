@@ -14,7 +14,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn extend__any_number_within_half_the_range__is_found_again(
+        fn extend__any_number_within_half_the_range__is_recovered(
             near in 0u64..1 << 48, offset in -(1i64 << 31) + 1..1i64 << 31
         ) {
             if let Some(number) = near.checked_add_signed(offset) {

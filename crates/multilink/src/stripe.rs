@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn links_worth__bulk__is_cut_into_long_runs_and_a_lone_message_into_all() {
+    fn links_worth__bulk_or_saturated__uses_long_runs_and_a_lone_message_uses_all_links() {
         assert_eq!(links_worth(64_000, 5_000_000, false), LINKS_MAX);
         assert_eq!(links_worth(64_000, 50_000, false), 4);
         assert_eq!(links_worth(16_000, 50_000, false), 2);
@@ -193,14 +193,14 @@ mod tests {
     }
 
     #[test]
-    fn split__two_equal_idle_links__is_half_and_half() {
+    fn split__two_equal_idle_links__get_half_each() {
         let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 0.0, GIGABIT)];
         let runs: Vec<Run> = split(&mut candidates, 12, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 6 }, Run { link: 1, units: 6 }]);
     }
 
     #[test]
-    fn split__fewer_links_than_there_are__takes_those_that_are_ready_first() {
+    fn split__link_limit_below_the_link_count__uses_the_earliest_ready_links() {
         let mut candidates =
             [0, 1, 2].map(|link| candidate(link, f64::from(2 - link) * 1e5, GIGABIT));
         let runs: Vec<Run> = split(&mut candidates, 44, 1500, 2).collect();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn split__unequal_links__follow_their_rates() {
+    fn split__unequal_links__get_units_in_proportion_to_rate() {
         let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 0.0, GIGABIT * 0.3)];
         let runs: Vec<Run> = split(&mut candidates, 130, 1500, 8).collect();
         assert_eq!(
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn split__message_shorter_than_the_cost_of_a_link__stays_on_the_first() {
+    fn split__message_too_short_to_pay_for_a_second_link__uses_one_link() {
         let mut candidates = [
             candidate(1, 300.0, 10.0 * GIGABIT),
             candidate(0, 900.0, 10.0 * GIGABIT),
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn split__slow_link_that_would_finish_last__is_left_out() {
+    fn split__link_that_would_finish_last__is_not_used() {
         let mut candidates = [candidate(0, 0.0, GIGABIT), candidate(1, 20e6, GIGABIT)];
         let runs: Vec<Run> = split(&mut candidates, 40, 1500, 8).collect();
         assert_eq!(runs, [Run { link: 0, units: 40 }]);
     }
 
     #[test]
-    fn split__no_links__is_nothing() {
+    fn split__no_links__returns_no_runs() {
         assert_eq!(split(&mut [], 5, 1500, 8).count(), 0);
     }
 

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn batch__equal_datagrams_and_a_shorter_last__are_one() {
+    fn batch__equal_datagrams_and_a_shorter_last__form_one_batch() {
         let mut queue = TransmitQueue::default();
         for bytes in [100, 100, 60, 100] {
             push(&mut queue, 1, bytes);
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn batch__longer_datagram_or_other_destination__begins_another() {
+    fn batch__longer_datagram_or_other_destination__starts_a_new_batch() {
         let mut queue = TransmitQueue::default();
         push(&mut queue, 1, 100);
         push(&mut queue, 1, 101);
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn batch__never_exceeds_what_the_kernel_takes() {
+    fn batch__many_datagrams__stay_within_the_kernel_limits() {
         let mut queue = TransmitQueue::default();
         for _ in 0..200 {
             push(&mut queue, 1, 1452);

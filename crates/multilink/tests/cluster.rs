@@ -34,7 +34,7 @@ fn resident_bytes() -> usize {
 }
 
 #[test]
-fn cluster__of_64_hosts__joins_as_a_full_mesh_in_bounded_time_and_memory() {
+fn cluster__64_hosts__form_a_full_mesh_in_bounded_time_and_memory() {
     let before_bytes = resident_bytes();
     let mut world = World::new(Plan {
         hosts: HOSTS,
@@ -72,7 +72,7 @@ fn cluster__of_64_hosts__joins_as_a_full_mesh_in_bounded_time_and_memory() {
 }
 
 #[test]
-fn cluster__host_started_again_among_15__is_up_with_all_of_them_soon() {
+fn cluster__one_of_16_hosts_restarted__reaches_all_others_within_one_second() {
     let mut world = World::new(Plan {
         hosts: 16,
         links: vec![LinkPlan::of(1000)],

@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn plans__carried_out__take_little_more_than_the_bound_and_overflow_no_port() {
+    fn plans__simulated__reach_70_percent_of_the_bound_and_overflow_no_port() {
         let network = network();
         for operation in [
             Operation::Gather { root: 1 },
@@ -371,7 +371,7 @@ mod tests {
     /// all bytes that a host has received, also those that did not pass the trunk
     /// (`docs/perf-log.md`, 2026-11-23).
     #[test]
-    fn all_to_all__of_short_blocks__fits_the_ports_between_switches() {
+    fn all_to_all__short_blocks__exceeds_the_planned_port_bytes_by_less_than_a_block() {
         let mut text = "name = \"row\"\n".to_owned();
         for switch in 0..5 {
             text += &format!("[[switch]]\nname = \"s{switch}\"\n");
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn plan__in_ports_smaller_than_it_says__is_refused_by_the_port() {
+    fn plan__ports_smaller_than_planned__overflows_a_port() {
         let network = network();
         let plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
         let refused = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();

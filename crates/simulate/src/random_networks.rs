@@ -121,7 +121,7 @@ fn plans__on_random_networks__pass_the_check_and_overflow_no_port() {
 /// Grants that were 32 KiB early at any rate reached only 0.72 to 0.82 for 64 KiB at 10 Gb/s
 /// (`docs/perf-log.md`, 2026-11-24).
 #[test]
-fn plans__on_fast_stars__reach_most_of_the_bound() {
+fn plans__on_fast_single_switch_networks__reach_at_least_88_percent_of_the_bound() {
     let names: Vec<String> = (0..16).map(|host| format!("h{host}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let gather = Operation::Gather { root: 0 };

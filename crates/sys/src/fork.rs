@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptor__that_is_private__is_not_the_forked_childs() {
+    fn private_descriptor__after_fork__is_closed_in_the_child() {
         let null = || File::open("/dev/null").unwrap();
         let (shared, private) = (null(), Private::new(null()));
         let (shared_fd, private_fd) = (shared.as_raw_fd(), private.as_raw_fd());

@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces__of_any_namespace__include_loopback() {
+    fn interfaces__any_namespace__include_loopback() {
         let found = interfaces().expect("rtnetlink answers everyone");
         let lo = found
             .iter()

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn rto_min__routes_that_expire_or_are_elsewhere__are_left_alone() {
+    fn rto_min__expiring_or_other_interface_routes__are_unchanged() {
         assert_eq!(with_rto_min(&route(3, 179_900, &[]), 7, 120), None);
         assert_eq!(with_rto_min(&route(RTPROT_RA, 0, &[]), 7, 120), None);
         assert_eq!(with_rto_min(&route(3, 0, &[]), 8, 120), None);

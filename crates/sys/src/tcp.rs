@@ -139,7 +139,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     #[test]
-    fn standing__answered_message__has_been_acknowledged() {
+    fn standing__answered_message__is_acknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has one");
         let mut near = TcpStream::connect(address).expect("it listens");

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn termination__signal_to_this_process__is_noted_and_a_child_ends_by_its_own() {
+    fn termination__signal_to_this_process__is_reported_and_a_child_still_dies_by_a_signal() {
         let termination = Termination::watch().unwrap();
         nix::sys::signal::raise(Signal::SIGTERM).unwrap();
         assert_eq!(termination.next().unwrap(), Signal::SIGTERM);

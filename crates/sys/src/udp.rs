@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn receive__more_datagrams_than_places__takes_all_in_order_and_leaves_out_the_too_long() {
+    fn receive__more_datagrams_than_slots__returns_all_in_order_except_the_oversized() {
         let (socket, port) = loopback();
         let sender = UdpSocket::bind("[::1]:0").expect("a port is free");
         for number in 0..40u8 {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn receive__gathered_datagrams__are_one_entry_with_their_length() {
+    fn receive__coalesced_datagrams__are_one_entry_with_the_segment_length() {
         let (socket, port) = loopback();
         let (sender, _) = loopback();
         assert!(socket.set_gathering(true));
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn link_socket__filter__passes_only_long_datagrams_with_a_known_first_byte() {
+    fn link_socket__filter__passes_only_known_first_bytes_and_sufficient_length() {
         let (socket, port) = loopback();
         socket
             .set_filter(4, &[0x11, 0x21])

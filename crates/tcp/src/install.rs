@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     #[ignore = "needs root, bpf"]
-    fn load__programs_of_another_licence__are_refused_with_the_kernels_reason() {
+    fn load__programs_without_a_gpl_licence__are_refused_with_the_kernels_reason() {
         const LICENCE: &[u8] = b"Dual BSD/GPL\0";
         let at = OBJECT
             .windows(LICENCE.len())

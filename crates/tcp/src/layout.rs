@@ -303,7 +303,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings__bytes__are_the_headers_layout_and_come_back() {
+    fn settings__bytes__match_the_header_layout_and_round_trip() {
         let settings = Settings {
             memory_max: Duration::from_nanos(0x0102_0304),
             first_rate_bps: 8_000,
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn connection__row__is_read_by_the_headers_offsets() {
+    fn connection__row__is_parsed_at_the_header_offsets() {
         let mut row = [0; Connection::BYTES];
         row[..4].copy_from_slice(&[10, 0, 0, 1]);
         row[16..20].copy_from_slice(&[10, 0, 0, 2]);

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn places__one_users_are_many__leave_half_for_others() {
+    fn places__many_from_one_user__leave_half_for_others() {
         let mut places: Vec<Place> = (1..=512).map(|number| place(number, 1000)).collect();
         assert_eq!(free_number(&places[1..], 1000).unwrap(), 1);
         let refused = free_number(&places, 1000).unwrap_err().to_string();
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn process__bytes__are_the_headers_layout_and_come_back() {
+    fn process__bytes__match_the_header_layout_and_round_trip() {
         let process = place(3, 1000).process;
         let bytes = process.to_bytes();
         assert_eq!(bytes[..4], (7 * 1024 + 3_u32).to_ne_bytes());
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn started_in__name_with_a_parenthesis__is_not_misled() {
+    fn started_in__program_name_with_parentheses__is_parsed_correctly() {
         let fields: Vec<String> = (3..30).map(|field| field.to_string()).collect();
         let stat = format!("12 (a) b (c) {}", fields.join(" "));
         assert_eq!(started_in(&stat), Some(22));

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn longest__silences_of_other_periods__do_not_count() {
+    fn longest_silence__silences_outside_the_period__do_not_count() {
         let slots = [(100, 3_000_000), (120, 40_000_000), (200, 900_000_000)];
         let profile = Profile {
             longest_ns: BTreeMap::from(slots),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn longest__after_the_slots_have_gone_round__is_found() {
+    fn longest_silence__after_the_slots_wrap__is_still_found() {
         let profile = Profile {
             longest_ns: BTreeMap::from([(3, 5_000_000)]),
         };

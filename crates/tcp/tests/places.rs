@@ -13,7 +13,7 @@ impl Drop for Programs {
 
 #[test]
 #[ignore = "needs root, bpf"]
-fn place__of_a_process_that_joins_twice__is_one_and_left_once() {
+fn place__process_joins_twice__is_shared_and_left_once() {
     let _ = remove();
     install(&Settings::default()).unwrap();
     let _programs = Programs;

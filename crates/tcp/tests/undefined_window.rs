@@ -40,7 +40,7 @@ fn shown(port: u16) -> Connection {
 
 #[test]
 #[ignore = "needs root, bpf"]
-fn threshold__that_no_program_has_set__is_put_right_with_the_next_acknowledgement() {
+fn threshold__undefined_value__is_corrected_during_the_next_exchange() {
     let _ = remove();
     install(&Settings::default()).unwrap();
     let _programs = Programs;

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn differences__of_what_is_as_written__are_none() {
+    fn differences__network_as_in_the_file__are_empty() {
         // Other names, another order, and a trunk that its hosts cannot fill.
         let measured = network(
             &[("s2", &["h6", "h4", "h5"]), ("s1", &["h2", "h3", "h1"])],
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn differences__host_on_another_switch__is_named_with_both() {
+    fn differences__host_on_another_switch__names_both_switches() {
         let measured = network(
             &[("s1", &["h1", "h2"]), ("s2", &["h3", "h4", "h5", "h6"])],
             &[("s1", "s2", 2_000)],
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn differences__switches_that_are_one_or_two__are_named() {
+    fn differences__merged_or_split_switches__are_reported() {
         let one = network(&[("s1", &["h1", "h2", "h3", "h4", "h5", "h6"])], &[]);
         let one = said(&written(), &one);
         assert!(
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn named_like__where_names_are_taken__can_be_read_back() {
+    fn named_like__names_already_taken__gives_a_network_that_parses() {
         // The second switch has the hosts of `a` and the name of `b`. The third gets the remaining
         // name.
         let measured = network(
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn differences__slow_link__is_named_in_its_direction() {
+    fn differences__slow_link__is_reported_per_direction() {
         let measured = network(
             &[("s1", &["h1", "h2", "h3"]), ("s2", &["h4", "h5", "h6"])],
             &[("s1", "s2", 250)],
@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn differences__switches_joined_in_another_way__are_the_links() {
+    fn differences__switches_connected_differently__names_missing_and_extra_links() {
         let of = |links: &[(&str, &str, u64)]| {
             network(
                 &[

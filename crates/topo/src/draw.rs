@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tree__of_two_switches__names_hosts_that_are_alike_together() {
+    fn draw__two_switches__groups_equal_hosts_on_one_line() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }]

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn network__that_contradicts_itself__is_refused_by_line_and_name() {
+    fn network__inconsistent_file__is_refused_with_the_reason() {
         let same = STAR.replace("name = \"c\"", "name = \"a\"");
         assert!(problem(&same).starts_with("n.toml:3: name: `a` is already"));
         let strange = STAR.replace("[\"s\", \"c\"]", "[\"s\", \"d\"]");
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn network__of_switches_in_a_ring__is_refused() {
+    fn network__switches_in_a_ring__is_refused() {
         let ring = r#"
             name = "ring"
             host = [{ name = "a" }]

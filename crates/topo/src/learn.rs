@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn corrected__slow_trunk__is_named_and_nothing_else() {
+    fn corrected__slow_trunk__is_the_only_difference() {
         let mut all = Vec::new();
         for from in 0..3 {
             for to in 3..6 {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn corrected__slow_host__is_told_from_its_neighbours_by_what_came_to_them() {
+    fn corrected__slow_host__is_distinguished_by_the_flows_to_its_neighbours() {
         let all = [
             came(3, 0, 95e6),
             came(4, 0, 94e6),
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn corrected__slow_once__is_others_traffic() {
+    fn corrected__only_some_flows_slow__changes_nothing() {
         let mut all = vec![came(0, 1, 300e6); 3];
         all.extend(vec![came(0, 1, 940e6); 5]);
         all.push(came(9, 1, 1.0));

@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coordinates__of_ranks__are_group_switch_and_port() {
+    fn coordinates__each_rank__are_group_switch_and_port() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }]

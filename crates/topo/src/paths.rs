@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn paths__across_a_link_with_two_rates__have_that_of_their_direction() {
+    fn paths__link_with_two_rates__use_the_rate_of_their_direction() {
         let network = two();
         let paths = Paths::new(&network);
         assert_eq!(paths.links(0, 1).len(), 3);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn links__are_in_the_order_in_which_they_are_passed() {
+    fn path_links__either_direction__are_in_travel_order() {
         let network = two();
         let paths = Paths::new(&network);
         let names = |from: usize, to: usize| {
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn links__of_a_host_limited_both_ways__pass_its_limit_in_either_direction() {
+    fn path_links__host_limited_both_ways__include_its_limit_in_either_direction() {
         let mut network = two();
         network.hosts[0].both_ways = Rate::from_bps(1_500_000_000);
         // This limit has no effect: the link's two directions sum to it.
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn paths__there_and_back__share_no_directed_link() {
+    fn paths__forward_and_return__share_no_directed_link() {
         let network = two();
         let paths = Paths::new(&network);
         let back = paths.links(1, 0);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn tour__with_a_choice__goes_first_where_the_root_is_reached_fastest() {
+    fn tour__several_next_hosts__visits_the_one_fastest_to_the_root_first() {
         let network = two();
         // c shares the switch and has 1 Gb/s to a, b 200 Mb/s.
         assert_eq!(Paths::new(&network).tour(&network, 0), [0, 2, 1]);

@@ -347,14 +347,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate__decimal_units__are_bits_a_second() {
+    fn rate__decimal_units__are_bits_per_second() {
         assert_eq!("1Gbit".parse::<Rate>().unwrap().bps(), 1_000_000_000);
         assert_eq!("12.5mbit".parse::<Rate>().unwrap().bps(), 12_500_000);
         assert_eq!("1Gbit".parse::<Rate>().unwrap().time_ns(1538), 12_304);
     }
 
     #[test]
-    fn rate__zero_bytes_or_nonsense__is_refused_with_what_is_right() {
+    fn rate__zero_or_malformed__is_refused_with_an_example() {
         for wrong in ["0Gbit", "1Gb", "fast", "1 GB", ""] {
             let error = wrong.parse::<Rate>().unwrap_err();
             assert!(error.to_string().contains("such as `1Gbit`"), "{error}");
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn delay__units__reach_from_ns_to_s() {
+    fn delay__units_up_to_seconds__are_parsed_and_a_missing_unit_is_refused() {
         for (text, ns) in [
             ("0", 0),
             ("50us", 50_000),
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn display__of_every_quantity__reads_back_the_same() {
+    fn display__rates_and_byte_counts__round_trip() {
         for text in ["1Gbit", "1500kbit", "7bit"] {
             let rate: Rate = text.parse().unwrap();
             assert_eq!(rate.to_string().parse::<Rate>().unwrap(), rate);

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn ranks__all_on_one_host__are_still_a_tree() {
+    fn ranks__all_on_one_host__still_form_a_tree() {
         let network = three().of_ranks(&[1, 1]);
         let paths = Paths::new(&network);
         assert_eq!(paths.links(0, 1).len(), 2);
@@ -163,7 +163,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn shares__of_ranks_parted_in_any_way__add_up_to_no_more_than_a_link(
+        fn capacity_shares__ranks_split_into_any_groups__add_up_to_at_most_the_link(
             switches in prop::collection::vec(0_usize..8, 1..6),
             ranks in prop::collection::vec((0_usize..10, 0_usize..4), 1..20),
             hosts in prop::collection::vec(0_usize..8, 10),
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn share__of_half_the_ranks_behind_a_link__is_half_of_it_and_all_of_their_own() {
+    fn capacity_share__half_of_the_ranks__is_half_the_trunk_and_all_of_each_access_link() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }, { name = "c" }, { name = "d" }]

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn svg__has_every_name_and_marks_the_slow_link() {
+    fn svg__network_with_a_slow_link__has_all_names_and_marks_the_link() {
         let text = r#"
             name = "two & more"
             host = [{ name = "a" }, { name = "b" }, { name = "c", both_ways = "1500Mbit" }]

@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trip__of_two_clocks__is_free_of_their_difference() {
+    fn trip__two_unsynchronized_clocks__cancels_their_offset() {
         let trip = Trip::from_ways(5_000_150, -4_999_950);
         assert_eq!(
             trip,
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn trips__that_a_batch_still_shortens__are_probed_on_to_a_limit() {
+    fn trips__minimum_still_falling__are_probed_further_up_to_a_limit() {
         let trip = |ns| Trip { ns, ahead_ns: -7 };
         let mut trips = Trips::new(2, 4);
         trips.note(1, 0, trip(1000));

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn needs__misspelt__is_lacking() {
+    fn needs__misspelt_name__is_reported_as_lacking() {
         assert!(lacking("tunn").is_some_and(|lack| lack.contains("needs.rs")));
     }
 

@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn tally__summary__closes_with_the_counts() {
+    fn tally__summary__ends_with_the_counts() {
         let mut tally = Tally {
             passed: 3,
             ..Tally::default()

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn files__nameless_file__is_found() {
+    fn files__generic_name__is_found() {
         assert_eq!(findings("crates/x/src/util.rs", "//! X.\n"), 1);
         assert_eq!(findings("crates/x/src/helpers/a.rs", "//! X.\n"), 1);
         assert_eq!(findings("crates/x/src/reorder.rs", "//! X.\n"), 0);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn files__rust_without_a_head__is_found() {
+    fn files__rust_file_without_a_module_comment__is_found() {
         assert_eq!(findings("crates/x/src/a.rs", "fn x() {}\n"), 1);
     }
 
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn files__crate_of_a_quarter_and_a_long_command__are_found() {
+    fn files__crate_with_a_quarter_of_the_code_or_long_command__is_found() {
         let long = "//! X.\n".repeat(COMMAND_LINES_MAX + 1);
         let mut files = vec![
             File::new("crates/kumi/Cargo.toml", ""),

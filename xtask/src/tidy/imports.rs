@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn imports__circle_of_three_files__is_found_once() {
+    fn imports__cycle_of_three_files__is_found_once() {
         let files = [
             ("crates/x/src/a.rs", "use crate::{b::B, d};\n"),
             ("crates/x/src/b.rs", "use super::c::C;\n"),
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn imports__within_a_folder_and_of_tests__are_no_circle() {
+    fn imports__within_a_folder_or_in_tests__are_not_a_cycle() {
         let files = [
             (
                 "crates/x/src/a/mod.rs",

@@ -227,20 +227,20 @@ mod tests {
     }
 
     #[test]
-    fn language__opening_without_a_noun__is_found_once_a_comment() {
+    fn language__opening_without_a_noun__is_found_once_per_comment() {
         let text = "/// What follows.\n/// When it does.\nfn a() {}\n/// Returns what follows.\n";
         assert_eq!(messages("xtask/a.rs", text).len(), 1);
         assert_eq!(messages("xtask/a.rs", "// What follows\n").len(), 0);
     }
 
     #[test]
-    fn language__doc_of_one_word__is_found() {
+    fn language__one_word_doc_comment__is_found() {
         assert_eq!(messages("xtask/a.rs", "/// Peers.\n").len(), 1);
         assert_eq!(messages("xtask/a.rs", "/// Peers, by index.\n").len(), 0);
     }
 
     #[test]
-    fn language__phrases_of_a_dialect__are_found_as_whole_words() {
+    fn language__banned_phrases__are_found_as_whole_words() {
         assert_eq!(
             messages("xtask/a.rs", &format!("// it {}\n", PHRASES[0].0)).len(),
             1
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn language__too_much_what_in_the_tree__is_found() {
+    fn language__what_used_too_often_in_the_tree__is_found() {
         let findings = |text: &str| {
             let mut found = Vec::new();
             check_tree(&[File::new("xtask/a.rs", text)], &mut found);

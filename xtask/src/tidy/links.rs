@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn links__to_an_absent_file_or_heading__are_found() {
+    fn links__missing_file_or_heading__is_found() {
         let page = "# A\n\n[b](../b.md#the-end) [c](c.md) [d](d)\n```\n[x](code.md)\n```\n";
         let files = [
             ("docs/a/a.md", page),
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn links__page_outside_the_contents__is_found() {
+    fn links__page_missing_from_the_summary__is_found() {
         let files = [
             ("docs/SUMMARY.md", "- [A](a.md)\n"),
             ("docs/a.md", "# A\n"),

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn records__gap_between_decisions__is_found() {
+    fn records__gap_in_adr_numbers__is_found() {
         assert_eq!(
             findings(&[
                 ("docs/adr/001-a.md", "# 001. A\n"),

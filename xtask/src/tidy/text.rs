@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn text__note_to_oneself__is_found() {
+    fn text__unfinished_work_marker__is_found() {
         assert_eq!(
             messages("a.rs", &format!("//! {} later\n", NOTES[0])).len(),
             1
@@ -101,12 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn text__place_on_one_machine__is_found() {
+    fn text__machine_specific_path__is_found() {
         assert_eq!(messages("a.sh", &format!("cd {}x\n", PLACES[0])).len(), 1);
     }
 
     #[test]
-    fn text__test_name_that_claims_nothing__is_found() {
+    fn text__test_name_without_a_claim__is_found() {
         let test = |name: &str| format!("#[test]\n#[ignore = \"needs tun\"]\nfn {name}() {{}}\n");
         assert_eq!(messages("a.rs", &test("works")).len(), 1);
         assert_eq!(
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn text__licence_and_results__are_left_alone() {
+    fn text__licence_and_results__are_not_checked() {
         assert!(messages("LICENSE-MIT", "x \n").is_empty());
         assert!(messages("bench/results/a.ndjson", "{} \n").is_empty());
     }

@@ -195,7 +195,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn svg__curve_and_marks__are_all_there() {
+    fn svg__curve_ruler_and_marks__are_drawn_and_escaped() {
         let svg = Chart::default()
             .curve("goodput", "total", vec![(0.1, 1e9), (0.2, 2e9)])
             .ruler(1.9e9, "two links")
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn svg__nothing_measured__is_still_an_image() {
+    fn svg__nothing_measured__contains_no_nan() {
         assert!(!Chart::default().svg().contains("NaN"));
     }
 }

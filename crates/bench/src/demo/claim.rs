@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn promises__a_run_that_keeps_them__are_kept() {
+    fn promises__good_run__are_all_kept() {
         let tables = tables(&story());
         let broken = tables.iter().flat_map(|table| &table.rows);
         let broken: Vec<_> = broken.filter(|row| !row.is_kept()).collect();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn promises__device_at_one_links_rate_after_the_plug__are_broken() {
+    fn promises__one_link_rate_after_healing__are_broken() {
         let mut story = story();
         let healed = story.stream.mark_s("healed");
         let late = story.stream.goodput.iter_mut();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn promises__rival_or_value_not_measured__asks_nothing_or_is_broken() {
+    fn promises__baseline_unmeasured_or_variant_a_rival__are_broken_or_not_made() {
         let mut story = story();
         story.single_bps = f64::NAN;
         assert!(!row(&tables(&story), "iperf3 over kumi, both links").is_kept());

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn page__story__needs_no_network_and_has_a_picture_for_each_claim() {
+    fn page__full_story__is_self_contained_and_has_a_chart_for_each_claim() {
         let story = story();
         let html = page(&story, &claim::tables(&story));
         for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn text__story__gives_each_phase_against_one_link() {
+    fn text__full_story__compares_each_phase_with_one_link() {
         let story = story();
         let text = text(&story, &claim::tables(&story), false);
         assert!(text.contains("iperf3 over kumi, one link cut"));
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn text__broken_promise__is_red_and_named() {
+    fn text__broken_promise__is_red_and_marked_as_missed() {
         let mut story = story();
         story.single_bps = 1.2e9;
         let broken = text(&story, &claim::tables(&story), true);

@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn survived__silence_at_the_end_or_a_wrong_message__did_not() {
+    fn survived__silent_end_or_wrong_message__is_false() {
         let mut timeline = steady(5.0, 40);
         assert!(timeline.survived());
         timeline.wrong = Some(1);

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn smoothed__bytes_a_millisecond__are_bits_a_second() {
+    fn smoothed__bytes_per_millisecond__become_bits_per_second() {
         let points = smoothed(&[1000.0; 7]);
         assert_eq!(points, [(0.005, 8e6), (0.007, 8e6)]);
     }

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn rate__speed_of_a_virtual_nic__is_not_known() {
+    fn rate__nic_without_a_known_speed__is_infinite() {
         let real = "Settings for eth1:\n\tSpeed: 1000Mb/s\n\tLink detected: yes\n";
         assert_eq!(rate_bps(real), 1e9);
         assert_eq!(rate_bps("\tSpeed: Unknown!\n"), f64::INFINITY);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn place__end_of_a_plan__is_found_by_position() {
+    fn place__nic_name_of_a_plan__maps_to_host_and_device_by_position() {
         let ssh = Ssh {
             names: vec!["left".into(), "right".into()],
             devices: vec!["enp1s0".into(), "enp2s0".into()],

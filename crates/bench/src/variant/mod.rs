@@ -357,7 +357,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device__of_a_variant__is_there_for_the_braided_ones_only() {
+    fn variant_device__multilink_variants__have_one_and_others_do_not() {
         assert!(Variant::KumiLinkTcp.is_device() && Variant::Kumi.is_device());
         assert!(!Variant::KumiTcp.is_device() && !Variant::Cubic.is_device());
     }

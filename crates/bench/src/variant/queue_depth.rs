@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn queue_depth__real_nic__has_none() {
+    fn queue_depth__real_nic__is_not_found() {
         assert_eq!(QueueDepth::find("qdisc mq 0: root \n"), None);
     }
 }

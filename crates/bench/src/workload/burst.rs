@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures__bursts__are_ranked_and_held_against_the_path() {
+    fn figures__bursts__have_percentiles_and_the_ideal_of_the_path() {
         let bursts = Bursts {
             size_bytes: 1_000_000,
             took_us: vec![90e3, 40e3, 38e3],

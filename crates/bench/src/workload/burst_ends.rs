@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bursts__of_two_lengths_on_one_connection__are_answered_one_by_one() {
+    fn bursts__two_lengths_on_one_connection__are_answered_one_by_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn arrivals__silence__is_found_around_its_event() {
+    fn arrivals__silence_around_an_event__is_measured_in_full() {
         let mut arrivals = Arrivals::default();
         let ms = Duration::from_millis;
         for (last, at) in [(0, 0), (0, 1), (1, 900), (900, 950)] {
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn resent__between_two_moments__is_what_came_in_between() {
+    fn resent__between_two_moments__is_the_increase_between_them() {
         let resent = Resent {
             by_unix_ns: vec![(10, 1), (20, 4), (30, 9)],
             round_trip_max_ns: 0,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn arrivals__window__counts_its_bins_only() {
+    fn arrivals__time_window__counts_only_its_bins() {
         let arrivals = Arrivals {
             bins_bytes: vec![100; 300],
             ..Arrivals::default()

@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn found__every_kind_of_datagram__is_told_apart() {
+    fn found__good_damaged_and_replayed_datagrams__are_counted_separately() {
         let (mut found, mut seen) = (Found::default(), Vec::new());
         let mut flipped = datagram(7);
         flipped[600] ^= 1;

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sent_bytes__device_line__gives_what_was_transmitted() {
+    fn sent_bytes__device_line__gives_the_transmitted_bytes() {
         let text = "Inter-|   Receive\n  eth1: 1 2 3 4 5 6 7 8 900 10 0 0 0 0 0 0\n eth10: 0 0 0 0 0 0 0 0 7 0\n";
         assert_eq!(sent_bytes(text, "eth1"), 900);
         assert_eq!(sent_bytes(text, "eth2"), 0);

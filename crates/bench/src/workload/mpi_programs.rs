@@ -282,7 +282,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn lines__repetitions_of_one_thing__are_joined_by_their_medians() {
+    fn lines__repetitions_of_one_measurement__are_joined_by_their_medians() {
         let lines = [1.0, 9.0, 2.0]
             .map(|s| figures(&json!({"total_s": s})))
             .to_vec();

@@ -152,13 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn detected__suspicion_taken_back__is_no_detection() {
+    fn detected__suspicion_withdrawn__does_not_count() {
         assert_eq!(detected_s(&changes(LINES), "eth1", 10.0), None);
         assert_eq!(detected_s(&changes(LINES), "eth2", 11.0), None);
     }
 
     #[test]
-    fn changes__other_events_and_a_cut_line__are_passed_over() {
+    fn changes__other_events_and_a_truncated_line__are_ignored() {
         assert_eq!(changes(LINES).len(), 7);
     }
 }

@@ -220,7 +220,7 @@ mod tests {
     };
 
     #[test]
-    fn streams__one_way_starved__halve_what_is_allowed() {
+    fn streams__one_direction_starved__reach_half_of_the_allowed_rate() {
         let full = Arrivals {
             bins_bytes: vec![(1e9 * PLAIN_TCP / 800.0) as u64; 200],
             ..Arrivals::default()
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn rounds__twice_the_allowed_time__are_half_of_what_is_allowed() {
+    fn rounds__twice_the_allowed_time__reach_half_of_the_allowed_rate() {
         let allowed_us = 50.0 + 1e6 * 8.0 / (1e9 * PLAIN_TCP) * 1e6;
         let source = Seen {
             rounds_us: vec![0.0, 4.0 * allowed_us],
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn acks__silence__is_counted_in_the_connections_own_round_trips() {
+    fn ack_silence__several_connections__is_counted_in_their_own_round_trips() {
         let near = Acks {
             silence_max_ms: 3.0,
             round_trip_max_ms: 1.0,

@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn streaming__each_pattern__carries_its_ways() {
+    fn streaming__each_pattern__transfers_in_its_directions() {
         for (pattern, to_source, to_sink) in [
             (Pattern::OneWay, 0, 1),
             (Pattern::TwoConnections, 1, 1),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn request_response__each_pattern__makes_rounds_and_ends() {
+    fn request_response__each_pattern__completes_rounds_and_ends() {
         for pattern in [
             Pattern::OneWay,
             Pattern::TwoConnections,

@@ -230,7 +230,7 @@ mod tests {
 
     /// Guards against a missing module, which kept every rank of coll-torch from starting.
     #[test]
-    fn package__has_every_module_of_the_bindings() {
+    fn python_package__embedded_files__include_every_module_of_the_bindings() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/kumi");
         let files = std::fs::read_dir(folder).unwrap();
         let names = files.map(|file| file.unwrap().file_name().into_string().unwrap());

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grown__network__has_hosts_like_the_first_ones() {
+    fn grown_network__more_hosts__copies_the_original_hosts() {
         let text = r#"
             name = "two"
             host = [{ name = "a" }, { name = "b" }]

@@ -188,7 +188,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn goodput__tcp_report__is_what_was_received() {
+    fn goodput__tcp_report__is_the_received_rate() {
         let report = json!({"end": {"sum_received": {"bits_per_second": 9.5e8}}});
         assert_eq!(
             goodput(&report, "cubic").expect("is there")["goodput_bps"],
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn goodput__udp_report__leaves_out_what_was_lost() {
+    fn goodput__udp_report__excludes_lost_datagrams() {
         let report = json!({"end": {"sum": {"bits_per_second": 1e9, "lost_percent": 25.0}}});
         let figures = goodput(&report, "cubic").expect("is there");
         assert_eq!(

@@ -78,7 +78,7 @@ fn is_collision(network: &Network, plan: &Plan) -> bool {
 /// 557 of 560 removals are refused. In the others, further waits of the same transfer imply the
 /// order, such as a wait that includes all earlier transfers.
 #[test]
-fn check__without_one_wait_on_a_full_link__refuses_nine_of_ten() {
+fn check__one_wait_removed_on_a_full_link__refuses_nine_of_ten_plans() {
     let plans = plans();
     let waits = sample(waits(&plans));
     let mut refused = 0;
@@ -96,7 +96,7 @@ fn check__without_one_wait_on_a_full_link__refuses_nine_of_ten() {
 }
 
 #[test]
-fn check__wait_that_lets_112_kib_be_missing__is_refused() {
+fn check__wait_that_allows_112_kib_in_flight__is_refused() {
     let plans = plans();
     let mut raised = 0;
     for (at, second, place) in sample(waits(&plans)) {

@@ -105,7 +105,7 @@ fn planned() -> (Network, Plan) {
 }
 
 #[test]
-fn check__plan_without_one_transfer__is_undone() {
+fn check__plan_with_a_transfer_removed__is_refused_as_incomplete() {
     let (network, mut plan) = planned();
     // The end of the chain then never sends: its transfer is the first one, as it feeds the others.
     plan.transfers.remove(0);
@@ -133,7 +133,7 @@ fn check__block_that_the_sender_lacks__is_named() {
 }
 
 #[test]
-fn check__everybody_at_once__meets_on_the_roots_link() {
+fn check__all_senders_at_once__collide_on_the_roots_link() {
     let (network, mut plan) = planned();
     for (at, transfer) in plan.transfers.iter_mut().enumerate() {
         transfer.to = 0;
@@ -153,7 +153,7 @@ fn check__everybody_at_once__meets_on_the_roots_link() {
 }
 
 #[test]
-fn check__sum_with_a_part_twice__is_refused() {
+fn check__contribution_summed_twice__is_refused() {
     let network = tree(&[0], &[(0, 1000, 10); 3]);
     let mut plan = reduce(&network, 0, Vector::new(1, 1)).unwrap();
     let again = plan.transfers[0].clone();
@@ -166,7 +166,7 @@ fn check__sum_with_a_part_twice__is_refused() {
 }
 
 #[test]
-fn check__trunk_of_two_links_worth__takes_two_at_once_and_not_three() {
+fn check__trunk_with_twice_the_host_rate__allows_the_plan_but_not_all_transfers_at_once() {
     // Four hosts at 500 Mb/s on each side of 1 Gb/s.
     let network = even_tree(&[0, 0], 1000, &[0, 0, 0, 0, 1, 1, 1, 1], 500);
     let mut plan = all_to_all(&network, vec![1 << 20; 64]).unwrap();
@@ -187,7 +187,7 @@ fn check__trunk_of_two_links_worth__takes_two_at_once_and_not_three() {
 }
 
 #[test]
-fn check__nonsense__is_refused_without_a_panic() {
+fn check__malformed_plan__is_refused_without_a_panic() {
     let (network, sound) = planned();
     let spoil = |change: &dyn Fn(&mut Plan)| {
         let mut plan = sound.clone();
@@ -222,7 +222,7 @@ fn check__nonsense__is_refused_without_a_panic() {
 /// A host sends its own transfers in sequence. Transfers of others in between wait for bytes that
 /// have arrived.
 #[test]
-fn check__own_transfer_that_others_stand_behind__has_to_have_come() {
+fn check__transfer_that_others_queue_behind__must_be_delivered_and_not_only_sent() {
     let hosts: Vec<(usize, u64, u64)> = (0..12).map(|host| (host, 1000, 10)).collect();
     let network = tree(&[0, 1, 1], &hosts);
     let mut plan = all_to_all(&network, vec![8 << 10; 144]).unwrap();
@@ -274,7 +274,7 @@ pub(crate) fn all_plans(network: &Network, root: usize, sizes: &[u64]) -> Vec<Pl
 
 proptest! {
     #[test]
-    fn plans__on_any_tree__pass_the_check_and_keep_the_bound(
+    fn plans__on_any_tree__pass_the_check_and_respect_the_bound(
         switches in prop::collection::vec(0_usize..64, 1..9),
         hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 1..24),
         root in 0_usize..24,
@@ -295,7 +295,7 @@ proptest! {
     }
 
     #[test]
-    fn plans__for_hosts_limited_both_ways__pass_the_check_and_keep_the_bound(
+    fn plans__hosts_limited_both_ways__pass_the_check_and_respect_the_bound(
         switches in prop::collection::vec(0_usize..64, 1..5),
         hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 2..16),
         limits in prop::collection::vec(prop::option::of(1_u64..3000), 16),
@@ -317,7 +317,7 @@ proptest! {
     }
 
     #[test]
-    fn plans__between_sites__pass_the_check_and_keep_the_bound(
+    fn plans__between_sites__pass_the_check_and_respect_the_bound(
         switches in prop::collection::vec(0_usize..64, 2..7),
         hosts in prop::collection::vec(0_usize..64, 2..20),
         trunks in prop::collection::vec((10_u64..900, 0_u64..20_000), 6),
@@ -343,7 +343,7 @@ proptest! {
     }
 
     #[test]
-    fn gather__of_many__passes_the_check(
+    fn gather__up_to_60_hosts__passes_the_check(
         switches in prop::collection::vec(0_usize..64, 1..9),
         hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 1..60),
         root in 0_usize..60,

@@ -159,7 +159,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
 
 proptest! {
     #[test]
-    fn programs__on_any_tree__do_the_operation_whatever_comes_first(
+    fn programs__on_any_tree__perform_the_operation_in_any_arrival_order(
         switches in prop::collection::vec(0_usize..64, 1..5),
         hosts in prop::collection::vec((0_usize..64, 1_u64..2000, 0_u64..3000), 1..9),
         root in 0_usize..9,
@@ -181,7 +181,7 @@ proptest! {
 /// The bytes in a port grow by the share of the link that acknowledgements take. A host with a path
 /// of its own therefore drains it after each mebibyte.
 #[test]
-fn long_stream__round_a_ring__is_drained_each_mebibyte() {
+fn long_stream__around_a_ring__is_drained_after_each_mebibyte() {
     let rate = kumi_topo::Rate::from_bps(1_000_000_000).unwrap();
     let hosts = ["a", "b", "c", "d"];
     let network = kumi_topo::Network::star(&hosts, rate, kumi_topo::Delay::from_ns(25_000));

@@ -6,7 +6,7 @@ use kumi_topo::{Delay, Rate};
 /// Guards against edges that grow with the square of the length: 40 GB for a vector of 1 GiB when
 /// each chunk needed every chunk of its block that had been sent.
 #[test]
-fn program__of_a_vector_64_times_as_long__has_64_times_the_steps_and_edges() {
+fn program__vector_64_times_longer__steps_and_edges_grow_linearly() {
     let rate = Rate::from_bps(1_000_000_000).unwrap();
     let network = Network::star(&["a", "b"], rate, Delay::from_ns(25_000));
     let operations = [

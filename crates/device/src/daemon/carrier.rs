@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn carrier__peers__are_followed_with_patience_one_way_only() {
+    fn carrier__peers_come_and_go__rises_at_once_and_falls_after_a_delay() {
         const MS: u64 = 1_000_000;
         let mut carrier = Carrier::default();
         assert_eq!(

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clock__time_in_which_the_process_was_stopped__does_not_count() {
+    fn clock__process_stopped__does_not_count_that_time() {
         const MS: u64 = 1_000_000;
         let clock = Clock::new(Instant::now());
         assert_eq!(clock.now_ns_at(100 * MS), 100 * MS);

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn gathering__load__is_on_at_once_and_off_after_a_calm() {
+    fn coalescing__under_load__turns_on_at_once_and_off_after_a_quiet_period() {
         let mut coalescing = Coalescing::default();
         assert_eq!(
             run(&mut coalescing, 1, 50, 60),
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn gathering__long_silence__counts_as_many_calm_windows() {
+    fn coalescing__long_pause__counts_as_several_quiet_windows() {
         let mut coalescing = Coalescing::default();
         run(&mut coalescing, 1, 5, 800);
         assert_eq!(

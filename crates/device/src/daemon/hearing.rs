@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hearing__own_hello__is_told_from_others() {
+    fn hearing__own_hello__is_distinguished_from_others() {
         let mut hearing = Hearing::default();
         let mut hello = vec![lead(Kind::Hello), 0, 0, 0];
         hello.extend_from_slice(&7u64.to_be_bytes());

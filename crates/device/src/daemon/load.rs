@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn load__queues_that_share_busy_links__add_up_to_the_links() {
+    fn load__queues_sharing_busy_links__add_up_to_the_link_rates() {
         let mut load = Load::new(2);
         assert_eq!(load.sum(0), (f64::INFINITY, 0.0));
         load.report(0, MS, (0.6e9, 1e6), taken(1, true));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn load__queue_that_sends_little__does_not_count_the_links_again() {
+    fn load__nearly_idle_queue__does_not_count_the_links_twice() {
         let mut load = Load::new(2);
         for step in 1..200 {
             load.report(0, step * MS, (1e9, 1e6), taken(125_000, true));
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn load__one_queue_that_cannot_follow__is_not_hidden_by_an_idle_one() {
+    fn load__overloaded_queue__is_not_masked_by_an_idle_one() {
         let mut load = Load::new(2);
         load.report(0, MS, (1e9, 0.0), taken(1, false));
         load.report(1, MS, (1e9, 0.0), taken(0, true));

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn leads__of_this_version_and_hellos_of_any__pass_the_filter() {
+    fn filter__kinds_of_this_version_and_hellos_of_any_version__pass() {
         let leads = leads();
         assert_eq!(leads[0], wire::lead(Kind::Data));
         for kind in [Kind::Control, Kind::Hello, Kind::Init, Kind::Reply] {

@@ -119,12 +119,12 @@ mod tests {
     }
 
     #[test]
-    fn sizing__links_a_core_can_follow__take_one_queue_and_no_words() {
+    fn sizing__links_that_one_core_can_carry__use_one_queue_without_a_note() {
         assert_eq!(auto(&SLOW, 64), (1, None));
     }
 
     #[test]
-    fn sizing__faster_links__take_as_many_queues_as_needed_and_half_the_cores_allow() {
+    fn sizing__faster_links__use_the_queues_needed_up_to_half_the_cores() {
         let (queues, note) = auto(&FAST, 16);
         assert_eq!(queues, 5);
         assert_eq!(
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn sizing__a_count_that_was_configured__is_taken() {
+    fn sizing__configured_count__is_used() {
         let sizing = decide(Queues::Exactly(2), &SLOW, 4.6e9, 2, None);
         assert_eq!((sizing.queues, sizing.note), (2, None));
         let sizing = decide(Queues::Exactly(1), &FAST, 4.6e9, 64, None);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn sizing__a_core__carries_something() {
+    fn sizing__core_rate__exceeds_1_mbps_for_every_seal() {
         for seal in [Seal::Encrypt, Seal::Authenticate, Seal::Plain] {
             assert!(core_bps(seal) > 1e6, "{seal:?}");
         }

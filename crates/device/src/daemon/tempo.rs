@@ -226,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tempo__quick_messages__are_waited_for_awake_and_slow_ones_asleep() {
+    fn tempo__frequent_messages__are_busy_polled_and_rare_ones_are_not() {
         let mut tempo = Tempo::new(false);
         for message in 0..100 {
             tempo.note_activity(message * 40_000);
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(tempo.spin_ns(109_000_000), 0);
     }
     #[test]
-    fn tempo__processor_that_others_keep__is_waited_for_asleep_for_a_while() {
+    fn tempo__yield_that_took_milliseconds__stops_busy_polling_for_a_second() {
         let mut tempo = Tempo::new(false);
         for message in 0..100 {
             tempo.note_activity(message * 40_000);
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn tempo__bulk__is_waited_for_without_yielding_and_not_for_long() {
+    fn tempo__bulk__is_busy_polled_briefly_and_without_yielding() {
         let mut tempo = Tempo::new(false);
         for burst in 1..=1000 {
             tempo.note_activity(burst * 20_000);

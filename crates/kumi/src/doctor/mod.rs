@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn doctor__every_finding__says_why_and_what_mends_it() {
+    fn doctor__every_finding__has_a_reason_and_each_fault_a_remedy() {
         for finding in probes::all() {
             assert!(!finding.why.is_empty(), "{} says nothing", finding.feature);
             let sound = finding.state == State::Ok;

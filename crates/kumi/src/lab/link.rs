@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn link_set__several_words__make_one_change() {
+    fn link_set__several_settings__make_one_change() {
         let change = parsed("delay 5ms loss 1% dir rx").unwrap();
         assert_eq!(change.delay.unwrap().ns(), 5_000_000);
         assert_eq!(change.faults.unwrap().loss.get(), 0.01);
@@ -153,13 +153,13 @@ mod tests {
     }
 
     #[test]
-    fn link_set__rate_alone__leaves_the_faults() {
+    fn link_set__rate_alone__keeps_the_faults() {
         assert_eq!(parsed("rate 1Gbit").unwrap().faults, None);
         assert_eq!(parsed("loss 0").unwrap().faults, Some(Faults::default()));
     }
 
     #[test]
-    fn link_set__blackhole_with_direction__takes_it() {
+    fn link_set__blackhole_with_direction__applies_to_that_direction() {
         assert_eq!(
             parsed("blackhole tx").unwrap(),
             LinkChange::blackhole(Direction::Tx)

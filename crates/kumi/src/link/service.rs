@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn configuration__mistakes__name_line_key_and_what_would_be_right() {
+    fn configuration__mistakes__are_all_reported_by_name() {
         assert_eq!(
             says("[[link]]\nname = \"kumi0\"\nover = [\"eth1\", \"eth2\"]\n"),
             ""

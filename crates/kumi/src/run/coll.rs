@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names__are_those_that_the_preloaded_library_replaces() {
+    fn collective_names__all__are_those_the_interposer_replaces() {
         let replaced = include_str!("../../../../bindings/mpi/collectives.c");
         let rows = replaced
             .lines()
@@ -125,7 +125,7 @@ mod tests {
     /// The program must start, because other hosts' ranks wait in `MPI_Init` for the ranks of this
     /// host.
     #[test]
-    fn network_file__that_is_missing_or_wrong__leaves_collectives_to_the_library() {
+    fn network_file__missing_or_invalid__leaves_collectives_to_the_mpi_library() {
         let folder = std::env::temp_dir();
         let wrong = folder.join(format!("kumi-wrong-network-{}.toml", std::process::id()));
         std::fs::write(&wrong, "name =").unwrap();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn list__with_a_slip__names_the_nearest() {
+    fn collective_list__misspelt_name__suggests_the_nearest() {
         assert!(check("all").is_ok());
         assert!(check("gather,alltoall").is_ok());
         assert!(check("auto").is_ok());

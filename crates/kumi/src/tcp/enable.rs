@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit__not_a_service_or_a_path__is_refused_by_name() {
+    fn unit__path_or_not_a_service__is_refused_by_name() {
         assert!(drop_in("slurmd.service").is_ok());
         for wrong in [
             "slurmd",
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn drop_in__names_a_pinned_program_a_hook() {
+    fn drop_in__text__names_one_pinned_program_per_hook() {
         let text = text();
         assert!(text.contains("BPFProgram=sock_create:/sys/fs/bpf/kumi/tcp/own_units_socket\n"));
         assert_eq!(text.matches("BPFProgram=").count(), 3);

@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connection__without_a_cause__ends_with_its_transfers() {
+    fn explained_connection__without_a_cause__ends_with_its_transfer_counts() {
         let address = "127.0.0.1:1".parse().unwrap();
         let one = Explained {
             local: address,

@@ -189,7 +189,7 @@ mod tests {
     const DEVICES: &str = include_str!("../../../../packaging/kumi.toml");
 
     #[test]
-    fn kind__of_each_file_that_kumi_knows__is_recognized() {
+    fn kind__each_known_file_type__is_recognized() {
         let kind = |name: &str, text: &str| Kind::of(Path::new(name), text);
         assert_eq!(kind("network.toml", PACKAGED), Kind::Network);
         assert_eq!(kind("kumi.toml", DEVICES), Kind::Devices);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn lab_text__of_a_network__is_a_lab_of_the_same_tree() {
+    fn lab_text__network_file__describes_a_lab_with_the_same_tree() {
         let network = Network::parse("n", PACKAGED).unwrap();
         let (text, notes) = lab_text(&network);
         let again = Topology::parse("lab", &text).unwrap().network().unwrap();

@@ -3,8 +3,8 @@
 
 use super::stream::{Stream, now_s};
 use super::{Bench, KUMI};
-use kumi_testlab::{cables, star};
 use kumi_lab::topology::{Direction, LinkChange};
+use kumi_testlab::{cables, star};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ impl Bench {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn cables__crossed_under_load__are_whole_again_in_two_seconds() {
+fn cables__swapped_under_load__recover_within_two_seconds() {
     let bench = Bench::with_topology("crossed", &["auto"; 2], &cables(2, "100Mbit"));
     let stream = Stream::start(&bench, 8.0);
     pause(2.0);
@@ -66,7 +66,7 @@ fn cables__crossed_under_load__are_whole_again_in_two_seconds() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn switch__a_dead_nic_at_each_end__traffic_goes_on() {
+fn switch__dead_nic_at_each_end__traffic_continues_and_recovers() {
     let mut bench = Bench::with_rate("half", &["auto"; 2], "100Mbit");
     let stream = Stream::start(&bench, 7.5);
     pause(1.8);
@@ -98,7 +98,7 @@ fn switch__a_dead_nic_at_each_end__traffic_goes_on() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn switch__that_passes_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
+fn switch__limited_to_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
     let bench = Bench::with_rate("jumbo", &["auto"; 2], "100Mbit");
     let plain_mbps = bench.stream_mbps();
     for host in ["h1", "h2"] {
@@ -148,7 +148,7 @@ impl Drop for Flooder {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn handshakes__junk_at_ten_thousand_a_second__keep_no_peer_out() {
+fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
     let bench = Bench::with_topology("junk", &["auto"; 3], &star(3, 2, "100Mbit"));
     bench.run("h3", &[KUMI, "link", "down", "kumi0"]);
     bench.run("h2", &[KUMI, "link", "down", "kumi0"]);

@@ -6,8 +6,8 @@ mod operators;
 mod restart;
 mod stream;
 
-use kumi_lab::topology::{Direction, LinkChange};
 use kumi_lab::Cluster;
+use kumi_lab::topology::{Direction, LinkChange};
 use kumi_testlab::star;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -263,7 +263,7 @@ fn device__three_hosts_on_one_switch__reach_each_other_over_both_links() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__datagrams_that_come_singly__are_taken_as_fast_as_they_come() {
+fn device__without_receive_coalescing__exceeds_350_mbps() {
     let bench = Bench::new("singly", 2);
     // The NICs of the lab do no receive coalescing. When the daemon read two datagrams a turn, with
     // turns 80 us apart, a device carried 270 Mb/s of 1000 (`docs/perf-log.md`, 2026-11-22).
@@ -376,12 +376,12 @@ fn serve_with_queues(test: &str, queues: [&'static str; 2]) {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__two_queues_and_two__deliver_every_byte_and_each_broadcast_once() {
+fn device__two_queues_on_both_hosts__deliver_every_byte_and_each_broadcast_once() {
     serve_with_queues("both2", ["2", "2"]);
 }
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__two_queues_and_one__deliver_every_byte_and_each_broadcast_once() {
+fn device__two_queues_against_one__deliver_every_byte_and_each_broadcast_once() {
     serve_with_queues("two1", ["2", "1"]);
 }

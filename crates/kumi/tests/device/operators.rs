@@ -20,7 +20,7 @@ fn outcome(mut command: Command) -> (Option<i32>, String) {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn command__mistakes__name_what_is_wrong_and_change_nothing() {
+fn link_command__mistakes__are_named_and_change_nothing() {
     let bench = Bench::new("mistakes", 2);
     let fails = |argv: &[&str]| {
         let (status, said) = outcome(bench.command("h1", &[&[KUMI, "link"][..], argv].concat()));
@@ -100,7 +100,7 @@ fn command__mistakes__name_what_is_wrong_and_change_nothing() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__without_peers__says_why_and_has_no_carrier() {
+fn device__without_peers__reports_the_reason_and_has_no_carrier() {
     let bench = Bench::new("key", 2);
     let carrier = |host: &str| {
         let link = bench.run(host, &["ip", "-o", "link", "show", "kumi0"]);
@@ -171,7 +171,7 @@ fn device__without_peers__says_why_and_has_no_carrier() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn device__nic_made_again_and_listeners_that_leave__leave_nothing_behind() {
+fn device__nic_recreated_and_listeners_gone__reuses_the_nic_and_leaks_nothing() {
     let bench = Bench::new("again", 2);
     let holder = bench.cluster.roster().host("h2").unwrap().pid.to_string();
     let make = || {
@@ -252,7 +252,7 @@ fn device__nic_made_again_and_listeners_that_leave__leave_nothing_behind() {
 
 #[test]
 #[ignore = "needs root, netns, tun"]
-fn metrics__after_three_restarts_of_each_peer__are_one_series_a_label_set() {
+fn metrics__peers_restarted_three_times__have_one_series_per_label_set() {
     let bench = Bench::new("metrics", 3);
     for round in 0..3 {
         for host in [2, 3] {

@@ -53,7 +53,7 @@ fn show__hundreds_of_connections__has_a_line_for_each() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn phase__number_that_is_none__is_kept_in_its_place_and_harms_nobody() {
+fn phase__invalid_numbers__are_harmless_and_a_later_valid_one_is_used() {
     let _control = Control::up();
     let cluster = wan("nonsense");
     let _server = Program::start(&cluster, "h2", ECHO_ALL);

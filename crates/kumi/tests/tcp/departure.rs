@@ -47,7 +47,7 @@ for _ in sys.stdin: ask(30);say()";
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn down__with_live_connections__has_nothing_sent_again_and_gives_back_what_was() {
+fn tcp_down__live_connections__causes_no_retransmission_and_restores_settings() {
     let _control = Control::up();
     let cluster = lan("departure");
     let mut server = Program::start(&cluster, "h2", SERVER);
@@ -93,7 +93,7 @@ sys.stdin.read()";
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn child_that_outlives_its_process__does_not_follow_the_next_ones_phase() {
+fn child__outlives_its_rank__does_not_take_the_next_ranks_phase() {
     let _control = Control::up();
     let cluster = lan("orphan");
     let mut parent = Program::start(&cluster, "h1", PARENT);

@@ -21,7 +21,7 @@ fn said(output: &Output) -> String {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn up__host_without_what_it_needs__names_it_and_leaves_nothing() {
+fn tcp_up__prerequisite_missing__is_named_and_nothing_remains() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
     for (hide, named) in [
@@ -47,7 +47,7 @@ fn up__host_without_what_it_needs__names_it_and_leaves_nothing() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn run__host_with_cgroups_of_the_first_version_only__says_so_and_runs_the_command() {
+fn run__host_without_cgroup_v2__warns_and_runs_the_command() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
     // The daemon looks for the cgroup, so the daemon must not see one.
@@ -65,7 +65,7 @@ fn run__host_with_cgroups_of_the_first_version_only__says_so_and_runs_the_comman
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn up__replacing_under_traffic__keeps_old_connections_and_takes_new_ones() {
+fn tcp_up_replace__under_traffic__keeps_old_connections_and_controls_new_ones() {
     let control = Control::up();
     let cluster = wan_under("replace", "reno");
     let _server = Program::start(&cluster, "h2", ECHO);
@@ -98,7 +98,7 @@ fn kumi_as_nobody(argv: &[&str]) -> Command {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn run__runtime_folder_that_is_not_there__starts_the_command_all_the_same() {
+fn run__runtime_folder_missing__still_starts_the_command() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
     let started = |temporary: &str| {
@@ -122,7 +122,7 @@ fn run__runtime_folder_that_is_not_there__starts_the_command_all_the_same() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn up__lock_that_the_caller_holds__is_not_held_by_the_daemon() {
+fn tcp_up__lock_held_by_the_caller__is_not_inherited_by_the_daemon() {
     let _control = Control::up();
     let lock = std::env::temp_dir().join(format!("kumi-lock-{}", std::process::id()));
     let script = format!(
@@ -149,7 +149,7 @@ fn up__lock_that_the_caller_holds__is_not_held_by_the_daemon() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn down__as_a_user__says_that_root_is_needed_and_changes_nothing() {
+fn tcp_down__unprivileged_user__is_refused_and_changes_nothing() {
     let control = Control::up();
     let down = kumi_as_nobody(&["tcp", "down"]).output().unwrap();
     assert!(!down.status.success());
@@ -159,7 +159,7 @@ fn down__as_a_user__says_that_root_is_needed_and_changes_nothing() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn daemon__clients_that_say_nothing__shut_nobody_out() {
+fn daemon__300_silent_clients__do_not_block_a_new_one() {
     let _control = Control::up();
     // Another user holds the connections, and sends nothing on them.
     let script = "import socket,time
@@ -200,7 +200,7 @@ fn new_cgroup(name: &str) -> Option<std::path::PathBuf> {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn cgroup__whose_processes_have_ended__keeps_no_program_and_stops_no_replacement() {
+fn cgroup__removed_while_in_use__does_not_block_a_replacement_and_leaves_no_program() {
     let control = Control::up();
     let folder = new_cgroup(&format!("kumi-{}", std::process::id())).expect("root may make one");
     let inside = format!("echo $$ > {}/cgroup.procs; exec ", folder.display());

@@ -187,7 +187,7 @@ fn burst_ms(cluster: &Cluster, congestion_control: &str, bytes: usize) -> f64 {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn control__burst_after_silence__is_sent_at_the_rate_of_before() {
+fn control__burst_after_idle_time__is_sent_at_the_remembered_rate() {
     let control = Control::up();
     let cluster = wan("burst");
     let cubic_ms = burst_ms(&cluster, "cubic", 1_000_000);
@@ -207,7 +207,7 @@ fn control__burst_after_silence__is_sent_at_the_rate_of_before() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn control__installed_twice_and_removed_twice__says_so_and_changes_nothing() {
+fn control__installed_or_removed_twice__is_refused_and_changes_nothing() {
     let control = Control::up();
     let twice = kumi(&["tcp", "up"]);
     assert!(!twice.status.success());
@@ -288,7 +288,7 @@ fn daemon__killed_and_then_stopped_under_traffic__breaks_no_connection() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn run__exit_status_and_signals__are_the_commands() {
+fn run__exit_status_and_signals__are_those_of_the_command() {
     let _control = Control::up();
     let status = |argv: &[&str]| {
         let argv = [&["run", "--"], argv].concat();
@@ -339,7 +339,7 @@ with kumi.phase('halo'):
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn phase__said_by_a_store__is_the_connections_and_its_parameters_come_back() {
+fn phase__stored_in_the_page__names_the_connection_and_recalls_its_parameters() {
     let control = Control::up();
     let cluster = wan("phases");
     let _server = Program::start(&cluster, "h2", ECHO);
@@ -363,7 +363,7 @@ fn phase__said_by_a_store__is_the_connections_and_its_parameters_come_back() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn explain__bursts_after_silence_under_cubic__names_the_idle_collapse_and_keeps_the_exit_status() {
+fn explain__cubic_bursts_after_idle_time__names_idle_collapse_and_keeps_the_exit_status() {
     let cluster = wan("explain");
     let mut sink = cluster.command("h2", KUMI).unwrap();
     let mut sink = sink
@@ -403,7 +403,7 @@ with kumi.phase('halo'):
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn explain__program_that_tells_its_phases__says_in_which_it_lost() {
+fn explain__program_that_names_its_phases__names_the_phase_of_the_loss() {
     let _control = Control::up();
     let cluster = wan("explain-phases");
     let mut sink = cluster.command("h2", KUMI).unwrap();
@@ -428,7 +428,7 @@ fn explain__program_that_tells_its_phases__says_in_which_it_lost() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn trace__of_nothing__says_what_could_be_looked_at() {
+fn trace__no_or_unknown_target__is_refused_with_the_reason() {
     let nothing = kumi(&["tcp", "trace"]);
     let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
     assert_eq!(nothing.status.code(), Some(2), "{said}");

@@ -41,7 +41,7 @@ impl Program {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn burst__longer_than_those_before_or_on_half_the_path__overflows_once_at_most() {
+fn burst__longer_than_before_or_at_half_the_path_rate__overflows_at_most_once() {
     let _control = Control::up();
     let mut cluster = wan("sizes");
     let _sink = Program::start(&cluster, "h2", SINK);

@@ -66,7 +66,7 @@ fn first_after_silences(events: &[Value]) -> Vec<&Value> {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn window_and_pacing__after_silence__are_the_paths_and_after_a_loss_no_less_than_a_third() {
+fn window_and_pacing__after_idle_time_or_loss__match_the_path_or_keep_a_third() {
     let _control = Control::up();
     let cluster = wan("trajectory");
     let events = bursts(&cluster);

@@ -40,7 +40,7 @@ fn runs(command: &str) -> bool {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn trace_of_a_command__told_to_end__ends_with_it() {
+fn trace_of_a_command__interrupted_or_timed_out__ends_the_command_too() {
     let command = format!("sleep 60.{}", std::process::id());
     let args: Vec<&str> = command.split(' ').collect();
     let tracing = watching(&[&["--"], &args[..]].concat());
@@ -62,7 +62,7 @@ fn trace_of_a_command__told_to_end__ends_with_it() {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn trace_of_a_process__that_ends__ends() {
+fn trace_of_a_process__process_exits__ends() {
     let mut process = Command::new("sleep").arg("0.7").spawn().unwrap();
     let tracing = watching(&["--pid", &process.id().to_string()]);
     process.wait().unwrap();
@@ -83,7 +83,7 @@ while s.recv(65536): pass";
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn trace_of_a_running_server__shows_what_its_listener_accepts() {
+fn trace_of_a_running_server__new_connection__is_shown() {
     let mut server = Command::new("python3")
         .args(["-c", SERVER])
         .stdout(Stdio::piped())

@@ -117,7 +117,7 @@ fn check(number: usize, path: &Path, seconds: u64) {
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
-fn windows__under_random_loss__stay_within_what_the_path_holds() {
+fn windows__under_random_loss__stay_within_the_path_capacity() {
     let _control = Control::up();
     let full = std::env::var("KUMI_WINDOWS_S").ok();
     let full: Option<u64> = full.map(|seconds| seconds.parse().expect("KUMI_WINDOWS_S: seconds"));

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters__of_proc_net_dev__are_found_by_column() {
+    fn counters__proc_net_dev__are_parsed_by_column() {
         let text = "Inter-|   Receive\n face |bytes\n  l0a: 10 2 0 0 0 0 0 0 30 4 0 0 0 0 0 0\n";
         assert_eq!(
             counters(text).collect::<Vec<_>>(),

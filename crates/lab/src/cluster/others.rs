@@ -109,13 +109,13 @@ mod tests {
     use std::time::Instant;
 
     #[test]
-    fn times__name_with_spaces_and_brackets__is_passed_over() {
+    fn times__process_name_with_spaces_and_parentheses__are_parsed_correctly() {
         let stat = "7 (a) b) S 1 7 7 0 -1 4194560 9 0 0 0 30 12 0 0 20 0 1 0 555 1 1";
         assert_eq!(times(stat), Some((1, 555, 42)));
     }
 
     #[test]
-    fn outsiders__child_and_stranger__has_the_stranger_only() {
+    fn outsiders__child_and_unrelated_process__include_only_the_unrelated_one() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         // The intermediate shell ends at once, so the loop is no child of this process. It is busy
         // until it has been counted.

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn is_alive__dead_lab_that_several_look_at__is_dead_to_all() {
+    fn is_alive__concurrent_checks_of_a_dead_lab__all_find_it_dead() {
         let root = labs("looked-at");
         let dead = RunDir::claim_in(&root, "dead").unwrap().path.clone();
         fs::create_dir_all(&dead).unwrap();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn claim__name_of_a_living_lab__is_refused_until_it_is_gone() {
+    fn claim__name_of_a_running_lab__is_refused_until_it_is_down() {
         let root = labs("claimed");
         let owner = RunDir::claim_in(&root, "one").unwrap();
         assert!(is_alive(owner.path()));

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantile__of_a_known_distribution__is_right_to_six_percent() {
+    fn quantile__known_distribution__is_within_7_percent() {
         let mut histogram = Histogram::default();
         (1..=100_000).for_each(|ns| histogram.record(ns));
         for q in [0.5, 0.99, 0.999] {

@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors__of_two__are_one_each() {
+    fn processors__two__are_split_between_emulator_and_receivers() {
         let processors = Processors::of(vec![0, 1]).expect("there are two");
         assert_eq!(processors.emulator, 1);
         assert_eq!(processors.receivers_mask(), "00000001");
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn mask__beyond_a_word__has_the_highest_first() {
+    fn mask__more_than_32_processors__has_the_highest_word_first() {
         let processors = Processors::of(vec![0, 33, 40]).expect("there are three");
         assert_eq!(processors.receivers_mask(), "00000002,00000001");
     }

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn fate__burst_loss__has_the_mean_burst_length_of_its_leave_probability() {
+    fn fate__burst_loss__has_a_mean_burst_of_one_over_the_leave_probability() {
         let p = |p| Probability::new(p).unwrap();
         let burst = BurstLoss {
             enter: p(0.01),

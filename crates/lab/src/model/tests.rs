@@ -132,7 +132,7 @@ fn shared_buffer__two_full_ports__share_it() {
 }
 
 #[test]
-fn switch__known_station__gets_it_alone() {
+fn switch__frame_for_a_known_station__goes_to_that_station_only() {
     let mut model = Model::new(&star(4, "rate = \"1Gbit\"", ""), HostSide::Modelled, 1);
     model.handle_frame(0, 0, frame(2, 1, 0, 60));
     assert_eq!(drain(&mut model).len(), 3, "unknown: flooded");
@@ -167,7 +167,7 @@ fn receiver__coalescing__delivers_batches_by_time_and_by_count() {
 }
 
 #[test]
-fn carrier__pulled_in_mid_flight__loses_what_is_on_the_way_and_tells_both_ends() {
+fn carrier__lost_with_frames_in_flight__drops_them_and_notifies_both_ends() {
     let mut model = Model::new(
         &cable("rate = \"1Gbit\"\ndelay = \"1ms\""),
         HostSide::Modelled,
@@ -193,7 +193,7 @@ fn carrier__pulled_in_mid_flight__loses_what_is_on_the_way_and_tells_both_ends()
 }
 
 #[test]
-fn blackhole__one_way__swallows_that_way_only() {
+fn blackhole__one_way__drops_frames_in_that_direction_only() {
     let mut model = Model::new(&cable("rate = \"1Gbit\""), HostSide::Modelled, 1);
     model.change(0, 0, 0, &LinkChange::blackhole(Direction::Tx));
     model.handle_frame(0, 0, frame(2, 1, 0, 60));
@@ -271,7 +271,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn frames__whatever_happens__are_conserved_on_every_line(traffic in traffic(), faults in faults(), seed: u64) {
+    fn frames__any_traffic_and_faults__are_conserved_on_every_line(traffic in traffic(), faults in faults(), seed: u64) {
         let (_, model) = run(&traffic, faults, seed);
         prop_assert_eq!(model.frames_inside(), 0);
         for link in 0..3 {
@@ -298,7 +298,7 @@ proptest! {
     }
 
     #[test]
-    fn run__same_seed__is_the_same_to_the_byte(traffic in traffic(), faults in faults(), seed: u64) {
+    fn run__same_seed__is_identical_to_the_byte(traffic in traffic(), faults in faults(), seed: u64) {
         prop_assert_eq!(run(&traffic, faults, seed).0, run(&traffic, faults, seed).0);
     }
 }

@@ -90,7 +90,7 @@ fn round_robin__with_coalescing__is_reordered() {
 }
 
 #[test]
-fn change_at__carrier_down_and_up__is_seen_by_both_and_loses_that_link_only() {
+fn change_at__carrier_down_and_up__is_seen_by_both_hosts_and_affects_that_link_only() {
     let mut sim = two_links("", 10_000, 1);
     sim.change_at(10_000_000, "h1:eth1", LinkChange::carrier(false));
     sim.change_at(20_000_000, "h1:eth1", LinkChange::carrier(true));
@@ -107,7 +107,7 @@ fn change_at__carrier_down_and_up__is_seen_by_both_and_loses_that_link_only() {
 }
 
 #[test]
-fn run__same_seed__hears_the_same_at_the_same_time() {
+fn run__same_seed__delivers_the_same_frames_at_the_same_times() {
     let heard = |seed| {
         let mut sim = two_links("loss = 0.1\njitter = \"20us\"", 500, seed);
         sim.run_until(1_000_000_000);
@@ -133,7 +133,7 @@ fn meter__paced_sender__counts_the_rate_in_every_bin() {
 }
 
 #[test]
-fn loss__set_while_running__begins_then() {
+fn loss__set_while_running__takes_effect_at_that_time() {
     let mut sim = two_links("", 2000, 1);
     sim.change_at(
         6_152_000,

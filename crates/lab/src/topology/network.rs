@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn network__of_hosts_with_one_link_each__is_a_tree() {
+    fn network__hosts_with_one_link_each__is_a_tree() {
         let one = "[[link]]\nbetween = [\"a:eth1\", \"s\"]\nrate = \"10Mbit\"\ndelay = \"1ms\"\n";
         let other = "[[link]]\nbetween = [\"b:eth1\", \"s\"]\nrate = \"1Gbit\"\n";
         let network = topology(&format!("{one}{other}")).network().unwrap();

@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn random_trees__of_any_seed__are_sound_and_their_own() {
+    fn random_tree__any_seed__is_valid_and_reproducible() {
         for seed in 0..50 {
             let tree = Topology::random_tree(seed, 64).unwrap();
             assert_eq!(tree.hosts.len(), 64);

@@ -47,7 +47,7 @@ fn topology__mistyped_key__names_line_and_nearest_key() {
 }
 
 #[test]
-fn topology__value_without_unit__names_line_key_value_and_what_is_right() {
+fn topology__value_with_a_wrong_unit__names_line_key_and_value() {
     let error = refusal(|text| text.replacen("\"1Gbit\"", "\"1Gb\"", 1));
     assert!(
         error.starts_with("lab.toml:10: rate: `1Gb` is not a rate; write"),
@@ -94,7 +94,7 @@ fn addresses__segments__follow_the_order_of_links() {
 }
 
 #[test]
-fn topologies__of_the_bench__are_all_sound() {
+fn bench_topologies__all_files__are_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/topologies");
     let mut seen = 0;
     for file in std::fs::read_dir(dir).unwrap() {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn version__is_the_release_and_a_digest() {
+    fn version__string__is_the_release_and_a_digest() {
         // SAFETY: it is a string.
         let text = unsafe { std::ffi::CStr::from_ptr(kumi_version()) }
             .to_str()

@@ -64,7 +64,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn all_to_all__whose_ranks_know_their_own_lengths__brings_every_block(
+    fn all_to_all__ranks_know_only_their_own_lengths__delivers_every_block(
         ranks in 2_usize..9,
         planned in 1_u64..200_000,
         seed in any::<u64>(),
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn gather_and_scatter__whose_ranks_know_their_own_lengths__bring_every_block(
+    fn gather_and_scatter__ranks_know_only_their_own_lengths__deliver_every_block(
         ranks in 2_usize..9,
         root in 0_usize..9,
         seed in any::<u64>(),
@@ -123,7 +123,7 @@ proptest! {
 }
 
 #[test]
-fn order__of_equal_blocks__is_the_plan_itself() {
+fn order__equal_blocks__matches_the_exact_plan() {
     let network = ranks_of(6);
     for rank in 0..6 {
         let like = EqualBlocks {
@@ -155,7 +155,7 @@ fn order__of_equal_blocks__is_the_plan_itself() {
 }
 
 #[test]
-fn like__of_an_operation_that_relays__is_refused() {
+fn equal_blocks__operation_that_relays__is_refused() {
     let network = ranks_of(3);
     let like = EqualBlocks {
         operation: RequestedOperation::AllGather,
@@ -175,7 +175,7 @@ fn like__of_an_operation_that_relays__is_refused() {
 }
 
 #[test]
-fn plans__of_a_thousand_ranks__take_no_table_of_all_pairs() {
+fn order__1000_ranks__needs_no_table_of_all_pairs() {
     let network = kumi_topo::Network::star(
         &(0..1000)
             .map(|host| format!("h{host}"))

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn card__written_and_read__is_itself() {
+    fn card__written_and_parsed__is_unchanged_and_malformed_ones_are_refused() {
         assert_eq!(Card::parse(&card().bytes()), Some(card()));
         assert_eq!(Card::parse(&[0; CARD_BYTES]), None);
         assert_eq!(Card::parse(b"kumi3 00 0 1 1 0 10.0.0.1 a\0"), None);
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn owner__on_a_network_of_ours__is_reached_there() {
+    fn reach__peer_on_a_shared_network__uses_its_address_there() {
         let own = |address: &str, prefix| Own {
             address: address.parse().unwrap(),
             prefix,
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn host__has_an_address() {
+    fn own_addresses__given_interface__lists_only_its_addresses() {
         assert!(!own_addresses(None).unwrap().is_empty());
         assert!(own_addresses(Some("none-such")).unwrap().is_empty());
         let loopback = own_addresses(Some("lo")).unwrap();

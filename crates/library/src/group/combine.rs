@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn elements__of_each_kind__are_combined_as_such() {
+    fn combine__each_element_type__follows_its_own_arithmetic() {
         let sum = |a: f32, b: f32| {
             combined(
                 Element::F32,
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers__are_places_in_the_tables() {
+    fn numbers__of_elements_and_reductions__are_table_indices() {
         for (at, (element, _, _)) in ELEMENTS.iter().enumerate() {
             assert_eq!(*element as usize, at);
             assert_eq!(Element::from_number(at as i32), Some(*element));

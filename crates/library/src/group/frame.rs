@@ -213,7 +213,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn hello__as_it_is_specified() {
+    fn hello__encoded__matches_the_specification() {
         let hello = Hello {
             lane: Lane::Pieces,
             is_call: false,
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn header__as_it_is_specified() {
+    fn header__encoded__matches_the_specification() {
         let header = Header {
             kind: Kind::Piece,
             term: 1,
@@ -257,7 +257,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn frame__of_any_bytes__is_itself_again_or_none(bytes: [u8; HEADER_BYTES], hello: [u8; 32]) {
+        fn frame__any_bytes__are_refused_or_round_trip(bytes: [u8; HEADER_BYTES], hello: [u8; 32]) {
             for lane in [Lane::Words, Lane::Pieces, Lane::Messages] {
                 if let Some(header) = Header::parse(&bytes, lane) {
                     prop_assert_eq!(header.bytes(), bytes);

@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listener__of_an_interface__is_bound_to_its_addresses() {
+    fn listener__given_an_interface__is_bound_to_its_addresses() {
         let config = Config {
             interface: Some("lo".to_owned()),
             ..Config::default()
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn cards__that_do_not_belong_together__are_refused_by_the_difference() {
+    fn cards__different_secret_or_version__are_refused_with_the_difference() {
         let config = |secret: Option<&str>| Config {
             interface: Some("lo".to_owned()),
             secret: secret.map(|text| Secret::chosen(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
@@ -299,7 +299,7 @@ mod tests {
 
     /// A process may read the cards, for instance in a public store, without knowing the secret.
     #[test]
-    fn stranger__with_the_cards__is_no_rank_without_the_secret() {
+    fn stranger__with_the_cards_but_not_the_secret__is_not_accepted_as_a_rank() {
         use std::io::{Read, Write};
         let config = Config {
             interface: Some("lo".to_owned()),

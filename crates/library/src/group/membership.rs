@@ -138,7 +138,7 @@ mod tests {
     /// Ranks lose each other at random moments. Control messages of different ranks arrive in any
     /// order. All survivors must end in the same membership, which is the set of survivors.
     #[test]
-    fn survivors__whatever_dies_when__agree_in_the_end() {
+    fn survivors__ranks_lost_at_random_moments__agree_on_the_membership() {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
             let ranks = random.usize(2..9);
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn set__that_is_none__is_refused() {
+    fn membership__malformed_set_or_unknown_sender__is_refused() {
         let mut membership = Membership::new(0, 3);
         assert_eq!(membership.hear(1, &[]), None);
         assert_eq!(membership.hear(1, &[0b1000]), None);

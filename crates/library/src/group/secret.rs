@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn secret__by_where_it_comes_from__is_another() {
+    fn secret__same_text_from_different_sources__gives_different_keys() {
         let user = Secret::of_user(os(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
         let sources = [
             user.unwrap(),
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn secret__that_is_short_or_open_to_others__is_refused_by_name() {
+    fn secret__too_short_or_readable_by_others__is_refused_by_name() {
         let short = Secret::of_user(os(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
         assert!(
             short.starts_with("KUMI_JOB_SECRET has 5 bytes: expected 16 or more"),
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn secret__that_is_not_utf8__is_used_by_its_bytes() {
+    fn secret__not_utf8__is_used_as_bytes() {
         let bytes = [0xff; 16];
         let named = |wanted: &'static str, bytes: &[u8]| {
             let value = OsStr::from_bytes(bytes).to_owned();
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn secret__that_is_set_but_empty__is_refused_by_name() {
+    fn secret__set_but_empty__is_refused_by_name() {
         for name in ["KUMI_JOB_SECRET", "KUMI_JOB_SECRET_FILE"] {
             let refused = Secret::of_user(os(&[(name, "")])).unwrap_err();
             assert!(
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn hello__with_any_bit_wrong__is_refused() {
+    fn hello__any_bit_flipped__is_refused() {
         let secret = Secret::chosen(GOOD.as_bytes(), "").unwrap();
         let right = secret.hello(&[1; 16]);
         assert!(secret.is_hello(&[1; 16], &right));
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn card__of_another_secret__is_told_by_its_proof() {
+    fn proof_and_hello__different_secrets__are_different() {
         let [one, other] = ["0123456789abcdef", "0123456789abcdeg"]
             .map(|text| Secret::chosen(text.as_bytes(), "").unwrap());
         assert_ne!(one.proof(&[1; 16]), other.proof(&[1; 16]));

@@ -100,7 +100,7 @@ fn together_behind<T: Send>(
 }
 
 #[test]
-fn view__of_a_group_in_a_job__has_its_part_of_a_trunk() {
+fn view__group_within_a_job__gets_its_share_of_the_trunk() {
     let mut text = "name = \"n\"\nswitch = [{ name = \"s\" }, { name = \"t\" }]\n".to_owned();
     for (host, switch) in [("a", "s"), ("b", "s"), ("c", "t"), ("d", "t")] {
         text += &format!(
@@ -184,7 +184,7 @@ fn sum(elements: u32, ranks: &[u32]) -> Vec<u8> {
 }
 
 #[test]
-fn all_reduce__of_any_length__is_the_sum_everywhere() {
+fn all_reduce__any_length__gives_the_sum_on_every_rank() {
     for ranks in [1, 2, 3, 5] {
         let lengths = [0, 1, 7, 3000, 100_000];
         let sums = together(ranks as usize, |group| {
@@ -203,7 +203,7 @@ fn all_reduce__of_any_length__is_the_sum_everywhere() {
 }
 
 #[test]
-fn all_to_all__of_any_sizes__brings_each_its_own() {
+fn all_to_all__any_sizes__delivers_each_rank_its_blocks() {
     for seed in 0..4 {
         let mut random = fastrand::Rng::with_seed(seed);
         let ranks = random.usize(2..6);
@@ -234,7 +234,7 @@ fn all_to_all__of_any_sizes__brings_each_its_own() {
 }
 
 #[test]
-fn collectives__started_together__are_done_in_their_order() {
+fn collectives__started_together__each_give_their_own_result() {
     together(3, |group| {
         let mine = |round: u32| words((0..5000).map(|at| at * round + group.rank() as u32));
         let started: Vec<_> = (1..20)
@@ -255,7 +255,7 @@ fn collectives__started_together__are_done_in_their_order() {
 }
 
 #[test]
-fn ranks__that_ask_for_different_things__are_all_told_and_go_on() {
+fn ranks__different_requests__all_get_the_error_and_can_continue() {
     let said = together(4, |group| {
         let elements = if group.rank() == 2 { 999 } else { 1000 };
         let refused = all_reduce(&group, elements).unwrap_err().to_string();
@@ -276,7 +276,7 @@ fn ranks__that_ask_for_different_things__are_all_told_and_go_on() {
 }
 
 #[test]
-fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
+fn rank__leaves_the_group__is_reported_lost_and_the_others_continue_after_shrink() {
     let barrier = Barrier::new(4);
     together(4, |group| {
         all_reduce(&group, 100).unwrap();
@@ -308,7 +308,7 @@ fn rank__that_leaves_while_others_ask__is_lost_to_all_and_they_go_on() {
 }
 
 #[test]
-fn rank__that_nobody_can_connect_to__makes_the_connections_itself() {
+fn rank__unreachable_by_the_others__makes_the_connections_itself() {
     let barrier = Barrier::new(4);
     together_behind(4, &[2], |group| {
         for length in [1, 100_000] {
@@ -329,7 +329,7 @@ fn rank__that_nobody_can_connect_to__makes_the_connections_itself() {
 }
 
 #[test]
-fn ranks__neither_of_which_can_connect_to_the_other__are_named() {
+fn ranks__mutually_unreachable__are_named_in_the_error() {
     let config = Config {
         interface: Some("lo".to_owned()),
         patience: Duration::from_secs(2),
@@ -357,7 +357,7 @@ fn ranks__neither_of_which_can_connect_to_the_other__are_named() {
 }
 
 #[test]
-fn messages__of_any_order__find_their_places() {
+fn messages__any_order__reach_the_matching_receives() {
     messages_round(&[]);
 }
 
@@ -452,7 +452,7 @@ impl Drop for Grant {
 }
 
 #[test]
-fn stranger__that_says_anything__changes_nothing() {
+fn strangers__sending_noise_while_ranks_join__do_not_disturb_the_group() {
     use std::io::Write;
     use std::net::TcpStream;
     let config = Config {
@@ -495,7 +495,7 @@ fn stranger__that_says_anything__changes_nothing() {
 }
 
 #[test]
-fn arguments__that_make_no_sense__are_refused_before_anybody_is_told() {
+fn arguments__invalid__are_refused_locally_and_the_group_still_works() {
     together(2, |group| {
         let ask = |operation, root, bytes: &[u64], element| {
             let (mut call, _) = call(operation, root, bytes.to_vec(), vec![], vec![], None);
@@ -529,7 +529,7 @@ impl Memory for Broken {
 }
 
 #[test]
-fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
+fn group__progress_thread_ended__fails_pending_and_later_calls() {
     together(2, |group| {
         all_reduce(&group, 10).unwrap();
         if group.rank() == 1 {
@@ -570,7 +570,7 @@ fn group__whose_thread_has_ended__fails_whatever_is_waited_for() {
 }
 
 #[test]
-fn shrinking__that_a_rank_does_not_call__names_it_and_may_go_on_later() {
+fn shrink__not_called_by_one_rank__names_that_rank_and_can_be_retried() {
     let (reduced, barrier) = (Barrier::new(3), Barrier::new(2));
     together(3, |group| {
         let first = all_reduce(&group, 10);

@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticket__that_nobody_settles_any_more__fails() {
+    fn ticket__promise_dropped__fails() {
         let (promise, ticket) = Promise::new();
         let queue = Arc::new(Queue::default());
         ticket.tell(&queue, 7);
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn ticket__that_is_settled__keeps_its_outcome() {
+    fn ticket__settled__keeps_its_outcome() {
         let (promise, ticket) = Promise::new();
         promise.settle(Ok(Done::default()));
         drop(promise);

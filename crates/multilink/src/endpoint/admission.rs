@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn admission__recordings_beyond_the_rate__are_challenged_and_the_proven_come_in() {
+    fn admission__unproven_messages_beyond_the_rate__are_limited_and_proven_ones_admitted() {
         let mut admission = Admission::new(0);
         let verdicts: Vec<Verdict> = (0..10_000)
             .map(|number| admission.judge(tag(number), false, u64::from(number) * S / 10_000))
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn admission__same_message_again__is_replayed_and_takes_no_token() {
+    fn admission__repeated_message__is_a_replay_and_costs_no_token() {
         let mut admission = Admission::new(0);
         let first = admission.judge(tag(1), false, 0);
         assert_eq!(first, Verdict::Admitted { is_proven: false });
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn admission__endless_messages__remembers_a_bounded_number() {
+    fn admission__any_number_of_messages__memory_stays_bounded() {
         let mut admission = Admission::new(0);
         for number in 0..3 * SEEN_MAX as u32 {
             admission.judge(tag(number), false, u64::from(number) * S);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie__is_for_one_address_link_and_while() {
+    fn cookie__other_address_or_link_or_too_old__is_refused() {
         let key = ClusterKey::from_bytes([7; 32]);
         let cookies = Cookies {
             key: &key,

@@ -120,7 +120,7 @@ impl Far {
 }
 
 #[test]
-fn dials__of_both_sides_at_once_on_a_long_path__settle_for_one_session() {
+fn dials__both_sides_at_once_on_a_long_path__settle_on_one_session() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut far = Far::new(random.u64(125..300) * MS);
@@ -146,7 +146,7 @@ fn dials__of_both_sides_at_once_on_a_long_path__settle_for_one_session() {
 }
 
 #[test]
-fn goodbye__ends_the_instance_at_once__and_keeps_out_neither_the_next_nor_by_its_recording() {
+fn goodbye__genuine_forged_or_replayed__ends_only_its_own_instance() {
     let mut far = Far::new(2 * MS);
     let recorded: Vec<Flight> = far.hellos_of(0);
     let now_ns = far.now_ns;
@@ -214,7 +214,7 @@ fn receive(end: &mut Endpoint, datagram: &[u8]) {
 }
 
 #[test]
-fn inits__recorded_of_one_past_instance__take_one_place() {
+fn inits__recordings_of_one_past_instance__occupy_one_waiting_slot() {
     let mut end = endpoint(2, 22, 0);
     for sent_at_ns in 1..=8 {
         receive(&mut end, &init(5, sent_at_ns).1);
@@ -226,7 +226,7 @@ fn inits__recorded_of_one_past_instance__take_one_place() {
 }
 
 #[test]
-fn init__while_recordings_of_others_wait__comes_in_with_a_cookie() {
+fn init__waiting_list_full_of_recordings__is_admitted_with_a_cookie() {
     let mut end = endpoint(2, 22, 0);
     for instance in 1..=8 {
         receive(&mut end, &init(instance, instance).1);
@@ -252,7 +252,7 @@ fn init__while_recordings_of_others_wait__comes_in_with_a_cookie() {
 }
 
 #[test]
-fn queue__that_the_kernel_does_not_take__is_bounded_and_keeps_no_turn_busy() {
+fn queue__kernel_takes_nothing__is_bounded_and_causes_no_busy_loop() {
     let mut far = Far::new(MS);
     let now_ns = far.now_ns;
     let end = &mut far.ends[0];
@@ -279,7 +279,7 @@ fn queue__that_the_kernel_does_not_take__is_bounded_and_keeps_no_turn_busy() {
 }
 
 #[test]
-fn unit__shorter_than_the_virtio_header_it_announces__is_no_frame() {
+fn unit__shorter_than_its_virtio_header__is_refused_as_malformed() {
     for payload_bytes in 0..VNET_BYTES {
         let mut far = Far::new(MS);
         let now_ns = far.now_ns;

@@ -230,7 +230,7 @@ mod tests {
     const COUNTS: [(u8, u8); 7] = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 2), (2, 4), (8, 3)];
 
     #[test]
-    fn lanes__of_any_two_numbers__every_frame_arrives_once() {
+    fn lanes__any_two_lane_counts__every_frame_arrives_once() {
         for (ours, theirs) in COUNTS {
             let lan = Lan::new(host(1, ours, None, 0), host(2, theirs, None, 0));
             check(lan, (ours, theirs));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes__behind_routers__find_their_counterparts_too() {
+    fn lanes__hosts_behind_routers__every_frame_arrives_once() {
         for (ours, theirs) in COUNTS {
             let lan = Lan::new(host(1, ours, Some(2), 0), host(2, theirs, Some(1), 0));
             check(lan, (ours, theirs));
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes__host_started_again_with_another_number__is_reached_by_all() {
+    fn lanes__host_restarted_with_another_lane_count__frames_flow_both_ways() {
         for (before, after) in [(2, 1), (1, 2), (4, 2)] {
             let mut lan = Lan::new(host(1, 2, None, 0), host(2, before, None, 0));
             lan.ends.truncate(2);
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes__another_device_a_port_further__stays_another() {
+    fn lanes__other_device_on_the_next_port__is_not_taken_for_a_lane() {
         let mut lan = Lan::new(host(1, 2, None, 0), host(2, 2, None, 0));
         let (mut address, stranger) = lane_end(3, Lane::ONLY, 1, None, lan.now_ns);
         address.set_port(PORT + 1);

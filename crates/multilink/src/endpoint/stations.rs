@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn stations__of_a_peer_that_is_forgotten__are_free_and_the_last_takes_its_number() {
+    fn stations__peer_forgotten__are_removed_and_the_last_peer_takes_its_index() {
         let mut stations = Stations::default();
         for peer in 0..3 {
             stations.insert([2, 0, 0, 0, 0, peer as u8], peer, 0);
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn stations__moved_address__is_found_at_its_new_place() {
+    fn stations__moved_address__is_found_at_its_new_peer() {
         let mut stations = Stations::default();
         stations.insert([2; 6], 1, 0);
         assert_eq!(stations.find(&[2; 6]), Some(1));

@@ -175,7 +175,7 @@ fn endpoint__carrier_gone__sleeps_between_timeouts() {
 }
 
 #[test]
-fn endpoint__nothing_is_reported_on__what_is_forgotten_takes_no_memory() {
+fn endpoint__no_reports__memory_stays_bounded() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
     for number in 0..3 * crate::ledger::LEDGER_MAX as u32 {
@@ -198,7 +198,7 @@ fn endpoint__nothing_is_reported_on__what_is_forgotten_takes_no_memory() {
 }
 
 #[test]
-fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
+fn endpoint__one_of_two_links_down__accepts_less_than_2_ms_of_frames() {
     let mut pair = Pair::new();
     pair.cut[0][0] = true;
     pair.send(0, 0);
@@ -217,7 +217,7 @@ fn endpoint__one_of_two_links_silent__frames_wait_for_the_other() {
 }
 
 #[test]
-fn endpoint__plugged_link_that_sends_nothing_yet__stops_no_frames_and_keeps_its_rate() {
+fn endpoint__replugged_link_that_sends_nothing_yet__blocks_no_frames_and_keeps_its_rate() {
     let mut pair = Pair::new();
     for number in 0..2000 {
         pair.send(0, number);
@@ -254,7 +254,7 @@ fn endpoint__plugged_link_that_sends_nothing_yet__stops_no_frames_and_keeps_its_
 }
 
 #[test]
-fn endpoint__no_link_surely_works__frames_still_wait() {
+fn endpoint__all_links_still_unproven__bounds_the_frames_accepted() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
     for link in 0..LINKS {
@@ -275,7 +275,7 @@ fn endpoint__no_link_surely_works__frames_still_wait() {
 }
 
 #[test]
-fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
+fn endpoint__link_dies_without_carrier_loss__all_frames_arrive() {
     let mut pair = Pair::new();
     for number in 0..400 {
         pair.cut[0][0] |= number == 100;
@@ -287,7 +287,7 @@ fn endpoint__frames_while_a_link_dies_in_silence__all_arrive() {
 }
 
 #[test]
-fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
+fn endpoint__healed_path__is_not_quarantined_for_earlier_losses() {
     let mut pair = Pair::new();
     let send_for_a_second = |pair: &mut Pair, lossy: bool| {
         for number in 0..4000 {
@@ -315,7 +315,7 @@ fn endpoint__path_that_healed__is_not_condemned_for_what_it_lost_before() {
 }
 
 #[test]
-fn endpoint__path_healed_by_the_report_that_names_its_losses__is_not_quarantined_by_it() {
+fn endpoint__report_that_heals_a_path__does_not_quarantine_it_for_the_losses_it_lists() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
     pair.run_for(10_000 * MS); // a hundred probes per path are lost
@@ -329,14 +329,14 @@ fn endpoint__path_healed_by_the_report_that_names_its_losses__is_not_quarantined
 }
 
 #[test]
-fn endpoint__broadcast_that_no_peer_takes__is_counted_as_unroutable() {
+fn endpoint__broadcast_without_peers__is_counted_as_unroutable() {
     let mut alone = endpoint(1, 1, 0);
     alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
     assert_eq!(alone.counters().unroutable, 1);
 }
 
 #[test]
-fn endpoint__last_good_link_dies_beside_a_suspect__its_frames_go_to_the_suspect() {
+fn endpoint__last_good_link_dies_beside_a_suspect__all_frames_still_arrive() {
     let mut pair = Pair::new();
     let mut sent = 0;
     pair.cut[0][0] = true;
@@ -357,7 +357,7 @@ fn endpoint__last_good_link_dies_beside_a_suspect__its_frames_go_to_the_suspect(
 }
 
 #[test]
-fn endpoint__peer_away_while_another_comes__is_remembered() {
+fn endpoint__peer_absent_while_another_appears__receives_frames_again_on_return() {
     let mut pair = Pair::new();
     for number in 0..100 {
         pair.send(0, number);
@@ -377,7 +377,7 @@ fn endpoint__peer_away_while_another_comes__is_remembered() {
 }
 
 #[test]
-fn endpoint__peer_dead_for_a_minute__is_forgotten_and_its_station_with_it() {
+fn endpoint__peer_dead_for_a_minute__is_forgotten_and_reached_again_on_return() {
     let mut pair = Pair::new();
     pair.cut = [[true; 2]; 2];
     pair.run_for(55_000 * MS);
@@ -395,7 +395,7 @@ fn endpoint__peer_dead_for_a_minute__is_forgotten_and_its_station_with_it() {
 }
 
 #[test]
-fn endpoint__one_side_forgot_the_other__both_count_units_anew() {
+fn endpoint__one_side_forgot_the_other__frames_flow_both_ways_again() {
     let mut pair = Pair::new();
     for number in 0..100 {
         pair.send(0, number);
@@ -421,7 +421,7 @@ fn endpoint__one_side_forgot_the_other__both_count_units_anew() {
 }
 
 #[test]
-fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
+fn endpoint__host_returns_with_a_new_identity__replaces_the_old_peer() {
     let mut pair = Pair::new();
     for (round, node) in [(1, 3), (2, 4), (3, 5)] {
         pair.ends[1] = endpoint(node, 100 + round, pair.now_ns);
@@ -439,7 +439,7 @@ fn endpoint__host_back_with_another_identity__leaves_no_ghost() {
 }
 
 #[test]
-fn endpoint__peer_that_answers_from_another_address_than_configured__is_heard_both_ways() {
+fn endpoint__peer_answers_from_another_address_than_configured__frames_flow_both_ways() {
     let mut pair = Pair::new();
     // The configured address is a second one of side 1. Datagrams to it arrive, and the answers
     // come from the first address.
@@ -461,7 +461,7 @@ fn endpoint__peer_that_answers_from_another_address_than_configured__is_heard_bo
 }
 
 #[test]
-fn endpoint__answered_an_init_nobody_follows_up__dials_by_itself() {
+fn endpoint__answered_init_that_is_not_followed_up__dials_the_peer_itself() {
     let mut caller = endpoint(1, 11, 0);
     let mut old = endpoint(2, 22, 0);
     let hello = hello_of(&mut old, 0, 0);
@@ -487,7 +487,7 @@ fn endpoint__answered_an_init_nobody_follows_up__dials_by_itself() {
 }
 
 #[test]
-fn probe__of_a_full_datagram__is_in_no_batch_with_the_short_ping_behind_it() {
+fn probe__full_size_datagram__is_not_batched_with_the_short_ping_behind_it() {
     let mut pair = Pair::new();
     pair.ends[0].peers[0].paths[0].mtu.doubt(true);
     let (mut probes, mut pings) = (0, 0);

@@ -135,7 +135,7 @@ fn orders() -> impl Strategy<Value = (Vec<(u8, usize)>, Vec<usize>)> {
 
 proptest! {
     #[test]
-    fn reorder__any_order_losses_and_duplicates__delivers_what_the_model_does(
+    fn reorder__any_order_with_losses_and_duplicates__delivers_as_the_model_does(
         (shape, order) in orders()
     ) {
         let cuts = cut_up(&shape);

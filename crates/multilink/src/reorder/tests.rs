@@ -46,7 +46,7 @@ impl Bench {
 }
 
 #[test]
-fn reorder__units_in_order__nothing_waits() {
+fn reorder__units_in_order__are_delivered_at_once() {
     let mut bench = Bench::default();
     for seq in 0..5 {
         bench.single(0, 0, seq, u16::from(seq > 0));
@@ -57,7 +57,7 @@ fn reorder__units_in_order__nothing_waits() {
 }
 
 #[test]
-fn reorder__units_swapped_between_links__are_put_right() {
+fn reorder__units_swapped_between_links__are_delivered_in_order() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 0, 2, 1);
@@ -68,7 +68,7 @@ fn reorder__units_swapped_between_links__are_put_right() {
 }
 
 #[test]
-fn reorder__burst_over_two_links__is_one_frame() {
+fn reorder__burst_over_two_links__becomes_one_frame() {
     let mut bench = Bench::default();
     bench.unit(0, 1, 2, 2, 3, 10);
     bench.unit(0, 1, 3, 3, 3, 10);
@@ -89,7 +89,7 @@ fn reorder__gap_in_one_flow__does_not_hold_another() {
 }
 
 #[test]
-fn reorder__gap_older_than_hold__is_released() {
+fn reorder__gap_older_than_the_hold__releases_the_frames_behind_it() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 1, 2, 1);
@@ -121,7 +121,7 @@ fn reorder__loss_proven_by_every_link__is_not_waited_for() {
 }
 
 #[test]
-fn reorder__silent_link__is_given_the_longest_hold() {
+fn reorder__gap_while_a_link_is_silent__is_held_for_its_repair() {
     let mut bench = Bench::default();
     bench.single(0, 1, 0, 0);
     for seq in 2..12 {
@@ -138,7 +138,7 @@ fn reorder__silent_link__is_given_the_longest_hold() {
 }
 
 #[test]
-fn reorder__burst_that_still_grows__is_not_given_up() {
+fn reorder__burst_still_arriving__is_not_abandoned() {
     let mut bench = Bench::default();
     for index in 0..40u8 {
         let at_ns = u64::from(index) * 2 * MS;
@@ -150,7 +150,7 @@ fn reorder__burst_that_still_grows__is_not_given_up() {
 }
 
 #[test]
-fn reorder__jump_beyond_the_window__lets_everything_out() {
+fn reorder__jump_beyond_the_window__releases_the_frames_on_hold() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 0, 2, 1);
@@ -188,7 +188,7 @@ fn reorder__contradicting_units__are_refused() {
 }
 
 #[test]
-fn reorder__burst_whose_units_all_come_late__is_delivered_and_counted() {
+fn reorder__burst_that_arrives_entirely_late__is_delivered_and_counted() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 0, 3, 1); // units 1 and 2 are a burst on a slow link
@@ -206,7 +206,7 @@ fn reorder__burst_whose_units_all_come_late__is_delivered_and_counted() {
 }
 
 #[test]
-fn reorder__old_frames_while_packets_keep_coming__are_looked_at_in_time() {
+fn reorder__new_packet__does_not_postpone_the_timeout_of_held_frames() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 1, 2, 1);
@@ -221,7 +221,7 @@ fn reorder__old_frames_while_packets_keep_coming__are_looked_at_in_time() {
 }
 
 #[test]
-fn reorder__burst_over_a_link_that_was_idle__is_not_proven_lost() {
+fn reorder__burst_over_a_formerly_idle_link__is_not_declared_lost() {
     let mut bench = Bench::default();
     bench.single(0, 0, 0, 0);
     bench.single(0, 1, 1, 0);
@@ -241,7 +241,7 @@ fn reorder__burst_over_a_link_that_was_idle__is_not_proven_lost() {
 }
 
 #[test]
-fn reorder__units_that_come_late__are_waited_for_longer() {
+fn reorder__late_unit__increases_the_learned_skew() {
     let mut bench = Bench::default();
     bench.reorder.skew_ns = 0;
     bench.single(0, 0, 0, 0);
@@ -253,7 +253,7 @@ fn reorder__units_that_come_late__are_waited_for_longer() {
 }
 
 #[test]
-fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
+fn reorder__long_burst_with_a_lost_unit__is_held_until_the_repair() {
     let mut bench = Bench::default();
     for index in (0..40u8).filter(|index| *index != 20) {
         let at_ns = u64::from(index) * MS / 4;
@@ -270,7 +270,7 @@ fn reorder__long_burst_that_lost_a_unit__leaves_time_for_the_repair() {
 }
 
 #[test]
-fn reorder__chain_of_damaged_bursts__is_given_up_in_one_hold() {
+fn reorder__chain_of_damaged_bursts__is_released_within_one_hold() {
     let mut bench = Bench::default();
     for burst in 0..10 {
         // The middle unit of each burst of three is missing.

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie__of_another_key_or_length__is_refused() {
+    fn cookie__wrong_key_or_length__is_refused() {
         let key = ClusterKey::from_bytes([7; 32]);
         let reply = CookieReply {
             init: [1; 16],

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn data_header__what_the_specification_rules_out__is_named() {
+    fn data_header__invalid_index_flags_or_length__is_refused() {
         let mut index_past_last = GOLDEN;
         index_past_last[13] = 0;
         assert_eq!(

@@ -186,14 +186,14 @@ mod tests {
     }
 
     #[test]
-    fn hello__with_the_cluster_key__reads_back() {
+    fn hello__same_cluster_key__round_trips() {
         let key = ClusterKey::from_bytes([7; 32]);
         let bytes = hello().emit(&key);
         assert_eq!(Hello::parse(&bytes, &key), Ok(Some(hello())));
     }
 
     #[test]
-    fn hello__with_another_key_or_a_flipped_bit__is_refused() {
+    fn hello__wrong_key_or_flipped_bit__is_refused() {
         let key = ClusterKey::from_bytes([7; 32]);
         let mut bytes = hello().emit(&key);
         assert_eq!(

@@ -108,14 +108,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lead_byte__every_kind__reads_back() {
+    fn lead_byte__every_kind__round_trips() {
         for kind in Kind::ALL {
             assert_eq!(kind_of(&[lead(kind)]), Ok(kind));
         }
     }
 
     #[test]
-    fn lead_byte__of_another_version__is_named() {
+    fn lead_byte__other_version_or_unknown_kind__is_refused() {
         assert_eq!(kind_of(&[0x11]), Err(Malformed::Version(1)));
         assert_eq!(kind_of(&[0xf2]), Err(Malformed::Kind(15)));
         assert_eq!(kind_of(&[]), Err(Malformed::Short));

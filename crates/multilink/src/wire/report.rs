@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report__emitted__reads_back() {
+    fn report__emitted_and_parsed__is_unchanged() {
         let report = Report {
             seq: 9,
             session: 5,

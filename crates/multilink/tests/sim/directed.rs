@@ -39,7 +39,7 @@ fn tx_bytes(world: &World, link: usize) -> u64 {
 }
 
 #[test]
-fn load__two_sound_links__all_arrives_at_the_sum_of_both() {
+fn load__two_healthy_links__is_delivered_at_the_sum_of_both_rates() {
     let mut world = World::pair(vec![LinkPlan::of(200); 2]);
     let begin_ns = world.now_ns();
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, BURST);
@@ -57,7 +57,7 @@ fn load__two_sound_links__all_arrives_at_the_sum_of_both() {
 }
 
 #[test]
-fn blackhole__one_way_under_load__is_down_in_50_ms_and_costs_no_frame() {
+fn blackhole__one_way_under_load__is_detected_within_50_ms_and_loses_no_frame() {
     let mut world = loaded(200);
     let cut_ns = world.now_ns();
     world.change("h0:eth0", LinkChange::blackhole(Direction::Tx));
@@ -72,7 +72,7 @@ fn blackhole__one_way_under_load__is_down_in_50_ms_and_costs_no_frame() {
 }
 
 #[test]
-fn carrier__lost_under_load__costs_no_frame_and_20_ms_at_most() {
+fn carrier__lost_under_load__loses_no_frame_and_interrupts_at_most_20_ms() {
     let mut world = loaded(200);
     let cut_ns = world.now_ns();
     world.change("h0:eth0", LinkChange::carrier(false));
@@ -110,7 +110,7 @@ fn loss__one_percent_on_one_link__is_repaired_without_a_flap() {
 }
 
 #[test]
-fn flapper__at_1_hz__is_soon_left_alone_and_costs_the_other_link_nothing() {
+fn link__flapping_at_1_hz__is_rarely_used_and_does_not_slow_the_other_link() {
     let mut world = World::pair(vec![LinkPlan::of(20); 2]);
     let begin_ns = world.now_ns();
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, 20_000..=20_000);
@@ -142,7 +142,7 @@ fn flapper__at_1_hz__is_soon_left_alone_and_costs_the_other_link_nothing() {
 }
 
 #[test]
-fn rates__1000_and_300__are_both_used_in_proportion() {
+fn links__1000_and_300_mbps__each_carry_at_least_90_percent_of_their_rate() {
     for claimed_mbps in [300, 1000] {
         let slow = LinkPlan {
             claimed_mbps,
@@ -173,7 +173,7 @@ fn rates__1000_and_300__are_both_used_in_proportion() {
 }
 
 #[test]
-fn peer__restarted__is_a_new_instance_and_frames_flow_within_two_seconds() {
+fn peer__restarted__frames_flow_again_within_two_seconds() {
     for host in 0..2 {
         let mut world = World::pair(vec![LinkPlan::of(100); 2]);
         world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
@@ -211,7 +211,7 @@ fn rekey__after_120_s__loses_nothing() {
 }
 
 #[test]
-fn delays__of_1_and_20_ms__deliver_everything_after_idle_moments() {
+fn links__unequal_delays__deliver_everything_in_order_after_idle_periods() {
     let far = LinkPlan {
         delay_us: 9_000,
         ..LinkPlan::of(100)

@@ -40,7 +40,7 @@ fn captured(world: &mut World) -> Vec<Captured> {
 }
 
 #[test]
-fn datagrams__replayed_forged_and_cut_short__deliver_nothing_and_disturb_nothing() {
+fn datagrams__replayed_forged_or_truncated__deliver_nothing_and_disturb_nothing() {
     let mut world = World::pair(vec![LinkPlan::of(100); 2]);
     let begin_ns = world.now_ns();
     let captured = captured(&mut world);
@@ -118,7 +118,7 @@ fn assert_flows(world: &mut World) {
 }
 
 #[test]
-fn init__that_the_network_duplicates__leaves_nobody_in_the_dark() {
+fn init__duplicated_by_the_network__still_connects_a_restarted_peer() {
     for host in 0..2 {
         let mut world = World::pair(vec![LinkPlan::of(100); 2]);
         world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
@@ -145,7 +145,7 @@ fn init__that_the_network_duplicates__leaves_nobody_in_the_dark() {
 }
 
 #[test]
-fn init__recorded_and_sent_again_within_the_round_trip_of_another__does_not_displace_it() {
+fn init__replayed_within_the_round_trip_of_a_genuine_init__does_not_displace_it() {
     let far = LinkPlan {
         delay_us: 2_000,
         ..LinkPlan::of(100)
@@ -175,7 +175,7 @@ fn init__recorded_and_sent_again_within_the_round_trip_of_another__does_not_disp
 }
 
 #[test]
-fn hello__of_a_past_instance__has_the_peer_dialled_once_and_never_again() {
+fn hello__replayed_from_a_past_instance__triggers_at_most_one_dial() {
     let mut world = World::pair(vec![LinkPlan::of(100); 2]);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     let recorded = recorded(&mut world, 0, 1, 3);
@@ -281,7 +281,7 @@ fn besieged() -> (World, Attacker) {
 }
 
 #[test]
-fn handshakes__ten_thousand_junk_a_second__do_not_keep_a_peer_out() {
+fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
     let (mut world, mut attacker) = besieged();
     attacker.flood(&mut world, &[0, 1], 3 * S);
     for nic in 0..2 {
@@ -312,7 +312,7 @@ fn handshakes__ten_thousand_junk_a_second__do_not_keep_a_peer_out() {
 }
 
 #[test]
-fn handshakes__ten_thousand_junk_a_second__do_not_hinder_the_renewal_of_keys() {
+fn handshakes__10000_junk_messages_per_second__do_not_prevent_rekeying() {
     let (mut world, mut attacker) = besieged();
     let keyed_ns = |world: &World| {
         let station = world.sim.node(0);
@@ -329,7 +329,7 @@ fn handshakes__ten_thousand_junk_a_second__do_not_hinder_the_renewal_of_keys() {
 }
 
 #[test]
-fn cluster_key__another__is_counted_and_never_answered() {
+fn cluster_key__wrong_key__is_counted_and_never_answered() {
     let mut plan = Plan::two_hosts(vec![LinkPlan::of(100); 2]);
     plan.keys = vec![7, 8];
     let mut world = World::new(plan);
@@ -361,7 +361,7 @@ fn cluster_key__another__is_counted_and_never_answered() {
 }
 
 #[test]
-fn answer__to_any_handshake__is_no_larger_than_the_init() {
+fn handshake_reply__fresh_or_replayed_init__never_amplifies() {
     let mut world = World::pair(vec![LinkPlan::of(100); 2]);
     world.run_for(S);
     let (_, init) = Initiator::start(&ClusterKey::from_bytes([7; 32]), &params(9));

@@ -27,7 +27,7 @@ fn delivered_bytes(world: &mut World, ns: u64) -> f64 {
 }
 
 #[test]
-fn switch__that_passes_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
+fn switch__limited_to_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
     for clamped in [&[0, 1][..], &[1]] {
         let mut world = World::new(Plan::two_hosts(vec![jumbo(200); 2]));
         for link in clamped {
@@ -51,7 +51,7 @@ fn switch__that_passes_1500_between_jumbo_nics__carries_the_full_rate_of_1500() 
 }
 
 #[test]
-fn switch__that_begins_to_drop_jumbo_frames__costs_a_moment_at_any_rate() {
+fn switch__starts_to_drop_jumbo_frames__traffic_resumes_within_one_second() {
     for pace in [Pace::Every(50 * MS), Pace::Backlogged] {
         let mut world = World::pair(vec![jumbo(100); 2]);
         assert!(carries(&world, 0, 8952));
@@ -83,7 +83,7 @@ fn switch__that_begins_to_drop_jumbo_frames__costs_a_moment_at_any_rate() {
 }
 
 #[test]
-fn link__of_a_smaller_mtu__is_added_and_removed_under_load_without_a_datagram_too_long() {
+fn link__smaller_mtu_added_and_removed_under_load__causes_no_oversized_datagram() {
     let mut world = World::new(Plan::two_hosts(vec![
         jumbo(100),
         jumbo(100),

@@ -44,7 +44,7 @@ fn assert_whole(world: &World) {
 }
 
 #[test]
-fn cables__crossed_under_load__all_is_whole_again_in_two_seconds() {
+fn cables__swapped_under_load__all_paths_recover_within_two_seconds() {
     for (layout, hosts) in [(Layout::Cables, 2), (Layout::Separate, 3)] {
         let mut world = world(layout, hosts);
         load_both_ways(&mut world);
@@ -59,7 +59,7 @@ fn cables__crossed_under_load__all_is_whole_again_in_two_seconds() {
 }
 
 #[test]
-fn cables__crossed_while_unplugged_and_idle__are_whole_in_two_seconds() {
+fn cables__swapped_while_unplugged_and_idle__all_paths_recover_within_two_seconds() {
     let mut world = world(Layout::Cables, 2);
     for nic in 0..2 {
         world.change(&format!("h0:eth{nic}"), LinkChange::carrier(false));
@@ -81,7 +81,7 @@ fn partners(world: &World, host: usize, peer: usize) -> Vec<std::net::IpAddr> {
 }
 
 #[test]
-fn switch__one_link_dead_at_each_end__traffic_goes_on_and_heals_to_pairs() {
+fn switch__one_link_dead_at_each_end__traffic_continues_and_links_pair_again_after_healing() {
     let silence = LinkChange::blackhole(Direction::Both);
     for (change, heal) in [
         (silence, LinkChange::heal()),
@@ -109,7 +109,7 @@ fn switch__one_link_dead_at_each_end__traffic_goes_on_and_heals_to_pairs() {
 }
 
 #[test]
-fn switch__link_dead_at_one_end__is_not_moved_onto_the_partner_of_another() {
+fn switch__link_dead_at_one_end__its_path_does_not_take_the_partner_of_another() {
     let mut world = world(Layout::Shared, 2);
     load_both_ways(&mut world);
     world.change("h0:eth0", LinkChange::blackhole(Direction::Both));
@@ -120,7 +120,7 @@ fn switch__link_dead_at_one_end__is_not_moved_onto_the_partner_of_another() {
 }
 
 #[test]
-fn links__all_that_flap_together__are_used_whenever_they_answer() {
+fn links__all_flapping_together__are_used_whenever_they_answer() {
     let mut world = world(Layout::Cables, 2);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     for _ in 0..12 {
@@ -135,7 +135,7 @@ fn links__all_that_flap_together__are_used_whenever_they_answer() {
 }
 
 #[test]
-fn peer__that_crashes_again_and_again__is_reached_each_time_within_two_seconds() {
+fn peer__crashing_repeatedly__is_reached_within_two_seconds_each_time() {
     let mut world = world(Layout::Cables, 2);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     for _ in 0..8 {

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn header__heartbeat__is_told_from_data() {
+    fn header__heartbeat__is_distinguished_from_data() {
         let wire = LinkFrame::heartbeat(host_frame(), A, B);
         assert_eq!(wire.as_slice().len(), ETHERNET_BYTES + HEADER_BYTES);
         assert_eq!(Repr::parse(wire.as_slice()).unwrap().kind, Kind::Heartbeat);

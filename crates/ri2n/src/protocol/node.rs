@@ -172,7 +172,7 @@ mod tests {
 
     /// §4.4: a failure requires a counter above `FT_HTHRESH` and `SLOW_TOUT` without a frame.
     #[test]
-    fn failure__eleventh_packet_after_slow_tout__is_found() {
+    fn failure__eleventh_packet_after_slow_tout__is_detected() {
         let mut node = node();
         for _ in 0..FT_HTHRESH {
             assert!(failed(&mut node, 0, 1, 100 * MS).is_empty());
@@ -183,7 +183,7 @@ mod tests {
 
     /// §4.4: `SLOW_TOUT` is the low-pass filter against buffers that make the counters uneven.
     #[test]
-    fn failure__silence_shorter_than_slow_tout__is_no_failure() {
+    fn failure__silence_shorter_than_slow_tout__is_not_detected() {
         let mut node = node();
         failed(&mut node, 1, 1, 10 * MS);
         for at in 0..1000 {
@@ -195,7 +195,7 @@ mod tests {
 
     /// §4.4: a counter above `FT_LTHRESH` prevents a failure.
     #[test]
-    fn failure__counter_above_ft_lthresh__is_no_failure() {
+    fn failure__counter_above_ft_lthresh__is_not_detected() {
         let mut node = node();
         for _ in 0..=FT_LTHRESH {
             failed(&mut node, 1, 1, 0);
@@ -207,7 +207,7 @@ mod tests {
 
     /// §4.4: with `HBWEIGHT`, four heartbeats suffice instead of eleven.
     #[test]
-    fn failure__heartbeats_alone__are_enough_with_the_fourth() {
+    fn failure__heartbeats_alone__is_detected_with_the_fourth() {
         let mut node = node();
         for beat in 1..4 {
             assert!(failed(&mut node, 0, HBWEIGHT, beat * HBSPAN_NS).is_empty());
@@ -230,7 +230,7 @@ mod tests {
 
     /// §5.3: links are used in turn. Links that have failed or whose queue is full are skipped.
     #[test]
-    fn round_robin__failed_or_full_link__is_passed_over() {
+    fn round_robin__failed_or_full_link__is_skipped() {
         let mut node = Node::new([2; 6], 3, 0, 0);
         let turn = |full: usize, node: &mut Node| node.choose(|link| link == full);
         let free = usize::MAX;

@@ -105,7 +105,7 @@ fn pair__unicast__uses_both_links_and_keeps_order() {
 
 /// §5.6: ARP needs broadcast before any address is known.
 #[test]
-fn pair__broadcast__arrives_and_makes_no_peer() {
+fn pair__broadcast__arrives_and_creates_no_peer() {
     let mut pair = Pair::new(0);
     (0..4).for_each(|mark| pair.send(0, [0xff; 6], mark));
     assert_eq!(pair.got[1], [0, 1, 2, 3]);
@@ -115,7 +115,7 @@ fn pair__broadcast__arrives_and_makes_no_peer() {
 
 /// Unicast and broadcast frames have separate numbers, so neither causes gaps in the other.
 #[test]
-fn pair__broadcast_between_unicast__holds_nothing_up() {
+fn pair__broadcast_between_unicast__causes_no_gaps() {
     let mut pair = Pair::new(0);
     for mark in 0..50 {
         pair.send(0, if mark % 3 == 0 { [0xff; 6] } else { B }, mark);
@@ -127,7 +127,7 @@ fn pair__broadcast_between_unicast__holds_nothing_up() {
 
 /// §5.7: heartbeats are sent every `HBSPAN` to all endpoints of all peers.
 #[test]
-fn heartbeats__known_peer__come_on_every_link_each_hbspan() {
+fn heartbeats__known_peer__are_sent_on_every_link_each_hbspan() {
     let mut pair = Pair::new(0);
     pair.run(3 * HBSPAN_NS, false);
     assert_eq!(pair.carried, [0, 0], "no peer is known yet");
@@ -141,7 +141,7 @@ fn heartbeats__known_peer__come_on_every_link_each_hbspan() {
 /// §4.4: with traffic, a failure is detected after `SLOW_TOUT` and up to `FT_HTHRESH` further
 /// packets.
 #[test]
-fn failure__link_dies_under_traffic__is_found_after_slow_tout() {
+fn failure__link_dies_under_traffic__is_detected_after_slow_tout() {
     let mut pair = Pair::new(0);
     pair.run(HBSPAN_NS / 2, true);
     pair.is_dead[0] = true;
@@ -164,7 +164,7 @@ fn failure__link_dies_under_traffic__is_found_after_slow_tout() {
 
 /// §4.4: without traffic, the fourth heartbeat on the other link shows the failure.
 #[test]
-fn failure__link_dies_in_silence__is_found_by_heartbeats() {
+fn failure__link_dies_without_traffic__is_detected_by_heartbeats() {
     let mut pair = Pair::new(0);
     pair.send(0, B, 0);
     pair.is_dead[0] = true;
@@ -177,7 +177,7 @@ fn failure__link_dies_in_silence__is_found_by_heartbeats() {
 /// §4.4, figure 15: a repaired link is used again within `HBSPAN` and stays in use. This holds for
 /// any phase between the two hosts' heartbeats.
 #[test]
-fn recovery__any_heartbeat_phase__comes_within_hbspan_and_lasts() {
+fn recovery__any_heartbeat_phase__happens_within_hbspan_and_lasts() {
     for later_ns in [0, 70 * MS, 500 * MS, 1000 * MS, 1900 * MS] {
         let mut pair = Pair::new(later_ns);
         pair.run(HBSPAN_NS, true);
@@ -196,7 +196,7 @@ fn recovery__any_heartbeat_phase__comes_within_hbspan_and_lasts() {
 
 /// §5.3: with all queues full, a frame is returned to the caller.
 #[test]
-fn full_queues__further_frame__is_given_back() {
+fn full_queues__further_frame__is_returned_to_the_caller() {
     let mut device = Ri2n::new(A, 2, 0, 0);
     let frame = || {
         let mut ethernet = B.to_vec();
@@ -213,7 +213,7 @@ fn full_queues__further_frame__is_given_back() {
 }
 
 #[test]
-fn datagram__foreign_or_malformed__reaches_nobody() {
+fn datagram__foreign_or_malformed__is_dropped_and_counted() {
     let mut device = Ri2n::new(A, 2, 0, 0);
     let mut frame = Frame::from_ethernet(&[0; 60]);
     frame.buffer()[VNET_BYTES..VNET_BYTES + 6].copy_from_slice(&B);

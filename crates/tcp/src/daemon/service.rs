@@ -315,7 +315,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn client_that_makes_room__is_the_oldest_of_the_user_who_has_most() {
+    fn evicted_client__several_users__is_the_oldest_of_the_user_with_the_most() {
         assert_eq!(oldest_of_most(&[1000, 7, 7, 1000, 7]), 1);
         assert_eq!(oldest_of_most(&[1000]), 0);
     }

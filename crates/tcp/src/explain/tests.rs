@@ -118,7 +118,7 @@ impl Stage {
 }
 
 #[test]
-fn transfer__at_the_paths_rate__lost_nothing() {
+fn transfer__at_the_path_rate__loses_no_time() {
     let mut stage = Stage::new();
     stage.fast(50);
     stage.wait(5);
@@ -132,7 +132,7 @@ fn transfer__at_the_paths_rate__lost_nothing() {
 }
 
 #[test]
-fn timeout__of_the_last_packets__is_charged_its_wait() {
+fn timeout__last_packets_lost__accounts_for_the_wait() {
     let mut stage = Stage::begun(60);
     stage.wait(20);
     stage.ack(50);
@@ -148,7 +148,7 @@ fn timeout__of_the_last_packets__is_charged_its_wait() {
 }
 
 #[test]
-fn losses__of_a_program_that_tells_its_phases__are_told_by_phase() {
+fn losses__program_that_names_its_phases__are_reported_per_phase() {
     let mut stage = Stage::begun(60);
     stage.wait(20);
     stage.ack(50);
@@ -166,7 +166,7 @@ fn losses__of_a_program_that_tells_its_phases__are_told_by_phase() {
 }
 
 #[test]
-fn loss__that_goes_on_into_another_phase__counts_in_both() {
+fn loss__spanning_two_phases__counts_in_both() {
     let mut stage = Stage::begun(600);
     stage.limit = Limit::FarWindow;
     stage.wait(20);
@@ -188,7 +188,7 @@ fn loss__that_goes_on_into_another_phase__counts_in_both() {
 }
 
 #[test]
-fn probe__that_was_followed_by_a_timeout__is_a_timeout() {
+fn tail_loss_probe__followed_by_a_timeout__counts_as_a_timeout() {
     let mut stage = Stage::begun(10);
     stage.wait(60);
     stage.note(Kind::Retransmit(Retransmit::Probe));
@@ -212,7 +212,7 @@ fn single_packet__answered_40_ms_late__is_a_delayed_acknowledgement() {
 }
 
 #[test]
-fn window__full_at_the_far_end__is_the_receivers() {
+fn receiver_window__full__is_named_as_the_cause() {
     let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
@@ -242,7 +242,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
 }
 
 #[test]
-fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
+fn local_send_stall__followed_by_a_small_window__accounts_for_the_time_lost() {
     let mut stage = Stage::begun(600);
     stage.wait(20);
     stage.ack(100);
@@ -258,7 +258,7 @@ fn refusal__by_the_hosts_queue__is_charged_the_small_window_after_it() {
 }
 
 #[test]
-fn refusals__one_after_another__are_charged_until_the_window_is_as_before_the_first() {
+fn local_send_stalls__several_in_a_row__count_until_the_first_window_is_restored() {
     let mut stage = Stage::begun(600);
     stage.unsent = 10 * MSS;
     for cwnd in [200, 100] {
@@ -279,7 +279,7 @@ fn refusals__one_after_another__are_charged_until_the_window_is_as_before_the_fi
 }
 
 #[test]
-fn trains__one_ten_times_as_fast__is_not_the_paths_rate() {
+fn trains__one_ten_times_faster__does_not_set_the_path_rate() {
     let mut trains = vec![1.0; 9];
     trains.push(10.0);
     assert_eq!(borne_out(trains), 1.0);
@@ -289,7 +289,7 @@ fn trains__one_ten_times_as_fast__is_not_the_paths_rate() {
 }
 
 #[test]
-fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
+fn transfer__incomplete_at_the_end__is_explained_up_to_that_point() {
     let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
@@ -300,7 +300,7 @@ fn transfer__that_is_not_over_at_the_end__is_explained_as_far_as_it_came() {
 }
 
 #[test]
-fn window__with_nothing_waiting_for_it__is_not_the_slow_one() {
+fn congestion_window__no_unsent_data__is_not_the_cause() {
     let mut stage = Stage::begun(120);
     stage.wait(20);
     stage.limit = Limit::SendBuffer;
@@ -319,7 +319,7 @@ fn window__with_nothing_waiting_for_it__is_not_the_slow_one() {
 }
 
 #[test]
-fn events__of_any_kind_in_any_order__never_panic() {
+fn events__any_kind_in_any_order__never_cause_a_panic() {
     let mut seed = 1_u64;
     let mut random = move |below: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
@@ -356,7 +356,7 @@ fn events__of_any_kind_in_any_order__never_panic() {
 }
 
 #[test]
-fn loss__at_the_end_of_slow_start__is_an_overshoot_and_later_ones_are_congestion() {
+fn loss__at_the_end_of_slow_start__is_an_overshoot_and_not_congestion() {
     let mut stage = Stage::begun(600);
     stage.wait(20);
     stage.ack(1);
@@ -381,7 +381,7 @@ fn loss__at_the_end_of_slow_start__is_an_overshoot_and_later_ones_are_congestion
 }
 
 #[test]
-fn answer__of_the_far_program_after_a_pause__is_not_the_path() {
+fn reply__delayed_by_the_remote_program__is_charged_to_the_application() {
     let mut stage = Stage::begun(1);
     stage.wait(300);
     let ack = stage.una.wrapping_add(MSS);
@@ -397,7 +397,7 @@ fn answer__of_the_far_program_after_a_pause__is_not_the_path() {
 }
 
 #[test]
-fn pieces__beyond_the_limit__are_joined_and_counted() {
+fn acknowledgements__beyond_the_limit__are_joined_and_counted() {
     let mut stage = Stage::new();
     stage.analysis.room = Room(10);
     stage.fast(50);

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event__bytes__are_read_by_the_headers_offsets() {
+    fn event__bytes__are_parsed_at_the_header_offsets() {
         let mut bytes = [0; Event::BYTES];
         bytes[24..28].copy_from_slice(&2_u32.to_ne_bytes());
         bytes[28..32].copy_from_slice(&1_u32.to_ne_bytes());

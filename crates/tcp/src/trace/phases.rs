@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_in__page__ends_at_its_nul() {
+    fn name_in__padded_name__ends_at_the_nul() {
         let mut page = vec![0; 4096];
         page[NAMES_AT + NAME_BYTES..][..12].copy_from_slice(b"MPI_Alltoall");
         assert_eq!(name_in(&page, 1).as_deref(), Some("MPI_Alltoall"));

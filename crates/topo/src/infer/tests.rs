@@ -74,7 +74,7 @@ pub(super) fn splits(tree: &Inferred) -> Vec<Vec<bool>> {
 }
 
 #[test]
-fn tree__of_any_shape__is_found_through_noise() {
+fn infer__any_tree_with_noise__finds_the_tree() {
     for seed in 0..400 {
         let mut random = fastrand::Rng::with_seed(seed);
         let made = made(&mut random);
@@ -108,7 +108,7 @@ fn tree__of_any_shape__is_found_through_noise() {
 }
 
 #[test]
-fn hosts__of_one_switch__stay_together_through_noise() {
+fn infer__one_switch_with_noise__stays_one_switch() {
     for seed in 0..200 {
         let mut random = fastrand::Rng::with_seed(seed);
         let hosts = random.usize(2..30);

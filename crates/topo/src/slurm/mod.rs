@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_conf__written_and_read_back__joins_the_same() {
+    fn topology_conf__written_and_read_back__keeps_hosts_and_links() {
         let network = conf::read("topology.conf", CONF, rate()).unwrap();
         let names: Vec<&str> = network
             .hosts
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_yaml__has_each_switch_with_what_hangs_from_it() {
+    fn topology_yaml__two_levels__lists_each_switch_with_its_children_and_nodes() {
         let network = conf::read("topology.conf", CONF, rate()).unwrap();
         let yaml = yaml::write(&network);
         assert!(yaml.contains("- topology: \"slurm\"\n  cluster_default: true\n  tree:\n"));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_yaml__written_and_read_back__joins_the_same() {
+    fn topology_yaml__written_and_read_back__keeps_the_same_connections() {
         // Names that YAML reads as another type unless they are quoted.
         let conf = CONF
             .replace("top", "12")
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_yaml__of_several__is_the_clusters_default() {
+    fn topology_yaml__several_topologies__uses_the_cluster_default() {
         let text = "- topology: blocks\n  block: {block_sizes: [4], blocks: [{block: b, nodes: \"x[1-4]\"}]}\n\
             - topology: other\n  tree: {switches: [{switch: s, nodes: y}]}\n\
             - topology: one # in use\n  cluster_default: true\n  tree:\n    switches:\n\
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_yaml__that_is_wrong__is_refused_by_its_line() {
+    fn topology_yaml__invalid__is_refused_with_the_line() {
         let problem = |text: &str| yaml::read("t", text, rate()).unwrap_err().to_string();
         assert!(problem("tree: 1").starts_with("t:1: expected a list of"));
         assert!(problem("- topology: a\n  flat: true\n").contains("no tree in this file"));
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_conf__that_is_wrong__is_refused_by_its_line() {
+    fn topology_conf__invalid__is_refused_with_the_reason() {
         let problem = |text: &str| conf::read("t", text, rate()).unwrap_err().to_string();
         assert!(problem("Nodes=n1").starts_with("t:1: a line must begin with SwitchName"));
         assert!(problem("SwitchName=s Nodes=n[1-").contains("has no closing `]`"));

@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn connections__that_replay_the_first_message__make_room_for_new_ones() {
+    fn connections__replaying_the_first_message__stay_within_the_limit() {
         collecting(|collector, listener, first| {
             let address = listener.local_addr().unwrap();
             let most = STRANGERS_MAX + collector.cards.len();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers__that_connect_behind_a_rank__do_not_take_its_place() {
+    fn strangers__connecting_after_a_rank__do_not_displace_it() {
         collecting(|collector, listener, first| {
             let address = listener.local_addr().unwrap();
             let mut rank = TcpStream::connect(address).unwrap();

@@ -11,7 +11,7 @@ fn environment(pairs: &[(&str, &str)]) -> Result<Environment, String> {
 }
 
 #[test]
-fn environment__with_a_slip__is_refused_by_the_variables_name() {
+fn environment__missing_or_invalid_variable__is_refused_by_name() {
     let right = [
         ("MASTER_ADDR", "node1"),
         ("MASTER_PORT", "29500"),
@@ -32,7 +32,7 @@ fn environment__with_a_slip__is_refused_by_the_variables_name() {
 }
 
 #[test]
-fn rank__that_does_not_come__is_named() {
+fn rank__never_connects__is_named_in_the_error() {
     let alone = Environment {
         address: "127.0.0.1:0".to_owned(),
         rank: 0,
@@ -104,7 +104,7 @@ fn answer(mut stream: TcpStream) -> Vec<u8> {
 const LONG: Duration = Duration::from_secs(20);
 
 #[test]
-fn stranger__without_the_jobs_secret__is_given_nothing() {
+fn stranger__without_the_job_secret__receives_no_cards() {
     let all = environments(3);
     let right = secret("what the job knows");
     std::thread::scope(|scope| {
@@ -149,7 +149,7 @@ fn stranger__without_the_jobs_secret__is_given_nothing() {
 }
 
 #[test]
-fn connections__that_drip__hold_up_nobody() {
+fn connections__trickling_bytes__do_not_delay_the_ranks() {
     let all = environments(3);
     let secret = secret("what the job knows");
     let is_over = std::sync::atomic::AtomicBool::new(false);
@@ -182,7 +182,7 @@ fn connections__that_drip__hold_up_nobody() {
 }
 
 #[test]
-fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
+fn rank__wrong_world_size_or_duplicate__is_refused_with_the_reason() {
     let all = environments(3);
     let secret = secret("what the job knows");
     std::thread::scope(|scope| {
@@ -219,7 +219,7 @@ fn rank__that_is_none_or_has_come__is_refused_by_what_it_says() {
 }
 
 #[test]
-fn cards__of_many_ranks__come_to_all() {
+fn cards__many_ranks__reach_every_rank() {
     let all = environments(2 * CARDS_PER_MESSAGE + 1);
     std::thread::scope(|scope| {
         let ranks = all.iter().map(|one| {

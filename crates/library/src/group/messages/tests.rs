@@ -105,7 +105,7 @@ fn outcome(ticket: &Ticket) -> Option<Done> {
 }
 
 #[test]
-fn sender__any_number_of_messages_ahead__waits_for_the_receiver() {
+fn sender__far_ahead_of_the_receiver__is_held_to_the_window_and_loses_nothing() {
     let mut net = Net::new(2);
     let count = 70_000;
     let sent: Vec<_> = (0..count).map(|at| net.send(0, 1, at % 3, at)).collect();
@@ -133,7 +133,7 @@ const UNWANTED: u64 = 99;
 /// Messages are sent and received in any order, behind messages that fill the window, and control
 /// messages are late. All matching messages must be received, in order.
 #[test]
-fn messages__behind_a_full_window__all_find_their_places() {
+fn messages__behind_a_full_window__all_arrive_in_order() {
     for seed in 0..60 {
         let mut random = fastrand::Rng::with_seed(seed);
         let ranks = random.usize(2..4);
@@ -208,7 +208,7 @@ fn messages__behind_a_full_window__all_find_their_places() {
 }
 
 #[test]
-fn word__of_no_message__is_malformed() {
+fn control_message__without_a_matching_message__is_malformed() {
     let mut net = Net::new(3);
     net.send(0, 1, 5, 10);
     let rank = &mut net.ranks[0];

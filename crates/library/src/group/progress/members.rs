@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pulse__of_a_large_group__never_takes_an_idle_turn_for_a_stopped_process() {
+    fn pulse__any_group_size__never_takes_an_idle_turn_for_a_stopped_process() {
         let silence = Duration::from_millis(700);
         for ranks in [1, 2, 64, 384, 385, 1000, 16_384] {
             let pulse = Pulse::new(silence, ranks);

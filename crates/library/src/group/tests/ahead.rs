@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The leaf of a gather waits for no other rank. The root stores the leaf's requests until it makes
 /// the same ones.
 #[test]
-fn rank__that_nothing_holds_up__waits_for_the_next_one_after_a_thousand_collectives() {
+fn rank__running_ahead_of_the_others__waits_after_about_1000_collectives() {
     const CALLS: u64 = 70_000;
     let done = AtomicU64::new(0);
     let gather = |group: &Group| {

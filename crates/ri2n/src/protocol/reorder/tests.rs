@@ -35,7 +35,7 @@ impl Bench {
 
 /// §5.5: the next frame is delivered at once. Any other waits for the frames before it.
 #[test]
-fn reorder__next_in_sequence__releases_those_that_waited() {
+fn reorder__next_in_sequence__releases_the_waiting_frames() {
     let mut bench = Bench::new();
     assert_eq!(bench.arrive(101, 1, 0), [101]);
     assert!(bench.arrive(103, 1, 0).is_empty());
@@ -74,7 +74,7 @@ fn early_detection__last_frame_of_a_link__is_left_to_fast_tout() {
 
 /// §4.6 with a failed link: a NIC that receives nothing is ignored.
 #[test]
-fn early_detection__failed_nic__is_not_waited_for() {
+fn early_detection__failed_nic__is_ignored() {
     let mut bench = Bench::new();
     bench.arrive(101, 1, 0);
     bench.arrive(102, 2, 0);
@@ -86,7 +86,7 @@ fn early_detection__failed_nic__is_not_waited_for() {
 /// §5.5: an expired frame is delivered with all frames before it, in order or not. Consecutive
 /// frames after it follow.
 #[test]
-fn fast_tout__expired_frame__takes_all_before_it() {
+fn fast_tout__expired_frame__is_delivered_with_all_before_it() {
     let mut bench = Bench::new();
     bench.arrive(1, 1, 0);
     bench.arrive(6, 1, 0);
@@ -101,7 +101,7 @@ fn fast_tout__expired_frame__takes_all_before_it() {
 
 /// §5.5: an in-order delivery also checks for expired frames, in addition to the timer.
 #[test]
-fn fast_tout__in_order_arrival__releases_the_expired() {
+fn fast_tout__in_order_arrival__releases_expired_frames() {
     let mut bench = Bench::new();
     bench.arrive(1, 1, 0);
     bench.arrive(4, 1, 0);
@@ -110,7 +110,7 @@ fn fast_tout__in_order_arrival__releases_the_expired() {
 
 /// §5.5: a frame that exceeds `MAXBUF` causes the delivery of all frames.
 #[test]
-fn maxbuf__one_more__flushes_the_list() {
+fn maxbuf__one_frame_more__flushes_the_list() {
     let mut bench = Bench::new();
     bench.arrive(0, 1, 0);
     for sequence in 2..2 + MAXBUF as u32 {
@@ -123,7 +123,7 @@ fn maxbuf__one_more__flushes_the_list() {
 }
 
 #[test]
-fn reorder__late_frame__goes_up_at_once() {
+fn reorder__late_frame__is_delivered_at_once() {
     let mut bench = Bench::new();
     bench.arrive(1, 1, 0);
     bench.arrive(3, 1, 0);
@@ -134,7 +134,7 @@ fn reorder__late_frame__goes_up_at_once() {
 }
 
 #[test]
-fn reorder__sequence_wraps__goes_on() {
+fn reorder__sequence_number_wraps__delivery_continues() {
     let mut bench = Bench::new();
     assert_eq!(bench.arrive(u32::MAX, 1, 0), [u32::MAX]);
     assert!(bench.arrive(1, 1, 0).is_empty());
