@@ -55,8 +55,9 @@ python:prometheus_client                  python3-prometheus-client  tests: metr
 python:torch                              python3-torch   tests: the backend of PyTorch
 command:setpriv                           util-linux      tests: a program without privileges
 command:codespell                         codespell       tests: spelling
+command:mypy                              mypy            tests: types of the Python package
 file:/usr/sbin/sshd                       openssh-server  tests: discovery over ssh
-cargo:mdbook                              mdbook          tests: the documentation as a book
+cargo:mdbook                              mdbook@0.4      tests: the documentation as a book
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures
 LIST
@@ -139,7 +140,7 @@ install_crates() {
     local crate
     for crate in "${crates[@]}"; do
         echo "setup: building $crate with cargo, once"
-        cargo install --quiet --locked --no-default-features --version "^0.4" "$crate" ||
+        cargo install --quiet --locked --no-default-features --version "^${crate#*@}" "${crate%@*}" ||
             echo "setup: $crate was not installed; its tests are skipped" >&2
     done
 }

@@ -16,6 +16,8 @@ scopes, and the effect of threads and forks. bindings/c/kumi_phase_page.h define
 A switch costs about a microsecond, so mark phases and not single messages.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import mmap
@@ -23,6 +25,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 __all__ = ["phase"]
 
@@ -43,45 +46,45 @@ _SCOPE_HOLDER = 2
 class _Page:
     """The mapped phase page. A writer holds the GIL or ``self.guard``."""
 
-    def __init__(self, fd):
+    def __init__(self, fd: int) -> None:
         self.map = mmap.mmap(fd, _PAGE_BYTES, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
         view = memoryview(self.map)
         self.words = view.cast("I")
         self.double_words = view.cast("Q")
         # Reentrant, because a signal handler may open a scope while another scope is opened.
         self.guard = threading.RLock()
-        self.indices = {}
+        self.indices: dict[bytes, int] = {}
         self.said_other = False
         self.own_pid = os.getpid()
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def _after_fork(self):
+    def _after_fork(self) -> None:
         self.own_pid = os.getpid()
         self.guard = threading.RLock()
 
-    def is_phase_page(self):
+    def is_phase_page(self) -> bool:
         """Returns whether this is a phase page: the program may have reused the descriptor."""
         if self.words[0] != _ABI or self.words[_NAMED] > _PHASES_MAX or any(self.words[7:16]):
             return False
         first = self.name(0)
         return first == b"point-to-point" or (first == b"" and self.words[_NAMED] == 0)
 
-    def name(self, index):
+    def name(self, index: int) -> bytes:
         at = _NAMES_AT + index * _NAME_BYTES
         return self.map[at : at + _NAME_BYTES].split(b"\0", 1)[0]
 
-    def find(self, name):
+    def find(self, name: bytes) -> int | None:
         for index in range(min(self.words[_NAMED], _PHASES_MAX)):
             if self.name(index) == name:
                 return index
         return None
 
-    def write_name(self, index, name):
+    def write_name(self, index: int, name: bytes) -> None:
         at = _NAMES_AT + index * _NAME_BYTES
         self.map[at : at + _NAME_BYTES] = name.ljust(_NAME_BYTES, b"\0")
         self.words[_NAMED] = index + 1
 
-    def lock_names(self):
+    def lock_names(self) -> bool:
         """Locks the names. Returns False if that is not possible.
 
         Python has no compare-exchange, so the lock is not safe against all races. It is used only
@@ -96,7 +99,7 @@ class _Page:
             time.sleep(0)
         return False
 
-    def insert(self, name):
+    def insert(self, name: bytes) -> int:
         if not self.lock_names():
             return 0
         try:
@@ -123,7 +126,7 @@ class _Page:
         finally:
             self.words[_LOCK] = 0
 
-    def index(self, name):
+    def index(self, name: bytes) -> int:
         """Returns the index of a name, and adds the name if it is new."""
         index = self.indices.get(name)
         if index is not None:
@@ -139,7 +142,7 @@ class _Page:
             self.indices[name] = index
             return index
 
-    def enter(self, index):
+    def enter(self, index: int) -> int:
         """Opens a scope. Returns the page's ``scope`` before it."""
         with self.guard:
             holder = self.double_words[_SCOPE_HOLDER]
@@ -151,7 +154,7 @@ class _Page:
             self.words[_PHASE] = index
             return saved
 
-    def leave(self, saved):
+    def leave(self, saved: int) -> None:
         with self.guard:
             holder = self.double_words[_SCOPE_HOLDER]
             # Another process that shares the page has opened a scope since, and keeps the phase.
@@ -167,7 +170,7 @@ class _Page:
             self.words[_PHASE] = saved - 1 if saved else 0
 
 
-def _map_page():
+def _map_page() -> _Page | None:
     text = os.environ.get("KUMI_PHASE_FD", "")
     if not text:
         return None
@@ -185,7 +188,7 @@ def _map_page():
     return page if page.is_phase_page() else None
 
 
-def _find_c_phase():
+def _find_c_phase() -> Callable[[bytes], int] | None:
     try:
         function = ctypes.CDLL(None).kumi_phase
     except (OSError, AttributeError):
@@ -213,7 +216,7 @@ class phase(contextlib.ContextDecorator):
             ``kumi run`` too, so that the error appears on the first machine.
     """
 
-    def __init__(self, name):
+    def __init__(self, name: str) -> None:
         encoded = name.encode()
         if not 0 < len(encoded) < _NAME_BYTES or b"\0" in encoded:
             raise ValueError(
@@ -222,7 +225,7 @@ class phase(contextlib.ContextDecorator):
             )
         self._index = 0 if _page is None else _page.index(encoded)
 
-    def __enter__(self):
+    def __enter__(self) -> phase:
         if _page is not None:
             # One stack per thread and not a field, because a decorated function may call itself.
             if not hasattr(_scopes, "saved"):
@@ -230,7 +233,6 @@ class phase(contextlib.ContextDecorator):
             _scopes.saved.append(_page.enter(self._index))
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: object) -> None:
         if _page is not None:
             _page.leave(_scopes.saved.pop())
-        return False

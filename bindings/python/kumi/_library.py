@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """ctypes interface of libkumi.so. bindings/c/kumi_group.h documents the functions."""
 
+from __future__ import annotations
+
 import ctypes
 import os
 import shutil
+from collections.abc import Sequence
 from ctypes import POINTER, c_char, c_char_p, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import Any
 
 #: Interface number that this package requires: KUMI_ABI of bindings/c/kumi_version.h.
 ABI = 2
@@ -12,6 +16,17 @@ CARD_BYTES = 512
 ERROR_BYTES = 1024
 
 GATHER, SCATTER, BROADCAST, REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, ALL_TO_ALL = range(8)
+#: Names of the operations in messages, by number.
+OPERATION_NAMES = (
+    "a gather",
+    "a scatter",
+    "a broadcast",
+    "a reduce",
+    "an all-gather",
+    "a reduce-scatter",
+    "an all-reduce",
+    "an all-to-all",
+)
 DONE, NOT_YET, LOST, EXCLUDED, DISAGREE, MISFIT, SYSTEM, CLOSED = range(8)
 # enum kumi_element by NumPy's names. "byte" is for data that is moved and not combined, and
 # "bfloat16" is a name of PyTorch.
@@ -31,14 +46,13 @@ ELEMENTS = {
     "float64": 12,
     "bool": 13,
 }
-ELEMENT_BYTES = (1, 1, 1, 2, 2, 4, 4, 8, 8, 2, 2, 4, 8, 1)
 REDUCTIONS = {"sum": 0, "product": 1, "min": 2, "max": 3, "and": 4, "or": 5, "xor": 6}
 
 
 class _Sized(ctypes.Structure):
     """Struct that begins with its size."""
 
-    def __init__(self, *members):
+    def __init__(self, *members: Any) -> None:
         super().__init__(ctypes.sizeof(self), *members)
 
 
@@ -78,8 +92,9 @@ class Done(_Sized):
     ]
 
 
-_SAY = [POINTER(c_char), c_size_t]
-_FUNCTIONS = {
+_SAY: list[Any] = [POINTER(c_char), c_size_t]
+#: Result type and argument types of each function.
+_FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "kumi_group_listen": (c_void_p, [POINTER(Config), POINTER(c_char), *_SAY]),
     "kumi_group_join": (c_void_p, [c_void_p, c_int, c_int, c_char_p, *_SAY]),
     "kumi_group_from_environment": (c_void_p, [POINTER(Config), *_SAY]),
@@ -99,10 +114,10 @@ _FUNCTIONS = {
     "kumi_queue_next": (c_int, [c_void_p, c_int64, POINTER(c_uint64)]),
 }
 
-_loaded = None
+_loaded: ctypes.CDLL | None = None
 
 
-def _places():
+def _places() -> list[str]:
     named = os.environ.get("KUMI_COLL_LIBRARY")
     if named:
         return [named]
@@ -114,7 +129,7 @@ def _places():
     return places
 
 
-def _check(loaded, place):
+def _check(loaded: ctypes.CDLL, place: str) -> None:
     """Raises ImportError if the library has another interface number."""
     abi = None
     if hasattr(loaded, "kumi_abi"):
@@ -122,19 +137,20 @@ def _check(loaded, place):
         abi = loaded.kumi_abi()
     if abi != ABI:
         raise ImportError(
-            f"kumi: {place} has interface {'0' if abi is None else abi}: expected {ABI}; use the libkumi.so of this "
-            "package (set KUMI_COLL_LIBRARY to its path)"
+            f"kumi: {place} has interface {'0' if abi is None else abi}: expected {ABI}; "
+            "use the libkumi.so of this package (set KUMI_COLL_LIBRARY to its path)"
         )
 
 
-def version():
+def version() -> str:
     """Returns the library's release and a digest of the planner's sources, "0.1.0+5f1c9a7e"."""
     loaded = library()
     loaded.kumi_version.restype, loaded.kumi_version.argtypes = c_char_p, []
-    return loaded.kumi_version().decode()
+    text: bytes = loaded.kumi_version()
+    return text.decode()
 
 
-def library():
+def library() -> ctypes.CDLL:
     """Returns libkumi.so as a ``ctypes.CDLL``. It is loaded once.
 
     Raises:
@@ -146,9 +162,7 @@ def library():
         place = next((place for place in places if os.path.exists(place)), None)
         if place is None:
             looked = ", ".join(os.path.normpath(place) for place in places)
-            raise ImportError(
-                f"kumi: libkumi.so not found at {looked}; set KUMI_COLL_LIBRARY to its path"
-            )
+            raise ImportError(f"kumi: libkumi.so not found at {looked}; set KUMI_COLL_LIBRARY to its path")
         loaded = ctypes.CDLL(place)
         _check(loaded, place)
         for name, (result, arguments) in _FUNCTIONS.items():
@@ -156,3 +170,49 @@ def library():
             function.restype, function.argtypes = result, arguments
         _loaded = loaded
     return _loaded
+
+
+def _pointers(addresses: Sequence[int]) -> ctypes.Array[c_void_p]:
+    return (c_void_p * max(len(addresses), 1))(*addresses)
+
+
+def call(
+    operation: int,
+    root: int,
+    element: str,
+    reduction: str,
+    lengths: Sequence[int],
+    from_: Sequence[int],
+    to: Sequence[int],
+) -> Call:
+    """Returns the call of a collective on memory addresses.
+
+    Raises:
+        TypeError: The element type is unknown.
+        ValueError: The reduction is unknown.
+    """
+    if element not in ELEMENTS:
+        raise TypeError(f"kumi: unsupported element type {element}: expected one of {', '.join(ELEMENTS)}")
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"kumi: unknown reduction `{reduction}`: expected one of {', '.join(REDUCTIONS)}")
+    return Call(
+        operation,
+        root,
+        ELEMENTS[element],
+        REDUCTIONS[reduction],
+        (c_uint64 * max(len(lengths), 1))(*lengths),
+        len(lengths),
+        _pointers(from_),
+        _pointers(to),
+    )
+
+
+def error_buffer() -> ctypes.Array[c_char]:
+    """Returns a buffer in which a function stores its error."""
+    return ctypes.create_string_buffer(ERROR_BYTES)
+
+
+def error_text(buffer: ctypes.Array[c_char]) -> str:
+    """Returns the error that a function has stored in a buffer."""
+    text: bytes = buffer.value
+    return text.decode(errors="replace")

@@ -10,7 +10,9 @@ import queue
 import sys
 import threading
 import time
-from typing import Any, Callable, Dict, Optional, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Callable
 
 import torch.distributed as dist
 from torch.futures import Future
@@ -24,24 +26,24 @@ _Work = getattr(dist, "Work", None) or dist._Work
 #: Works for which no wait has ended yet, by ID, oldest first. PyTorch's C++ code calls the Python
 #: part of a work, which is destroyed with its last reference in Python. Without this reference a
 #: wait from C++ would never return.
-_kept: "Dict[int, Done]" = {}
+_kept: dict[int, Done] = {}
 _KEPT_MAX = 256
 _keeping = threading.Lock()
 
 
-def _keep(work: "Done") -> None:
+def _keep(work: Done) -> None:
     with _keeping:
         _kept[id(work)] = work
         while len(_kept) > _KEPT_MAX:
             del _kept[next(iter(_kept))]
 
 
-def _forget(work: "Done") -> None:
+def _forget(work: Done) -> None:
     with _keeping:
         _kept.pop(id(work), None)
 
 
-def seconds_of(timeout: Any) -> Optional[float]:
+def seconds_of(timeout: timedelta | None) -> float | None:
     """Converts PyTorch's timeout to seconds. Returns ``None`` if it was not set."""
     seconds = timeout.total_seconds() if timeout is not None else 0
     return seconds if seconds > 0 else None
@@ -56,27 +58,27 @@ class Done(_Work):  # type: ignore[misc, valid-type]
 
     def __init__(
         self,
-        pending: coll.Pending,
+        pending: coll.Pending[Any],
         result: Any,
-        finish: Optional[Callable[[], None]],
-        limit: Optional[float],
-    ):
+        finish: Callable[[], None] | None,
+        limit: float | None,
+    ) -> None:
         super().__init__()
         self._pending, self._value, self._finish = pending, result, finish
         #: Default limit of a wait, in seconds; ``None`` for no limit.
         self._limit = limit
         self._guard = threading.Lock()
-        self._future: Optional[Future] = None
+        self._future: Future[Any] | None = None
         _keep(self)
 
-    def _end(self, timeout: Optional[float]) -> None:
+    def _end(self, timeout: float | None) -> None:
         self._pending.wait(timeout)
         with self._guard:
             finish, self._finish = self._finish, None
             if finish is not None:
                 finish()
 
-    def wait(self, timeout: Any = None) -> bool:
+    def wait(self, timeout: timedelta | None = None) -> bool:
         """Waits until the operation is complete.
 
         Args:
@@ -116,7 +118,7 @@ class Done(_Work):  # type: ignore[misc, valid-type]
         self._end(self._limit)
         return self._value
 
-    def get_future(self) -> Future:
+    def get_future(self) -> Future[Any]:
         with self._guard:
             if self._future is not None:
                 return self._future
@@ -124,15 +126,15 @@ class Done(_Work):  # type: ignore[misc, valid-type]
         self._settle_later(self._future)
         return self._future
 
-    def _settle_later(self, future: Future) -> None:
+    def _settle_later(self, future: Future[Any]) -> None:
         _Watcher.get().watch(self, future)
 
 
-def _settle(work: Done, future: Future, timeout: Optional[float]) -> None:
+def _settle(work: Done, future: Future[Any], timeout: float | None) -> None:
     try:
         work._end(timeout)
         value = work._value
-    except Exception as error:  # noqa: BLE001: the waiter handles it
+    except Exception as error:  # The waiter handles it.
         future.set_exception(error)
     else:
         future.set_result(value)
@@ -152,30 +154,30 @@ class _Watcher:
     own, with up to ``_WORKERS_MAX`` threads.
     """
 
-    _one: "Optional[_Watcher]" = None
+    _one: _Watcher | None = None
     _making = threading.Lock()
 
     def __init__(self) -> None:
         self._process = os.getpid()
         self._queue = _library.library().kumi_queue_new()
         self._names = itertools.count(1)
-        self._watched: Dict[int, Any] = {}
+        self._watched: dict[int, tuple[Done, Future[Any], float | None]] = {}
         self._lock = threading.Lock()
-        self._jobs: "queue.SimpleQueue[Any]" = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Any] = queue.SimpleQueue()
         #: Number of idle workers to which no job is assigned.
         self._idle = 0
         self._workers = 0
         threading.Thread(target=self._look, name="kumi-futures", daemon=True).start()
 
     @classmethod
-    def get(cls) -> "_Watcher":
+    def get(cls) -> _Watcher:
         with cls._making:
             # A forked child does not have the thread.
             if cls._one is None or cls._one._process != os.getpid():
                 cls._one = cls()
             return cls._one
 
-    def watch(self, work: Done, future: Future) -> None:
+    def watch(self, work: Done, future: Future[Any]) -> None:
         name = next(self._names)
         until = None if work._limit is None else time.monotonic() + work._limit
         with self._lock:
@@ -223,7 +225,7 @@ class _Watcher:
             function, *arguments = self._jobs.get()
             try:
                 function(*arguments)
-            except Exception as error:  # noqa: BLE001: set twice, or the callback's error
+            except Exception as error:  # Set twice, or the callback's error.
                 print(f"kumi: a future's callback failed: {error}", file=sys.stderr)
             del function, arguments
             with self._lock:
@@ -233,7 +235,7 @@ class _Watcher:
 class All(Done):
     """Work that is complete when each of several works is complete."""
 
-    def __init__(self, works: Sequence[Done], value: Any):
+    def __init__(self, works: Sequence[Done], value: Any) -> None:
         _Work.__init__(self)
         self._works, self._value = list(works), value
         self._limit = self._works[0]._limit if self._works else None
@@ -241,12 +243,12 @@ class All(Done):
         self._future = None
         _keep(self)
 
-    def _end(self, timeout: Optional[float]) -> None:
+    def _end(self, timeout: float | None) -> None:
         until = None if timeout is None else time.monotonic() + timeout
         for work in self._works:
             work._end(None if until is None else max(0.0, until - time.monotonic()))
 
-    def _settle_later(self, future: Future) -> None:
+    def _settle_later(self, future: Future[Any]) -> None:
         _Watcher.get().run(_settle, self, future, self._limit)
 
     def result(self) -> Any:

@@ -22,43 +22,24 @@ import ctypes
 import os
 import time
 import weakref
-from typing import Any, Callable, List, Optional, Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union, overload
 
 import numpy
 
-from . import _library
-from ._library import (
-    ALL_GATHER,
-    ALL_REDUCE,
-    ALL_TO_ALL,
-    BROADCAST,
-    CARD_BYTES,
-    DONE,
-    ELEMENT_BYTES,
-    ELEMENTS,
-    ERROR_BYTES,
-    GATHER,
-    NOT_YET,
-    REDUCE,
-    REDUCE_SCATTER,
-    REDUCTIONS,
-    SCATTER,
-)
+from . import _arrays, _library
+from ._arrays import E
+from ._library import CARD_BYTES, DONE, ERROR_BYTES, NOT_YET
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = ["Disagreement", "Group", "GroupError", "PeerLost", "Pending", "Timeout"]
 
 _NETWORK = "/etc/kumi/network.toml"
-#: Names of the operations, by number.
-_NAMES = (
-    "a gather",
-    "a scatter",
-    "a broadcast",
-    "a reduce",
-    "an all-gather",
-    "a reduce-scatter",
-    "an all-reduce",
-    "an all-to-all",
-)
+
+#: Type of an operation's result.
+T = TypeVar("T")
 
 
 class GroupError(RuntimeError):
@@ -68,7 +49,7 @@ class GroupError(RuntimeError):
 class PeerLost(GroupError):
     """A rank died, hangs or is cut off. ``ranks`` are the current ranks of the lost members."""
 
-    def __init__(self, text: str, ranks: Sequence[int] = ()):
+    def __init__(self, text: str, ranks: Sequence[int] = ()) -> None:
         super().__init__(text)
         self.ranks = list(ranks)
 
@@ -81,40 +62,26 @@ class Timeout(GroupError, TimeoutError):
     """An operation did not complete in time. It continues, and uses its arrays until it ends."""
 
 
-def _pointers(addresses: Sequence[int]) -> Any:
-    return (ctypes.c_void_p * max(len(addresses), 1))(*addresses)
-
-
-def _error() -> Any:
-    return ctypes.create_string_buffer(ERROR_BYTES)
-
-
-def _text(error: Any) -> str:
-    return error.value.decode(errors="replace")
-
-
-class Pending:
+class Pending(Generic[T]):
     """Operation that was started. It keeps references to its arrays. Several threads may use it."""
 
-    def __init__(self, group: "Group", ticket: int, what: str, result: Any, keep: Any):
+    def __init__(self, group: Group, ticket: int, what: str, result: Any, keep: Any) -> None:
         self._group, self._ticket, self._what = group, ticket, what
         self._result, self._keep = result, keep
-        self._outcome: Optional[int] = None
+        self._outcome: int | None = None
         self._text = ""
         #: Sender's rank and length in bytes of a received message. ``None`` before completion.
-        self.source: Optional[int] = None
-        self.bytes: Optional[int] = None
+        self.source: int | None = None
+        self.bytes: int | None = None
 
     def _look(self, limit_ms: int) -> bool:
         # Concurrent threads see the same outcome. The ticket is freed with its last reference.
         if self._outcome is None:
-            library, error, done = _library.library(), _error(), _library.Done()
-            outcome = library.kumi_ticket_wait(
-                self._ticket, limit_ms, ctypes.byref(done), error, ERROR_BYTES
-            )
+            library, error, done = _library.library(), _library.error_buffer(), _library.Done()
+            outcome = library.kumi_ticket_wait(self._ticket, limit_ms, ctypes.byref(done), error, ERROR_BYTES)
             if outcome == NOT_YET:
                 return False
-            self._text = _text(error)
+            self._text = _library.error_text(error)
             self.source, self.bytes = done.from_, done.bytes
             self._outcome = outcome
             self._keep = None
@@ -124,7 +91,7 @@ class Pending:
         """Returns True if :meth:`wait` would return or raise at once."""
         return self._look(0)
 
-    def wait(self, timeout: Optional[float] = None) -> Any:
+    def wait(self, timeout: float | None = None) -> T:
         """Waits until the operation is complete.
 
         Args:
@@ -147,12 +114,13 @@ class Pending:
                 raise self._late(timeout)
         if self._outcome != DONE:
             raise self._group._failure(self._outcome, self._text)
-        return self._result() if callable(self._result) else self._result
+        result: T = self._result() if callable(self._result) else self._result
+        return result
 
-    def _late(self, timeout: Optional[float]) -> Timeout:
+    def _late(self, timeout: float | None) -> Timeout:
         return Timeout(f"kumi: {self._what} did not complete within {timeout:g} s")
 
-    def __del__(self):
+    def __del__(self) -> None:
         if self._outcome is not None:
             _library.library().kumi_ticket_free(self._ticket)
         else:
@@ -160,8 +128,10 @@ class Pending:
             _orphans.append((self._ticket, self._keep))
 
 
+#: What a method returns: the operation's result, or with ``wait=False`` the operation.
+_Result = Union[T, Pending[T]]
 #: Tickets without a `Pending`, and the arrays that their operations use.
-_orphans: Any = collections.deque()
+_orphans: collections.deque[tuple[int, Any]] = collections.deque()
 
 
 def _sweep() -> None:
@@ -213,18 +183,18 @@ class Group:
 
     def __init__(
         self,
-        rank: Optional[int] = None,
-        size: Optional[int] = None,
-        exchange: Optional[Callable[[bytes], Sequence[bytes]]] = None,
+        rank: int | None = None,
+        size: int | None = None,
+        exchange: Callable[[bytes], Sequence[bytes]] | None = None,
         *,
-        network: Optional[str] = None,
-        interface: Optional[str] = None,
-        host: Optional[str] = None,
-        job: Optional["Group"] = None,
-        secret: Optional[bytes] = None,
+        network: str | None = None,
+        interface: str | None = None,
+        host: str | None = None,
+        job: Group | None = None,
+        secret: bytes | None = None,
         silence: float = 0.0,
         patience: float = 0.0,
-    ):
+    ) -> None:
         library = _library.library()
         if network is None:
             network = os.environ.get("KUMI_TOPOLOGY") or None
@@ -235,7 +205,7 @@ class Group:
         around = None if job is None else job._group()
         times = [int(seconds * 1000) for seconds in (silence, patience)]
         config = _library.Config(*encoded, *times, around, secret)
-        error = _error()
+        error = _library.error_buffer()
         if exchange is None:
             if rank is not None or size is not None:
                 raise TypeError("kumi.coll.Group: rank and size require exchange")
@@ -246,16 +216,16 @@ class Group:
             card = ctypes.create_string_buffer(CARD_BYTES)
             listening = library.kumi_group_listen(ctypes.byref(config), card, error, ERROR_BYTES)
             if not listening:
-                raise GroupError(f"kumi: {_text(error)}")
+                raise GroupError(f"kumi: {_library.error_text(error)}")
             cards = list(exchange(card.raw))
             if len(cards) != size or any(len(one) != CARD_BYTES for one in cards):
-                raise GroupError(f"kumi: exchange returned {len(cards)} cards: expected {size}, each of {CARD_BYTES} bytes")
-            handle = library.kumi_group_join(
-                listening, rank, size, b"".join(cards), error, ERROR_BYTES
-            )
+                raise GroupError(
+                    f"kumi: exchange returned {len(cards)} cards: expected {size}, each of {CARD_BYTES} bytes"
+                )
+            handle = library.kumi_group_join(listening, rank, size, b"".join(cards), error, ERROR_BYTES)
         if not handle:
-            raise GroupError(f"kumi: {_text(error)}")
-        self._handle: Optional[int] = handle
+            raise GroupError(f"kumi: {_library.error_text(error)}")
+        self._handle: int | None = handle
         self._process = os.getpid()
         # Also called at Python's exit, so that the other ranks are notified.
         self._leave = weakref.finalize(self, _leave, handle, os.getpid())
@@ -267,36 +237,38 @@ class Group:
             raise GroupError("kumi: the group is closed")
         if os.getpid() != self._process:
             raise GroupError(
-                f"kumi: this process was forked from process {self._process}, which owns the group; create a new group "
-                "here, or start processes with the method `spawn`"
+                f"kumi: this process was forked from process {self._process}, which owns the group; "
+                "create a new group here, or start processes with the method `spawn`"
             )
         return self._handle
 
     @property
     def rank(self) -> int:
         """Current rank of this process."""
-        return _library.library().kumi_group_rank(self._group())
+        rank: int = _library.library().kumi_group_rank(self._group())
+        return rank
 
     @property
     def size(self) -> int:
         """Number of current members."""
-        return _library.library().kumi_group_size(self._group())
+        size: int = _library.library().kumi_group_size(self._group())
+        return size
 
-    def _list(self, function: Any) -> List[int]:
+    def _list(self, function: Any) -> list[int]:
         room = (ctypes.c_int32 * 4096)()
         return list(room[: function(self._group(), room, len(room))])
 
     @property
-    def members(self) -> List[int]:
+    def members(self) -> list[int]:
         """Initial ranks of the current members."""
         return self._list(_library.library().kumi_group_members)
 
     @property
-    def lost(self) -> List[int]:
+    def lost(self) -> list[int]:
         """Current ranks of the members that are lost."""
         return self._list(_library.library().kumi_group_lost)
 
-    def shrink(self, timeout: Optional[float] = 60.0) -> None:
+    def shrink(self, timeout: float | None = 60.0) -> None:
         """Continues without the lost ranks, and renumbers the others, which must all call it.
 
         Args:
@@ -305,26 +277,26 @@ class Group:
         Raises:
             Timeout: A rank, which the message names, did not call it. The call may be repeated.
         """
-        error = _error()
+        error = _library.error_buffer()
         limit_ms = -1 if timeout is None else int(timeout * 1000)
         outcome = _library.library().kumi_group_shrink(self._group(), limit_ms, error, ERROR_BYTES)
         if outcome == NOT_YET:
-            raise Timeout(f"kumi: {_text(error)}")
+            raise Timeout(f"kumi: {_library.error_text(error)}")
         if outcome != DONE:
-            raise self._failure(outcome, _text(error))
+            raise self._failure(outcome, _library.error_text(error))
 
     def close(self) -> None:
         """Leaves the group. Operations that are not complete fail."""
         self._handle = None
         self._leave()
 
-    def __enter__(self) -> "Group":
+    def __enter__(self) -> Group:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
 
-    def _failure(self, outcome: Optional[int], text: str) -> GroupError:
+    def _failure(self, outcome: int | None, text: str) -> GroupError:
         text = f"kumi: {text}"
         if outcome in (_library.LOST, _library.EXCLUDED):
             return PeerLost(text, self.lost if self._handle is not None else ())
@@ -343,238 +315,188 @@ class Group:
         to: Sequence[int],
         result: Any = None,
         keep: Any = None,
-    ) -> Pending:
+    ) -> Pending[Any]:
         """Starts a collective on memory addresses.
 
         ``struct kumi_group_call`` of kumi_group.h defines ``bytes``, ``from_`` and ``to``.
         The group refers to ``keep`` until the operation is complete.
         """
-        if element not in ELEMENTS:
-            raise TypeError(f"kumi: unsupported element type {element}: expected one of {', '.join(ELEMENTS)}")
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"kumi: unknown reduction `{reduction}`: expected one of {', '.join(REDUCTIONS)}")
-        sizes = (ctypes.c_uint64 * max(len(bytes), 1))(*bytes)
-        call = _library.Call(
-            operation,
-            root,
-            ELEMENTS[element],
-            REDUCTIONS[reduction],
-            sizes,
-            len(bytes),
-            _pointers(from_),
-            _pointers(to),
-        )
+        call = _library.call(operation, root, element, reduction, bytes, from_, to)
         _sweep()
-        error = _error()
-        ticket = _library.library().kumi_group_start(
-            self._group(), ctypes.byref(call), error, ERROR_BYTES
-        )
+        error = _library.error_buffer()
+        ticket = _library.library().kumi_group_start(self._group(), ctypes.byref(call), error, ERROR_BYTES)
         if not ticket:
-            raise ValueError(f"kumi: {_text(error)}")
-        what = f"{_NAMES[operation]} of {sum(bytes)} bytes"
+            raise ValueError(f"kumi: {_library.error_text(error)}")
+        what = f"{_library.OPERATION_NAMES[operation]} of {sum(bytes)} bytes"
         return Pending(self, ticket, what, result, keep)
 
-    def start_send(self, to: int, tag: int, address: int, bytes: int, keep: Any = None) -> Pending:
+    def start_send(self, to: int, tag: int, address: int, bytes: int, keep: Any = None) -> Pending[None]:
         """Starts to send a message of ``bytes`` bytes at an address."""
         return self._message("kumi_group_send", to, tag, address, bytes, keep)
 
     def start_receive(
         self, from_: int, tag: int, address: int, bytes: int, keep: Any = None
-    ) -> Pending:
+    ) -> Pending[None]:
         """Starts to receive at most ``bytes`` bytes, from any rank if ``from_`` is negative."""
         return self._message("kumi_group_receive", from_, tag, address, bytes, keep)
 
-    def _message(self, name, peer, tag, address, bytes, keep):
-        error = _error()
+    def _message(self, name: str, peer: int, tag: int, address: int, bytes: int, keep: Any) -> Pending[Any]:
+        error = _library.error_buffer()
         function = getattr(_library.library(), name)
         ticket = function(self._group(), peer, tag, address, bytes, error, ERROR_BYTES)
         if not ticket:
-            raise ValueError(f"kumi: {_text(error)}")
-        what = "a message from any rank" if peer < 0 else f"a message between rank {self.rank} and rank {peer}"
-        return Pending(self, ticket, f"{what}, tag {tag},", None, keep)
+            raise ValueError(f"kumi: {_library.error_text(error)}")
+        peers = "from any rank" if peer < 0 else f"between rank {self.rank} and rank {peer}"
+        return Pending(self, ticket, f"a message {peers}, tag {tag},", None, keep)
 
     # Operations on arrays.
 
     @staticmethod
-    def _address(array: Any, name: str, *, writes: bool = False) -> int:
-        if not isinstance(array, numpy.ndarray):
-            raise TypeError(f"kumi: {name} is a {type(array).__name__}: expected a NumPy array")
-        if not array.flags.c_contiguous:
-            raise ValueError(f"kumi: {name} is not C-contiguous; numpy.ascontiguousarray returns a copy that is")
-        if writes and not array.flags.writeable:
-            raise ValueError(f"kumi: {name} is read-only: expected a writable array")
-        return array.ctypes.data
-
-    @staticmethod
-    def _element(array: numpy.ndarray) -> str:
-        # Any type can be moved as bytes. The library rejects a reduction of bytes.
-        name = array.dtype.name
-        return name if name in ELEMENTS and array.dtype.isnative else "byte"
-
-    def _rows(self, array: numpy.ndarray, name: str) -> List[int]:
-        """Returns the addresses of an array's rows along its first axis, one for each rank."""
-        address = self._address(array, name)
-        if array.ndim == 0 or array.shape[0] != self.size:
-            shape = array.shape
-            raise ValueError(f"kumi: {name} has shape {shape}: expected one row for each of {self.size} ranks in its first axis")
-        row = array.nbytes // self.size
-        return [address + row * rank for rank in range(self.size)]
-
-    @staticmethod
-    def _do(pending: Pending, wait: bool) -> Any:
+    def _do(pending: Pending[T], wait: bool) -> _Result[T]:
         return pending.wait() if wait else pending
 
-    def all_reduce(self, array: numpy.ndarray, op: str = "sum", wait: bool = True) -> Any:
+    @overload
+    def all_reduce(self, array: NDArray[E], op: str = ..., wait: Literal[True] = ...) -> NDArray[E]: ...
+    @overload
+    def all_reduce(
+        self, array: NDArray[E], op: str = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E]]: ...
+    @overload
+    def all_reduce(self, array: NDArray[E], op: str = ..., wait: bool = ...) -> _Result[NDArray[E]]: ...
+
+    def all_reduce(self, array: NDArray[E], op: str = "sum", wait: bool = True) -> _Result[NDArray[E]]:
         """Combines all ranks' arrays of one shape, in place on all ranks. Returns ``array``."""
-        at = self._address(array, "array", writes=True)
-        element = self._element(array)
-        pending = self.start(
-            ALL_REDUCE, 0, element, op, [array.nbytes], [at], [at], array, array
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.all_reduce(self, array, op), wait)
+
+    @overload
+    def reduce(
+        self, array: NDArray[E], root: int = ..., op: str = ..., wait: Literal[True] = ...
+    ) -> NDArray[E] | None: ...
+    @overload
+    def reduce(
+        self, array: NDArray[E], root: int = ..., op: str = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E] | None]: ...
+    @overload
+    def reduce(
+        self, array: NDArray[E], root: int = ..., op: str = ..., wait: bool = ...
+    ) -> _Result[NDArray[E] | None]: ...
 
     def reduce(
-        self, array: numpy.ndarray, root: int = 0, op: str = "sum", wait: bool = True
-    ) -> Any:
+        self, array: NDArray[E], root: int = 0, op: str = "sum", wait: bool = True
+    ) -> _Result[NDArray[E] | None]:
         """Combines all ranks' arrays of one shape. Returns a new one on ``root``, else ``None``."""
-        at = self._address(array, "array")
-        out = numpy.empty_like(array) if self.rank == root else None
-        to = [] if out is None else [out.ctypes.data]
-        pending = self.start(
-            REDUCE, root, self._element(array), op, [array.nbytes], [at], to, out, (array, out)
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.reduce(self, array, root, op), wait)
 
-    def broadcast(self, array: numpy.ndarray, root: int = 0, wait: bool = True) -> Any:
+    @overload
+    def broadcast(self, array: NDArray[E], root: int = ..., wait: Literal[True] = ...) -> NDArray[E]: ...
+    @overload
+    def broadcast(
+        self, array: NDArray[E], root: int = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E]]: ...
+    @overload
+    def broadcast(self, array: NDArray[E], root: int = ..., wait: bool = ...) -> _Result[NDArray[E]]: ...
+
+    def broadcast(self, array: NDArray[E], root: int = 0, wait: bool = True) -> _Result[NDArray[E]]:
         """Copies the root's array to all ranks' arrays of the same size. Returns ``array``."""
-        at = self._address(array, "array", writes=self.rank != root)
-        pending = self.start(BROADCAST, root, "byte", "sum", [array.nbytes], [], [at], array, array)
-        return self._do(pending, wait)
+        return self._do(_arrays.broadcast(self, array, root), wait)
 
-    def _sizes(self, array: numpy.ndarray) -> List[int]:
-        return [array.nbytes] * self.size
+    @overload
+    def all_gather(self, array: NDArray[E], wait: Literal[True] = ...) -> NDArray[E]: ...
+    @overload
+    def all_gather(self, array: NDArray[E], wait: Literal[False]) -> Pending[NDArray[E]]: ...
+    @overload
+    def all_gather(self, array: NDArray[E], wait: bool = ...) -> _Result[NDArray[E]]: ...
 
-    def all_gather(self, array: numpy.ndarray, wait: bool = True) -> Any:
+    def all_gather(self, array: NDArray[E], wait: bool = True) -> _Result[NDArray[E]]:
         """Gathers all ranks' arrays of one shape on all ranks.
 
         Returns:
             A new array of shape ``(size, *array.shape)``, whose row ``r`` is rank ``r``'s array.
         """
-        at = self._address(array, "array")
-        out = numpy.empty((self.size, *array.shape), array.dtype)
-        rows = self._rows(out, "out")
-        pending = self.start(
-            ALL_GATHER, 0, "byte", "sum", self._sizes(array), [at], rows, out, (array, out)
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.all_gather(self, array), wait)
 
-    def gather(self, array: numpy.ndarray, root: int = 0, wait: bool = True) -> Any:
+    @overload
+    def gather(self, array: NDArray[E], root: int = ..., wait: Literal[True] = ...) -> NDArray[E] | None: ...
+    @overload
+    def gather(
+        self, array: NDArray[E], root: int = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E] | None]: ...
+    @overload
+    def gather(self, array: NDArray[E], root: int = ..., wait: bool = ...) -> _Result[NDArray[E] | None]: ...
+
+    def gather(self, array: NDArray[E], root: int = 0, wait: bool = True) -> _Result[NDArray[E] | None]:
         """Same as :meth:`all_gather` on ``root``. Returns ``None`` on other ranks."""
-        at = self._address(array, "array")
-        out = numpy.empty((self.size, *array.shape), array.dtype) if self.rank == root else None
-        rows = [] if out is None else self._rows(out, "out")
-        pending = self.start(
-            GATHER, root, "byte", "sum", self._sizes(array), [at], rows, out, (array, out)
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.gather(self, array, root), wait)
+
+    @overload
+    def scatter(
+        self, out: NDArray[E], array: NDArray[E] | None = ..., root: int = ..., wait: Literal[True] = ...
+    ) -> NDArray[E]: ...
+    @overload
+    def scatter(
+        self, out: NDArray[E], array: NDArray[E] | None = ..., root: int = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E]]: ...
+    @overload
+    def scatter(
+        self, out: NDArray[E], array: NDArray[E] | None = ..., root: int = ..., wait: bool = ...
+    ) -> _Result[NDArray[E]]: ...
 
     def scatter(
-        self, out: numpy.ndarray, array: Optional[numpy.ndarray] = None, root: int = 0, wait: bool = True
-    ) -> Any:
+        self, out: NDArray[E], array: NDArray[E] | None = None, root: int = 0, wait: bool = True
+    ) -> _Result[NDArray[E]]:
         """Copies row ``r`` of the root's ``array`` to rank ``r``'s ``out``. Returns ``out``.
 
         Args:
             out: Array of any shape, the same on all ranks.
             array: On the root, an array of shape ``(size, *out.shape)`` and of ``out``'s dtype.
         """
-        at = self._address(out, "out", writes=True)
-        rows: List[int] = []
-        if self.rank == root:
-            if array is None or array.nbytes != out.nbytes * self.size or array.dtype != out.dtype:
-                raise ValueError("kumi: invalid array on the root: expected one row for each rank, with out's size and dtype")
-            rows = self._rows(array, "array")
-        pending = self.start(
-            SCATTER, root, "byte", "sum", self._sizes(out), rows, [at], out, (array, out)
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.scatter(self, out, array, root), wait)
 
-    def reduce_scatter(self, array: numpy.ndarray, op: str = "sum", wait: bool = True) -> Any:
+    @overload
+    def reduce_scatter(self, array: NDArray[E], op: str = ..., wait: Literal[True] = ...) -> NDArray[E]: ...
+    @overload
+    def reduce_scatter(
+        self, array: NDArray[E], op: str = ..., *, wait: Literal[False]
+    ) -> Pending[NDArray[E]]: ...
+    @overload
+    def reduce_scatter(self, array: NDArray[E], op: str = ..., wait: bool = ...) -> _Result[NDArray[E]]: ...
+
+    def reduce_scatter(self, array: NDArray[E], op: str = "sum", wait: bool = True) -> _Result[NDArray[E]]:
         """Combines all ranks' arrays of shape ``(size, ...)``.
 
         Returns:
             This rank's row of the result, a new array of shape ``array.shape[1:]``.
         """
-        rows = self._rows(array, "array")
-        out = numpy.empty(array.shape[1:], array.dtype)
-        pending = self.start(
-            REDUCE_SCATTER,
-            0,
-            self._element(array),
-            op,
-            self._sizes(out),
-            rows,
-            [out.ctypes.data],
-            out,
-            (array, out),
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.reduce_scatter(self, array, op), wait)
 
-    def all_to_all(self, array: numpy.ndarray, wait: bool = True) -> Any:
+    @overload
+    def all_to_all(self, array: NDArray[E], wait: Literal[True] = ...) -> NDArray[E]: ...
+    @overload
+    def all_to_all(self, array: NDArray[E], wait: Literal[False]) -> Pending[NDArray[E]]: ...
+    @overload
+    def all_to_all(self, array: NDArray[E], wait: bool = ...) -> _Result[NDArray[E]]: ...
+
+    def all_to_all(self, array: NDArray[E], wait: bool = True) -> _Result[NDArray[E]]:
         """Sends row ``r`` of each rank's array, of shape ``(size, ...)``, to rank ``r``.
 
         Returns:
             A new array of ``array``'s shape, whose row ``r`` comes from rank ``r``.
         """
-        rows = self._rows(array, "array")
-        out = numpy.empty_like(array)
-        sizes = [array.nbytes // self.size] * (self.size * self.size)
-        pending = self.start(
-            ALL_TO_ALL, 0, "byte", "sum", sizes, rows, self._rows(out, "out"), out, (array, out)
-        )
-        return self._do(pending, wait)
+        return self._do(_arrays.all_to_all(self, array), wait)
 
     # Operations on arrays of different lengths. Ranks exchange the lengths first.
 
-    def _shapes(self, arrays: Sequence[numpy.ndarray]) -> List[List[int]]:
-        """Returns the lengths of each rank's arrays. All have one axis and one dtype."""
-        dtypes = {array.dtype for array in arrays}
-        if len(dtypes) > 1 or any(array.ndim != 1 for array in arrays):
-            raise ValueError("kumi: arrays of different lengths must have one axis and the same dtype")
-        mine = numpy.array([array.size for array in arrays], "int64")
-        return self.all_gather(mine).tolist()
-
-    def all_gather_v(self, array: numpy.ndarray) -> List[numpy.ndarray]:
+    def all_gather_v(self, array: NDArray[E]) -> list[NDArray[E]]:
         """Gathers all ranks' arrays, vectors of any length. Returns a list by rank."""
-        at = self._address(array, "array")
-        counts = self._shapes([array])
-        out = [numpy.empty(count, array.dtype) for (count,) in counts]
-        sizes = [one.nbytes for one in out]
-        rows = [one.ctypes.data for one in out]
-        return self.start(ALL_GATHER, 0, "byte", "sum", sizes, [at], rows, out, array).wait()
+        return _arrays.all_gather_v(self, array).wait()
 
-    def gather_v(self, array: numpy.ndarray, root: int = 0) -> Optional[List[numpy.ndarray]]:
+    def gather_v(self, array: NDArray[E], root: int = 0) -> list[NDArray[E]] | None:
         """Same as :meth:`all_gather_v` on ``root``. Returns ``None`` on other ranks."""
-        at = self._address(array, "array")
-        counts = self._shapes([array])
-        sizes = [count * array.itemsize for (count,) in counts]
-        out = None
-        if self.rank == root:
-            out = [numpy.empty(count, array.dtype) for (count,) in counts]
-        rows = [one.ctypes.data for one in out or []]
-        return self.start(GATHER, root, "byte", "sum", sizes, [at], rows, out, array).wait()
+        return _arrays.gather_v(self, array, root).wait()
 
-    def all_to_all_v(self, arrays: Sequence[numpy.ndarray]) -> List[numpy.ndarray]:
+    def all_to_all_v(self, arrays: Sequence[NDArray[E]]) -> list[NDArray[E]]:
         """Sends ``arrays[r]``, a vector of any length, to rank ``r``. Returns a list by sender."""
-        if len(arrays) != self.size:
-            raise ValueError(f"kumi: {len(arrays)} arrays: expected one for each of {self.size} ranks")
-        rows = [self._address(array, f"arrays[{at}]") for at, array in enumerate(arrays)]
-        counts = self._shapes(arrays)
-        dtype = arrays[0].dtype
-        out = [numpy.empty(counts[rank][self.rank], dtype) for rank in range(self.size)]
-        sizes = [count * dtype.itemsize for row in counts for count in row]
-        places = [one.ctypes.data for one in out]
-        keep = list(arrays)
-        return self.start(ALL_TO_ALL, 0, "byte", "sum", sizes, rows, places, out, keep).wait()
+        return _arrays.all_to_all_v(self, arrays).wait()
 
     def barrier(self) -> None:
         """Returns when all ranks have called it."""
@@ -582,17 +504,34 @@ class Group:
 
     # Messages.
 
-    def send(self, array: numpy.ndarray, to: int, tag: int = 0, wait: bool = True) -> Any:
+    @overload
+    def send(self, array: NDArray[Any], to: int, tag: int = ..., wait: Literal[True] = ...) -> None: ...
+    @overload
+    def send(
+        self, array: NDArray[Any], to: int, tag: int = ..., *, wait: Literal[False]
+    ) -> Pending[None]: ...
+    @overload
+    def send(self, array: NDArray[Any], to: int, tag: int = ..., wait: bool = ...) -> _Result[None]: ...
+
+    def send(self, array: NDArray[Any], to: int, tag: int = 0, wait: bool = True) -> _Result[None]:
         """Sends an array to rank ``to``. Returns when ``array`` may be changed again."""
-        at = self._address(array, "array")
-        return self._do(self.start_send(to, tag, at, array.nbytes, array), wait)
+        return self._do(_arrays.send(self, array, to, tag), wait)
+
+    @overload
+    def receive(
+        self, array: NDArray[Any], from_: int | None = ..., tag: int = ..., wait: Literal[True] = ...
+    ) -> int: ...
+    @overload
+    def receive(
+        self, array: NDArray[Any], from_: int | None = ..., tag: int = ..., *, wait: Literal[False]
+    ) -> Pending[int]: ...
+    @overload
+    def receive(
+        self, array: NDArray[Any], from_: int | None = ..., tag: int = ..., wait: bool = ...
+    ) -> _Result[int]: ...
 
     def receive(
-        self, array: numpy.ndarray, from_: Optional[int] = None, tag: int = 0, wait: bool = True
-    ) -> Any:
+        self, array: NDArray[Any], from_: int | None = None, tag: int = 0, wait: bool = True
+    ) -> _Result[int]:
         """Receives at most ``array.nbytes`` bytes, by default from any rank. Returns the sender."""
-        at = self._address(array, "array", writes=True)
-        source = -1 if from_ is None else from_
-        pending = self.start_receive(source, tag, at, array.nbytes, array)
-        pending._result = lambda: pending.source
-        return self._do(pending, wait)
+        return self._do(_arrays.receive(self, array, from_, tag), wait)

@@ -13,7 +13,9 @@ job's secret are as in :class:`kumi.coll.Group`. If a rank is lost, ``wait`` rai
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -34,6 +36,8 @@ from ._works import All, Done, seconds_of
 
 __all__ = ["ProcessGroup"]
 
+_Tensors = Sequence[torch.Tensor]
+_TensorLists = Sequence[Sequence[torch.Tensor]]
 _ReduceOp = dist.ReduceOp
 _OPERATIONS = {
     "SUM": "sum",
@@ -64,15 +68,19 @@ def _element(tensor: torch.Tensor) -> str:
 
 
 def _bytes(tensor: torch.Tensor) -> int:
-    return tensor.numel() * tensor.element_size()
+    size: int = tensor.numel() * tensor.element_size()
+    return size
 
 
-def _check(tensors: Sequence[torch.Tensor]) -> None:
+def _check(tensors: _Tensors) -> None:
     for tensor in tensors:
         if tensor.device.type != "cpu":
-            call = 'init_process_group("cpu:kumi,cuda:nccl")' if _CAN_BE_BACKEND else 'new_group(backend="nccl")'
+            call = (
+                'init_process_group("cpu:kumi,cuda:nccl")' if _CAN_BE_BACKEND else 'new_group(backend="nccl")'
+            )
             raise ValueError(
-                f"kumi: unsupported tensor on {tensor.device}: expected one in host memory; {call} uses another backend"
+                f"kumi: unsupported tensor on {tensor.device}: expected one in host memory; "
+                f"{call} uses another backend"
             )
         if tensor.is_sparse:
             raise ValueError("kumi: unsupported sparse tensor; to_dense() converts it")
@@ -81,18 +89,18 @@ def _check(tensors: Sequence[torch.Tensor]) -> None:
 class _Contiguous:
     """Tensors as contiguous memory. Others are copied, and copied back if they are written."""
 
-    def __init__(self, tensors: Sequence[torch.Tensor], writes: bool = False):
+    def __init__(self, tensors: _Tensors, writes: bool = False) -> None:
         _check(tensors)
         self._tensors = [tensor.detach() for tensor in tensors]
         self.runs = [tensor.contiguous() for tensor in self._tensors]
         self._writes = writes
 
     @property
-    def addresses(self) -> List[int]:
+    def addresses(self) -> list[int]:
         return [run.data_ptr() for run in self.runs]
 
     @property
-    def bytes(self) -> List[int]:
+    def bytes(self) -> list[int]:
         return [_bytes(run) for run in self.runs]
 
     def write_back(self) -> None:
@@ -102,7 +110,7 @@ class _Contiguous:
 
 
 #: The group of all ranks, if this backend serves it; else empty.
-_world: List[coll.Group] = []
+_world: list[coll.Group] = []
 
 
 class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
@@ -128,14 +136,14 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         kumi.coll.GroupError: The group cannot be created.
     """
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: Any = None):
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta | None = None) -> None:
         super().__init__(rank, size)
         self._rank, self._size = rank, size
-        self._names: Dict[str, str] = {}
+        self._names: dict[str, str] = {}
         #: Default limit of a wait, in seconds; ``None`` for no limit.
         self._limit = seconds_of(timeout)
 
-        def exchange(card: bytes) -> List[bytes]:
+        def exchange(card: bytes) -> list[bytes]:
             store.set(f"kumi/{rank}", card.rstrip(b"\0").decode())
             return [store.get(f"kumi/{peer}").ljust(len(card), b"\0") for peer in range(size)]
 
@@ -171,13 +179,13 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         self._names["description"] = description
 
     @property
-    def _device_types(self) -> List[torch.device]:
+    def _device_types(self) -> list[torch.device]:
         return [torch.device("cpu")]
 
-    def _set_default_timeout(self, timeout: Any) -> None:
+    def _set_default_timeout(self, timeout: timedelta) -> None:
         self._limit = seconds_of(timeout)
 
-    def _limit_of(self, opts: Any) -> Optional[float]:
+    def _limit_of(self, opts: Any) -> float | None:
         return seconds_of(getattr(opts, "timeout", None)) or self._limit
 
     def rank(self) -> int:
@@ -189,15 +197,15 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     def _start(
         self,
         operation: int,
-        sizes: List[int],
-        from_: Optional[_Contiguous],
-        to: Optional[_Contiguous],
+        sizes: list[int],
+        from_: _Contiguous | None,
+        to: _Contiguous | None,
         value: Any,
         *,
         root: int = 0,
         element: str = "byte",
         op: Any = None,
-        finish: Optional[Callable[[], None]] = None,
+        finish: Callable[[], None] | None = None,
         opts: Any = None,
     ) -> Done:
         name = "SUM" if op is None else _operation(op)
@@ -224,26 +232,24 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         return Done(pending, value, end, self._limit_of(opts))
 
     @staticmethod
-    def _one(tensors: Sequence[torch.Tensor], what: str) -> torch.Tensor:
+    def _one(tensors: _Tensors, what: str) -> torch.Tensor:
         if len(tensors) != 1:
             raise ValueError(f"kumi: {what} of {len(tensors)} tensors: expected one tensor")
         return tensors[0]
 
-    def broadcast(self, tensors: Any, opts: Any = None, **_: Any) -> Done:
+    def broadcast(self, tensors: _Tensors, opts: Any = None, **_: Any) -> Done:
         tensor = self._one(tensors, "broadcast")
         to = _Contiguous([tensor], writes=True)
         root = opts.rootRank if opts is not None else 0
         return self._start(BROADCAST, to.bytes, None, to, tensors, root=root, opts=opts)
 
-    def allreduce(self, tensors: Any, opts: Any = None, **_: Any) -> Done:
+    def allreduce(self, tensors: _Tensors, opts: Any = None, **_: Any) -> Done:
         tensor = self._one(tensors, "allreduce")
         to = _Contiguous([tensor], writes=True)
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
-        return self._start(
-            ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op, opts=opts
-        )
+        return self._start(ALL_REDUCE, to.bytes, to, to, tensors, element=_element(tensor), op=op, opts=opts)
 
-    def allreduce_coalesced(self, tensors: Any, opts: Any = None) -> Done:
+    def allreduce_coalesced(self, tensors: _Tensors, opts: Any = None) -> Done:
         flat = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
         to = _Contiguous([flat])
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
@@ -257,28 +263,26 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
             ALL_REDUCE, to.bytes, to, to, tensors, element=element, op=op, finish=finish, opts=opts
         )
 
-    def reduce(self, tensors: Any, opts: Any = None) -> Done:
+    def reduce(self, tensors: _Tensors, opts: Any = None) -> Done:
         tensor = self._one(tensors, "reduce")
         root = opts.rootRank if opts is not None else 0
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to = _Contiguous([tensor], writes=True)
         element = _element(tensor)
         out = to if root == self._rank else None
-        return self._start(
-            REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op, opts=opts
-        )
+        return self._start(REDUCE, to.bytes, to, out, tensors, root=root, element=element, op=op, opts=opts)
 
-    def allgather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def allgather(self, outputs: _TensorLists, inputs: _Tensors, opts: Any = None) -> Done:
         from_ = _Contiguous([self._one(inputs, "allgather")])
         to = _Contiguous(outputs[0], writes=True)
         return self._start(ALL_GATHER, self._alike(from_, to), from_, to, outputs, opts=opts)
 
-    def _alike(self, one: _Contiguous, many: _Contiguous) -> List[int]:
+    def _alike(self, one: _Contiguous, many: _Contiguous) -> list[int]:
         sizes = many.bytes
         if len(sizes) != self._size or sizes[self._rank] != one.bytes[0]:
             raise ValueError(
-                f"kumi: {len(sizes)} tensors of {sizes} bytes: expected one for each of {self._size} ranks, with "
-                f"{one.bytes[0]} bytes for this rank"
+                f"kumi: {len(sizes)} tensors of {sizes} bytes: expected one for each of {self._size} ranks, "
+                f"with {one.bytes[0]} bytes for this rank"
             )
         return sizes
 
@@ -286,82 +290,82 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         _check([tensor])
         if not tensor.is_contiguous() or tensor.numel() % self._size:
             shape = tuple(tensor.shape)
-            raise ValueError(f"kumi: tensor of shape {shape}: expected a contiguous one of {self._size} equal parts")
-        return _Contiguous(tensor.detach().view(-1).chunk(self._size) if tensor.numel() else [tensor] * self._size, writes)
+            raise ValueError(
+                f"kumi: tensor of shape {shape}: expected a contiguous one of {self._size} equal parts"
+            )
+        return _Contiguous(
+            tensor.detach().view(-1).chunk(self._size) if tensor.numel() else [tensor] * self._size, writes
+        )
 
-    def _allgather_base(self, output: Any, input: Any, opts: Any = None) -> Done:
+    def _allgather_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done:
         from_, to = _Contiguous([input]), self._parts(output, writes=True)
         return self._start(ALL_GATHER, self._alike(from_, to), from_, to, output, opts=opts)
 
     all_gather_single = _allgather_base
 
-    def allgather_into_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def allgather_into_tensor_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> Done:
         works = [self._allgather_base(out, one) for out, one in zip(outputs, inputs)]
         return All(works, outputs)
 
     all_gather_single_coalesced = allgather_into_tensor_coalesced
 
-    def allgather_coalesced(self, output_lists: Any, inputs: Any, opts: Any = None) -> Done:
+    def allgather_coalesced(self, output_lists: _TensorLists, inputs: _Tensors, opts: Any = None) -> Done:
         # The lists are indexed by rank, then by tensor.
         works = []
         for at, one in enumerate(inputs):
             works.append(self.allgather([[outputs[at] for outputs in output_lists]], [one]))
         return All(works, output_lists)
 
-    def gather(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def gather(self, outputs: _TensorLists, inputs: _Tensors, opts: Any = None) -> Done:
         root = opts.rootRank if opts is not None else 0
         from_ = _Contiguous([self._one(inputs, "gather")])
         to = _Contiguous(outputs[0], writes=True) if self._rank == root else None
         sizes = self._alike(from_, to) if to else from_.bytes * self._size
         return self._start(GATHER, sizes, from_, to, outputs, root=root, opts=opts)
 
-    def scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def scatter(self, outputs: _Tensors, inputs: _TensorLists, opts: Any = None) -> Done:
         root = opts.rootRank if opts is not None else 0
         to = _Contiguous([self._one(outputs, "scatter")], writes=True)
         from_ = _Contiguous(inputs[0]) if self._rank == root else None
         sizes = self._alike(to, from_) if from_ else to.bytes * self._size
         return self._start(SCATTER, sizes, from_, to, outputs, root=root, opts=opts)
 
-    def reduce_scatter(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def reduce_scatter(self, outputs: _Tensors, inputs: _TensorLists, opts: Any = None) -> Done:
         output = self._one(outputs, "reduce_scatter")
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to, from_ = _Contiguous([output], writes=True), _Contiguous(inputs[0])
         element = _element(output)
         sizes = self._alike(to, from_)
-        return self._start(
-            REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op, opts=opts
-        )
+        return self._start(REDUCE_SCATTER, sizes, from_, to, outputs, element=element, op=op, opts=opts)
 
-    def _reduce_scatter_base(self, output: Any, input: Any, opts: Any = None) -> Done:
+    def _reduce_scatter_base(self, output: torch.Tensor, input: torch.Tensor, opts: Any = None) -> Done:
         op = opts.reduceOp if opts is not None else _ReduceOp.SUM
         to, from_ = _Contiguous([output], writes=True), self._parts(input)
         element = _element(output)
         sizes = self._alike(to, from_)
-        return self._start(
-            REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op, opts=opts
-        )
+        return self._start(REDUCE_SCATTER, sizes, from_, to, output, element=element, op=op, opts=opts)
 
     reduce_scatter_single = _reduce_scatter_base
 
-    def reduce_scatter_tensor_coalesced(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def reduce_scatter_tensor_coalesced(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> Done:
         works = [self._reduce_scatter_base(out, one, opts) for out, one in zip(outputs, inputs)]
         return All(works, outputs)
 
     reduce_scatter_single_coalesced = reduce_scatter_tensor_coalesced
 
-    def alltoall(self, outputs: Any, inputs: Any, opts: Any = None) -> Done:
+    def alltoall(self, outputs: _Tensors, inputs: _Tensors, opts: Any = None) -> Done:
         from_, to = _Contiguous(inputs), _Contiguous(outputs, writes=True)
         return self._all_to_all(from_, to, outputs, opts)
 
     def alltoall_base(
         self,
-        output: Any,
-        input: Any,
-        output_split_sizes: Any,
-        input_split_sizes: Any,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_split_sizes: Sequence[int],
+        input_split_sizes: Sequence[int],
         opts: Any = None,
     ) -> Done:
-        def split(tensor: torch.Tensor, sizes: Any, writes: bool) -> _Contiguous:
+        def split(tensor: torch.Tensor, sizes: Sequence[int], writes: bool) -> _Contiguous:
             if not sizes:
                 return self._parts(tensor, writes)
             return _Contiguous(tensor.detach().split(list(sizes)), writes)
@@ -380,24 +384,26 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
         sizes = table.tolist()
         comes = sizes[self._rank :: self._size]
         if comes != to.bytes:
-            raise ValueError(f"kumi: the ranks send blocks of {comes} bytes, but the outputs have {to.bytes} bytes")
+            raise ValueError(
+                f"kumi: the ranks send blocks of {comes} bytes, but the outputs have {to.bytes} bytes"
+            )
         return self._start(ALL_TO_ALL, sizes, from_, to, value, opts=opts)
 
     def barrier(self, opts: Any = None) -> Done:
         nothing = _Contiguous([torch.zeros(1, dtype=torch.uint8)])
         return self._start(ALL_REDUCE, [1], nothing, nothing, None, element="uint8", opts=opts)
 
-    def send(self, tensors: Any, to: int, tag: int = 0) -> Done:
+    def send(self, tensors: _Tensors, to: int, tag: int = 0) -> Done:
         from_ = _Contiguous([self._one(tensors, "send")])
         pending = self._group.start_send(to, tag, from_.addresses[0], from_.bytes[0], from_)
         return Done(pending, tensors, None, self._limit)
 
-    def recv(self, tensors: Any, from_: int, tag: int = 0) -> Done:
+    def recv(self, tensors: _Tensors, from_: int, tag: int = 0) -> Done:
         to = _Contiguous([self._one(tensors, "recv")], writes=True)
         pending = self._group.start_receive(from_, tag, to.addresses[0], to.bytes[0], to)
         return Done(pending, tensors, to.write_back, self._limit)
 
-    def recv_anysource(self, tensors: Any, tag: int = 0) -> Done:
+    def recv_anysource(self, tensors: _Tensors, tag: int = 0) -> Done:
         return self.recv(tensors, -1, tag)
 
     def close(self) -> None:
@@ -409,7 +415,7 @@ class ProcessGroup(_Base):  # type: ignore[misc, valid-type]
     shutdown = abort = close
 
 
-def _create(store: Any, rank: int, size: int, timeout: Any = None) -> ProcessGroup:
+def _create(store: Any, rank: int, size: int, timeout: timedelta | None = None) -> ProcessGroup:
     return ProcessGroup(store, rank, size, timeout)
 
 

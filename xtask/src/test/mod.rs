@@ -117,13 +117,24 @@ fn results(root: &Path, tally: &mut Tally) {
     }
 }
 
-/// Builds the documentation as a book, and checks the spelling.
+/// Builds the documentation as a book, and checks the spelling and the types of the Python package.
 fn docs(root: &Path, tally: &mut Tally) {
-    let book = ["build", "docs"];
-    let spelling = ["--quiet-level=2", "--config=.codespellrc"];
-    for (program, arguments) in [("mdbook", &book[..]), ("codespell", &spelling[..])] {
+    let checks = [
+        ("mdbook", &["build", "docs"][..], ""),
+        (
+            "codespell",
+            &["--quiet-level=2", "--config=.codespellrc"],
+            "",
+        ),
+        ("mypy", &[], "bindings/python"),
+    ];
+    for (program, arguments, folder) in checks {
         let mut command = Command::new(program);
-        match command.current_dir(root).args(arguments).status() {
+        match command
+            .current_dir(root.join(folder))
+            .args(arguments)
+            .status()
+        {
             Ok(status) => tally.record(program, status.success()),
             Err(_) => tally.skip(program, &format!("{program} is not installed")),
         }

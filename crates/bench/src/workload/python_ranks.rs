@@ -32,10 +32,14 @@ enum PythonProgram {
 }
 
 /// Every module of the Python package: path and text.
-const PACKAGE: [(&str, &str); 5] = [
+const PACKAGE: [(&str, &str); 6] = [
     (
         "kumi/__init__.py",
         include_str!("../../../../bindings/python/kumi/__init__.py"),
+    ),
+    (
+        "kumi/_arrays.py",
+        include_str!("../../../../bindings/python/kumi/_arrays.py"),
     ),
     (
         "kumi/_library.py",
