@@ -48,6 +48,7 @@ bench: setup build ## Every bench plan, its results into bench/results/ (about f
 figures: ## Writes the figures of the last results, docs/results.md and the README's table.
 	/usr/bin/python3 bench/figures/draw.py bench/results
 	/usr/bin/python3 bench/figures/report.py
+	/usr/bin/python3 bench/figures/recording.py bench/results/demo.txt docs/images/demo.svg
 
 setup: ## Installs missing packages, after it prints their names.
 	packaging/setup.sh
