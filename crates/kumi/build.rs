@@ -2,6 +2,7 @@
 //! `bindings/`. Without a C compiler the library is empty, and the command reports that it marks no
 //! phases.
 
+use kumi_embed::{env, files};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,16 +44,6 @@ fn main() {
     }
 }
 
-fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == kind))
-        .collect();
-    files.sort();
-    files
-}
-
 /// Returns the FNV-1a digest, 64 bits, of the sources and the headers beside them. Ranks compare
 /// it. If their preload libraries differ, they could decide differently, so they leave collectives
 /// to the MPI library.
@@ -66,8 +57,4 @@ fn digest(bindings: &Path, sources: &[PathBuf]) -> u64 {
         }
     }
     digest
-}
-
-fn env(name: &str) -> String {
-    std::env::var(name).unwrap_or_default()
 }

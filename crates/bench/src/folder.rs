@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// Plans that are embedded in the command.
 mod embedded {
-    include!(concat!(env!("OUT_DIR"), "/carried.rs"));
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
 /// Folder of a checkout, relative to its root.

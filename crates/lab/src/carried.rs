@@ -3,7 +3,7 @@
 use crate::topology::{Topology, TopologyError};
 
 mod table {
-    include!(concat!(env!("OUT_DIR"), "/carried.rs"));
+    include!(concat!(env!("OUT_DIR"), "/embedded.rs"));
 }
 
 /// Returns the embedded topology `name`; `None` if no topology of that name is embedded.

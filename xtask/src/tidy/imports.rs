@@ -188,16 +188,11 @@ fn shortest_circle(start: &Module, references: &References) -> Option<Vec<Module
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages_of;
     use super::*;
 
     fn messages(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> = files
-            .iter()
-            .map(|(path, text)| File::new(path, text))
-            .collect();
-        let mut found = Vec::new();
-        check(&files, &mut found);
-        found.into_iter().map(|finding| finding.message).collect()
+        messages_of(check, files)
     }
 
     #[test]

@@ -122,16 +122,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages_of;
     use super::*;
 
     fn messages(files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<File> = files
-            .iter()
-            .map(|(path, text)| File::new(path, text))
-            .collect();
-        let mut found = Vec::new();
-        check(&files, &mut found);
-        found.into_iter().map(|finding| finding.message).collect()
+        messages_of(check, files)
     }
 
     #[test]

@@ -76,6 +76,15 @@ impl fmt::Display for Finding {
     }
 }
 
+/// Returns the messages of a rule's findings in a tree of files, given by path and text.
+#[cfg(test)]
+fn messages_of(check: impl Fn(&[File], &mut Vec<Finding>), files: &[(&str, &str)]) -> Vec<String> {
+    let files = files.iter().map(|(path, text)| File::new(path, text));
+    let mut found = Vec::new();
+    check(&files.collect::<Vec<_>>(), &mut found);
+    found.into_iter().map(|finding| finding.message).collect()
+}
+
 /// Checks every file of the tree. Fails if there is a finding.
 pub fn run(root: &Path) -> ExitCode {
     let files = match read_tree(root) {

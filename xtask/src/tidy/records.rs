@@ -52,16 +52,11 @@ fn check_plans(files: &[File], findings: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::messages_of;
     use super::*;
 
     fn findings(files: &[(&str, &str)]) -> usize {
-        let files: Vec<File> = files
-            .iter()
-            .map(|(path, text)| File::new(path, text))
-            .collect();
-        let mut found = Vec::new();
-        check(&files, &mut found);
-        found.len()
+        messages_of(check, files).len()
     }
 
     #[test]
