@@ -2,7 +2,8 @@
 # missing, that prints nothing and does not use the network.
 
 # A Rust in a versioned folder, from packaging/setup.sh on Ubuntu, precedes an older one on PATH.
-export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin
+# Commands that cargo installed, such as mdbook, come last.
+export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
 
 .DEFAULT_GOAL := build
 .PHONY: demo test test-kernel test-torch build install wheel bench figures setup clean

@@ -146,8 +146,11 @@ install_crates() {
 }
 
 if [ ${#absent[@]} -eq 0 ]; then
-    [ "${1:-}" != --list ] || { printf '%s\n' "${crates[@]}"; exit 0; }
-    install_crates
+    if [ "${1:-}" != --list ]; then
+        install_crates
+    elif [ ${#crates[@]} -gt 0 ]; then
+        printf '%s\n' "${crates[@]}"
+    fi
     exit 0
 fi
 

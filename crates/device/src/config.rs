@@ -322,6 +322,9 @@ mod tests {
         assert!(says(config(&["eth1"], "10.0.0.1")).contains("prefix length"));
         assert!(says(config(&["eth1"], "10.0.0.1/33")).contains("10.0.0.1/33"));
         assert!(says(config(&[], "10.0.0.1/24")).contains("0 interfaces"));
+        let mut portless = config(&["eth1"], "10.0.0.1/24");
+        portless.port = 0;
+        assert!(says(portless).contains("invalid port 0: expected 1 to 65535"));
         let mut small = config(&["eth1", "eth1"], "10.0.0.1");
         small.mtu = Some(100);
         let said = says(small);

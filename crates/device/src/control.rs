@@ -320,3 +320,17 @@ pub fn stream(path: &Path, request: &Request) -> anyhow::Result<BufReader<UnixSt
     writeln!(client, "{}", serde_json::to_string(request)?)?;
     Ok(BufReader::new(client))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusal__only_of_an_answer_with_an_error__is_its_message() {
+        assert_eq!(refusal(&failure("no")), Some("no".to_owned()));
+        let event = r#"{"event": "path", "reason": "error"}"#;
+        for answer in ["{}", event, "", "garbage"] {
+            assert_eq!(refusal(answer), None, "{answer}");
+        }
+    }
+}

@@ -86,6 +86,29 @@ fn tcp_up_replace__under_traffic__keeps_old_connections_and_controls_new_ones() 
     assert!(new.line_in(0.5).starts_with("reno "), "given back");
 }
 
+/// Echoes messages for a second, with kumi at both ends. Returns the number of acknowledgements
+/// that were put first since the programs were installed.
+fn acks_first(control: &Control, cluster: &kumi_lab::Cluster, port: &str) -> u64 {
+    let _server = Program::start(cluster, "h2", &ECHO.replace("7101", port));
+    std::thread::sleep(Duration::from_millis(500));
+    let mut client = Program::start(cluster, "h1", &LIVE.replace("7101", port));
+    assert!(client.line_in(1.0).starts_with("kumi "));
+    let shown = control.shown();
+    shown["totals"]["acks_first"].as_u64().expect("a number")
+}
+
+#[test]
+#[ignore = "needs root, netns, bpf"]
+fn tcp_up_without_ack_band__echoed_messages__puts_no_acknowledgement_first() {
+    let control = Control::up();
+    let cluster = wan_under("ack-band", "reno");
+    assert!(acks_first(&control, &cluster, "7101") > 0);
+    assert!(kumi(&["tcp", "down"]).status.success());
+    let without = kumi(&["tcp", "up", "--without", "ack-band"]);
+    assert!(without.status.success(), "{}", said(&without));
+    assert_eq!(acks_first(&control, &cluster, "7102"), 0);
+}
+
 /// Returns the command `kumi ARGV` of a user without privileges.
 fn kumi_as_nobody(argv: &[&str]) -> Command {
     let mut command = Command::new("setpriv");

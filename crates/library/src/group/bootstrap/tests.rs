@@ -29,6 +29,13 @@ fn environment__missing_or_invalid_variable__is_refused_by_name() {
     wrong[2].1 = "4";
     let refused = environment(&wrong).unwrap_err();
     assert_eq!(refused, "invalid RANK `4`: expected 0 to 3");
+    for (at, range) in [(1, "1 to 65535"), (3, "1 to ")] {
+        let mut zero = right;
+        zero[at].1 = "0";
+        let refused = environment(&zero).unwrap_err();
+        let name = right[at].0;
+        assert!(refused.starts_with(&format!("invalid {name} `0`: expected {range}")));
+    }
 }
 
 #[test]
