@@ -5,7 +5,7 @@ use crate::control::{self, Request};
 use crate::key;
 use crate::run_dir::{self, RunDir};
 use kumi_command::BadInput;
-use kumi_sys::netlink::Interface;
+use kumi_sys::netlink::link::Interface;
 use serde_json::Value;
 
 /// Least MTU of a link, in bytes: the minimum of IPv6.

@@ -8,8 +8,7 @@
 
 use crate::interface;
 use anyhow::Context;
-use kumi_sys::qdisc::HtbClass;
-use serde_json::Value;
+use kumi_sys::netlink::htb::{self, HtbClass, RootQueue};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Thread;
@@ -17,11 +16,8 @@ use std::time::Duration;
 
 /// Burst of the class after an idle time, in ns at its rate.
 const BURST_NS: u64 = 500_000;
-/// Time between attempts to reinstall the class. Each attempt runs `tc` one to three times.
+/// Time between attempts to reinstall the class. The administrator who removed it may be at work.
 const RETRY_EVERY: Duration = Duration::from_secs(2);
-/// Handle of the device's root queue, and its default class.
-const HANDLE: &str = "1:";
-const DEFAULT_CLASS: &str = "0x1";
 
 /// A class whose rate follows [`Self::set_rate`]. Dropping it ends the thread and leaves the class.
 #[derive(Debug)]
@@ -128,90 +124,29 @@ impl Keeper {
     }
 }
 
-/// Owner of a device's root queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Owner {
-    /// This daemon, or an earlier one.
-    Ours,
-    /// The kernel: it is the default queue.
-    Kernel,
-    /// The administrator.
-    Administrator,
-}
-
-/// Returns the owner of the root queue in the output of `tc -json qdisc show`.
-fn owner(shown: &Value) -> Owner {
-    let queues = shown.as_array().into_iter().flatten();
-    let Some(root) = queues.into_iter().find(|queue| queue["root"] == true) else {
-        return Owner::Kernel;
-    };
-    let is_htb = root["kind"] == "htb" && root["handle"] == HANDLE;
-    if is_htb && root["options"]["default"] == DEFAULT_CLASS {
-        Owner::Ours
-    } else if root["handle"] == "0:" {
-        Owner::Kernel
-    } else {
-        Owner::Administrator
-    }
-}
-
-fn queue_owner(device: &str) -> anyhow::Result<Owner> {
-    let text = interface::run("tc", &["-json", "qdisc", "show", "dev", device])?;
-    let shown = serde_json::from_str(&text).context("invalid output of `tc -json qdisc show`")?;
-    Ok(owner(&shown))
-}
-
 /// Removes the queue that an earlier daemon left on a device that must have none.
 pub fn remove_ours(device: &str) {
-    if queue_owner(device).is_ok_and(|owner| owner == Owner::Ours) {
-        let _ = interface::run("tc", &["qdisc", "del", "dev", device, "root"]);
+    let Ok(index) = interface::index(device) else {
+        return;
+    };
+    if htb::root_queue(index).is_ok_and(|queue| queue == RootQueue::Ours) {
+        let _ = htb::remove(index);
     }
 }
 
 /// Installs the class. A root queue of an earlier daemon stays, with the packets in it, because the
 /// kernel refuses to replace an HTB by another HTB.
 fn install(device: &str, rate_bps: u64, may_replace: bool) -> anyhow::Result<HtbClass> {
-    match queue_owner(device)? {
-        Owner::Ours => {}
-        Owner::Administrator if !may_replace => anyhow::bail!(
-            "{device} has another root queue, which is left alone; \
+    let index = interface::index(device)?;
+    match htb::root_queue(index).context("cannot read the root queue")? {
+        RootQueue::Ours => {}
+        RootQueue::Other(kind) if !may_replace => anyhow::bail!(
+            "{device} has another root queue ({kind}), which is left alone; \
              run `tc qdisc del dev {device} root` to restore kumi's queue"
         ),
-        Owner::Kernel | Owner::Administrator => {
-            let root = [
-                "qdisc", "replace", "dev", device, "root", "handle", HANDLE, "htb", "default", "1",
-            ];
-            interface::run("tc", &root)?;
+        RootQueue::Default | RootQueue::Other(_) => {
+            htb::install(index).context("cannot install an HTB as the root queue")?;
         }
     }
-    let rate = format!("{rate_bps}bit");
-    let class = [
-        "class", "replace", "dev", device, "parent", HANDLE, "classid", "1:1", "htb",
-    ];
-    let rates = [
-        "rate", &rate, "burst", "64k", "cburst", "64k", "quantum", "65536",
-    ];
-    interface::run("tc", &[&class[..], &rates[..]].concat())?;
-    let index = nix::net::if_::if_nametoindex(device)?;
-    Ok(HtbClass::open(index)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn queue_owner__each_kind__is_recognized() {
-        let shown = |kind, handle, default| {
-            json!([{"kind": "ingress", "handle": "ffff:", "options": {}},
-                   {"kind": kind, "handle": handle, "root": true, "options": {"default": default}}])
-        };
-        assert_eq!(owner(&shown("htb", "1:", "0x1")), Owner::Ours);
-        assert_eq!(owner(&shown("htb", "1:", "0x30")), Owner::Administrator);
-        assert_eq!(owner(&shown("htb", "8001:", "0x1")), Owner::Administrator);
-        assert_eq!(owner(&shown("fq", "8002:", "0x1")), Owner::Administrator);
-        assert_eq!(owner(&shown("fq_codel", "0:", "0x1")), Owner::Kernel);
-        assert_eq!(owner(&json!([])), Owner::Kernel);
-    }
+    HtbClass::create(index, rate_bps / 8, BURST_NS).context("cannot create the class of the queue")
 }

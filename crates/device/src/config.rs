@@ -284,13 +284,10 @@ impl DeviceConfig {
 }
 
 fn address_mistake(text: &str) -> Option<String> {
-    let parsed = text.split_once('/').and_then(|(ip, prefix)| {
-        let ip: IpAddr = ip.parse().ok()?;
-        let prefix: u8 = prefix.parse().ok()?;
-        (prefix <= if ip.is_ipv4() { 32 } else { 128 }).then_some(())
-    });
     let what = "expected an IP address and a prefix length, such as 10.77.0.1/24";
-    (parsed.is_none()).then(|| format!("invalid address `{text}`: {what}"))
+    crate::interface::parse_address(text)
+        .is_none()
+        .then(|| format!("invalid address `{text}`: {what}"))
 }
 
 #[cfg(test)]

@@ -1,16 +1,16 @@
 //! Sets up the host's side of the device: addresses, MTU, queue, neighbours and routes.
 //!
-//! Addresses, MTU and queue are set with iproute2, the tool that an administrator would use and can
-//! check with. Neighbours are set by sysctl files, and routes by netlink.
+//! Neighbours are set by sysctl files, everything else by netlink.
 
 use crate::run_dir::RunDir;
-use anyhow::{Context, bail};
+use anyhow::Context;
+use kumi_sys::netlink::{address, link};
 use std::fs::File;
 use std::io::Write;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Largest GSO burst, in bytes. It leaves room for headers, so that one burst is one `UDP_SEGMENT`
@@ -22,18 +22,17 @@ const GSO_BYTES_MAX: u32 = 61_440;
 /// yet a loss, even where the administrator has lowered the floor everywhere else.
 const RTO_MIN_MS: u32 = 120;
 
-/// Runs `ip` or `tc` and returns its output. The error contains the tool's message.
-pub fn run(tool: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(tool)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("cannot run `{tool}`; install iproute2"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        bail!("{tool} {}: {}", arguments.join(" "), said.trim());
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+/// Returns the index of `device` in this network namespace.
+pub fn index(device: &str) -> anyhow::Result<u32> {
+    nix::net::if_::if_nametoindex(device).with_context(|| format!("no interface {device}"))
+}
+
+/// Parses an address with a prefix length, such as `10.77.0.1/24`; `None` for anything else.
+pub fn parse_address(text: &str) -> Option<(IpAddr, u8)> {
+    let (ip, prefix) = text.split_once('/')?;
+    let (ip, prefix): (IpAddr, u8) = (ip.parse().ok()?, prefix.parse().ok()?);
+    let bits = if ip.is_ipv4() { 32 } else { 128 };
+    (prefix <= bits).then_some((ip, prefix))
 }
 
 /// Brings the device up with its MTU, a ring of `queue_frames`, and addresses. Addresses that it
@@ -44,30 +43,16 @@ pub fn configure(
     queue_frames: u32,
     addresses: &[String],
 ) -> anyhow::Result<()> {
-    let (mtu, gso, queue) = (
-        mtu.to_string(),
-        GSO_BYTES_MAX.to_string(),
-        queue_frames.to_string(),
-    );
-    run(
-        "ip",
-        &[
-            "link",
-            "set",
-            "dev",
-            device,
-            "mtu",
-            &mtu,
-            "txqueuelen",
-            &queue,
-        ],
-    )?;
-    // Older versions of iproute2 do not know `gso_max_size` of a device. Bursts are then up to 64
-    // KB.
-    let _ = run("ip", &["link", "set", "dev", device, "gso_max_size", &gso]);
-    run("ip", &["link", "set", "dev", device, "up"])?;
-    for address in addresses {
-        run("ip", &["address", "replace", address, "dev", device])?;
+    let index = index(device)?;
+    link::set_sizes(index, mtu, queue_frames)
+        .with_context(|| format!("cannot set {device} to an MTU of {mtu} bytes"))?;
+    // A kernel may refuse it. Bursts are then up to 64 KB.
+    let _ = link::set_gso_max_bytes(index, GSO_BYTES_MAX);
+    link::set_up(index).with_context(|| format!("cannot set {device} up"))?;
+    for text in addresses {
+        let (ip, prefix) = parse_address(text).context("addresses are checked earlier")?;
+        address::replace(index, ip, prefix)
+            .with_context(|| format!("cannot add the address {text} to {device}"))?;
     }
     Ok(())
 }
@@ -105,12 +90,12 @@ pub fn hasten_neighbours(device: &str) -> std::io::Result<()> {
 /// reason to stop.
 pub fn set_rto_min(device: &str) -> std::io::Result<usize> {
     let index = nix::net::if_::if_nametoindex(device)?;
-    kumi_sys::route::set_rto_min(index, RTO_MIN_MS)
+    kumi_sys::netlink::route::set_rto_min(index, RTO_MIN_MS)
 }
 
 /// Removes a device that persists without a daemon.
 pub fn remove(device: &str) -> anyhow::Result<()> {
-    run("ip", &["link", "del", "dev", device]).map(drop)
+    Ok(link::remove(index(device)?)?)
 }
 
 /// Size of a background daemon's log above which a new one begins, in bytes. The earlier part is

@@ -2,35 +2,71 @@
 
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 
 const SIOCETHTOOL: u64 = 0x8946;
-const ETHTOOL_GSET: u32 = 1;
-/// Size of `struct ethtool_cmd`, in bytes.
-const COMMAND_BYTES: usize = 44;
+const ETHTOOL_GLINKSETTINGS: u32 = 0x4c;
+/// Largest number of 32-bit words in one of the three sets of link modes that follow the head.
+/// `link_mode_masks_nwords` is a signed byte.
+const MODE_WORDS_MAX: usize = 127;
+
+/// Head of `struct ethtool_link_settings`, with room for the sets of link modes.
+#[repr(C)]
+struct LinkSettings {
+    command: u32,
+    speed_mbps: u32,
+    duplex_to_control: [u8; 7],
+    mode_words: i8,
+    transceiver_to_reserved: [u8; 32],
+    modes: [u32; 3 * MODE_WORDS_MAX],
+}
+
+/// `struct ifreq` with a pointer as its data.
+#[repr(C)]
+struct Request {
+    name: [u8; libc::IFNAMSIZ],
+    data: *mut LinkSettings,
+    padding: [u8; 16],
+}
 
 /// Returns the speed of `interface` in bits per second, if its driver reports one.
+///
+/// The first call tells the number of words in the kernel's sets of link modes, and the second one
+/// reads the settings (linux/ethtool.h, Linux 4.6).
 pub fn link_speed_bps(interface: &str) -> Option<u64> {
     if interface.len() >= libc::IFNAMSIZ {
         return None;
     }
-    let fd = socket(
+    let socket = socket(
         AddressFamily::Inet,
         SockType::Datagram,
         SockFlag::SOCK_CLOEXEC,
         None,
     )
     .ok()?;
-    let mut command = [0u8; COMMAND_BYTES];
-    command[..4].copy_from_slice(&ETHTOOL_GSET.to_ne_bytes());
-    let mut request = [0u8; 40]; // struct ifreq: a name, then a pointer
-    request[..interface.len()].copy_from_slice(interface.as_bytes());
-    request[16..24].copy_from_slice(&(command.as_mut_ptr() as usize).to_ne_bytes());
-    // SAFETY: SIOCETHTOOL reads a `struct ifreq` of 40 bytes whose data pointer leads to a `struct
-    // ethtool_cmd` of 44 bytes; both live on this stack for the whole call.
-    let result = unsafe { libc::ioctl(fd.as_raw_fd(), SIOCETHTOOL as _, request.as_mut_ptr()) };
-    let low = u16::from_ne_bytes([command[12], command[13]]);
-    let high = u16::from_ne_bytes([command[28], command[29]]);
-    let mbps = u64::from(high) << 16 | u64::from(low);
-    (result == 0 && mbps > 0 && mbps < u64::from(u32::MAX)).then_some(mbps * 1_000_000)
+    let words = settings(&socket, interface, 0)?.mode_words.checked_neg()?;
+    let speed_mbps = settings(&socket, interface, words)?.speed_mbps;
+    (speed_mbps > 0 && speed_mbps < u32::MAX).then_some(u64::from(speed_mbps) * 1_000_000)
+}
+
+fn settings(socket: &OwnedFd, interface: &str, mode_words: i8) -> Option<LinkSettings> {
+    let mut settings = LinkSettings {
+        command: ETHTOOL_GLINKSETTINGS,
+        speed_mbps: 0,
+        duplex_to_control: [0; 7],
+        mode_words,
+        transceiver_to_reserved: [0; 32],
+        modes: [0; 3 * MODE_WORDS_MAX],
+    };
+    let mut request = Request {
+        name: [0; libc::IFNAMSIZ],
+        data: &raw mut settings,
+        padding: [0; 16],
+    };
+    request.name[..interface.len()].copy_from_slice(interface.as_bytes());
+    // SAFETY: SIOCETHTOOL reads a `struct ifreq`, whose data pointer leads to the head of a `struct
+    // ethtool_link_settings` and room for three sets of as many words as the kernel can ask for.
+    // Both live on this stack for the whole call.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL as _, &raw mut request) };
+    (result == 0).then_some(settings)
 }

@@ -133,9 +133,12 @@ fn read_tree(root: &Path) -> Result<Vec<File>, String> {
     if !listing.status.success() {
         return Err(String::from_utf8_lossy(&listing.stderr).into_owned());
     }
-    let paths = String::from_utf8_lossy(&listing.stdout).into_owned();
+    let listing = String::from_utf8_lossy(&listing.stdout);
+    // git lists untracked files first. The numbers of decisions are checked in order.
+    let mut paths: Vec<&str> = listing.lines().collect();
+    paths.sort_unstable();
     Ok(paths
-        .lines()
+        .into_iter()
         .filter_map(|path| {
             let text = std::fs::read_to_string(root.join(path)).ok()?;
             Some(File {

@@ -28,7 +28,7 @@ use inlet::Inlet;
 use kumi_multilink::endpoint::Endpoint;
 use kumi_multilink::lane::Lane;
 use kumi_sys::datagrams::Datagrams;
-use kumi_sys::netlink::LinkMonitor;
+use kumi_sys::netlink::link::LinkMonitor;
 use kumi_sys::tap::Tap;
 use port::Port;
 use serde_json::json;

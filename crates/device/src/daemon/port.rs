@@ -6,7 +6,7 @@ use kumi_command::errln;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
 use kumi_sys::datagrams::{Datagrams, RECEIVE_BYTES_MAX};
-use kumi_sys::netlink::Interface;
+use kumi_sys::netlink::link::Interface;
 use kumi_sys::udp::LinkSocket;
 use std::io::ErrorKind;
 use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -16,7 +16,7 @@ use crate::tap::{Created, random_u64, refuse_if_running};
 use anyhow::{Context, bail};
 use kumi_multilink::endpoint::{Config, Endpoint};
 use kumi_multilink::lane::Lane;
-use kumi_sys::netlink::{LinkMonitor, interfaces};
+use kumi_sys::netlink::link::{LinkMonitor, interfaces};
 use kumi_sys::tap::TapOffloads;
 use std::time::Instant;
 

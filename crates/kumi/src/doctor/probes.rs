@@ -2,7 +2,7 @@
 
 use kumi_command::programs::{install, is_on_path};
 use kumi_device::why;
-use kumi_sys::netlink::Interface;
+use kumi_sys::netlink::link::Interface;
 use kumi_sys::tap::{Tap, TapOffloads};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::socket::{setsockopt, sockopt};
@@ -57,12 +57,13 @@ pub fn all() -> Vec<Finding> {
             "devices, addresses and queues",
             net_admin(),
         ),
-        vital(
+        other("namespaces", Missing, "the lab's hosts", namespaces()),
+        other(
             "iproute2",
-            "addresses, routes and queues (ip, tc)",
+            Missing,
+            "the lab's links and queues (ip, tc)",
             on_path("tc"),
         ),
-        other("namespaces", Missing, "the lab's hosts", namespaces()),
         other(
             "ipv6",
             Degraded,
@@ -175,7 +176,7 @@ fn ipv6_of_nics() -> Option<Finding> {
     if ipv6().is_err() {
         return None; // has a finding of its own
     }
-    let nics = kumi_sys::netlink::interfaces().ok()?;
+    let nics = kumi_sys::netlink::link::interfaces().ok()?;
     let candidates = nics
         .iter()
         .filter(|nic| !nic.is_loopback && nic.mac.is_some() && nic.master.is_none());

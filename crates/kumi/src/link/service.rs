@@ -88,7 +88,7 @@ fn refuse(path: &Path, mistakes: Vec<String>) -> Result<(), BadInput> {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = read(&args.config)?;
     if args.check {
-        let all = kumi_sys::netlink::interfaces()?;
+        let all = kumi_sys::netlink::link::interfaces()?;
         refuse(
             &args.config,
             mistakes(&file, |device| check::mistakes(device, &all)),

@@ -13,7 +13,7 @@ use kumi_device::control::{Call, Control, Request, failure};
 use kumi_device::interface;
 use kumi_device::ready::{Ready, SLEEP_NS_MAX, Wakers};
 use kumi_multilink::frame::Frame;
-use kumi_sys::netlink::LinkMonitor;
+use kumi_sys::netlink::link::LinkMonitor;
 use kumi_sys::raw_ethernet::RawEthernet;
 use kumi_sys::tap::Tap;
 use std::io::ErrorKind;

@@ -10,7 +10,7 @@ use kumi_device::control::Control;
 use kumi_device::interface;
 use kumi_device::run_dir::RunDir;
 use kumi_device::tap::{Created, open_tap, random_u64, refuse_if_running};
-use kumi_sys::netlink::{Interface, LinkMonitor, interfaces};
+use kumi_sys::netlink::link::{Interface, LinkMonitor, interfaces};
 use kumi_sys::raw_ethernet::RawEthernet;
 use kumi_sys::tap::TapOffloads;
 use std::time::Instant;
