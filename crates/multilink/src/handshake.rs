@@ -18,6 +18,7 @@
 //! `snow` takes the ephemeral keys from the operating system. Their values affect nothing that a
 //! simulation observes, so the core need not take this randomness as an argument.
 
+use crate::noise_cipher::Resolver;
 use crate::secure::{ClusterKey, ENVELOPE_MAC_BYTES, PacketKey, Tag};
 use crate::wire::{Kind, NAME_BYTES_MAX, Params, Reader, lead};
 
@@ -64,7 +65,7 @@ impl Keys {
 
 fn builder(key: &ClusterKey) -> snow::Builder<'_> {
     let pattern = PATTERN.parse().expect("the pattern is a valid Noise name");
-    snow::Builder::new(pattern)
+    snow::Builder::with_resolver(pattern, Box::new(Resolver))
         .psk(0, key.psk())
         .and_then(|builder| builder.prologue(PROLOGUE))
         .expect("psk and prologue are set once")

@@ -1,141 +1,18 @@
-//! A link towards one peer: its destination, delay and loss.
+//! A link towards one peer: its destination and state.
 
 use core::net::SocketAddr;
 
 use crate::bottleneck::Bottleneck;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
+use crate::loss::LossMeter;
 use crate::partner::{Partners, is_same_place};
 use crate::pmtu::PathMtu;
+use crate::rtt::Rtt;
 
-/// Time for which a minimum round trip is valid, in ns.
-const RTT_MIN_WINDOW_NS: u64 = 10_000_000_000;
-/// Uncertainty of the time that packets wait in this host's own queue, in ns.
-const WAIT_KNOWN_NS: u64 = 300_000;
-/// A window of the loss measurement lasts at least this long, in ns, and has at least this many
-/// packets.
-const LOSS_WINDOW_NS: u64 = 200_000_000;
-const LOSS_WINDOW_PACKETS: u64 = 64;
 /// Time for which a partner that does not answer is tried, in ns: three pings of a path that is
 /// down.
 const TRY_NS: u64 = 150_000_000;
-
-/// Round-trip times, from the receiver's reports less the time for which it held them.
-#[derive(Debug, Clone, Default)]
-pub struct Rtt {
-    smoothed_ns: u64,
-    network_latest_ns: u64,
-    min_ns: u64,
-    min_at_ns: u64,
-    /// Least one-way time to the peer in the last ten seconds, in µs. It is the difference of two
-    /// clocks, so it includes their constant offset.
-    there_min_us: u32,
-    there_min_at_ns: Option<u64>,
-    /// Excess of the latest one-way sample over that minimum, in ns.
-    there_queue_ns: u64,
-}
-
-impl Rtt {
-    /// Takes a sample of the whole round trip, from the time of queueing.
-    pub fn sample(&mut self, rtt_ns: u64) {
-        self.smoothed_ns = if self.smoothed_ns == 0 {
-            rtt_ns
-        } else {
-            self.smoothed_ns - self.smoothed_ns / 8 + rtt_ns / 8
-        };
-    }
-
-    /// Takes a sample of the network's part of the round trip. `wait_ns` of the whole was expected
-    /// to pass in this host. A sample with a long wait does not change the minimum, because the
-    /// wait is only an estimate.
-    pub fn sample_network(&mut self, now_ns: u64, rtt_ns: u64, wait_ns: u64) {
-        self.network_latest_ns = rtt_ns;
-        if wait_ns > WAIT_KNOWN_NS && self.min_ns != 0 {
-            return;
-        }
-        let is_stale = now_ns.saturating_sub(self.min_at_ns) > RTT_MIN_WINDOW_NS;
-        if self.min_ns == 0 || rtt_ns <= self.min_ns || is_stale {
-            self.min_ns = rtt_ns;
-            self.min_at_ns = now_ns;
-        }
-    }
-
-    /// Takes a sample of the one-way time to the peer. `there_us` is the arrival by the peer's
-    /// clock less the departure by this host's clock, modulo 2³². `wait_ns` is as for
-    /// [`Self::sample_network`].
-    pub fn sample_there(&mut self, now_ns: u64, there_us: u32, wait_ns: u64) {
-        // The signed difference is valid below half an hour.
-        let above_us = there_us.wrapping_sub(self.there_min_us) as i32;
-        let is_known = self
-            .there_min_at_ns
-            .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= RTT_MIN_WINDOW_NS);
-        if !is_known || above_us <= 0 && wait_ns <= WAIT_KNOWN_NS {
-            (self.there_min_us, self.there_min_at_ns) = (there_us, Some(now_ns));
-            self.there_queue_ns = 0;
-        } else {
-            self.there_queue_ns = u64::from(above_us.max(0).unsigned_abs()) * 1000;
-        }
-    }
-
-    /// Returns the time that the last packet waited in queues on the way to the peer, in ns. It is
-    /// the smaller of two excesses over a minimum: of the round trip and of the one-way time. A
-    /// clock that was set or stopped therefore does not show as a queue.
-    pub fn queue_ns(&self) -> u64 {
-        let round_ns = self.network_latest_ns.saturating_sub(self.min_ns);
-        round_ns.min(self.there_queue_ns)
-    }
-
-    /// Returns the round trip, exponentially smoothed by 1/8, in ns; 0 before the first sample.
-    pub fn smoothed_ns(&self) -> u64 {
-        self.smoothed_ns
-    }
-
-    /// Returns the latest round trip without the wait in this host, in ns.
-    pub fn network_latest_ns(&self) -> u64 {
-        self.network_latest_ns
-    }
-
-    /// Returns the least round trip of the last ten seconds without the wait in this host, in ns.
-    pub fn min_ns(&self) -> u64 {
-        self.min_ns
-    }
-}
-
-/// Share of packets lost, over windows that are long enough to be significant.
-#[derive(Debug, Clone, Default)]
-pub struct LossMeter {
-    arrived: u64,
-    lost: u64,
-    since_ns: u64,
-    share: f64,
-}
-
-impl LossMeter {
-    /// Counts one packet. Returns the smoothed share at the end of a window.
-    pub fn count(&mut self, now_ns: u64, lost: bool) -> Option<f64> {
-        if self.arrived + self.lost == 0 {
-            self.since_ns = now_ns;
-        }
-        if lost {
-            self.lost += 1;
-        } else {
-            self.arrived += 1;
-        }
-        let packets = self.arrived + self.lost;
-        if packets < LOSS_WINDOW_PACKETS || now_ns.saturating_sub(self.since_ns) < LOSS_WINDOW_NS {
-            return None;
-        }
-        let share = self.lost as f64 / packets as f64;
-        self.share += (share - self.share) / 2.0;
-        (self.arrived, self.lost) = (0, 0);
-        Some(self.share)
-    }
-
-    /// Returns the smoothed share (0–1).
-    pub fn share(&self) -> f64 {
-        self.share
-    }
-}
 
 /// Counters of one path, for `kumi link show`.
 #[derive(Debug, Clone, Copy, Default)]
@@ -282,40 +159,5 @@ impl Path {
             ..Self::default()
         };
         units
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MS: u64 = 1_000_000;
-
-    #[test]
-    fn rtt__queue_on_the_return_path__does_not_count_as_forward_queueing_delay() {
-        // The peer's clock is about to wrap.
-        let there_us = |queue_ms: u32| (u32::MAX - 100).wrapping_add(queue_ms * 1000);
-        let mut rtt = Rtt::default();
-        let mut sample = |at_ms: u64, there_ms: u32, back_ms: u64| {
-            let round_ns = (1 + u64::from(there_ms) + back_ms) * MS;
-            rtt.sample_network(at_ms * MS, round_ns, 0);
-            rtt.sample_there(at_ms * MS, there_us(there_ms), 0);
-            rtt.queue_ns()
-        };
-        assert_eq!(sample(1, 0, 0), 0);
-        assert_eq!(sample(5, 0, 40), 0);
-        assert_eq!(sample(9, 20, 40), 20 * MS);
-        assert_eq!(sample(13, 20, 0), 20 * MS);
-        assert_eq!(sample(17, 0, 40), 0);
-    }
-
-    #[test]
-    fn rtt__peer_clock_jumps__shows_no_queueing_delay() {
-        let mut rtt = Rtt::default();
-        for (at_ms, there_us) in [(1, 500), (5, 3_000_500), (9, 500), (13, 4_000_000_000)] {
-            rtt.sample_network(at_ms * MS, MS, 0);
-            rtt.sample_there(at_ms * MS, there_us, 0);
-            assert_eq!(rtt.queue_ns(), 0, "at {at_ms} ms");
-        }
     }
 }
