@@ -13,10 +13,9 @@
 
 #define SEC(name) __attribute__((section(name), used))
 
-static long (*skb_store_bytes)(struct __sk_buff *, __u32, const void *, __u32, __u64) =
-	(void *)BPF_FUNC_skb_store_bytes;
-static long (*skb_load_bytes)(const void *, __u32, void *, __u32) =
-	(void *)BPF_FUNC_skb_load_bytes;
+static long (*skb_store_bytes)(struct __sk_buff *, __u32, const void *, __u32,
+			       __u64) = (void *)BPF_FUNC_skb_store_bytes;
+static long (*skb_load_bytes)(const void *, __u32, void *, __u32) = (void *)BPF_FUNC_skb_load_bytes;
 static long (*clone_redirect)(struct __sk_buff *, __u32, __u64) = (void *)BPF_FUNC_clone_redirect;
 static __u32 (*prandom_u32)(void) = (void *)BPF_FUNC_get_prandom_u32;
 
@@ -29,7 +28,7 @@ struct fault {
 	__u32 burst_loss;
 	__u32 corrupt;
 	__u32 duplicate;
-	__u32 blackhole; /* 0 or 1 */
+	__u32 blackhole;  /* 0 or 1 */
 	__u32 is_ingress; /* 0 or 1: where copies go in again */
 };
 _Static_assert(sizeof(struct fault) == 40, "the loader writes 40 bytes");

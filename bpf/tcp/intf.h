@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Layouts that the TCP programs share with user space. crates/tcp/src/layout.rs has the same
- * layouts. bindings/c/kumi_phase_page.h has the page that a program shares with them.
+ * Layouts that the TCP programs share with user space. crates/tcp/src/intf.rs has the same
+ * structures, and a test compares them. bindings/c/kumi_phase_page.h has the page that a program
+ * shares with them.
  */
 #ifndef KUMI_TCP_INTF_H
 #define KUMI_TCP_INTF_H
@@ -15,7 +16,7 @@ enum {
 	KUMI_TCP_ACK_BAND = 1 << 4,
 	KUMI_TCP_UNSENT_CAP = 1 << 5,
 	KUMI_TCP_FIRST_TARGET = 1 << 6,
-	KUMI_TCP_WRITES_STAMP = 1 << 29,   /* snd_cwnd_stamp may be written (Linux 6.10) */
+	KUMI_TCP_WRITES_STAMP = 1 << 29, /* snd_cwnd_stamp may be written (Linux 6.10) */
 	/* Capability tier: the mechanisms that this kernel allows. */
 	KUMI_TCP_HAS_CONTROL = 1 << 30,    /* a congestion control of ours */
 	KUMI_TCP_WRITES_PACING = 1U << 31, /* sk_pacing_rate may be written (Linux 6.0) */
@@ -31,7 +32,6 @@ struct kumi_tcp_settings {
 	__u32 tick_us;          /* the kernel's tick: its unit of timers */
 	__u32 reserved;
 };
-_Static_assert(sizeof(struct kumi_tcp_settings) == 40, "layout.rs has 40 bytes");
 
 /* A socket's options before kumi changed them. */
 struct kumi_tcp_options {
@@ -56,7 +56,7 @@ struct kumi_tcp_path {
 	__u32 ssthresh;      /* packets, when the phase was left */
 	__u32 cwnd;          /* the same */
 	__u32 is_bounded;    /* 0 or 1: a train or a loss has shown the path's limit */
-	__u32 proven;        /* packets of the longest train that came at the rate it was sent at, without a loss */
+	__u32 proven; /* packets of the longest train that came at the rate it was sent at, without a loss */
 	__u32 reserved;
 };
 
@@ -78,28 +78,28 @@ struct kumi_tcp_memory {
 	__u32 has_retreated;   /* 0 or 1: a start was too fast since the route was saved */
 	__u32 is_held_up;      /* 0 or 1: a buffer at either end delayed the train */
 	__u32 reserved;
-	__u32 confirm_rtt_us;  /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
-	__u32 rank;            /* owner of the phase page; 0: none */
-	__u32 is_idle;         /* 0 or 1: the window was just cut for silence */
-	__u32 cwnd_before;     /* the window before it was; 0: it was not */
-	__u32 has_sent;        /* 0 or 1: the first data has been sent */
-	__u32 rto_min_us;      /* the floor in force; doubled when a timeout was wrong */
-	__u32 stalls;          /* local refusals that were forgiven */
-	__u32 losses;          /* windows cut for losses in the network */
-	__u32 timeouts;        /* retransmission timeouts */
-	__u32 paced;           /* restarts paced */
-	__u32 round_rtt_us;    /* the shortest round trip of the running round; 0: none yet */
-	__u32 credit;          /* acknowledged packets that have not yet made the window grow */
-	__u32 is_guess;        /* 0 or 1: that one's rate was a guess, or another's */
-	__u32 is_capped;       /* 0 or 1: the limit is set instead of the rate */
-	__u32 is_clump;        /* 0 or 1: the train was sent at once, not spaced out */
-	__u32 rate_delivered;  /* the kernel's sample of the delivery rate that was seen last: packets, */
+	__u32 confirm_rtt_us;   /* the round trip that the last start relies on; 0: confirmed (RFC 9959) */
+	__u32 rank;             /* owner of the phase page; 0: none */
+	__u32 is_idle;          /* 0 or 1: the window was just cut for silence */
+	__u32 cwnd_before;      /* the window before it was; 0: it was not */
+	__u32 has_sent;         /* 0 or 1: the first data has been sent */
+	__u32 rto_min_us;       /* the floor in force; doubled when a timeout was wrong */
+	__u32 stalls;           /* local refusals that were forgiven */
+	__u32 losses;           /* windows cut for losses in the network */
+	__u32 timeouts;         /* retransmission timeouts */
+	__u32 paced;            /* restarts paced */
+	__u32 round_rtt_us;     /* the shortest round trip of the running round; 0: none yet */
+	__u32 credit;           /* acknowledged packets that have not yet made the window grow */
+	__u32 is_guess;         /* 0 or 1: that one's rate was a guess, or another's */
+	__u32 is_capped;        /* 0 or 1: the limit is set instead of the rate */
+	__u32 is_clump;         /* 0 or 1: the train was sent at once, not spaced out */
+	__u32 rate_delivered;   /* the kernel's sample of the delivery rate that was seen last: packets, */
 	__u32 rate_interval_us; /* time of rate_delivered */
-	__u32 ceiling;         /* the largest window or threshold that the programs have left; 0: none yet */
-	__u32 ssthresh;        /* the threshold as the programs left it last */
+	__u32 ceiling;          /* the largest window or threshold that the programs have left; 0: none yet */
+	__u32 ssthresh;         /* the threshold as the programs left it last */
 	struct kumi_tcp_options options; /* of a socket without an owner */
-	__u32 burst_before_pps; /* rate of the train before; 0: none */
-	__u32 has_filled;      /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
+	__u32 burst_before_pps;          /* rate of the train before; 0: none */
+	__u32 has_filled;                /* 0 or 1: CUBIC's reckoning has stood still meanwhile */
 };
 
 /* Route: values that a connection leaves for the next one to the same host. */
@@ -125,11 +125,10 @@ struct kumi_tcp_owner {
  */
 struct kumi_tcp_process {
 	__u32 rank;
-	__u32 uid;         /* whose place it is */
-	__u64 started;     /* start time, in hundredths of a second since boot, as in /proc */
-	__u64 cgroup;      /* inode of the cgroup in which its programs are attached */
+	__u32 uid;     /* whose place it is */
+	__u64 started; /* start time, in hundredths of a second since boot, as in /proc */
+	__u64 cgroup;  /* inode of the cgroup in which its programs are attached */
 };
-_Static_assert(sizeof(struct kumi_tcp_process) == 24, "ranks.rs has 24 bytes");
 
 /* The page in which a program names its phase (bindings/c/kumi_phase_page.h). */
 struct kumi_phase_page {
@@ -151,7 +150,6 @@ struct kumi_tcp_totals {
 	__u64 acks_first;  /* acknowledgements put before data in the host's queue */
 	__u64 mended;      /* windows and thresholds that no program had set, put right */
 };
-_Static_assert(sizeof(struct kumi_tcp_totals) == 72, "layout.rs has 72 bytes");
 
 /* One connection, as `kumi tcp show` reads it from the iterator. */
 struct kumi_tcp_connection {
@@ -162,10 +160,10 @@ struct kumi_tcp_connection {
 	__u16 remote_port;
 	__u32 phase;
 	__u32 rank;
-	__u32 cwnd;       /* packets */
-	__u32 ssthresh;   /* packets; 0x7fffffff: none yet */
-	__u32 in_flight;  /* packets */
-	__u32 rtt_us;     /* smoothed */
+	__u32 cwnd;      /* packets */
+	__u32 ssthresh;  /* packets; 0x7fffffff: none yet */
+	__u32 in_flight; /* packets */
+	__u32 rtt_us;    /* smoothed */
 	__u32 rto_us;
 	__u32 mss_bytes;
 	__u32 stalls;
@@ -173,10 +171,10 @@ struct kumi_tcp_connection {
 	__u32 timeouts;
 	__u32 paced;
 	__u32 rto_min_us;
+	__u32 reserved;
 	__u64 pacing_bytes_ps;
 	__u64 retransmits;
 	__u8 phase_name[64];
 };
-_Static_assert(sizeof(struct kumi_tcp_connection) == 176, "layout.rs has 176 bytes");
 
 #endif

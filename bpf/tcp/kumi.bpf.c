@@ -287,6 +287,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	return !memory || is_sane_cwnd(memory, cwnd) ? cwnd : memory->ceiling;
 }
 
+/* clang-format off */
 #define OPERATIONS                                                       \
 	.init = (void *)kumi_init,                                       \
 	.ssthresh = (void *)kumi_ssthresh,                               \
@@ -298,6 +299,7 @@ __u32 BPF_PROG(kumi_undo_cwnd, struct sock *sk)
 	.undo_cwnd = (void *)kumi_undo_cwnd,                             \
 	.flags = TCP_CONG_NON_RESTRICTED, /* any program may choose it */ \
 	.name = OWN_CONTROL
+/* clang-format on */
 
 /*
  * Only one of the two is loaded. The kernel holds the first by a link (6.4), the second by its map.

@@ -76,11 +76,11 @@ static __always_inline struct kumi_tcp_totals *all(void)
 }
 
 /* Adds one to a total. */
-#define COUNT(what)                               \
-	do {                                      \
+#define COUNT(what)                                \
+	do {                                       \
 		struct kumi_tcp_totals *t = all(); \
-		if (t)                            \
-			t->what++;                \
+		if (t)                             \
+			t->what++;                 \
 	} while (0)
 
 static __always_inline bool has(__u32 mechanism)
@@ -98,21 +98,21 @@ static __always_inline bool is_longer(__u32 ticks, __u32 than_us)
  * context of sockops. Values that the program or its route has set for `tp` stay, unless kumi's
  * timer is shorter.
  */
-#define set_options(target, tp, options)                                                          \
-	do {                                                                                      \
-		int rto_us = settings.rto_min_us, delack_us = settings.delack_max_us;             \
-		int unsent = settings.unsent_bytes_max;                                           \
-		__u32 rto_ticks = (tp)->inet_conn.icsk_rto_min;                                   \
-		__u32 delack_ticks = (tp)->inet_conn.icsk_delack_max;                             \
-		if (has(KUMI_TCP_SHORT_RTO) && is_longer(rto_ticks, rto_us) &&                    \
-		    !bpf_setsockopt(target, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(int)))      \
-			(options)->rto_min_ticks = rto_ticks;                                     \
-		if (has(KUMI_TCP_SHORT_RTO) && is_longer(delack_ticks, delack_us) &&              \
+#define set_options(target, tp, options)                                                           \
+	do {                                                                                       \
+		int rto_us = settings.rto_min_us, delack_us = settings.delack_max_us;              \
+		int unsent = settings.unsent_bytes_max;                                            \
+		__u32 rto_ticks = (tp)->inet_conn.icsk_rto_min;                                    \
+		__u32 delack_ticks = (tp)->inet_conn.icsk_delack_max;                              \
+		if (has(KUMI_TCP_SHORT_RTO) && is_longer(rto_ticks, rto_us) &&                     \
+		    !bpf_setsockopt(target, SOL_TCP, TCP_BPF_RTO_MIN, &rto_us, sizeof(int)))       \
+			(options)->rto_min_ticks = rto_ticks;                                      \
+		if (has(KUMI_TCP_SHORT_RTO) && is_longer(delack_ticks, delack_us) &&               \
 		    !bpf_setsockopt(target, SOL_TCP, TCP_BPF_DELACK_MAX, &delack_us, sizeof(int))) \
-			(options)->delack_max_ticks = delack_ticks;                               \
-		if (has(KUMI_TCP_UNSENT_CAP) && !(tp)->notsent_lowat &&                           \
-		    !bpf_setsockopt(target, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(int)))    \
-			(options)->is_capped = 1;                                                 \
+			(options)->delack_max_ticks = delack_ticks;                                \
+		if (has(KUMI_TCP_UNSENT_CAP) && !(tp)->notsent_lowat &&                            \
+		    !bpf_setsockopt(target, SOL_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof(int)))     \
+			(options)->is_capped = 1;                                                  \
 	} while (0)
 
 static __always_inline struct kumi_tcp_path *path_of(struct kumi_tcp_memory *memory)

@@ -36,8 +36,7 @@
  * Returns the losses of this connection's rank. Returns NULL if no program names phases, or the
  * path is not a cluster's.
  */
-static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memory,
-					      const struct tcp_sock *tp)
+static __always_inline struct crowd *crowd_of(const struct kumi_tcp_memory *memory, const struct tcp_sock *tp)
 {
 	__u32 place;
 

@@ -70,11 +70,11 @@ static __always_inline void space_out(struct kumi_tcp_memory *memory, struct soc
 
 	if (!has(KUMI_TCP_PACED_RESTART) || !has(KUMI_TCP_WRITES_PACING))
 		return;
-	is_clumped = !is_local(tp) && tp->snd_cwnd > (is_known(memory) ? CLUMP_MAX : FIRST_TRAIN_MAX) &&
-		     (tp->snd_cwnd < tp->snd_ssthresh ||
-		      is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
-		      is_recent(memory->lost_at_ns, tp, REPAIR_ROUND_TRIPS) ||
-		      is_soon_after_start(memory, tp, FILL_ROUND_TRIPS));
+	is_clumped =
+		!is_local(tp) && tp->snd_cwnd > (is_known(memory) ? CLUMP_MAX : FIRST_TRAIN_MAX) &&
+		(tp->snd_cwnd < tp->snd_ssthresh || is_recent(memory->began_at_ns, tp, CLOCKED_ROUND_TRIPS) ||
+		 is_recent(memory->lost_at_ns, tp, REPAIR_ROUND_TRIPS) ||
+		 is_soon_after_start(memory, tp, FILL_ROUND_TRIPS));
 	if (is_clumped && sk->sk_pacing_status == SK_PACING_NONE)
 		sk->sk_pacing_status = SK_PACING_NEEDED;
 	/*
@@ -138,8 +138,7 @@ static __always_inline void hold_first(struct kumi_tcp_memory *memory, struct so
 	const struct tcp_sock *tp = tcp_sk(sk);
 	__u64 pps = best_pps(path);
 
-	if (!memory->paced_pps || memory->is_guess || memory->train_at_ns ||
-	    tp->packets_out < at_once(path))
+	if (!memory->paced_pps || memory->is_guess || memory->train_at_ns || tp->packets_out < at_once(path))
 		return;
 	if (path->is_bounded)
 		pps -= pps / 8;

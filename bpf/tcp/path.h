@@ -97,8 +97,7 @@ static __always_inline __u32 fresh_rtt_us(const struct tcp_sock *tp)
 /* Returns whether the event happened, at most `round_trips` ago. */
 static __always_inline bool is_recent(__u64 at_ns, const struct tcp_sock *tp, __u32 round_trips)
 {
-	return at_ns &&
-	       bpf_ktime_get_ns() - at_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
+	return at_ns && bpf_ktime_get_ns() - at_ns <= round_trips * (__u64)(tp->srtt_us >> 3) * 1000;
 }
 
 /* Returns whether the last paced start was at most `round_trips` ago. */

@@ -69,8 +69,7 @@ static __always_inline void enter(struct kumi_tcp_memory *memory, struct sock *s
 		enter_first(memory, tp, other_pps);
 		return;
 	}
-	if (!is_fresh(path->acked_at_ns) ||
-	    !is_same_path(path->rtt_us, fresh_rtt_us(tp)))
+	if (!is_fresh(path->acked_at_ns) || !is_same_path(path->rtt_us, fresh_rtt_us(tp)))
 		return;
 	if (is_local(tp)) { /* windows are small, and many share the port: as it was left */
 		tp->snd_ssthresh = path->ssthresh;

@@ -85,8 +85,7 @@ int choose(struct bpf_sock_ops *ctx)
 	struct tcp_sock *tp;
 
 	if (ctx->op != BPF_SOCK_OPS_TCP_CONNECT_CB && ctx->op != BPF_SOCK_OPS_TCP_LISTEN_CB &&
-	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB &&
-	    ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
+	    ctx->op != BPF_SOCK_OPS_ACTIVE_ESTABLISHED_CB && ctx->op != BPF_SOCK_OPS_PASSIVE_ESTABLISHED_CB)
 		return 1;
 	owner = sk ? bpf_sk_storage_get(&owners, sk, 0, 0) : NULL;
 	if (!owner)

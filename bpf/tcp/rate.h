@@ -80,8 +80,7 @@ static __always_inline __u32 new_sample_pps(struct kumi_tcp_memory *memory, cons
 {
 	__u32 delivered = tp->rate_delivered, interval_us = tp->rate_interval_us;
 
-	if (!interval_us ||
-	    (delivered == memory->rate_delivered && interval_us == memory->rate_interval_us))
+	if (!interval_us || (delivered == memory->rate_delivered && interval_us == memory->rate_interval_us))
 		return 0;
 	memory->rate_delivered = delivered;
 	memory->rate_interval_us = interval_us;
@@ -106,8 +105,8 @@ static __always_inline void learn(struct kumi_tcp_memory *memory, const struct s
 	 * Packets acknowledged right after a start with a loss were sent at the rate that was too
 	 * high.
 	 */
-	if (pps > path->best_pps && !(is_recent(memory->lost_at_ns, tp, 2) &&
-				      is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS + 2)))
+	if (pps > path->best_pps &&
+	    !(is_recent(memory->lost_at_ns, tp, 2) && is_soon_after_start(memory, tp, SAFE_ROUND_TRIPS + 2)))
 		path->best_pps = pps;
 	if (has(KUMI_TCP_FIRST_TARGET) && now_ns - memory->shared_at_ns > SHARE_EVERY_NS)
 		share(memory, sk, now_ns);
@@ -122,8 +121,8 @@ static __always_inline void bound_by_train(struct kumi_tcp_memory *memory, struc
 	struct kumi_tcp_path *path = path_of(memory);
 	__u32 carried = filling(tp, memory->train_pps);
 
-	if (path->is_bounded || memory->is_held_up || !memory->paced_pps || memory->train_pps >= memory->paced_pps / 8 * 7 ||
-	    carried < CLUMP_MIN_WINDOW)
+	if (path->is_bounded || memory->is_held_up || !memory->paced_pps ||
+	    memory->train_pps >= memory->paced_pps / 8 * 7 || carried < CLUMP_MIN_WINDOW)
 		return;
 	path->is_bounded = 1;
 	tp->snd_ssthresh = carried;
@@ -190,8 +189,8 @@ static __always_inline void judge_train(struct kumi_tcp_memory *memory, const st
 		borne_out = pps;
 	if (pps && borne_out > best)
 		path->best_pps = best && borne_out / 2 > best ? 2 * best : borne_out;
-	else if (pps && pps < best && pps < memory->paced_pps / 8 * 7 &&
-		 path->is_bounded && packets >= LONG_TRAIN && !memory->is_held_up) {
+	else if (pps && pps < best && pps < memory->paced_pps / 8 * 7 && path->is_bounded &&
+		 packets >= LONG_TRAIN && !memory->is_held_up) {
 		path->best_pps = best - (best - pps) / 2;
 		path->last_pps = 0;
 	}

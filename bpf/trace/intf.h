@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Layouts that the tracing programs share with user space. crates/tcp/src/trace/event.rs has the
- * same layout.
+ * Layouts that the tracing programs share with user space. crates/tcp/src/intf.rs has the
+ * same structures, and a test compares them.
  */
 #ifndef KUMI_TRACE_INTF_H
 #define KUMI_TRACE_INTF_H
@@ -34,8 +34,8 @@ struct kumi_trace_event {
 	__u64 pacing_bytes_ps;
 	__u32 kind;
 	__u32 detail;
-	__u32 ack;       /* the sequence number acknowledged, of ACK */
-	__u32 snd_una;   /* before the event is acted upon, as all that follows */
+	__u32 ack;     /* the sequence number acknowledged, of ACK */
+	__u32 snd_una; /* before the event is acted upon, as all that follows */
 	__u32 snd_nxt;
 	__u32 write_seq;
 	__u32 cwnd;      /* packets */
@@ -47,8 +47,8 @@ struct kumi_trace_event {
 	__u32 rtt_min_us;
 	__u32 rto_ticks;
 	__u32 mss_bytes;
-	__u8 ca_state;   /* Open 0, Disorder 1, CWR 2, Recovery 3, Loss 4 */
-	__u8 limit;      /* limit of the sender: 0 none, 1 network, 2 receiver window, 3 buffer */
+	__u8 ca_state; /* Open 0, Disorder 1, CWR 2, Recovery 3, Loss 4 */
+	__u8 limit;    /* limit of the sender: 0 none, 1 network, 2 receiver window, 3 buffer */
 	__u8 is_ipv6;
 	__u8 reserved;
 	__u16 local_port;
@@ -59,17 +59,16 @@ struct kumi_trace_event {
 	__u32 rank;  /* owner of the phase page, a process of `kumi run`; 0: none */
 	__u32 phase; /* phase of its program; undefined without a rank */
 	/* Since the connection began, as in Web100 (RFC 4898). */
-	__u64 bytes_sent;    /* retransmissions included */
+	__u64 bytes_sent; /* retransmissions included */
 	__u64 bytes_resent;
 	__u64 bytes_acked;
 	__u32 network_ticks; /* held up by the window or the wire */
 	__u32 far_ticks;     /* by the far window */
 	__u32 buffer_ticks;  /* by its send buffer */
 	/* Since the connection is observed. */
-	__u32 dupacks;       /* duplicate ACKs while data was in flight */
-	__u32 sacks;         /* segments with selective acknowledgements */
-	__u32 dsacks;        /* duplicates that the far end reported, since the connection began */
+	__u32 dupacks; /* duplicate ACKs while data was in flight */
+	__u32 sacks;   /* segments with selective acknowledgements */
+	__u32 dsacks;  /* duplicates that the far end reported, since the connection began */
 };
-_Static_assert(sizeof(struct kumi_trace_event) == 184, "event.rs has 184 bytes");
 
 #endif

@@ -160,8 +160,7 @@ static __always_inline struct watched *find(struct sock *sk)
 		return record;
 	fresh.cookie = bpf_get_socket_cookie(sk);
 	if (!bpf_sk_storage_get(&marks, sk, 0, 0) &&
-	    (!settings.cgroup ||
-	     BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != settings.cgroup))
+	    (!settings.cgroup || BPF_CORE_READ(traced, sk_cgrp_data.cgroup, kn, id) != settings.cgroup))
 		return NULL;
 	owner = bpf_sk_storage_get(&owners, sk, 0, 0);
 	fresh.rank = owner ? owner->rank : 0;

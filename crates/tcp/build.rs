@@ -7,12 +7,13 @@ use std::process::Command;
 
 fn main() {
     let bpf = PathBuf::from(env("CARGO_MANIFEST_DIR")).join("../../bpf");
-    // The last one is for a test.
+    // The last two are for tests.
     for (folder, name) in [
         ("tcp", "kumi.bpf"),
         ("trace", "trace.bpf"),
         ("silence", "silence.bpf"),
         ("tcp", "disturb.bpf"),
+        ("layout", "layout.bpf"),
     ] {
         println!("cargo:rerun-if-changed={}", bpf.join(folder).display());
         compile(&bpf.join(folder).join(format!("{name}.c")), name);

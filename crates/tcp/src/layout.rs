@@ -1,9 +1,11 @@
-//! Structures shared with the programs: `bpf/tcp/intf.h`, field by field.
+//! Settings, counters and connections, as user space sees them. [`crate::intf`] has the
+//! programs' own structures.
 
-use crate::fields::Fields;
+use crate::intf::{SharedConnection, SharedSettings, SharedTotals, address};
 use crate::ladder::Tier;
 use std::net::SocketAddr;
 use std::time::Duration;
+use zerocopy::FromBytes;
 
 /// A mechanism that can be switched off: one bit of the settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,7 +55,7 @@ impl Mechanism {
     }
 }
 
-/// `struct kumi_tcp_settings`.
+/// Settings of the congestion control.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// Age up to which a connection trusts its remembered rate.
@@ -109,7 +111,7 @@ fn micros(duration: Duration) -> u32 {
 
 impl Settings {
     /// Size of the structure, in bytes.
-    pub const BYTES: usize = 40;
+    pub const BYTES: usize = size_of::<SharedSettings>();
 
     /// Returns whether `mechanism` is in use.
     pub fn has(&self, mechanism: Mechanism) -> bool {
@@ -131,41 +133,41 @@ impl Settings {
 
     /// Returns the same structure with `more` capability bits of this kernel.
     pub(crate) fn to_bytes_with(&self, tier: Tier, more: u32) -> [u8; Self::BYTES] {
-        let mut bytes = [0; Self::BYTES];
-        let memory_max_ns = u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX);
         let mechanisms = self
             .mechanisms
             .iter()
             .fold(tier.bits() | more, |set, one| set | *one as u32);
-        bytes[..8].copy_from_slice(&memory_max_ns.to_ne_bytes());
-        bytes[8..16].copy_from_slice(&(self.first_rate_bps / 8).to_ne_bytes());
-        bytes[16..20].copy_from_slice(&mechanisms.to_ne_bytes());
-        bytes[20..24].copy_from_slice(&micros(self.rto_min).to_ne_bytes());
-        bytes[24..28].copy_from_slice(&micros(self.delack_max).to_ne_bytes());
-        bytes[28..32].copy_from_slice(&self.unsent_bytes_max.to_ne_bytes());
-        bytes[32..36].copy_from_slice(&micros(tick()).to_ne_bytes());
-        bytes
+        let shared = SharedSettings {
+            memory_max_ns: u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX),
+            first_bytes_ps: self.first_rate_bps / 8,
+            mechanisms,
+            rto_min_us: micros(self.rto_min),
+            delack_max_us: micros(self.delack_max),
+            unsent_bytes_max: self.unsent_bytes_max,
+            tick_us: micros(tick()),
+            reserved: 0,
+        };
+        zerocopy::transmute!(shared)
     }
 
     /// Reads the result of [`Settings::to_bytes`]; `None` for another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Tier)> {
-        let bytes = Fields(bytes.get(..Self::BYTES)?);
-        let set = bytes.u32(16);
+        let shared = SharedSettings::read_from_bytes(bytes).ok()?;
         let mut mechanisms = Mechanism::ALL.to_vec();
-        mechanisms.retain(|one| set & *one as u32 != 0);
+        mechanisms.retain(|one| shared.mechanisms & *one as u32 != 0);
         let settings = Self {
-            memory_max: Duration::from_nanos(bytes.u64(0)),
-            first_rate_bps: bytes.u64(8) * 8,
+            memory_max: Duration::from_nanos(shared.memory_max_ns),
+            first_rate_bps: shared.first_bytes_ps * 8,
             mechanisms,
-            rto_min: Duration::from_micros(bytes.u32(20).into()),
-            delack_max: Duration::from_micros(bytes.u32(24).into()),
-            unsent_bytes_max: bytes.u32(28),
+            rto_min: Duration::from_micros(shared.rto_min_us.into()),
+            delack_max: Duration::from_micros(shared.delack_max_us.into()),
+            unsent_bytes_max: shared.unsent_bytes_max,
         };
-        Some((settings, Tier::of_bits(set)))
+        Some((settings, Tier::of_bits(shared.mechanisms)))
     }
 }
 
-/// `struct kumi_tcp_totals`, summed over all processors since the installation.
+/// Counters, summed over all processors since the installation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Connections that used the congestion control.
@@ -190,33 +192,25 @@ pub struct Totals {
 
 impl Totals {
     /// Size of the structure, in bytes.
-    pub const BYTES: usize = 72;
+    pub const BYTES: usize = size_of::<SharedTotals>();
 
     /// Adds one processor's counters; `None` for another size.
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
-        if bytes.len() != Self::BYTES {
-            return None;
-        }
-        let bytes = Fields(bytes);
-        let fields = [
-            &mut self.connections,
-            &mut self.paced,
-            &mut self.stalls,
-            &mut self.losses,
-            &mut self.timeouts,
-            &mut self.spurious,
-            &mut self.switches,
-            &mut self.acks_first,
-            &mut self.mended,
-        ];
-        for (at, field) in fields.into_iter().enumerate() {
-            *field += bytes.u64(8 * at);
-        }
+        let one = SharedTotals::read_from_bytes(bytes).ok()?;
+        self.connections += one.connections;
+        self.paced += one.paced;
+        self.stalls += one.stalls;
+        self.losses += one.losses;
+        self.timeouts += one.timeouts;
+        self.spurious += one.spurious;
+        self.switches += one.switches;
+        self.acks_first += one.acks_first;
+        self.mended += one.mended;
         Some(())
     }
 }
 
-/// `struct kumi_tcp_connection`: one live connection.
+/// One live connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Connection {
     /// Local address.
@@ -262,38 +256,33 @@ const TCP_INFINITE_SSTHRESH: u32 = 0x7fff_ffff;
 
 impl Connection {
     /// Size of the structure, in bytes.
-    pub const BYTES: usize = 176;
+    pub const BYTES: usize = size_of::<SharedConnection>();
 
     /// Reads one row of the iterator; `None` for another size.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        if bytes.len() != Self::BYTES {
-            return None;
-        }
-        let bytes = Fields(bytes);
-        let is_ipv6 = bytes.u32(32) != 0;
+        let row = SharedConnection::read_from_bytes(bytes).ok()?;
+        let is_ipv6 = row.is_ipv6 != 0;
         let tick_us = u64::try_from(tick().as_micros()).unwrap_or(u64::MAX);
-        let ssthresh = bytes.u32(52);
-        let name = &bytes.0[112..Self::BYTES];
-        let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+        let name = row.phase_name.split(|byte| *byte == 0).next();
         Some(Self {
-            local: bytes.address(0, 36, is_ipv6),
-            remote: bytes.address(16, 38, is_ipv6),
-            phase: bytes.u32(40),
-            rank: bytes.u32(44),
-            cwnd: bytes.u32(48),
-            ssthresh: (ssthresh < TCP_INFINITE_SSTHRESH).then_some(ssthresh),
-            in_flight: bytes.u32(56),
-            rtt_us: bytes.u32(60),
-            rto_us: u64::from(bytes.u32(64)) * tick_us,
-            mss_bytes: bytes.u32(68),
-            stalls: bytes.u32(72),
-            losses: bytes.u32(76),
-            timeouts: bytes.u32(80),
-            paced: bytes.u32(84),
-            rto_min_us: bytes.u32(88),
-            pacing_bps: bytes.u64(96).saturating_mul(8),
-            retransmits: bytes.u64(104),
-            phase_name: printable(name),
+            local: address(row.local, row.local_port, is_ipv6),
+            remote: address(row.remote, row.remote_port, is_ipv6),
+            phase: row.phase,
+            phase_name: printable(name.unwrap_or_default()),
+            rank: row.rank,
+            cwnd: row.cwnd,
+            ssthresh: (row.ssthresh < TCP_INFINITE_SSTHRESH).then_some(row.ssthresh),
+            in_flight: row.in_flight,
+            rtt_us: row.rtt_us,
+            rto_us: u64::from(row.rto_us) * tick_us,
+            rto_min_us: row.rto_min_us,
+            mss_bytes: row.mss_bytes,
+            pacing_bps: row.pacing_bytes_ps.saturating_mul(8),
+            stalls: row.stalls,
+            losses: row.losses,
+            timeouts: row.timeouts,
+            paced: row.paced,
+            retransmits: row.retransmits,
         })
     }
 }

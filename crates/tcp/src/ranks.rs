@@ -3,11 +3,12 @@
 
 use crate::cgroup;
 use crate::error::TcpError;
-use crate::fields::Fields;
+use crate::intf::Process;
 use crate::pins::{is_installed, pin};
 use crate::refusal::refused;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use zerocopy::{FromBytes, IntoBytes};
 
 /// Most processes at one time: `RANKS_MAX` of `bpf/tcp/pages.h`. Place 0 means no process.
 const RANKS_MAX: u32 = 1024;
@@ -24,41 +25,15 @@ pub(crate) const NAMES_AT: usize = 64;
 /// Most places of one user other than root. Half of the table leaves room for other users' jobs.
 const USER_PLACES_MAX: usize = RANKS_MAX as usize / 2;
 
-/// A process in the table: `struct kumi_tcp_process`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Process {
-    /// Place, and in the higher bits the place's generation.
-    rank: u32,
-    uid: u32,
-    /// Start time, in hundredths of a second since boot. It distinguishes processes that have the
-    /// same number.
-    started: u64,
-    /// Inode of the cgroup whose links serve the process.
-    cgroup: u64,
-}
-
 impl Process {
-    const BYTES: usize = 24;
-
-    fn to_bytes(self) -> Vec<u8> {
-        let words = [self.rank.to_ne_bytes(), self.uid.to_ne_bytes()].concat();
-        let longs = [self.started.to_ne_bytes(), self.cgroup.to_ne_bytes()].concat();
-        [words, longs].concat()
-    }
-
-    fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes = Fields(bytes.get(..Self::BYTES)?);
-        Some(Self {
-            rank: bytes.u32(0),
-            uid: bytes.u32(4),
-            started: bytes.u64(8),
-            cgroup: bytes.u64(16),
-        })
-    }
-
     fn number(self) -> u32 {
         self.rank % RANKS_MAX
     }
+}
+
+/// Reads a value of the table; `None` for another size.
+fn process_of(value: &[u8]) -> Option<Process> {
+    Process::read_from_bytes(value).ok()
 }
 
 /// A process's place in the table. Its sockets use kumi until it leaves.
@@ -77,7 +52,7 @@ impl Place {
         let ranks = map("ranks")?;
         let standing = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
         let standing = standing.map_err(refused)?;
-        if standing.as_deref().and_then(Process::from_bytes) != Some(self.process) {
+        if standing.as_deref().and_then(process_of) != Some(self.process) {
             return Ok(()); // it left before, and its number may be another process's
         }
         let number = self.process.number().to_ne_bytes();
@@ -142,7 +117,7 @@ impl Rank {
             cgroup: cgroup::attach(pid)?,
         };
         ranks
-            .update(&pid.to_ne_bytes(), &process.to_bytes(), MapFlags::ANY)
+            .update(&pid.to_ne_bytes(), process.as_bytes(), MapFlags::ANY)
             .map_err(refused)?;
         let place = Place { pid, process };
         Ok(Self { place, page })
@@ -209,7 +184,7 @@ fn places(ranks: &MapHandle) -> Result<Vec<Place>, TcpError> {
     let mut places = Vec::new();
     for key in ranks.keys() {
         let value = ranks.lookup(&key, MapFlags::ANY).map_err(refused)?;
-        if let Some(process) = value.as_deref().and_then(Process::from_bytes) {
+        if let Some(process) = value.as_deref().and_then(process_of) {
             let pid = word(&key);
             places.push(Place { pid, process });
         }
@@ -306,16 +281,6 @@ mod tests {
         places.extend((513..1024).map(|number| place(number, 1001)));
         let refused = free_number(&places, 0).unwrap_err().to_string();
         assert!(refused.contains("1023"), "{refused}");
-    }
-
-    #[test]
-    fn process__bytes__match_the_header_layout_and_round_trip() {
-        let process = place(3, 1000).process;
-        let bytes = process.to_bytes();
-        assert_eq!(bytes[..4], (7 * 1024 + 3_u32).to_ne_bytes());
-        assert_eq!(bytes[16..], 2_u64.to_ne_bytes());
-        assert_eq!(Process::from_bytes(&bytes), Some(process));
-        assert_eq!(Process::from_bytes(&bytes[1..]), None);
     }
 
     #[test]

@@ -133,7 +133,7 @@ fn text(report: &Report, top: usize) -> String {
     if report.connections_left > 0 {
         let left = report.connections_left;
         say(format!(
-            "  {left} events of connections beyond the limit were ignored"
+            "  {left} connections beyond the limit were not analysed"
         ));
     }
     text

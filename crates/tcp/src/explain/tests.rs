@@ -279,16 +279,6 @@ fn local_send_stalls__several_in_a_row__count_until_the_first_window_is_restored
 }
 
 #[test]
-fn trains__one_ten_times_faster__does_not_set_the_path_rate() {
-    let mut trains = vec![1.0; 9];
-    trains.push(10.0);
-    assert_eq!(borne_out(trains), 1.0);
-    assert_eq!(borne_out(vec![1.0, 2.0]), 1.0);
-    assert_eq!(borne_out(vec![2.0]), 2.0);
-    assert_eq!(borne_out(Vec::new()), 0.0);
-}
-
-#[test]
 fn transfer__incomplete_at_the_end__is_explained_up_to_that_point() {
     let mut stage = Stage::begun(120);
     stage.wait(20);
@@ -405,4 +395,19 @@ fn acknowledgements__beyond_the_limit__are_joined_and_counted() {
     let report = stage.analysis.finish();
     assert_eq!(report.acknowledgements_joined, 40);
     assert_eq!(report.connections[0].bytes, 60 * 50 * u64::from(MSS));
+}
+
+#[test]
+fn analysis__connections_beyond_the_limit__are_counted_once_each() {
+    let mut stage = Stage::new();
+    let event = stage.event(Kind::Write);
+    for cookie in 0..FLOWS_MAX as u64 + 2 {
+        for _ in 0..3 {
+            stage.analysis.note(&Event {
+                cookie,
+                ..event.clone()
+            });
+        }
+    }
+    assert_eq!(stage.analysis.finish().connections_left, 2);
 }

@@ -1,9 +1,10 @@
-//! One event of an observed connection: `struct kumi_trace_event` of `bpf/trace/intf.h`.
+//! One event of an observed connection.
 
-use crate::fields::Fields;
+use crate::intf::{SharedEvent, address};
 use crate::layout::tick;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use zerocopy::FromBytes;
 
 /// Kind of event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -190,71 +191,72 @@ pub struct Cumulated {
 
 impl Event {
     /// Size of the structure, in bytes.
-    pub const BYTES: usize = 184;
+    pub const BYTES: usize = size_of::<SharedEvent>();
 
     /// Reads one event; `None` for another size or an unknown kind.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let fields = Fields(bytes.get(..Self::BYTES)?);
-        let detail = fields.u32(28);
-        let kind = match fields.u32(24) {
+        let event = SharedEvent::read_from_bytes(bytes).ok()?;
+        let kind = match event.kind {
             1 => Kind::Segment {
-                ack: fields.u32(32),
-                payload_bytes: detail,
+                ack: event.ack,
+                payload_bytes: event.detail,
             },
-            2 => Kind::Retransmit(match detail {
+            2 => Kind::Retransmit(match event.detail {
                 1 => Retransmit::Timeout,
                 2 => Retransmit::Probe,
                 _ => Retransmit::Fast,
             }),
-            3 => Kind::State(State::of(detail)),
+            3 => Kind::State(State::of(event.detail)),
             4 => Kind::Write,
             5 => Kind::LocalDrop,
-            6 => Kind::HeldAck { held_us: detail },
+            6 => Kind::HeldAck {
+                held_us: event.detail,
+            },
             7 => Kind::Close,
             _ => return None,
         };
-        let is_ipv6 = fields.u8(86) != 0;
+        let is_ipv6 = event.is_ipv6 != 0;
         let tick_us = u64::try_from(tick().as_micros()).unwrap_or(u64::MAX);
         Some(Self {
-            at_ns: fields.u64(0),
-            cookie: fields.u64(8),
-            pacing_bps: fields.u64(16).saturating_mul(8),
+            at_ns: event.at_ns,
+            cookie: event.cookie,
             kind,
-            snd_una: fields.u32(36),
-            snd_nxt: fields.u32(40),
-            write_seq: fields.u32(44),
-            cwnd: fields.u32(48),
-            ssthresh: fields.u32(52),
-            in_flight: fields.u32(56),
-            snd_wnd: fields.u32(60),
-            rcv_wnd: fields.u32(64),
-            srtt_us: fields.u32(68),
-            rtt_min_us: fields.u32(72),
-            rto_us: u64::from(fields.u32(76)) * tick_us,
-            mss_bytes: fields.u32(80),
-            state: State::of(fields.u8(84).into()),
-            limit: match fields.u8(85) {
+            local: address(event.local, event.local_port, is_ipv6),
+            remote: address(event.remote, event.remote_port, is_ipv6),
+            snd_una: event.snd_una,
+            snd_nxt: event.snd_nxt,
+            write_seq: event.write_seq,
+            cwnd: event.cwnd,
+            ssthresh: event.ssthresh,
+            in_flight: event.in_flight,
+            snd_wnd: event.snd_wnd,
+            rcv_wnd: event.rcv_wnd,
+            srtt_us: event.srtt_us,
+            rtt_min_us: event.rtt_min_us,
+            rto_us: u64::from(event.rto_ticks) * tick_us,
+            mss_bytes: event.mss_bytes,
+            pacing_bps: event.pacing_bytes_ps.saturating_mul(8),
+            state: State::of(event.ca_state.into()),
+            limit: match event.limit {
                 1 => Limit::Network,
                 2 => Limit::FarWindow,
                 3 => Limit::SendBuffer,
                 _ => Limit::Nobody,
             },
-            local: fields.address(92, 88, is_ipv6),
-            remote: fields.address(108, 90, is_ipv6),
-            lost: fields.u32(124),
-            rank: fields.u32(128),
-            phase: fields.u32(132),
+            lost: event.lost,
+            rank: event.rank,
+            phase: event.phase,
             phase_name: None,
             totals: Cumulated {
-                bytes_sent: fields.u64(136),
-                bytes_resent: fields.u64(144),
-                bytes_acked: fields.u64(152),
-                network_us: u64::from(fields.u32(160)) * tick_us,
-                far_window_us: u64::from(fields.u32(164)) * tick_us,
-                send_buffer_us: u64::from(fields.u32(168)) * tick_us,
-                dupacks: fields.u32(172),
-                sacks: fields.u32(176),
-                dsacks: fields.u32(180),
+                bytes_sent: event.bytes_sent,
+                bytes_resent: event.bytes_resent,
+                bytes_acked: event.bytes_acked,
+                network_us: u64::from(event.network_ticks) * tick_us,
+                far_window_us: u64::from(event.far_ticks) * tick_us,
+                send_buffer_us: u64::from(event.buffer_ticks) * tick_us,
+                dupacks: event.dupacks,
+                sacks: event.sacks,
+                dsacks: event.dsacks,
             },
         })
     }

@@ -9,6 +9,7 @@ pub use event::{Cumulated, Event, Kind, Limit, Retransmit, State};
 use crate::cgroup;
 use crate::error::TcpError;
 use crate::install::load_object;
+use crate::intf::SharedTraceSettings;
 use crate::pins::pinning;
 use crate::refusal::refused;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
@@ -21,6 +22,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
+use zerocopy::IntoBytes;
 
 /// The compiled programs; empty if the build had no clang.
 static OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
@@ -75,11 +77,13 @@ impl Trace {
             }
             Watch::Process(_) => 0,
         };
-        // `struct kumi_trace_settings` of `bpf/trace/intf.h`.
-        let only_senders = u32::from(detail == Detail::Senders);
-        let settings = [&group.to_ne_bytes()[..], &only_senders.to_ne_bytes()].concat();
+        let settings = SharedTraceSettings {
+            cgroup: group,
+            only_senders: u32::from(detail == Detail::Senders),
+            reserved: 0,
+        };
         let load = |is_wanted: &dyn Fn(&str) -> bool| {
-            load_object(OBJECT, &settings, &SHARED_MAPS, is_wanted)
+            load_object(OBJECT, settings.as_bytes(), &SHARED_MAPS, is_wanted)
         };
         let object = match load(&|_| true) {
             Err(TcpError::Refused { .. }) => load(&|name| name != OPTIONAL_PROGRAM)?,

@@ -1,0 +1,272 @@
+//! The report: time lost by cause, by connection and by phase.
+
+use super::cause::{Cause, Place};
+use super::flow::{Flow, Piece, Transfer};
+use super::rates::path_rates;
+use super::union::Union;
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+/// Ratio of time to the path's minimum from which a transfer is slow.
+const SLOW_RATIO: f64 = 1.3;
+
+/// Time lost to one cause.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Loss {
+    /// The cause.
+    pub cause: Cause,
+    /// Kind of path on which most of the time was lost.
+    pub place: Place,
+    /// Time in which this cause delayed at least one connection, and no earlier cause delayed any.
+    pub lost_s: f64,
+    /// The same, summed over connections.
+    pub summed_s: f64,
+    /// Number of occurrences.
+    pub count: u64,
+    /// Loss by phase, the largest first; empty for processes outside `kumi run`. An occurrence that
+    /// continues into another phase counts in both.
+    pub phases: Vec<InPhase>,
+}
+
+/// The part of a loss within one phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct InPhase {
+    /// Name of the phase.
+    pub name: Arc<str>,
+    /// Time lost, summed over connections.
+    pub summed_s: f64,
+    /// Number of occurrences.
+    pub count: u64,
+}
+
+/// One connection that sent data.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// Local address.
+    pub local: SocketAddr,
+    /// Remote address.
+    pub remote: SocketAddr,
+    /// Number of transfers.
+    pub transfers: u64,
+    /// Number of slow transfers.
+    pub slow: u64,
+    /// Bytes acknowledged.
+    pub bytes: u64,
+    /// Time in transfers, in seconds.
+    pub busy_s: f64,
+    /// Losses by cause, the largest first.
+    pub losses: Vec<(Cause, f64)>,
+}
+
+/// Result of the analysis.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// Time from the first event to the end, in seconds.
+    pub observed_s: f64,
+    /// Time in which at least one connection was in a transfer, in seconds.
+    pub busy_s: f64,
+    /// Total time lost, counted once, in seconds.
+    pub lost_s: f64,
+    /// Losses by cause, the largest first.
+    pub losses: Vec<Loss>,
+    /// Losses by connection, the largest first.
+    pub connections: Vec<Explained>,
+    /// Number of events that the trace dropped.
+    pub events_lost: u64,
+    /// Connections beyond the limit, which were not analysed.
+    pub connections_left: u64,
+    /// Acknowledgements beyond the limit, which were merged with earlier ones.
+    pub acknowledgements_joined: u64,
+}
+
+/// Time lost to one cause, while connections are added.
+#[derive(Debug, Default)]
+struct Lost {
+    /// Times in which the cause delayed a connection.
+    spans: Union,
+    /// Time lost, summed over connections.
+    summed_s: f64,
+    /// Number of occurrences.
+    count: u64,
+}
+
+/// Adds up the losses of all connections.
+#[derive(Debug)]
+pub struct Ledger {
+    /// Path rate to each far host, in bytes per nanosecond.
+    rates: HashMap<IpAddr, f64>,
+    /// Number of connections to each far host.
+    connections_to: HashMap<IpAddr, usize>,
+    busy: Union,
+    causes: BTreeMap<Cause, Lost>,
+    places: BTreeMap<(Cause, Place), f64>,
+    phases: BTreeMap<(Cause, u16), (f64, u64)>,
+    connections: Vec<Explained>,
+}
+
+impl Ledger {
+    /// Creates a ledger for `flows`, none of which it contains yet.
+    pub fn new(flows: &[Flow]) -> Self {
+        Self {
+            rates: path_rates(flows),
+            connections_to: connections_to(flows),
+            busy: Union::default(),
+            causes: BTreeMap::new(),
+            places: BTreeMap::new(),
+            phases: BTreeMap::new(),
+            connections: Vec::new(),
+        }
+    }
+
+    /// Adds one connection.
+    pub fn add(&mut self, flow: &Flow) {
+        let remote = flow.remote.ip();
+        let rate = self.rates.get(&remote).copied().unwrap_or(f64::INFINITY);
+        let is_shared = self.connections_to.get(&remote).is_some_and(|n| *n > 1);
+        let mut explained = Explained {
+            local: flow.local,
+            remote: flow.remote,
+            transfers: flow.transfers.len() as u64,
+            slow: 0,
+            bytes: flow.pieces.iter().map(|piece| piece.bytes).sum(),
+            busy_s: 0.0,
+            losses: Vec::new(),
+        };
+        let mut by_cause: BTreeMap<Cause, f64> = BTreeMap::new();
+        for transfer in &flow.transfers {
+            let pieces = &flow.pieces[transfer.pieces.clone()];
+            let (from_ns, to_ns) = (pieces[0].from_ns, pieces[pieces.len() - 1].to_ns);
+            self.busy.add(from_ns, to_ns);
+            explained.busy_s += (to_ns - from_ns) as f64 / 1e9;
+            if is_slow(transfer, pieces, rate) {
+                explained.slow += 1;
+                let place = Place::new(transfer.rtt_min_ns, is_shared);
+                self.add_slow(pieces, rate, place, &mut by_cause);
+            }
+        }
+        explained.losses = by_cause.into_iter().collect();
+        explained.losses.sort_by(|a, b| b.1.total_cmp(&a.1));
+        self.connections.push(explained);
+    }
+
+    /// Adds the losses of a slow transfer, also to the connection's losses `by_cause`.
+    fn add_slow(
+        &mut self,
+        pieces: &[Piece],
+        rate: f64,
+        place: Place,
+        by_cause: &mut BTreeMap<Cause, f64>,
+    ) {
+        let mut previous = None;
+        for (cause, piece, lost_ns) in losses(pieces, rate) {
+            let lost_s = lost_ns as f64 / 1e9;
+            let lost = self.causes.entry(cause).or_default();
+            lost.spans.add(piece.to_ns - lost_ns, piece.to_ns);
+            lost.summed_s += lost_s;
+            // A sequence of pieces with one cause is one occurrence.
+            lost.count += u64::from(previous.map(|(cause, _)| cause) != Some(cause));
+            *self.places.entry((cause, place)).or_default() += lost_s;
+            if let Some(phase) = piece.phase {
+                let entry = self.phases.entry((cause, phase)).or_default();
+                entry.0 += lost_s;
+                entry.1 += u64::from(previous != Some((cause, piece.phase)));
+            }
+            *by_cause.entry(cause).or_default() += lost_s;
+            previous = Some((cause, piece.phase));
+        }
+    }
+
+    /// Returns the report. `names` are the names of the phases. The observation's length and the
+    /// counts of what it missed are 0.
+    pub fn finish(mut self, names: &[Arc<str>]) -> Report {
+        let total = |connection: &Explained| {
+            let lost_s = connection.losses.iter().map(|(_, lost_s)| lost_s);
+            lost_s.sum::<f64>()
+        };
+        self.connections
+            .sort_by(|a, b| total(b).total_cmp(&total(a)));
+        let mut all = Union::default();
+        let mut losses = Vec::new();
+        for (cause, lost) in self.causes {
+            let before_ns = all.length_ns();
+            all.merge(&lost.spans);
+            losses.push(Loss {
+                cause,
+                place: place_of(cause, &self.places),
+                lost_s: (all.length_ns() - before_ns) as f64 / 1e9,
+                summed_s: lost.summed_s,
+                count: lost.count,
+                phases: phases_of(cause, &self.phases, names),
+            });
+        }
+        losses.sort_by(|a, b| b.lost_s.total_cmp(&a.lost_s));
+        Report {
+            observed_s: 0.0,
+            busy_s: self.busy.length_ns() as f64 / 1e9,
+            lost_s: all.length_ns() as f64 / 1e9,
+            losses,
+            connections: self.connections,
+            events_lost: 0,
+            connections_left: 0,
+            acknowledgements_joined: 0,
+        }
+    }
+}
+
+/// Returns the number of connections to each far host.
+fn connections_to(flows: &[Flow]) -> HashMap<IpAddr, usize> {
+    let mut connections = HashMap::new();
+    for flow in flows {
+        *connections.entry(flow.remote.ip()).or_default() += 1;
+    }
+    connections
+}
+
+/// Returns the place at which one cause lost most.
+fn place_of(cause: Cause, places: &BTreeMap<(Cause, Place), f64>) -> Place {
+    let of_cause = places.iter().filter(|((of, _), _)| *of == cause);
+    let most = of_cause.max_by(|a, b| a.1.total_cmp(b.1));
+    most.map_or(Place::new(0, false), |((_, place), _)| *place)
+}
+
+/// Returns the phases of one cause, the largest loss first.
+fn phases_of(
+    cause: Cause,
+    in_phases: &BTreeMap<(Cause, u16), (f64, u64)>,
+    names: &[Arc<str>],
+) -> Vec<InPhase> {
+    let of_cause = in_phases.range((cause, 0)..=(cause, u16::MAX));
+    let mut phases: Vec<InPhase> = of_cause
+        .map(|((_, phase), (summed_s, count))| InPhase {
+            name: Arc::clone(&names[usize::from(*phase)]),
+            summed_s: *summed_s,
+            count: *count,
+        })
+        .collect();
+    phases.sort_by(|a, b| b.summed_s.total_cmp(&a.summed_s));
+    phases
+}
+
+fn is_slow(transfer: &Transfer, pieces: &[Piece], rate: f64) -> bool {
+    let took_ns = pieces[pieces.len() - 1].to_ns - pieces[0].from_ns;
+    let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+    let ideal_ns = transfer.rtt_min_ns as f64 + bytes as f64 / rate;
+    took_ns as f64 > SLOW_RATIO * ideal_ns
+}
+
+/// Returns the time that each piece with a cause lost. Faster pieces compensate slower ones of the
+/// same sequence, because acknowledgements arrive in clumps.
+fn losses(pieces: &[Piece], rate: f64) -> Vec<(Cause, Piece, u64)> {
+    let mut found: Vec<(Cause, Piece, u64)> = Vec::new();
+    let mut credit_ns = 0.0;
+    for piece in pieces {
+        let took_ns = (piece.to_ns - piece.from_ns).saturating_sub(piece.latency_ns) as f64;
+        let excess_ns = took_ns - piece.bytes as f64 / rate - credit_ns;
+        credit_ns = (-excess_ns).max(0.0);
+        if let (Some(cause), true) = (piece.cause, excess_ns > 0.0) {
+            found.push((cause, *piece, excess_ns as u64));
+        }
+    }
+    found
+}
