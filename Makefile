@@ -2,8 +2,8 @@
 # missing, that prints nothing and does not use the network.
 
 # A Rust in a versioned folder, from packaging/setup.sh on Ubuntu, precedes an older one on PATH.
-# Commands that cargo installed, such as mdbook, come last.
-export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+# Commands that cargo and pipx installed, such as mdbook and ruff, come last.
+export PATH := $(shell packaging/rust_path.sh):/usr/sbin:/sbin:$(or $(CARGO_HOME),$(HOME)/.cargo)/bin:$(HOME)/.local/bin
 
 .DEFAULT_GOAL := build
 .PHONY: demo test test-kernel test-torch build install wheel bench figures setup clean

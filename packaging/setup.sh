@@ -13,8 +13,8 @@ here=$(dirname "$0")
 PATH=$("$here/rust_path.sh"):/usr/sbin:/sbin
 
 # Requirements: how to find one, its package, and the purpose. "command:NAME" is on PATH, "file:PATH"
-# on disk, "python:MODULE" in the distribution's Python, with which the figures are drawn, and
-# "cargo:NAME" a command that cargo installs.
+# on disk, "python:MODULE" in the distribution's Python, with which the figures are drawn,
+# "cargo:NAME" a command that cargo builds, and "pipx:NAME" a command of the Python package index.
 needs() {
     local purposes='build|demo|run|tests|bench|figures|diagnosis'
     case ${1:-} in
@@ -56,8 +56,12 @@ python:torch                              python3-torch   tests: the backend of 
 command:setpriv                           util-linux      tests: a program without privileges
 command:codespell                         codespell       tests: spelling
 command:mypy                              mypy            tests: types of the Python package
+command:clang-format                      clang-format    tests: format of the C code
+command:pipx                              pipx            tests: installs ruff
+pipx:ruff                                 ruff>=0.9       tests: style of the Python code
 file:/usr/sbin/sshd                       openssh-server  tests: discovery over ssh
 cargo:mdbook                              mdbook@0.4      tests: the documentation as a book
+cargo:cargo-deny                          cargo-deny@0.20 tests: licences and sources of the dependencies
 command:bpftool                           bpftool         diagnosis of BPF programs
 python:matplotlib                         python3-matplotlib  figures
 LIST
@@ -77,6 +81,7 @@ present() { # present KIND:NAME: succeeds if the requirement is met
         command:*) command -v "${1#command:}" >/dev/null ;;
         file:*) [ -e "${1#file:}" ] ;;
         cargo:*) command -v "${1#cargo:}" >/dev/null || [ -x "${CARGO_HOME:-$HOME/.cargo}/bin/${1#cargo:}" ] ;;
+        pipx:*) command -v "${1#pipx:}" >/dev/null || [ -x "$HOME/.local/bin/${1#pipx:}" ] ;;
         # Looked for on disk: importing matplotlib takes a second, and this runs on every make.
         python:*) compgen -G "/usr/lib/python3/dist-packages/${1#python:}" >/dev/null ;;
     esac
@@ -124,32 +129,44 @@ package_here() { # package_here PACKAGE: prints its name in this distribution
     fi
 }
 
-absent=() crates=()
+absent=() crates=() pipx=()
 while read -r what package _; do
     if ! present "$what"; then
         case $what in
             cargo:*) crates+=("$package") ;;
+            pipx:*) pipx+=("$package") ;;
             *) absent+=("$package") ;;
         esac
     fi
 done < <(needs "$@")
 rust_is_new_enough || absent+=(RUST)
 
-# Tools that cargo builds. They are not packages of Debian 12.
-install_crates() {
-    local crate
-    for crate in "${crates[@]}"; do
-        echo "setup: building $crate with cargo, once"
-        cargo install --quiet --locked --no-default-features --version "^${crate#*@}" "${crate%@*}" ||
-            echo "setup: $crate was not installed; its tests are skipped" >&2
+# Tools that are not packages of Debian 12. Those of cargo are built without optimisation, which
+# takes a third of the time.
+install_tools() {
+    local tool
+    for tool in "${pipx[@]}"; do
+        echo "setup: installing $tool with pipx, once"
+        pipx install "$tool" >/dev/null ||
+            echo "setup: $tool was not installed; its tests are skipped" >&2
     done
+    for tool in "${crates[@]}"; do
+        echo "setup: building $tool with cargo, once"
+        cargo install --quiet --debug --locked --no-default-features \
+            --version "^${tool#*@}" "${tool%@*}" ||
+            echo "setup: $tool was not installed; its tests are skipped" >&2
+    done
+}
+
+list() {
+    [ $# -eq 0 ] || printf '%s\n' "$@"
 }
 
 if [ ${#absent[@]} -eq 0 ]; then
     if [ "${1:-}" != --list ]; then
-        install_crates
-    elif [ ${#crates[@]} -gt 0 ]; then
-        printf '%s\n' "${crates[@]}"
+        install_tools
+    else
+        list "${pipx[@]}" "${crates[@]}"
     fi
     exit 0
 fi
@@ -181,7 +198,7 @@ for package in "${absent[@]}"; do
 done
 
 if [ "${1:-}" = --list ]; then
-    printf '%s\n' "${packages[@]}" "${crates[@]}"
+    list "${packages[@]}" "${pipx[@]}" "${crates[@]}"
     exit 0
 fi
 echo "setup: will install these packages of the distribution: ${packages[*]}"
@@ -208,4 +225,4 @@ rust_is_new_enough || {
     echo "setup: no Rust of at least 1.85 among this distribution's packages; install it with rustup" >&2
     exit 1
 }
-install_crates
+install_tools

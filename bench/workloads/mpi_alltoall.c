@@ -49,7 +49,8 @@ static int *counts, *displacements;
 static void reject(const char *name, const char *value, const char *right)
 {
 	if (rank == 0)
-		fprintf(stderr, "mpi_alltoall: %s: got '%s', want %s\n", name, value ? value : "nothing", right);
+		fprintf(stderr, "mpi_alltoall: %s: got '%s', want %s\n", name, value ? value : "nothing",
+			right);
 	MPI_Finalize();
 	exit(2);
 }
@@ -143,7 +144,8 @@ static int count_wrong(int size, int round)
 		for (int at = 0; at < MARKS; at++) {
 			if (at + 1 < MARKS && mark_offset(size, at + 1) == mark_offset(size, at))
 				continue;
-			wrong += in[(size_t)from * size + mark_offset(size, at)] != mark(from, rank, round, at);
+			wrong += in[(size_t)from * size + mark_offset(size, at)] !=
+				 mark(from, rank, round, at);
 		}
 	}
 	return wrong;

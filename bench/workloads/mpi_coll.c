@@ -28,10 +28,25 @@
 #define SIZES_MAX 64
 #define SIZE_BYTES_MAX (1 << 28)
 
-enum operation { GATHER, GATHERV, SCATTER, SCATTERV, ALLTOALL, ALLTOALLV, ALLGATHER, ALLGATHERV, BCAST, REDUCE,
-		 ALLREDUCE, REDUCE_SCATTER, BARRIER, OPERATION_COUNT };
-static const char *const OPERATIONS[] = { "gather", "gatherv", "scatter", "scatterv", "alltoall", "alltoallv",
-	"allgather", "allgatherv", "bcast", "reduce", "allreduce", "reduce_scatter", "barrier" };
+enum operation {
+	GATHER,
+	GATHERV,
+	SCATTER,
+	SCATTERV,
+	ALLTOALL,
+	ALLTOALLV,
+	ALLGATHER,
+	ALLGATHERV,
+	BCAST,
+	REDUCE,
+	ALLREDUCE,
+	REDUCE_SCATTER,
+	BARRIER,
+	OPERATION_COUNT
+};
+static const char *const OPERATIONS[] = { "gather",    "gatherv",        "scatter",    "scatterv", "alltoall",
+					  "alltoallv", "allgather",      "allgatherv", "bcast",    "reduce",
+					  "allreduce", "reduce_scatter", "barrier" };
 
 static struct {
 	enum operation operation;
@@ -123,8 +138,13 @@ static void lay_out(int count)
 	int out_at = 0, in_at = 0;
 
 	for (int peer = 0; peer < ranks; peer++) {
-		out_counts[peer] = elements(count, is_pairs ? rank : args.operation == SCATTERV ? 0 : peer,
-					    is_pairs ? peer : args.operation == SCATTERV ? peer : 0);
+		out_counts[peer] = elements(count,
+					    is_pairs                     ? rank
+					    : args.operation == SCATTERV ? 0
+									 : peer,
+					    is_pairs                     ? peer
+					    : args.operation == SCATTERV ? peer
+									 : 0);
 		in_counts[peer] = elements(count, peer, is_pairs ? rank : 0);
 		out_places[peer] = out_at;
 		in_places[peer] = in_at;
@@ -163,19 +183,46 @@ static void call(int count)
 	int own = elements(count, rank, 0);
 
 	switch (args.operation) {
-	case GATHER: MPI_Gather(out, count, MPI_INT, in, count, MPI_INT, root, all); break;
-	case GATHERV: MPI_Gatherv(out, own, MPI_INT, in, in_counts, in_places, MPI_INT, root, all); break;
-	case SCATTER: MPI_Scatter(out, count, MPI_INT, in, count, MPI_INT, root, all); break;
-	case SCATTERV: MPI_Scatterv(out, out_counts, out_places, MPI_INT, in, elements(count, 0, rank), MPI_INT, root, all); break;
-	case ALLTOALL: MPI_Alltoall(out, count, MPI_INT, in, count, MPI_INT, all); break;
-	case ALLTOALLV: MPI_Alltoallv(out, out_counts, out_places, MPI_INT, in, in_counts, in_places, MPI_INT, all); break;
-	case ALLGATHER: MPI_Allgather(out, count, MPI_INT, in, count, MPI_INT, all); break;
-	case ALLGATHERV: MPI_Allgatherv(out, own, MPI_INT, in, in_counts, in_places, MPI_INT, all); break;
-	case BCAST: MPI_Bcast(in, count, MPI_INT, root, all); break;
-	case REDUCE: MPI_Reduce(out, in, count, MPI_INT, MPI_SUM, root, all); break;
-	case ALLREDUCE: MPI_Allreduce(out, in, count, MPI_INT, MPI_SUM, all); break;
-	case REDUCE_SCATTER: MPI_Reduce_scatter_block(out, in, count, MPI_INT, MPI_SUM, all); break;
-	default: MPI_Barrier(all); break;
+	case GATHER:
+		MPI_Gather(out, count, MPI_INT, in, count, MPI_INT, root, all);
+		break;
+	case GATHERV:
+		MPI_Gatherv(out, own, MPI_INT, in, in_counts, in_places, MPI_INT, root, all);
+		break;
+	case SCATTER:
+		MPI_Scatter(out, count, MPI_INT, in, count, MPI_INT, root, all);
+		break;
+	case SCATTERV:
+		MPI_Scatterv(out, out_counts, out_places, MPI_INT, in, elements(count, 0, rank), MPI_INT,
+			     root, all);
+		break;
+	case ALLTOALL:
+		MPI_Alltoall(out, count, MPI_INT, in, count, MPI_INT, all);
+		break;
+	case ALLTOALLV:
+		MPI_Alltoallv(out, out_counts, out_places, MPI_INT, in, in_counts, in_places, MPI_INT, all);
+		break;
+	case ALLGATHER:
+		MPI_Allgather(out, count, MPI_INT, in, count, MPI_INT, all);
+		break;
+	case ALLGATHERV:
+		MPI_Allgatherv(out, own, MPI_INT, in, in_counts, in_places, MPI_INT, all);
+		break;
+	case BCAST:
+		MPI_Bcast(in, count, MPI_INT, root, all);
+		break;
+	case REDUCE:
+		MPI_Reduce(out, in, count, MPI_INT, MPI_SUM, root, all);
+		break;
+	case ALLREDUCE:
+		MPI_Allreduce(out, in, count, MPI_INT, MPI_SUM, all);
+		break;
+	case REDUCE_SCATTER:
+		MPI_Reduce_scatter_block(out, in, count, MPI_INT, MPI_SUM, all);
+		break;
+	default:
+		MPI_Barrier(all);
+		break;
 	}
 }
 
@@ -219,9 +266,12 @@ static int count_wrong(int count, int round)
 		for (int from = 0; from < ranks; from++)
 			wrong += wrong_block(in + in_places[from], in_counts[from], from, 0, round);
 		return wrong;
-	case SCATTER: return wrong_block(in, count, root, rank, round);
-	case SCATTERV: return wrong_block(in, elements(count, 0, rank), root, rank, round);
-	case BCAST: return wrong_block(in, count, root, 0, round);
+	case SCATTER:
+		return wrong_block(in, count, root, rank, round);
+	case SCATTERV:
+		return wrong_block(in, elements(count, 0, rank), root, rank, round);
+	case BCAST:
+		return wrong_block(in, count, root, 0, round);
 	case REDUCE:
 	case ALLREDUCE:
 		for (int at = 0; at < count && (args.operation == ALLREDUCE || rank == root); at++)
@@ -231,7 +281,8 @@ static int count_wrong(int count, int round)
 		for (int at = 0; at < count; at++)
 			wrong += in[at] != sum_of_marks(rank * count + at, round);
 		return wrong;
-	default: return 0;
+	default:
+		return 0;
 	}
 }
 
@@ -251,7 +302,8 @@ static double begin_s(void)
 		return now_s();
 	double at_s = now_s() + args.together_ms * 1e-3;
 	MPI_Bcast(&at_s, 1, MPI_DOUBLE, 0, MPI_COMM_WORLD);
-	struct timespec at = { .tv_sec = (time_t)at_s, .tv_nsec = (long)((at_s - (double)(time_t)at_s) * 1e9) };
+	struct timespec at = { .tv_sec = (time_t)at_s,
+			       .tv_nsec = (long)((at_s - (double)(time_t)at_s) * 1e9) };
 	clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL);
 	return at_s;
 }
@@ -305,8 +357,8 @@ static void measure(int size)
 	       "\"median_us\":%.1f,\"p99_us\":%.1f,\"max_us\":%.1f,\"bytes_wrong\":%d,\"begin_ns\":%.0f,"
 	       "\"end_ns\":%.0f}\n",
 	       OPERATIONS[args.operation], size, ranks, rounds, times[rounds / 2] * 1e6,
-	       times[(rounds * 99 + 99) / 100 - 1] * 1e6, times[rounds - 1] * 1e6, all_wrong * 4, measured_from_s * 1e9,
-	       measured_to_s * 1e9);
+	       times[(rounds * 99 + 99) / 100 - 1] * 1e6, times[rounds - 1] * 1e6, all_wrong * 4,
+	       measured_from_s * 1e9, measured_to_s * 1e9);
 	fflush(stdout);
 }
 

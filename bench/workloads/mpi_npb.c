@@ -94,8 +94,7 @@ static double operations_cg(void)
 {
 	double nonzeros = me.problem.ny * (me.problem.ny + 1.0); /* ny: NPB's NONZER */
 
-	return 2.0 * me.problem.iterations * me.problem.n *
-	       (3 + nonzeros + CG_INNER * (5 + nonzeros) + 3);
+	return 2.0 * me.problem.iterations * me.problem.n * (3 + nonzeros + CG_INNER * (5 + nonzeros) + 3);
 }
 
 static double operations_ep(void)
@@ -109,8 +108,8 @@ static double operations_ft(void)
 
 	for (double left = points; left > 1.5; left /= 2)
 		logarithm += 0.69314718055994531; /* the sizes are powers of two */
-	return points * (14.8157 + 7.19641 * logarithm +
-			 (5.23518 + 7.21113 * logarithm) * me.problem.iterations);
+	return points *
+	       (14.8157 + 7.19641 * logarithm + (5.23518 + 7.21113 * logarithm) * me.problem.iterations);
 }
 
 static double operations_is(void)
@@ -119,22 +118,86 @@ static double operations_is(void)
 }
 
 static const struct benchmark BENCHMARKS[] = {
-	{ "BT", { { 12, 0, 0, 60 }, { 24, 0, 0, 200 }, { 64, 0, 0, 200 }, { 102, 0, 0, 200 } },
-	  2835.48, 3887.74, 8, 0, operations_bt, NULL, iterate_bt, NULL },
-	{ "CG", { { 1400, 7, 0, 15 }, { 7000, 8, 0, 15 }, { 14000, 11, 0, 15 }, { 75000, 13, 0, 75 } },
-	  293.86, 372.48, 26, 0, operations_cg, NULL, iterate_cg, NULL },
-	{ "EP", { { 24, 0, 0, 16 }, { 25, 0, 0, 32 }, { 28, 0, 0, 256 }, { 30, 0, 0, 1024 } },
-	  82.23, 82.23, 0, 0, operations_ep, NULL, iterate_ep, finish_ep },
-	{ "FT", { { 64, 64, 64, 6 }, { 128, 128, 32, 6 }, { 256, 256, 128, 6 }, { 512, 256, 256, 20 } },
-	  1168.01, 1191.58, 2, 1, operations_ft, transpose, iterate_ft, NULL },
-	{ "IS", { { 16, 512, 0, 10 }, { 20, 1024, 0, 10 }, { 23, 1024, 0, 10 }, { 25, 1024, 0, 10 } },
-	  23.61, 27.60, 3, 0, operations_is, NULL, iterate_is, NULL },
-	{ "LU", { { 12, 0, 0, 50 }, { 33, 0, 0, 300 }, { 64, 0, 0, 250 }, { 102, 0, 0, 250 } },
-	  4143.90, 4198.00, 4, 0, operations_lu, NULL, iterate_lu, finish_lu },
-	{ "MG", { { 32, 0, 0, 4 }, { 64, 0, 0, 40 }, { 256, 0, 0, 4 }, { 256, 0, 0, 20 } },
-	  1130.55, 1160.35, 24, 0, operations_mg, start_mg, iterate_mg, norm_mg },
-	{ "SP", { { 12, 0, 0, 100 }, { 36, 0, 0, 400 }, { 64, 0, 0, 400 }, { 102, 0, 0, 400 } },
-	  995.72, 1368.42, 8, 0, operations_sp, NULL, iterate_sp, NULL },
+	{ "BT",
+	  { { 12, 0, 0, 60 }, { 24, 0, 0, 200 }, { 64, 0, 0, 200 }, { 102, 0, 0, 200 } },
+	  2835.48,
+	  3887.74,
+	  8,
+	  0,
+	  operations_bt,
+	  NULL,
+	  iterate_bt,
+	  NULL },
+	{ "CG",
+	  { { 1400, 7, 0, 15 }, { 7000, 8, 0, 15 }, { 14000, 11, 0, 15 }, { 75000, 13, 0, 75 } },
+	  293.86,
+	  372.48,
+	  26,
+	  0,
+	  operations_cg,
+	  NULL,
+	  iterate_cg,
+	  NULL },
+	{ "EP",
+	  { { 24, 0, 0, 16 }, { 25, 0, 0, 32 }, { 28, 0, 0, 256 }, { 30, 0, 0, 1024 } },
+	  82.23,
+	  82.23,
+	  0,
+	  0,
+	  operations_ep,
+	  NULL,
+	  iterate_ep,
+	  finish_ep },
+	{ "FT",
+	  { { 64, 64, 64, 6 }, { 128, 128, 32, 6 }, { 256, 256, 128, 6 }, { 512, 256, 256, 20 } },
+	  1168.01,
+	  1191.58,
+	  2,
+	  1,
+	  operations_ft,
+	  transpose,
+	  iterate_ft,
+	  NULL },
+	{ "IS",
+	  { { 16, 512, 0, 10 }, { 20, 1024, 0, 10 }, { 23, 1024, 0, 10 }, { 25, 1024, 0, 10 } },
+	  23.61,
+	  27.60,
+	  3,
+	  0,
+	  operations_is,
+	  NULL,
+	  iterate_is,
+	  NULL },
+	{ "LU",
+	  { { 12, 0, 0, 50 }, { 33, 0, 0, 300 }, { 64, 0, 0, 250 }, { 102, 0, 0, 250 } },
+	  4143.90,
+	  4198.00,
+	  4,
+	  0,
+	  operations_lu,
+	  NULL,
+	  iterate_lu,
+	  finish_lu },
+	{ "MG",
+	  { { 32, 0, 0, 4 }, { 64, 0, 0, 40 }, { 256, 0, 0, 4 }, { 256, 0, 0, 20 } },
+	  1130.55,
+	  1160.35,
+	  24,
+	  0,
+	  operations_mg,
+	  start_mg,
+	  iterate_mg,
+	  norm_mg },
+	{ "SP",
+	  { { 12, 0, 0, 100 }, { 36, 0, 0, 400 }, { 64, 0, 0, 400 }, { 102, 0, 0, 400 } },
+	  995.72,
+	  1368.42,
+	  8,
+	  0,
+	  operations_sp,
+	  NULL,
+	  iterate_sp,
+	  NULL },
 };
 #define BENCHMARK_COUNT (int)(sizeof(BENCHMARKS) / sizeof(BENCHMARKS[0]))
 
@@ -142,7 +205,7 @@ static const char CLASSES[] = "SWAB";
 
 /* Figures of an iteration. */
 struct plan {
-	double messages, bytes; /* per rank, on average */
+	double messages, bytes;          /* per rank, on average */
 	double across_bytes, node_bytes; /* from site to site; of the busiest rank */
 	double ideal_s, compute_s;
 };

@@ -74,7 +74,8 @@ static int series[SERIES_BINS_MAX];
 static void reject(const char *name, const char *value, const char *right)
 {
 	if (rank == 0)
-		fprintf(stderr, "mpi_phases: %s: got '%s', want %s\n", name, value ? value : "nothing", right);
+		fprintf(stderr, "mpi_phases: %s: got '%s', want %s\n", name, value ? value : "nothing",
+			right);
 	MPI_Finalize();
 	exit(2);
 }
@@ -191,7 +192,8 @@ static struct figures judge(double begin, int repetition)
 	int chunks = chunk_count();
 	double last = arrivals[chunks - 1], middle = (begin + last) / 2, window_s = 2 * int_of(RTT_US) / 1e6;
 	double first_bytes = 0, second_half_bytes = 0;
-	struct figures figures = { .first_us = (arrivals[0] - begin) * 1e6, .total_us = (last - begin) * 1e6 };
+	struct figures figures = { .first_us = (arrivals[0] - begin) * 1e6,
+				   .total_us = (last - begin) * 1e6 };
 
 	for (int chunk = 0; chunk < chunks; chunk++) {
 		const char *message = data + (size_t)chunk * int_of(CHUNK);
@@ -225,9 +227,9 @@ static void print(int repetition, double collective_us, const struct figures *fi
 	       "\"collective_size_bytes\":%d,\"collective_mean_us\":%.1f,\"transfer_bytes\":%d,\"rtt_us\":%d,"
 	       "\"goodput_bps\":%.0f,\"goodput_first_2rtt_bps\":%.0f,\"goodput_steady_bps\":%.0f,"
 	       "\"first_arrival_us\":%.1f,\"transfer_us\":%.1f,\"bytes_wrong\":%.0f",
-	       repetition, ranks, int_of(ROUNDS), int_of(SIZE), collective_us, int_of(TRANSFER), int_of(RTT_US),
-	       figures->total_bps, figures->first_2rtt_bps, figures->steady_bps, figures->first_us,
-	       figures->total_us, figures->bytes_wrong);
+	       repetition, ranks, int_of(ROUNDS), int_of(SIZE), collective_us, int_of(TRANSFER),
+	       int_of(RTT_US), figures->total_bps, figures->first_2rtt_bps, figures->steady_bps,
+	       figures->first_us, figures->total_us, figures->bytes_wrong);
 	if (figures->bins > 0) {
 		printf(",\"series_cut\":%s,\"bytes_per_ms\":[",
 		       figures->bins == SERIES_BINS_MAX ? "true" : "false");
@@ -261,7 +263,8 @@ static void repeat(int repetition)
 		MPI_Send(series, (int)figures.bins, MPI_INT, 0, TAG_SERIES, MPI_COMM_WORLD);
 	} else if (rank == 0) {
 		MPI_Recv(&figures, numbers, MPI_DOUBLE, far, TAG_FIGURES, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-		MPI_Recv(series, (int)figures.bins, MPI_INT, far, TAG_SERIES, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+		MPI_Recv(series, (int)figures.bins, MPI_INT, far, TAG_SERIES, MPI_COMM_WORLD,
+			 MPI_STATUS_IGNORE);
 		print(repetition, int_of(ROUNDS) ? longest_s / int_of(ROUNDS) * 1e6 : 0, &figures);
 	}
 }

@@ -238,7 +238,8 @@ static void sweep(int axis, int is_sp, double forward_s, double back_s)
 	size_t edge = me.problem.n / me.side + 1; /* of the largest cell: BT sends only this size */
 
 	for (int is_back = 0; is_back < 2; is_back++) {
-		int from = cell_neighbour(axis, is_back ? 1 : -1), to = cell_neighbour(axis, is_back ? -1 : 1);
+		int from = cell_neighbour(axis, is_back ? 1 : -1),
+		    to = cell_neighbour(axis, is_back ? -1 : 1);
 
 		for (int at = 0; at < me.side; at++) {
 			int stage = is_back ? me.side - 1 - at : at, layer = 0;
@@ -473,7 +474,9 @@ static int mg_points(int axis, int level)
 
 static int mg_neighbour(int axis, int step, int level)
 {
-	int ranks = mg_ranks(axis), stride = axis == 0 ? 1 : axis == 1 ? mg_ranks(0) : mg_ranks(0) * mg_ranks(1);
+	int ranks = mg_ranks(axis), stride = axis == 0   ? 1
+					     : axis == 1 ? mg_ranks(0)
+							 : mg_ranks(0) * mg_ranks(1);
 	int far = ranks >> level > 1 ? ranks >> level : 1; /* skips ranks without points */
 	int place = (mg_place(axis) + step * far + ranks) % ranks;
 

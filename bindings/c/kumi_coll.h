@@ -137,8 +137,8 @@ struct kumi_coll_ranks *kumi_coll_ranks_new(const char *file, const char *const 
  * their share of common links.
  */
 struct kumi_coll_ranks *kumi_coll_ranks_in_job(const char *file, const char *const *hosts, int count,
-                                               const char *const *job_hosts, int job_count,
-                                               char *error, size_t error_bytes);
+                                               const char *const *job_hosts, int job_count, char *error,
+                                               size_t error_bytes);
 
 /* Returns whether all ranks are on one switch, each with a link of its own. */
 int kumi_coll_ranks_is_flat(const struct kumi_coll_ranks *ranks);

@@ -127,12 +127,12 @@ struct kumi_group_config {
  * Writes a card of KUMI_CARD_BYTES: text, padded with zeros. A process with the card, and with the
  * job's secret if one is set, can join.
  */
-struct kumi_listening *kumi_group_listen(const struct kumi_group_config *config, char *card,
-                                         char *error, size_t error_bytes);
+struct kumi_listening *kumi_group_listen(const struct kumi_group_config *config, char *card, char *error,
+                                         size_t error_bytes);
 
 /* Joins the group. `cards` holds all ranks' cards, by rank. Frees `listening` in any case. */
-struct kumi_group *kumi_group_join(struct kumi_listening *listening, int rank, int ranks,
-                                   const char *cards, char *error, size_t error_bytes);
+struct kumi_group *kumi_group_join(struct kumi_listening *listening, int rank, int ranks, const char *cards,
+                                   char *error, size_t error_bytes);
 
 struct kumi_group *kumi_group_from_environment(const struct kumi_group_config *config, char *error,
                                                size_t error_bytes);
@@ -235,8 +235,8 @@ void kumi_ticket_tell(const struct kumi_ticket *ticket, const struct kumi_queue 
 int kumi_queue_next(const struct kumi_queue *queue, int64_t limit_ms, uint64_t *name);
 
 /* Executes a collective, and waits for it. */
-static inline int kumi_group_do(struct kumi_group *group, const struct kumi_group_call *call,
-                                char *error, size_t error_bytes)
+static inline int kumi_group_do(struct kumi_group *group, const struct kumi_group_call *call, char *error,
+                                size_t error_bytes)
 {
     struct kumi_ticket *ticket = kumi_group_start(group, call, error, error_bytes);
     if (ticket == NULL)
@@ -253,21 +253,21 @@ static inline uint64_t kumi_element_size(enum kumi_element element)
 }
 
 /* All-reduce of a vector. `from` may equal `to`. */
-static inline int kumi_all_reduce(struct kumi_group *group, const void *from, void *to,
-                                  uint64_t count, enum kumi_element element,
-                                  enum kumi_reduction reduction, char *error, size_t error_bytes)
+static inline int kumi_all_reduce(struct kumi_group *group, const void *from, void *to, uint64_t count,
+                                  enum kumi_element element, enum kumi_reduction reduction, char *error,
+                                  size_t error_bytes)
 {
     uint64_t bytes = count * kumi_element_size(element);
-    struct kumi_group_call call = {sizeof call, KUMI_COLL_ALL_REDUCE, 0, (int32_t)element,
-                                   (int32_t)reduction, &bytes, 1, &from, &to};
+    struct kumi_group_call call = {
+        sizeof call, KUMI_COLL_ALL_REDUCE, 0, (int32_t)element, (int32_t)reduction, &bytes, 1, &from, &to};
     return kumi_group_do(group, &call, error, error_bytes);
 }
 
 static inline int kumi_broadcast(struct kumi_group *group, void *vector, uint64_t bytes, int root,
                                  char *error, size_t error_bytes)
 {
-    struct kumi_group_call call = {sizeof call, KUMI_COLL_BROADCAST, root, KUMI_BYTE, KUMI_SUM,
-                                   &bytes, 1, NULL, &vector};
+    struct kumi_group_call call = {
+        sizeof call, KUMI_COLL_BROADCAST, root, KUMI_BYTE, KUMI_SUM, &bytes, 1, NULL, &vector};
     return kumi_group_do(group, &call, error, error_bytes);
 }
 

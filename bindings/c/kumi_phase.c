@@ -183,8 +183,7 @@ static void say_other_once(const char *name)
     static bool said;
     if (__atomic_exchange_n(&said, true, __ATOMIC_RELAXED))
         return;
-    fprintf(stderr,
-            "kumi: more than %d phases: \"%s\" and all further phases share the phase \"%s\"\n",
+    fprintf(stderr, "kumi: more than %d phases: \"%s\" and all further phases share the phase \"%s\"\n",
             KUMI_PHASE_OTHER - 1, name, KUMI_PHASE_OTHER_NAME);
 }
 
@@ -254,9 +253,8 @@ static void close_scope(struct kumi_phase_page *page, uint32_t saved)
         if ((uint32_t)old != own_pid || old >> 32 == 0)
             return;
         left = (uint32_t)(old >> 32) - 1;
-    } while (!__atomic_compare_exchange_n(&page->scope_holder, &old,
-                                          left == 0 ? 0 : holder_of(own_pid, left), true,
-                                          __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
+    } while (!__atomic_compare_exchange_n(&page->scope_holder, &old, left == 0 ? 0 : holder_of(own_pid, left),
+                                          true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
     if (left == 0)
         saved = 0;
     else if (saved == 0)
@@ -275,8 +273,7 @@ KUMI_EXPORT kumi_phase_t kumi_phase(const char *name)
     /* The address selects the slot. The text is compared, because the buffer may be reused. */
     size_t slot = ((uintptr_t)name >> 3) % NAME_CACHE_SLOTS;
     uint32_t index = name_cache[slot].index;
-    if (name_cache[slot].name == name &&
-        strncmp(page->names[index], name, KUMI_PHASE_NAME_BYTES) == 0)
+    if (name_cache[slot].name == name && strncmp(page->names[index], name, KUMI_PHASE_NAME_BYTES) == 0)
         return (kumi_phase_t)index;
     index = kumi_page_index(page, name);
     name_cache[slot].name = name;

@@ -53,10 +53,9 @@ static void find_fortran_of_openmpi(struct kumi_abi *abi, const void *caller)
     for (int i = 0; i < 3; i++)
         abi->from_fortran[i] = (kumi_handle(*)(int32_t))kumi_mpi_find(functions[i], caller);
     static const char *const in_places[KUMI_FORTRAN_SPELLINGS] = {
-        "mpi_fortran_in_place_", "mpi_fortran_in_place", "mpi_fortran_in_place__",
-        "MPI_FORTRAN_IN_PLACE"};
-    static const char *const bottoms[KUMI_FORTRAN_SPELLINGS] = {
-        "mpi_fortran_bottom_", "mpi_fortran_bottom", "mpi_fortran_bottom__", "MPI_FORTRAN_BOTTOM"};
+        "mpi_fortran_in_place_", "mpi_fortran_in_place", "mpi_fortran_in_place__", "MPI_FORTRAN_IN_PLACE"};
+    static const char *const bottoms[KUMI_FORTRAN_SPELLINGS] = {"mpi_fortran_bottom_", "mpi_fortran_bottom",
+                                                                "mpi_fortran_bottom__", "MPI_FORTRAN_BOTTOM"};
     for (int i = 0; i < KUMI_FORTRAN_SPELLINGS; i++) {
         abi->fortran_in_place[i] = find_variable(in_places[i], caller);
         abi->fortran_bottom[i] = find_variable(bottoms[i], caller);
@@ -69,10 +68,13 @@ static bool find_openmpi(struct kumi_abi *abi, const void *caller)
         const char *symbol;
         kumi_handle *at;
     } objects[] = {
-        {"ompi_mpi_byte", &abi->byte},         {"ompi_mpi_op_band", &abi->bit_and},
-        {"ompi_mpi_comm_world", &abi->world},  {"ompi_mpi_comm_self", &abi->self},
+        {"ompi_mpi_byte", &abi->byte},
+        {"ompi_mpi_op_band", &abi->bit_and},
+        {"ompi_mpi_comm_world", &abi->world},
+        {"ompi_mpi_comm_self", &abi->self},
         {"ompi_mpi_errors_return", &abi->errors_return},
-        {"ompi_mpi_datatype_null", &abi->no_type}, {"ompi_mpi_comm_null", &abi->no_communicator},
+        {"ompi_mpi_datatype_null", &abi->no_type},
+        {"ompi_mpi_comm_null", &abi->no_communicator},
     };
     for (size_t i = 0; i < sizeof(objects) / sizeof(*objects); i++) {
         *objects[i].at = (kumi_handle)find_variable(objects[i].symbol, caller);
@@ -129,9 +131,9 @@ static bool find_constants(struct kumi_abi *abi, const void *caller)
 static bool find_all(struct kumi_abi *abi, const void *caller)
 {
     const char *missing = NULL;
-#define FIND(name, arguments)                                                                      \
-    abi->name = (int(*) arguments)kumi_mpi_find("PMPI_" #name, caller);                            \
-    if (abi->name == NULL)                                                                         \
+#define FIND(name, arguments)                                           \
+    abi->name = (int(*) arguments)kumi_mpi_find("PMPI_" #name, caller); \
+    if (abi->name == NULL)                                              \
         missing = "PMPI_" #name;
     KUMI_MPI_FUNCTIONS(FIND)
 #undef FIND

@@ -18,40 +18,40 @@ typedef uintptr_t kumi_handle;
 /*
  * X(name, arguments). An MPICH handle is an int, so MPICH ignores the upper half of its register.
  */
-#define KUMI_MPI_FUNCTIONS(X)                                                                       \
-    X(Comm_size, (kumi_handle, int *))                                                             \
-    X(Comm_rank, (kumi_handle, int *))                                                             \
-    X(Comm_test_inter, (kumi_handle, int *))                                                       \
-    X(Comm_dup, (kumi_handle, kumi_handle *))                                                      \
-    X(Comm_group, (kumi_handle, kumi_handle *))                                                    \
-    X(Comm_set_errhandler, (kumi_handle, kumi_handle))                                             \
-    X(Comm_call_errhandler, (kumi_handle, int))                                                    \
-    X(Group_free, (kumi_handle *))                                                                 \
-    X(Group_translate_ranks, (kumi_handle, int, const int *, kumi_handle, int *))                  \
-    X(Comm_create_keyval, (void *, void *, int *, void *))                                         \
-    X(Comm_get_attr, (kumi_handle, int, void *, int *))                                            \
-    X(Comm_set_attr, (kumi_handle, int, void *))                                                   \
-    X(Type_size, (kumi_handle, int *))                                                             \
-    X(Type_get_extent, (kumi_handle, intptr_t *, intptr_t *))                                      \
-    X(Type_get_envelope, (kumi_handle, int *, int *, int *, int *))                                \
-    X(Pack, (const void *, int, kumi_handle, void *, int, int *, kumi_handle))                     \
-    X(Unpack, (const void *, int, int *, void *, int, kumi_handle, kumi_handle))                   \
-    X(Op_commutative, (kumi_handle, int *))                                                        \
-    X(Reduce_local, (const void *, void *, int, kumi_handle, kumi_handle))                         \
-    X(Isend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                      \
-    X(Issend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                     \
-    X(Irecv, (void *, int, kumi_handle, int, int, kumi_handle, void *))                            \
-    X(Sendrecv, (const void *, int, kumi_handle, int, int, void *, int, kumi_handle, int, int,     \
-                 kumi_handle, void *))                                                             \
-    X(Testsome, (int, void *, int *, int *, void *))                                               \
-    X(Wait, (void *, void *))                                                                      \
-    X(Test, (void *, int *, void *))                                                               \
-    X(Cancel, (void *))                                                                            \
-    X(Request_free, (void *))                                                                      \
-    X(Get_count, (const void *, kumi_handle, int *))                                               \
-    X(Error_class, (int, int *))                                                                   \
-    X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))          \
-    X(Allreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle))               \
+#define KUMI_MPI_FUNCTIONS(X)                                                                              \
+    X(Comm_size, (kumi_handle, int *))                                                                     \
+    X(Comm_rank, (kumi_handle, int *))                                                                     \
+    X(Comm_test_inter, (kumi_handle, int *))                                                               \
+    X(Comm_dup, (kumi_handle, kumi_handle *))                                                              \
+    X(Comm_group, (kumi_handle, kumi_handle *))                                                            \
+    X(Comm_set_errhandler, (kumi_handle, kumi_handle))                                                     \
+    X(Comm_call_errhandler, (kumi_handle, int))                                                            \
+    X(Group_free, (kumi_handle *))                                                                         \
+    X(Group_translate_ranks, (kumi_handle, int, const int *, kumi_handle, int *))                          \
+    X(Comm_create_keyval, (void *, void *, int *, void *))                                                 \
+    X(Comm_get_attr, (kumi_handle, int, void *, int *))                                                    \
+    X(Comm_set_attr, (kumi_handle, int, void *))                                                           \
+    X(Type_size, (kumi_handle, int *))                                                                     \
+    X(Type_get_extent, (kumi_handle, intptr_t *, intptr_t *))                                              \
+    X(Type_get_envelope, (kumi_handle, int *, int *, int *, int *))                                        \
+    X(Pack, (const void *, int, kumi_handle, void *, int, int *, kumi_handle))                             \
+    X(Unpack, (const void *, int, int *, void *, int, kumi_handle, kumi_handle))                           \
+    X(Op_commutative, (kumi_handle, int *))                                                                \
+    X(Reduce_local, (const void *, void *, int, kumi_handle, kumi_handle))                                 \
+    X(Isend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                              \
+    X(Issend, (const void *, int, kumi_handle, int, int, kumi_handle, void *))                             \
+    X(Irecv, (void *, int, kumi_handle, int, int, kumi_handle, void *))                                    \
+    X(Sendrecv,                                                                                            \
+      (const void *, int, kumi_handle, int, int, void *, int, kumi_handle, int, int, kumi_handle, void *)) \
+    X(Testsome, (int, void *, int *, int *, void *))                                                       \
+    X(Wait, (void *, void *))                                                                              \
+    X(Test, (void *, int *, void *))                                                                       \
+    X(Cancel, (void *))                                                                                    \
+    X(Request_free, (void *))                                                                              \
+    X(Get_count, (const void *, kumi_handle, int *))                                                       \
+    X(Error_class, (int, int *))                                                                           \
+    X(Allgather, (const void *, int, kumi_handle, void *, int, kumi_handle, kumi_handle))                  \
+    X(Allreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle))                       \
     X(Iallreduce, (const void *, void *, int, kumi_handle, kumi_handle, kumi_handle, void *))
 
 /* Spellings of the symbol of a Fortran common block, by compiler. */

@@ -58,10 +58,11 @@ static int wait_for(const struct kumi_abi *abi, void *request, const char *host,
         if (is_said || now_s() - began_s < PATIENCE_S)
             continue;
         is_said = true;
-        fprintf(stderr,
-                "kumi: rank %d on %s has waited %d s in MPI_Init for the other ranks: start all ranks of a job with "
-                "`kumi run`, or none of them\n",
-                rank, host, PATIENCE_S);
+        fprintf(
+            stderr,
+            "kumi: rank %d on %s has waited %d s in MPI_Init for the other ranks: start all ranks of a job with "
+            "`kumi run`, or none of them\n",
+            rank, host, PATIENCE_S);
     }
 }
 
@@ -108,14 +109,15 @@ static void explain(const struct card *all, int size)
         return;
     if (all[0].terms.plans != all[odd].terms.plans) {
         int none = all[0].terms.plans ? odd : 0;
-        fprintf(stderr,
-                "%s rank %d on host %s does not plan (%s), but rank %d on host %s does; %d of %d ranks differ from "
-                "rank 0\n",
-                left, none, all[none].host, all[none].why_not, odd - none, all[odd - none].host, count, size);
+        fprintf(
+            stderr,
+            "%s rank %d on host %s does not plan (%s), but rank %d on host %s does; %d of %d ranks differ from "
+            "rank 0\n",
+            left, none, all[none].host, all[none].why_not, odd - none, all[odd - none].host, count, size);
         return;
     }
-    fprintf(stderr, "%s rank 0 on host %s and rank %d on host %s %s; %d of %d ranks differ from rank 0\n", left,
-            all[0].host, odd, all[odd].host, first, count, size);
+    fprintf(stderr, "%s rank 0 on host %s and rank %d on host %s %s; %d of %d ranks differ from rank 0\n",
+            left, all[0].host, odd, all[odd].host, first, count, size);
 }
 
 bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size,
@@ -128,14 +130,12 @@ bool kumi_agree(const struct kumi_abi *abi, const char *host, int rank, int size
     for (size_t i = 0; i < sizeof(*own); i++)
         ((unsigned char *)&mine.complement)[i] = (unsigned char)~bytes[i];
     uint64_t request[KUMI_REQUEST_BYTES_MAX / sizeof(uint64_t)] = {0};
-    if (abi->Iallreduce(&mine, &all, (int)sizeof(mine), abi->byte, abi->bit_and, abi->world,
-                        request) != 0 ||
+    if (abi->Iallreduce(&mine, &all, (int)sizeof(mine), abi->byte, abi->bit_and, abi->world, request) != 0 ||
         wait_for(abi, request, host, rank) != 0)
         return false;
     bool is_equal = true;
     for (size_t i = 0; i < sizeof(*own); i++)
-        is_equal &= ((unsigned char *)&all.terms)[i] ==
-                    (unsigned char)~((unsigned char *)&all.complement)[i];
+        is_equal &= ((unsigned char *)&all.terms)[i] == (unsigned char)~((unsigned char *)&all.complement)[i];
     if (is_equal)
         return true;
     struct card card = {.terms = *own}, *cards = calloc((size_t)size, sizeof(*cards));

@@ -12,8 +12,7 @@ uint64_t kumi_element_bytes(const struct kumi_abi *abi, kumi_handle type, bool *
 {
     int bytes = 0, integers, addresses, types, combiner = -1;
     intptr_t lower = 0, extent = 0;
-    if (abi->Type_size(type, &bytes) != 0 || bytes < 0 ||
-        abi->Type_get_extent(type, &lower, &extent) != 0 ||
+    if (abi->Type_size(type, &bytes) != 0 || bytes < 0 || abi->Type_get_extent(type, &lower, &extent) != 0 ||
         abi->Type_get_envelope(type, &integers, &addresses, &types, &combiner) != 0)
         return 0;
     /*
@@ -54,8 +53,8 @@ static bool pack_at_bottom(const struct kumi_communicator *of, kumi_handle type,
     return error == 0;
 }
 
-static bool pack_part(const struct kumi_communicator *of, kumi_handle type, char *at, int count,
-                      char *packed, int bytes, bool is_read)
+static bool pack_part(const struct kumi_communicator *of, kumi_handle type, char *at, int count, char *packed,
+                      int bytes, bool is_read)
 {
     const struct kumi_abi *abi = of->abi;
     int position = 0;

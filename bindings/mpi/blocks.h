@@ -40,8 +40,7 @@ KUMI_HIDDEN bool kumi_blocks_open(struct kumi_blocks *blocks, const struct kumi_
                                   const struct kumi_buffer *buffer, bool is_read);
 
 /* Unpacks blocks that were written. Returns false if the library cannot unpack them. */
-KUMI_HIDDEN bool kumi_blocks_write_back(struct kumi_blocks *blocks,
-                                        const struct kumi_communicator *of,
+KUMI_HIDDEN bool kumi_blocks_write_back(struct kumi_blocks *blocks, const struct kumi_communicator *of,
                                         const struct kumi_buffer *buffer);
 
 /*

@@ -68,20 +68,18 @@ static int begin(const struct run *run, struct kumi_begun *begun, void *request)
          * answer.
          */
         return (step->action == KUMI_COLL_POST ? abi->Isend : abi->Issend)(
-            address(run, step), bytes, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CHUNK), inside,
-            request);
+            address(run, step), bytes, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CHUNK), inside, request);
     case KUMI_COLL_RECEIVE:
-        return abi->Irecv(address(run, step), bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK),
-                          inside, request);
+        return abi->Irecv(address(run, step), bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK), inside,
+                          request);
     case KUMI_COLL_COMBINE:
         begun->scratch = malloc((size_t)bytes + 1);
         if (begun->scratch == NULL)
             return KUMI_MPI_NOTHING_TO_CALL;
-        return abi->Irecv(begun->scratch, bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK),
-                          inside, request);
-    case KUMI_COLL_TELL:
-        return abi->Isend(NULL, 0, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CONTROL), inside,
+        return abi->Irecv(begun->scratch, bytes, abi->byte, peer, kumi_tag(own, KUMI_TAG_CHUNK), inside,
                           request);
+    case KUMI_COLL_TELL:
+        return abi->Isend(NULL, 0, abi->byte, peer, kumi_tag(theirs, KUMI_TAG_CONTROL), inside, request);
     default:
         return abi->Irecv(NULL, 0, abi->byte, peer, kumi_tag(own, KUMI_TAG_CONTROL), inside, request);
     }
@@ -105,7 +103,8 @@ static int check_length(const struct run *run, const struct kumi_begun *begun, c
     int error = abi->Get_count(status, abi->byte, &bytes);
     if (error != 0 || bytes == (int)begun->step.bytes)
         return error;
-    fprintf(stderr, "kumi: rank %d: %s: rank %d sent %d bytes, expected %d: the ranks have different counts\n",
+    fprintf(stderr,
+            "kumi: rank %d: %s: rank %d sent %d bytes, expected %d: the ranks have different counts\n",
             run->of->rank, run->name, begun->step.peer, bytes, (int)begun->step.bytes);
     return MPI_ERR_COUNT;
 }
@@ -132,8 +131,10 @@ static void report_truncated(const struct run *run, int error, const struct kumi
     if (!is_receive(&begun->step) || run->of->abi->Error_class(error, &class) != 0 ||
         class != run->of->abi->error_truncate)
         return;
-    fprintf(stderr, "kumi: rank %d: %s: rank %d sent more than the expected %d bytes: the ranks have different counts\n",
-            run->of->rank, run->name, begun->step.peer, (int)begun->step.bytes);
+    fprintf(
+        stderr,
+        "kumi: rank %d: %s: rank %d sent more than the expected %d bytes: the ranks have different counts\n",
+        run->of->rank, run->name, begun->step.peer, (int)begun->step.bytes);
 }
 
 /*
@@ -187,8 +188,7 @@ static int complete_all(struct run *run, int finished, int error)
     for (int i = 0; i < finished; i++) {
         struct kumi_begun *begun = &flight->begun[flight->finished[i]];
         if (flight->finished[i] == NEWS) {
-            fprintf(stderr, "kumi: rank %d: %s: failed on another rank\n", run->of->rank,
-                    run->name);
+            fprintf(stderr, "kumi: rank %d: %s: failed on another rank\n", run->of->rank, run->name);
             run->of->is_told = true;
             error = error == 0 ? KUMI_MPI_NOTHING_TO_CALL : error;
             continue;
@@ -219,10 +219,11 @@ static int stand_still(struct run *run)
     int peer = kumi_stall_look(&run->stall, is_awaited, &run->flight);
     if (peer < 0)
         return 0;
-    fprintf(stderr,
-            "kumi: rank %d: %s: rank %d has finished this call, but sent less than expected: the ranks have different "
-            "counts or datatypes\n",
-            run->of->rank, run->name, peer);
+    fprintf(
+        stderr,
+        "kumi: rank %d: %s: rank %d has finished this call, but sent less than expected: the ranks have different "
+        "counts or datatypes\n",
+        run->of->rank, run->name, peer);
     return MPI_ERR_COUNT;
 }
 
@@ -240,8 +241,7 @@ static int carry_out(struct run *run)
         int error = begin_all(run), finished = 0;
         if (error != 0)
             return error;
-        error = abi->Testsome(flight->count, flight->requests, &finished, flight->finished,
-                              flight->statuses);
+        error = abi->Testsome(flight->count, flight->requests, &finished, flight->finished, flight->statuses);
         if (error == 0 && finished < 0)
             return KUMI_MPI_NOTHING_TO_CALL;
         if (error != 0 && error != abi->error_in_status)

@@ -110,8 +110,7 @@ static const struct replaced none;
 static bool is_asked_for(const struct replaced *of)
 {
     bool is_left = kumi_coll_is_automatic() && of->automatic == NEVER;
-    return kumi_coll_asked_for(of->name) && !is_left &&
-           !(of->is_reduction && kumi_coll_is_reproducible());
+    return kumi_coll_asked_for(of->name) && !is_left && !(of->is_reduction && kumi_coll_is_reproducible());
 }
 
 /* Returns the replacement of a function, or `none` if it is not replaced or not requested. */
@@ -148,8 +147,8 @@ static bool replace(const struct replaced *replaced, struct call *call, bool is_
         kumi_failed(call, "ranks cannot exchange their tags", error);
         return true;
     }
-    bool is_left = is_large || (of->job->is_automatic && of->shares_hosts &&
-                                replaced->automatic == ONE_RANK_A_HOST);
+    bool is_left =
+        is_large || (of->job->is_automatic && of->shares_hosts && replaced->automatic == ONE_RANK_A_HOST);
     bool is_done = !is_left && replaced->instead(call);
     /* Counted whatever the outcome, so that all ranks count the same calls. */
     kumi_communicator_pass(of);

@@ -10,7 +10,6 @@
  * arguments are those of C or of Fortran, as `call` says. Returns true if the call is done. Then
  * `result` is the return value of the function.
  */
-KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments,
-                                 int *result);
+KUMI_HIDDEN bool kumi_collective(struct kumi_mpi_call *call, const uintptr_t *arguments, int *result);
 
 #endif

@@ -181,8 +181,8 @@ bool kumi_communicator_network(struct kumi_communicator *of)
             hosts[i] = job->hosts + (size_t)of->job_ranks[i] * KUMI_HOST_BYTES;
         for (int i = 0; i < job->size; i++)
             job_hosts[i] = job->hosts + (size_t)i * KUMI_HOST_BYTES;
-        of->ranks = job->planner->ranks_in_job(kumi_topology_file(), hosts, of->size, job_hosts,
-                                               job->size, error, sizeof(error));
+        of->ranks = job->planner->ranks_in_job(kumi_topology_file(), hosts, of->size, job_hosts, job->size,
+                                               error, sizeof(error));
     }
     free(hosts);
     free(job_hosts);
@@ -203,8 +203,8 @@ int kumi_communicator_number(struct kumi_communicator *of)
     int *numbers = calloc((size_t)of->size, sizeof(*numbers));
     int own = kumi_tag_take();
     int error = numbers == NULL ? KUMI_MPI_NOTHING_TO_CALL
-                                : of->abi->Allgather(&own, sizeof(own), of->abi->byte, numbers,
-                                                     sizeof(own), of->abi->byte, of->comm);
+                                : of->abi->Allgather(&own, sizeof(own), of->abi->byte, numbers, sizeof(own),
+                                                     of->abi->byte, of->comm);
     if (error != 0) {
         kumi_tag_give_back(own);
         free(numbers);

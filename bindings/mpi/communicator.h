@@ -51,8 +51,7 @@ struct kumi_communicator {
  * outside the job, or all its ranks are on one host under `auto`. The result is the same on all
  * ranks.
  */
-KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *job,
-                                                        kumi_handle comm);
+KUMI_HIDDEN struct kumi_communicator *kumi_communicator(const struct kumi_job *job, kumi_handle comm);
 
 /* Completes pending operations on `comm` before it is freed. */
 KUMI_HIDDEN void kumi_communicator_settle(const struct kumi_job *job, kumi_handle comm);

@@ -17,7 +17,7 @@ struct kumi_flight {
         struct kumi_coll_step step;
         /* Received bytes that are to be combined; NULL for other steps. */
         char *scratch;
-    } *begun;
+    } * begun;
     int *finished;
     int count, room;
 };

@@ -3,11 +3,9 @@
 
 #include "fortran.h"
 
-static uintptr_t handle_from_fortran(const struct kumi_abi *abi, enum kumi_handle_kind kind,
-                                     int32_t handle)
+static uintptr_t handle_from_fortran(const struct kumi_abi *abi, enum kumi_handle_kind kind, int32_t handle)
 {
-    return abi->from_fortran[kind] == NULL ? (uintptr_t)(uint32_t)handle
-                                           : abi->from_fortran[kind](handle);
+    return abi->from_fortran[kind] == NULL ? (uintptr_t)(uint32_t)handle : abi->from_fortran[kind](handle);
 }
 
 /*
@@ -38,7 +36,7 @@ void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds, const uint
                 arguments[i] = (uintptr_t)NULL;
             break;
         case 'i':
-            arguments[i] = (uintptr_t)(uint32_t)*(const int32_t *)at;
+            arguments[i] = (uintptr_t)(uint32_t) * (const int32_t *)at;
             break;
         case 't':
             arguments[i] = handle_from_fortran(abi, KUMI_DATATYPE, *(const int32_t *)at);

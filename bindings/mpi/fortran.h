@@ -10,7 +10,7 @@
  * argument: b for a buffer, i for an integer, a for an array of integers, t for a datatype, o for
  * an operation, c for a communicator.
  */
-KUMI_HIDDEN void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds,
-                                   const uintptr_t *fortran, uintptr_t *arguments);
+KUMI_HIDDEN void kumi_from_fortran(const struct kumi_abi *abi, const char *kinds, const uintptr_t *fortran,
+                                   uintptr_t *arguments);
 
 #endif

@@ -36,30 +36,29 @@ static void settle(const void *comm, bool is_fortran)
 
 #define WRAPPER __attribute__((visibility("default")))
 
-#define FREE(symbol_, profiling_)                                                                  \
-    WRAPPER int symbol_(void *comm);                                                               \
-    WRAPPER int symbol_(void *comm)                                                                \
-    {                                                                                              \
-        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};  \
-        int (*real)(void *) =                                                                      \
-            (int (*)(void *))kumi_mpi_find_real(&call, __builtin_return_address(0));               \
-        settle(comm, false);                                                                       \
-        return real == NULL ? KUMI_MPI_NOTHING_TO_CALL : real(comm);                               \
+#define FREE(symbol_, profiling_)                                                                      \
+    WRAPPER int symbol_(void *comm);                                                                   \
+    WRAPPER int symbol_(void *comm)                                                                    \
+    {                                                                                                  \
+        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};      \
+        int (*real)(void *) = (int (*)(void *))kumi_mpi_find_real(&call, __builtin_return_address(0)); \
+        settle(comm, false);                                                                           \
+        return real == NULL ? KUMI_MPI_NOTHING_TO_CALL : real(comm);                                   \
     }
 
 /* `error` is optional in mpi_f08. */
-#define FORTRAN_FREE(symbol_, profiling_)                                                          \
-    WRAPPER void symbol_(void *comm, int *error);                                                  \
-    WRAPPER void symbol_(void *comm, int *error)                                                   \
-    {                                                                                              \
-        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};  \
-        void (*real)(void *, int *) =                                                              \
-            (void (*)(void *, int *))kumi_mpi_find_real(&call, __builtin_return_address(0));       \
-        settle(comm, true);                                                                        \
-        if (real != NULL)                                                                          \
-            real(comm, error);                                                                     \
-        else if (error != NULL)                                                                    \
-            *error = KUMI_MPI_NOTHING_TO_CALL;                                                     \
+#define FORTRAN_FREE(symbol_, profiling_)                                                         \
+    WRAPPER void symbol_(void *comm, int *error);                                                 \
+    WRAPPER void symbol_(void *comm, int *error)                                                  \
+    {                                                                                             \
+        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}}; \
+        void (*real)(void *, int *) =                                                             \
+            (void (*)(void *, int *))kumi_mpi_find_real(&call, __builtin_return_address(0));      \
+        settle(comm, true);                                                                       \
+        if (real != NULL)                                                                         \
+            real(comm, error);                                                                    \
+        else if (error != NULL)                                                                   \
+            *error = KUMI_MPI_NOTHING_TO_CALL;                                                    \
     }
 
 FREE(MPI_Comm_free, "PMPI_Comm_free")

@@ -38,8 +38,8 @@ int kumi_history_note(struct kumi_history *history, const struct kumi_abi *abi, 
         return 0;
     }
     history->own = (struct kumi_lengths){class_of(block_max), class_of(total)};
-    int error = abi->Iallreduce(&history->own, &history->all, sizeof(history->own), abi->byte,
-                                abi->bit_and, comm, history->request);
+    int error = abi->Iallreduce(&history->own, &history->all, sizeof(history->own), abi->byte, abi->bit_and,
+                                comm, history->request);
     history->is_pending = error == 0;
     return error;
 }

@@ -52,8 +52,8 @@ KUMI_HIDDEN int kumi_history_look(struct kumi_history *history, const struct kum
  * Begins a comparison if one is due. `block_max` is this rank's longest block and `total` the sum
  * of its blocks, in bytes. Returns an MPI error code.
  */
-KUMI_HIDDEN int kumi_history_note(struct kumi_history *history, const struct kumi_abi *abi,
-                                  kumi_handle comm, uint64_t block_max, uint64_t total);
+KUMI_HIDDEN int kumi_history_note(struct kumi_history *history, const struct kumi_abi *abi, kumi_handle comm,
+                                  uint64_t block_max, uint64_t total);
 
 /* Completes a pending comparison when the communicator is freed. */
 KUMI_HIDDEN void kumi_history_end(struct kumi_history *history, const struct kumi_abi *abi);

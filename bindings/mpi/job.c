@@ -93,8 +93,8 @@ static bool find_network(void)
     for (int i = 0; hosts != NULL && i < job.size; i++)
         hosts[i] = job.hosts + (size_t)i * KUMI_HOST_BYTES;
     if (hosts != NULL)
-        ranks = job.planner->ranks_in_job(kumi_topology_file(), hosts, job.size, hosts, job.size,
-                                          error, sizeof(error));
+        ranks = job.planner->ranks_in_job(kumi_topology_file(), hosts, job.size, hosts, job.size, error,
+                                          sizeof(error));
     free(hosts);
     if (ranks == NULL) {
         if (job.rank == 0)
@@ -117,8 +117,8 @@ static bool begin(const char *own)
      */
     if (hosts == NULL || host_of == NULL)
         abort();
-    if (job.abi->Allgather(own, KUMI_HOST_BYTES, job.abi->byte, hosts, KUMI_HOST_BYTES,
-                           job.abi->byte, job.abi->world) != 0)
+    if (job.abi->Allgather(own, KUMI_HOST_BYTES, job.abi->byte, hosts, KUMI_HOST_BYTES, job.abi->byte,
+                           job.abi->world) != 0)
         return false;
     job.hosts = hosts;
     group_by_host(host_of);
@@ -131,8 +131,7 @@ static bool begin(const char *own)
         job.abi->Comm_set_errhandler(job.alone, job.abi->errors_return) != 0)
         return false;
     int *tag_max = NULL, is_set = 0;
-    if (job.abi->Comm_get_attr(job.abi->world, job.abi->tag_limit_key, &tag_max, &is_set) != 0 ||
-        !is_set)
+    if (job.abi->Comm_get_attr(job.abi->world, job.abi->tag_limit_key, &tag_max, &is_set) != 0 || !is_set)
         return false;
     kumi_tags_begin(*tag_max);
     return true;
@@ -181,35 +180,33 @@ static void meet(const void *caller)
 
 #define WRAPPER __attribute__((visibility("default")))
 
-#define BEGIN(symbol_, profiling_, parameters, arguments)                                          \
-    WRAPPER int symbol_ parameters;                                                                \
-    WRAPPER int symbol_ parameters                                                                 \
-    {                                                                                              \
-        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};  \
-        int(*real) parameters =                                                                    \
-            (int(*) parameters)kumi_mpi_find_real(&call, __builtin_return_address(0));             \
-        int result = real == NULL ? KUMI_MPI_NOTHING_TO_CALL : real arguments;                     \
-        if (result == 0)                                                                           \
-            meet(__builtin_return_address(0));                                                     \
-        return result;                                                                             \
+#define BEGIN(symbol_, profiling_, parameters, arguments)                                                  \
+    WRAPPER int symbol_ parameters;                                                                        \
+    WRAPPER int symbol_ parameters                                                                         \
+    {                                                                                                      \
+        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};          \
+        int(*real) parameters = (int(*) parameters)kumi_mpi_find_real(&call, __builtin_return_address(0)); \
+        int result = real == NULL ? KUMI_MPI_NOTHING_TO_CALL : real arguments;                             \
+        if (result == 0)                                                                                   \
+            meet(__builtin_return_address(0));                                                             \
+        return result;                                                                                     \
     }
 
-#define FORTRAN_BEGIN(symbol_, profiling_, parameters, arguments)                                  \
-    WRAPPER void symbol_ parameters;                                                               \
-    WRAPPER void symbol_ parameters                                                                \
-    {                                                                                              \
-        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};  \
-        void(*real) parameters =                                                                   \
-            (void(*) parameters)kumi_mpi_find_real(&call, __builtin_return_address(0));            \
-        if (real == NULL) {                                                                        \
-            if (error != NULL)                                                                     \
-                *error = KUMI_MPI_NOTHING_TO_CALL;                                                 \
-            return;                                                                                \
-        }                                                                                          \
-        real arguments;                                                                            \
-        /* `error` is optional in mpi_f08. */                                                      \
-        if (error == NULL || *error == 0)                                                          \
-            meet(__builtin_return_address(0));                                                     \
+#define FORTRAN_BEGIN(symbol_, profiling_, parameters, arguments)                                            \
+    WRAPPER void symbol_ parameters;                                                                         \
+    WRAPPER void symbol_ parameters                                                                          \
+    {                                                                                                        \
+        static const struct kumi_mpi_call call = {.symbol = #symbol_, .profiling = {profiling_}};            \
+        void(*real) parameters = (void(*) parameters)kumi_mpi_find_real(&call, __builtin_return_address(0)); \
+        if (real == NULL) {                                                                                  \
+            if (error != NULL)                                                                               \
+                *error = KUMI_MPI_NOTHING_TO_CALL;                                                           \
+            return;                                                                                          \
+        }                                                                                                    \
+        real arguments;                                                                                      \
+        /* `error` is optional in mpi_f08. */                                                                \
+        if (error == NULL || *error == 0)                                                                    \
+            meet(__builtin_return_address(0));                                                               \
     }
 
 BEGIN(MPI_Init, "PMPI_Init", (int *count, char ***words), (count, words))
@@ -219,5 +216,5 @@ FORTRAN_BEGIN(mpi_init_, "pmpi_init_", (int *error), (error))
 FORTRAN_BEGIN(mpi_init_f08_, "pmpi_init_f08_", (int *error), (error))
 FORTRAN_BEGIN(mpi_init_thread_, "pmpi_init_thread_", (int *required, int *provided, int *error),
               (required, provided, error))
-FORTRAN_BEGIN(mpi_init_thread_f08_, "pmpi_init_thread_f08_",
-              (int *required, int *provided, int *error), (required, provided, error))
+FORTRAN_BEGIN(mpi_init_thread_f08_, "pmpi_init_thread_f08_", (int *required, int *provided, int *error),
+              (required, provided, error))

@@ -22,8 +22,8 @@ bool kumi_is_valid(const struct kumi_abi *abi, const struct kumi_buffer *buffer)
 int kumi_judge_buffers(const struct call *call, const struct kumi_buffer *sent,
                        const struct kumi_buffer *received)
 {
-    if (sent->at != received->at || sent->at == NULL ||
-        (sent->counts == NULL && sent->count == 0) || (received->counts == NULL && received->count == 0))
+    if (sent->at != received->at || sent->at == NULL || (sent->counts == NULL && sent->count == 0) ||
+        (received->counts == NULL && received->count == 0))
         return 0;
     /* Moves one element onto itself, which changes nothing. */
     return call->of->abi->Allgather(sent->at, 1, received->type, received->at, 1, received->type,

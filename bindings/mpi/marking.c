@@ -164,8 +164,8 @@ static void send_begins(struct kumi_phase_page *page, const struct kumi_mpi_call
         count_calls(page, 1);
 }
 
-static void call_begins(struct kumi_phase_page *page, struct kumi_mpi_call *call,
-                        const uintptr_t *arguments, const void *caller)
+static void call_begins(struct kumi_phase_page *page, struct kumi_mpi_call *call, const uintptr_t *arguments,
+                        const void *caller)
 {
     switch (call->kind) {
     case COLLECTIVE:

@@ -79,8 +79,7 @@ KUMI_HIDDEN void kumi_mpi_begun(bool is_planning);
  * are those of the call, `caller` is its return address. Returns NULL if there is no such function.
  * In that case kumi_mpi_leave() must not be called.
  */
-KUMI_HIDDEN void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments,
-                                 const void *caller);
+KUMI_HIDDEN void *kumi_mpi_enter(struct kumi_mpi_call *call, const uintptr_t *arguments, const void *caller);
 
 /*
  * Returns whether the innermost active wrapper is the only one. Wrappers can nest, because MPICH's

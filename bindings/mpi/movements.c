@@ -29,8 +29,7 @@ void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_ca
          * Blocks are read from memory into which others will be written, so they are copied. Packed
          * blocks are a copy already.
          */
-        if (both->in_place && both->out.packed == NULL &&
-            (copy_of = kumi_blocks_copy(&both->out)) == NULL) {
+        if (both->in_place && both->out.packed == NULL && (copy_of = kumi_blocks_copy(&both->out)) == NULL) {
             kumi_failed(call, "out of memory for an in-place exchange", 0);
         } else {
             uint64_t own = both->in.bytes[of->rank];
@@ -53,9 +52,8 @@ void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_ca
 bool kumi_alltoall(struct call *call)
 {
     const struct kumi_communicator *of = call->of;
-    struct kumi_exchange both = {.from = buffer(call, 0, of->size),
-                                 .to = buffer(call, 3, of->size),
-                                 .in_place = is_in_place(call, 0)};
+    struct kumi_exchange both = {
+        .from = buffer(call, 0, of->size), .to = buffer(call, 3, of->size), .in_place = is_in_place(call, 0)};
     bool is_plain;
     if (!kumi_is_valid(of->abi, &both.to) || (!both.in_place && !kumi_is_valid(of->abi, &both.from)))
         return false;
@@ -69,9 +67,9 @@ bool kumi_alltoall(struct call *call)
     if (call->result == 0 && !both.in_place)
         call->result = kumi_judge_buffers(call, &both.from, &both.to);
     if (call->result == 0)
-        kumi_exchange(call, &both,
-                      (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL,
-                                                     .block_bytes = bytes}});
+        kumi_exchange(
+            call, &both,
+            (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = bytes}});
     return true;
 }
 
@@ -163,8 +161,8 @@ bool kumi_scatter(struct call *call)
     return rooted_alike(call, false, 0, 3);
 }
 
-static void gather_to_all(struct call *call, const struct kumi_buffer *to,
-                          const struct kumi_buffer *from, bool in_place)
+static void gather_to_all(struct call *call, const struct kumi_buffer *to, const struct kumi_buffer *from,
+                          bool in_place)
 {
     const struct kumi_communicator *of = call->of;
     struct kumi_blocks all = {0}, own = {0};
@@ -172,8 +170,7 @@ static void gather_to_all(struct call *call, const struct kumi_buffer *to,
      * In place, the own block is read from the buffer of all blocks. So its present content must be
      * packed.
      */
-    if (!kumi_blocks_open(&all, of, to, in_place) ||
-        (!in_place && !kumi_blocks_open(&own, of, from, true))) {
+    if (!kumi_blocks_open(&all, of, to, in_place) || (!in_place && !kumi_blocks_open(&own, of, from, true))) {
         kumi_failed(call, "out of memory for blocks, or the datatype cannot be packed", 0);
     } else {
         uint64_t own_bytes = all.bytes[of->rank];
@@ -263,11 +260,11 @@ bool kumi_barrier(struct call *call)
     char no_byte, *vector = &no_byte;
     if (!kumi_is_long(call, 1, UINT64_MAX) || !kumi_open(call))
         return false;
-    kumi_carry_call(call, (struct kumi_carried){.asked = {.operation = KUMI_COLL_ALL_REDUCE,
-                                                          .bytes = &nothing,
-                                                          .blocks = 1,
-                                                          .element_bytes = 1},
-                                                .out = &vector,
-                                                .in = &vector});
+    kumi_carry_call(
+        call,
+        (struct kumi_carried){
+            .asked = {.operation = KUMI_COLL_ALL_REDUCE, .bytes = &nothing, .blocks = 1, .element_bytes = 1},
+            .out = &vector,
+            .in = &vector});
     return true;
 }

@@ -28,8 +28,7 @@ struct kumi_rooted {
     bool in_place;
 };
 
-KUMI_HIDDEN void kumi_exchange(struct call *call, struct kumi_exchange *both,
-                               struct kumi_carried carried);
+KUMI_HIDDEN void kumi_exchange(struct call *call, struct kumi_exchange *both, struct kumi_carried carried);
 KUMI_HIDDEN void kumi_rooted(struct call *call, const struct kumi_rooted *rooted,
                              struct kumi_carried carried);
 

@@ -25,8 +25,8 @@ void kumi_past_note(struct kumi_past *past, const struct kumi_abi *abi, int numb
     if (number < 0)
         return;
     take_back(past, at, abi);
-    past->is_posted[at] = abi->Irecv(NULL, 0, abi->byte, abi->any_source, kumi_past_tag(number, call),
-                                     inside, &past->requests[at]) == 0;
+    past->is_posted[at] = abi->Irecv(NULL, 0, abi->byte, abi->any_source, kumi_past_tag(number, call), inside,
+                                     &past->requests[at]) == 0;
 }
 
 void kumi_past_end(struct kumi_past *past, const struct kumi_abi *abi)

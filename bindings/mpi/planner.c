@@ -31,9 +31,9 @@ static bool load(struct kumi_planner *planner)
         return false;
     }
     const char *missing = NULL;
-#define FIND_AS(name, symbol)                                                                      \
-    planner->name = (__typeof__(planner->name))dlsym(library, symbol);                             \
-    if (planner->name == NULL)                                                                     \
+#define FIND_AS(name, symbol)                                          \
+    planner->name = (__typeof__(planner->name))dlsym(library, symbol); \
+    if (planner->name == NULL)                                         \
         missing = symbol;
 #define FIND(name) FIND_AS(name, "kumi_coll_" #name)
     FIND_AS(version, "kumi_version")
@@ -51,8 +51,7 @@ static bool load(struct kumi_planner *planner)
 #undef FIND
 #undef FIND_AS
     if (missing != NULL)
-        fprintf(stderr, "kumi: collectives are left to the MPI library: libkumi.so has no %s\n",
-                missing);
+        fprintf(stderr, "kumi: collectives are left to the MPI library: libkumi.so has no %s\n", missing);
     return missing == NULL;
 }
 

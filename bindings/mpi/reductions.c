@@ -25,9 +25,7 @@ enum { FLAT_PART_BYTES_MIN = 32 << 10 };
 static uint64_t element_bytes_of(const struct call *call, kumi_handle type)
 {
     bool is_plain = false;
-    uint64_t bytes = type == call->of->abi->no_type
-                         ? 0
-                         : kumi_element_bytes(call->of->abi, type, &is_plain);
+    uint64_t bytes = type == call->of->abi->no_type ? 0 : kumi_element_bytes(call->of->abi, type, &is_plain);
     return is_plain ? bytes : 0;
 }
 
@@ -74,8 +72,7 @@ static bool reduction(struct call *call, int operation, int root)
     bool has_result = root < 0 || of->rank == root;
     uint64_t element_bytes = count < 0 ? 0 : element_bytes_of(call, type);
     uint64_t bytes = element_bytes * (uint64_t)count;
-    if (element_bytes == 0 ||
-        !is_long_part(call, bytes, (uint64_t)of->size, operation != KUMI_COLL_REDUCE) ||
+    if (element_bytes == 0 || !is_long_part(call, bytes, (uint64_t)of->size, operation != KUMI_COLL_REDUCE) ||
         (call->result == 0 && !may_combine(call, type, op, has_result)))
         return false;
     if (call->result != 0 || !kumi_open(call))

@@ -51,8 +51,7 @@ static bool is_past(struct kumi_stall *stall, int peer, double now)
                             &question->request) == 0)
             question->state = ASKED;
     } else if (question->state == ASKED &&
-               of->abi->Test(&question->request, &is_complete, of->abi->status_ignore) == 0 &&
-               is_complete) {
+               of->abi->Test(&question->request, &is_complete, of->abi->status_ignore) == 0 && is_complete) {
         question->state = PAST;
         question->past_s = now;
     }

@@ -24,9 +24,11 @@ __attribute__((destructor)) static void report(void)
     const char *verbose = getenv("KUMI_VERBOSE");
     if (own_rank != 0 || verbose == NULL || *verbose == '\0' || strcmp(verbose, "0") == 0)
         return;
-    fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned, by_library);
+    fprintf(stderr, "kumi: %u collectives were planned, %u were left to the MPI library\n", planned,
+            by_library);
     if (planned_of_part > 0)
-        fprintf(stderr,
-                "kumi: %u of the planned ones ran on some of the job's ranks, with a share of the common links\n",
-                planned_of_part);
+        fprintf(
+            stderr,
+            "kumi: %u of the planned ones ran on some of the job's ranks, with a share of the common links\n",
+            planned_of_part);
 }

@@ -110,8 +110,8 @@ bool kumi_alltoallv(struct call *call)
         exchange_exactly(call, &both, element_bytes);
     else
         kumi_exchange(call, &both,
-                      (struct kumi_carried){.like = {.operation = KUMI_COLL_ALL_TO_ALL,
-                                                     .block_bytes = history->block_bytes}});
+                      (struct kumi_carried){
+                          .like = {.operation = KUMI_COLL_ALL_TO_ALL, .block_bytes = history->block_bytes}});
     return true;
 }
 

@@ -63,77 +63,76 @@ _Static_assert(sizeof(uintptr_t) == 8, "an argument is a register");
 
 #define WRAPPER __attribute__((visibility("default")))
 
-#define C_WRAPPER(name, suffix, count, what, how)                                                  \
-    WRAPPER int MPI_##name##suffix(PARAMETERS_##count);                                            \
-    WRAPPER int MPI_##name##suffix(PARAMETERS_##count)                                             \
-    {                                                                                              \
-        static struct kumi_mpi_call call = {                                                       \
-            .symbol = "MPI_" #name #suffix,                                                        \
-            .profiling = {"PMPI_" #name #suffix},                                                  \
-            .phase_name = "MPI_" #name,                                                            \
-            .kind = what,                                                                          \
-            .calling = how,                                                                        \
-        };                                                                                         \
-        int (*real)(PARAMETERS_##count) = (int (*)(PARAMETERS_##count))kumi_mpi_straight(&call);   \
-        if (real != NULL)                                                                          \
-            return real(ARGUMENTS_##count);                                                        \
-        const uintptr_t arguments[] = {ARGUMENTS_##count};                                         \
-        real = (int (*)(PARAMETERS_##count))kumi_mpi_enter(&call, arguments,                       \
-                                                           __builtin_return_address(0));           \
-        if (real == NULL)                                                                          \
-            return KUMI_MPI_NOTHING_TO_CALL;                                                       \
-        int result;                                                                                \
-        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
-            !kumi_collective(&call, arguments, &result))              \
-            result = real(ARGUMENTS_##count);                                                      \
-        kumi_mpi_leave(&call, arguments);                                                          \
-        return result;                                                                             \
+#define C_WRAPPER(name, suffix, count, what, how)                                                          \
+    WRAPPER int MPI_##name##suffix(PARAMETERS_##count);                                                    \
+    WRAPPER int MPI_##name##suffix(PARAMETERS_##count)                                                     \
+    {                                                                                                      \
+        static struct kumi_mpi_call call = {                                                               \
+            .symbol = "MPI_" #name #suffix,                                                                \
+            .profiling = {"PMPI_" #name #suffix},                                                          \
+            .phase_name = "MPI_" #name,                                                                    \
+            .kind = what,                                                                                  \
+            .calling = how,                                                                                \
+        };                                                                                                 \
+        int (*real)(PARAMETERS_##count) = (int (*)(PARAMETERS_##count))kumi_mpi_straight(&call);           \
+        if (real != NULL)                                                                                  \
+            return real(ARGUMENTS_##count);                                                                \
+        const uintptr_t arguments[] = {ARGUMENTS_##count};                                                 \
+        real = (int (*)(PARAMETERS_##count))kumi_mpi_enter(&call, arguments, __builtin_return_address(0)); \
+        if (real == NULL)                                                                                  \
+            return KUMI_MPI_NOTHING_TO_CALL;                                                               \
+        int result;                                                                                        \
+        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                         \
+            !kumi_collective(&call, arguments, &result))                                                   \
+            result = real(ARGUMENTS_##count);                                                              \
+        kumi_mpi_leave(&call, arguments);                                                                  \
+        return result;                                                                                     \
     }
 
 /* `ierror` is optional in mpi_f08, so its address may be NULL. */
-#define FORTRAN_WRAPPER(name, fortran, ending, count, what)                                        \
-    WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error);                            \
-    WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error)                             \
-    {                                                                                              \
-        static struct kumi_mpi_call call = {                                                       \
-            .symbol = "mpi_" #fortran #ending,                                                     \
-            .profiling = {"pmpi_" #fortran #ending, "pmpir_" #fortran #ending},                    \
-            .phase_name = "MPI_" #name,                                                            \
-            .kind = what,                                                                          \
-            .calling = BY_ADDRESS,                                                                 \
-        };                                                                                         \
-        void (*real)(PARAMETERS_##count, int *) =                                                  \
-            (void (*)(PARAMETERS_##count, int *))kumi_mpi_straight(&call);                         \
-        if (real != NULL) {                                                                        \
-            real(ARGUMENTS_##count, error);                                                        \
-            return;                                                                                \
-        }                                                                                          \
-        const uintptr_t arguments[] = {ARGUMENTS_##count};                                         \
-        real = (void (*)(PARAMETERS_##count, int *))kumi_mpi_enter(&call, arguments,               \
-                                                                   __builtin_return_address(0));   \
-        if (real == NULL) {                                                                        \
-            if (error != NULL)                                                                     \
-                *error = KUMI_MPI_NOTHING_TO_CALL;                                                 \
-            return;                                                                                \
-        }                                                                                          \
-        int result;                                                                                \
-        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                                 \
-            !kumi_collective(&call, arguments, &result))              \
-            real(ARGUMENTS_##count, error);                                                        \
-        else if (error != NULL)                                                                    \
-            *error = result;                                                                       \
-        kumi_mpi_leave(&call, arguments);                                                          \
+#define FORTRAN_WRAPPER(name, fortran, ending, count, what)                                      \
+    WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error);                          \
+    WRAPPER void mpi_##fortran##ending(PARAMETERS_##count, int *error)                           \
+    {                                                                                            \
+        static struct kumi_mpi_call call = {                                                     \
+            .symbol = "mpi_" #fortran #ending,                                                   \
+            .profiling = {"pmpi_" #fortran #ending, "pmpir_" #fortran #ending},                  \
+            .phase_name = "MPI_" #name,                                                          \
+            .kind = what,                                                                        \
+            .calling = BY_ADDRESS,                                                               \
+        };                                                                                       \
+        void (*real)(PARAMETERS_##count, int *) =                                                \
+            (void (*)(PARAMETERS_##count, int *))kumi_mpi_straight(&call);                       \
+        if (real != NULL) {                                                                      \
+            real(ARGUMENTS_##count, error);                                                      \
+            return;                                                                              \
+        }                                                                                        \
+        const uintptr_t arguments[] = {ARGUMENTS_##count};                                       \
+        real = (void (*)(PARAMETERS_##count, int *))kumi_mpi_enter(&call, arguments,             \
+                                                                   __builtin_return_address(0)); \
+        if (real == NULL) {                                                                      \
+            if (error != NULL)                                                                   \
+                *error = KUMI_MPI_NOTHING_TO_CALL;                                               \
+            return;                                                                              \
+        }                                                                                        \
+        int result;                                                                              \
+        if ((what != COLLECTIVE && what != UNMARKED_COLLECTIVE) ||                               \
+            !kumi_collective(&call, arguments, &result))                                         \
+            real(ARGUMENTS_##count, error);                                                      \
+        else if (error != NULL)                                                                  \
+            *error = result;                                                                     \
+        kumi_mpi_leave(&call, arguments);                                                        \
     }
 
-#define COUNTED(name, fortran, count, what)                                                        \
-    C_WRAPPER(name, , count, what, BY_VALUE)                                                       \
-    C_WRAPPER(name, _c, count, what, BY_VALUE_LARGE)                                               \
-    FORTRAN_WRAPPER(name, fortran, _, count, what)                                                 \
+#define COUNTED(name, fortran, count, what)          \
+    C_WRAPPER(name, , count, what, BY_VALUE)         \
+    C_WRAPPER(name, _c, count, what, BY_VALUE_LARGE) \
+    FORTRAN_WRAPPER(name, fortran, _, count, what)   \
     FORTRAN_WRAPPER(name, fortran, _f08_, count, what)
 
-#define ON_REQUESTS(name, fortran, count, what)                                                    \
-    C_WRAPPER(name, , count, what, BY_VALUE)                                                       \
-    FORTRAN_WRAPPER(name, fortran, _, count, what)                                                 \
+#define ON_REQUESTS(name, fortran, count, what)    \
+    C_WRAPPER(name, , count, what, BY_VALUE)       \
+    FORTRAN_WRAPPER(name, fortran, _, count, what) \
     FORTRAN_WRAPPER(name, fortran, _f08_, count, what)
 
 KUMI_MPI_COUNTED_CALLS(COUNTED)

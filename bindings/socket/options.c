@@ -68,8 +68,7 @@ static bool any_wanted;
 
 static void say_wrong(const char *item)
 {
-    fprintf(stderr, "kumi: \"%.60s\" in %s is not key=number, where key is one of", item,
-            OPTIONS_ENV);
+    fprintf(stderr, "kumi: \"%.60s\" in %s is not key=number, where key is one of", item, OPTIONS_ENV);
     for (int i = 0; i < OPTIONS; i++)
         fprintf(stderr, "%s %s", i == 0 ? "" : ",", options[i].key);
     fprintf(stderr, "; it is ignored\n");

@@ -75,29 +75,29 @@ static void lay_out_alike(int count)
 }
 
 /* Calls a collective twice: MPI_ with the result in `ours`, and PMPI_ with it in `theirs`. */
-#define BOTH(name, ...)                                                                            \
-    do {                                                                                           \
-        char *to = ours;                                                                           \
-        MPI_##name(__VA_ARGS__);                                                                   \
-        to = theirs;                                                                               \
-        PMPI_##name(__VA_ARGS__);                                                                  \
+#define BOTH(name, ...)           \
+    do {                          \
+        char *to = ours;          \
+        MPI_##name(__VA_ARGS__);  \
+        to = theirs;              \
+        PMPI_##name(__VA_ARGS__); \
     } while (0)
 
 /* Fills the result buffers first, because a call in place sends from them. */
-#define IN_PLACE(name, ...)                                                                        \
-    do {                                                                                           \
-        memcpy(ours, from, buffer_bytes);                                                          \
-        memcpy(theirs, from, buffer_bytes);                                                        \
-        BOTH(name, __VA_ARGS__);                                                                   \
+#define IN_PLACE(name, ...)                 \
+    do {                                    \
+        memcpy(ours, from, buffer_bytes);   \
+        memcpy(theirs, from, buffer_bytes); \
+        BOTH(name, __VA_ARGS__);            \
     } while (0)
 
 static const char *movements(const struct shape *shape, int count)
 {
     MPI_Datatype type = shape->type;
     int last = ranks - 1;
-#define CLAIM(what)                                                                                \
-    if (!same())                                                                                   \
-        return what;                                                                               \
+#define CLAIM(what)  \
+    if (!same())     \
+        return what; \
     fill();
     fill();
     BOTH(Alltoall, from, count, type, to, count, type, comm);

@@ -98,7 +98,8 @@ static void arguments(MPI_Comm comm)
     /* Open MPI raises this error on MPI_COMM_WORLD, whose handler ends the job. */
     ours = MPI_Allreduce(from, from, COUNT, MPI_INT, MPI_SUM, comm);
     theirs = PMPI_Allreduce(from, from, COUNT, MPI_INT, MPI_SUM, comm);
-    expect_true("aliased buffers are the library's error", error_class(ours) == error_class(theirs) && ours != 0);
+    expect_true("aliased buffers are the library's error",
+                error_class(ours) == error_class(theirs) && ours != 0);
 #endif
     ours = MPI_Bcast(to, -1, MPI_INT, 0, comm);
     expect_true("a negative count is an error", error_class(ours) == MPI_ERR_COUNT);
@@ -249,8 +250,7 @@ static void spawned(char *program)
 {
     MPI_Comm children;
     char *arguments[] = {"child", NULL};
-    MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children,
-                   MPI_ERRCODES_IGNORE);
+    MPI_Comm_spawn(program, arguments, 2, MPI_INFO_NULL, 0, MPI_COMM_WORLD, &children, MPI_ERRCODES_IGNORE);
     expect_true("with spawned ranks a communicator is the library's", merged(children, 0));
     MPI_Comm_disconnect(&children);
 }

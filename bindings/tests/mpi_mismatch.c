@@ -97,7 +97,7 @@ static int call(const char *name, MPI_Comm comm)
         MPI_Type_contiguous(LONG / 2, MPI_INT, &pair);
         MPI_Type_commit(&pair);
         int error = rank == 0 ? MPI_Bcast(from, LONG, MPI_INT, 0, comm) : MPI_Bcast(from, 2, pair, 0, comm);
-        error = error ? error
+        error = error          ? error
                 : rank == last ? MPI_Gather(from, 2, pair, to, LONG, MPI_INT, 0, comm)
                                : MPI_Gather(from, LONG, MPI_INT, to, LONG, MPI_INT, 0, comm);
         MPI_Type_free(&pair);
@@ -138,7 +138,10 @@ int main(int argc, char **argv)
     if (error != MPI_SUCCESS)
         MPI_Error_class(error, &class);
     bool is_named = class == MPI_ERR_COUNT || class == MPI_ERR_TRUNCATE;
-    printf("rank %d: %s\n", rank, class == MPI_SUCCESS ? "no error" : is_named ? "an error of the count" : "an error");
+    printf("rank %d: %s\n", rank,
+           class == MPI_SUCCESS ? "no error"
+           : is_named           ? "an error of the count"
+                                : "an error");
     fflush(stdout);
     if (error != MPI_SUCCESS)
         MPI_Abort(comm, 3);

@@ -31,8 +31,8 @@ static void observing_sum(void *in, void *inout, int *length, MPI_Datatype *type
 static bool exchange(int bytes)
 {
     memset(out_bytes, 'a' + rank, sizeof(out_bytes));
-    MPI_Sendrecv(out_bytes, bytes, MPI_BYTE, other, 7, in_bytes, bytes, MPI_BYTE, other, 7,
-                 MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Sendrecv(out_bytes, bytes, MPI_BYTE, other, 7, in_bytes, bytes, MPI_BYTE, other, 7, MPI_COMM_WORLD,
+                 MPI_STATUS_IGNORE);
     return in_bytes[0] == 'a' + other && in_bytes[bytes - 1] == 'a' + other;
 }
 

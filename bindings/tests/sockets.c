@@ -53,8 +53,8 @@ int main(int argc, char **argv)
 
     /* The system call bypasses the wrapper, so the accepted socket can only inherit its options. */
     int peer = (int)syscall(SYS_socket, AF_INET, SOCK_STREAM, 0);
-    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) != 0 ||
-        listen(listener, 1) != 0 || getsockname(listener, (struct sockaddr *)&address, &bytes) != 0 ||
+    if (bind(listener, (struct sockaddr *)&address, sizeof(address)) != 0 || listen(listener, 1) != 0 ||
+        getsockname(listener, (struct sockaddr *)&address, &bytes) != 0 ||
         connect(peer, (struct sockaddr *)&address, sizeof(address)) != 0)
         return 2;
     expect_options("an accepted socket", accept(listener, NULL, NULL), argv + 1);

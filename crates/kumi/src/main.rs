@@ -3,6 +3,8 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)] // `output` replaces both
 
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod lab;
 mod link;
 mod manual;

@@ -61,11 +61,15 @@ impl Options {
 pub fn run(root: &Path, options: &Options) -> ExitCode {
     let mut tally = Tally::default();
     let started = Instant::now();
+    let mut times = Vec::new();
     for stage in STAGES.into_iter().filter(|stage| options.wants(stage)) {
         println!("\n== {stage}");
+        let began = Instant::now();
         run_stage(stage, root, options, &mut tally);
+        times.push(format!("{stage} {}", began.elapsed().as_secs()));
     }
-    println!("\n== summary ({} s)", started.elapsed().as_secs());
+    let seconds = started.elapsed().as_secs();
+    println!("\n== summary ({seconds} s: {})", times.join(", "));
     print!("{tally}");
     if tally.failed.is_empty() {
         ExitCode::SUCCESS
@@ -117,44 +121,70 @@ fn results(root: &Path, tally: &mut Tally) {
     }
 }
 
-/// Builds the documentation as a book, and checks the spelling and the types of the Python package.
+/// Builds the documentation as a book, and checks spelling, types of the Python package, and style
+/// of Python and C.
 fn docs(root: &Path, tally: &mut Tally) {
-    let checks = [
-        ("mdbook", &["build", "docs"][..], ""),
+    let c_files = listed(root, &["*.c", "*.h"]);
+    let format = ["--dry-run", "--Werror"].map(str::to_owned);
+    let format = [&format[..], &c_files].concat();
+    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let checks: [(&str, Vec<String>, &str); 5] = [
+        ("mdbook", words(&["build", "docs"]), ""),
         (
             "codespell",
-            &["--quiet-level=2", "--config=.codespellrc"],
+            words(&["--quiet-level=2", "--config=.codespellrc"]),
             "",
         ),
-        ("mypy", &[], "bindings/python"),
+        ("mypy", Vec::new(), "bindings/python"),
+        (
+            "ruff",
+            words(&[
+                "check",
+                "--quiet",
+                "--config=bindings/python/pyproject.toml",
+            ]),
+            "",
+        ),
+        ("clang-format", format, ""),
     ];
     for (program, arguments, folder) in checks {
         let mut command = Command::new(program);
-        match command
-            .current_dir(root.join(folder))
-            .args(arguments)
-            .status()
-        {
+        let folder = root.join(folder);
+        match command.current_dir(folder).args(arguments).status() {
             Ok(status) => tally.record(program, status.success()),
             Err(_) => tally.skip(program, &format!("{program} is not installed")),
         }
     }
 }
 
-/// Checks the dependencies against `deny.toml`, without a network. It needs the dependencies of
-/// every platform. A build downloads only those of this one.
-fn deny(root: &Path, tally: &mut Tally) {
-    let whole = Command::new("cargo")
+/// Returns the files of the repository whose names match `patterns`.
+fn listed(root: &Path, patterns: &[&str]) -> Vec<String> {
+    let git = Command::new("git")
         .current_dir(root)
-        .args(["metadata", "--offline", "--locked", "--format-version=1"])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success());
-    if !whole {
+        .args(["ls-files", "--cached", "--others", "--exclude-standard"])
+        .args(patterns)
+        .output();
+    let text = git.map(|git| String::from_utf8_lossy(&git.stdout).into_owned());
+    text.unwrap_or_default()
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Checks the dependencies against `deny.toml`. It needs the dependencies of every platform. A
+/// build downloads only those of this one, so the others are fetched once.
+fn deny(root: &Path, tally: &mut Tally) {
+    let cargo = |arguments: &[&str]| {
+        let mut command = Command::new("cargo");
+        command.current_dir(root).args(arguments);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.status().is_ok_and(|status| status.success())
+    };
+    let metadata = ["metadata", "--offline", "--locked", "--format-version=1"];
+    if !cargo(&metadata) && !cargo(&["fetch", "--locked"]) {
         tally.skip(
             "cargo deny",
-            "crates of other platforms are not downloaded; run `cargo fetch --locked`",
+            "crates of other platforms cannot be downloaded (`cargo fetch --locked`)",
         );
         return;
     }

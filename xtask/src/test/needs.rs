@@ -60,19 +60,8 @@ pub fn lacking(need: &str) -> Option<String> {
 
 /// Returns every ignored test in the sources with its reason, by the bare name of its function.
 pub fn declared(root: &Path) -> Vec<(String, String)> {
-    let listing = Command::new("git")
-        .current_dir(root)
-        .args([
-            "ls-files",
-            "--cached",
-            "--others",
-            "--exclude-standard",
-            "*.rs",
-        ])
-        .output();
-    let paths = listing.map(|listing| String::from_utf8_lossy(&listing.stdout).into_owned());
     let mut tests = Vec::new();
-    for path in paths.unwrap_or_default().lines() {
+    for path in super::listed(root, &["*.rs"]) {
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
             tests.extend(ignored_in(&text));
         }
