@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Trains a small model on several hosts with DistributedDataParallel. Only the backend's name is Kumihimo's.
+"""Trains a small model on several hosts with DistributedDataParallel.
 
-    torchrun --nnodes 4 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint host1:29500 examples/train_ddp.py
+    torchrun --nnodes 4 --rdzv-backend c10d --rdzv-endpoint host1:29500 examples/train_ddp.py
     RANK=0 WORLD_SIZE=4 MASTER_ADDR=host1 MASTER_PORT=29500 examples/train_ddp.py --backend gloo
 
-The model learns to add: which of 64 random numbers are summed is for it to find out. Every rank has its own data, and all
-come to have the same weights.
+Only the name of the backend differs from a program for Gloo. The model learns which of 64 random numbers are
+summed. Every rank has its own data, and all ranks end with the same weights.
 """
 
 import argparse
@@ -31,7 +31,8 @@ def main():
     parser.add_argument("--width", type=int, default=256, help="neurons of the hidden layers")
     told = parser.parse_args()
     if told.backend == "kumi":
-        import kumi.torch  # noqa: F401: it registers itself
+        # The import registers the backend.
+        import kumi.torch  # noqa: F401
 
     dist.init_process_group(told.backend)
     rank = dist.get_rank()
@@ -65,7 +66,8 @@ def main():
     alike = all(torch.equal(one, weights) for one in gathered)
     if rank == 0:
         per_step = spent.item() / told.steps * 1000
-        print(f"{told.backend}: {per_step:.1f} ms a step; all ranks have {'the same' if alike else 'DIFFERENT'} weights")
+        weights = "the same" if alike else "DIFFERENT"
+        print(f"{told.backend}: {per_step:.1f} ms per step; all ranks have {weights} weights")
     dist.destroy_process_group()
     raise SystemExit(not alike)
 

@@ -13,9 +13,9 @@ import pathlib
 import statistics
 import sys
 import textwrap
-import tomllib
 
 import matplotlib
+import tomllib
 
 matplotlib.use("svg")
 import matplotlib.pyplot as plt  # noqa: E402  (after the back end is chosen)
@@ -62,14 +62,53 @@ FIGURES = {
 # Mop/s of 16 ranks in GridMPI (Matsuda et al., table 2): standard TCP, and the other columns by the
 # names of the corresponding variants.
 PAPER_NPB_MOPS = {
-    "BT": (2835.48, {"kumi-tcp-rto": 2606.81, "kumi-tcp-pce": 3520.48, "kumi-tcp-no-phases": 3887.74, "kumi-tcp": 3571.02}),
-    "CG": (293.86, {"kumi-tcp-rto": 318.37, "kumi-tcp-pce": 325.94, "kumi-tcp-no-phases": 372.48, "kumi-tcp": 371.99}),
-    "EP": (82.23, {"kumi-tcp-rto": 82.23, "kumi-tcp-pce": 82.22, "kumi-tcp-no-phases": 82.22, "kumi-tcp": 82.23}),
-    "FT": (1168.01, {"kumi-tcp-rto": 1177.80, "kumi-tcp-pce": 1182.74, "kumi-tcp-no-phases": 1191.58, "kumi-tcp": 1182.69}),
-    "IS": (23.61, {"kumi-tcp-rto": 25.39, "kumi-tcp-pce": 26.15, "kumi-tcp-no-phases": 27.60, "kumi-tcp": 26.25}),
-    "LU": (4143.90, {"kumi-tcp-rto": 2531.91, "kumi-tcp-pce": 4198.00, "kumi-tcp-no-phases": 3535.71, "kumi-tcp": 3781.36}),
-    "MG": (1130.55, {"kumi-tcp-rto": 922.44, "kumi-tcp-pce": 1160.35, "kumi-tcp-no-phases": 1112.02, "kumi-tcp": 1107.41}),
-    "SP": (995.72, {"kumi-tcp-rto": 862.46, "kumi-tcp-pce": 1243.75, "kumi-tcp-no-phases": 1368.42, "kumi-tcp": 1323.11}),
+    "BT": (
+        2835.48,
+        {
+            "kumi-tcp-rto": 2606.81,
+            "kumi-tcp-pce": 3520.48,
+            "kumi-tcp-no-phases": 3887.74,
+            "kumi-tcp": 3571.02,
+        },
+    ),
+    "CG": (
+        293.86,
+        {"kumi-tcp-rto": 318.37, "kumi-tcp-pce": 325.94, "kumi-tcp-no-phases": 372.48, "kumi-tcp": 371.99},
+    ),
+    "EP": (
+        82.23,
+        {"kumi-tcp-rto": 82.23, "kumi-tcp-pce": 82.22, "kumi-tcp-no-phases": 82.22, "kumi-tcp": 82.23},
+    ),
+    "FT": (
+        1168.01,
+        {
+            "kumi-tcp-rto": 1177.80,
+            "kumi-tcp-pce": 1182.74,
+            "kumi-tcp-no-phases": 1191.58,
+            "kumi-tcp": 1182.69,
+        },
+    ),
+    "IS": (
+        23.61,
+        {"kumi-tcp-rto": 25.39, "kumi-tcp-pce": 26.15, "kumi-tcp-no-phases": 27.60, "kumi-tcp": 26.25},
+    ),
+    "LU": (
+        4143.90,
+        {
+            "kumi-tcp-rto": 2531.91,
+            "kumi-tcp-pce": 4198.00,
+            "kumi-tcp-no-phases": 3535.71,
+            "kumi-tcp": 3781.36,
+        },
+    ),
+    "MG": (
+        1130.55,
+        {"kumi-tcp-rto": 922.44, "kumi-tcp-pce": 1160.35, "kumi-tcp-no-phases": 1112.02, "kumi-tcp": 1107.41},
+    ),
+    "SP": (
+        995.72,
+        {"kumi-tcp-rto": 862.46, "kumi-tcp-pce": 1243.75, "kumi-tcp-no-phases": 1368.42, "kumi-tcp": 1323.11},
+    ),
 }
 
 # Goodput of 1 MB messages in the send-stall paper (Takano et al., table 3), in MB/s: with stalls
@@ -154,7 +193,15 @@ def draw_series(axes, case, samples, colours):
             axes.axvline(event["at_s"], color="0.4", linewidth=0.7, linestyle="--")
             if event["name"] not in named and len(named) < 2:
                 named.add(event["name"])
-                axes.annotate(event["name"], (event["at_s"], 0), rotation=90, fontsize=7, color="0.3", va="bottom", ha="right")
+                axes.annotate(
+                    event["name"],
+                    (event["at_s"], 0),
+                    rotation=90,
+                    fontsize=7,
+                    color="0.3",
+                    va="bottom",
+                    ha="right",
+                )
             if event["name"] == "cut" and case == "figure-15":
                 axes.axvspan(event["at_s"], event["at_s"] + PAPER_DETECT_S, color="0.9", zorder=0)
     axes.set(xlabel="time, s", ylabel="goodput, MB/s", ylim=(0, None))
@@ -186,11 +233,11 @@ def draw_sizes(axes, values, colours, label):
 
 def short(size):
     """Returns a size in bytes with a binary unit: 65536 is "64Ki"."""
-    for unit in ("", "Ki", "Mi", "Gi"):
-        if size < 1024 or size % 1024:
-            break
+    units = ["", "Ki", "Mi", "Gi"]
+    while size >= 1024 and size % 1024 == 0 and len(units) > 1:
         size //= 1024
-    return f"{size}{unit}"
+        del units[0]
+    return f"{size}{units[0]}"
 
 
 def draw_bars(axes, values, colours, label):
@@ -202,7 +249,9 @@ def draw_bars(axes, values, colours, label):
         axes.barh(at, median, color=colours[variant], alpha=0.6, height=0.7)
         axes.plot(points, [at] * len(points), "k.", markersize=3)
         place = (max([median, *points]), at)
-        axes.annotate(f"{median:.3g}", place, xytext=(4, 0), textcoords="offset points", fontsize=7, va="center")
+        axes.annotate(
+            f"{median:.3g}", place, xytext=(4, 0), textcoords="offset points", fontsize=7, va="center"
+        )
     axes.set_yticks(places, list(values), fontsize=7)
     axes.invert_yaxis()
     axes.margins(x=0.12)
@@ -219,11 +268,16 @@ def draw_papers(axes, case, plan, values):
         ours = statistics.median(values["cubic"][None])
         for at, variant in enumerate(values):
             if variant in columns:
-                axes.vlines(ours * standard / columns[variant], at - 0.4, at + 0.4, color=PAPER_COLOUR, linewidth=1.2)
+                axes.vlines(
+                    ours * standard / columns[variant], at - 0.4, at + 0.4, color=PAPER_COLOUR, linewidth=1.2
+                )
         return True
     if plan == "tcp-stall" and case in PAPER_STALL_MB_PER_S:
         before, after = PAPER_STALL_MB_PER_S[case]
-        marks = [(before / PAPER_STALL_BEST, "stall taken as congestion"), (after / PAPER_STALL_BEST, "stall ignored")]
+        marks = [
+            (before / PAPER_STALL_BEST, "stall taken as congestion"),
+            (after / PAPER_STALL_BEST, "stall ignored"),
+        ]
     elif plan in ("coll-gather", "coll-tree", "coll-wan"):
         marks = [(PAPER_GATHER_RATIO, "")]
     elif plan == "link-sizes" or case == "tcp-1":
@@ -234,7 +288,14 @@ def draw_papers(axes, case, plan, values):
         transform = axes.get_xaxis_transform() if is_bars else axes.get_yaxis_transform()
         turn = 90 if is_bars else 0
         axes.annotate(
-            text, place, xycoords=transform, fontsize=6, color=PAPER_COLOUR, va="bottom", ha="left", rotation=turn
+            text,
+            place,
+            xycoords=transform,
+            fontsize=6,
+            color=PAPER_COLOUR,
+            va="bottom",
+            ha="left",
+            rotation=turn,
         )
     return bool(marks)
 
@@ -282,7 +343,12 @@ def draw(path):
         handles.append(plt.Line2D([], [], color=PAPER_COLOUR, label="the paper's value"))
     if handles:
         figure.legend(
-            handles=handles, loc="upper center", bbox_to_anchor=(0.5, 0), ncols=min(5, len(handles)), fontsize=7, frameon=False
+            handles=handles,
+            loc="upper center",
+            bbox_to_anchor=(0.5, 0),
+            ncols=min(5, len(handles)),
+            fontsize=7,
+            frameon=False,
         )
     target = path.with_suffix(".svg")
     save(figure, target)
@@ -312,7 +378,9 @@ def draw_cut_cable(path, target):
     hosts.set(xlim=(0, 10), ylim=(0, 3))
     hosts.axis("off")
     for left, name in ((0.5, "host a"), (7.5, "host b")):
-        hosts.add_patch(plt.Rectangle((left, 0.4), 2, 2.2, facecolor="#0072B2", alpha=0.15, edgecolor="#0072B2"))
+        hosts.add_patch(
+            plt.Rectangle((left, 0.4), 2, 2.2, facecolor="#0072B2", alpha=0.15, edgecolor="#0072B2")
+        )
         hosts.text(left + 1, 1.5, f"{name}\nkumi0", ha="center", va="center", fontsize=9)
     hosts.plot([2.5, 7.5], [2.1, 2.1], color="#009E73", linewidth=2)
     hosts.plot([2.5, 4.8], [0.9, 0.9], color="#D55E00", linewidth=2)

@@ -12,8 +12,9 @@ import difflib
 import json
 import pathlib
 import sys
-import tomllib
 from typing import Any
+
+import tomllib
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "bench" / "results"
@@ -23,7 +24,11 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 
 # Rows of the README's table: sentence, plan and target. At least one row is a missed target.
 README_ROWS = [
-    ("One TCP stream over two links, of what plain TCP could carry on both", "link-stream", "goodput_vs_plain_ceiling"),
+    (
+        "One TCP stream over two links, of what plain TCP could carry on both",
+        "link-stream",
+        "goodput_vs_plain_ceiling",
+    ),
     ("Longest gap of a stream when a cable is pulled, ms", "link-failover", "carrier_gap_ms"),
     ("Burst after a pause across a WAN, of the ideal time", "tcp-restart", "median_vs_ideal"),
     (
@@ -62,7 +67,9 @@ def main() -> int:
             continue
         stale += 1
         name = str(path.relative_to(ROOT))
-        changes = difflib.unified_diff(present.splitlines(), text.splitlines(), name, "bench/results", lineterm="", n=0)
+        changes = difflib.unified_diff(
+            present.splitlines(), text.splitlines(), name, "bench/results", lineterm="", n=0
+        )
         print("\n".join(list(changes)[:20]))
         print(f"{name} disagrees with bench/results: run `make figures`")
     return 1 if stale else 0
@@ -89,9 +96,8 @@ def with_table(readme: str, results: dict[str, dict[str, Any]]) -> str:
     for sentence, plan, target in README_ROWS:
         check = next(check for check in results[plan]["checks"] if check["name"] == target)
         mark = "" if check["pass"] else " (missed)"
-        lines.append(
-            f"| {sentence} | **{number(check['value'])}** | {bound(check)}{mark} | [`{plan}`](bench/plans/{plan}.toml) |"
-        )
+        value, link = number(check["value"]), f"[`{plan}`](bench/plans/{plan}.toml)"
+        lines.append(f"| {sentence} | **{value}** | {bound(check)}{mark} | {link} |")
     return before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after
 
 
@@ -102,11 +108,13 @@ def report(results: dict[str, dict[str, Any]]) -> str:
     lines = [
         "# Results",
         "",
-        "`bench/figures/report.py` writes this page from [`bench/results/`](../bench/results). Do not edit it.",
+        "`bench/figures/report.py` writes this page from [`bench/results/`](../bench/results).",
+        "Do not edit it.",
         "",
-        f"{met} of {len(checks)} targets are met. Each plan is run with `kumi bench PLAN`. A value is the unfavourable end",
-        "of a one-sided 95 % confidence interval over the repetitions, or their median where the plan says so. It",
-        "is the worst over message sizes. A value with an interval can lie outside the range of the figure itself.",
+        f"{met} of {len(checks)} targets are met. Each plan is run with `kumi bench PLAN`. A value is",
+        "the unfavourable end of a one-sided 95 % confidence interval over the repetitions, or their",
+        "median where the plan says so. It is the worst over message sizes. A value with an interval",
+        "can lie outside the range of the figure itself.",
         "",
         "## Summary",
         "",
@@ -118,7 +126,9 @@ def report(results: dict[str, dict[str, Any]]) -> str:
         result = results[name]
         passed = sum(check["pass"] for check in result["checks"])
         count = len(result["checks"])
-        lines.append(f"| [{name}](#{name}) | {read_plan(name)['shows']} | {passed} of {count} | {commit(result)} |")
+        lines.append(
+            f"| [{name}](#{name}) | {read_plan(name)['shows']} | {passed} of {count} | {commit(result)} |"
+        )
     layer = ""
     for title, name in ordered:
         if title != layer:

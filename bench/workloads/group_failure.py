@@ -19,9 +19,8 @@ import sys
 import threading
 import time
 
-import numpy
-
 import kumi.coll
+import numpy
 
 ELEMENTS = 20_000
 FAULTS = ("kill", "stop", "cut")

@@ -81,7 +81,8 @@ def main():
     torch.set_num_threads(1)
     backend = "kumi" if os.environ.get("KUMI_COLL_LIBRARY") else "gloo"
     if backend == "kumi":
-        import kumi.torch  # noqa: F401: the import registers the backend
+        # The import registers the backend.
+        import kumi.torch  # noqa: F401
     dist.init_process_group(backend)
     for size in told.sizes:
         act = programs[told.what](size)

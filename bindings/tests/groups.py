@@ -37,11 +37,15 @@ def arrays(group):
     assert out[0] == 3 * rank
     vector = np.full(100_000, 7 if rank == 2 else 0)
     assert group.broadcast(vector, root=2).min() == 7
-    assert np.array_equal(group.reduce_scatter(np.arange(size * 4).reshape(size, 4)), size * np.arange(4 * rank, 4 * rank + 4))
+    assert np.array_equal(
+        group.reduce_scatter(np.arange(size * 4).reshape(size, 4)), size * np.arange(4 * rank, 4 * rank + 4)
+    )
     assert np.array_equal(group.all_to_all(np.full((size, 3), rank))[:, 0], ranks)
     product = group.reduce(np.full(4, 2), op="product")
     assert (product is None) == (rank != 0) and (rank != 0 or (product == 2**size).all())
-    assert [part.tolist() for part in group.all_gather_v(np.arange(rank))] == [list(range(peer)) for peer in ranks]
+    assert [part.tolist() for part in group.all_gather_v(np.arange(rank))] == [
+        list(range(peer)) for peer in ranks
+    ]
     parts = group.gather_v(np.full(rank + 1, rank), root=2)
     assert rank != 2 or [len(part) for part in parts] == [peer + 1 for peer in ranks]
     parts = group.all_to_all_v([np.full(rank * to, rank) for to in ranks])
@@ -64,9 +68,8 @@ def bools(group):
 
 def forked(group, victim=1):
     """a forked child has no connections of the group, and does not hide its parent's death"""
-    import numpy as np
-
     import kumi.coll
+    import numpy as np
 
     group.barrier()
     message = group.receive(np.zeros(1), tag=9, wait=False) if group.rank == victim else None
@@ -126,9 +129,8 @@ def late(group):
 
 def slips(group):
     """invalid arguments are rejected by name, and the group remains usable"""
-    import numpy as np
-
     import kumi.coll
+    import numpy as np
 
     def refused(function, *arguments, **named):
         try:
@@ -172,9 +174,8 @@ def survive(group, victim):
 
     Returns "gone" on the victim, which must then end or stop, and "left" on the others.
     """
-    import numpy as np
-
     import kumi.coll
+    import numpy as np
 
     began = last = time.monotonic()
     try:
@@ -338,9 +339,7 @@ def torch_sharded(rank, size):
                     weight.zero_()
             lost = state()
             checkpoint.load(lost, checkpoint_id=f"{folder[0]}/{saved}")
-            set_state_dict(
-                model, optimizer, model_state_dict=lost["weights"], optim_state_dict=lost["steps"]
-            )
+            set_state_dict(model, optimizer, model_state_dict=lost["weights"], optim_state_dict=lost["steps"])
             assert torch.equal(model[0].weight.full_tensor(), trained)
     finally:
         dist.barrier()
@@ -369,10 +368,9 @@ def torch_late(rank, size):
     """an operation past the group's timeout raises, as does its future; a wait may name a limit"""
     import datetime
 
+    import kumi.coll
     import torch
     import torch.distributed as dist
-
-    import kumi.coll
 
     hasty = dist.new_group(timeout=datetime.timedelta(seconds=1.5))
     dist.barrier()
@@ -430,10 +428,9 @@ def torch_futures(rank, size):
 
 def torch_lost(rank, size):
     """if a rank is lost, torch's collectives fail within a second"""
+    import kumi.coll
     import torch
     import torch.distributed as dist
-
-    import kumi.coll
 
     dist.barrier()
     # Rank 1's control messages for the barrier must have arrived first. When a process ends with
@@ -484,9 +481,8 @@ def one_rank(name):
 
         with kumi.coll.Group() as group:
             return scenario(group)
-    import torch.distributed as dist
-
     import kumi.torch  # noqa: F401: the import registers the backend
+    import torch.distributed as dist
 
     dist.init_process_group(BACKENDS.get(name, "kumi"))
     scenario(dist.get_rank(), dist.get_world_size())
@@ -543,7 +539,9 @@ def main():
             print(f"skipped {LABEL}: {scenario.__doc__}: there is no {needs}")
             continue
         why = run(name)
-        print(f"ok     {LABEL}: {scenario.__doc__}" if not why else f"FAILED {LABEL}: {scenario.__doc__}: {why}")
+        print(
+            f"ok     {LABEL}: {scenario.__doc__}" if not why else f"FAILED {LABEL}: {scenario.__doc__}: {why}"
+        )
         failed = failed or bool(why)
     sys.exit(failed)
 

@@ -4,7 +4,13 @@
 
 Prints the number of samples, the number of thresholds that no program returned, and examples.
 """
-import os, socket, struct, sys, threading, time
+
+import os
+import socket
+import struct
+import sys
+import threading
+import time
 
 PORT, STREAMS = 7107, 12
 RETURNED = (7, 0x7FFFFFFF)
@@ -38,14 +44,16 @@ def measure(address, seconds):
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(0.002)
-        for at, connection in enumerate(streams):
+        for connection in streams:
             info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104)
             (ssthresh,) = struct.unpack_from("I", info, 76)
             samples += 1
             if ssthresh not in RETURNED:
                 others[ssthresh] = others.get(ssthresh, 0) + 1
-    shown = ", ".join(f"{value:#x} {count}x" for value, count in sorted(others.items(), key=lambda one: -one[1])[:8])
-    print(f"{samples} samples, {sum(others.values())} of {len(others)} thresholds that no program returned: {shown}")
+    frequent = sorted(others.items(), key=lambda item: -item[1])[:8]
+    shown = ", ".join(f"{value:#x} {count}x" for value, count in frequent)
+    unknown = f"{sum(others.values())} of {len(others)} thresholds that no program returned"
+    print(f"{samples} samples, {unknown}: {shown}")
     os._exit(1 if others else 0)
 
 

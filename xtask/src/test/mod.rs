@@ -128,7 +128,7 @@ fn docs(root: &Path, tally: &mut Tally) {
     let format = ["--dry-run", "--Werror"].map(str::to_owned);
     let format = [&format[..], &c_files].concat();
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let checks: [(&str, Vec<String>, &str); 5] = [
+    let checks: [(&str, Vec<String>, &str); 6] = [
         ("mdbook", words(&["build", "docs"]), ""),
         (
             "codespell",
@@ -136,15 +136,8 @@ fn docs(root: &Path, tally: &mut Tally) {
             "",
         ),
         ("mypy", Vec::new(), "bindings/python"),
-        (
-            "ruff",
-            words(&[
-                "check",
-                "--quiet",
-                "--config=bindings/python/pyproject.toml",
-            ]),
-            "",
-        ),
+        ("ruff", words(&["check", "--quiet"]), ""),
+        ("ruff", words(&["format", "--check", "--quiet"]), ""),
         ("clang-format", format, ""),
     ];
     for (program, arguments, folder) in checks {
