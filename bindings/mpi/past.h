@@ -19,7 +19,8 @@
 
 /*
  * Number of receives that stay posted. A rank that has sent its part of a call may be in one of the
- * following collectives when the question arrives. Chosen by judgement.
+ * following collectives when the question arrives. Chosen by judgement. For ranks that are further
+ * ahead, stall.c asks about later calls.
  */
 enum { KUMI_PAST_KEPT = 8 };
 

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "stall.h"
+#include "tags.h"
 
 /* Polls between two readings of the clock, about 0.1 ms. */
 enum { LOOKS_PER_READING = 256 };
@@ -18,16 +19,27 @@ enum { LOOKS_PER_READING = 256 };
 enum { LOOKS_BEFORE_YIELD = 2000 };
 
 /*
- * Time without progress after which a plan asks, in seconds. A rank that is past the call counts as
- * such after the same time again, because its messages may use another connection than its answer.
+ * Time without progress after which a plan asks, in seconds. After the same time without an answer
+ * it asks about later calls. A rank that is past the call counts as such after the same time again,
+ * because its messages may use another connection than its answer.
  */
 static const double PATIENCE_S = 1.0;
 
+/*
+ * Questions to one rank. A rank keeps the receives of its last KUMI_PAST_KEPT calls, so it may be
+ * too far ahead to answer the question about this call. It answers one of those about every
+ * KUMI_PAST_KEPT-th later call. The last one is as many calls ahead as their tags differ, also from
+ * the tags that a rank before this call keeps.
+ */
+enum { QUESTIONS_MAX = KUMI_TAG_CALLS / KUMI_PAST_KEPT - 1 };
+
 struct kumi_question {
-    uint64_t request;
-    enum { UNASKED, ASKED, PAST } state;
-    /* Time at which the answer was seen, in seconds. */
-    double past_s;
+    uint64_t requests[QUESTIONS_MAX];
+    bool is_open[QUESTIONS_MAX];
+    int asked;
+    bool is_past;
+    /* Time of the first question, and then of the answer, in seconds. */
+    double at_s;
 };
 
 static double now_s(void)
@@ -37,25 +49,48 @@ static double now_s(void)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
+/* Asks a rank whether it is past the call that is `ahead` calls after this one. */
+static void ask(const struct kumi_communicator *of, int peer, struct kumi_question *question, int ahead)
+{
+    int tag = kumi_past_tag(of->numbers[peer], of->past.calls + (uint64_t)ahead);
+    question->is_open[question->asked] =
+        of->abi->Issend(NULL, 0, of->abi->byte, of->job_ranks[peer], tag, of->job->inside,
+                        &question->requests[question->asked]) == 0;
+    question->asked++;
+}
+
+static bool has_answer(const struct kumi_abi *abi, struct kumi_question *question)
+{
+    for (int i = 0; i < question->asked; i++) {
+        int is_complete = 0;
+        if (question->is_open[i] &&
+            abi->Test(&question->requests[i], &is_complete, abi->status_ignore) == 0 && is_complete) {
+            question->is_open[i] = false;
+            return true;
+        }
+    }
+    return false;
+}
+
 /*
  * Asks a rank, or checks for its answer. Returns whether it has been past the call for PATIENCE_S.
  */
 static bool is_past(struct kumi_stall *stall, int peer, double now)
 {
-    struct kumi_communicator *of = stall->of;
     struct kumi_question *question = &stall->questions[peer];
-    int is_complete = 0;
-    if (question->state == UNASKED) {
-        int tag = kumi_past_tag(of->numbers[peer], of->past.calls);
-        if (of->abi->Issend(NULL, 0, of->abi->byte, of->job_ranks[peer], tag, of->job->inside,
-                            &question->request) == 0)
-            question->state = ASKED;
-    } else if (question->state == ASKED &&
-               of->abi->Test(&question->request, &is_complete, of->abi->status_ignore) == 0 && is_complete) {
-        question->state = PAST;
-        question->past_s = now;
+    if (question->is_past)
+        return now - question->at_s > PATIENCE_S;
+    if (question->asked == 0) {
+        ask(stall->of, peer, question, 0);
+        question->at_s = now;
+    } else if (has_answer(stall->of->abi, question)) {
+        question->is_past = true;
+        question->at_s = now;
+    } else if (question->asked == 1 && now - question->at_s > PATIENCE_S) {
+        while (question->asked < QUESTIONS_MAX)
+            ask(stall->of, peer, question, question->asked * KUMI_PAST_KEPT);
     }
-    return question->state == PAST && now - question->past_s > PATIENCE_S;
+    return false;
 }
 
 int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, int), const void *context)
@@ -80,8 +115,11 @@ int kumi_stall_look(struct kumi_stall *stall, bool (*is_awaited)(const void *, i
 
 void kumi_stall_end(struct kumi_stall *stall)
 {
-    for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++)
-        if (stall->questions[peer].state == ASKED)
-            stall->of->abi->Request_free(&stall->questions[peer].request);
+    for (int peer = 0; stall->questions != NULL && peer < stall->of->size; peer++) {
+        struct kumi_question *question = &stall->questions[peer];
+        for (int i = 0; i < question->asked; i++)
+            if (question->is_open[i])
+                stall->of->abi->Request_free(&question->requests[i]);
+    }
     free(stall->questions);
 }

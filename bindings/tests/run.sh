@@ -259,10 +259,11 @@ mpi_mismatch() { # mpi_mismatch NAME SUFFIX FLAG...: lengths that differ between
     "mpicc.$suffix" "$@" -o "$work/$suffix-mismatch" "$here/mpi_mismatch.c" || exit 1
     local -x KUMI_TEST_RANKS=3
     # Either one rank plans and another does not, or both plan. The call is the first one on
-    # MPI_COMM_WORLD or on a duplicate of it (dup). In gatherv-none-leaf it is the fourth one.
+    # MPI_COMM_WORLD or on a duplicate of it (dup). In gatherv-none-leaf it is the fourth one. In
+    # bcast-far-ahead the odd rank makes 100 more calls before the others ask whether it is past the first.
     for case in "bcast-short-root" "bcast-long-root dup" "bcast-half-root" "gather-short-leaf dup" "gather-long-leaf" \
         "gather-half-leaf" "scatter-short-root" "allgather-short dup" "allgather-half" "allreduce-short" \
-        "gatherv-none-leaf"; do
+        "gatherv-none-leaf" "bcast-far-ahead"; do
         # MPICH itself raises errors of MPI_Testsome, with a code that refers to the statuses.
         claim "$name counts that differ" "$case ends the job" eval \
             'ends run_planned "$suffix" "$work/$suffix-mismatch" $case &&
