@@ -92,7 +92,7 @@ static int call(const char *name, MPI_Comm comm)
         return MPI_Alltoallv(from, counts, places, MPI_INT, to, counts, places, MPI_INT, comm);
     }
     if (strcmp(name, "bcast-far-ahead") == 0) {
-        /* The root sends without waiting, so it is in the barrier while the others wait for call 0. */
+        /* The root does not wait, so it is in the barrier while the others wait for call 0. */
         int error = MPI_Bcast(to, length(0), MPI_INT, 0, comm);
         for (int i = 0; error == 0 && rank == 0 && i < 100; i++)
             error = MPI_Bcast(to, SHORT, MPI_INT, 0, comm);

@@ -14,9 +14,9 @@ fn main() {
 /// checkout differ from the commit. Outside a checkout it is empty.
 fn note_commit(root: &Path) {
     let crates = std::fs::read_dir(root.join("crates")).into_iter().flatten();
-    let sources = crates.flatten().map(|one| one.path().join("src"));
-    let others = [".git/HEAD", ".git/logs/HEAD", "bpf", "Cargo.lock"].map(|file| root.join(file));
-    for file in sources.chain(others) {
+    let sources = crates.flatten().map(|entry| entry.path().join("src"));
+    let files = [".git/HEAD", ".git/logs/HEAD", "bpf", "Cargo.lock"].map(|file| root.join(file));
+    for file in sources.chain(files) {
         if file.exists() {
             println!("cargo:rerun-if-changed={}", file.display());
         }

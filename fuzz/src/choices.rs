@@ -10,8 +10,8 @@ use std::ops::{Bound, RangeBounds};
 /// A source of choices.
 #[derive(Debug)]
 pub struct Choices<'a> {
-    rest: &'a [u8],
-    beyond: Rng,
+    input: &'a [u8],
+    generator: Rng,
 }
 
 /// One method for each integer type, named as in fastrand.
@@ -19,18 +19,18 @@ macro_rules! integers {
     ($($integer:ident),*) => {$(
         /// Returns a number of the range.
         pub fn $integer(&mut self, range: impl RangeBounds<$integer>) -> $integer {
-            let least = match range.start_bound() {
-                Bound::Included(least) => *least,
-                Bound::Excluded(before) => before + 1,
+            let min = match range.start_bound() {
+                Bound::Included(min) => *min,
+                Bound::Excluded(bound) => bound + 1,
                 Bound::Unbounded => $integer::MIN,
             };
-            let most = match range.end_bound() {
-                Bound::Included(most) => *most,
-                Bound::Excluded(after) => after - 1,
+            let max = match range.end_bound() {
+                Bound::Included(max) => *max,
+                Bound::Excluded(bound) => bound - 1,
                 Bound::Unbounded => $integer::MAX,
             };
-            assert!(least <= most, "an empty range");
-            least + self.up_to((most - least) as u64) as $integer
+            assert!(min <= max, "an empty range");
+            min + self.up_to((max - min) as u64) as $integer
         }
     )*};
 }
@@ -43,8 +43,8 @@ impl<'a> Choices<'a> {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
         });
         Self {
-            rest: input,
-            beyond: Rng::with_seed(seed),
+            input,
+            generator: Rng::with_seed(seed),
         }
     }
 
@@ -56,21 +56,21 @@ impl<'a> Choices<'a> {
     }
 
     /// Returns one element of `from`, which must not be empty.
-    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.usize(..from.len())]
+    pub fn pick<T: Copy>(&mut self, options: &[T]) -> T {
+        options[self.usize(..options.len())]
     }
 
-    fn up_to(&mut self, most: u64) -> u64 {
-        let bytes = (u64::BITS - most.leading_zeros()).div_ceil(8) as usize;
-        let Some((head, rest)) = self.rest.split_at_checked(bytes) else {
-            self.rest = &[];
-            return self.beyond.u64(..=most);
+    fn up_to(&mut self, max: u64) -> u64 {
+        let bytes = (u64::BITS - max.leading_zeros()).div_ceil(8) as usize;
+        let Some((head, input)) = self.input.split_at_checked(bytes) else {
+            self.input = &[];
+            return self.generator.u64(..=max);
         };
-        self.rest = rest;
-        let read = head
+        self.input = input;
+        let number = head
             .iter()
             .fold(0, |value, byte| value << 8 | u64::from(*byte));
-        most.checked_add(1).map_or(read, |count| read % count)
+        max.checked_add(1).map_or(number, |count| number % count)
     }
 }
 
@@ -90,11 +90,11 @@ mod tests {
 
     #[test]
     fn choices__same_input__makes_the_same_choices_beyond_its_end() {
-        let beyond = |input: &[u8]| {
+        let sequence = |input: &[u8]| {
             let mut choices = Choices::new(input);
             (0..100).map(|_| choices.u64(..)).collect::<Vec<_>>()
         };
-        assert_eq!(beyond(b"seed"), beyond(b"seed"));
-        assert_ne!(beyond(b"seed"), beyond(b"sead"));
+        assert_eq!(sequence(b"seed"), sequence(b"seed"));
+        assert_ne!(sequence(b"seed"), sequence(b"sead"));
     }
 }

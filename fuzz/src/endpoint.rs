@@ -54,7 +54,7 @@ pub fn run(choices: &mut Choices) {
     };
     let mut now_ns = choices.u64(..1 << 40);
     let mut ends = [make(1, choices, now_ns), make(2, choices, now_ns)];
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut history: Vec<Vec<u8>> = Vec::new();
     for _ in 0..STEPS_MAX {
         let end = choices.usize(..2);
         let link = choices.u8(..4);
@@ -67,14 +67,14 @@ pub fn run(choices: &mut Choices) {
             }
             4 if choices.u8(..) < 20 => ends[end] = make(end as u64 + 1, choices, now_ns),
             5..=14 => {
-                let mut datagram = match seen.len() {
+                let mut datagram = match history.len() {
                     0 => bytes(choices, 100),
-                    some => seen[choices.usize(..some)].clone(),
+                    count => history[choices.usize(..count)].clone(),
                 };
                 mutate(choices, &mut datagram);
-                let from = address(choices.usize(..3), choices.u8(..4));
+                let source = address(choices.usize(..3), choices.u8(..4));
                 if ends[end].link(link).is_some() {
-                    let _ = ends[end].handle_datagram(link, from, &mut datagram, now_ns);
+                    let _ = ends[end].handle_datagram(link, source, &mut datagram, now_ns);
                 }
             }
             15..=39 => {
@@ -109,20 +109,20 @@ pub fn run(choices: &mut Choices) {
                 let _ = ends[end].frames_wait_until(now_ns);
                 for link in 0..4 {
                     while let Some(batch) = ends[end].poll_transmit(link) {
-                        let (sent, segment) = (batch.bytes.clone(), batch.segment_bytes);
+                        let (batch_bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
                         ends[end].transmitted(link);
-                        for datagram in sent.chunks(segment) {
-                            if seen.len() < 500 {
-                                seen.push(datagram.to_vec());
+                        for datagram in batch_bytes.chunks(segment) {
+                            if history.len() < 500 {
+                                history.push(datagram.to_vec());
                             } else if choices.u8(..) < 10 {
-                                seen[choices.usize(..500)] = datagram.to_vec();
+                                history[choices.usize(..500)] = datagram.to_vec();
                             }
                             if choices.u8(..) > 10 && ends[1 - end].link(link).is_some() {
-                                let from = address(end, link);
+                                let source = address(end, link);
                                 let mut datagram = datagram.to_vec();
                                 let _ = ends[1 - end].handle_datagram(
                                     link,
-                                    from,
+                                    source,
                                     &mut datagram,
                                     now_ns,
                                 );

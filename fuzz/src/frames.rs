@@ -3,22 +3,22 @@
 
 use crate::choices::Choices;
 
-/// Returns up to `most` arbitrary bytes.
-pub fn bytes(choices: &mut Choices, most: usize) -> Vec<u8> {
-    let count = choices.usize(..=most);
+/// Returns up to `count_max` arbitrary bytes.
+pub fn bytes(choices: &mut Choices, count_max: usize) -> Vec<u8> {
+    let count = choices.usize(..=count_max);
     (0..count).map(|_| choices.u8(..)).collect()
 }
 
 /// Damages `bytes` at a few places, or at none.
 pub fn mutate(choices: &mut Choices, bytes: &mut Vec<u8>) {
     for _ in 0..choices.usize(0..4) {
-        let at = choices.usize(..=bytes.len());
+        let index = choices.usize(..=bytes.len());
         match choices.u8(0..5) {
-            0 => bytes.truncate(at),
-            1 => bytes.insert(at, choices.u8(..)),
-            2 => bytes.extend((0..at % 40).map(|_| choices.u8(..))),
-            _ if at < bytes.len() => {
-                bytes[at] = [0, 1, 0x7f, 0x80, 0xff, choices.u8(..)][choices.usize(..6)]
+            0 => bytes.truncate(index),
+            1 => bytes.insert(index, choices.u8(..)),
+            2 => bytes.extend((0..index % 40).map(|_| choices.u8(..))),
+            _ if index < bytes.len() => {
+                bytes[index] = [0, 1, 0x7f, 0x80, 0xff, choices.u8(..)][choices.usize(..6)]
             }
             _ => {}
         }
@@ -49,8 +49,8 @@ pub fn burst(choices: &mut Choices) -> Vec<u8> {
     ]);
     frame.resize(frame.len() + payload, 0xab);
     for _ in 0..choices.usize(0..4) {
-        let at = choices.usize(..frame.len().min(90));
-        frame[at] = choices.u8(..);
+        let index = choices.usize(..frame.len().min(90));
+        frame[index] = choices.u8(..);
     }
     frame
 }

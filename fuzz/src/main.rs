@@ -19,8 +19,8 @@ static RUNNING: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let outcome = match words.as_slice() {
+    let arguments: Vec<&str> = args.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
         ["--list"] => {
             TARGETS.iter().for_each(|(name, _)| println!("{name}"));
             Ok(())
@@ -50,7 +50,7 @@ fn fuzz(name: &str, flags: &[&str]) -> Result<(), String> {
     let target = target(name)?;
     let (mut seconds, mut seed) = (60, 1);
     for pair in flags.chunks(2) {
-        let place = match pair[0] {
+        let setting = match pair[0] {
             "--seconds" => &mut seconds,
             "--seed" => &mut seed,
             unknown => return Err(format!("unknown flag `{unknown}`\n{USAGE}")),
@@ -58,7 +58,7 @@ fn fuzz(name: &str, flags: &[&str]) -> Result<(), String> {
         let text = pair
             .get(1)
             .ok_or_else(|| format!("{} needs a number", pair[0]))?;
-        *place = text
+        *setting = text
             .parse()
             .map_err(|_| format!("{}: `{text}` is not a number", pair[0]))?;
     }
@@ -73,8 +73,8 @@ fn fuzz(name: &str, flags: &[&str]) -> Result<(), String> {
     let mut runs = 0_u64;
     while Instant::now() < end {
         let mut input = seeds[rng.usize(..seeds.len())].clone();
-        let other = rng.usize(..seeds.len());
-        mutate(&mut input, &seeds[other], &mut rng);
+        let donor_index = rng.usize(..seeds.len());
+        mutate(&mut input, &seeds[donor_index], &mut rng);
         run(target, input);
         runs += 1;
     }
@@ -101,8 +101,8 @@ fn report_panics(name: &str, seed: u64) {
         let input = RUNNING
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
-        let kept = std::fs::write(&file, &*input);
-        eprintln!("fuzz {name}, seed {seed}: input kept: {kept:?}; replay it with");
+        let outcome = std::fs::write(&file, &*input);
+        eprintln!("fuzz {name}, seed {seed}: input kept: {outcome:?}; replay it with");
         eprintln!(
             "  cargo run -p kumi-fuzz -- {name} --replay {}",
             file.display()

@@ -73,9 +73,9 @@ pub fn parse(choices: &mut Choices) {
                 .collect();
             let mut out = Vec::new();
             report.emit(&mut out);
-            let mut read = Report::default();
-            assert_eq!(read.parse(&out), Ok(()));
-            assert_eq!(read, report);
+            let mut copy = Report::default();
+            assert_eq!(copy.parse(&out), Ok(()));
+            assert_eq!(copy, report);
             out
         }
         2 => {

@@ -9,43 +9,43 @@ const INPUT_BYTES_MAX: usize = 16 * 1024;
 const MUTATIONS_MAX: usize = 8;
 
 /// Values at which parsers branch: ends of ranges, and characters of text.
-const TURNING: [u8; 12] = [
+const BOUNDARY_VALUES: [u8; 12] = [
     0, 1, 0x7f, 0x80, 0xff, b'"', b'[', b'=', b'\n', b'-', b'9', b':',
 ];
 
-/// Mutates `input` a few times; parts are taken from `other`.
-pub fn mutate(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
+/// Mutates `input` a few times; parts are taken from `donor`.
+pub fn mutate(input: &mut Vec<u8>, donor: &[u8], rng: &mut Rng) {
     for _ in 0..rng.usize(1..=MUTATIONS_MAX) {
-        mutate_once(input, other, rng);
+        mutate_once(input, donor, rng);
     }
     input.truncate(INPUT_BYTES_MAX);
 }
 
-fn mutate_once(input: &mut Vec<u8>, other: &[u8], rng: &mut Rng) {
+fn mutate_once(input: &mut Vec<u8>, donor: &[u8], rng: &mut Rng) {
     if input.is_empty() {
         input.extend((0..rng.usize(1..64)).map(|_| rng.u8(..)));
         return;
     }
-    let at = rng.usize(..input.len());
+    let index = rng.usize(..input.len());
     match rng.u8(..8) {
-        0 => input[at] ^= 1 << rng.u8(..8),
-        1 => input[at] = rng.u8(..),
-        2 => input[at] = TURNING[rng.usize(..TURNING.len())],
-        3 => input.insert(at, TURNING[rng.usize(..TURNING.len())]),
-        4 => input.truncate(at),
+        0 => input[index] ^= 1 << rng.u8(..8),
+        1 => input[index] = rng.u8(..),
+        2 => input[index] = BOUNDARY_VALUES[rng.usize(..BOUNDARY_VALUES.len())],
+        3 => input.insert(index, BOUNDARY_VALUES[rng.usize(..BOUNDARY_VALUES.len())]),
+        4 => input.truncate(index),
         5 => {
-            let end = (at + rng.usize(1..32)).min(input.len());
-            input.drain(at..end);
+            let end = (index + rng.usize(1..32)).min(input.len());
+            input.drain(index..end);
         }
         6 => {
-            let end = (at + rng.usize(1..64)).min(input.len());
-            let part = input[at..end].to_vec();
-            input.splice(at..at, part);
+            let end = (index + rng.usize(1..64)).min(input.len());
+            let part = input[index..end].to_vec();
+            input.splice(index..index, part);
         }
-        _ if !other.is_empty() => {
-            let from = rng.usize(..other.len());
-            let end = (from + rng.usize(1..64)).min(other.len());
-            input.splice(at..at, other[from..end].iter().copied());
+        _ if !donor.is_empty() => {
+            let start = rng.usize(..donor.len());
+            let end = (start + rng.usize(1..64)).min(donor.len());
+            input.splice(index..index, donor[start..end].iter().copied());
         }
         _ => input.push(rng.u8(..)),
     }

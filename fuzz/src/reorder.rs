@@ -13,7 +13,7 @@ const MS: u64 = 1_000_000;
 pub fn run(choices: &mut Choices) {
     let (mut reorder, mut pool) = (Reorder::default(), FramePool::default());
     let mut out: VecDeque<Frame> = VecDeque::new();
-    let (mut now_ns, mut next) = (0, if choices.bool() { 0 } else { choices.u32(..) });
+    let (mut now_ns, mut next_seq) = (0, if choices.bool() { 0 } else { choices.u32(..) });
     for _ in 0..choices.usize(1..100) {
         now_ns += choices.u64(..3 * MS);
         let frame = burst(choices);
@@ -29,7 +29,7 @@ pub fn run(choices: &mut Choices) {
                 seq: if is_wild {
                     choices.u32(..)
                 } else {
-                    next.wrapping_add(index as u32)
+                    next_seq.wrapping_add(index as u32)
                 },
                 index: index as u8,
                 last: if is_wild {
@@ -54,7 +54,7 @@ pub fn run(choices: &mut Choices) {
                 &mut out,
             );
         }
-        next = next.wrapping_add(units as u32);
+        next_seq = next_seq.wrapping_add(units as u32);
         reorder.handle_timeout(now_ns, choices.u64(..5 * MS), &mut pool, &mut out);
         assert!(reorder.held_bytes() < 26_000_000);
         for frame in out.drain(..) {

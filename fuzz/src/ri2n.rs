@@ -11,7 +11,7 @@ const LINKS: usize = 3;
 /// Most steps of one sequence.
 const STEPS_MAX: u32 = 2_000;
 /// Number of datagrams that are kept for replay.
-const SEEN_MAX: usize = 200;
+const HISTORY_MAX: usize = 200;
 
 fn mac(number: u8) -> [u8; 6] {
     [2, 0, 0, 0, 0, number]
@@ -19,13 +19,13 @@ fn mac(number: u8) -> [u8; 6] {
 
 /// Returns a frame of the host, to a peer, a group, or an unknown station.
 fn frame(choices: &mut Choices) -> Frame {
-    let to = match choices.u8(..8) {
+    let destination = match choices.u8(..8) {
         0 => [0xff; 6],
         1 => mac(choices.u8(..)),
         _ => mac(choices.u8(..2)),
     };
-    let from = mac(choices.u8(..2));
-    let mut ethernet = [to, from].concat();
+    let source = mac(choices.u8(..2));
+    let mut ethernet = [destination, source].concat();
     ethernet.extend([8, 0]);
     ethernet.extend(bytes(choices, 60));
     if choices.u8(..) < 10 {
@@ -41,7 +41,7 @@ pub fn run(choices: &mut Choices) {
         Ri2n::new(mac(number), LINKS, choices.u32(..), now_ns)
     };
     let mut ends = [make(0, choices, now_ns), make(1, choices, now_ns)];
-    let mut seen: Vec<Vec<u8>> = Vec::new();
+    let mut history: Vec<Vec<u8>> = Vec::new();
     for _ in 0..choices.u32(1..STEPS_MAX) {
         let end = choices.usize(..2);
         let link = choices.usize(..LINKS);
@@ -52,9 +52,9 @@ pub fn run(choices: &mut Choices) {
                 let _ = ends[end].handle_frame(frame, now_ns);
             }
             21..=30 => {
-                let mut datagram = match seen.len() {
+                let mut datagram = match history.len() {
                     0 => bytes(choices, 60),
-                    some => seen[choices.usize(..some)].clone(),
+                    count => history[choices.usize(..count)].clone(),
                 };
                 mutate(choices, &mut datagram);
                 ends[end].handle_datagram(link, &datagram, now_ns);
@@ -62,7 +62,7 @@ pub fn run(choices: &mut Choices) {
             31..=40 => now_ns += choices.u64(..5 * MS),
             41 => now_ns += choices.u64(..5_000 * MS),
             42..=48 if ends[end].poll_timeout() <= now_ns => ends[end].handle_timeout(now_ns),
-            _ => carry(choices, &mut ends, end, link, &mut seen, now_ns),
+            _ => carry(choices, &mut ends, end, link, &mut history, now_ns),
         }
         drain(&mut ends[end]);
     }
@@ -74,20 +74,20 @@ fn carry(
     ends: &mut [Ri2n; 2],
     end: usize,
     link: usize,
-    seen: &mut Vec<Vec<u8>>,
+    history: &mut Vec<Vec<u8>>,
     now_ns: u64,
 ) {
-    let waiting = ends[end].poll_transmit(link);
-    assert!(waiting.len() <= QUEUE_FRAMES_MAX + NODES_MAX);
-    let datagrams: Vec<Vec<u8>> = waiting.map(<[u8]>::to_vec).collect();
+    let transmit_queue = ends[end].poll_transmit(link);
+    assert!(transmit_queue.len() <= QUEUE_FRAMES_MAX + NODES_MAX);
+    let datagrams: Vec<Vec<u8>> = transmit_queue.map(<[u8]>::to_vec).collect();
     let count = choices.usize(..=datagrams.len());
     ends[end].transmitted(link, count);
     for datagram in datagrams.into_iter().take(count) {
         if choices.u8(..) > 20 {
             ends[1 - end].handle_datagram(link, &datagram, now_ns);
         }
-        if seen.len() < SEEN_MAX {
-            seen.push(datagram);
+        if history.len() < HISTORY_MAX {
+            history.push(datagram);
         }
     }
 }

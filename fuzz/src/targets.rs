@@ -64,20 +64,17 @@ pub fn network(bytes: &[u8]) {
     for read in [slurm::conf::read, slurm::yaml::read] {
         match read("fuzz.slurm", text, gigabit) {
             Ok(network) => {
-                let again = slurm::yaml::read("again", &slurm::yaml::write(&network), gigabit);
-                let again = again.expect("what is written can be read");
-                assert_eq!(again.links.len(), network.links.len());
+                let copy = slurm::yaml::read("again", &slurm::yaml::write(&network), gigabit);
+                let copy = copy.expect("what is written can be read");
+                assert_eq!(copy.links.len(), network.links.len());
             }
             Err(error) => assert!(error.to_string().starts_with("fuzz.slurm:"), "{error}"),
         }
     }
     match Network::parse("fuzz.toml", text) {
         Ok(network) => {
-            let written = network.to_toml().expect("names and numbers can be written");
-            assert_eq!(
-                Network::parse("again", &written).as_ref().ok(),
-                Some(&network)
-            );
+            let toml = network.to_toml().expect("names and numbers can be written");
+            assert_eq!(Network::parse("again", &toml).as_ref().ok(), Some(&network));
             if network.hosts.len() <= PLANNED_HOSTS_MAX {
                 let plan = gather(&network, 0, 1 << 20).expect("there is a first host");
                 assert_eq!(check(&network, &plan), Ok(()));

@@ -18,8 +18,8 @@ usage: cargo xtask tidy                       checks the house style, as far as 
 fn main() -> ExitCode {
     let root = workspace_root();
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    match words.as_slice() {
+    let arguments: Vec<&str> = args.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
         ["tidy"] => tidy::run(&root),
         ["test", flags @ ..] => match test::Options::parse(flags) {
             Ok(options) => test::run(&root, &options),
@@ -36,8 +36,9 @@ fn usage(mistake: &str) -> ExitCode {
 
 /// Returns the folder above this crate, because xtask is run from anywhere in the workspace.
 fn workspace_root() -> PathBuf {
-    let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    here.parent()
+    let crate_folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    crate_folder
+        .parent()
         .expect("xtask lies in the workspace")
         .to_path_buf()
 }

@@ -17,20 +17,20 @@ pub fn ceilings(rates_bps: &[f64], framing: Option<f64>) -> Figures {
     if !sum.is_finite() || sum == 0.0 {
         return Figures::new();
     }
-    let own = framing.unwrap_or(PLAIN_TCP);
+    let payload_share = framing.unwrap_or(PLAIN_TCP);
     Figures::from([
         ("ceiling_plain_bps".into(), sum * PLAIN_TCP),
-        ("ceiling_framing_bps".into(), sum * own),
-        ("ceiling_best_link_bps".into(), best * own),
+        ("ceiling_framing_bps".into(), sum * payload_share),
+        ("ceiling_best_link_bps".into(), best * payload_share),
     ])
 }
 
 /// Returns the fraction of the slower links' rates that the goodput gains over the best link: 0 for
 /// the best link alone, 1 for all links.
-pub fn gain_of_rest(goodput_bps: f64, figures: &Figures) -> Option<f64> {
-    let all = figures.get("ceiling_framing_bps")?;
-    let best = figures.get("ceiling_best_link_bps")?;
-    (all > best).then(|| (goodput_bps - best) / (all - best))
+pub fn gain_ratio(goodput_bps: f64, figures: &Figures) -> Option<f64> {
+    let total_bps = figures.get("ceiling_framing_bps")?;
+    let best_bps = figures.get("ceiling_best_link_bps")?;
+    (total_bps > best_bps).then(|| (goodput_bps - best_bps) / (total_bps - best_bps))
 }
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
     #[test]
     fn gain_of_rest__unequal_links__is_relative_to_the_best() {
         let figures = ceilings(&[1000.0, 300.0], Some(1.0));
-        let gain = gain_of_rest(1240.0, &figures).expect("links differ");
+        let gain = gain_ratio(1240.0, &figures).expect("links differ");
         assert!((gain - 0.8).abs() < 1e-9);
     }
 }

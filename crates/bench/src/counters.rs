@@ -50,9 +50,9 @@ impl Counters {
     }
 
     /// Returns the increase of the counter `name` since `before`; 0 if the kernel does not have it.
-    pub fn grown(&self, before: &Self, name: &str) -> u64 {
-        let of = |counters: &Self| counters.by_name.get(name).copied().unwrap_or(0);
-        of(self).saturating_sub(of(before))
+    pub fn growth(&self, before: &Self, name: &str) -> u64 {
+        let count = |counters: &Self| counters.by_name.get(name).copied().unwrap_or(0);
+        count(self).saturating_sub(count(before))
     }
 
     /// Returns the CPU seconds spent since `before`, summed over all CPUs and all processes of the
@@ -90,9 +90,9 @@ mod tests {
             "Tcp: RtoMin InSegs RetransSegs\nTcp: 200 30 4\n\
              TcpExt: TCPOFOQueue TCPTimeouts\nTcpExt: 5 2\ncpu  150 77 90 900 7 1 12 3 0 0\n",
         );
-        assert_eq!(after.grown(&before, "RetransSegs"), 3);
-        assert_eq!(after.grown(&before, "TCPTimeouts"), 2);
-        assert_eq!(after.grown(&before, "Absent"), 0);
+        assert_eq!(after.growth(&before, "RetransSegs"), 3);
+        assert_eq!(after.growth(&before, "TCPTimeouts"), 2);
+        assert_eq!(after.growth(&before, "Absent"), 0);
         assert_eq!(after.cpu_s(&before), 1.0);
     }
 

@@ -24,13 +24,13 @@ pub struct Event {
     pub change: LinkChange,
     /// Repetition of the change, in turn with its reverse, every `every_s`.
     #[serde(default)]
-    pub again: Option<Again>,
+    pub again: Option<Repetition>,
 }
 
 /// Repetition of an event, for a link that flaps.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Again {
+pub struct Repetition {
     /// Seconds between a change and its reverse.
     pub every_s: f64,
     /// Change that reverses the event's.

@@ -17,7 +17,7 @@ mod embedded {
 }
 
 /// Folder of a checkout, relative to its root.
-const IN_CHECKOUT: &str = "bench";
+const CHECKOUT_FOLDER: &str = "bench";
 
 /// Source of plans and topologies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,23 +25,23 @@ pub enum Folder {
     /// Folder with `plans/`, `topologies/` and `results/`.
     Disk(PathBuf),
     /// Plans and topologies that are embedded in the command.
-    Carried,
+    Embedded,
 }
 
 impl Folder {
-    /// Returns the folder `named` by the user. Without it, returns the `bench/` folder of the
-    /// checkout whose root is `here`. Outside a checkout, returns [`Folder::Carried`].
-    pub fn choose(named: Option<&Path>, here: &Path) -> Self {
-        let in_checkout = here.join(IN_CHECKOUT);
-        match named {
+    /// Returns `user_folder`, if the user named one. Without it, returns the `bench/` folder of the
+    /// checkout at `root`. Outside a checkout, returns [`Folder::Embedded`].
+    pub fn choose(user_folder: Option<&Path>, root: &Path) -> Self {
+        let checkout_folder = root.join(CHECKOUT_FOLDER);
+        match user_folder {
             Some(folder) => Self::Disk(folder.to_owned()),
             None if ["plans", "topologies"]
                 .iter()
-                .all(|part| in_checkout.join(part).is_dir()) =>
+                .all(|part| checkout_folder.join(part).is_dir()) =>
             {
-                Self::Disk(in_checkout)
+                Self::Disk(checkout_folder)
             }
-            None => Self::Carried,
+            None => Self::Embedded,
         }
     }
 
@@ -75,8 +75,8 @@ impl Folder {
         let path = match self {
             _ if is_path(name) => PathBuf::from(name),
             Self::Disk(folder) => folder.join("plans").join(format!("{name}.toml")),
-            Self::Carried => {
-                let text = carried_plan(name).ok_or_else(|| unknown(""))?;
+            Self::Embedded => {
+                let text = embedded_plan(name).ok_or_else(|| unknown(""))?;
                 return Ok(Plan::parse(name, text)?);
             }
         };
@@ -92,7 +92,7 @@ impl Folder {
             Self::Disk(folder) => {
                 read_topology(&folder.join("topologies").join(format!("{name}.toml")))
             }
-            Self::Carried => {
+            Self::Embedded => {
                 let topology = carried::topology(name)
                     .ok_or_else(|| BadInput(format!("no built-in topology `{name}`")))?;
                 Ok(topology.map_err(|error| BadInput(error.to_string()))?)
@@ -102,19 +102,19 @@ impl Folder {
 
     /// Creates the folder for results and checks that it is writable. Called before a run, so that
     /// the run cannot end without a place for its results.
-    pub fn results(&self, named: Option<&Path>) -> anyhow::Result<PathBuf> {
-        let folder = match (named, self) {
+    pub fn results(&self, user_folder: Option<&Path>) -> anyhow::Result<PathBuf> {
+        let folder = match (user_folder, self) {
             (Some(folder), _) => folder.to_owned(),
             (None, Self::Disk(folder)) => folder.join("results"),
-            (None, Self::Carried) => {
+            (None, Self::Embedded) => {
                 state_folder(std::env::var_os("XDG_STATE_HOME"), std::env::var_os("HOME"))
                     .join("kumi/results")
             }
         };
-        let made = std::fs::create_dir_all(&folder)
+        let result = std::fs::create_dir_all(&folder)
             .map_err(anyhow::Error::new)
             .and_then(|()| is_writable(&folder));
-        made.with_context(|| {
+        result.with_context(|| {
             let folder = folder.display();
             format!("results cannot be written to {folder}; name another folder with --results")
         })?;
@@ -128,8 +128,10 @@ pub fn read_topology(path: &Path) -> anyhow::Result<Topology> {
 }
 
 /// Returns the embedded plan `name`.
-fn carried_plan(name: &str) -> Option<&'static str> {
-    let plan = embedded::PLANS.iter().find(|(one, _)| *one == name);
+fn embedded_plan(name: &str) -> Option<&'static str> {
+    let plan = embedded::PLANS
+        .iter()
+        .find(|(plan_name, _)| *plan_name == name);
     plan.map(|(_, text)| *text)
 }
 
@@ -159,17 +161,17 @@ mod tests {
     #[test]
     fn folder__without_a_checkout__has_the_plans_of_the_checkout() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let there = Folder::choose(None, &root);
-        assert_eq!(there, Folder::Disk(root.join("bench")));
-        let elsewhere = Folder::choose(None, Path::new("/"));
-        assert_eq!(elsewhere, Folder::Carried);
-        let names = elsewhere.plan_names().expect("are carried");
-        assert_eq!(names, there.plan_names().expect("are there"));
+        let checkout = Folder::choose(None, &root);
+        assert_eq!(checkout, Folder::Disk(root.join("bench")));
+        let built_in = Folder::choose(None, Path::new("/"));
+        assert_eq!(built_in, Folder::Embedded);
+        let names = built_in.plan_names().expect("are carried");
+        assert_eq!(names, checkout.plan_names().expect("are there"));
         for name in &names {
-            let plan = elsewhere.plan(name).expect("is sound");
+            let plan = built_in.plan(name).expect("is sound");
             for topology in plan.topologies(false) {
                 if crate::random_tree(topology).is_none() {
-                    elsewhere.topology(topology).expect("is sound");
+                    built_in.topology(topology).expect("is sound");
                 }
             }
         }
@@ -177,9 +179,9 @@ mod tests {
 
     #[test]
     fn plan__unknown_name__is_refused_with_a_known_name() {
-        let problem = Folder::Carried.plan("link-steam").expect_err("is unknown");
+        let problem = Folder::Embedded.plan("link-steam").expect_err("is unknown");
         assert!(problem.to_string().contains("link-stream"), "{problem}");
-        let problem = Folder::Carried.plan("./own.toml").expect_err("is absent");
+        let problem = Folder::Embedded.plan("./own.toml").expect_err("is absent");
         assert!(problem.to_string().contains("./own.toml: No such file"));
     }
 

@@ -4,12 +4,12 @@
 //! load changes from minute to minute. A run during which the hosts were late is dropped and
 //! repeated. A run that is late at every attempt is void, and so is the outcome of its plan.
 
-use super::ceiling::{ceilings, gain_of_rest};
+use super::ceiling::{ceilings, gain_ratio};
 use super::hosts::Hosts;
 use super::plan::{Case, Plan};
 use super::sample::{Figures, Sample};
 use super::variant::{Running, Variant};
-use super::workload::{Context, Measured};
+use super::workload::{Context, Measurement};
 use anyhow::Context as _;
 use kumi_command::errln;
 use kumi_command::interrupt;
@@ -52,28 +52,28 @@ pub fn run_case(
         if interrupt::noted().is_some() {
             return;
         }
-        let what = format!(
+        let run_name = format!(
             "{} · {variant} · {}/{}",
             case.name,
             repetition + 1,
             plan.repetitions
         );
         if pace.progress {
-            errln!("  {what}");
+            errln!("  {run_name}");
         }
-        match run_until_valid(hosts, case, *variant, pace, &what, measurements) {
-            Ok(measured) => {
-                let samples = measured.into_iter().map(|measured| Sample {
+        match run_until_valid(hosts, case, *variant, pace, &run_name, measurements) {
+            Ok(results) => {
+                let samples = results.into_iter().map(|result| Sample {
                     case: case.name.clone(),
                     variant: *variant,
-                    size_bytes: measured.size_bytes,
+                    size_bytes: result.size_bytes,
                     repetition,
-                    figures: measured.figures,
-                    series: measured.series,
+                    figures: result.figures,
+                    series: result.series,
                 });
                 measurements.samples.extend(samples);
             }
-            Err(error) => measurements.failed.push(format!("{what}: {error:#}")),
+            Err(error) => measurements.failed.push(format!("{run_name}: {error:#}")),
         }
     }
 }
@@ -86,26 +86,26 @@ fn run_until_valid(
     case: &Case,
     variant: Variant,
     pace: Pace,
-    what: &str,
+    run_name: &str,
     measurements: &mut Measurements,
-) -> anyhow::Result<Vec<Measured>> {
+) -> anyhow::Result<Vec<Measurement>> {
     for attempt in 1..=ATTEMPTS_MAX {
         // Discards lateness from before this attempt.
         let _ = hosts.void_reasons();
-        let measured = run_variant(hosts, case, variant, pace)?;
-        let late = hosts.void_reasons().join("; ");
-        if late.is_empty() || case.workload.is_in_virtual_time() {
-            return Ok(measured);
+        let results = run_variant(hosts, case, variant, pace)?;
+        let reasons = hosts.void_reasons().join("; ");
+        if reasons.is_empty() || case.workload.is_in_virtual_time() {
+            return Ok(results);
         }
-        let (of, list) = if attempt < ATTEMPTS_MAX {
+        let (verdict, list) = if attempt < ATTEMPTS_MAX {
             ("repeated", &mut measurements.repeated)
         } else {
             ("void", &mut measurements.void)
         };
         if pace.progress {
-            errln!("    {of}: {late}");
+            errln!("    {verdict}: {reasons}");
         }
-        list.push(format!("{what}: {late}"));
+        list.push(format!("{run_name}: {reasons}"));
     }
     Ok(Vec::new())
 }
@@ -116,71 +116,72 @@ fn run_variant(
     case: &Case,
     variant: Variant,
     pace: Pace,
-) -> anyhow::Result<Vec<Measured>> {
+) -> anyhow::Result<Vec<Measurement>> {
     let mut running = Running::start(hosts, variant).context("cannot set up the variant")?;
-    let mut best: Option<Vec<Measured>> = None;
+    let mut best: Option<Vec<Measurement>> = None;
     for depth_bytes in variant.queue_depths_bytes(pace.quick) {
         if !running.set_queue_depth(*depth_bytes)? {
             break;
         }
-        let mut measured = measure(&running, case, pace)?;
-        for one in &mut measured {
-            one.figures
+        let mut results = measure(&running, case, pace)?;
+        for result in &mut results {
+            result
+                .figures
                 .insert("queue_bytes".into(), *depth_bytes as f64);
         }
         best = Some(match best {
-            Some(before) => better(before, measured),
-            None => measured,
+            Some(previous) => better(previous, results),
+            None => results,
         });
     }
     best.map_or_else(|| measure(&running, case, pace), Ok)
 }
 
-fn measure(running: &Running<'_>, case: &Case, pace: Pace) -> anyhow::Result<Vec<Measured>> {
+fn measure(running: &Running<'_>, case: &Case, pace: Pace) -> anyhow::Result<Vec<Measurement>> {
     let context = Context {
         running,
         events: &case.events,
         windows: &case.windows,
         quick: pace.quick,
     };
-    let mut measured = case.workload.measure(&context)?;
-    for one in &mut measured {
-        add_ceilings(running, one);
+    let mut results = case.workload.measure(&context)?;
+    for result in &mut results {
+        add_ceilings(running, result);
     }
-    Ok(measured)
+    Ok(results)
 }
 
 /// Returns the measurement with the higher goodput, for each message size.
-fn better(before: Vec<Measured>, now: Vec<Measured>) -> Vec<Measured> {
-    let goodput = |one: &Measured| one.figures.get("goodput_bps").copied().unwrap_or(0.0);
-    before
+fn better(first: Vec<Measurement>, second: Vec<Measurement>) -> Vec<Measurement> {
+    let goodput = |result: &Measurement| result.figures.get("goodput_bps").copied().unwrap_or(0.0);
+    first
         .into_iter()
-        .zip(now)
+        .zip(second)
         .map(|(a, b)| if goodput(&b) > goodput(&a) { b } else { a })
         .collect()
 }
 
-fn add_ceilings(running: &Running<'_>, measured: &mut Measured) {
+fn add_ceilings(running: &Running<'_>, measurement: &mut Measurement) {
     let rates = running.hosts.rates_bps();
-    let used = match running.variant {
+    let links = match running.variant {
         Variant::Single | Variant::KumiOneLink => 1,
         _ => rates.len(),
     };
-    measured
+    measurement
         .figures
-        .extend(ceilings(&rates[..used.min(rates.len())], running.framing));
-    let gains: Figures = measured
+        .extend(ceilings(&rates[..links.min(rates.len())], running.framing));
+    let gains: Figures = measurement
         .figures
         .iter()
         .filter_map(|(name, value)| {
             let window = name.strip_prefix("goodput")?.strip_suffix("_bps")?;
             Some((
                 format!("gain{window}_ratio"),
-                gain_of_rest(*value, &measured.figures)?,
+                gain_ratio(*value, &measurement.figures)?,
             ))
         })
         .collect();
-    measured.figures.extend(gains);
+    measurement.figures.extend(gains);
 }
 
 #[cfg(test)]
@@ -191,14 +192,14 @@ mod tests {
     fn better__two_queue_depths__keeps_the_best_of_each_size() {
         let run = |goodputs: [f64; 2]| {
             goodputs
-                .map(|goodput| Measured {
+                .map(|goodput| Measurement {
                     figures: Figures::from([("goodput_bps".into(), goodput)]),
-                    ..Measured::default()
+                    ..Measurement::default()
                 })
                 .to_vec()
         };
         let best = better(run([1.0, 5.0]), run([2.0, 4.0]));
-        let goodputs: Vec<f64> = best.iter().map(|one| one.figures["goodput_bps"]).collect();
+        let goodputs: Vec<f64> = best.iter().map(|row| row.figures["goodput_bps"]).collect();
         assert_eq!(goodputs, [2.0, 5.0]);
     }
 }

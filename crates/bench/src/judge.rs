@@ -28,10 +28,10 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
     if !target.mean_with.is_empty() {
         return geometric_mean(target, samples);
     }
-    let summed;
+    let totals;
     let samples = if target.sum {
-        summed = sums(target, samples);
-        &summed
+        totals = sums(target, samples);
+        &totals
     } else {
         samples
     };
@@ -57,14 +57,14 @@ fn value(target: &Target, samples: &[Sample]) -> f64 {
 
 /// Sums the target's figures over the judged message sizes, for each case, variant and repetition.
 fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
-    let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
-    let names: BTreeSet<&String> = [&target.figure, over_figure].into();
+    let rival_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
+    let names: BTreeSet<&String> = [&target.figure, rival_figure].into();
     let mut sums: Vec<Sample> = Vec::new();
     for sample in samples
         .iter()
         .filter(|sample| is_judged(target, sample.size_bytes))
     {
-        let same = |sum: &&mut Sample| {
+        let is_same_run = |sum: &&mut Sample| {
             (&sum.case, sum.variant, sum.repetition)
                 == (&sample.case, sample.variant, sample.repetition)
         };
@@ -72,7 +72,7 @@ fn sums(target: &Target, samples: &[Sample]) -> Vec<Sample> {
             let figure = sample.figures.get(*name).copied();
             ((*name).clone(), figure.unwrap_or(f64::NAN))
         });
-        match sums.iter_mut().find(same) {
+        match sums.iter_mut().find(is_same_run) {
             Some(sum) => {
                 for (name, figure) in figures {
                     *sum.figures.entry(name).or_default() += figure;
@@ -96,13 +96,13 @@ fn geometric_mean(target: &Target, samples: &[Sample]) -> f64 {
         .chain(&target.mean_with)
         .collect();
     let logarithms = cases.iter().map(|case| {
-        let one = Target {
+        let case_target = Target {
             case: (*case).clone(),
             mean_with: Vec::new(),
             statistic: Statistic::Median,
             ..target.clone()
         };
-        value(&one, samples).ln()
+        value(&case_target, samples).ln()
     });
     (logarithms.sum::<f64>() / cases.len() as f64).exp()
 }
@@ -115,14 +115,14 @@ fn is_judged(target: &Target, size_bytes: Option<u64>) -> bool {
 /// Returns whether every rival's median efficiency at a size is below the target's `over_below`.
 /// Only then does the target count at that size.
 fn is_weakness(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> bool {
-    let Some(below) = target.over_below else {
+    let Some(limit) = target.over_below else {
         return true;
     };
-    target.over.iter().all(|over| {
-        let efficiencies: Vec<f64> = matching(samples, &target.case, over, size_bytes)
+    target.over.iter().all(|name| {
+        let efficiencies: Vec<f64> = matching(samples, &target.case, name, size_bytes)
             .filter_map(|sample| sample.figures.get("efficiency_ratio").copied())
             .collect();
-        median(&efficiencies) < below
+        median(&efficiencies) < limit
     })
 }
 
@@ -130,8 +130,8 @@ fn is_weakness(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> 
 /// repetition. Without rivals, the value is the figure itself. With `gains`, it is the gain over
 /// the rival divided by [`sum_of_gains`].
 fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f64> {
-    let over_case = target.over_case.as_ref().unwrap_or(&target.case);
-    let over_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
+    let rival_case = target.over_case.as_ref().unwrap_or(&target.case);
+    let rival_figure = target.over_figure.as_ref().unwrap_or(&target.figure);
     matching(samples, &target.case, target.variant.name(), size_bytes)
         .map(|sample| {
             let figure = sample
@@ -146,43 +146,43 @@ fn ratios(target: &Target, samples: &[Sample], size_bytes: Option<u64>) -> Vec<f
             let rivals: Vec<f64> = target
                 .over
                 .iter()
-                .filter_map(|over| match over.strip_prefix("ceiling.") {
+                .filter_map(|name| match name.strip_prefix("ceiling.") {
                     Some(kind) => sample.figures.get(&format!("ceiling_{kind}_bps")).copied(),
-                    None => matching(samples, over_case, over, size_bytes)
+                    None => matching(samples, rival_case, name, size_bytes)
                         .filter(|rival| rival.repetition == sample.repetition)
-                        .find_map(|rival| rival.figures.get(over_figure).copied()),
+                        .find_map(|rival| rival.figures.get(rival_figure).copied()),
                 })
                 .collect();
-            let against = best(&rivals, over_figure);
+            let baseline = best(&rivals, rival_figure);
             if target.gains.is_empty() {
-                figure / against
+                figure / baseline
             } else {
-                gain(&target.figure, figure, against)
-                    / sum_of_gains(target, samples, sample, against)
+                gain(&target.figure, figure, baseline)
+                    / sum_of_gains(target, samples, sample, baseline)
             }
         })
         .collect()
 }
 
-/// Returns the factor by which a figure is better than `against`: a quotient of rates, or the
+/// Returns the factor by which a figure is better than `baseline`: a quotient of rates, or the
 /// inverse quotient of times.
-fn gain(name: &str, figure: f64, against: f64) -> f64 {
+fn gain(name: &str, figure: f64, baseline: f64) -> f64 {
     if is_rate(name) {
-        figure / against
+        figure / baseline
     } else {
-        against / figure
+        baseline / figure
     }
 }
 
-/// Returns the factor over `against` that results if the gains of the target's `gains` variants add
-/// up, which is 1 + Σ (gain − 1).
-fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, against: f64) -> f64 {
+/// Returns the factor over `baseline` that results if the gains of the target's `gains` variants
+/// add up, which is 1 + Σ (gain − 1).
+fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, baseline: f64) -> f64 {
     let gains = target.gains.iter().map(|variant| {
         matching(samples, &target.case, variant.name(), sample.size_bytes)
-            .filter(|other| other.repetition == sample.repetition)
-            .find_map(|other| other.figures.get(&target.figure).copied())
+            .filter(|candidate| candidate.repetition == sample.repetition)
+            .find_map(|candidate| candidate.figures.get(&target.figure).copied())
             .map_or(f64::NAN, |figure| {
-                gain(&target.figure, figure, against) - 1.0
+                gain(&target.figure, figure, baseline) - 1.0
             })
     });
     1.0 + gains.sum::<f64>()
@@ -191,12 +191,12 @@ fn sum_of_gains(target: &Target, samples: &[Sample], sample: &Sample, against: f
 /// Returns the value that the target subtracts from a figure: the same figure of another variant in
 /// the same repetition.
 fn subtrahend(target: &Target, samples: &[Sample], sample: &Sample) -> f64 {
-    let Some(minus) = target.minus else {
+    let Some(variant) = target.minus else {
         return 0.0;
     };
-    matching(samples, &target.case, minus.name(), sample.size_bytes)
-        .filter(|other| other.repetition == sample.repetition)
-        .find_map(|other| other.figures.get(&target.figure).copied())
+    matching(samples, &target.case, variant.name(), sample.size_bytes)
+        .filter(|candidate| candidate.repetition == sample.repetition)
+        .find_map(|candidate| candidate.figures.get(&target.figure).copied())
         .unwrap_or(f64::NAN)
 }
 
@@ -320,15 +320,15 @@ mod tests {
     fn judge__sum__adds_sizes_before_it_compares() {
         let mut plan = plan("median", "\"single\"");
         plan.targets[0].sum = true;
-        let of_size = |variant, size, count| Sample {
+        let sized = |variant, size, count| Sample {
             size_bytes: Some(size),
             ..sample(variant, 0, count)
         };
         let samples = [
-            of_size(Variant::Single, 1, 0.0),
-            of_size(Variant::Single, 2, 10.0),
-            of_size(Variant::Kumi, 1, 2.0),
-            of_size(Variant::Kumi, 2, 3.0),
+            sized(Variant::Single, 1, 0.0),
+            sized(Variant::Single, 2, 10.0),
+            sized(Variant::Kumi, 1, 2.0),
+            sized(Variant::Kumi, 2, 3.0),
         ];
         assert_eq!(judge(&plan, &samples)[0].value, 0.5);
     }
@@ -369,11 +369,11 @@ mod tests {
 
     #[test]
     fn judge__repetition_without_a_value__counts_as_the_worst() {
-        let mut silent = sample(Variant::Kumi, 1, 2.0);
-        silent.figures.clear();
+        let mut unmeasured = sample(Variant::Kumi, 1, 2.0);
+        unmeasured.figures.clear();
         let mut plan = plan("worst", "");
         plan.targets[0].over.clear();
-        let checks = judge(&plan, &[sample(Variant::Kumi, 0, 3.0), silent]);
+        let checks = judge(&plan, &[sample(Variant::Kumi, 0, 3.0), unmeasured]);
         assert!(checks[0].value.is_nan() && !checks[0].pass);
     }
 
@@ -385,11 +385,11 @@ mod tests {
             sample(Variant::Single, 0, 1.0),
             sample(Variant::Kumi, 0, 2.0),
         ];
-        let other = |variant, goodput_bps| Sample {
+        let extra = |variant, goodput_bps| Sample {
             case: "other".into(),
             ..sample(variant, 0, goodput_bps)
         };
-        samples.extend([other(Variant::Single, 1.0), other(Variant::Kumi, 8.0)]);
+        samples.extend([extra(Variant::Single, 1.0), extra(Variant::Kumi, 8.0)]);
         let value = judge(&plan, &samples)[0].value;
         assert!((value - 4.0).abs() < 1e-9, "{value}");
         assert!(

@@ -104,16 +104,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .collect::<Result<_, _>>()?;
     if args.list {
         for plan in &plans {
-            let mark = plan
+            let note = plan
                 .unmeasured
                 .as_ref()
-                .map_or(String::new(), |why| format!(" (not run: {why})"));
-            outln!("{:<16} {}{mark}", plan.name, plan.shows);
+                .map_or(String::new(), |reason| format!(" (not run: {reason})"));
+            outln!("{:<16} {}{note}", plan.name, plan.shows);
         }
         return Ok(ExitCode::SUCCESS);
     }
-    let is_kept = !args.quick && args.topology.is_none() && args.hosts.is_empty();
-    let results = match is_kept {
+    let keeps_results = !args.quick && args.topology.is_none() && args.hosts.is_empty();
+    let results = match keeps_results {
         true => Some(folder.results(args.results.as_deref())?),
         false => None,
     };
@@ -123,8 +123,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         results,
     };
     interrupt::watch()?;
-    let in_lab = args.hosts.is_empty();
-    let latency = in_lab.then(CpuLatency::hold_on_virtual_machine);
+    let is_lab = args.hosts.is_empty();
+    let latency = is_lab.then(CpuLatency::hold_on_virtual_machine);
     let kept_awake = latency.as_ref().is_some_and(CpuLatency::is_held);
     if kept_awake {
         errln!("the processors of this virtual machine poll instead of halting while it measures");
@@ -171,7 +171,7 @@ fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<
     };
     manifest.kept_awake = kept_awake;
     let object = report::json(plan, &manifest, &outcome, &measurements);
-    let written = match &place.results {
+    let result_file = match &place.results {
         Some(folder) => Some(report::write(folder, plan, &object, &measurements.samples)?),
         None => None,
     };
@@ -180,11 +180,11 @@ fn run_plan(place: &Place<'_>, plan: &Plan, kept_awake: bool) -> anyhow::Result<
     } else {
         out!("{}", report::table(plan, &outcome, &measurements));
     }
-    if let Some(file) = written {
+    if let Some(file) = result_file {
         errln!("result: {}", std::path::absolute(file)?.display());
     }
-    let ran = outcome.void.is_empty() && measurements.failed.is_empty();
-    Ok(ran && outcome.checks.iter().all(|check| check.pass))
+    let is_valid = outcome.void.is_empty() && measurements.failed.is_empty();
+    Ok(is_valid && outcome.checks.iter().all(|check| check.pass))
 }
 
 /// Runs the lab's own check as a plan.
@@ -195,7 +195,7 @@ fn check_lab(
     let args = place.args;
     let manifest = {
         let hosts = open(place, FIDELITY_TOPOLOGY)?;
-        manifest::Manifest::gather(&*hosts, plan.seed, args.quick)?
+        manifest::Manifest::collect(&*hosts, plan.seed, args.quick)?
     };
     let depth = if args.quick {
         Depth::Quick
@@ -218,7 +218,7 @@ fn measure(
     for topology in plan.topologies(pace.quick) {
         let mut hosts = open(place, topology)?;
         if manifest.is_none() {
-            manifest = Some(manifest::Manifest::gather(&*hosts, plan.seed, pace.quick)?);
+            manifest = Some(manifest::Manifest::collect(&*hosts, plan.seed, pace.quick)?);
         }
         for repetition in 0..repetitions {
             for case in plan.cases_on(topology, pace.quick) {

@@ -44,9 +44,9 @@ const OFFLOADS: [&str; 5] = [
 
 impl Manifest {
     /// Queries the first host. Facts that it cannot provide are left empty.
-    pub fn gather(hosts: &dyn Hosts, seed: u64, quick: bool) -> anyhow::Result<Self> {
+    pub fn collect(hosts: &dyn Hosts, seed: u64, quick: bool) -> anyhow::Result<Self> {
         let host = hosts.names().first().map_or("", String::as_str).to_string();
-        let ask = |argv: &[&str]| {
+        let read = |argv: &[&str]| {
             hosts
                 .run(&host, argv)
                 .unwrap_or_default()
@@ -55,19 +55,19 @@ impl Manifest {
         };
         let device = hosts.devices(&host).first().cloned().unwrap_or_default();
         Ok(Self {
-            kernel: ask(&["uname", "-r"]),
-            cpus: ask(&["nproc"]).parse().unwrap_or(0),
+            kernel: read(&["uname", "-r"]),
+            cpus: read(&["nproc"]).parse().unwrap_or(0),
             commit: env!("KUMI_COMMIT").to_owned(),
             seed,
             hosts: hosts.kind(),
             congestion_control: super::variant::CONGESTION_CONTROL,
-            offloads: offloads(&ask(&["ethtool", "-k", &device])),
+            offloads: offloads(&read(&["ethtool", "-k", &device])),
             programs: BTreeMap::from([
-                ("iperf3".into(), first_line(&ask(&["iperf3", "--version"]))),
-                ("mpirun".into(), first_line(&ask(&["mpirun", "--version"]))),
+                ("iperf3".into(), first_line(&read(&["iperf3", "--version"]))),
+                ("mpirun".into(), first_line(&read(&["mpirun", "--version"]))),
                 (
                     "kumi".into(),
-                    first_line(&ask(&[hosts.kumi(), "--version"])),
+                    first_line(&read(&[hosts.kumi(), "--version"])),
                 ),
             ]),
             kept_awake: false,
@@ -82,8 +82,8 @@ fn first_line(text: &str) -> String {
 }
 
 /// Returns the offloads among [`OFFLOADS`] that `ethtool -k` shows as on.
-fn offloads(shown: &str) -> Vec<String> {
-    shown
+fn offloads(output: &str) -> Vec<String> {
+    output
         .lines()
         .filter_map(|line| line.trim().split_once(": "))
         .filter(|(name, state)| OFFLOADS.contains(name) && state.starts_with("on"))
@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn offloads__ethtool_output__lists_those_on_and_not_fixed() {
-        let shown = "Features for eth1:\ntcp-segmentation-offload: off\n\
-                     generic-receive-offload: on\nrx-checksumming: on [fixed]\n";
-        assert_eq!(offloads(shown), ["generic-receive-offload"]);
+        let output = "Features for eth1:\ntcp-segmentation-offload: off\n\
+                      generic-receive-offload: on\nrx-checksumming: on [fixed]\n";
+        assert_eq!(offloads(output), ["generic-receive-offload"]);
     }
 }

@@ -31,10 +31,10 @@ pub struct Plan {
     #[serde(default)]
     pub variants: Vec<Variant>,
     /// Runs of each variant in each case. The targets' statistics are taken over these runs.
-    #[serde(default = "three")]
+    #[serde(default = "default_repetitions")]
     pub repetitions: u32,
     /// Seed that is recorded in the manifest.
-    #[serde(default = "seven")]
+    #[serde(default = "default_seed")]
     pub seed: u64,
     /// Reason why no result exists yet. `cargo xtask tidy` requires either a result or this reason.
     #[serde(default)]
@@ -50,11 +50,11 @@ pub struct Plan {
     pub targets: Vec<Target>,
 }
 
-fn three() -> u32 {
+fn default_repetitions() -> u32 {
     3
 }
 
-fn seven() -> u64 {
+fn default_seed() -> u64 {
     7
 }
 
@@ -223,7 +223,7 @@ impl Plan {
                 ));
             }
         }
-        if let Some(case) = self.cases.iter().find(|case| !case.workload.is_sound()) {
+        if let Some(case) = self.cases.iter().find(|case| !case.workload.is_valid()) {
             return Err(format!(
                 "case `{}`: only exchange `streaming` can have several `flows`; omit `flows`",
                 case.name
@@ -236,22 +236,22 @@ impl Plan {
 
     fn check_target(&self, target: &Target) -> Result<(), String> {
         let name = &target.name;
-        let case_named = |wanted: &str| {
+        let find_case = |case_name: &str| {
             self.cases
                 .iter()
-                .find(|case| case.name == wanted)
+                .find(|case| case.name == case_name)
                 .ok_or_else(|| {
                     let known: Vec<&str> =
                         self.cases.iter().map(|case| case.name.as_str()).collect();
                     format!(
-                        "target `{name}`: no case `{wanted}`; known cases: {}",
+                        "target `{name}`: no case `{case_name}`; known cases: {}",
                         known.join(", ")
                     )
                 })
         };
-        let case = case_named(&target.case)?;
-        for other in &target.mean_with {
-            case_named(other)?;
+        let case = find_case(&target.case)?;
+        for case_name in &target.mean_with {
+            find_case(case_name)?;
         }
         if !self.variants_of(case).contains(&target.variant) {
             let variant = target.variant;
@@ -260,11 +260,11 @@ impl Plan {
                 case.name
             ));
         }
-        let mut besides = target.minus.iter().chain(&target.gains);
-        if let Some(other) = besides.find(|other| !self.variants_of(case).contains(other)) {
+        let mut variants = target.minus.iter().chain(&target.gains);
+        if let Some(variant) = variants.find(|variant| !self.variants_of(case).contains(variant)) {
             let case = &case.name;
             return Err(format!(
-                "target `{name}`: case `{case}` does not run `{other}`"
+                "target `{name}`: case `{case}` does not run `{variant}`"
             ));
         }
         if !target.gains.is_empty() && target.figure.ends_with("_ratio") {
@@ -278,17 +278,17 @@ impl Plan {
                 "target `{name}`: `gains` requires `over`, the divisor of each gain"
             ));
         }
-        let over_case = case_named(target.over_case.as_ref().unwrap_or(&target.case))?;
-        for over in target
+        let rival_case = find_case(target.over_case.as_ref().unwrap_or(&target.case))?;
+        for rival in target
             .over
             .iter()
-            .filter(|over| !over.starts_with("ceiling."))
+            .filter(|rival| !rival.starts_with("ceiling."))
         {
-            let variant: Variant = over
+            let variant: Variant = rival
                 .parse()
                 .map_err(|error| format!("target `{name}`: {error}"))?;
-            if !self.variants_of(over_case).contains(&variant) {
-                let case = &over_case.name;
+            if !self.variants_of(rival_case).contains(&variant) {
+                let case = &rival_case.name;
                 return Err(format!(
                     "target `{name}`: case `{case}` does not run `{variant}`"
                 ));

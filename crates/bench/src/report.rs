@@ -98,9 +98,9 @@ fn spread(group: &[&Sample]) -> Option<f64> {
         .find(|(name, ..)| group[0].figures.contains_key(*name))?;
     let figure = |sample: &&Sample| sample.figures.get(*name).copied();
     let values: Vec<f64> = group.iter().filter_map(figure).collect();
-    let least = values.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    (values.len() > 1).then(|| (most - least) / median(&values))
+    let min = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    (values.len() > 1).then(|| (max - min) / median(&values))
 }
 
 /// Returns the object that `-j` prints.
@@ -143,10 +143,10 @@ pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
     let mut case = "";
     // The lab's own checks have neither cases nor variants. They were printed during the check.
     for row in outcome.rows.iter().filter(|row| row.contains_key("case")) {
-        let of_case = text_of(row, "case");
-        if case != of_case {
-            case = of_case;
-            let _ = writeln!(text, "\n{case}{}", ceilings_of(row));
+        let row_case = text_of(row, "case");
+        if case != row_case {
+            case = row_case;
+            let _ = writeln!(text, "\n{case}{}", ceiling_text(row));
             let _ = writeln!(text, "{}", head(&outcome.rows, case));
         }
         let _ = writeln!(text, "{}", line(&outcome.rows, row));
@@ -164,13 +164,13 @@ pub fn table(plan: &Plan, outcome: &Outcome, run: &Measurements) -> String {
     for failure in &run.failed {
         let _ = writeln!(text, "did not run: {failure}");
     }
-    let met = outcome.checks.iter().filter(|check| check.pass).count();
-    let _ = writeln!(text, "{met} of {} targets met", outcome.checks.len());
+    let met_count = outcome.checks.iter().filter(|check| check.pass).count();
+    let _ = writeln!(text, "{met_count} of {} targets met", outcome.checks.len());
     text
 }
 
 /// Formats a row's ceiling of plain TCP. Empty if the row has none.
-fn ceilings_of(row: &Map<String, Value>) -> String {
+fn ceiling_text(row: &Map<String, Value>) -> String {
     let plain = row.get("ceiling_plain_bps").and_then(Value::as_f64);
     plain.map_or(String::new(), |bps| {
         format!(
@@ -210,7 +210,7 @@ fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
     for (name, _, unit) in columns(rows, text_of(row, "case")) {
         match row.get(*name).and_then(Value::as_f64) {
             Some(value) => {
-                let _ = write!(text, "{:>13}", shown(value / unit));
+                let _ = write!(text, "{:>13}", round(value / unit));
             }
             None => text.push_str("            –"),
         }
@@ -220,7 +220,7 @@ fn line(rows: &[Map<String, Value>], row: &Map<String, Value>) -> String {
 
 /// Formats a value with 3 decimals below 10, 1 decimal below 1000, and none above. An integer has
 /// no decimals.
-fn shown(value: f64) -> String {
+fn round(value: f64) -> String {
     match value.abs() {
         small if small < 10.0 && small.fract() != 0.0 => format!("{value:.3}"),
         middle if middle < 1000.0 && middle.fract() != 0.0 => format!("{value:.1}"),
@@ -238,7 +238,7 @@ fn check_line(check: &Check) -> String {
     let value = if check.value.is_nan() {
         "unmeasured".into()
     } else {
-        shown(check.value)
+        round(check.value)
     };
     format!(
         "{verdict} {:<44} {value:>10}  {op} {}",
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn shown__value__is_rounded_by_its_size() {
         assert_eq!(
-            [shown(0.97512), shown(123.45), shown(1897.4), shown(3.0)],
+            [round(0.97512), round(123.45), round(1897.4), round(3.0)],
             ["0.975", "123.5", "1897", "3"]
         );
     }

@@ -20,9 +20,9 @@ fn network(hosts: usize) -> Network {
     let trunks = (1..=leaves).map(|leaf| link([End::Switch(leaf), End::Switch(0)], 10));
     // Hosts with adjacent numbers are on different switches.
     let leaf_of = |host: usize| 1 + host * 7919 % leaves;
-    let own = (0..hosts).map(|host| link([End::Host(host), End::Switch(leaf_of(host))], 1));
-    let links = trunks.chain(own).collect();
-    let names = |letter: char, count: usize| (0..count).map(move |at| format!("{letter}{at}"));
+    let access = (0..hosts).map(|host| link([End::Host(host), End::Switch(leaf_of(host))], 1));
+    let links = trunks.chain(access).collect();
+    let names = |letter: char, count: usize| (0..count).map(move |id| format!("{letter}{id}"));
     Network {
         name: "leaves".to_owned(),
         hosts: names('n', hosts)
@@ -39,12 +39,12 @@ fn network(hosts: usize) -> Network {
 /// Returns the median time of a function, in milliseconds. It runs for one second, at least 3 and
 /// at most 101 times.
 fn median_ms<T>(mut run: impl FnMut() -> T) -> f64 {
-    let began = Instant::now();
+    let start = Instant::now();
     let mut times = Vec::new();
-    while times.len() < 3 || (began.elapsed() < Duration::from_secs(1) && times.len() < 101) {
-        let at = Instant::now();
+    while times.len() < 3 || (start.elapsed() < Duration::from_secs(1) && times.len() < 101) {
+        let run_start = Instant::now();
         std::hint::black_box(run());
-        times.push(at.elapsed().as_secs_f64() * 1e3);
+        times.push(run_start.elapsed().as_secs_f64() * 1e3);
     }
     times.sort_by(f64::total_cmp);
     times[times.len() / 2]
@@ -67,26 +67,26 @@ fn report(name: &str, hosts: usize, is_proved: bool, plan: impl Fn(&Network) -> 
 
 fn main() {
     let root = 0;
-    let alike = |operation: Operation| {
+    let uniform_plan = |operation: Operation| {
         move |network: &Network| uniform(network, operation, 1 << 18).expect("a plan")
     };
     for hosts in [16, 64, 256, 1000] {
-        report("all-to-all", hosts, true, alike(Operation::AllToAll));
+        report("all-to-all", hosts, true, uniform_plan(Operation::AllToAll));
         report(
             "all-reduce",
             hosts,
             hosts < 1000,
-            alike(Operation::AllReduce),
+            uniform_plan(Operation::AllReduce),
         );
     }
     for hosts in [16, 64, 256, 1000, 10_000] {
-        let papers = |network: &Network| gather(network, root, 1 << 18).expect("a plan");
-        report("gather, the paper's", hosts, true, papers);
+        let paper_gather = |network: &Network| gather(network, root, 1 << 18).expect("a plan");
+        report("gather, the paper's", hosts, true, paper_gather);
         report(
             "gather by turns",
             hosts,
             true,
-            alike(Operation::Gather { root }),
+            uniform_plan(Operation::Gather { root }),
         );
     }
 }

@@ -36,9 +36,9 @@ pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
     let times = links.map(|link| {
         let bytes = match (paths.limited(link), hosts_before[link.0 as usize] as usize) {
             // All bytes that the host sends and receives.
-            (Some((_, own)), _) => own.iter().map(|own| must_pass[own.0 as usize]).sum(),
+            (Some((_, links)), _) => links.iter().map(|link| must_pass[link.0 as usize]).sum(),
             // The link leads to a switch without hosts, so no bytes must cross it.
-            (None, before) if before == 0 || before == paths.hosts() => 0.0,
+            (None, count) if count == 0 || count == paths.hosts() => 0.0,
             _ => must_pass[link.0 as usize],
         };
         bytes / paths.link_bytes_per_s(link)
@@ -47,10 +47,10 @@ pub fn bound_s(network: &Network, plan: &Plan) -> f64 {
         // All hosts except one send each part to be combined, and all except one receive its sum.
         Operation::AllReduce => {
             let hosts = 0..paths.hosts();
-            let sending: f64 = hosts
+            let bytes_per_s: f64 = hosts
                 .filter_map(|host| paths.sending_bytes_per_s(host))
                 .sum();
-            2.0 * sum(plan) * (paths.hosts() - 1) as f64 / sending
+            2.0 * sum(plan) * (paths.hosts() - 1) as f64 / bytes_per_s
         }
         _ => 0.0,
     };
@@ -82,10 +82,10 @@ pub fn latency_bound_s(network: &Network, plan: &Plan) -> f64 {
     });
     let mut blocks: Vec<(f64, f64)> = blocks.collect();
     blocks.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let (mut least_s, mut as_far_s) = (0.0_f64, 0.0);
+    let (mut least_s, mut sum_s) = (0.0_f64, 0.0);
     for (latency_s, block_s) in blocks {
-        as_far_s += block_s;
-        least_s = least_s.max(latency_s + as_far_s);
+        sum_s += block_s;
+        least_s = least_s.max(latency_s + sum_s);
     }
     least_s
 }
@@ -95,20 +95,20 @@ fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
     let hosts = paths.hosts();
     if plan.operation == Operation::AllToAll {
         let mut bytes = vec![0.0; paths.directed_links()];
-        for (block, of_block) in plan.block_bytes.iter().enumerate() {
+        for (block, block_bytes) in plan.block_bytes.iter().enumerate() {
             for link in paths.links(block / hosts, block % hosts) {
-                bytes[link.0 as usize] += *of_block as f64;
+                bytes[link.0 as usize] += *block_bytes as f64;
             }
         }
         return bytes;
     }
-    let all = sum(plan);
+    let total = sum(plan);
     let blocks_before = || {
-        let of_host = plan
+        let host_bytes = plan
             .places()
             .into_iter()
             .map(|place| plan.block_bytes[place] as f64);
-        paths.sum_before(&of_host.collect::<Vec<_>>())
+        paths.sum_before(&host_bytes.collect::<Vec<_>>())
     };
     // 1 if the root is on the sending side of the link, 0 if it is on the other.
     let root_before = |root: usize| {
@@ -121,24 +121,29 @@ fn must_pass(paths: &Paths, plan: &Plan) -> Vec<f64> {
     };
     match plan.operation {
         Operation::AllToAll => Vec::new(),
-        Operation::Gather { root } => zip(blocks_before(), root_before(root), |bytes, is| {
-            bytes * (1.0 - is)
+        Operation::Gather { root } => zip(blocks_before(), root_before(root), |bytes, weight| {
+            bytes * (1.0 - weight)
         }),
         Operation::Scatter { root } => {
-            let behind = blocks_before().into_iter().map(|bytes| all - bytes);
-            zip(behind.collect(), root_before(root), |bytes, is| bytes * is)
+            let remaining = blocks_before().into_iter().map(|bytes| total - bytes);
+            zip(remaining.collect(), root_before(root), |bytes, weight| {
+                bytes * weight
+            })
         }
-        Operation::Broadcast { root } => root_before(root).into_iter().map(|is| all * is).collect(),
+        Operation::Broadcast { root } => root_before(root)
+            .into_iter()
+            .map(|weight| total * weight)
+            .collect(),
         Operation::Reduce { root } => {
-            let before = root_before(root).into_iter();
-            before.map(|is| all * (1.0 - is)).collect()
+            let weights = root_before(root).into_iter();
+            weights.map(|weight| total * (1.0 - weight)).collect()
         }
         Operation::AllGather => blocks_before(),
         Operation::ReduceScatter => {
-            let before = blocks_before().into_iter();
-            before.map(|bytes| all - bytes).collect()
+            let sums = blocks_before().into_iter();
+            sums.map(|bytes| total - bytes).collect()
         }
-        Operation::AllReduce => vec![all; paths.directed_links()],
+        Operation::AllReduce => vec![total; paths.directed_links()],
     }
 }
 
@@ -198,14 +203,14 @@ mod tests {
         let network = tree(&[0, 0], &[(0, 1000, 10), (0, 1000, 20), (1, 1000, 10)]);
         let paths = Paths::new(&network);
         let block = 12_500;
-        let all = latency_bound_s(&network, &all_to_all(&network, vec![block; 9]).unwrap());
-        assert_eq!(all, paths.latency_s(1, 2));
+        let latency_s = latency_bound_s(&network, &all_to_all(&network, vec![block; 9]).unwrap());
+        assert_eq!(latency_s, paths.latency_s(1, 2));
         // The access link of host 1 receives at 501 Mb/s. The nearer block may arrive earlier.
-        let one = latency_bound_s(&network, &gather(&network, 1, block).unwrap());
+        let gather_s = latency_bound_s(&network, &gather(&network, 1, block).unwrap());
         let block_s = block as f64 * 8.0 / 501e6;
         let nearest_s = paths.latency_s(0, 1);
         let furthest_s = paths.latency_s(2, 1);
-        let wanted_s = (furthest_s + block_s).max(nearest_s + 2.0 * block_s);
-        assert!((one - wanted_s).abs() < 1e-9, "{one}");
+        let expected_s = (furthest_s + block_s).max(nearest_s + 2.0 * block_s);
+        assert!((gather_s - expected_s).abs() < 1e-9, "{gather_s}");
     }
 }

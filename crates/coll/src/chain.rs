@@ -20,7 +20,7 @@ use crate::exchange::check_root;
 use crate::grain::CHUNK_BYTES;
 use crate::plan::{Blocks, Operation, Plan, PlanError, Transfer};
 use crate::schedule::Schedule;
-use crate::short::{Short, of_vector};
+use crate::short::{Short, plan_short_vector};
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
 
@@ -30,7 +30,7 @@ use kumi_topo::{Network, Paths};
 /// # Errors
 /// The root is out of range.
 pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
-    planned(network, root, vector, Operation::Broadcast { root })
+    plan(network, root, vector, Operation::Broadcast { root })
 }
 
 /// Plans a reduction: `root` receives the vector combined over all hosts. For a short vector, the
@@ -39,10 +39,10 @@ pub fn broadcast(network: &Network, root: usize, vector: Vector) -> Result<Plan,
 /// # Errors
 /// The root is out of range.
 pub fn reduce(network: &Network, root: usize, vector: Vector) -> Result<Plan, PlanError> {
-    planned(network, root, vector, Operation::Reduce { root })
+    plan(network, root, vector, Operation::Reduce { root })
 }
 
-fn planned(
+fn plan(
     network: &Network,
     root: usize,
     vector: Vector,
@@ -51,8 +51,8 @@ fn planned(
     check_root(network.hosts.len(), root)?;
     let paths = Paths::new(network);
     let order = paths.tour(network, root);
-    let short = of_vector(network, &paths, operation, &order, vector);
-    Ok(Short::or_long(short, 0.0, || {
+    let short = plan_short_vector(network, &paths, operation, &order, vector);
+    Ok(Short::choose(short, 0.0, || {
         chain(&paths, operation, order, vector)
     }))
 }
@@ -71,7 +71,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     }
     // A host sends data on chunk by chunk.
     let largest = block_bytes.iter().copied().max().unwrap_or(0);
-    let piece = largest.min(CHUNK_BYTES) as f64;
+    let chunk_bytes = largest.min(CHUNK_BYTES) as f64;
     let bytes: u64 = block_bytes.iter().sum();
     let mut slowest = f64::INFINITY;
     let mut predicted_s = 0.0;
@@ -79,7 +79,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
     for (from, to) in pairs {
         let rate = paths.bytes_per_s(from, to);
         slowest = rate.min(slowest);
-        predicted_s += paths.latency_s(from, to) + piece / rate;
+        predicted_s += paths.latency_s(from, to) + chunk_bytes / rate;
         transfers.push(Transfer {
             from,
             to,
@@ -88,7 +88,7 @@ fn chain(paths: &Paths, operation: Operation, order: Vec<usize>, vector: Vector)
             after: Vec::new(),
         });
     }
-    predicted_s += (bytes as f64 - piece).max(0.0) / slowest;
+    predicted_s += (bytes as f64 - chunk_bytes).max(0.0) / slowest;
     Plan {
         operation,
         order,
@@ -112,19 +112,19 @@ fn by_parts(
     block_bytes: Vec<u64>,
 ) -> Plan {
     let mut schedule = Schedule::new(paths);
-    let at_once = (block_bytes.len() * pairs.len())
+    let group_len = (block_bytes.len() * pairs.len())
         .div_ceil(TRANSFERS_MAX)
         .max(1);
-    for (run, bytes) in block_bytes.chunks(at_once).enumerate() {
-        let blocks = Blocks::run(run * at_once, bytes.len());
-        let mut came = None;
+    for (run, bytes) in block_bytes.chunks(group_len).enumerate() {
+        let blocks = Blocks::run(run * group_len, bytes.len());
+        let mut feed = None;
         for ends in pairs {
-            came = Some(schedule.add(
+            feed = Some(schedule.add(
                 *ends,
                 blocks.clone(),
                 bytes.iter().sum(),
                 operation.combines(),
-                came.as_slice(),
+                feed.as_slice(),
             ));
         }
     }

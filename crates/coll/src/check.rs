@@ -52,19 +52,19 @@ mod blocks;
 mod links;
 mod order;
 
-use crate::plan::{After, Operation, Plan, Until};
+use crate::plan::{After, Operation, Plan, Progress};
 use kumi_topo::Network;
 
 /// A fault of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CheckError {
     /// The index of a host or a block is out of range.
-    #[error("transfer {transfer}: {what} {index} out of range (0–{})", .count.saturating_sub(1))]
+    #[error("transfer {transfer}: {kind} {index} out of range (0–{})", .count.saturating_sub(1))]
     Index {
         /// The transfer.
         transfer: usize,
         /// Kind of the index.
-        what: &'static str,
+        kind: &'static str,
         /// The index.
         index: usize,
         /// Number of valid indices.
@@ -92,28 +92,30 @@ pub enum CheckError {
         block: usize,
     },
     /// A transfer waits for a later one in the list, or for itself.
-    #[error("transfer {transfer} waits for transfer {after}, which is not before it in the plan")]
+    #[error(
+        "transfer {transfer} waits for transfer {predecessor}, which is not before it in the plan"
+    )]
     Late {
         /// The transfer that waits.
         transfer: usize,
         /// The transfer that it waits for.
-        after: usize,
+        predecessor: usize,
     },
     /// A transfer waits until another host has sent data, which its own sender cannot know.
     #[error(
-        "transfer {transfer} waits until transfer {after} is sent, which only the sender of {after} knows"
+        "transfer {transfer} waits until transfer {predecessor} is sent, which only the sender of {predecessor} knows"
     )]
     Unknown {
         /// The transfer that waits.
         transfer: usize,
         /// The transfer that it waits for.
-        after: usize,
+        predecessor: usize,
     },
     /// The number of blocks is not that of the operation.
-    #[error("the plan has {given} blocks; the operation has {blocks}")]
+    #[error("the plan has {count} blocks; the operation has {blocks}")]
     Sizes {
         /// Number of blocks of the plan.
-        given: usize,
+        count: usize,
         /// Number of blocks of the operation.
         blocks: usize,
     },
@@ -180,47 +182,49 @@ fn check_shape(network: &Network, plan: &Plan) -> Result<(), CheckError> {
     if plan.order.len() != hosts {
         return Err(CheckError::Order);
     }
-    let given = plan.block_bytes.len();
+    let count = plan.block_bytes.len();
     let blocks = match plan.operation {
         Operation::AllToAll => hosts * hosts,
-        Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => given,
+        Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => count,
         _ => hosts,
     };
-    if given != blocks {
-        return Err(CheckError::Sizes { given, blocks });
+    if count != blocks {
+        return Err(CheckError::Sizes { count, blocks });
     }
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        let named = [
+    for (index, transfer) in plan.transfers.iter().enumerate() {
+        let indices = [
             ("host", transfer.from, hosts),
             ("host", transfer.to, hosts),
             ("block", transfer.blocks.last().unwrap_or(0), blocks.max(1)),
         ];
-        if let Some((what, index, count)) = named.into_iter().find(|(_, at, of)| at >= of) {
+        if let Some((kind, value, count)) =
+            indices.into_iter().find(|(_, value, count)| value >= count)
+        {
             return Err(CheckError::Index {
-                transfer: at,
-                what,
-                index,
+                transfer: index,
+                kind,
+                index: value,
                 count,
             });
         }
         let waits = transfer.after.iter().map(|wait| wait.transfer);
-        if let Some(after) = waits.into_iter().find(|after| *after >= at) {
+        if let Some(predecessor) = waits.into_iter().find(|wait| *wait >= index) {
             return Err(CheckError::Late {
-                transfer: at,
-                after,
+                transfer: index,
+                predecessor,
             });
         }
         let is_known = |wait: &&After| {
-            plan.transfers[wait.transfer].from == transfer.from || wait.until != Until::Sent
+            plan.transfers[wait.transfer].from == transfer.from || wait.until != Progress::Sent
         };
         if let Some(wait) = transfer.after.iter().find(|wait| !is_known(wait)) {
             return Err(CheckError::Unknown {
-                transfer: at,
-                after: wait.transfer,
+                transfer: index,
+                predecessor: wait.transfer,
             });
         }
         if transfer.combines && !plan.operation.combines() {
-            return Err(CheckError::Combines { transfer: at });
+            return Err(CheckError::Combines { transfer: index });
         }
     }
     Ok(())

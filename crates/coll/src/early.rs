@@ -2,9 +2,9 @@
 
 use crate::distance::{furthest_s, is_multi_site_on};
 use crate::grain::RAMP_BYTES;
-use crate::lanes::{ENOUGH, Lane};
 use crate::narrow::{STANDING_BYTES, carried_bytes_per_s, is_narrow, own_bytes_per_s};
 use crate::plan::{After, Transfer};
+use crate::shares::{ENOUGH, Share};
 use kumi_topo::Paths;
 use std::cell::Cell;
 
@@ -19,15 +19,15 @@ const BUSY_SHARE: f64 = 0.92;
 
 /// Properties of the path of a transfer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Sending {
+pub(crate) struct SendPath {
     /// Rate of one transfer on the path, in bytes per second.
     bytes_per_s: f64,
     /// The path has a port that is slower than the sender's access link.
     is_narrow: bool,
 }
 
-impl Sending {
-    pub fn over(paths: &Paths, (from, to): (usize, usize)) -> Self {
+impl SendPath {
+    pub fn new(paths: &Paths, (from, to): (usize, usize)) -> Self {
         let own_bytes_per_s = own_bytes_per_s(paths, from, to);
         let path_bytes_per_s = paths.bytes_per_s(from, to);
         let round_trip_s = paths.latency_s(from, to) * 2.0;
@@ -50,8 +50,8 @@ pub(crate) struct Early<'a> {
     furthest_s: f64,
     is_ramped: bool,
     /// Paths of the transfers, in the order in which they were added.
-    pub sendings: Vec<Sending>,
-    last_asked: Cell<Option<((usize, usize), bool)>>,
+    pub send_paths: Vec<SendPath>,
+    last_query: Cell<Option<((usize, usize), bool)>>,
 }
 
 impl<'a> Early<'a> {
@@ -67,8 +67,8 @@ impl<'a> Early<'a> {
             },
             furthest_s,
             is_ramped: false,
-            sendings: Vec::new(),
-            last_asked: Cell::new(None),
+            send_paths: Vec::new(),
+            last_query: Cell::new(None),
         }
     }
 
@@ -89,64 +89,64 @@ impl<'a> Early<'a> {
     /// all earlier transfers to that receiver (ADR 033).
     pub fn wait(
         &self,
-        lane: &Lane,
+        share: &Share,
         transfers: &[Transfer],
         (from, to): (usize, usize),
         place_on_path: usize,
         link_bytes_per_s: f64,
     ) -> Option<After> {
-        match lane.last() {
+        match share.last() {
             Some(last) if transfers[last].from == from => Some(After::sent(last)),
             _ => {
-                let share = (lane.part / link_bytes_per_s).min(1.0);
-                let wait = lane.wait(|waited, bytes| {
+                let fraction = (share.rate_bytes_per_s / link_bytes_per_s).min(1.0);
+                let wait = share.wait(|previous, bytes| {
                     self.bytes(
                         place_on_path,
                         (from, to),
-                        (waited, &transfers[waited]),
+                        (previous, &transfers[previous]),
                         bytes,
-                        share,
+                        fraction,
                     )
                 })?;
                 let is_last =
-                    place_on_path > 0 && transfers[wait.transfer].to == to && share >= ENOUGH;
+                    place_on_path > 0 && transfers[wait.transfer].to == to && fraction >= ENOUGH;
                 Some(if is_last { wait.with_earlier() } else { wait })
             }
         }
     }
 
-    /// Returns q/C · S and q/C · min(F, M) of the module's comment, for a transfer `waited` of
-    /// `bytes`. `share` is q/C. On the sender's access link both are 0, so that earlier transfers
-    /// leave its queue first.
+    /// Returns q/C · S and q/C · min(F, M) of the module's comment, for a transfer `previous` of
+    /// `bytes`. `fraction` is q/C. On the sender's access link both are 0, so that earlier
+    /// transfers leave its queue first.
     ///
     /// In a multi-site network, a sender that awaits a distant transfer starts with a ramp: it
     /// sends [`RAMP_BYTES`], and more when these have arrived (`engine.rs`). To keep the link busy,
     /// it starts one round trip earlier. In its first round trip the link then carries the ramp and
-    /// the rest of `waited` (ADR 022). A `waited` shorter than a ramp allows no earlier start,
+    /// the rest of `previous` (ADR 022). A `previous` shorter than a ramp allows no earlier start,
     /// because several senders that await it would ramp at once.
     fn bytes(
         &self,
         place_on_path: usize,
         (from, to): (usize, usize),
-        (index, waited): (usize, &Transfer),
+        (index, previous): (usize, &Transfer),
         bytes: u64,
-        share: f64,
+        fraction: f64,
     ) -> (u64, u64) {
         if place_on_path == 0 {
             return (0, 0);
         }
         if self.round_trip_s == 0.0 {
-            return self.near_bytes((from, to), (index, waited), share);
+            return self.short_path_bytes((from, to), (index, previous), fraction);
         }
-        let there_and_back_s =
-            self.paths.latency_s(waited.to, from) + self.paths.latency_s(from, waited.to);
-        let bytes_per_s = self.paths.bytes_per_s(waited.from, waited.to);
-        let flight_bytes = (there_and_back_s * bytes_per_s) as u64;
+        let round_trip_s =
+            self.paths.latency_s(previous.to, from) + self.paths.latency_s(from, previous.to);
+        let bytes_per_s = self.paths.bytes_per_s(previous.from, previous.to);
+        let flight_bytes = (round_trip_s * bytes_per_s) as u64;
         let ramp_bytes = match flight_bytes.min(bytes) {
             ramped if self.is_ramped && ramped > RAMP_BYTES => ramped - RAMP_BYTES,
             _ => 0,
         };
-        let standing_bytes = (self.port_bytes as f64 * share) as u64;
+        let standing_bytes = (self.port_bytes as f64 * fraction) as u64;
         (standing_bytes + flight_bytes + ramp_bytes, 0)
     }
 
@@ -154,19 +154,19 @@ impl<'a> Early<'a> {
     /// at the root's port is for the root. Each sender has one transfer, so the link stays busy
     /// until the next byte arrives. In other operations another transfer may delay a sender, so F
     /// does not count.
-    fn near_bytes(
+    fn short_path_bytes(
         &self,
         next: (usize, usize),
-        (index, waited): (usize, &Transfer),
-        share: f64,
+        (index, previous): (usize, &Transfer),
+        fraction: f64,
     ) -> (u64, u64) {
-        let sending = match self.sendings.get(index) {
-            Some(sending) => *sending,
-            None => Sending::over(self.paths, (waited.from, waited.to)),
+        let path = match self.send_paths.get(index) {
+            Some(path) => *path,
+            None => SendPath::new(self.paths, (previous.from, previous.to)),
         };
-        let there_and_back_s = self.paths.latency_s(waited.to, next.0) * 2.0;
-        let flight_bytes = (there_and_back_s * sending.bytes_per_s * BUSY_SHARE) as u64;
-        let is_on_narrow_path = sending.is_narrow || self.is_narrow(next);
+        let round_trip_s = self.paths.latency_s(previous.to, next.0) * 2.0;
+        let flight_bytes = (round_trip_s * path.bytes_per_s * BUSY_SHARE) as u64;
+        let is_on_narrow_path = path.is_narrow || self.is_narrow(next);
         // Without a narrow port on either path, the bytes reserved for one are free.
         let standing_bytes = match is_on_narrow_path {
             true => EARLY_BYTES,
@@ -177,20 +177,20 @@ impl<'a> Early<'a> {
             (true, true) => EARLY_BYTES,
             (false, _) => 0,
         };
-        let of_share = |bytes: u64| (bytes as f64 * share) as u64;
+        let share_of = |bytes: u64| (bytes as f64 * fraction) as u64;
         (
-            of_share(standing_bytes),
-            of_share(flight_bytes.min(most_bytes)),
+            share_of(standing_bytes),
+            share_of(flight_bytes.min(most_bytes)),
         )
     }
 
     /// Returns whether a path has a narrow port. The latest result is cached.
     fn is_narrow(&self, ends: (usize, usize)) -> bool {
-        match self.last_asked.get() {
-            Some((asked, is_narrow)) if asked == ends => is_narrow,
+        match self.last_query.get() {
+            Some((query, is_narrow)) if query == ends => is_narrow,
             _ => {
-                let is_narrow = Sending::over(self.paths, ends).is_narrow;
-                self.last_asked.set(Some((ends, is_narrow)));
+                let is_narrow = SendPath::new(self.paths, ends).is_narrow;
+                self.last_query.set(Some((ends, is_narrow)));
                 is_narrow
             }
         }
@@ -198,7 +198,7 @@ impl<'a> Early<'a> {
 
     /// Returns the most bytes that may be in flight over a link of this rate: a port, and the
     /// content of the longest path once, or twice with a ramp.
-    pub fn most(&self, bytes_per_s: f64) -> u64 {
+    pub fn max_bytes(&self, bytes_per_s: f64) -> u64 {
         let round_trips = if self.is_ramped { 2.0 } else { 1.0 };
         self.port_bytes + (round_trips * self.furthest_s * bytes_per_s) as u64
     }

@@ -28,7 +28,7 @@ use kumi_topo::{Network, Paths};
 const SORTED_HOSTS_MAX: usize = 128;
 
 /// Ratio of a ring's time to the links' time below which no other order is tried.
-const WORTH_IT: f64 = 1.02;
+const REORDER_RATIO_MIN: f64 = 1.02;
 
 /// Plans an all-to-all: every host receives a block from each other host. Block `from × hosts + to`
 /// has its size at that index of `block_bytes`. Blocks of a host to itself are ignored.
@@ -49,12 +49,12 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
         let order = &order;
         (0..hosts).map(move |place| (order[place], order[(place + step) % hosts]))
     });
-    let mut schedule = one_after_another(&paths, &block_bytes, ring);
+    let mut schedule = schedule_pairs(&paths, &block_bytes, ring);
     // A plan that cannot become much faster is used as it is.
-    let is_slow = schedule.end_s() > schedule.links_s() * WORTH_IT;
+    let is_slow = schedule.end_s() > schedule.links_s() * REORDER_RATIO_MIN;
     if hosts <= SORTED_HOSTS_MAX && is_slow {
         let busiest = busiest_first(&paths, &order, &block_bytes);
-        let sorted = one_after_another(&paths, &block_bytes, busiest.into_iter());
+        let sorted = schedule_pairs(&paths, &block_bytes, busiest.into_iter());
         // Between equals, the ring is used, because it is more regular.
         if sorted.end_s() < schedule.end_s() * 0.99 {
             schedule = sorted;
@@ -64,7 +64,7 @@ pub fn all_to_all(network: &Network, block_bytes: Vec<u64>) -> Result<Plan, Plan
 }
 
 /// Returns transfers of the blocks of these pairs, in this order.
-fn one_after_another<'a>(
+fn schedule_pairs<'a>(
     paths: &'a Paths,
     block_bytes: &[u64],
     pairs: impl Iterator<Item = (usize, usize)>,

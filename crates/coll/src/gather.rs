@@ -29,7 +29,7 @@ use kumi_topo::{Network, Paths};
 
 /// State of a placed host.
 #[derive(Debug, Clone, Copy, Default)]
-struct Placed {
+struct PlacedHost {
     /// Its receiver; `None` for the root.
     to: Option<usize>,
     /// M/B on its own path, in seconds.
@@ -42,7 +42,7 @@ struct Placed {
     /// sends to this one, which is then the end of a chain.
     fed_s: Option<f64>,
     /// The latest transfer to it.
-    last_fed: Option<usize>,
+    last_transfer: Option<usize>,
 }
 
 /// Plans a gather of `block_bytes` per host to `root`.
@@ -54,13 +54,13 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     check_root(hosts, root)?;
     let paths = Paths::new(network);
     let order = paths.tour(network, root);
-    let mut placed = vec![Placed::default(); hosts];
+    let mut placed = vec![PlacedHost::default(); hosts];
     let mut transfers: Vec<Transfer> = Vec::with_capacity(hosts - 1);
     for (place, host) in order.iter().copied().enumerate().skip(1) {
-        let (to, arrival) = soonest(&paths, block_bytes, host, order[place - 1], &placed);
+        let (to, arrival) = best_receiver(&paths, block_bytes, host, order[place - 1], &placed);
         placed[host] = arrival;
-        let after = placed[to].last_fed.replace(transfers.len());
-        let after = after.map(After::whole).into_iter().collect();
+        let after = placed[to].last_transfer.replace(transfers.len());
+        let after = after.map(After::complete).into_iter().collect();
         transfers.push(Transfer {
             from: host,
             to,
@@ -73,9 +73,9 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
     let place_of = places(&order);
     // A host comes after its receiver in the order. Going backwards, its blocks are complete when
     // it is reached.
-    for at in (0..transfers.len()).rev() {
-        if let Some(relay) = place_of[transfers[at].to].checked_sub(1) {
-            transfers[relay].blocks = transfers[relay].blocks.union(&transfers[at].blocks);
+    for index in (0..transfers.len()).rev() {
+        if let Some(relay) = place_of[transfers[index].to].checked_sub(1) {
+            transfers[relay].blocks = transfers[relay].blocks.union(&transfers[index].blocks);
         }
     }
     let ends = placed.iter().map(|host| host.at_root_s);
@@ -85,37 +85,41 @@ pub fn gather(network: &Network, root: usize, block_bytes: u64) -> Result<Plan, 
         handed: Vec::new(),
         predicted_s: ends.fold(0.0, f64::max),
         block_bytes: vec![block_bytes; hosts],
-        transfers: in_order(&order, &placed, transfers),
+        transfers: order_transfers(&order, &placed, transfers),
         order,
     })
 }
 
 /// Orders the transfers so that each comes after its predecessor and after those that feed its
 /// sender. The transfer of the host at a place is one before that place in `transfers`.
-fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec<Transfer> {
+fn order_transfers(
+    order: &[usize],
+    placed: &[PlacedHost],
+    transfers: Vec<Transfer>,
+) -> Vec<Transfer> {
     // The latest transfer to a host awaits the earlier ones.
-    let mut index: Vec<Option<usize>> = vec![None; transfers.len()];
+    let mut sorted_index: Vec<Option<usize>> = vec![None; transfers.len()];
     let mut sorted = Vec::with_capacity(transfers.len());
     let mut needed: Vec<usize> = Vec::new();
     for last in 0..transfers.len() {
         needed.push(last);
-        while let Some(at) = needed.last().copied() {
-            let transfer = &transfers[at];
-            let fed_by = placed[transfer.from].last_fed;
-            let mut needs = fed_by
+        while let Some(index) = needed.last().copied() {
+            let transfer = &transfers[index];
+            let last_feed = placed[transfer.from].last_transfer;
+            let mut needs = last_feed
                 .into_iter()
                 .chain(transfer.after.iter().map(|wait| wait.transfer));
-            if index[at].is_some() {
+            if sorted_index[index].is_some() {
                 needed.pop();
-            } else if let Some(missing) = needs.find(|needed| index[*needed].is_none()) {
+            } else if let Some(missing) = needs.find(|needed| sorted_index[*needed].is_none()) {
                 needed.push(missing);
             } else {
                 needed.pop();
-                index[at] = Some(sorted.len());
+                sorted_index[index] = Some(sorted.len());
                 let after = transfer
                     .after
                     .iter()
-                    .filter_map(|wait| index[wait.transfer].map(After::whole))
+                    .filter_map(|wait| sorted_index[wait.transfer].map(After::complete))
                     .collect();
                 sorted.push(Transfer {
                     after,
@@ -132,34 +136,34 @@ fn in_order(order: &[usize], placed: &[Placed], transfers: Vec<Transfer>) -> Vec
 /// in the walk, and the hosts through which that one's block goes. The paper considers every placed
 /// host. But two chains with different ends could then both be in flight on a common link. A host
 /// with a duplex limit is no relay.
-fn soonest(
+fn best_receiver(
     paths: &Paths,
     bytes: u64,
     host: usize,
-    before: usize,
-    placed: &[Placed],
-) -> (usize, Placed) {
-    let own_s = paths.at_least_s(host, bytes);
-    let granted_s = own_s + paths.at_least_s(host, 0);
+    previous: usize,
+    placed: &[PlacedHost],
+) -> (usize, PlacedHost) {
+    let own_s = paths.min_time_s(host, bytes);
+    let granted_s = own_s + paths.min_time_s(host, 0);
     let is_relay = |to: usize| placed[to].to.is_none() || !paths.is_limited(to);
-    let mut first = before;
+    let mut first = previous;
     while let (false, Some(next)) = (is_relay(first), placed[first].to) {
         first = next;
     }
     let mut best = (first, arrival(paths, bytes, host, first, placed[first]));
-    let mut through = placed[first];
-    while let Some(to) = through.to {
-        through = placed[to];
+    let mut relay = placed[first];
+    while let Some(to) = relay.to {
+        relay = placed[to];
         if !is_relay(to) {
             continue;
         }
         // Skip candidates that cannot beat the best, whatever is in between. This excludes most of
         // a long chain.
-        let at_least_s = through.at_root_s + through.fed_s.map_or(own_s, |fed_s| fed_s + granted_s);
+        let at_least_s = relay.at_root_s + relay.fed_s.map_or(own_s, |fed_s| fed_s + granted_s);
         if at_least_s >= best.1.at_root_s {
             continue;
         }
-        let arrival = arrival(paths, bytes, host, to, through);
+        let arrival = arrival(paths, bytes, host, to, relay);
         if arrival.at_root_s < best.1.at_root_s {
             best = (to, arrival);
         }
@@ -168,7 +172,7 @@ fn soonest(
 }
 
 /// Computes equation (4), as in the module's comment.
-fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) -> Placed {
+fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: PlacedHost) -> PlacedHost {
     let sending_s = bytes as f64 / paths.bytes_per_s(host, to);
     let latency_s = paths.latency_s(host, to);
     let (at_receiver_s, step_s) = match receiver.fed_s {
@@ -183,26 +187,26 @@ fn arrival(paths: &Paths, bytes: u64, host: usize, to: usize, receiver: Placed) 
             (at_receiver_s, at_receiver_s.max(receiver.sending_s))
         }
     };
-    Placed {
+    PlacedHost {
         to: Some(to),
         sending_s,
         at_receiver_s,
         at_root_s: receiver.at_root_s + step_s,
-        ..Placed::default()
+        ..PlacedHost::default()
     }
 }
 
 /// Lets a host's block pass every host between it and the root. Data that is granted there comes
 /// after it. It is as far behind the block of the host through which it arrives as it is at the
 /// root.
-fn feed(placed: &mut [Placed], host: usize) {
+fn feed(placed: &mut [PlacedHost], host: usize) {
     let at_root_s = placed[host].at_root_s;
-    let mut through = placed[host];
-    while let Some(to) = through.to {
-        let comes_s = through.at_receiver_s + at_root_s - through.at_root_s;
+    let mut relay = placed[host];
+    while let Some(to) = relay.to {
+        let arrival_s = relay.at_receiver_s + at_root_s - relay.at_root_s;
         let receiver = &mut placed[to];
-        receiver.fed_s = Some(receiver.fed_s.unwrap_or(0.0).max(comes_s));
-        through = *receiver;
+        receiver.fed_s = Some(receiver.fed_s.unwrap_or(0.0).max(arrival_s));
+        relay = *receiver;
     }
 }
 
@@ -235,7 +239,11 @@ mod tests {
                 .iter()
                 .all(|transfer| transfer.after.is_empty())
         );
-        let lengths: Vec<usize> = plan.transfers.iter().map(|one| one.blocks.len()).collect();
+        let lengths: Vec<usize> = plan
+            .transfers
+            .iter()
+            .map(|transfer| transfer.blocks.len())
+            .collect();
         assert_eq!(lengths, [1, 2, 3, 4]);
         // Equation (2), four times: the root receives without a pause except one latency per host.
         let block_s = (1 << 20) as f64 / 125e6;
@@ -258,7 +266,7 @@ mod tests {
         let network = Network::parse("slow", text).unwrap();
         let plan = gather(&network, 0, 1 << 20).unwrap();
         assert_eq!((plan.transfers[1].from, plan.transfers[1].to), (2, 0));
-        assert_eq!(plan.transfers[1].after, [After::whole(0)]);
+        assert_eq!(plan.transfers[1].after, [After::complete(0)]);
         // Equation (3).
         let block_s = (1 << 20) as f64 / 125e6;
         assert!((plan.predicted_s - (2.0 * block_s + 20e-6 + 40e-6)).abs() < 1e-9);
@@ -277,7 +285,7 @@ mod tests {
 
     #[test]
     fn gather__root_out_of_range__is_refused() {
-        let refused = gather(&star(2, "0"), 2, 1).unwrap_err().to_string();
-        assert_eq!(refused, "root 2 out of range (0–1)");
+        let message = gather(&star(2, "0"), 2, 1).unwrap_err().to_string();
+        assert_eq!(message, "root 2 out of range (0–1)");
     }
 }

@@ -68,16 +68,16 @@ pub(crate) fn flight_bytes(paths: &Paths, rank: usize, chunk_bytes: u64) -> Vec<
     } else {
         2.0
     };
-    let of = |peer: usize| {
-        let there_and_back_s = paths.latency_s(rank, peer) + paths.latency_s(peer, rank);
+    let flight = |peer: usize| {
+        let round_trip_s = paths.latency_s(rank, peer) + paths.latency_s(peer, rank);
         let bytes_per_s = if peer == rank {
             0.0
         } else {
             paths.bytes_per_s(rank, peer)
         };
-        (round_trips * there_and_back_s * bytes_per_s * PLAIN_TCP) as u64
+        (round_trips * round_trip_s * bytes_per_s * PLAIN_TCP) as u64
     };
-    (0..paths.hosts()).map(of).collect()
+    (0..paths.hosts()).map(flight).collect()
 }
 
 /// Returns the bytes that a host's access link carries until the furthest host has answered.

@@ -42,32 +42,32 @@ pub(crate) fn by_halves(
     block_bytes: &[u64],
 ) -> Plan {
     let hosts = order.len();
-    let begins_with = match operation {
+    let initial_blocks = match operation {
         Operation::AllGather | Operation::ReduceScatter => (0..hosts).collect(),
         _ => part_of_place(hosts),
     };
-    let mut rounds = rounds(&begins_with);
+    let mut rounds = rounds(&initial_blocks);
     if operation.root().is_some() {
         // The root, at place 0, has all blocks, or it sends none and receives all.
         for round in &mut rounds {
             round.retain(|exchange| exchange.to != 0);
         }
     }
-    let mut exchanging = Exchanging {
+    let mut exchanges = Exchanges {
         schedule: Schedule::new(paths),
         order,
         block_bytes,
-        came: vec![Vec::new(); hosts],
+        feeds: vec![Vec::new(); hosts],
     };
     if matches!(operation, Operation::Broadcast { .. }) {
-        for (place, part) in begins_with.iter().enumerate().skip(1) {
-            exchanging.add((0, place), &Blocks::one(*part), false);
+        for (place, part) in initial_blocks.iter().enumerate().skip(1) {
+            exchanges.add((0, place), &Blocks::one(*part), false);
         }
     }
     if operation.combines() {
         for round in rounds.iter().rev() {
-            let turned = round.iter().map(|one| (one.to, one.from, &one.blocks));
-            exchanging.round(turned, true);
+            let reversed = round.iter().map(|pair| (pair.to, pair.from, &pair.blocks));
+            exchanges.round(reversed, true);
         }
     }
     if !matches!(
@@ -75,33 +75,33 @@ pub(crate) fn by_halves(
         Operation::Reduce { .. } | Operation::ReduceScatter
     ) {
         for round in &rounds {
-            let forth = round.iter().map(|one| (one.from, one.to, &one.blocks));
-            exchanging.round(forth, false);
+            let forward = round.iter().map(|pair| (pair.from, pair.to, &pair.blocks));
+            exchanges.round(forward, false);
         }
     }
     if matches!(operation, Operation::Reduce { .. }) {
-        for (place, part) in begins_with.iter().enumerate().skip(1) {
-            exchanging.add((place, 0), &Blocks::one(*part), true);
+        for (place, part) in initial_blocks.iter().enumerate().skip(1) {
+            exchanges.add((place, 0), &Blocks::one(*part), true);
         }
     }
-    let schedule = exchanging.schedule;
+    let schedule = exchanges.schedule;
     schedule.into_plan(operation, order.to_vec(), block_bytes.to_vec())
 }
 
 /// The exchanges in the order in which they are scheduled.
-struct Exchanging<'a> {
+struct Exchanges<'a> {
     schedule: Schedule<'a>,
     order: &'a [usize],
     block_bytes: &'a [u64],
     /// For each place, the transfers that have brought it data.
-    came: Vec<Vec<usize>>,
+    feeds: Vec<Vec<usize>>,
 }
 
-impl Exchanging<'_> {
+impl Exchanges<'_> {
     /// Adds one transfer. The receiver may send its data on.
     fn add(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) {
-        let at = self.put((from, to), blocks, combines);
-        self.came[to].push(at);
+        let transfer = self.put((from, to), blocks, combines);
+        self.feeds[to].push(transfer);
     }
 
     /// Adds simultaneous exchanges. Data received in one is not sent in another.
@@ -110,29 +110,29 @@ impl Exchanging<'_> {
         exchanges: impl Iterator<Item = (usize, usize, &'b Blocks)>,
         combines: bool,
     ) {
-        let mut come = Vec::new();
+        let mut deliveries = Vec::new();
         for (from, to, blocks) in exchanges {
-            come.push((to, self.put((from, to), blocks, combines)));
+            deliveries.push((to, self.put((from, to), blocks, combines)));
         }
-        for (to, at) in come {
-            self.came[to].push(at);
+        for (to, transfer) in deliveries {
+            self.feeds[to].push(transfer);
         }
     }
 
     fn put(&mut self, (from, to): (usize, usize), blocks: &Blocks, combines: bool) -> usize {
         let bytes = blocks.numbers().map(|block| self.block_bytes[block]).sum();
         let ends = (self.order[from], self.order[to]);
-        let needs = &self.came[from];
+        let needs = &self.feeds[from];
         self.schedule
             .add(ends, blocks.clone(), bytes, combines, needs)
     }
 }
 
-/// Returns the exchanges of an all-gather, round by round. `begins_with` holds the block of each
+/// Returns the exchanges of an all-gather, round by round. `initial_blocks` holds the block of each
 /// place at the start.
-fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
-    let mut has: Vec<Blocks> = begins_with.iter().copied().map(Blocks::one).collect();
-    let mut ranges = vec![(0, begins_with.len())];
+fn rounds(initial_blocks: &[usize]) -> Vec<Vec<Exchange>> {
+    let mut place_blocks: Vec<Blocks> = initial_blocks.iter().copied().map(Blocks::one).collect();
+    let mut ranges = vec![(0, initial_blocks.len())];
     let mut rounds = Vec::new();
     loop {
         ranges.retain(|(from, to)| to - from > 1);
@@ -141,7 +141,7 @@ fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
         }
         let mut round = Vec::new();
         let mut halves = Vec::with_capacity(2 * ranges.len());
-        let before = has.clone();
+        let previous = place_blocks.clone();
         for (first, end) in ranges.iter().copied() {
             let middle = first.midpoint(end);
             for right in middle..end {
@@ -149,8 +149,8 @@ fn rounds(begins_with: &[usize]) -> Vec<Vec<Exchange>> {
                 // left.
                 let left = (first + right - middle).min(middle - 1);
                 let mut exchange = |from: usize, to: usize| {
-                    has[to] = has[to].union(&before[from]);
-                    let blocks = before[from].clone();
+                    place_blocks[to] = place_blocks[to].union(&previous[from]);
+                    let blocks = previous[from].clone();
                     round.push(Exchange { from, to, blocks });
                 };
                 exchange(right, left);
@@ -207,10 +207,10 @@ mod tests {
     #[test]
     fn halving__any_number_of_hosts__passes_the_check() {
         for hosts in 2..40 {
-            let on: Vec<usize> = (0..hosts).map(|host| host * 7 % 3).collect();
+            let switches: Vec<usize> = (0..hosts).map(|host| host * 7 % 3).collect();
             for network in [
                 even_tree(&[0], 1000, &vec![0; hosts], 1000),
-                even_tree(&[0, 0, 1], 1000, &on, 1000),
+                even_tree(&[0, 0, 1], 1000, &switches, 1000),
             ] {
                 let paths = Paths::new(&network);
                 let order = paths.tour(&network, 0);

@@ -13,7 +13,7 @@
 //! `list_schedule.rs` puts the transfers in order (ADR 021).
 
 use crate::grain::CHUNK_BYTES;
-use crate::list_schedule::{Task, in_order};
+use crate::list_schedule::{Task, start_order};
 use crate::plan::{Blocks, Operation, Plan};
 use crate::schedule::Schedule;
 use crate::sites::Sites;
@@ -42,12 +42,12 @@ const SLICES_MAX: usize = 8;
 ///   V  bytes of the vector
 /// ```
 pub(crate) fn parts(hosts: usize, vector: Vector) -> usize {
-    let of_a_slice = hosts * 2 * (hosts - 1);
+    let slice_tasks = hosts * 2 * (hosts - 1);
     // The parts match the chunks: a part slightly longer than a chunk would be two messages.
-    let by_bytes = vector.bytes().div_ceil(hosts as u64 * CHUNK_BYTES) as usize;
+    let slices = vector.bytes().div_ceil(hosts as u64 * CHUNK_BYTES) as usize;
     hosts
-        * by_bytes
-            .min(VARIED_TASKS_MAX / of_a_slice)
+        * slices
+            .min(VARIED_TASKS_MAX / slice_tasks)
             .clamp(1, SLICES_MAX)
 }
 
@@ -77,26 +77,26 @@ impl BySites<'_> {
         }
         let variants = if transfers > VARIED_TASKS_MAX { 1 } else { 2 };
         let plans = (0..variants).map(|variant| match self.operation {
-            Operation::ReduceScatter => self.reversed(variant),
-            Operation::AllReduce => self.scheduled(&self.all_reduce(variant > 0)),
-            _ => self.scheduled(&self.all_gather(variant)),
+            Operation::ReduceScatter => self.reduce_scatter(variant),
+            Operation::AllReduce => self.schedule_tasks(&self.all_reduce(variant > 0)),
+            _ => self.schedule_tasks(&self.all_gather(variant)),
         });
         plans.min_by(|a, b| a.predicted_s.total_cmp(&b.predicted_s))
     }
 
-    fn scheduled(&self, tasks: &[Task]) -> Plan {
-        let order = in_order(self.paths, tasks);
-        self.planned(tasks, &order)
+    fn schedule_tasks(&self, tasks: &[Task]) -> Plan {
+        let order = start_order(self.paths, tasks);
+        self.plan_tasks(tasks, &order)
     }
 
     /// Plans tasks in an order in which each comes after the tasks that it needs.
-    fn planned(&self, tasks: &[Task], order: &[usize]) -> Plan {
+    fn plan_tasks(&self, tasks: &[Task], order: &[usize]) -> Plan {
         let mut schedule = Schedule::new(self.paths);
-        let mut index = vec![0; tasks.len()];
-        for at in order {
-            let task = &tasks[*at];
-            let needs: Vec<usize> = task.needs.iter().map(|need| index[*need]).collect();
-            index[*at] = schedule.add(
+        let mut transfers = vec![0; tasks.len()];
+        for index in order {
+            let task = &tasks[*index];
+            let needs: Vec<usize> = task.needs.iter().map(|need| transfers[*need]).collect();
+            transfers[*index] = schedule.add(
                 (task.from, task.to),
                 Blocks::one(task.block),
                 task.bytes,
@@ -122,28 +122,28 @@ impl BySites<'_> {
     /// Blocks enter each site at one host after another, against the direction of the ring. A busy
     /// host delays the blocks that go round, and each block is at one host only. The host that
     /// receives next follows the host that sends next, so that both delay the same step of the
-    /// ring. With `late` = 1 it is that host itself.
-    fn all_gather(&self, late: usize) -> Vec<Task> {
+    /// ring. With `offset` = 1 it is that host itself.
+    fn all_gather(&self, offset: usize) -> Vec<Task> {
         let sites = self.sites;
         let mut writer = self.writer();
-        let mut entered = vec![0; sites.members.len()];
+        let mut entries = vec![0; sites.members.len()];
         for (block, owner) in self.order.iter().copied().enumerate().rev() {
-            let own_site = sites.of_host[owner];
-            let mut has: Vec<Option<(usize, Vec<usize>)>> = vec![None; sites.members.len()];
-            has[own_site] = Some((owner, Vec::new()));
+            let own_site = sites.site_of[owner];
+            let mut holders: Vec<Option<(usize, Vec<usize>)>> = vec![None; sites.members.len()];
+            holders[own_site] = Some((owner, Vec::new()));
             for (from, to) in &sites.spread[own_site] {
-                let Some((sender, came)) = has[*from].clone() else {
+                let Some((sender, feeds)) = holders[*from].clone() else {
                     continue;
                 };
                 let members = &sites.members[*to];
-                let turn = 2 * members.len() - entered[*to] % members.len() - late;
+                let turn = 2 * members.len() - entries[*to] % members.len() - offset;
                 let receiver = members[turn % members.len()];
-                entered[*to] += 1;
-                let task = writer.add((sender, receiver), block, false, came);
-                has[*to] = Some((receiver, vec![task]));
+                entries[*to] += 1;
+                let task = writer.add((sender, receiver), block, false, feeds);
+                holders[*to] = Some((receiver, vec![task]));
             }
-            for (host, came) in has.into_iter().flatten() {
-                writer.round(host, block, came);
+            for (host, feeds) in holders.into_iter().flatten() {
+                writer.round(host, block, feeds);
             }
         }
         writer.tasks
@@ -151,14 +151,14 @@ impl BySites<'_> {
 
     /// Reverses an all-gather, on a network with reversed links: each block's parts are summed on
     /// their way to its owner.
-    fn reversed(&self, late: usize) -> Plan {
-        let mut turned = self.network.clone();
-        for link in &mut turned.links {
+    fn reduce_scatter(&self, offset: usize) -> Plan {
+        let mut reversed = self.network.clone();
+        for link in &mut reversed.links {
             link.rates.reverse();
         }
-        let forth = self.all_gather(late);
-        let order = in_order(&Paths::new(&turned), &forth);
-        let mut back: Vec<Task> = forth
+        let forward = self.all_gather(offset);
+        let order = start_order(&Paths::new(&reversed), &forward);
+        let mut backward: Vec<Task> = forward
             .iter()
             .map(|task| Task {
                 from: task.to,
@@ -168,13 +168,13 @@ impl BySites<'_> {
                 ..task.clone()
             })
             .collect();
-        for (at, task) in forth.iter().enumerate() {
+        for (index, task) in forward.iter().enumerate() {
             for need in &task.needs {
-                back[*need].needs.push(at);
+                backward[*need].needs.push(index);
             }
         }
         let order: Vec<usize> = order.into_iter().rev().collect();
-        self.planned(&back, &order)
+        self.plan_tasks(&backward, &order)
     }
 
     /// Sums each part in every site, then between them along the tree of sites. If `is_direct`,
@@ -197,9 +197,9 @@ impl BySites<'_> {
             let owners: Vec<usize> = owners
                 .map(|members| members[place * members.len() / hosts])
                 .collect();
-            let mut came: Vec<Vec<usize>> = Vec::new();
+            let mut feeds: Vec<Vec<usize>> = Vec::new();
             for owner in &owners {
-                came.push(writer.sum(*owner, part));
+                feeds.push(writer.sum(*owner, part));
             }
             // The tree of sites starts at another site for each part.
             let home = homes[place % homes.len()];
@@ -210,18 +210,18 @@ impl BySites<'_> {
             } else {
                 &sites.spread[home]
             };
-            for (above, below) in tree.iter().rev() {
-                let needs = came[*below].clone();
-                let up = writer.add((owners[*below], owners[*above]), part, true, needs);
-                came[*above].push(up);
+            for (parent, child) in tree.iter().rev() {
+                let needs = feeds[*child].clone();
+                let up = writer.add((owners[*child], owners[*parent]), part, true, needs);
+                feeds[*parent].push(up);
             }
-            for (above, below) in tree {
-                let needs = came[*above].clone();
-                let down = writer.add((owners[*above], owners[*below]), part, false, needs);
-                came[*below] = vec![down];
+            for (parent, child) in tree {
+                let needs = feeds[*parent].clone();
+                let down = writer.add((owners[*parent], owners[*child]), part, false, needs);
+                feeds[*child] = vec![down];
             }
-            for (owner, came) in owners.into_iter().zip(came) {
-                writer.round(owner, part, came);
+            for (owner, feeds) in owners.into_iter().zip(feeds) {
+                writer.round(owner, part, feeds);
             }
         }
         writer.tasks
@@ -251,16 +251,16 @@ impl Writer<'_> {
             combines,
             needs,
             // For a vector, one slice precedes the next.
-            class: (block / self.sites.of_host.len()) as u32,
+            class: (block / self.sites.site_of.len()) as u32,
         });
         self.tasks.len() - 1
     }
 
     /// Sends a block round a site, from the host that has it, with the transfers that brought it
     /// there.
-    fn round(&mut self, first: usize, block: usize, came: Vec<usize>) {
-        let members = self.sites.members[self.sites.of_host[first]].len();
-        let (mut host, mut needs) = (first, came);
+    fn round(&mut self, first: usize, block: usize, feeds: Vec<usize>) {
+        let members = self.sites.members[self.sites.site_of[first]].len();
+        let (mut host, mut needs) = (first, feeds);
         for _ in 1..members {
             let next = self.sites.next[host];
             needs = vec![self.add((host, next), block, false, needs)];
@@ -270,7 +270,7 @@ impl Writer<'_> {
 
     /// Sums a block round a site, ending at this host. Returns the transfers that bring the sum.
     fn sum(&mut self, last: usize, block: usize) -> Vec<usize> {
-        let members = self.sites.members[self.sites.of_host[last]].len();
+        let members = self.sites.members[self.sites.site_of[last]].len();
         let (mut host, mut needs) = (self.sites.next[last], Vec::new());
         for _ in 1..members {
             let next = self.sites.next[host];
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn all_reduce__distant_sites_around_a_router__sends_parts_directly_to_the_summing_site() {
-        let on: Vec<usize> = (0..16).map(|host| 1 + host % 8).collect();
-        let mut network = even_tree(&[0; 9], 1000, &on, 100);
+        let switches: Vec<usize> = (0..16).map(|host| 1 + host % 8).collect();
+        let mut network = even_tree(&[0; 9], 1000, &switches, 100);
         for link in network.links.iter_mut().take(8) {
             link.latency = kumi_topo::Delay::from_ns(10_000_000);
         }
@@ -307,32 +307,32 @@ mod tests {
         network.links[5].rates = [kumi_topo::Rate::from_bps(250_000_000).unwrap(); 2];
         let plan = uniform(&network, Operation::AllReduce, 4 << 20).unwrap();
         check(&network, &plan).unwrap();
-        let over = plan.predicted_s / bound_s(&network, &plan);
-        assert!(over < 1.15, "{over}");
+        let ratio = plan.predicted_s / bound_s(&network, &plan);
+        assert!(ratio < 1.15, "{ratio}");
     }
 
     #[test]
     fn all_gather__more_transfers_than_are_varied__stays_within_110_percent_of_the_bound() {
-        let on: Vec<usize> = (0..140).map(|host| host % 2).collect();
-        let network = even_tree(&[0, 0], 250, &on, 1000);
+        let switches: Vec<usize> = (0..140).map(|host| host % 2).collect();
+        let network = even_tree(&[0, 0], 250, &switches, 1000);
         let plan = uniform(&network, Operation::AllGather, 64 << 10).unwrap();
         assert!(plan.transfers.len() > VARIED_TASKS_MAX);
         check(&network, &plan).unwrap();
-        let over = plan.predicted_s / bound_s(&network, &plan);
-        assert!(over < 1.1, "{over}");
+        let ratio = plan.predicted_s / bound_s(&network, &plan);
+        assert!(ratio < 1.1, "{ratio}");
     }
 
     #[test]
     fn plans__over_slow_trunks__stay_close_to_the_bound() {
-        let on = |switches: usize| (0..16).map(|host| host * 7 % switches).collect::<Vec<_>>();
+        let spread = |switches: usize| (0..16).map(|host| host * 7 % switches).collect::<Vec<_>>();
         let around: Vec<usize> = (0..16).map(|host| 1 + host % 3).collect();
         // An all-reduce between k sites round a switch crosses each link at least 2 (k-1)/k times.
         // The bound counts one.
         for (network, all_reduces) in [
-            (even_tree(&[0, 0], 25, &on(2), 100), 1.1),
-            (even_tree(&[0, 0], 70, &on(2), 100), 1.2),
-            (even_tree(&[0, 0, 1], 25, &on(3), 100), 1.1),
-            (even_tree(&[0, 0, 0, 0], 25, &on(4), 100), 1.1),
+            (even_tree(&[0, 0], 25, &spread(2), 100), 1.1),
+            (even_tree(&[0, 0], 70, &spread(2), 100), 1.2),
+            (even_tree(&[0, 0, 1], 25, &spread(3), 100), 1.1),
+            (even_tree(&[0, 0, 0, 0], 25, &spread(4), 100), 1.1),
             // Here early bytes are a quarter of the port's depth, divided between the four
             // transfers that share a host's link. The plan takes 0.3 % longer than with the whole
             // depth.
@@ -341,15 +341,15 @@ mod tests {
                 1.103 * 4.0 / 3.0,
             ),
         ] {
-            for (operation, bytes, most) in [
+            for (operation, bytes, limit) in [
                 (Operation::AllGather, 1 << 20, 1.1),
                 (Operation::ReduceScatter, 1 << 20, 1.1),
                 (Operation::AllReduce, 16 << 20, all_reduces),
             ] {
                 let plan = uniform(&network, operation, bytes).unwrap();
                 check(&network, &plan).unwrap();
-                let over = plan.predicted_s / bound_s(&network, &plan);
-                assert!(over < most, "{operation:?}: {over} on {network:?}");
+                let ratio = plan.predicted_s / bound_s(&network, &plan);
+                assert!(ratio < limit, "{operation:?}: {ratio} on {network:?}");
             }
         }
     }

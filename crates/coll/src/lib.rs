@@ -47,7 +47,7 @@
 //!    L(t) = b(t) / r(t) + max L(u) over all u that send on the data of t
 //!    ```
 //!
-//! 4. *Capacity shares* (`lanes.rs`). On each link ℓ of its path, t takes free capacity, and then
+//! 4. *Capacity shares* (`shares.rs`). On each link ℓ of its path, t takes free capacity, and then
 //!    shares q of earlier transfers:
 //!
 //!    ```text
@@ -86,13 +86,13 @@ mod gather;
 mod grain;
 mod halves;
 mod hierarchical;
-mod lanes;
 mod list_schedule;
 mod narrow;
 mod plan;
 mod program;
 mod ring;
 mod schedule;
+mod shares;
 mod short;
 mod sites;
 mod tree;
@@ -107,7 +107,7 @@ pub use engine::Engine;
 pub use exchange::{all_to_all, gather_by_turns, scatter};
 pub use gather::gather;
 pub use grain::Grain;
-pub use plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, PlanError, Transfer, Until};
+pub use plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, PlanError, Progress, Transfer};
 pub use program::{Action, Program, Step};
 pub use ring::{all_gather, all_reduce, reduce_scatter};
 pub use uniform::uniform;

@@ -19,7 +19,7 @@
 //! way.
 
 use crate::grain::CHUNK_BYTES;
-use crate::lanes::ENOUGH;
+use crate::shares::ENOUGH;
 use kumi_topo::Paths;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -39,31 +39,32 @@ pub(crate) struct Task {
 }
 
 /// Returns the tasks, as indices, in the order in which they start.
-pub(crate) fn in_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
+pub(crate) fn start_order(paths: &Paths, tasks: &[Task]) -> Vec<usize> {
     let mut list = List::new(paths, tasks);
-    for (task, one) in tasks.iter().enumerate() {
-        if one.needs.is_empty() {
-            list.events.push(Reverse((Instant(0.0), What::Ready, task)));
+    for (index, task) in tasks.iter().enumerate() {
+        if task.needs.is_empty() {
+            list.events
+                .push(Reverse((Instant(0.0), Event::Ready, index)));
         }
     }
     let mut ready = Vec::new();
-    while let Some(Reverse((Instant(now_s), what, task))) = list.events.pop() {
+    while let Some(Reverse((Instant(now_s), event, index))) = list.events.pop() {
         list.now_s = now_s;
-        match what {
-            What::Over => list.free(task),
-            What::Ready => ready.push(list.keys[task]),
+        match event {
+            Event::Complete => list.free(index),
+            Event::Ready => ready.push(list.keys[index]),
         }
         // Among tasks that become ready at the same time, the one with the smallest key starts
         // first.
         let next = list.events.peek();
-        if next.is_none_or(|Reverse((at, what, _))| *what != What::Ready || at.0 > now_s) {
+        if next.is_none_or(|Reverse((time, event, _))| *event != Event::Ready || time.0 > now_s) {
             ready.sort_unstable();
-            for (_, _, task) in ready.drain(..) {
-                list.try_begin(task);
+            for (_, _, index) in ready.drain(..) {
+                list.try_begin(index);
             }
         }
     }
-    list.begun
+    list.order
 }
 
 /// A time in seconds, which is never NaN.
@@ -85,9 +86,9 @@ impl Ord for Instant {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum What {
+enum Event {
     /// The task's links are free again.
-    Over,
+    Complete,
     /// The data that the task sends has begun to arrive.
     Ready,
 }
@@ -104,28 +105,28 @@ struct List<'a> {
     keys: Vec<Key>,
     /// Number of needed tasks that have not started, and the time at which the started ones let
     /// this task start.
-    needs_left: Vec<usize>,
+    open_needs: Vec<usize>,
     ready_s: Vec<f64>,
     /// For each task, the time at which its data has arrived, in seconds. It does not end earlier.
-    fed_until_s: Vec<f64>,
+    fed_s: Vec<f64>,
     free_bytes_per_s: Vec<f64>,
-    rate_of: Vec<f64>,
+    link_bytes_per_s: Vec<f64>,
     /// For each link, the tasks that wait for capacity on it.
     waiting: Vec<BTreeSet<Key>>,
     /// For each link, the task for which it is kept free, and the time from which it is, in
     /// seconds.
-    kept: Vec<Option<(usize, f64)>>,
+    reserved: Vec<Option<(usize, f64)>>,
     /// For each slow link, its next task, for which other links are kept free.
     next: Vec<Option<usize>>,
-    events: BinaryHeap<Reverse<(Instant, What, usize)>>,
+    events: BinaryHeap<Reverse<(Instant, Event, usize)>>,
     now_s: f64,
-    begun: Vec<usize>,
+    order: Vec<usize>,
 }
 
 impl<'a> List<'a> {
     fn new(paths: &'a Paths, tasks: &'a [Task]) -> Self {
-        let all = 0..paths.directed_links() as u32;
-        let free = all.map(|link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link)));
+        let indices = 0..paths.directed_links() as u32;
+        let free = indices.map(|link| paths.link_bytes_per_s(kumi_topo::DirectedLink(link)));
         let free_bytes_per_s: Vec<f64> = free.collect();
         // The slowest link first.
         let links = tasks.iter().map(|task| {
@@ -141,36 +142,36 @@ impl<'a> List<'a> {
         };
         let bytes_per_s: Vec<f64> = links.iter().map(slowest).collect();
         let mut needed_by = vec![Vec::new(); tasks.len()];
-        for (at, task) in tasks.iter().enumerate() {
+        for (index, task) in tasks.iter().enumerate() {
             for need in &task.needs {
-                needed_by[*need].push(at);
+                needed_by[*need].push(index);
             }
         }
         // Tasks that need a task come after it.
-        let mut behind_s = vec![0.0_f64; tasks.len()];
-        for (at, task) in tasks.iter().enumerate().rev() {
-            let behind = needed_by[at].iter().map(|by| behind_s[*by]);
-            behind_s[at] = behind.fold(0.0, f64::max) + task.bytes as f64 / bytes_per_s[at];
+        let mut path_s = vec![0.0_f64; tasks.len()];
+        for (index, task) in tasks.iter().enumerate().rev() {
+            let lengths = needed_by[index].iter().map(|follower| path_s[*follower]);
+            path_s[index] = lengths.fold(0.0, f64::max) + task.bytes as f64 / bytes_per_s[index];
         }
-        let key = |at: usize| (tasks[at].class, Reverse(Instant(behind_s[at])), at);
+        let key = |index: usize| (tasks[index].class, Reverse(Instant(path_s[index])), index);
         Self {
             paths,
             tasks,
             needed_by,
             keys: (0..tasks.len()).map(key).collect(),
-            needs_left: tasks.iter().map(|task| task.needs.len()).collect(),
+            open_needs: tasks.iter().map(|task| task.needs.len()).collect(),
             ready_s: vec![0.0; tasks.len()],
-            fed_until_s: vec![0.0; tasks.len()],
+            fed_s: vec![0.0; tasks.len()],
             waiting: vec![BTreeSet::new(); free_bytes_per_s.len()],
-            kept: vec![None; free_bytes_per_s.len()],
+            reserved: vec![None; free_bytes_per_s.len()],
             next: vec![None; free_bytes_per_s.len()],
             links,
             bytes_per_s,
-            rate_of: free_bytes_per_s.clone(),
+            link_bytes_per_s: free_bytes_per_s.clone(),
             free_bytes_per_s,
             events: BinaryHeap::new(),
             now_s: 0.0,
-            begun: Vec::with_capacity(tasks.len()),
+            order: Vec::with_capacity(tasks.len()),
         }
     }
 
@@ -179,7 +180,7 @@ impl<'a> List<'a> {
     fn try_begin(&mut self, task: usize) -> Option<usize> {
         let links = &self.links[task];
         let (slowest, fastest) = (links[0], links[links.len() - 1]);
-        let is_slow = self.rate_of[slowest] < self.rate_of[fastest] * ENOUGH;
+        let is_slow = self.link_bytes_per_s[slowest] < self.link_bytes_per_s[fastest] * ENOUGH;
         if let Some(full) = links
             .iter()
             .copied()
@@ -188,38 +189,38 @@ impl<'a> List<'a> {
             self.waiting[full].insert(self.keys[task]);
             // The slow link is idle.
             if is_slow && full != slowest && self.next[slowest].is_none() {
-                self.keep_for(task, slowest, self.now_s);
+                self.reserve_links(task, slowest, self.now_s);
             }
             return Some(full);
         }
-        let over_s = self.begin(task);
+        let end_s = self.begin(task);
         if self.next[slowest] == Some(task) {
             self.next[slowest] = None;
         }
         let waiting = self.waiting[slowest].first().copied();
         if let (true, None, Some((_, _, next))) = (is_slow, self.next[slowest], waiting) {
-            self.keep_for(next, slowest, over_s);
+            self.reserve_links(next, slowest, end_s);
         }
         None
     }
 
     fn has_room(&self, link: usize, task: usize) -> bool {
-        let left = self.free_bytes_per_s[link] - self.bytes_per_s[task];
-        let is_free = left >= -(1.0 - ENOUGH) * self.bytes_per_s[task];
-        let is_kept = self.kept[link].is_some_and(|(next, from_s)| {
-            let over_s = self.now_s + self.tasks[task].bytes as f64 / self.bytes_per_s[task];
+        let spare = self.free_bytes_per_s[link] - self.bytes_per_s[task];
+        let is_free = spare >= -(1.0 - ENOUGH) * self.bytes_per_s[task];
+        let is_reserved = self.reserved[link].is_some_and(|(next, start_s)| {
+            let end_s = self.now_s + self.tasks[task].bytes as f64 / self.bytes_per_s[task];
             self.keys[next] < self.keys[task]
-                && over_s > from_s
-                && left < self.bytes_per_s[next] * ENOUGH
+                && end_s > start_s
+                && spare < self.bytes_per_s[next] * ENOUGH
         });
-        is_free && !is_kept
+        is_free && !is_reserved
     }
 
     /// Keeps the other links of a slow link's next task free for it.
-    fn keep_for(&mut self, task: usize, slowest: usize, from_s: f64) {
+    fn reserve_links(&mut self, task: usize, slowest: usize, start_s: f64) {
         self.next[slowest] = Some(task);
-        for other in self.links[task].iter().filter(|other| **other != slowest) {
-            self.kept[*other] = Some((task, from_s));
+        for link in self.links[task].iter().filter(|link| **link != slowest) {
+            self.reserved[*link] = Some((task, start_s));
         }
     }
 
@@ -228,33 +229,33 @@ impl<'a> List<'a> {
         let rate = self.bytes_per_s[task];
         for link in &self.links[task] {
             self.free_bytes_per_s[*link] -= rate;
-            if self.kept[*link].is_some_and(|(next, _)| next == task) {
-                self.kept[*link] = None;
+            if self.reserved[*link].is_some_and(|(next, _)| next == task) {
+                self.reserved[*link] = None;
             }
         }
-        self.begun.push(task);
+        self.order.push(task);
         let Task {
             from, to, bytes, ..
         } = self.tasks[task];
-        let piece_s = bytes.min(CHUNK_BYTES) as f64 / rate;
-        let over_s = (self.now_s + bytes as f64 / rate).max(self.fed_until_s[task] + piece_s);
+        let chunk_s = bytes.min(CHUNK_BYTES) as f64 / rate;
+        let end_s = (self.now_s + bytes as f64 / rate).max(self.fed_s[task] + chunk_s);
         self.events
-            .push(Reverse((Instant(over_s), What::Over, task)));
+            .push(Reverse((Instant(end_s), Event::Complete, task)));
         // A relay sends data on as it arrives, but no faster.
         let latency_s = self.paths.latency_s(from, to);
-        for by in &self.needed_by[task] {
-            let sending_s = self.tasks[*by].bytes as f64 / self.bytes_per_s[*by];
-            let first_s = self.now_s + piece_s + latency_s;
-            let ready_s = first_s.max(over_s + latency_s + piece_s - sending_s);
-            self.ready_s[*by] = self.ready_s[*by].max(ready_s);
-            self.fed_until_s[*by] = self.fed_until_s[*by].max(over_s + latency_s);
-            self.needs_left[*by] -= 1;
-            if self.needs_left[*by] == 0 {
-                let ready = Instant(self.ready_s[*by]);
-                self.events.push(Reverse((ready, What::Ready, *by)));
+        for follower in &self.needed_by[task] {
+            let sending_s = self.tasks[*follower].bytes as f64 / self.bytes_per_s[*follower];
+            let first_s = self.now_s + chunk_s + latency_s;
+            let ready_s = first_s.max(end_s + latency_s + chunk_s - sending_s);
+            self.ready_s[*follower] = self.ready_s[*follower].max(ready_s);
+            self.fed_s[*follower] = self.fed_s[*follower].max(end_s + latency_s);
+            self.open_needs[*follower] -= 1;
+            if self.open_needs[*follower] == 0 {
+                let ready = Instant(self.ready_s[*follower]);
+                self.events.push(Reverse((ready, Event::Ready, *follower)));
             }
         }
-        over_s
+        end_s
     }
 
     /// Releases a task's links, and starts tasks that waited for them.
@@ -301,7 +302,7 @@ mod tests {
             task(2, 3, &[1]),
             task(3, 4, &[2]),
         ];
-        assert_eq!(in_order(&paths, &tasks), [1, 2, 3, 0]);
+        assert_eq!(start_order(&paths, &tasks), [1, 2, 3, 0]);
     }
 
     #[test]
@@ -310,6 +311,6 @@ mod tests {
         let paths = Paths::new(&network);
         let tasks = [task(0, 3, &[]), task(1, 3, &[]), task(1, 2, &[])];
         // A task that cannot start does not delay one that can.
-        assert_eq!(in_order(&paths, &tasks), [0, 2, 1]);
+        assert_eq!(start_order(&paths, &tasks), [0, 2, 1]);
     }
 }

@@ -30,41 +30,41 @@ const SAME_RATE: f64 = 0.99;
 
 /// The narrow ports of one host's paths.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Narrows {
+pub(crate) struct NarrowPorts {
     ports: usize,
     /// For each host, the narrow ports on the path to it, nearest first, with the bytes that may be
     /// in flight through them.
-    on_path: Vec<Vec<(u32, u64)>>,
+    by_peer: Vec<Vec<(u32, u64)>>,
 }
 
-impl Narrows {
+impl NarrowPorts {
     /// Finds the narrow ports on a host's paths to all others.
-    pub fn of(paths: &Paths, host: usize) -> Self {
+    pub fn new(paths: &Paths, host: usize) -> Self {
         let mut links: Vec<u32> = Vec::new();
-        let mut on_path = vec![Vec::new(); paths.hosts()];
-        for (peer, on_path) in on_path.iter_mut().enumerate() {
+        let mut by_peer = vec![Vec::new(); paths.hosts()];
+        for (peer, ports) in by_peer.iter_mut().enumerate() {
             let round_trip_s = paths.latency_s(host, peer) + paths.latency_s(peer, host);
-            let passed = paths.links(host, peer);
-            let rates = passed.iter().map(|link| paths.link_bytes_per_s(*link));
+            let path = paths.links(host, peer);
+            let rates = path.iter().map(|link| paths.link_bytes_per_s(*link));
             let own_bytes_per_s = own_bytes_per_s(paths, host, peer);
             let mut slowest = own_bytes_per_s;
-            for (link, bytes_per_s) in passed.iter().zip(rates) {
+            for (link, bytes_per_s) in path.iter().zip(rates) {
                 if !is_narrow(slowest, bytes_per_s) {
                     continue;
                 }
                 slowest = bytes_per_s;
-                let known = links.iter().position(|one| *one == link.0);
-                let port = known.unwrap_or_else(|| {
+                let index = links.iter().position(|number| *number == link.0);
+                let port = index.unwrap_or_else(|| {
                     links.push(link.0);
                     links.len() - 1
                 });
                 let window = window_bytes(own_bytes_per_s, bytes_per_s, round_trip_s);
-                on_path.push((port as u32, window as u64));
+                ports.push((port as u32, window as u64));
             }
         }
         Self {
             ports: links.len(),
-            on_path,
+            by_peer,
         }
     }
 
@@ -76,7 +76,7 @@ impl Narrows {
     /// Iterates over the narrow ports on the path to a host, with the bytes that may be in flight
     /// through them.
     pub fn on_path_to(&self, peer: u32) -> impl Iterator<Item = (usize, u64)> + '_ {
-        let ports = self.on_path.get(peer as usize).into_iter().flatten();
+        let ports = self.by_peer.get(peer as usize).into_iter().flatten();
         ports.map(|(port, window_bytes)| (*port as usize, *window_bytes))
     }
 
@@ -102,9 +102,9 @@ pub(crate) fn is_narrow(bytes_per_s_before: f64, bytes_per_s: f64) -> bool {
 }
 
 fn window_bytes(own_bytes_per_s: f64, port_bytes_per_s: f64, round_trip_s: f64) -> f64 {
-    let standing = STANDING_BYTES as f64;
+    let standing_bytes = STANDING_BYTES as f64;
     let flight = port_bytes_per_s * round_trip_s * PLAIN_TCP;
-    (standing + flight).min(standing / (1.0 - port_bytes_per_s / own_bytes_per_s))
+    (standing_bytes + flight).min(standing_bytes / (1.0 - port_bytes_per_s / own_bytes_per_s))
 }
 
 /// Returns the rate of one transfer on a path, in bytes per second: the bottleneck rate, or one
@@ -134,8 +134,8 @@ mod tests {
             (1e9, 0.9e9, 1e-4),
         ] {
             let window = window_bytes(own / 8.0, port / 8.0, round_trip_s);
-            let standing = window * (1.0 - port / own);
-            assert!(standing <= STANDING_BYTES as f64 + 1.0, "{standing}");
+            let queue_bytes = window * (1.0 - port / own);
+            assert!(queue_bytes <= STANDING_BYTES as f64 + 1.0, "{queue_bytes}");
             let carried = carried_bytes_per_s(own / 8.0, port / 8.0, round_trip_s);
             assert!(carried <= port / 8.0);
         }
@@ -146,9 +146,9 @@ mod tests {
         let mut network = even_tree(&[0, 0], 100, &[0, 1, 1], 100);
         network.links[1].rates = [kumi_topo::Rate::from_bps(1_000_000_000).unwrap(); 2];
         let paths = Paths::new(&network);
-        let fast = Narrows::of(&paths, 0);
+        let fast = NarrowPorts::new(&paths, 0);
         assert_eq!(fast.ports(), 1);
         assert!(fast.is_on_path_to(1) && fast.is_on_path_to(2));
-        assert_eq!(Narrows::of(&paths, 1).ports(), 0);
+        assert_eq!(NarrowPorts::new(&paths, 1).ports(), 0);
     }
 }

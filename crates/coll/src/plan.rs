@@ -95,16 +95,16 @@ impl Blocks {
         let (mut ours, mut theirs) = (self.0.as_slice(), other.0.as_slice());
         loop {
             let next = match (ours.split_first(), theirs.split_first()) {
-                (Some((run, rest)), Some((other, _))) if run <= other => {
-                    ours = rest;
+                (Some((run, tail)), Some((other, _))) if run <= other => {
+                    ours = tail;
                     run
                 }
-                (_, Some((run, rest))) => {
-                    theirs = rest;
+                (_, Some((run, tail))) => {
+                    theirs = tail;
                     run
                 }
-                (Some((run, rest)), None) => {
-                    ours = rest;
+                (Some((run, tail)), None) => {
+                    ours = tail;
                     run
                 }
                 (None, None) => return Self(runs),
@@ -164,16 +164,16 @@ pub struct After {
     /// Index of the transfer.
     pub transfer: usize,
     /// Required progress.
-    pub until: Until,
+    pub until: Progress,
 }
 
 /// Progress of a transfer that lets another one start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Until {
+pub enum Progress {
     /// Its bytes have been received, except for `missing_bytes`. If the host that awaits this is
     /// not the receiver, the receiver sends it a control message (section 4.2.1 of the
     /// contention-free gather paper).
-    Come {
+    Received {
         /// Bytes that may still be missing.
         missing_bytes: u64,
         /// All earlier transfers to the same receiver must be complete too.
@@ -185,13 +185,13 @@ pub enum Until {
 
 impl After {
     /// Awaits the completion of a transfer.
-    pub fn whole(transfer: usize) -> Self {
-        Self::but_for(transfer, 0)
+    pub fn complete(transfer: usize) -> Self {
+        Self::received(transfer, 0)
     }
 
     /// Awaits a transfer except for this many bytes.
-    pub fn but_for(transfer: usize, missing_bytes: u64) -> Self {
-        let until = Until::Come {
+    pub fn received(transfer: usize, missing_bytes: u64) -> Self {
+        let until = Progress::Received {
             missing_bytes,
             with_earlier: false,
         };
@@ -200,7 +200,7 @@ impl After {
 
     /// Awaits the end of a transfer's sending. Only its own sender may await that.
     pub fn sent(transfer: usize) -> Self {
-        let until = Until::Sent;
+        let until = Progress::Sent;
         Self { transfer, until }
     }
 
@@ -208,11 +208,11 @@ impl After {
     #[must_use]
     pub fn with_earlier(self) -> Self {
         let until = match self.until {
-            Until::Come { missing_bytes, .. } => Until::Come {
+            Progress::Received { missing_bytes, .. } => Progress::Received {
                 missing_bytes,
                 with_earlier: true,
             },
-            Until::Sent => Until::Sent,
+            Progress::Sent => Progress::Sent,
         };
         Self { until, ..self }
     }
@@ -227,19 +227,21 @@ impl After {
     pub fn and(self, other: Self) -> Self {
         let until = match (self.until, other.until) {
             (
-                Until::Come {
+                Progress::Received {
                     missing_bytes: ours,
                     with_earlier: are_ours_earlier,
                 },
-                Until::Come {
+                Progress::Received {
                     missing_bytes: theirs,
                     with_earlier: are_theirs_earlier,
                 },
-            ) => Until::Come {
+            ) => Progress::Received {
                 missing_bytes: ours.min(theirs),
                 with_earlier: are_ours_earlier || are_theirs_earlier,
             },
-            (come @ Until::Come { .. }, Until::Sent) | (Until::Sent, come) => come,
+            (received @ Progress::Received { .. }, Progress::Sent) | (Progress::Sent, received) => {
+                received
+            }
         };
         Self { until, ..self }
     }
@@ -336,7 +338,7 @@ mod tests {
         let places = [3, 1, 2, 7, 3].map(Blocks::one);
         let blocks = places
             .iter()
-            .fold(Blocks::default(), |sum, one| sum.union(one));
+            .fold(Blocks::default(), |sum, block| sum.union(block));
         assert_eq!(blocks.numbers().collect::<Vec<_>>(), [1, 2, 3, 7]);
         assert_eq!((blocks.len(), blocks.0.len()), (4, 2));
         assert!(Blocks::default().is_empty());

@@ -4,8 +4,8 @@ use crate::distance::is_multi_site;
 use crate::grain::{
     DRAINED_AFTER_BYTES, Grain, ONE_WINDOW_BYTES, RAMP_BYTES, flight_bytes, own_flight_bytes,
 };
-use crate::narrow::Narrows;
-use crate::plan::{Plan, Until};
+use crate::narrow::NarrowPorts;
+use crate::plan::{Plan, Progress};
 use crate::vector::cut;
 use kumi_topo::{Network, Paths};
 use std::collections::{BTreeSet, HashMap};
@@ -31,25 +31,25 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns the stream of a step. Steps of different streams may overtake each other, those of
-    /// one stream may not.
-    fn stream(self) -> Stream {
+    /// Returns the kind of a step's stream. Steps of different streams may overtake each other,
+    /// those of one stream may not.
+    fn stream_kind(self) -> StreamKind {
         match self {
-            Self::Send | Self::Post => Stream::PiecesOut,
-            Self::Receive | Self::Combine => Stream::PiecesIn,
-            Self::Grant => Stream::WordsOut,
-            Self::Await => Stream::WordsIn,
+            Self::Send | Self::Post => StreamKind::ChunksOut,
+            Self::Receive | Self::Combine => StreamKind::ChunksIn,
+            Self::Grant => StreamKind::ControlOut,
+            Self::Await => StreamKind::ControlIn,
         }
     }
 }
 
-/// A direction between two hosts, for chunks or for control messages.
+/// Direction of a stream, and whether it carries chunks or control messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Stream {
-    PiecesOut,
-    PiecesIn,
-    WordsOut,
-    WordsIn,
+pub(crate) enum StreamKind {
+    ChunksOut,
+    ChunksIn,
+    ControlOut,
+    ControlIn,
 }
 
 /// One action of a host. A long vector has millions of steps, so a step is small, and the program
@@ -80,9 +80,9 @@ pub struct Program {
     /// For each step, the steps that need it complete.
     needed_by: Edges,
     /// For each step, the steps that need it begun.
-    begun_lets: Edges,
+    start_needed_by: Edges,
     /// Control messages that await all receives up to a step: that step, and the message's.
-    pub(crate) words: Vec<(u32, u32)>,
+    pub(crate) control_messages: Vec<(u32, u32)>,
     /// Most bytes that may be in flight to a peer, in addition to the content of the path.
     pub window_bytes: u64,
     /// Content of the path to each peer, there and back, in bytes: an addition to the window. Peers
@@ -96,7 +96,7 @@ pub struct Program {
     /// Streams of a gather that start after a control message from another host.
     ramped: BTreeSet<u32>,
     /// Narrow ports on this host's paths.
-    pub(crate) narrows: Narrows,
+    pub(crate) narrow_ports: NarrowPorts,
     /// For each stream, the bytes of all its steps.
     stream_bytes: Vec<u64>,
     /// The host sends to one other host only, as in a ring or along a chain.
@@ -117,12 +117,12 @@ impl Edges {
         Self(edges)
     }
 
-    fn of(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
+    fn successors(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
         let step = step as u32;
         let first = self.0.partition_point(|(from, _)| *from < step);
         let edges = self.0[first..].iter();
-        let own = edges.take_while(move |(from, _)| *from == step);
-        own.map(|(_, to)| *to as usize)
+        let matching = edges.take_while(move |(from, _)| *from == step);
+        matching.map(|(_, to)| *to as usize)
     }
 }
 
@@ -132,11 +132,11 @@ const ANSWERED_BYTES: u64 = 8 << 10;
 
 /// Most transfers of a plan that are searched for other users of a host's path. In a longer plan,
 /// every path counts as shared.
-const SOUGHT_MAX: usize = 16_384;
+const SEARCH_MAX: usize = 16_384;
 
 /// Most receives, or control messages, of one stream that are active at once: more than the chunks
 /// of a window. The chunks that the path holds are added.
-const UNDER_WAY_MAX: usize = 8;
+const IN_FLIGHT_MAX: usize = 8;
 
 impl Program {
     /// Builds the program of `host` for a valid plan.
@@ -147,21 +147,21 @@ impl Program {
             grain,
             steps: Vec::new(),
             needed_by: Vec::new(),
-            begun_lets: Vec::new(),
-            words: Vec::new(),
+            start_needed_by: Vec::new(),
+            control_messages: Vec::new(),
             streams: HashMap::new(),
             steps_of: HashMap::new(),
-            brought_here: HashMap::new(),
-            sent_here: HashMap::new(),
+            block_receive: HashMap::new(),
+            block_sends: HashMap::new(),
             ramped: BTreeSet::new(),
         };
-        for at in 0..plan.transfers.len() {
-            writer.add(at);
+        for index in 0..plan.transfers.len() {
+            writer.add(index);
         }
         writer.steps.shrink_to_fit();
-        let out = writer.streams.keys();
-        let sends_to_one = out
-            .filter(|(_, stream)| *stream == Stream::PiecesOut)
+        let streams = writer.streams.keys();
+        let sends_to_one = streams
+            .filter(|(_, stream)| *stream == StreamKind::ChunksOut)
             .count()
             == 1;
         let mut stream_bytes = vec![0; writer.streams.len()];
@@ -172,15 +172,15 @@ impl Program {
             streams: writer.streams.len(),
             steps: writer.steps,
             needed_by: Edges::sorted(writer.needed_by),
-            begun_lets: Edges::sorted(writer.begun_lets),
-            words: writer.words,
+            start_needed_by: Edges::sorted(writer.start_needed_by),
+            control_messages: writer.control_messages,
             window_bytes: grain.window_bytes,
             flight_bytes: Vec::new(),
             own_flight_bytes: 0,
             is_multi_site: false,
             chunk_bytes: grain.chunk_bytes.max(1),
             ramped: writer.ramped,
-            narrows: Narrows::default(),
+            narrow_ports: NarrowPorts::default(),
             stream_bytes,
             sends_to_one,
             has_own_path: false,
@@ -189,12 +189,12 @@ impl Program {
 
     /// Iterates over the steps that need a step complete.
     pub(crate) fn needed_by(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
-        self.needed_by.of(step)
+        self.needed_by.successors(step)
     }
 
     /// Iterates over the steps that need a step begun.
-    pub(crate) fn begun_lets(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
-        self.begun_lets.of(step)
+    pub(crate) fn start_needed_by(&self, step: usize) -> impl Iterator<Item = usize> + '_ {
+        self.start_needed_by.successors(step)
     }
 
     /// Builds the program of `host` for a valid plan, with the network's granularity for elements
@@ -205,9 +205,9 @@ impl Program {
         let flight_bytes = flight_bytes(&paths, host, grain.chunk_bytes);
         let is_multi_site = is_multi_site(network);
         // Between sites, TCP finds out how much a port takes.
-        let narrows = match is_multi_site {
-            true => Narrows::default(),
-            false => Narrows::of(&paths, host),
+        let narrow_ports = match is_multi_site {
+            true => NarrowPorts::default(),
+            false => NarrowPorts::new(&paths, host),
         };
         let program = Self::new(plan, host, grain);
         Self {
@@ -217,7 +217,7 @@ impl Program {
             flight_bytes,
             own_flight_bytes: own_flight_bytes(&paths, host),
             is_multi_site,
-            narrows,
+            narrow_ports,
             ..program
         }
         .with_posts()
@@ -230,7 +230,7 @@ impl Program {
             flight_bytes: other.flight_bytes.clone(),
             own_flight_bytes: other.own_flight_bytes,
             is_multi_site: other.is_multi_site,
-            narrows: other.narrows.clone(),
+            narrow_ports: other.narrow_ports.clone(),
             ..self
         }
         .with_posts()
@@ -240,7 +240,7 @@ impl Program {
     fn with_posts(mut self) -> Self {
         for step in &mut self.steps {
             let is_short = step.action == Action::Send && step.bytes < ANSWERED_BYTES;
-            if is_short && !self.narrows.is_on_path_to(step.peer) {
+            if is_short && !self.narrow_ports.is_on_path_to(step.peer) {
                 step.action = Action::Post;
             }
         }
@@ -259,11 +259,11 @@ impl Program {
     /// In the time of 1 MiB, acknowledgements build no queue that overflows a port. After that, a
     /// host with a path of its own sends no more until only the content of the path is in flight
     /// ([`DRAINED_AFTER_BYTES`], ADR 033).
-    pub(crate) fn window_to(&self, stream: u32, peer: u32, since_drained_bytes: u64) -> u64 {
+    pub(crate) fn window_to(&self, stream: u32, peer: u32, undrained_bytes: u64) -> u64 {
         let is_short =
             self.sends_to_one && self.stream_bytes[stream as usize] <= DRAINED_AFTER_BYTES;
         let standing_bytes = match self.has_own_path {
-            true if since_drained_bytes >= DRAINED_AFTER_BYTES => 0,
+            true if undrained_bytes >= DRAINED_AFTER_BYTES => 0,
             has_own_path if has_own_path || is_short => self.window_bytes.max(ONE_WINDOW_BYTES),
             _ => self.window_bytes,
         };
@@ -283,8 +283,8 @@ impl Program {
 
     /// Returns the most receives or control messages of one stream with this host that are active
     /// at once.
-    pub(crate) fn under_way_max(&self, peer: u32) -> usize {
-        UNDER_WAY_MAX + (self.flight_to(peer) / self.chunk_bytes) as usize
+    pub(crate) fn in_flight_max(&self, peer: u32) -> usize {
+        IN_FLIGHT_MAX + (self.flight_to(peer) / self.chunk_bytes) as usize
     }
 
     /// Returns the bytes that a stream may send before any have been received: a ramp after a
@@ -308,15 +308,21 @@ impl Program {
 /// Returns whether no other host's transfer uses a link on this host's path in the same direction.
 /// The path is that of the host's first transfer.
 fn has_own_path(paths: &Paths, plan: &Plan, host: usize) -> bool {
-    if plan.transfers.len() > SOUGHT_MAX {
+    if plan.transfers.len() > SEARCH_MAX {
         return false;
     }
-    let mut own = plan.transfers.iter().filter(|one| one.from == host);
-    let own = own.next().map(|one| paths.links(host, one.to));
+    let mut own = plan
+        .transfers
+        .iter()
+        .filter(|transfer| transfer.from == host);
+    let own = own.next().map(|transfer| paths.links(host, transfer.to));
     let own = own.unwrap_or_default();
-    let mut others = plan.transfers.iter().filter(|one| one.from != host);
-    !others.any(|one| {
-        let links = paths.links(one.from, one.to);
+    let mut others = plan
+        .transfers
+        .iter()
+        .filter(|transfer| transfer.from != host);
+    !others.any(|transfer| {
+        let links = paths.links(transfer.from, transfer.to);
         links.iter().any(|link| own.contains(link))
     })
 }
@@ -327,21 +333,21 @@ struct Writer<'a> {
     grain: Grain,
     steps: Vec<Step>,
     needed_by: Vec<(u32, u32)>,
-    begun_lets: Vec<(u32, u32)>,
-    words: Vec<(u32, u32)>,
-    streams: HashMap<(usize, Stream), u32>,
+    start_needed_by: Vec<(u32, u32)>,
+    control_messages: Vec<(u32, u32)>,
+    streams: HashMap<(usize, StreamKind), u32>,
     /// For each transfer from or to this host, the steps of its chunks.
     steps_of: HashMap<usize, Range<usize>>,
     /// For each block that arrived here, the first of the steps that brought it last. The step of
     /// its chunk `p` is `p` further on, because the steps of a transfer are consecutive.
-    brought_here: HashMap<usize, usize>,
+    block_receive: HashMap<usize, usize>,
     /// For each block, the first steps of the transfers that sent it since it was last overwritten.
-    sent_here: HashMap<usize, Vec<usize>>,
+    block_sends: HashMap<usize, Vec<usize>>,
     ramped: BTreeSet<u32>,
 }
 
 /// The data of one step: a part of a block, or several whole blocks.
-struct Piece {
+struct Chunk {
     first: usize,
     end: usize,
     /// Number of the chunk within its block, from 0.
@@ -350,137 +356,137 @@ struct Piece {
     bytes: u64,
 }
 
-impl Piece {
+impl Chunk {
     fn blocks(&self) -> Range<usize> {
         self.first..self.end
     }
 }
 
 impl Writer<'_> {
-    fn add(&mut self, at: usize) {
+    fn add(&mut self, index: usize) {
         let plan = self.plan;
-        let transfer = &plan.transfers[at];
-        let (mut begins_after, mut begun_after) = (Vec::new(), Vec::new());
+        let transfer = &plan.transfers[index];
+        let (mut completions, mut starts) = (Vec::new(), Vec::new());
         for wait in &transfer.after {
-            let waited = wait.transfer;
-            let of = &plan.transfers[waited];
+            let predecessor = wait.transfer;
+            let earlier = &plan.transfers[predecessor];
             let (missing_bytes, with_earlier) = match wait.until {
-                Until::Come {
+                Progress::Received {
                     missing_bytes,
                     with_earlier,
-                } if of.to != transfer.from => (missing_bytes, with_earlier),
+                } if earlier.to != transfer.from => (missing_bytes, with_earlier),
                 until => {
                     if transfer.from == self.host {
-                        let last = self.steps_of[&waited].end - 1;
+                        let last = self.steps_of[&predecessor].end - 1;
                         match until {
-                            Until::Sent => begun_after.push(last),
-                            Until::Come { .. } => begins_after.push(last),
+                            Progress::Sent => starts.push(last),
+                            Progress::Received { .. } => completions.push(last),
                         }
                     }
                     continue;
                 }
             };
-            if of.to == self.host {
-                let told = self.step(Action::Grant, transfer.from, 0, (0, 0));
-                let piece = self.piece_before(waited, missing_bytes);
-                match piece {
-                    Some(piece) if !with_earlier => self.need(told, piece),
-                    Some(piece) => self.wait_for_all(told, piece),
+            if earlier.to == self.host {
+                let grant = self.step(Action::Grant, transfer.from, 0, (0, 0));
+                let step = self.awaited_step(predecessor, missing_bytes);
+                match step {
+                    Some(step) if !with_earlier => self.need(grant, step),
+                    Some(step) => self.wait_for_all(grant, step),
                     None => {
-                        if let Some(before) = self.steps_of[&waited].start.checked_sub(1) {
-                            self.wait_for_all(told, before);
+                        if let Some(last) = self.steps_of[&predecessor].start.checked_sub(1) {
+                            self.wait_for_all(grant, last);
                         }
                     }
                 }
             } else if transfer.from == self.host {
-                begins_after.push(self.step(Action::Await, of.to, 0, (0, 0)));
+                completions.push(self.step(Action::Await, earlier.to, 0, (0, 0)));
             }
         }
         if transfer.from == self.host {
-            self.send(at, &begins_after, &begun_after);
+            self.send(index, &completions, &starts);
         } else if transfer.to == self.host {
-            self.receive(at);
+            self.receive(index);
         }
     }
 
-    fn send(&mut self, at: usize, begins_after: &[usize], begun_after: &[usize]) {
+    fn send(&mut self, index: usize, completions: &[usize], starts: &[usize]) {
         let first = self.steps.len();
-        for (step, piece) in self.pieces(at, Action::Send) {
-            let brought = piece.blocks().filter_map(|block| {
-                let brought = self.brought_here.get(&block)?;
-                Some(brought + piece.number)
+        for (step, chunk) in self.chunks(index, Action::Send) {
+            let receives = chunk.blocks().filter_map(|block| {
+                let receive = self.block_receive.get(&block)?;
+                Some(receive + chunk.number)
             });
-            let brought = brought.collect();
-            self.need_all(step, brought);
-            if piece.number == 0 {
-                for block in piece.blocks() {
-                    self.sent_here.entry(block).or_default().push(step);
+            let receives = receives.collect();
+            self.need_all(step, receives);
+            if chunk.number == 0 {
+                for block in chunk.blocks() {
+                    self.block_sends.entry(block).or_default().push(step);
                 }
             }
         }
-        for after in begins_after {
-            self.need(first, *after);
-            if self.plan.operation.is_ramped() && self.steps[*after].action == Action::Await {
+        for needed in completions {
+            self.need(first, *needed);
+            if self.plan.operation.is_ramped() && self.steps[*needed].action == Action::Await {
                 self.ramped.insert(self.steps[first].stream);
             }
         }
-        for after in begun_after {
+        for needed in starts {
             self.steps[first].needs += 1;
-            self.begun_lets.push((*after as u32, first as u32));
+            self.start_needed_by.push((*needed as u32, first as u32));
         }
-        self.steps_of.insert(at, first..self.steps.len());
+        self.steps_of.insert(index, first..self.steps.len());
     }
 
-    fn receive(&mut self, at: usize) {
-        let action = match self.plan.transfers[at].combines {
+    fn receive(&mut self, index: usize) {
+        let action = match self.plan.transfers[index].combines {
             true => Action::Combine,
             false => Action::Receive,
         };
         let first = self.steps.len();
-        let pieces = self.pieces(at, action);
-        for (step, piece) in &pieces {
-            let mut before: Vec<usize> = Vec::new();
-            for block in piece.blocks() {
+        let chunks = self.chunks(index, action);
+        for (step, chunk) in &chunks {
+            let mut needed: Vec<usize> = Vec::new();
+            for block in chunk.blocks() {
                 // A chunk is overwritten only after it has been sent. A chunk that is combined with
                 // another has not been sent before.
                 if action == Action::Receive {
-                    before.extend(self.sent_here.get(&block).into_iter().flatten());
+                    needed.extend(self.block_sends.get(&block).into_iter().flatten());
                 }
                 // Chunks are combined in the plan's order, so that a sum of floats is the same in
                 // every run.
-                before.extend(self.brought_here.get(&block));
+                needed.extend(self.block_receive.get(&block));
             }
-            let before = before.into_iter().map(|step| step + piece.number);
-            self.need_all(*step, before.collect());
+            let needed = needed.into_iter().map(|step| step + chunk.number);
+            self.need_all(*step, needed.collect());
         }
-        for (step, piece) in pieces.iter().filter(|(_, piece)| piece.number == 0) {
-            for block in piece.blocks() {
-                self.brought_here.insert(block, *step);
+        for (step, chunk) in chunks.iter().filter(|(_, chunk)| chunk.number == 0) {
+            for block in chunk.blocks() {
+                self.block_receive.insert(block, *step);
                 if action == Action::Receive {
-                    self.sent_here.remove(&block);
+                    self.block_sends.remove(&block);
                 }
             }
         }
-        self.steps_of.insert(at, first..self.steps.len());
+        self.steps_of.insert(index, first..self.steps.len());
     }
 
     /// Writes the steps of a transfer's chunks.
-    fn pieces(&mut self, at: usize, action: Action) -> Vec<(usize, Piece)> {
-        let transfer = &self.plan.transfers[at];
+    fn chunks(&mut self, index: usize, action: Action) -> Vec<(usize, Chunk)> {
+        let transfer = &self.plan.transfers[index];
         let peer = match action {
             Action::Send | Action::Post => transfer.to,
             _ => transfer.from,
         };
-        let pieces = self.cut(at).into_iter().map(|piece| {
-            let span = (piece.offset, piece.bytes);
-            (self.step(action, peer, piece.first, span), piece)
+        let chunks = self.cut(index).into_iter().map(|chunk| {
+            let span = (chunk.offset, chunk.bytes);
+            (self.step(action, peer, chunk.first, span), chunk)
         });
-        pieces.collect()
+        chunks.collect()
     }
 
     /// Returns the chunks of a transfer, which are the same at both ends. Long blocks are divided.
     /// Short adjacent parts of a vector are joined.
-    fn cut(&self, at: usize) -> Vec<Piece> {
+    fn cut(&self, index: usize) -> Vec<Chunk> {
         let Grain {
             chunk_bytes,
             element_bytes,
@@ -488,21 +494,21 @@ impl Writer<'_> {
         } = self.grain;
         let chunk_bytes = (chunk_bytes - chunk_bytes % element_bytes).max(element_bytes);
         let are_joined = self.plan.operation.is_on_a_vector();
-        let mut pieces: Vec<Piece> = Vec::new();
-        for block in self.carried(at) {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for block in self.nonempty_blocks(index) {
             let block_bytes = self.plan.block_bytes[block];
-            let fits = |last: &&mut Piece| {
+            let fits = |last: &&mut Chunk| {
                 let is_next = last.end == block && last.number == 0;
                 is_next && are_joined && last.bytes + block_bytes <= chunk_bytes
             };
-            if let Some(last) = pieces.last_mut().filter(fits) {
+            if let Some(last) = chunks.last_mut().filter(fits) {
                 last.end += 1;
                 last.bytes += block_bytes;
                 continue;
             }
             let mut offset = 0;
             for (number, bytes) in cut(block_bytes, chunk_bytes).into_iter().enumerate() {
-                pieces.push(Piece {
+                chunks.push(Chunk {
                     first: block,
                     end: block + 1,
                     number,
@@ -512,27 +518,27 @@ impl Writer<'_> {
                 offset += bytes;
             }
         }
-        pieces
+        chunks
     }
 
     /// Returns the blocks of a transfer that are not empty; one, if all are empty, because other
     /// steps await it.
-    fn carried(&self, at: usize) -> Vec<usize> {
-        let blocks = &self.plan.transfers[at].blocks;
+    fn nonempty_blocks(&self, index: usize) -> Vec<usize> {
+        let blocks = &self.plan.transfers[index].blocks;
         let is_empty = |block: &usize| self.plan.block_bytes[*block] == 0;
-        let carried: Vec<usize> = blocks.numbers().filter(|block| !is_empty(block)).collect();
-        match carried.is_empty() {
+        let nonempty: Vec<usize> = blocks.numbers().filter(|block| !is_empty(block)).collect();
+        match nonempty.is_empty() {
             true => blocks.numbers().take(1).collect(),
-            false => carried,
+            false => nonempty,
         }
     }
 
     /// Returns the step after which at most this many bytes of a transfer to this host are missing.
     /// Returns `None` if that holds from the start.
-    fn piece_before(&self, transfer: usize, missing_bytes: u64) -> Option<usize> {
-        let pieces = self.steps_of[&transfer].clone();
+    fn awaited_step(&self, transfer: usize, missing_bytes: u64) -> Option<usize> {
+        let steps = self.steps_of[&transfer].clone();
         let mut missing = 0;
-        for step in pieces.clone().rev() {
+        for step in steps.clone().rev() {
             missing += self.steps[step].bytes;
             if missing > missing_bytes || self.steps[step].bytes == 0 {
                 return Some(step);
@@ -543,7 +549,7 @@ impl Writer<'_> {
 
     fn step(&mut self, action: Action, peer: usize, block: usize, span: (u64, u64)) -> usize {
         let streams = self.streams.len() as u32;
-        let stream = self.streams.entry((peer, action.stream()));
+        let stream = self.streams.entry((peer, action.stream_kind()));
         self.steps.push(Step {
             action,
             peer: peer as u32,
@@ -572,7 +578,7 @@ impl Writer<'_> {
     /// Makes a control message await all receives up to a step.
     fn wait_for_all(&mut self, message: usize, last: usize) {
         self.steps[message].needs += 1;
-        self.words.push((last as u32, message as u32));
+        self.control_messages.push((last as u32, message as u32));
     }
 }
 

@@ -9,7 +9,7 @@ use crate::exchange::check_sizes;
 use crate::hierarchical::{BySites, parts};
 use crate::plan::{Blocks, Operation, Plan, PlanError};
 use crate::schedule::Schedule;
-use crate::short::{PART_BYTES_MIN, Short, of_blocks, of_vector};
+use crate::short::{PART_BYTES_MIN, Short, plan_short_blocks, plan_short_vector};
 use crate::sites::Sites;
 use crate::vector::Vector;
 use kumi_topo::{Network, Paths};
@@ -22,7 +22,7 @@ const RINGED_HOSTS_MAX: usize = 128;
 /// # Errors
 /// The number of sizes differs from the number of hosts.
 pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
-    of_hosts(network, block_bytes, Operation::AllGather)
+    plan_blocks(network, block_bytes, Operation::AllGather)
 }
 
 /// Plans a reduce-scatter: every host receives its block, combined over all hosts. `block_bytes` is
@@ -31,7 +31,7 @@ pub fn all_gather(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanEr
 /// # Errors
 /// The number of sizes differs from the number of hosts.
 pub fn reduce_scatter(network: &Network, block_bytes: &[u64]) -> Result<Plan, PlanError> {
-    of_hosts(network, block_bytes, Operation::ReduceScatter)
+    plan_blocks(network, block_bytes, Operation::ReduceScatter)
 }
 
 /// Plans an all-reduce: every host receives the vector, combined over all hosts. It is a
@@ -42,19 +42,19 @@ pub fn all_reduce(network: &Network, vector: Vector) -> Plan {
     let paths = Paths::new(network);
     let order = paths.tour(network, 0);
     let operation = Operation::AllReduce;
-    let short = of_vector(network, &paths, operation, &order, vector);
+    let short = plan_short_vector(network, &paths, operation, &order, vector);
     if hosts < 2 || vector.bytes() < PART_BYTES_MIN * hosts as u64 {
-        let nothing = || Schedule::new(&paths).into_plan(operation, order, vec![vector.bytes()]);
-        return short.map_or_else(nothing, |short| short.plan);
+        let empty = || Schedule::new(&paths).into_plan(operation, order, vec![vector.bytes()]);
+        return short.map_or_else(empty, |short| short.plan);
     }
     let sites = Sites::new(network, &paths, &order);
     let parts = sites.as_ref().map_or(hosts, |_| parts(hosts, vector));
-    let block_bytes = vector.share(parts);
+    let block_bytes = vector.divide(parts);
     let sites = sites.as_ref();
     quickest(network, &paths, sites, operation, order, block_bytes, short)
 }
 
-fn of_hosts(
+fn plan_blocks(
     network: &Network,
     block_bytes: &[u64],
     operation: Operation,
@@ -63,7 +63,7 @@ fn of_hosts(
     let paths = Paths::new(network);
     let order = paths.tour(network, 0);
     let block_bytes: Vec<u64> = order.iter().map(|host| block_bytes[*host]).collect();
-    let short = of_blocks(&paths, operation, &order, &block_bytes);
+    let short = plan_short_blocks(&paths, operation, &order, &block_bytes);
     let sites = Sites::new(network, &paths, &order);
     let sites = sites.as_ref();
     Ok(quickest(
@@ -88,8 +88,8 @@ fn quickest(
     block_bytes: Vec<u64>,
     short: Option<Short>,
 ) -> Plan {
-    let at_least_s = at_least_s(paths, sites, operation, &order);
-    Short::or_long(short, at_least_s, || {
+    let minimum_s = minimum_s(paths, sites, operation, &order);
+    Short::choose(short, minimum_s, || {
         long(network, paths, sites, operation, order, block_bytes)
     })
 }
@@ -104,7 +104,7 @@ fn long(
     block_bytes: Vec<u64>,
 ) -> Plan {
     let by_sites = sites.and_then(|sites| {
-        let asked = BySites {
+        let input = BySites {
             network,
             paths,
             sites,
@@ -112,7 +112,7 @@ fn long(
             order: &order,
             block_bytes: &block_bytes,
         };
-        asked.plan()
+        input.plan()
     });
     match by_sites {
         // With this many hosts, a ring would double the planning time. It is slower over a slow
@@ -131,7 +131,7 @@ fn long(
 /// Returns a lower bound of a long plan's time, in seconds: the sum of a ring's hop latencies,
 /// except the longest. An all-reduce has it twice, for the block and for its sum. With several
 /// sites the bound is 0.
-fn at_least_s(paths: &Paths, sites: Option<&Sites>, operation: Operation, order: &[usize]) -> f64 {
+fn minimum_s(paths: &Paths, sites: Option<&Sites>, operation: Operation, order: &[usize]) -> f64 {
     if sites.is_some() {
         return 0.0;
     }
@@ -152,30 +152,30 @@ fn ring(paths: &Paths, operation: Operation, order: Vec<usize>, block_bytes: Vec
     let mut schedule = Schedule::new(paths);
     for slice in 0..block_bytes.len() / hosts {
         // Blocks that each place received in the previous step, and sends on in this one.
-        let mut came: Vec<Option<usize>> = vec![None; hosts];
-        let mut steps = |combines: bool, behind: usize, came: &mut Vec<Option<usize>>| {
+        let mut feeds: Vec<Option<usize>> = vec![None; hosts];
+        let mut steps = |combines: bool, lag: usize, feeds: &mut Vec<Option<usize>>| {
             for step in 0..hosts - 1 {
-                let mut comes = vec![None; hosts];
+                let mut next_feeds = vec![None; hosts];
                 for place in 0..hosts {
-                    let block = slice * hosts + (place + 2 * hosts - step - behind) % hosts;
+                    let block = slice * hosts + (place + 2 * hosts - step - lag) % hosts;
                     let next = (place + 1) % hosts;
-                    comes[next] = Some(schedule.add(
+                    next_feeds[next] = Some(schedule.add(
                         (order[place], order[next]),
                         Blocks::one(block),
                         block_bytes[block],
                         combines,
-                        came[place].as_slice(),
+                        feeds[place].as_slice(),
                     ));
                 }
-                *came = comes;
+                *feeds = next_feeds;
             }
         };
         // A block's sum ends at its owner if it starts one place after the owner.
         if operation.combines() {
-            steps(true, 1, &mut came);
+            steps(true, 1, &mut feeds);
         }
         if operation != Operation::ReduceScatter {
-            steps(false, 0, &mut came);
+            steps(false, 0, &mut feeds);
         }
     }
     schedule.into_plan(operation, order, block_bytes)

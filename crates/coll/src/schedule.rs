@@ -7,7 +7,7 @@
 //! # Capacity shares
 //!
 //! On each link of its path, a transfer with bottleneck rate r needs 0.95 · r of free capacity and
-//! shares of earlier transfers (`lanes.rs`). If the free capacity suffices, it waits for no
+//! shares of earlier transfers (`shares.rs`). If the free capacity suffices, it waits for no
 //! transfer there. Otherwise it takes over shares: those whose waits its other predecessors imply,
 //! and then those whose end its sender learns of first.
 //!
@@ -58,10 +58,10 @@
 //!
 //! ```text
 //!   begin(t) = max( known(w) over the waits w of t,  first(u) over all u that feed t )
-//!   sent(t)  = max( begin(t) + b/r,  come(u) + c/r over all u that feed t )
+//!   sent(t)  = max( begin(t) + b/r,  end(u) + c/r over all u that feed t )
 //!   first(t) = max( begin(t), passed(t) − λ ) + c/r + λ
-//!   come(t)  = max( sent(t) + λ,  passed(t) + b/r,  B(ℓ)/C(ℓ) over the links ℓ of t )
-//!   known(w) = come(P) + λ(P, t) − m/r(P), or sent(P) if w awaits that
+//!   end(t)   = max( sent(t) + λ,  passed(t) + b/r,  B(ℓ)/C(ℓ) over the links ℓ of t )
+//!   known(w) = end(P) + λ(P, t) − m/r(P), or sent(P) if w awaits that
 //!
 //!   b, c       bytes of t, and of its first chunk
 //!   r          bottleneck rate of t's path, in bytes per second
@@ -72,17 +72,17 @@
 //!   B(ℓ)       bytes of all transfers on ℓ up to t
 //! ```
 
-use crate::early::{Early, Sending};
+use crate::early::{Early, SendPath};
 use crate::grain::CHUNK_BYTES;
-use crate::lanes::{ENOUGH, Lanes};
-use crate::plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, Transfer, Until};
+use crate::plan::{After, Blocks, Handed, Operation, PORT_BYTES, Plan, Progress, Transfer};
+use crate::shares::{ENOUGH, Shares};
 use kumi_topo::{DirectedLink, Paths};
 
 /// The transfers so far, and the state of links and hosts.
 pub(crate) struct Schedule<'a> {
     paths: &'a Paths,
     early: Early<'a>,
-    lanes: Vec<Lanes>,
+    shares: Vec<Shares>,
     passed_bytes: Vec<u64>,
     transfers: Vec<Transfer>,
     handed: Vec<Handed>,
@@ -113,7 +113,7 @@ impl<'a> Schedule<'a> {
             paths,
             early: Early::new(paths, PORT_BYTES),
             passed_bytes: vec![0; paths.directed_links()],
-            lanes: links.map(|link| Lanes::new(capacity(link))).collect(),
+            shares: links.map(|link| Shares::new(capacity(link))).collect(),
             transfers: Vec::new(),
             handed: Vec::new(),
             timings: Vec::new(),
@@ -144,44 +144,44 @@ impl<'a> Schedule<'a> {
         // For each link, the wait that each capacity share would require. A link with free capacity
         // requires none.
         let mut waits: Vec<Vec<Option<After>>> = Vec::with_capacity(links.len());
-        for (at, link) in links.iter().enumerate() {
-            let lanes = &self.lanes[link.0 as usize];
-            let mut of_link = Vec::new();
-            if lanes.free() < rate * ENOUGH {
+        for (place, link) in links.iter().enumerate() {
+            let shares = &self.shares[link.0 as usize];
+            let mut link_waits = Vec::new();
+            if shares.free() < rate * ENOUGH {
                 let link_bytes_per_s = self.paths.link_bytes_per_s(*link);
-                of_link.extend(lanes.used().map(|lane| {
+                link_waits.extend(shares.active().map(|share| {
                     self.early
-                        .wait(lane, &self.transfers, (from, to), at, link_bytes_per_s)
+                        .wait(share, &self.transfers, (from, to), place, link_bytes_per_s)
                 }));
-                self.follow(from, rate, lanes, &of_link, &mut after);
+                self.follow(from, rate, shares, &link_waits, &mut after);
             }
-            waits.push(of_link);
+            waits.push(link_waits);
         }
         // Bytes that stand in a port leave it before those of this transfer.
         let (mut passed_s, mut least_s) = (0.0_f64, 0.0_f64);
-        let mut behind: Vec<bool> = Vec::new();
+        let mut implied: Vec<bool> = Vec::new();
         for (link, waits) in links.iter().zip(waits) {
-            let lanes = &self.lanes[link.0 as usize];
-            behind.clear();
-            behind.extend(waits.into_iter().map(|needed| is_behind(&after, needed)));
-            let followed = lanes
-                .used()
-                .zip(&behind)
-                .filter(|(_, is_behind)| **is_behind);
-            let complete_s = followed
-                .filter_map(|(lane, _)| lane.last())
+            let shares = &self.shares[link.0 as usize];
+            implied.clear();
+            implied.extend(waits.into_iter().map(|needed| is_implied(&after, needed)));
+            let followed_shares = shares
+                .active()
+                .zip(&implied)
+                .filter(|(_, is_implied)| **is_implied);
+            let complete_s = followed_shares
+                .filter_map(|(share, _)| share.last())
                 .map(|last| self.timings[last].complete_s);
-            if let Some(over_s) = complete_s.reduce(f64::min) {
-                passed_s = passed_s.max(over_s);
+            if let Some(earliest_s) = complete_s.reduce(f64::min) {
+                passed_s = passed_s.max(earliest_s);
             }
-            let kept_bytes = self.early.most(self.paths.link_bytes_per_s(*link));
-            let lanes = &mut self.lanes[link.0 as usize];
-            let mut behind = behind.iter();
-            let followed = lanes.take((index, bytes), rate, kept_bytes, |_| {
-                behind.next().copied().unwrap_or(true)
+            let flight_max_bytes = self.early.max_bytes(self.paths.link_bytes_per_s(*link));
+            let shares = &mut self.shares[link.0 as usize];
+            let mut implied = implied.iter();
+            let predecessors = shares.take((index, bytes), rate, flight_max_bytes, |_| {
+                implied.next().copied().unwrap_or(true)
             });
             if self.handed.len() < HANDED_MAX {
-                let handed = followed.into_iter().flatten().map(|from| Handed {
+                let handed = predecessors.into_iter().flatten().map(|from| Handed {
                     link: link.0,
                     transfer: index as u32,
                     from: from as u32,
@@ -189,33 +189,33 @@ impl<'a> Schedule<'a> {
                 self.handed.extend(handed);
             }
             // A transfer that starts early does not end before its link has carried all bytes.
-            let all = &mut self.passed_bytes[link.0 as usize];
-            *all += bytes;
-            least_s = least_s.max(*all as f64 / self.paths.link_bytes_per_s(*link));
+            let link_bytes = &mut self.passed_bytes[link.0 as usize];
+            *link_bytes += bytes;
+            least_s = least_s.max(*link_bytes as f64 / self.paths.link_bytes_per_s(*link));
         }
         after.sort_unstable();
-        let known = after.iter().map(|wait| self.known_s(*wait, from));
-        let mut begins_s = known.fold(0.0, f64::max);
+        let times = after.iter().map(|wait| self.known_s(*wait, from));
+        let mut begin_s = times.fold(0.0, f64::max);
         // A relay sends data on chunk by chunk.
-        let piece_s = bytes.min(CHUNK_BYTES) as f64 / rate;
+        let chunk_s = bytes.min(CHUNK_BYTES) as f64 / rate;
         let mut fed_s = 0.0_f64;
         for needed in needs {
-            begins_s = begins_s.max(self.timings[*needed].first_received_s);
+            begin_s = begin_s.max(self.timings[*needed].first_received_s);
             fed_s = fed_s.max(self.timings[*needed].complete_s);
         }
-        let sent_s = (begins_s + bytes as f64 / rate).max(fed_s + piece_s);
+        let sent_s = (begin_s + bytes as f64 / rate).max(fed_s + chunk_s);
         let latency_s = self.paths.latency_s(from, to);
         let complete_s = (sent_s + latency_s).max(passed_s + bytes as f64 / rate);
         self.timings.push(Timing {
             to: to as u32,
             bytes_per_s: rate,
             sent_s,
-            first_received_s: begins_s.max(passed_s - latency_s) + piece_s + latency_s,
+            first_received_s: begin_s.max(passed_s - latency_s) + chunk_s + latency_s,
             complete_s: complete_s.max(least_s),
         });
         self.early
-            .sendings
-            .push(Sending::over(self.paths, (from, to)));
+            .send_paths
+            .push(SendPath::new(self.paths, (from, to)));
         self.transfers.push(Transfer {
             from,
             to,
@@ -233,18 +233,18 @@ impl<'a> Schedule<'a> {
         &self,
         from: usize,
         rate: f64,
-        lanes: &Lanes,
+        shares: &Shares,
         waits: &[Option<After>],
         after: &mut Vec<After>,
     ) {
         let needed = rate * ENOUGH;
-        let mut free = lanes.free();
+        let mut free = shares.free();
         // Shares that require a further wait, with the time at which the sender learns of its end.
         let mut open: Vec<(f64, f64, After)> = Vec::new();
-        for (lane, wait) in lanes.used().zip(waits) {
-            match wait.filter(|_| !is_behind(after, *wait)) {
-                Some(wait) => open.push((self.known_s(wait, from), lane.part, wait)),
-                None => free += lane.part,
+        for (share, wait) in shares.active().zip(waits) {
+            match wait.filter(|_| !is_implied(after, *wait)) {
+                Some(wait) => open.push((self.known_s(wait, from), share.rate_bytes_per_s, wait)),
+                None => free += share.rate_bytes_per_s,
             }
         }
         while free < needed {
@@ -259,10 +259,10 @@ impl<'a> Schedule<'a> {
                 Some(wait) => *wait = wait.and(soonest),
                 None => after.push(soonest),
             }
-            open.retain(|(_, part, wait)| {
-                let is_behind = is_behind(after, Some(*wait));
-                free += if is_behind { *part } else { 0.0 };
-                !is_behind
+            open.retain(|(_, share_rate, wait)| {
+                let is_implied = is_implied(after, Some(*wait));
+                free += if is_implied { *share_rate } else { 0.0 };
+                !is_implied
             });
         }
     }
@@ -270,12 +270,12 @@ impl<'a> Schedule<'a> {
     /// Returns the time at which a host learns that a wait has ended, because it sent or received
     /// the data, or by a control message.
     fn known_s(&self, wait: After, host: usize) -> f64 {
-        let of = &self.timings[wait.transfer];
-        let Until::Come { missing_bytes, .. } = wait.until else {
-            return of.sent_s;
+        let timing = &self.timings[wait.transfer];
+        let Progress::Received { missing_bytes, .. } = wait.until else {
+            return timing.sent_s;
         };
-        let missing_s = missing_bytes as f64 / of.bytes_per_s;
-        of.complete_s + self.paths.latency_s(of.to as usize, host) - missing_s
+        let missing_s = missing_bytes as f64 / timing.bytes_per_s;
+        timing.complete_s + self.paths.latency_s(timing.to as usize, host) - missing_s
     }
 
     /// Returns the time that the busiest link needs for all its bytes, in seconds.
@@ -289,7 +289,7 @@ impl<'a> Schedule<'a> {
 
     /// Returns the time at which the last transfer is complete, in seconds.
     pub fn end_s(&self) -> f64 {
-        let complete_s = self.timings.iter().map(|one| one.complete_s);
+        let complete_s = self.timings.iter().map(|timing| timing.complete_s);
         complete_s.fold(0.0, f64::max)
     }
 
@@ -311,6 +311,6 @@ impl<'a> Schedule<'a> {
 }
 
 /// Returns whether the waits in `after` include `needed`, if there is one.
-fn is_behind(after: &[After], needed: Option<After>) -> bool {
+fn is_implied(after: &[After], needed: Option<After>) -> bool {
     needed.is_none_or(|needed| after.iter().any(|wait| needed.is_within(*wait)))
 }

@@ -49,7 +49,7 @@ const DIRECT_HOSTS_MAX: usize = 64;
 /// A plan for short data, with its predicted time in seconds on the scale of plans for long data.
 pub(crate) struct Short {
     pub plan: Plan,
-    reckoned_s: f64,
+    estimated_s: f64,
 }
 
 /// Ratio of simulated to predicted time of exchanges between halves (ADR 034; docs/perf-log.md,
@@ -58,36 +58,36 @@ pub(crate) struct Short {
 const HALVES_TIMES: f64 = 1.25;
 
 impl Short {
-    fn as_reckoned(plan: Plan) -> Self {
-        let reckoned_s = plan.predicted_s;
-        Self { plan, reckoned_s }
+    fn from_plan(plan: Plan) -> Self {
+        let estimated_s = plan.predicted_s;
+        Self { plan, estimated_s }
     }
 
-    fn in_halves(
+    fn from_halves(
         paths: &Paths,
         operation: Operation,
         order: &[usize],
         block_bytes: &[u64],
     ) -> Self {
         let plan = by_halves(paths, operation, order, block_bytes);
-        let reckoned_s = plan.predicted_s * HALVES_TIMES;
-        Self { plan, reckoned_s }
+        let estimated_s = plan.predicted_s * HALVES_TIMES;
+        Self { plan, estimated_s }
     }
 
     /// Returns the fastest plan; between equals the first.
     fn quickest(plans: Vec<Self>) -> Option<Self> {
         let plans = plans.into_iter();
-        plans.min_by(|a, b| a.reckoned_s.total_cmp(&b.reckoned_s))
+        plans.min_by(|a, b| a.estimated_s.total_cmp(&b.estimated_s))
     }
 
-    /// Returns the faster one of a short and a long plan. The long plan takes at least `at_least_s`
+    /// Returns the faster one of a short and a long plan. The long plan takes at least `long_min_s`
     /// seconds, and is not made if that is no less than the short one's time.
-    pub fn or_long(short: Option<Self>, at_least_s: f64, long: impl FnOnce() -> Plan) -> Plan {
+    pub fn choose(short: Option<Self>, long_min_s: f64, long: impl FnOnce() -> Plan) -> Plan {
         match short {
             None => long(),
-            Some(short) if short.reckoned_s <= at_least_s => short.plan,
+            Some(short) if short.estimated_s <= long_min_s => short.plan,
             Some(short) => Some(long())
-                .filter(|long| long.predicted_s <= short.reckoned_s)
+                .filter(|long| long.predicted_s <= short.estimated_s)
                 .unwrap_or(short.plan),
         }
     }
@@ -95,7 +95,7 @@ impl Short {
 
 /// Returns the plan with the least predicted time for a short vector. Returns `None` if the
 /// module's table has no candidate. An all-reduce of an empty vector is a barrier.
-pub(crate) fn of_vector(
+pub(crate) fn plan_short_vector(
     network: &Network,
     paths: &Paths,
     operation: Operation,
@@ -112,40 +112,40 @@ pub(crate) fn of_vector(
     let sites = Sites::new(network, paths, order);
     let is_cut = vector.bytes() >= PART_BYTES_MIN * order.len() as u64;
     if sites.is_some() || vector.bytes() <= WHOLE_BYTES_MAX || !is_cut {
-        let mut trees = vec![Tree::of(paths, order, vector.bytes())];
+        let mut trees = vec![Tree::new(paths, order, vector.bytes())];
         if let Some(sites) = &sites {
-            trees.extend(Tree::between(paths, sites, vector.bytes()));
+            trees.extend(Tree::for_sites(paths, sites, vector.bytes()));
         }
-        let on = |tree: &Tree| on_tree(paths, operation, order, vector, tree, goes_up, goes_down);
-        plans.extend(trees.iter().map(on).map(Short::as_reckoned));
+        let plan = |tree: &Tree| on_tree(paths, operation, order, vector, tree, goes_up, goes_down);
+        plans.extend(trees.iter().map(plan).map(Short::from_plan));
     }
     let has_parts = match operation {
         Operation::AllReduce => vector.bytes() >= JOINED_BYTES_MIN * order.len() as u64,
         _ => is_cut,
     };
     if has_parts && has_halves(order, vector.bytes()) {
-        let parts = vector.share(order.len());
-        plans.push(Short::in_halves(paths, operation, order, &parts));
+        let parts = vector.divide(order.len());
+        plans.push(Short::from_halves(paths, operation, order, &parts));
     }
     Short::quickest(plans)
 }
 
 /// Returns the plan with the least predicted time for short blocks. Returns `None` if the module's
 /// table has no candidate. `block_bytes` is by place.
-pub(crate) fn of_blocks(
+pub(crate) fn plan_short_blocks(
     paths: &Paths,
     operation: Operation,
     order: &[usize],
     block_bytes: &[u64],
 ) -> Option<Short> {
-    let most = block_bytes.iter().max().copied().unwrap_or(0);
+    let longest = block_bytes.iter().max().copied().unwrap_or(0);
     let hosts = order.len();
     let mut plans = Vec::new();
-    if hosts <= DIRECT_HOSTS_MAX && most.saturating_mul(hosts as u64) <= PORT_BYTES {
+    if hosts <= DIRECT_HOSTS_MAX && longest.saturating_mul(hosts as u64) <= PORT_BYTES {
         let plan = direct(paths, operation, order, block_bytes);
-        plans.push(Short::as_reckoned(plan));
+        plans.push(Short::from_plan(plan));
     } else if has_halves(order, block_bytes.iter().sum()) {
-        plans.push(Short::in_halves(paths, operation, order, block_bytes));
+        plans.push(Short::from_halves(paths, operation, order, block_bytes));
     }
     Short::quickest(plans)
 }
@@ -182,22 +182,22 @@ fn on_tree(
     goes_down: bool,
 ) -> Plan {
     let block_bytes = vector.parts();
-    let all = Blocks::run(0, block_bytes.len());
+    let blocks = Blocks::run(0, block_bytes.len());
     let mut schedule = Schedule::new(paths);
-    let mut came: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
+    let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); order.len()];
     if goes_up {
         // Children come after their parents.
         for (parent, child) in tree.edges.iter().rev() {
             let ends = (*child, *parent);
-            let up = schedule.add(ends, all.clone(), vector.bytes(), true, &came[*child]);
-            came[*parent].push(up);
+            let up = schedule.add(ends, blocks.clone(), vector.bytes(), true, &feeds[*child]);
+            feeds[*parent].push(up);
         }
     }
     if goes_down {
         for (parent, child) in &tree.edges {
             let ends = (*parent, *child);
-            let down = schedule.add(ends, all.clone(), vector.bytes(), false, &came[*parent]);
-            came[*child] = vec![down];
+            let down = schedule.add(ends, blocks.clone(), vector.bytes(), false, &feeds[*parent]);
+            feeds[*child] = vec![down];
         }
     }
     schedule.into_plan(operation, order.to_vec(), block_bytes)
@@ -253,8 +253,8 @@ mod tests {
             ] {
                 let plan = uniform(&network, operation, bytes).unwrap();
                 assert_eq!(check(&network, &plan), Ok(()), "{operation:?}");
-                let over = plan.predicted_s / textbook_s;
-                assert!(over < 1.05, "{operation:?} of {hosts}: {over}");
+                let ratio = plan.predicted_s / textbook_s;
+                assert!(ratio < 1.05, "{operation:?} of {hosts}: {ratio}");
             }
         }
     }
@@ -266,8 +266,8 @@ mod tests {
             let plan = uniform(&network, Operation::ReduceScatter, bytes).unwrap();
             assert_eq!(check(&network, &plan), Ok(()));
             let sent_s = (hosts as u64 * bytes) as f64 / 125e6;
-            let over = plan.predicted_s / (hops * 50e-6 + sent_s);
-            assert!(over < 1.1, "{hosts} hosts, {bytes} bytes: {over}");
+            let ratio = plan.predicted_s / (hops * 50e-6 + sent_s);
+            assert!(ratio < 1.1, "{hosts} hosts, {bytes} bytes: {ratio}");
         }
     }
 

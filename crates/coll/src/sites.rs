@@ -18,7 +18,7 @@ const SLOW_HOST_SHARE: f64 = 0.7;
 
 /// Hosts are sites by themselves only if at most one host in this number is slow. More slow hosts
 /// than that are no exception (ADR 034).
-const SLOW_HOSTS_ONE_OF: usize = 4;
+const SLOW_HOSTS_DIVISOR: usize = 4;
 
 /// A link between switches is also cut if its latency exceeds this multiple of the longest access
 /// link's latency.
@@ -27,7 +27,7 @@ const LONG_TIMES: f64 = 20.0;
 /// The sites of a network that has more than one.
 pub(crate) struct Sites {
     /// For each host, the index of its site.
-    pub of_host: Vec<usize>,
+    pub site_of: Vec<usize>,
     /// For each site, its hosts in the order of a walk that crosses no link twice in one direction.
     pub members: Vec<Vec<usize>>,
     /// For each host, the next one in its site's ring.
@@ -45,40 +45,40 @@ impl Sites {
         let part_of = parts(network, &is_cut);
         // Parts with hosts are sites, in the order of the walk.
         let mut site_of_part = vec![None; network.hosts.len() + network.switches.len()];
-        let mut of_host = vec![0; network.hosts.len()];
+        let mut site_of = vec![0; network.hosts.len()];
         let mut members: Vec<Vec<usize>> = Vec::new();
         for host in order.iter().copied() {
             let site = *site_of_part[part_of[host]].get_or_insert(members.len());
             members.resize(members.len().max(site + 1), Vec::new());
             members[site].push(host);
-            of_host[host] = site;
+            site_of[host] = site;
         }
         if members.len() < 2 || members.len() == order.len() {
             return None;
         }
-        let joined = joins(network, &is_cut, &part_of);
+        let adjacent = adjacent_parts(network, &is_cut, &part_of);
         let spread = members.iter().map(|hosts| {
             let mut spread = Spread {
-                joined: &joined,
+                adjacent: &adjacent,
                 site_of_part: &site_of_part,
                 edges: Vec::new(),
             };
             let part = part_of[hosts[0]];
             let from = site_of_part[part].unwrap_or(0);
-            spread.on(part, None, from);
+            spread.visit(part, None, from);
             spread.edges
         });
         let mut next = vec![0; order.len()];
         for members in &members {
-            let following = members.iter().cycle().skip(1);
-            for (host, following) in members.iter().zip(following) {
-                next[*host] = *following;
+            let successors = members.iter().cycle().skip(1);
+            for (host, successor) in members.iter().zip(successors) {
+                next[*host] = *successor;
             }
         }
         Some(Self {
             spread: spread.collect(),
             next,
-            of_host,
+            site_of,
             members,
         })
     }
@@ -94,7 +94,7 @@ fn cut_links(network: &Network, paths: &Paths) -> Vec<bool> {
     rates.sort_by(f64::total_cmp);
     let usual = rates.get(rates.len() / 2).copied().unwrap_or(f64::INFINITY);
     let slow = rates.partition_point(|rate| *rate < usual * SLOW_HOST_SHARE);
-    let are_few = slow * SLOW_HOSTS_ONE_OF <= rates.len();
+    let are_few = slow * SLOW_HOSTS_DIVISOR <= rates.len();
     let least = if are_few {
         usual * SLOW_HOST_SHARE
     } else {
@@ -131,16 +131,16 @@ fn parts(network: &Network, is_cut: &[bool]) -> Vec<usize> {
                 continue;
             }
             part_of[node] = first;
-            let near = neighbours[node].iter().filter(|(_, link)| !is_cut[*link]);
-            waiting.extend(near.map(|(next, _)| *next));
+            let uncut = neighbours[node].iter().filter(|(_, link)| !is_cut[*link]);
+            waiting.extend(uncut.map(|(next, _)| *next));
         }
     }
     part_of
 }
 
 /// Returns, for each part, the parts that cut links join it with.
-fn joins(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize>> {
-    let mut joined = vec![Vec::new(); part_of.len()];
+fn adjacent_parts(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize>> {
+    let mut adjacent = vec![Vec::new(); part_of.len()];
     for (link, _) in network
         .links
         .iter()
@@ -148,15 +148,15 @@ fn joins(network: &Network, is_cut: &[bool], part_of: &[usize]) -> Vec<Vec<usize
         .filter(|(_, is_cut)| **is_cut)
     {
         let [a, b] = link.ends.map(|end| part_of[network.node(end)]);
-        joined[a].push(b);
-        joined[b].push(a);
+        adjacent[a].push(b);
+        adjacent[b].push(a);
     }
-    joined
+    adjacent
 }
 
 /// Walks the tree of parts from the part that has the data.
 struct Spread<'a> {
-    joined: &'a [Vec<usize>],
+    adjacent: &'a [Vec<usize>],
     site_of_part: &'a [Option<usize>],
     edges: Vec<(usize, usize)>,
 }
@@ -166,26 +166,26 @@ impl Spread<'_> {
     /// it afterwards: the part itself, or the last one that was reached through it. A part without
     /// hosts cannot relay. Its neighbours pass the data from one to the next, so that every link is
     /// crossed once in each direction.
-    fn on(&mut self, part: usize, came_from: Option<usize>, from: usize) -> usize {
-        let mut has = from;
+    fn visit(&mut self, part: usize, previous: Option<usize>, from: usize) -> usize {
+        let mut holder = from;
         if let Some(site) = self.site_of_part[part] {
-            if came_from.is_some() {
+            if previous.is_some() {
                 self.edges.push((from, site));
             }
-            has = site;
+            holder = site;
         }
-        let joined = &self.joined[part];
-        let place = joined.iter().position(|one| Some(*one) == came_from);
+        let adjacent = &self.adjacent[part];
+        let place = adjacent.iter().position(|next| Some(*next) == previous);
         let first = place.map_or(0, |place| place + 1);
-        let others = joined.len() - usize::from(place.is_some());
+        let others = adjacent.len() - usize::from(place.is_some());
         for step in 0..others {
-            let next = joined[(first + step) % joined.len()];
-            let reached = self.on(next, Some(part), has);
+            let next = adjacent[(first + step) % adjacent.len()];
+            let reached = self.visit(next, Some(part), holder);
             if self.site_of_part[part].is_none() {
-                has = reached;
+                holder = reached;
             }
         }
-        has
+        holder
     }
 }
 
@@ -198,8 +198,10 @@ mod tests {
     /// Returns the sites of a network with two hosts on each of these switches, except the bare
     /// ones. Each switch is linked to an earlier one, by a slow link.
     fn slow(switches: &[usize], bare: &[usize]) -> Sites {
-        let with = (0..switches.len()).filter(|switch| !bare.contains(switch));
-        let hosts: Vec<_> = with.flat_map(|switch| [(switch, 1000, 10); 2]).collect();
+        let occupied = (0..switches.len()).filter(|switch| !bare.contains(switch));
+        let hosts: Vec<_> = occupied
+            .flat_map(|switch| [(switch, 1000, 10); 2])
+            .collect();
         let mut network = tree(switches, &hosts);
         for link in &mut network.links {
             let mbps = if leads_to_host(link.ends) { 1000 } else { 250 };
@@ -215,28 +217,28 @@ mod tests {
         let sites = slow(&[0, 0, 0, 0], &[0]);
         assert_eq!(sites.members.len(), 3);
         for (first, edges) in sites.spread.iter().enumerate() {
-            let rest: Vec<usize> = (1..3).map(|step| (first + step) % 3).collect();
-            let round = [(first, rest[0]), (rest[0], rest[1])];
-            let other = [(first, rest[1]), (rest[1], rest[0])];
-            assert!(*edges == round || *edges == other, "{edges:?}");
+            let others: Vec<usize> = (1..3).map(|step| (first + step) % 3).collect();
+            let forward = [(first, others[0]), (others[0], others[1])];
+            let backward = [(first, others[1]), (others[1], others[0])];
+            assert!(*edges == forward || *edges == backward, "{edges:?}");
         }
     }
 
     #[test]
     fn spread__sites_in_a_row__is_relayed_by_the_sites_between() {
         let sites = slow(&[0, 0, 1], &[]);
-        let of = |host: usize| sites.of_host[host];
+        let site = |host: usize| sites.site_of[host];
         assert_eq!(
-            sites.spread[of(0)],
-            [(of(0), of(2)), (of(2), of(4))],
+            sites.spread[site(0)],
+            [(site(0), site(2)), (site(2), site(4))],
             "{:?}",
             sites.spread
         );
-        let mut from_middle = sites.spread[of(2)].clone();
+        let mut from_middle = sites.spread[site(2)].clone();
         from_middle.sort_unstable();
-        let mut wanted = [(of(2), of(0)), (of(2), of(4))];
-        wanted.sort_unstable();
-        assert_eq!(from_middle, wanted);
+        let mut expected = [(site(2), site(0)), (site(2), site(4))];
+        expected.sort_unstable();
+        assert_eq!(from_middle, expected);
     }
 
     #[test]

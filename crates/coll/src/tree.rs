@@ -35,29 +35,29 @@ pub(crate) struct Tree {
 impl Tree {
     /// Builds the tree of hosts, rooted at the first, in which the last host receives a vector
     /// soonest.
-    pub fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
+    pub fn new(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
         Self {
-            edges: branch(hosts, Costs::of(paths, hosts, bytes)),
+            edges: branch(hosts, Costs::new(paths, hosts, bytes)),
         }
     }
 
     /// Builds three trees, in which each site receives the vector once, at its first host. The
-    /// first hosts of all sites form a tree as in [`Tree::of`], or in the second and third tree a
+    /// first hosts of all sites form a tree as in [`Tree::new`], or in the second and third tree a
     /// chain. A chain crosses no link twice in one direction. The hosts of each site form a tree as
-    /// in [`Tree::of`], or in the third tree a chain, which keeps up with slowly arriving data.
-    pub fn between(paths: &Paths, sites: &Sites, bytes: u64) -> [Self; 3] {
+    /// in [`Tree::new`], or in the third tree a chain, which keeps up with slowly arriving data.
+    pub fn for_sites(paths: &Paths, sites: &Sites, bytes: u64) -> [Self; 3] {
         let firsts: Vec<usize> = sites.members.iter().map(|members| members[0]).collect();
-        let soonest = |hosts: &[usize]| branch(hosts, Costs::of(paths, hosts, bytes));
+        let soonest = |hosts: &[usize]| branch(hosts, Costs::new(paths, hosts, bytes));
         let chain = |hosts: &[usize]| -> Vec<(usize, usize)> {
             hosts.windows(2).map(|pair| (pair[0], pair[1])).collect()
         };
         let members = || sites.members.iter();
-        let within: Vec<_> = members().flat_map(|members| soonest(members)).collect();
-        let in_chains: Vec<_> = members().flat_map(|members| chain(members)).collect();
+        let member_trees: Vec<_> = members().flat_map(|members| soonest(members)).collect();
+        let member_chains: Vec<_> = members().flat_map(|members| chain(members)).collect();
         [
-            [soonest(&firsts), within.clone()],
-            [chain(&firsts), within],
-            [chain(&firsts), in_chains],
+            [soonest(&firsts), member_trees.clone()],
+            [chain(&firsts), member_trees],
+            [chain(&firsts), member_chains],
         ]
         .map(|edges| Self {
             edges: edges.concat(),
@@ -71,17 +71,17 @@ struct Costs {
     /// Time from the start of a send until the next one may start.
     send_ns: u64,
     /// Time from the start of a send until the receiver can send the first chunk on.
-    begins_come_ns: u64,
+    arrival_ns: u64,
 }
 
 impl Costs {
     /// Computes the costs between neighbours in a list, by their highest rate and lowest latency.
     /// For a single host both are 0.
-    fn of(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
+    fn new(paths: &Paths, hosts: &[usize], bytes: u64) -> Self {
         if hosts.len() < 2 {
             return Self {
                 send_ns: 0,
-                begins_come_ns: 0,
+                arrival_ns: 0,
             };
         }
         let pairs = || hosts.iter().zip(hosts.iter().skip(1));
@@ -92,7 +92,7 @@ impl Costs {
         let ns = |bytes: u64| (bytes as f64 / bytes_per_s * 1e9) as u64;
         Self {
             send_ns: ns(bytes).max(MESSAGE_NS),
-            begins_come_ns: (latency_s * 1e9) as u64 + ns(bytes.min(CHUNK_BYTES)).max(MESSAGE_NS),
+            arrival_ns: (latency_s * 1e9) as u64 + ns(bytes.min(CHUNK_BYTES)).max(MESSAGE_NS),
         }
     }
 }
@@ -101,9 +101,9 @@ impl Costs {
 /// list, so they are close together.
 fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
     let parents = parents(hosts.len(), costs);
-    let mut below = vec![1; hosts.len()];
+    let mut sizes = vec![1; hosts.len()];
     for child in (1..hosts.len()).rev() {
-        below[parents[child]] += below[child];
+        sizes[parents[child]] += sizes[child];
     }
     // Start of each host's run, and of its next child's run. A host is the first in its own run.
     let mut place = vec![0; hosts.len()];
@@ -112,7 +112,7 @@ fn branch(hosts: &[usize], costs: Costs) -> Vec<(usize, usize)> {
     for child in 1..hosts.len() {
         let parent = parents[child];
         place[child] = next[parent];
-        next[parent] += below[child];
+        next[parent] += sizes[child];
         next[child] = place[child] + 1;
         edges.push((hosts[place[parent]], hosts[place[child]]));
     }
@@ -125,11 +125,11 @@ fn parents(hosts: usize, costs: Costs) -> Vec<usize> {
     // Times at which hosts can send, in nanoseconds, with the host.
     let mut idle = BinaryHeap::from([Reverse((0, 0))]);
     while parents.len() < hosts {
-        let Some(Reverse((at_ns, parent))) = idle.pop() else {
+        let Some(Reverse((now_ns, parent))) = idle.pop() else {
             break;
         };
-        idle.push(Reverse((at_ns + costs.send_ns, parent)));
-        idle.push(Reverse((at_ns + costs.begins_come_ns, parents.len())));
+        idle.push(Reverse((now_ns + costs.send_ns, parent)));
+        idle.push(Reverse((now_ns + costs.arrival_ns, parents.len())));
         parents.push(parent);
     }
     parents
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn tree__send_and_latency_costs__choose_star_chain_or_binomial_tree() {
-        let costs = |send_ns, begins_come_ns| Costs {
+        let costs = |send_ns, arrival_ns| Costs {
             send_ns,
-            begins_come_ns,
+            arrival_ns,
         };
         assert_eq!(depth_and_children(9, costs(1, 1000)), (1, 8));
         assert_eq!(depth_and_children(9, costs(1000, 1)), (8, 1));
@@ -170,7 +170,7 @@ mod tests {
         let hosts: Vec<usize> = (0..30).map(|host| host * 7 % 30).collect();
         let costs = Costs {
             send_ns: 30,
-            begins_come_ns: 70,
+            arrival_ns: 70,
         };
         let edges = branch(&hosts, costs);
         let mut reached = vec![hosts[0]];

@@ -35,7 +35,7 @@ impl Vector {
     }
 
     /// Divides the vector into `parts` parts that differ by at most one element.
-    pub(crate) fn share(self, parts: usize) -> Vec<u64> {
+    pub(crate) fn divide(self, parts: usize) -> Vec<u64> {
         let edge = |part: usize| {
             let part = u128::from(self.elements) * part as u128 / parts as u128;
             part as u64
@@ -51,11 +51,11 @@ impl Vector {
     }
 }
 
-/// Divides `whole` into parts of at most `part`. An empty whole has one empty part.
-pub(crate) fn cut(whole: u64, part: u64) -> Vec<u64> {
-    let mut parts = vec![part; (whole / part) as usize];
-    if whole % part > 0 || parts.is_empty() {
-        parts.push(whole % part);
+/// Divides `total` into parts of at most `part`. A total of 0 has one empty part.
+pub(crate) fn cut(total: u64, part: u64) -> Vec<u64> {
+    let mut parts = vec![part; (total / part) as usize];
+    if total % part > 0 || parts.is_empty() {
+        parts.push(total % part);
     }
     parts
 }
@@ -69,10 +69,10 @@ mod tests {
         assert_eq!(cut(150, 64), [64, 64, 22]);
         assert_eq!(cut(128, 64), [64, 64]);
         assert_eq!(cut(0, 64), [0]);
-        assert_eq!(Vector::new(10, 1).share(4), [2, 3, 2, 3]);
-        assert_eq!(Vector::new(0, 1).share(2), [0, 0]);
+        assert_eq!(Vector::new(10, 1).divide(4), [2, 3, 2, 3]);
+        assert_eq!(Vector::new(0, 1).divide(2), [0, 0]);
         // Ten elements, and an incomplete one.
-        assert_eq!(Vector::new(83, 8).share(4), [16, 24, 16, 24]);
+        assert_eq!(Vector::new(83, 8).divide(4), [16, 24, 16, 24]);
         assert_eq!(Vector::new(100_000, 24).parts(), [65_520, 34_464]);
     }
 }

@@ -39,15 +39,15 @@ pub fn start(log: &Path) -> anyhow::Result<Starting> {
 /// Creates an empty file, and its folder if that is missing. One retry is enough: a daemon that
 /// ends at this time may remove the folder, but only once.
 fn create(log: &Path) -> std::io::Result<()> {
-    let made = File::create(log);
-    if made
+    let outcome = File::create(log);
+    if outcome
         .as_ref()
         .is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound)
     {
         std::fs::create_dir_all(log.parent().unwrap_or(Path::new("/")))?;
         return File::create(log).map(drop);
     }
-    made.map(drop)
+    outcome.map(drop)
 }
 
 impl Starting {
@@ -63,10 +63,10 @@ impl Starting {
         let Some(status) = self.child.try_wait()? else {
             return Ok(None);
         };
-        let said = self.said();
-        let said = said.trim();
-        let said = said.strip_prefix("kumi: ").unwrap_or(said);
-        Ok(Some((status, said.to_owned())))
+        let output = self.said();
+        let output = output.trim();
+        let output = output.strip_prefix("kumi: ").unwrap_or(output);
+        Ok(Some((status, output.to_owned())))
     }
 
     /// Returns the daemon's output so far.

@@ -23,15 +23,15 @@ pub struct Interrupted(pub Signal);
 
 /// State that the signal thread shares with the commands.
 struct Desk {
-    noted: Mutex<Noted>,
-    comes: Condvar,
+    state: Mutex<State>,
+    signal_noted: Condvar,
 }
 
-struct Noted {
+struct State {
     signal: Option<Signal>,
     /// Pidfds of the programs that the command waits for, by tie number.
-    tied: BTreeMap<u64, OwnedFd>,
-    next: u64,
+    programs: BTreeMap<u64, OwnedFd>,
+    next_number: u64,
 }
 
 static DESK: Desk = Desk::new();
@@ -43,31 +43,31 @@ thread_local! {
 impl Desk {
     const fn new() -> Self {
         Self {
-            noted: Mutex::new(Noted {
+            state: Mutex::new(State {
                 signal: None,
-                tied: BTreeMap::new(),
-                next: 0,
+                programs: BTreeMap::new(),
+                next_number: 0,
             }),
-            comes: Condvar::new(),
+            signal_noted: Condvar::new(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records `signal` and terminates the tied programs. Returns the earlier signal, if there was
     /// one; a second signal has no effect.
     fn note(&self, signal: Signal) -> Option<Signal> {
-        let mut noted = self.lock();
-        if noted.signal.is_some() {
-            return noted.signal;
+        let mut state = self.lock();
+        if state.signal.is_some() {
+            return state.signal;
         }
-        noted.signal = Some(signal);
-        for process in noted.tied.values() {
+        state.signal = Some(signal);
+        for process in state.programs.values() {
             let _ = send(process, Signal::SIGTERM); // fails if it has ended
         }
-        self.comes.notify_all();
+        self.signal_noted.notify_all();
         None
     }
 
@@ -80,30 +80,30 @@ impl Desk {
 
     fn sleep(&self, time: Duration) -> Result<(), Interrupted> {
         let deadline = Instant::now() + time;
-        let mut noted = self.lock();
+        let mut state = self.lock();
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if let (Some(signal), 0) = (noted.signal, SHIELDS.get()) {
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            if let (Some(signal), 0) = (state.signal, SHIELDS.get()) {
                 return Err(Interrupted(signal));
             }
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return Ok(());
             }
-            let woken = self.comes.wait_timeout(noted, left);
-            noted = woken.map_or_else(|poisoned| poisoned.into_inner().0, |(noted, _)| noted);
+            let outcome = self.signal_noted.wait_timeout(state, remaining);
+            state = outcome.map_or_else(|poisoned| poisoned.into_inner().0, |(state, _)| state);
         }
     }
 
     /// Returns the number of the tie. Returns `None` under a shield, or if the program has ended.
     fn tie(&self, pid: u32) -> Option<u64> {
         let process = pidfd(pid).ok().filter(|_| SHIELDS.get() == 0)?;
-        let mut noted = self.lock();
-        if noted.signal.is_some() {
+        let mut state = self.lock();
+        if state.signal.is_some() {
             let _ = send(&process, Signal::SIGTERM);
         }
-        let number = noted.next;
-        noted.next += 1;
-        noted.tied.insert(number, process);
+        let number = state.next_number;
+        state.next_number += 1;
+        state.programs.insert(number, process);
         Some(number)
     }
 }
@@ -138,9 +138,9 @@ pub fn sleep(time: Duration) -> Result<(), Interrupted> {
 }
 
 /// Prints a message about undone work, if a signal is the reason.
-pub fn undone(what: impl FnOnce() -> String) {
+pub fn undone(work: impl FnOnce() -> String) {
     if noted().is_some() {
-        errln!("kumi: undone: {}", what());
+        errln!("kumi: undone: {}", work());
     }
 }
 
@@ -172,7 +172,7 @@ pub fn tie(pid: u32) -> Tied {
 impl Drop for Tied {
     fn drop(&mut self) {
         if let Some(number) = self.0 {
-            DESK.lock().tied.remove(&number);
+            DESK.lock().programs.remove(&number);
         }
     }
 }
@@ -195,14 +195,14 @@ mod tests {
         }
         desk.check().unwrap();
         std::thread::scope(|scope| {
-            let woken = scope.spawn(|| desk.sleep(Duration::from_secs(60)));
+            let thread = scope.spawn(|| desk.sleep(Duration::from_secs(60)));
             assert_eq!(desk.note(Signal::SIGINT), None);
-            assert!(woken.join().unwrap().is_err());
+            assert!(thread.join().unwrap().is_err());
         });
         assert_eq!(tied.wait().unwrap().signal(), Some(15));
         assert_eq!(desk.note(Signal::SIGTERM), Some(Signal::SIGINT));
-        let said = desk.check().unwrap_err().to_string();
-        assert_eq!(said, "interrupted by SIGINT");
+        let message = desk.check().unwrap_err().to_string();
+        assert_eq!(message, "interrupted by SIGINT");
         let _shield = shield();
         desk.check().unwrap();
         desk.sleep(Duration::from_millis(1)).unwrap();

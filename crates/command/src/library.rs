@@ -9,8 +9,8 @@ pub fn planning_library() -> Result<PathBuf, String> {
     let folder = command.parent().unwrap_or(Path::new("/"));
     let places =
         ["libkumi.so", "../lib/libkumi.so", "../kumi/libkumi.so"].map(|place| folder.join(place));
-    let found = places.iter().find(|place| place.exists());
-    found.cloned().ok_or_else(|| {
+    let library = places.iter().find(|place| place.exists());
+    library.cloned().ok_or_else(|| {
         format!(
             "libkumi.so not found in {0}, {0}/../lib or {0}/../kumi",
             folder.display()

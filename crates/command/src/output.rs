@@ -55,19 +55,19 @@ impl Write for Output {
 }
 
 /// Prints the text of `out!` and `outln!` in one write.
-pub fn print(what: fmt::Arguments<'_>) {
+pub fn print(arguments: fmt::Arguments<'_>) {
     if has_failed() {
         return;
     }
-    let text = what.to_string();
+    let text = arguments.to_string();
     let _ = Output.write_all(text.as_bytes());
 }
 
 /// Prints the text of `err!` and `errln!` in one write, because other processes write to the same
 /// terminal.
-pub fn complain(what: fmt::Arguments<'_>) {
+pub fn complain(arguments: fmt::Arguments<'_>) {
     let mut text = String::new();
-    let _ = text.write_fmt(what);
+    let _ = text.write_fmt(arguments);
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
@@ -80,14 +80,14 @@ fn failure() -> std::sync::MutexGuard<'static, Option<io::Error>> {
     FAILURE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Records the error of a failed write to standard output, and returns `written` unchanged.
-pub fn note<T>(written: io::Result<T>) -> io::Result<T> {
-    written.inspect_err(|error| {
+/// Records the error of a failed write to standard output, and returns `outcome` unchanged.
+pub fn note<T>(outcome: io::Result<T>) -> io::Result<T> {
+    outcome.inspect_err(|error| {
         if error.kind() != ErrorKind::Interrupted {
-            let again = error
+            let copy = error
                 .raw_os_error()
                 .map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
-            failure().get_or_insert(again);
+            failure().get_or_insert(copy);
         }
     })
 }
@@ -95,25 +95,25 @@ pub fn note<T>(written: io::Result<T>) -> io::Result<T> {
 /// Returns the exit status of a command that ended with `outcome`, and prints its error.
 pub fn end(
     outcome: anyhow::Result<ExitCode>,
-    failed: impl Fn(&anyhow::Error) -> ExitCode,
+    failure_code: impl Fn(&anyhow::Error) -> ExitCode,
 ) -> ExitCode {
     let _ = Output.flush();
-    let broken = failure().take();
-    let is_of_output = |error: &anyhow::Error| {
+    let write_error = failure().take();
+    let is_output_error = |error: &anyhow::Error| {
         let kind = error.root_cause().downcast_ref().map(io::Error::kind);
-        broken
+        write_error
             .as_ref()
-            .is_some_and(|broken| kind == Some(broken.kind()))
+            .is_some_and(|write_error| kind == Some(write_error.kind()))
     };
     let code = match &outcome {
         Ok(code) => *code,
-        Err(error) if is_of_output(error) => ExitCode::FAILURE,
+        Err(error) if is_output_error(error) => ExitCode::FAILURE,
         Err(error) => {
             errln!("kumi: {error:#}");
-            failed(error)
+            failure_code(error)
         }
     };
-    match broken {
+    match write_error {
         None => code,
         Some(error) if error.kind() == ErrorKind::BrokenPipe => {
             // SIGPIPE ends the process without a message, as for every program that does not handle

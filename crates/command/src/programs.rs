@@ -28,8 +28,8 @@ pub fn is_on_path(program: &str) -> bool {
 
 /// Returns the command that installs `program`.
 pub fn install(program: &str) -> &'static str {
-    let found = INSTALLS.iter().find(|(name, _)| *name == program);
-    found.map_or("use the distribution's package manager", |(_, how)| how)
+    let entry = INSTALLS.iter().find(|(name, _)| *name == program);
+    entry.map_or("use the distribution's package manager", |(_, line)| line)
 }
 
 /// Returns a message for each of `programs` that is missing, with the command that installs it.
@@ -47,9 +47,9 @@ mod tests {
     #[test]
     fn missing__absent_program__is_named_with_its_package() {
         assert!(missing(&["sh"]).is_empty());
-        let both = missing(&["sh", "kumi-is-no-such-program", "kumi-nor-this"]);
-        assert_eq!(both.len(), 2);
-        assert!(both[0].starts_with("kumi-is-no-such-program is not installed: "));
+        let messages = missing(&["sh", "kumi-is-no-such-program", "kumi-nor-this"]);
+        assert_eq!(messages.len(), 2);
+        assert!(messages[0].starts_with("kumi-is-no-such-program is not installed: "));
         assert_eq!(install("mpicc"), "apt install libopenmpi-dev");
     }
 }

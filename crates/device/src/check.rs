@@ -15,37 +15,37 @@ const MASTERS_ALLOWED: [&str; 1] = ["vrf"];
 
 /// Returns all mistakes of `config` on a machine with the interfaces `all`.
 pub fn mistakes(config: &DeviceConfig, all: &[Interface]) -> Vec<String> {
-    let mut found = config.mistakes();
-    for (at, name) in config.over.iter().enumerate() {
-        let checked = interface(name, all, config.needs_ipv6(at));
-        found.extend(checked.err().map(|error| error.0));
+    let mut mistakes = config.mistakes();
+    for (index, name) in config.over.iter().enumerate() {
+        let checked = interface(name, all, config.needs_ipv6(index));
+        mistakes.extend(checked.err().map(|error| error.0));
     }
     if config.preset == Preset::Kumi {
-        found.extend(
+        mistakes.extend(
             key::load(&config.key)
                 .err()
                 .map(|error| format!("{error:#}")),
         );
     }
-    found.extend(taken_ports(config));
-    found
+    mistakes.extend(port_conflict(config));
+    mistakes
 }
 
 /// Returns an error message if both devices would listen on the same UDP port of the same
 /// interface.
-pub fn shared_port(one: &DeviceConfig, other: &DeviceConfig) -> Option<String> {
-    let links = one.over.iter().filter(|link| other.over.contains(link));
+pub fn shared_port(first: &DeviceConfig, second: &DeviceConfig) -> Option<String> {
+    let links = first.over.iter().filter(|link| second.over.contains(link));
     let links: Vec<&str> = links.map(String::as_str).collect();
     let ports = |config: &DeviceConfig| {
         u32::from(config.port)..u32::from(config.port) + u32::from(config.ports_max())
     };
-    let is_shared = overlap(ports(one), ports(other)) && !links.is_empty();
-    is_shared.then(|| sentence(one, &other.name, &links, other.port))
+    let is_shared = overlap(ports(first), ports(second)) && !links.is_empty();
+    is_shared.then(|| conflict_message(first, &second.name, &links, second.port))
 }
 
 /// Returns an error message if a running device has a UDP port that `config` needs on the same
 /// interface.
-fn taken_ports(config: &DeviceConfig) -> Option<String> {
+fn port_conflict(config: &DeviceConfig) -> Option<String> {
     let others = run_dir::devices().unwrap_or_default();
     let mut others = others.iter().filter(|name| **name != config.name);
     others.find_map(|name| {
@@ -59,17 +59,17 @@ fn taken_ports(config: &DeviceConfig) -> Option<String> {
             .collect();
         let own = u32::from(config.port)..u32::from(config.port) + u32::from(config.ports_max());
         let is_shared = overlap(own, port..port + queues) && !shared.is_empty();
-        is_shared.then(|| sentence(config, name, &shared, port as u16))
+        is_shared.then(|| conflict_message(config, name, &shared, port as u16))
     })
 }
 
-fn overlap(one: std::ops::Range<u32>, other: std::ops::Range<u32>) -> bool {
-    one.start < other.end && other.start < one.end
+fn overlap(first: std::ops::Range<u32>, second: std::ops::Range<u32>) -> bool {
+    first.start < second.end && second.start < first.end
 }
 
-fn sentence(config: &DeviceConfig, other: &str, links: &[&str], port: u16) -> String {
+fn conflict_message(config: &DeviceConfig, holder: &str, links: &[&str], port: u16) -> String {
     format!(
-        "port {}: {other} has UDP port {port} on {}; set another `port` for {}, such as {}",
+        "port {}: {holder} has UDP port {port} on {}; set another `port` for {}, such as {}",
         config.port,
         links.join(", "),
         config.name,
@@ -83,16 +83,16 @@ pub fn interface<'a>(
     all: &'a [Interface],
     needs_ipv6: bool,
 ) -> Result<&'a Interface, BadInput> {
-    let bad = |what: String| Err(BadInput(format!("over: {what}")));
+    let bad = |reason: String| Err(BadInput(format!("over: {reason}")));
     let Some(interface) = all.iter().find(|interface| interface.name == name) else {
-        let there = all.iter().filter(|interface| !interface.is_loopback);
-        let there: Vec<&str> = there.map(|interface| interface.name.as_str()).collect();
-        let there = if there.is_empty() {
+        let nics = all.iter().filter(|interface| !interface.is_loopback);
+        let names: Vec<&str> = nics.map(|interface| interface.name.as_str()).collect();
+        let names = if names.is_empty() {
             "none".to_owned()
         } else {
-            there.join(", ")
+            names.join(", ")
         };
-        return bad(format!("no interface `{name}`; this host has {there}"));
+        return bad(format!("no interface `{name}`; this host has {names}"));
     };
     if interface.is_loopback {
         return bad(format!(
@@ -169,7 +169,7 @@ mod tests {
         all[4].master = Some((3, "vrf".to_owned()));
         let says = |name: &str| {
             interface(name, &all, false)
-                .map(|found| found.index)
+                .map(|nic| nic.index)
                 .map_err(|e| e.0)
         };
         assert_eq!(says("eth1"), Ok(2));
@@ -182,25 +182,25 @@ mod tests {
                 .unwrap_err()
                 .contains("this host has eth1, br0, eth2, eth3")
         );
-        let without = interface("eth1", &all, true).unwrap_err().0;
+        let error = interface("eth1", &all, true).unwrap_err().0;
         assert!(
-            without.contains("IPv6 disabled"),
-            "no such interface here: {without}"
+            error.contains("IPv6 disabled"),
+            "no such interface here: {error}"
         );
     }
 
     #[test]
     fn shared_port__same_nic_and_port__is_refused() {
-        let device = |name: &str, over: &str, port: u16| -> DeviceConfig {
+        let device = |name: &str, link: &str, port: u16| -> DeviceConfig {
             toml::from_str(&format!(
-                "name = \"{name}\"\nover = [\"{over}\"]\nport = {port}\nqueues = 2\n"
+                "name = \"{name}\"\nover = [\"{link}\"]\nport = {port}\nqueues = 2\n"
             ))
             .unwrap()
         };
-        let one = device("kumi0", "eth1", 24_870);
-        let said = shared_port(&device("kumi1", "eth1", 24_871), &one).unwrap();
-        assert!(said.contains("kumi0 has UDP port 24870 on eth1"), "{said}");
-        assert_eq!(shared_port(&device("kumi1", "eth1", 24_872), &one), None);
-        assert_eq!(shared_port(&device("kumi1", "eth2", 24_870), &one), None);
+        let first = device("kumi0", "eth1", 24_870);
+        let text = shared_port(&device("kumi1", "eth1", 24_871), &first).unwrap();
+        assert!(text.contains("kumi0 has UDP port 24870 on eth1"), "{text}");
+        assert_eq!(shared_port(&device("kumi1", "eth1", 24_872), &first), None);
+        assert_eq!(shared_port(&device("kumi1", "eth2", 24_870), &first), None);
     }
 }

@@ -41,7 +41,7 @@ impl KernelClass {
             rate_bps: Arc::clone(&rate),
             is_ended: Arc::clone(&is_ended),
             class: None,
-            said: String::new(),
+            last_problem: String::new(),
         };
         keeper.put_in_place(is_new);
         let thread = std::thread::spawn(move || keeper.keep());
@@ -73,14 +73,14 @@ struct Keeper {
     is_ended: Arc<AtomicBool>,
     class: Option<HtbClass>,
     /// Last problem that was logged, so that the log has it once.
-    said: String,
+    last_problem: String,
 }
 
 impl Keeper {
     fn keep(mut self) {
         let mut applied_bps = None;
         while !self.is_ended.load(Ordering::Relaxed) {
-            let wanted_bps = self.rate_bps.load(Ordering::Relaxed);
+            let target_bps = self.rate_bps.load(Ordering::Relaxed);
             let Some(class) = &mut self.class else {
                 std::thread::park_timeout(RETRY_EVERY);
                 if !self.is_ended.load(Ordering::Relaxed) {
@@ -88,15 +88,15 @@ impl Keeper {
                 }
                 continue;
             };
-            if applied_bps == Some(wanted_bps) {
+            if applied_bps == Some(target_bps) {
                 std::thread::park();
                 continue;
             }
-            match class.set_rate(wanted_bps / 8, BURST_NS) {
-                Ok(()) => applied_bps = Some(wanted_bps),
+            match class.set_rate(target_bps / 8, BURST_NS) {
+                Ok(()) => applied_bps = Some(target_bps),
                 Err(error) => {
                     (self.class, applied_bps) = (None, None);
-                    self.say(format!("cannot set the rate of the queue ({error})"));
+                    self.log_problem(format!("cannot set the rate of the queue ({error})"));
                     self.put_in_place(false);
                 }
             }
@@ -108,18 +108,18 @@ impl Keeper {
         match install(&self.device, rate_bps, may_replace) {
             Ok(class) => {
                 self.class = Some(class);
-                if !std::mem::take(&mut self.said).is_empty() {
+                if !std::mem::take(&mut self.last_problem).is_empty() {
                     interface::log(&self.device, "the queue is installed again");
                 }
             }
-            Err(error) => self.say(format!("warning: no backpressure for TCP: {error:#}")),
+            Err(error) => self.log_problem(format!("warning: no backpressure for TCP: {error:#}")),
         }
     }
 
-    fn say(&mut self, what: String) {
-        if self.said != what {
-            interface::log(&self.device, &what);
-            self.said = what;
+    fn log_problem(&mut self, problem: String) {
+        if self.last_problem != problem {
+            interface::log(&self.device, &problem);
+            self.last_problem = problem;
         }
     }
 }
@@ -129,7 +129,7 @@ pub fn remove_ours(device: &str) {
     let Ok(index) = interface::index(device) else {
         return;
     };
-    if htb::root_queue(index).is_ok_and(|queue| queue == RootQueue::Ours) {
+    if htb::root_queue(index).is_ok_and(|queue| queue == RootQueue::Kumi) {
         let _ = htb::remove(index);
     }
 }
@@ -139,12 +139,12 @@ pub fn remove_ours(device: &str) {
 fn install(device: &str, rate_bps: u64, may_replace: bool) -> anyhow::Result<HtbClass> {
     let index = interface::index(device)?;
     match htb::root_queue(index).context("cannot read the root queue")? {
-        RootQueue::Ours => {}
-        RootQueue::Other(kind) if !may_replace => anyhow::bail!(
+        RootQueue::Kumi => {}
+        RootQueue::Foreign(kind) if !may_replace => anyhow::bail!(
             "{device} has another root queue ({kind}), which is left alone; \
              run `tc qdisc del dev {device} root` to restore kumi's queue"
         ),
-        RootQueue::Default | RootQueue::Other(_) => {
+        RootQueue::Default | RootQueue::Foreign(_) => {
             htb::install(index).context("cannot install an HTB as the root queue")?;
         }
     }

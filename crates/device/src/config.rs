@@ -109,7 +109,7 @@ pub enum Queues {
 #[serde(untagged)]
 enum QueuesText {
     Number(u64),
-    Word(String),
+    Name(String),
 }
 
 impl std::str::FromStr for Queues {
@@ -132,7 +132,7 @@ impl TryFrom<QueuesText> for Queues {
     fn try_from(text: QueuesText) -> Result<Self, String> {
         match text {
             QueuesText::Number(number) => number.to_string().parse(),
-            QueuesText::Word(word) => word.parse(),
+            QueuesText::Name(name) => name.parse(),
         }
     }
 }
@@ -140,7 +140,7 @@ impl TryFrom<QueuesText> for Queues {
 impl From<Queues> for QueuesText {
     fn from(queues: Queues) -> Self {
         match queues {
-            Queues::Auto => Self::Word("auto".into()),
+            Queues::Auto => Self::Name("auto".into()),
             Queues::Exactly(number) => Self::Number(number.into()),
         }
     }
@@ -185,66 +185,66 @@ impl DeviceConfig {
 
     /// Returns all mistakes that can be found without access to the system.
     pub fn mistakes(&self) -> Vec<String> {
-        let mut found = Vec::new();
+        let mut mistakes = Vec::new();
         if self.name.is_empty() || self.name.len() > 15 || self.name.contains(['/', ' ', '%']) {
-            found.push(format!(
+            mistakes.push(format!(
                 "invalid device name `{}`: expected 1 to 15 characters without spaces, `/` or `%`",
                 self.name
             ));
         }
-        self.check_links(&mut found);
-        self.check_ports(&mut found);
+        self.check_links(&mut mistakes);
+        self.check_ports(&mut mistakes);
         if let Some(mtu) = self.mtu.filter(|mtu| !MTU_RANGE.contains(mtu)) {
-            found.push(format!(
+            mistakes.push(format!(
                 "invalid mtu {mtu}: expected {} (the least of IPv6) to {}; omit it to get the largest that \
                  fits one datagram",
                 MTU_RANGE.start(),
                 MTU_RANGE.end()
             ));
         }
-        found.extend(self.address.iter().filter_map(|text| address_mistake(text)));
+        mistakes.extend(self.address.iter().filter_map(|text| address_mistake(text)));
         for addresses in &self.peer {
             if addresses.is_empty() || addresses.len() > self.over.len() {
-                found.push(format!(
+                mistakes.push(format!(
                     "peer: {} addresses for {} links: expected one per link, in the order of `over`",
                     addresses.len(),
                     self.over.len()
                 ));
             }
         }
-        found
+        mistakes
     }
 
-    fn check_links(&self, found: &mut Vec<String>) {
+    fn check_links(&self, mistakes: &mut Vec<String>) {
         if self.over.is_empty() || self.over.len() > kumi_multilink::wire::LINKS_MAX {
-            found.push(format!(
+            mistakes.push(format!(
                 "over: {} interfaces given: expected 1 to {}",
                 self.over.len(),
                 kumi_multilink::wire::LINKS_MAX
             ));
         }
-        for (at, link) in self.over.iter().enumerate() {
-            if self.over[..at].contains(link) {
-                found.push(format!("over: `{link}` is named twice"));
+        for (index, link) in self.over.iter().enumerate() {
+            if self.over[..index].contains(link) {
+                mistakes.push(format!("over: `{link}` is named twice"));
             }
             if *link == self.name {
-                found.push(format!("over: `{link}` cannot be under itself"));
+                mistakes.push(format!("over: `{link}` cannot be under itself"));
             }
         }
     }
 
-    fn check_ports(&self, found: &mut Vec<String>) {
+    fn check_ports(&self, mistakes: &mut Vec<String>) {
         if self.port == 0 {
-            found.push("invalid port 0: expected 1 to 65535".to_owned());
+            mistakes.push("invalid port 0: expected 1 to 65535".to_owned());
         }
         let Queues::Exactly(queues) = self.queues else {
             return;
         };
         if queues > 1 && self.preset == Preset::Ri2n {
-            found.push("queues: preset ri2n has only one queue; set 1 or auto".to_owned());
+            mistakes.push("queues: preset ri2n has only one queue; set 1 or auto".to_owned());
         }
         if self.port.checked_add(u16::from(queues) - 1).is_none() {
-            found.push(format!(
+            mistakes.push(format!(
                 "port {}: {queues} queues need {queues} ports from this one on; the last port is 65535",
                 self.port
             ));
@@ -262,42 +262,42 @@ impl DeviceConfig {
         }
     }
 
-    /// Returns whether peers are reached by IPv6 over the link at index `at` of `over`. Peers that
-    /// multicast finds always are.
-    pub fn needs_ipv6(&self, at: usize) -> bool {
-        let is_ipv6 = |ips: &Vec<IpAddr>| ips.get(at).is_some_and(IpAddr::is_ipv6);
+    /// Returns whether peers are reached by IPv6 over the link at index `link_index` of `over`.
+    /// Peers that multicast finds always are.
+    pub fn needs_ipv6(&self, link_index: usize) -> bool {
+        let is_ipv6 = |ips: &Vec<IpAddr>| ips.get(link_index).is_some_and(IpAddr::is_ipv6);
         self.preset == Preset::Kumi && (self.peer.is_empty() || self.peer.iter().any(is_ipv6))
     }
 
     /// Returns the static peers in the core's form: for each peer, pairs of link number and
     /// address.
     pub fn static_peers(&self) -> Vec<Vec<(u8, SocketAddr)>> {
-        let addressed = |(link, ip): (usize, &IpAddr)| {
-            let address = kumi_sys::udp::mapped(SocketAddr::new(*ip, self.port));
+        let link_address = |(link, ip): (usize, &IpAddr)| {
+            let address = kumi_sys::udp::to_ipv6_mapped(SocketAddr::new(*ip, self.port));
             (link as u8, SocketAddr::from(address))
         };
         self.peer
             .iter()
-            .map(|ips| ips.iter().enumerate().map(addressed).collect())
+            .map(|ips| ips.iter().enumerate().map(link_address).collect())
             .collect()
     }
 }
 
 fn address_mistake(text: &str) -> Option<String> {
-    let what = "expected an IP address and a prefix length, such as 10.77.0.1/24";
+    let hint = "expected an IP address and a prefix length, such as 10.77.0.1/24";
     crate::interface::parse_address(text)
         .is_none()
-        .then(|| format!("invalid address `{text}`: {what}"))
+        .then(|| format!("invalid address `{text}`: {hint}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn config(over: &[&str], address: &str) -> DeviceConfig {
+    fn config(links: &[&str], address: &str) -> DeviceConfig {
         DeviceConfig {
             name: "kumi0".into(),
-            over: over.iter().map(|link| (*link).to_owned()).collect(),
+            over: links.iter().map(|link| (*link).to_owned()).collect(),
             address: vec![address.to_owned()],
             key: key_file(),
             seal: SealChoice::Encrypt,
@@ -324,13 +324,13 @@ mod tests {
         assert!(says(portless).contains("invalid port 0: expected 1 to 65535"));
         let mut small = config(&["eth1", "eth1"], "10.0.0.1");
         small.mtu = Some(100);
-        let said = says(small);
+        let error = says(small);
         for mistake in [
             "named twice",
             "invalid mtu 100: expected 1280",
             "prefix length",
         ] {
-            assert!(said.contains(mistake), "every mistake is named: {said}");
+            assert!(error.contains(mistake), "every mistake is named: {error}");
         }
         let mut last_port = config(&["eth1"], "10.0.0.1/24");
         (last_port.port, last_port.queues) = (65_535, Queues::Exactly(2));

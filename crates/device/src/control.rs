@@ -124,8 +124,8 @@ impl Desk {
                 calls,
             });
         }
-        let served = desk.clone();
-        std::thread::spawn(move || accept(&listener, &served));
+        let server = desk.clone();
+        std::thread::spawn(move || accept(&listener, &server));
         Ok((desk, controls))
     }
 
@@ -174,10 +174,10 @@ impl Desk {
                     if refusal(&first).is_some() {
                         break;
                     }
-                    let other = self.ask(queue, request)?;
-                    if refusal(&other).is_some() {
+                    let answer = self.ask(queue, request)?;
+                    if refusal(&answer).is_some() {
                         self.undo(request, queue);
-                        return Some(other);
+                        return Some(answer);
                     }
                 }
                 Some(first)
@@ -189,9 +189,9 @@ impl Desk {
     fn undo(&self, request: &Request, queues: usize) {
         if let Request::Add { link } = request {
             let link = link.clone();
-            let back = Request::Del { link };
+            let removal = Request::Del { link };
             for queue in 0..queues {
-                let _ = self.ask(queue, &back);
+                let _ = self.ask(queue, &removal);
             }
         }
     }
@@ -207,9 +207,9 @@ fn accept(listener: &UnixListener, desk: &Desk) {
             continue;
         };
         if Arc::strong_count(&places) > CLIENTS_MAX {
-            let what =
+            let reason =
                 format!("{CLIENTS_MAX} clients are connected, the limit; end a `kumi link events`");
-            let _ = writeln!(&client, "{}", failure(&what));
+            let _ = writeln!(&client, "{}", failure(&reason));
             continue;
         }
         let (desk, place) = (desk.clone(), Arc::clone(&places));
@@ -225,19 +225,19 @@ fn accept(listener: &UnixListener, desk: &Desk) {
 
 /// Returns whether the client has closed its end of the connection.
 fn has_hung_up(client: &UnixStream) -> bool {
-    let mut looked_at = [PollFd::new(client.as_fd(), PollFlags::empty())];
-    let polled = poll(&mut looked_at, PollTimeout::ZERO);
-    let events = looked_at[0].revents().unwrap_or(PollFlags::empty());
-    polled.is_ok() && events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
+    let mut fds = [PollFd::new(client.as_fd(), PollFlags::empty())];
+    let outcome = poll(&mut fds, PollTimeout::ZERO);
+    let events = fds[0].revents().unwrap_or(PollFlags::empty());
+    outcome.is_ok() && events.intersects(PollFlags::POLLHUP | PollFlags::POLLERR)
 }
 
 /// Sends the events from now on to a client, until the client leaves or the device ends.
 fn stream_events(mut client: &UnixStream, desk: &Desk) {
-    let Some(listening) = desk.entrance.join() else {
+    let Some(subscription) = desk.entrance.join() else {
         return;
     };
     loop {
-        match listening.events.recv_timeout(LISTENER_CHECK) {
+        match subscription.events.recv_timeout(LISTENER_CHECK) {
             Ok(text) => {
                 if writeln!(client, "{text}").is_err() {
                     return;
@@ -278,8 +278,8 @@ fn serve(client: &UnixStream, desk: &Desk) {
 }
 
 /// Returns the JSON of a failed request.
-pub fn failure(why: &str) -> String {
-    serde_json::json!({ "error": why }).to_string()
+pub fn failure(reason: &str) -> String {
+    serde_json::json!({ "error": reason }).to_string()
 }
 
 /// Longest wait for a device's answer. Its loop may be busy, or its process may be stopped.

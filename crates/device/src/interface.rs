@@ -102,32 +102,32 @@ pub fn remove(device: &str) -> anyhow::Result<()> {
 /// kept beside it as `.1`. A link that flaps every second fills the log in some hours.
 const LOG_BYTES_MAX: u64 = 4 << 20;
 /// Bytes that may be written between two checks of the log's size.
-const LOG_BYTES_UNSEEN: u64 = 64 << 10;
+const LOG_CHECK_BYTES: u64 = 64 << 10;
 
-static WRITTEN: AtomicU64 = AtomicU64::new(LOG_BYTES_UNSEEN);
+static UNCHECKED_BYTES: AtomicU64 = AtomicU64::new(LOG_CHECK_BYTES);
 
 /// Writes a line with the device's name to standard error, for the log.
 pub fn log(device: &str, line: &str) {
     let text = format!("{device}: {line}\n");
     let _ = std::io::stderr().write_all(text.as_bytes());
     let bytes = text.len() as u64;
-    if WRITTEN.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOG_BYTES_UNSEEN {
-        WRITTEN.store(0, Ordering::Relaxed);
+    if UNCHECKED_BYTES.fetch_add(bytes, Ordering::Relaxed) + bytes >= LOG_CHECK_BYTES {
+        UNCHECKED_BYTES.store(0, Ordering::Relaxed);
         let log = RunDir::of(device).map(|dir| dir.log());
-        let _ = log.and_then(|path| Ok(bound(&std::io::stderr(), &path, LOG_BYTES_MAX)?));
+        let _ = log.and_then(|path| Ok(rotate(&std::io::stderr(), &path, LOG_BYTES_MAX)?));
     }
 }
 
 /// Moves the contents of `output` aside if it is the file at `path` and has more than `bytes_max`.
 /// The file itself stays, because the daemon and the programs that it starts have it open.
-fn bound(output: &impl AsFd, path: &Path, bytes_max: u64) -> std::io::Result<()> {
+fn rotate(output: &impl AsFd, path: &Path, bytes_max: u64) -> std::io::Result<()> {
     let file = File::from(output.as_fd().try_clone_to_owned()?);
-    let (open, named) = (file.metadata()?, std::fs::metadata(path)?);
-    let is_the_log = (open.dev(), open.ino()) == (named.dev(), named.ino());
-    if is_the_log && open.is_file() && open.len() > bytes_max {
-        let mut aside = path.as_os_str().to_owned();
-        aside.push(".1");
-        std::fs::copy(path, aside)?;
+    let (open_file, named_file) = (file.metadata()?, std::fs::metadata(path)?);
+    let is_the_log = (open_file.dev(), open_file.ino()) == (named_file.dev(), named_file.ino());
+    if is_the_log && open_file.is_file() && open_file.len() > bytes_max {
+        let mut old_path = path.as_os_str().to_owned();
+        old_path.push(".1");
+        std::fs::copy(path, old_path)?;
         file.set_len(0)?;
     }
     Ok(())
@@ -140,27 +140,27 @@ mod tests {
     #[test]
     fn log__grown_beyond_the_limit__is_rotated_and_keeps_the_previous_one() {
         let path = std::env::temp_dir().join(format!("kumi-log-{}", std::process::id()));
-        let aside = path.with_extension("1");
+        let old_path = path.with_extension("1");
         let mut file = File::options()
             .append(true)
             .create(true)
             .open(&path)
             .unwrap();
         file.write_all(b"0123456789").unwrap();
-        bound(&file, &path, 10).unwrap();
-        assert!(!aside.exists(), "it may have ten bytes");
+        rotate(&file, &path, 10).unwrap();
+        assert!(!old_path.exists(), "it may have ten bytes");
         file.write_all(b"a").unwrap();
-        bound(&file, Path::new("/dev/null"), 10).unwrap();
+        rotate(&file, Path::new("/dev/null"), 10).unwrap();
         assert_eq!(
             file.metadata().unwrap().len(),
             11,
             "another file is left alone"
         );
-        bound(&file, &path, 10).unwrap();
+        rotate(&file, &path, 10).unwrap();
         file.write_all(b"b").unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), b"b");
-        assert_eq!(std::fs::read(&aside).unwrap(), b"0123456789a");
-        for path in [path, aside] {
+        assert_eq!(std::fs::read(&old_path).unwrap(), b"0123456789a");
+        for path in [path, old_path] {
             std::fs::remove_file(path).unwrap();
         }
     }

@@ -11,28 +11,28 @@ pub fn states(states: &[Value]) -> Value {
     let Some((first, others)) = states.split_first() else {
         return Value::Null;
     };
-    let mut whole = first.clone();
+    let mut result = first.clone();
     if first["queue"].is_null() {
-        return whole; // RI2N/DRV has no queues
+        return result; // RI2N/DRV has no queues
     }
-    whole["queues"] = states.iter().map(queue).collect();
-    if let Some(whole) = whole.as_object_mut() {
-        whole.remove("queue");
+    result["queues"] = states.iter().map(queue).collect();
+    if let Some(result) = result.as_object_mut() {
+        result.remove("queue");
     }
-    for other in others {
-        add(&mut whole["counters"], &other["counters"]);
+    for state in others {
+        add(&mut result["counters"], &state["counters"]);
         for key in ["waiting_bytes", "tap_write_errors"] {
-            add(&mut whole["facts"][key], &other["facts"][key]);
+            add(&mut result["facts"][key], &state["facts"][key]);
         }
     }
-    let links = named(states, "links", "name");
-    whole["links"] = links.iter().map(|links| link(links)).collect();
-    let peers = named(states, "peers", "node");
-    whole["peers"] = peers
+    let links = group_by(states, "links", "name");
+    result["links"] = links.iter().map(|links| link(links)).collect();
+    let peers = group_by(states, "peers", "node");
+    result["peers"] = peers
         .iter()
         .map(|lanes| peer(lanes, states.len()))
         .collect();
-    whole
+    result
 }
 
 /// Returns the totals of one queue over all its paths.
@@ -53,11 +53,11 @@ fn queue(state: &Value) -> Value {
 /// The rate is the sum of the estimates of the queues that keep the link busy, because each of them
 /// measures only its share. It is at least the largest estimate.
 fn link(links: &[&Value]) -> Value {
-    let mut whole = links[0].clone();
-    for other in &links[1..] {
-        add(&mut whole["send_errors"], &other["send_errors"]);
+    let mut result = links[0].clone();
+    for link in &links[1..] {
+        add(&mut result["send_errors"], &link["send_errors"]);
         for key in ["carrier", "gso", "gro"] {
-            whole[key] = (whole[key] == true && other[key] == true).into();
+            result[key] = (result[key] == true && link[key] == true).into();
         }
     }
     let measured: Vec<_> = links
@@ -69,14 +69,14 @@ fn link(links: &[&Value]) -> Value {
         let largest = measured.iter().map(|link| rate(link)).fold(0.0, f64::max);
         let busy = measured.iter().filter(|link| link["busy"] == true);
         let sum: f64 = busy.map(|link| rate(link)).sum();
-        whole["rate_bps"] = largest.max(sum).into();
-        whole["rate_measured"] = true.into();
-        whole["rate_source"] = "measured".into();
+        result["rate_bps"] = largest.max(sum).into();
+        result["rate_measured"] = true.into();
+        result["rate_source"] = "measured".into();
     }
-    if let Some(whole) = whole.as_object_mut() {
-        whole.remove("busy");
+    if let Some(result) = result.as_object_mut() {
+        result.remove("busy");
     }
-    whole
+    result
 }
 
 /// Joins the states of one peer. It is up if every queue of either side has a counterpart that is
@@ -91,42 +91,42 @@ fn peer(lanes: &[&Value], queues: usize) -> Value {
     let Some((first, others)) = present.split_first() else {
         return lanes[0].clone();
     };
-    let mut whole = (**first).clone();
-    for other in others {
+    let mut result = (**first).clone();
+    for peer in others {
         for key in ["up", "session"] {
-            whole[key] = (whole[key] == true && other[key] == true).into();
+            result[key] = (result[key] == true && peer[key] == true).into();
         }
         for key in ["held", "given_up", "overruns"] {
-            add(&mut whole["reorder"][key], &other["reorder"][key]);
+            add(&mut result["reorder"][key], &peer["reorder"][key]);
         }
         raise(
-            &mut whole["reorder"]["skew_us"],
-            &other["reorder"]["skew_us"],
+            &mut result["reorder"]["skew_us"],
+            &peer["reorder"]["skew_us"],
         );
-        let buckets = &other["reorder"][HISTOGRAM];
-        if let Some(sums) = whole["reorder"][HISTOGRAM].as_array_mut() {
-            for (at, sum) in sums.iter_mut().enumerate() {
-                add(sum, &buckets[at]);
+        let buckets = &peer["reorder"][HISTOGRAM];
+        if let Some(sums) = result["reorder"][HISTOGRAM].as_array_mut() {
+            for (index, sum) in sums.iter_mut().enumerate() {
+                add(sum, &buckets[index]);
             }
         }
     }
     let pairs = (queues as u64).max(count);
-    whole["up"] = (whole["up"] == true && present.len() as u64 == pairs).into();
+    result["up"] = (result["up"] == true && present.len() as u64 == pairs).into();
     let lanes: Vec<Value> = present.iter().map(|peer| (**peer).clone()).collect();
-    let paths = named(&lanes, "paths", "link");
-    whole["paths"] = paths.iter().map(|paths| path(paths)).collect();
-    if let Some(whole) = whole.as_object_mut() {
-        whole.remove("lane");
-        whole.insert("queues".into(), count.into());
+    let paths = group_by(&lanes, "paths", "link");
+    result["paths"] = paths.iter().map(|paths| path(paths)).collect();
+    if let Some(result) = result.as_object_mut() {
+        result.remove("lane");
+        result.insert("queues".into(), count.into());
     }
-    whole
+    result
 }
 
 const HISTOGRAM: &str = "hold_histogram_64us_log2";
 
 fn path(lanes: &[&Value]) -> Value {
-    let mut whole = lanes[0].clone();
-    for other in &lanes[1..] {
+    let mut result = lanes[0].clone();
+    for lane in &lanes[1..] {
         for key in [
             "tx_packets",
             "tx_bytes",
@@ -138,20 +138,20 @@ fn path(lanes: &[&Value]) -> Value {
             "late",
             "state_changes",
         ] {
-            add(&mut whole[key], &other[key]);
+            add(&mut result[key], &lane[key]);
         }
         for key in ["rtt_us", "rtt_now_us", "loss", "failures"] {
-            raise(&mut whole[key], &other[key]);
+            raise(&mut result[key], &lane[key]);
         }
-        if number(&other["rtt_min_us"]) < number(&whole["rtt_min_us"]) {
-            whole["rtt_min_us"] = other["rtt_min_us"].clone();
+        if number(&lane["rtt_min_us"]) < number(&result["rtt_min_us"]) {
+            result["rtt_min_us"] = lane["rtt_min_us"].clone();
         }
         let rank = |path: &Value| STATES.iter().position(|state| path["state"] == *state);
-        if rank(other) > rank(&whole) {
-            whole["state"] = other["state"].clone();
+        if rank(lane) > rank(&result) {
+            result["state"] = lane["state"].clone();
         }
     }
-    whole
+    result
 }
 
 fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
@@ -159,7 +159,7 @@ fn items<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
 }
 
 /// Groups the items of `list` in all states by the value of `name`, in order of first appearance.
-fn named<'a>(states: &'a [Value], list: &str, name: &str) -> Vec<Vec<&'a Value>> {
+fn group_by<'a>(states: &'a [Value], list: &str, name: &str) -> Vec<Vec<&'a Value>> {
     let mut groups: Vec<Vec<&Value>> = Vec::new();
     for item in states.iter().flat_map(|state| items(state, list)) {
         match groups.iter_mut().find(|group| group[0][name] == item[name]) {
@@ -175,17 +175,17 @@ fn number(value: &Value) -> f64 {
 }
 
 /// Adds a counter, or each counter of an object.
-fn add(sum: &mut Value, other: &Value) {
+fn add(sum: &mut Value, value: &Value) {
     if let Some(sums) = sum.as_object_mut() {
-        sums.iter_mut().for_each(|(key, sum)| add(sum, &other[key]));
-    } else if let Some(one) = other.as_u64() {
-        *sum = (sum.as_u64().unwrap_or(0) + one).into();
+        sums.iter_mut().for_each(|(key, sum)| add(sum, &value[key]));
+    } else if let Some(count) = value.as_u64() {
+        *sum = (sum.as_u64().unwrap_or(0) + count).into();
     }
 }
 
-fn raise(most: &mut Value, other: &Value) {
-    if number(other) > number(most) {
-        *most = other.clone();
+fn raise(largest: &mut Value, value: &Value) {
+    if number(value) > number(largest) {
+        *largest = value.clone();
     }
 }
 
@@ -211,12 +211,12 @@ mod tests {
 
     #[test]
     fn join__two_queues__are_summed_and_show_the_worst_path_state() {
-        let whole = states(&[lane(0, "up", 10, true), lane(1, "down", 20, true)]);
-        assert_eq!(whole["counters"]["forged"], 2);
-        assert_eq!(whole["facts"]["waiting_bytes"], 10);
-        assert_eq!(whole["facts"]["mtu"], 1400);
-        assert_eq!(whole["links"][0]["rate_bps"], 1e9);
-        let peer = &whole["peers"][0];
+        let state = states(&[lane(0, "up", 10, true), lane(1, "down", 20, true)]);
+        assert_eq!(state["counters"]["forged"], 2);
+        assert_eq!(state["facts"]["waiting_bytes"], 10);
+        assert_eq!(state["facts"]["mtu"], 1400);
+        assert_eq!(state["links"][0]["rate_bps"], 1e9);
+        let peer = &state["peers"][0];
         assert_eq!((&peer["up"], &peer["queues"]), (&json!(true), &json!(2)));
         assert_eq!(peer["reorder"]["held"], 4);
         assert_eq!(peer["reorder"][HISTOGRAM], json!([2, 0]));
@@ -226,17 +226,17 @@ mod tests {
             (&json!("down"), &json!(30))
         );
         assert_eq!(path["rtt_min_us"], 89);
-        assert_eq!(whole["queues"][1]["tx_bytes"], 20);
+        assert_eq!(state["queues"][1]["tx_bytes"], 20);
     }
 
     #[test]
     fn join__queue_missing__reports_the_peer_as_not_up() {
-        let whole = states(&[lane(0, "up", 1, true)]);
-        assert_eq!(whole["peers"][0]["up"], false, "the peer has two queues");
+        let state = states(&[lane(0, "up", 1, true)]);
+        assert_eq!(state["peers"][0]["up"], false, "the peer has two queues");
         let mut early = lane(1, "up", 1, false);
         early["peers"] = json!([]);
-        let whole = states(&[lane(0, "up", 1, true), early]);
-        assert_eq!(whole["peers"][0]["up"], false);
-        assert_eq!(whole["links"][0]["rate_bps"], 5e8, "an idle queue's is old");
+        let state = states(&[lane(0, "up", 1, true), early]);
+        assert_eq!(state["peers"][0]["up"], false);
+        assert_eq!(state["links"][0]["rate_bps"], 5e8, "an idle queue's is old");
     }
 }

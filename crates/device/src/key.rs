@@ -42,28 +42,28 @@ fn make_folder(path: &Path) -> anyhow::Result<()> {
     let Some(folder) = folder.filter(|folder| !folder.exists()) else {
         return Ok(());
     };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("cannot create the folder {}", folder.display()))
+    let outcome = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+    outcome.with_context(|| format!("cannot create the folder {}", folder.display()))
 }
 
 /// Reads the key from `path`. Prints a warning if others than the owner have access to the file.
 pub fn load(path: &Path) -> anyhow::Result<ClusterKey> {
-    let shown = path.display();
+    let file = path.display();
     let text = std::fs::read_to_string(path).map_err(|error| {
         BadInput(format!(
-            "cannot read cluster key {shown}: {error}; create one with `kumi link keygen {shown}` and copy it to every node"
+            "cannot read cluster key {file}: {error}; create one with `kumi link keygen {file}` and copy it to every node"
         ))
     })?;
     let mode = std::fs::metadata(path)?.mode();
     if mode & 0o077 != 0 {
         errln!(
-            "kumi: warning: {shown} is accessible to others (mode {:o}); run `chmod 600 {shown}`",
+            "kumi: warning: {file} is accessible to others (mode {:o}); run `chmod 600 {file}`",
             mode & 0o777
         );
     }
-    Ok(ClusterKey::from_bytes(parse(text.trim()).map_err(|what| {
+    Ok(ClusterKey::from_bytes(parse(text.trim()).map_err(|reason| {
         BadInput(format!(
-            "invalid cluster key {shown}: {what}; expected {} hexadecimal digits, as written by `kumi link keygen`",
+            "invalid cluster key {file}: {reason}; expected {} hexadecimal digits, as written by `kumi link keygen`",
             CLUSTER_KEY_BYTES * 2
         ))
     })?))
@@ -77,8 +77,9 @@ fn parse(text: &str) -> Result<[u8; CLUSTER_KEY_BYTES], String> {
         return Err(format!("it has {} digits", text.len()));
     }
     let mut bytes = [0; CLUSTER_KEY_BYTES];
-    for (byte, at) in bytes.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(&text[at..at + 2], 16).map_err(|error| error.to_string())?;
+    for (byte, offset) in bytes.iter_mut().zip((0..).step_by(2)) {
+        *byte =
+            u8::from_str_radix(&text[offset..offset + 2], 16).map_err(|error| error.to_string())?;
     }
     Ok(bytes)
 }
@@ -108,9 +109,9 @@ mod tests {
     fn key__existing_file__is_never_overwritten() {
         let path = std::env::temp_dir().join(format!("kumi-key-{}", std::process::id()));
         generate(&path).unwrap();
-        let before = std::fs::read(&path).unwrap();
+        let original = std::fs::read(&path).unwrap();
         assert!(generate(&path).is_err());
-        assert_eq!(std::fs::read(&path).unwrap(), before);
+        assert_eq!(std::fs::read(&path).unwrap(), original);
         assert!(load(&path).is_ok());
         std::fs::remove_file(&path).unwrap();
     }

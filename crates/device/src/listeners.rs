@@ -25,14 +25,14 @@ pub struct Entrance {
 
 /// Place of one listener. Dropping it gives the place back.
 #[derive(Debug)]
-pub struct Listening {
+pub struct Subscription {
     number: u64,
     table: Weak<Mutex<Table>>,
     /// Events for the listener.
     pub events: Receiver<String>,
 }
 
-fn locked(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
+fn lock(table: &Mutex<Table>) -> MutexGuard<'_, Table> {
     table.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -46,7 +46,7 @@ impl Listeners {
 
     /// Passes an event to all listeners.
     pub fn tell(&self, event: &str) {
-        for (_, listener) in locked(&self.table).iter() {
+        for (_, listener) in lock(&self.table).iter() {
             let _ = listener.try_send(event.to_owned());
         }
     }
@@ -54,13 +54,13 @@ impl Listeners {
 
 impl Entrance {
     /// Joins the listeners; `None` if the device has ended.
-    pub fn join(&self) -> Option<Listening> {
+    pub fn join(&self) -> Option<Subscription> {
         let table = self.table.upgrade()?;
         let (sender, events) = sync_channel(EVENTS_WAITING_MAX);
-        let mut places = locked(&table);
+        let mut places = lock(&table);
         let number = places.last().map_or(0, |(number, _)| number + 1);
         places.push((number, sender));
-        Some(Listening {
+        Some(Subscription {
             number,
             table: Weak::clone(&self.table),
             events,
@@ -68,10 +68,10 @@ impl Entrance {
     }
 }
 
-impl Drop for Listening {
+impl Drop for Subscription {
     fn drop(&mut self) {
         if let Some(table) = self.table.upgrade() {
-            locked(&table).retain(|(number, _)| *number != self.number);
+            lock(&table).retain(|(number, _)| *number != self.number);
         }
     }
 }
@@ -79,8 +79,8 @@ impl Drop for Listening {
 /// Returns the seconds since 1970. An event's `at_s` counts from the daemon's start, so it cannot
 /// be compared with other logs.
 pub fn unix_s() -> f64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0.0, |since| since.as_secs_f64())
+    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH);
+    elapsed.map_or(0.0, |elapsed| elapsed.as_secs_f64())
 }
 
 #[cfg(test)]
@@ -93,7 +93,7 @@ mod tests {
         let entrance = listeners.entrance();
         let (first, second) = (entrance.join().unwrap(), entrance.join().unwrap());
         drop(first);
-        assert_eq!(locked(&listeners.table).len(), 1);
+        assert_eq!(lock(&listeners.table).len(), 1);
         listeners.tell("{}");
         assert_eq!(second.events.try_recv().as_deref(), Ok("{}"));
         drop(listeners);

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// A metric: its place in the state, and its name, type and help text in the output.
 struct Metric {
     /// JSON pointer to the value in the object that the metric family describes.
-    at: &'static str,
+    pointer: &'static str,
     name: &'static str,
     kind: Kind,
     help: &'static str,
@@ -36,21 +36,26 @@ enum Kind {
 /// Upper bound of the first bucket of hold times, in seconds (`Reorder::hold_histogram`).
 const HOLD_FIRST_S: f64 = 64e-6;
 
-const fn metric(kind: Kind, at: &'static str, name: &'static str, help: &'static str) -> Metric {
+const fn metric(
+    kind: Kind,
+    pointer: &'static str,
+    name: &'static str,
+    help: &'static str,
+) -> Metric {
     Metric {
-        at,
+        pointer,
         name,
         kind,
         help,
     }
 }
 
-const fn counter(at: &'static str, name: &'static str, help: &'static str) -> Metric {
-    metric(Kind::Counter, at, name, help)
+const fn counter(pointer: &'static str, name: &'static str, help: &'static str) -> Metric {
+    metric(Kind::Counter, pointer, name, help)
 }
 
-const fn gauge(at: &'static str, name: &'static str, help: &'static str) -> Metric {
-    metric(Kind::Gauge, at, name, help)
+const fn gauge(pointer: &'static str, name: &'static str, help: &'static str) -> Metric {
+    metric(Kind::Gauge, pointer, name, help)
 }
 
 /// Metrics of a device.
@@ -304,7 +309,7 @@ fn render(states: Vec<Value>) -> String {
         state["peers_up"] = json!(why::peers_up(&state));
         devices.push((device, state));
     }
-    let mut out = String::new();
+    let mut text = String::new();
     for (metrics, series) in [
         (DEVICE, devices),
         (LINK, links),
@@ -313,13 +318,13 @@ fn render(states: Vec<Value>) -> String {
     ] {
         metrics
             .iter()
-            .for_each(|metric| family(&mut out, metric, &series));
+            .for_each(|metric| family(&mut text, metric, &series));
     }
-    out.push_str("# EOF\n");
-    out
+    text.push_str("# EOF\n");
+    text
 }
 
-fn family(out: &mut String, metric: &Metric, series: &[Series]) {
+fn family(text: &mut String, metric: &Metric, series: &[Series]) {
     let Metric { name, help, .. } = metric;
     let (kind, suffix, factor) = match metric.kind {
         Kind::Counter => ("counter", "_total", 1.0),
@@ -328,37 +333,37 @@ fn family(out: &mut String, metric: &Metric, series: &[Series]) {
         Kind::Milliseconds => ("gauge", "", 1e-3),
         Kind::HoldTimes => ("histogram", "_bucket", 1.0),
     };
-    let _ = writeln!(out, "# TYPE {name} {kind}\n# HELP {name} {help}");
+    let _ = writeln!(text, "# TYPE {name} {kind}\n# HELP {name} {help}");
     for (labels, object) in series {
-        let value = object.pointer(metric.at).unwrap_or(&Value::Null);
+        let value = object.pointer(metric.pointer).unwrap_or(&Value::Null);
         if matches!(metric.kind, Kind::HoldTimes) {
-            buckets(out, name, labels, value);
+            buckets(text, name, labels, value);
             continue;
         }
         let number = value
             .as_f64()
-            .or(value.as_bool().map(|is| f64::from(u8::from(is))));
+            .or(value.as_bool().map(|flag| f64::from(u8::from(flag))));
         // An unknown value, such as a rate before the first measurement, has no sample.
         if let Some(number) = number {
-            let _ = writeln!(out, "{name}{suffix}{{{labels}}} {}", number * factor);
+            let _ = writeln!(text, "{name}{suffix}{{{labels}}} {}", number * factor);
         }
     }
 }
 
 /// Writes the cumulative samples of a histogram. They include no sum, because single times are not
 /// kept.
-fn buckets(out: &mut String, name: &str, labels: &str, counts: &Value) {
+fn buckets(text: &mut String, name: &str, labels: &str, counts: &Value) {
     let counts = counts.as_array().map_or(&[][..], Vec::as_slice);
     let mut sum = 0;
-    for (at, count) in counts.iter().enumerate() {
+    for (bucket, count) in counts.iter().enumerate() {
         sum += count.as_u64().unwrap_or(0);
-        let bound_s = HOLD_FIRST_S * (2f64.powi(at as i32 + 1) - 1.0);
-        let bound = if at + 1 == counts.len() {
+        let bound_s = HOLD_FIRST_S * (2f64.powi(bucket as i32 + 1) - 1.0);
+        let bound = if bucket + 1 == counts.len() {
             "+Inf".to_owned()
         } else {
             format!("{bound_s:.6}")
         };
-        let _ = writeln!(out, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
+        let _ = writeln!(text, "{name}_bucket{{{labels},le=\"{bound}\"}} {sum}");
     }
 }
 

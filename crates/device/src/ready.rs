@@ -46,14 +46,14 @@ impl Wakers<'_> {
         sockets: impl Iterator<Item = (BorrowedFd<'b>, bool)>,
         sleep_ns: u64,
     ) -> anyhow::Result<Ready> {
-        let wanted = |is_wanted, events| {
+        let select = |is_wanted, events| {
             if is_wanted {
                 events
             } else {
                 PollFlags::empty()
             }
         };
-        let tap_events = wanted(self.takes_frames, PollFlags::POLLIN);
+        let tap_events = select(self.takes_frames, PollFlags::POLLIN);
         let mut fds = vec![
             PollFd::new(self.tap, tap_events),
             PollFd::new(self.control, PollFlags::POLLIN),
@@ -61,8 +61,8 @@ impl Wakers<'_> {
         ];
         let links = fds.len();
         fds.extend(sockets.map(|(socket, is_blocked)| {
-            let out = wanted(is_blocked, PollFlags::POLLOUT);
-            PollFd::new(socket, PollFlags::POLLIN | out)
+            let write_events = select(is_blocked, PollFlags::POLLOUT);
+            PollFd::new(socket, PollFlags::POLLIN | write_events)
         }));
         let timeout = TimeSpec::from_duration(Duration::from_nanos(sleep_ns));
         match ppoll(&mut fds, Some(timeout), None) {
@@ -75,7 +75,7 @@ impl Wakers<'_> {
             tap: is_ready(&fds[0]) && self.takes_frames,
             control: is_ready(&fds[1]),
             monitor: is_ready(&fds[2]),
-            links: links.fold(0, |links, (at, fd)| links | u32::from(is_ready(fd)) << at),
+            links: links.fold(0, |set, (link, fd)| set | u32::from(is_ready(fd)) << link),
         })
     }
 }

@@ -43,7 +43,7 @@ impl RunDir {
 
     /// Returns the path of the earlier part of the log, which was moved when the log reached its
     /// size limit.
-    pub fn log_before(&self) -> PathBuf {
+    pub fn old_log(&self) -> PathBuf {
         self.folder.join(format!("{}.log.1", self.device))
     }
 
@@ -55,7 +55,7 @@ impl RunDir {
     /// Removes the files of a device that no longer exists, and the folder if no other device uses
     /// it.
     pub fn clear(&self) {
-        for path in [self.node(), self.log(), self.log_before(), self.socket()] {
+        for path in [self.node(), self.log(), self.old_log(), self.socket()] {
             let _ = std::fs::remove_file(path);
         }
         let _ = std::fs::remove_dir(&self.folder);

@@ -47,13 +47,13 @@ pub fn no_answer(device: &str, error: anyhow::Error) -> anyhow::Error {
 /// Returns the error for a device that is not running.
 pub fn not_running(device: &str) -> anyhow::Error {
     let running = run_dir::devices().unwrap_or_default();
-    let there = if running.is_empty() {
+    let names = if running.is_empty() {
         "none".to_owned()
     } else {
         running.join(", ")
     };
     BadInput(format!(
-        "no kumi device `{device}` is running here; running: {there}"
+        "no kumi device `{device}` is running here; running: {names}"
     ))
     .into()
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Age above which a received datagram or a refused send is ignored as out of date, in ms: five
 /// intervals between hellos.
-const LATELY_MS: u64 = 5_000;
+const RECENT_MS: u64 = 5_000;
 /// Shortest uptime before silence on a link is reported, in seconds: two intervals between hellos
 /// and a handshake.
 const PATIENCE_S: f64 = 2.5;
@@ -19,8 +19,8 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or("-")
 }
 
-fn is_recent(what: &Value) -> bool {
-    what["ms_ago"].as_u64().is_some_and(|ms| ms < LATELY_MS)
+fn is_recent(record: &Value) -> bool {
+    record["ms_ago"].as_u64().is_some_and(|ms| ms < RECENT_MS)
 }
 
 /// Returns the number of peers that are reached.
@@ -36,16 +36,16 @@ pub fn reasons(state: &Value) -> Vec<String> {
     if state["preset"] == "ri2n" {
         return Vec::new(); // RI2N/DRV keeps no record of its receptions
     }
-    let mut found: Vec<String> = items(state, "links")
-        .filter_map(|link| of_link(link, state))
+    let mut reasons: Vec<String> = items(state, "links")
+        .filter_map(|link| link_reason(link, state))
         .collect();
-    found.extend(state["facts"]["seal_mismatch"].as_str().map(|peer| {
+    reasons.extend(state["facts"]["seal_mismatch"].as_str().map(|peer| {
         let own = text(state, "seal");
         format!("peer {peer} has another `seal` than this device ({own}); use the same on both")
     }));
     for peer in items(state, "peers").filter(|peer| peer["up"] != true) {
         let name = text(peer, "name");
-        found.push(if peer["session"] == true {
+        reasons.push(if peer["session"] == true {
             format!("peer {name} does not answer on any link; check that it is up")
         } else {
             format!(
@@ -54,41 +54,41 @@ pub fn reasons(state: &Value) -> Vec<String> {
             )
         });
     }
-    found
+    reasons
 }
 
-fn of_link(link: &Value, state: &Value) -> Option<String> {
+fn link_reason(link: &Value, state: &Value) -> Option<String> {
     let (name, port) = (text(link, "name"), &state["facts"]["udp_port"]);
-    let heard = &link["heard"];
+    let record = &link["heard"];
     let is_multicast = state["facts"]["multicast"] != false;
-    let what = if link["gone"] == true {
+    let reason = if link["gone"] == true {
         "the interface has been removed".to_owned()
     } else if link["carrier"] != true {
         format!("no carrier; check the cable, and that it is up (`ip link set {name} up`)")
-    } else if is_recent(&heard["wrong_key"]) {
-        let from = text(&heard["wrong_key"], "from");
-        format!("{from} uses another cluster key: copy one node's key file to all others")
-    } else if is_recent(&heard["other_version"]) {
-        let (from, version) = (
-            text(&heard["other_version"], "from"),
-            &heard["other_version"]["version"],
+    } else if is_recent(&record["wrong_key"]) {
+        let sender = text(&record["wrong_key"], "from");
+        format!("{sender} uses another cluster key: copy one node's key file to all others")
+    } else if is_recent(&record["other_version"]) {
+        let (sender, version) = (
+            text(&record["other_version"], "from"),
+            &record["other_version"]["version"],
         );
         format!(
-            "{from} speaks version {version} of the protocol: use one version of kumi everywhere"
+            "{sender} speaks version {version} of the protocol: use one version of kumi everywhere"
         )
     } else if is_multicast && check::is_ipv6_disabled(name) {
         format!(
             "IPv6 is disabled, and peers find each other by IPv6; run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"
         )
-    } else if is_recent(&heard["refusal"]) {
-        let error = text(&heard["refusal"], "error");
+    } else if is_recent(&record["refusal"]) {
+        let error = text(&record["refusal"], "error");
         format!("the kernel refuses to send: {error}")
-    } else if is_recent(heard) || number(state, "up_s") < PATIENCE_S {
+    } else if is_recent(record) || number(state, "up_s") < PATIENCE_S {
         return None;
     } else if is_multicast
-        && heard["own_hello_ms_ago"]
+        && record["own_hello_ms_ago"]
             .as_u64()
-            .is_none_or(|ms| ms > LATELY_MS)
+            .is_none_or(|ms| ms > RECENT_MS)
     {
         format!(
             "not even this host's own hellos are received: a firewall here drops UDP port {port}, or the interface has no IPv6 address"
@@ -104,7 +104,7 @@ fn of_link(link: &Value, state: &Value) -> Option<String> {
             }
         )
     };
-    Some(format!("{name}: {what}"))
+    Some(format!("{name}: {reason}"))
 }
 
 fn number(state: &Value, key: &str) -> f64 {
@@ -124,18 +124,18 @@ mod tests {
     #[test]
     fn reasons__each_fault__has_its_own_message() {
         let says = |link: Value| reasons(&state(link)).join("\n");
-        let heard = |heard: Value| json!({"name": "eth1", "carrier": true, "heard": heard});
+        let link = |record: Value| json!({"name": "eth1", "carrier": true, "heard": record});
         assert!(says(json!({"name": "eth1", "carrier": false})).contains("eth1: no carrier"));
         assert!(says(json!({"name": "eth1", "gone": true})).contains("removed"));
         let stranger = json!({"ms_ago": 9, "wrong_key": {"from": "fe80::1", "ms_ago": 9}});
-        assert!(says(heard(stranger)).contains("fe80::1 uses another cluster key"));
+        assert!(says(link(stranger)).contains("fe80::1 uses another cluster key"));
         let old = json!({"ms_ago": 9, "wrong_key": {"from": "fe80::1", "ms_ago": 60_000}});
-        assert_eq!(says(heard(old)), "", "that was mended");
+        assert_eq!(says(link(old)), "", "that was mended");
         let version = json!({"other_version": {"from": "fe80::1", "version": 9, "ms_ago": 9}});
-        assert!(says(heard(version)).contains("version 9 of the protocol"));
+        assert!(says(link(version)).contains("version 9 of the protocol"));
         let refusal = json!({"refusal": {"error": "Operation not permitted", "ms_ago": 9}});
-        assert!(says(heard(refusal)).contains("refuses to send: Operation not permitted"));
-        assert!(says(heard(json!({}))).contains("nothing received on UDP port 24870"));
+        assert!(says(link(refusal)).contains("refuses to send: Operation not permitted"));
+        assert!(says(link(json!({}))).contains("nothing received on UDP port 24870"));
     }
 
     #[test]
@@ -143,9 +143,9 @@ mod tests {
         let mut state = state(json!({"name": "eth1", "carrier": true, "heard": {"ms_ago": 1}}));
         state["peers"] =
             json!([{"name": "h2", "up": false, "session": false}, {"name": "h3", "up": true}]);
-        let said = reasons(&state);
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].contains("from peer h2, but no handshake completes"));
+        let reasons = reasons(&state);
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].contains("from peer h2, but no handshake completes"));
         assert_eq!(peers_up(&state), 1);
     }
 }

@@ -29,8 +29,8 @@ const ARRIVALS_MAX: usize = 4096;
 /// answer has arrived. After that, the limit is a multiple of the longest round trip, between the
 /// least and the first value.
 const PONG_LIMIT: Duration = Duration::from_millis(500);
-const PONG_LIMIT_TIMES: u32 = 2;
-const PONG_LIMIT_LEAST: Duration = Duration::from_millis(20);
+const PONG_LIMIT_FACTOR: u32 = 2;
+const PONG_LIMIT_MIN: Duration = Duration::from_millis(20);
 
 /// Send buffer, in bytes. It is small, so that the link holds up the sender of a train.
 const SEND_BUFFER_BYTES: usize = 64 << 10;
@@ -74,18 +74,29 @@ pub enum Request {
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// Port and addresses of the agent.
-    Here { port: u16, addresses: Vec<Own> },
+    #[serde(rename = "here")]
+    Addresses {
+        port: u16,
+        addresses: Vec<HostAddress>,
+    },
     /// Shortest time of each direction for each peer; `None` if all probes were lost.
-    Pinged { peers: Vec<(u32, Option<Ways>)> },
+    Pinged {
+        peers: Vec<(u32, Option<OneWayTimes>)>,
+    },
     /// A train has been sent.
     Sent { number: u32 },
     /// Arrivals of a train's packets, in nanoseconds since 1970 by this host's clock.
-    Came { number: u32, at_ns: Vec<u64> },
+    #[serde(rename = "came")]
+    Arrivals {
+        number: u32,
+        #[serde(rename = "at_ns")]
+        times_ns: Vec<u64>,
+    },
 }
 
 /// An address of this host.
 #[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Own {
+pub struct HostAddress {
     /// IPv4 address.
     pub address: std::net::Ipv4Addr,
     /// Prefix length of its network.
@@ -98,14 +109,14 @@ pub struct Own {
 /// Times of a probe in each direction, in nanoseconds. They contain the offset of the two hosts'
 /// clocks.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Ways {
+pub struct OneWayTimes {
     /// Time from this host to the peer.
     pub there_ns: i64,
     /// Time from the peer to this host.
     pub back_ns: i64,
 }
 
-impl Ways {
+impl OneWayTimes {
     /// Returns the shorter time of each direction. The two directions meet different queues.
     fn least(self, other: Self) -> Self {
         Self {
@@ -117,16 +128,16 @@ impl Ways {
 
 /// Received trains.
 #[derive(Debug, Default)]
-struct Arrived {
+struct Arrivals {
     /// Arrivals of packets, in nanoseconds since 1970, by train number.
-    at_ns: BTreeMap<u32, Vec<u64>>,
+    times_ns: BTreeMap<u32, Vec<u64>>,
     /// Arrival of the last packet of any train.
     last: Option<Instant>,
 }
 
-type Trains = Arc<Mutex<Arrived>>;
+type Trains = Arc<Mutex<Arrivals>>;
 
-fn lock(trains: &Trains) -> MutexGuard<'_, Arrived> {
+fn lock(trains: &Trains) -> MutexGuard<'_, Arrivals> {
     trains.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -135,14 +146,14 @@ const QUIET_LIMIT: Duration = Duration::from_secs(1);
 
 /// Waits until no packet of a train has arrived for `quiet`, but at most for [`QUIET_LIMIT`].
 fn await_quiet(trains: &Trains, quiet: Duration) {
-    let began = Instant::now();
-    while began.elapsed() < QUIET_LIMIT {
-        let since = lock(trains).last.map_or(began, |last| last.max(began));
-        let left = quiet.saturating_sub(since.elapsed());
-        if left.is_zero() {
+    let start = Instant::now();
+    while start.elapsed() < QUIET_LIMIT {
+        let quiet_start = lock(trains).last.map_or(start, |last| last.max(start));
+        let remaining = quiet.saturating_sub(quiet_start.elapsed());
+        if remaining.is_zero() {
             return;
         }
-        std::thread::sleep(left);
+        std::thread::sleep(remaining);
     }
 }
 
@@ -152,34 +163,34 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     setsockopt(&socket, sockopt::ReceiveTimestampns, &true)?;
     setsockopt(&socket, sockopt::SndBuf, &SEND_BUFFER_BYTES)?;
     let socket = Arc::new(socket);
-    let (pongs, came) = channel();
+    let (pong_sender, pong_receiver) = channel();
     let trains = Trains::default();
-    let answering = Answering {
+    let responder = Responder {
         socket: Arc::clone(&socket),
         key: args.key,
-        pongs,
+        pong_sender,
         trains: Arc::clone(&trains),
     };
-    std::thread::spawn(move || answering.run());
-    say(&Answer::Here {
+    std::thread::spawn(move || responder.run());
+    send_answer(&Answer::Addresses {
         port: socket.local_addr()?.port(),
         addresses: own_addresses()?,
     })?;
-    let mut end = Agent {
+    let mut agent = Agent {
         socket,
         key: args.key,
-        own: 0,
+        own_index: 0,
         peers: Vec::new(),
-        came,
+        pong_receiver,
         number: 0,
-        longest: None,
+        round_trip_max: None,
     };
     for line in std::io::stdin().lock().lines() {
         let request: Request = serde_json::from_str(&line?).context("invalid request on stdin")?;
         match request {
             Request::Peers { own, addresses } => {
-                end.own = own;
-                end.peers = addresses;
+                agent.own_index = own;
+                agent.peers = addresses;
             }
             Request::Ping {
                 peers,
@@ -188,37 +199,37 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
                 pause_us,
             } => {
                 let bytes = bytes.clamp(SMALL_BYTES, LARGE_BYTES);
-                let pinged = end.ping(&peers, rounds, bytes, pause_us);
-                say(&Answer::Pinged { peers: pinged })?;
+                let times = agent.ping(&peers, rounds, bytes, pause_us);
+                send_answer(&Answer::Pinged { peers: times })?;
             }
             Request::Train {
                 peer,
                 number,
                 packets,
             } => {
-                end.train(peer, number, packets);
-                say(&Answer::Sent { number })?;
+                agent.train(peer, number, packets);
+                send_answer(&Answer::Sent { number })?;
             }
             Request::Arrivals { number, quiet_us } => {
                 await_quiet(&trains, Duration::from_micros(quiet_us));
-                let mut at_ns = lock(&trains).at_ns.remove(&number).unwrap_or_default();
-                at_ns.sort_unstable();
-                say(&Answer::Came { number, at_ns })?;
+                let mut times_ns = lock(&trains).times_ns.remove(&number).unwrap_or_default();
+                times_ns.sort_unstable();
+                send_answer(&Answer::Arrivals { number, times_ns })?;
             }
         }
     }
     Ok(())
 }
 
-fn say(answer: &Answer) -> anyhow::Result<()> {
+fn send_answer(answer: &Answer) -> anyhow::Result<()> {
     let mut out = Output;
     writeln!(out, "{}", serde_json::to_string(answer)?)?;
     Ok(out.flush()?)
 }
 
 /// Returns the IPv4 addresses of interfaces that are up, without loopback addresses.
-fn own_addresses() -> anyhow::Result<Vec<Own>> {
-    let mut own = Vec::new();
+fn own_addresses() -> anyhow::Result<Vec<HostAddress>> {
+    let mut addresses = Vec::new();
     let neighbours = lldp::neighbours();
     for entry in nix::ifaddrs::getifaddrs()? {
         let v4 = |storage: Option<nix::sys::socket::SockaddrStorage>| {
@@ -227,7 +238,7 @@ fn own_addresses() -> anyhow::Result<Vec<Own>> {
         if let (Some(address), Some(mask)) = (v4(entry.address), v4(entry.netmask)) {
             let is_up = entry.flags.contains(nix::net::if_::InterfaceFlags::IFF_UP);
             if is_up && !address.is_loopback() {
-                own.push(Own {
+                addresses.push(HostAddress {
                     address,
                     bits: mask.to_bits().leading_ones() as u8,
                     switch: neighbours.get(&entry.interface_name).cloned(),
@@ -235,7 +246,7 @@ fn own_addresses() -> anyhow::Result<Vec<Own>> {
             }
         }
     }
-    Ok(own)
+    Ok(addresses)
 }
 
 /// Returns nanoseconds since 1970, by the clock with which the kernel stamps received packets.
@@ -250,11 +261,11 @@ fn ns_of(time: TimeSpec) -> u64 {
 struct Agent {
     socket: Arc<UdpSocket>,
     key: u64,
-    own: u32,
+    own_index: u32,
     peers: Vec<SocketAddrV4>,
-    came: Receiver<(Packet, u64)>,
+    pong_receiver: Receiver<(Packet, u64)>,
     number: u32,
-    longest: Option<Duration>,
+    round_trip_max: Option<Duration>,
 }
 
 impl Agent {
@@ -264,98 +275,101 @@ impl Agent {
         rounds: u32,
         bytes: usize,
         pause_us: u64,
-    ) -> Vec<(u32, Option<Ways>)> {
-        let mut least: Vec<Option<Ways>> = vec![None; peers.len()];
-        let mut chance = now_ns() | 1;
+    ) -> Vec<(u32, Option<OneWayTimes>)> {
+        let mut best: Vec<Option<OneWayTimes>> = vec![None; peers.len()];
+        let mut random = now_ns() | 1;
         // Peers take turns, so that a short disturbance affects only one probe of a peer.
         for round in 0..rounds {
             // Without any answer, each probe takes the whole limit. Further rounds would keep the
             // caller waiting longer than it waits for this list.
-            if round > 0 && self.longest.is_none() {
+            if round > 0 && self.round_trip_max.is_none() {
                 break;
             }
-            for (at, peer) in peers.iter().enumerate() {
-                if let Some(ways) = self.one_ping(*peer, bytes) {
-                    least[at] = Some(least[at].map_or(ways, |standing| standing.least(ways)));
+            for (index, peer) in peers.iter().enumerate() {
+                if let Some(times) = self.ping_peer(*peer, bytes) {
+                    best[index] = Some(best[index].map_or(times, |current| current.least(times)));
                 }
                 // The pause is random, from 0.5 to 1.5 times the mean, so that hosts are not in
                 // step (xorshift).
-                chance ^= chance << 13;
-                chance ^= chance >> 7;
-                chance ^= chance << 17;
-                let pause_us = pause_us / 2 + chance % pause_us.max(1);
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let pause_us = pause_us / 2 + random % pause_us.max(1);
                 std::thread::sleep(Duration::from_micros(pause_us));
             }
         }
-        peers.iter().copied().zip(least).collect()
+        peers.iter().copied().zip(best).collect()
     }
 
-    fn one_ping(&mut self, peer: u32, bytes: usize) -> Option<Ways> {
-        let to = *self.peers.get(peer as usize)?;
+    fn ping_peer(&mut self, peer: u32, bytes: usize) -> Option<OneWayTimes> {
+        let address = *self.peers.get(peer as usize)?;
         self.number = self.number.wrapping_add(1);
         let ping = Packet {
             kind: Kind::Ping,
-            from: self.own,
+            from: self.own_index,
             number: self.number,
-            turn_ns: 0,
+            turnaround_ns: 0,
             clock_ns: 0,
         };
         let wire = ping.bytes(self.key, bytes);
         let sent_ns = now_ns();
-        self.socket.send_to(&wire, SocketAddr::V4(to)).ok()?;
-        let limit = match self.longest {
-            Some(longest) => (longest * PONG_LIMIT_TIMES).clamp(PONG_LIMIT_LEAST, PONG_LIMIT),
+        self.socket.send_to(&wire, SocketAddr::V4(address)).ok()?;
+        let limit = match self.round_trip_max {
+            Some(round_trip) => (round_trip * PONG_LIMIT_FACTOR).clamp(PONG_LIMIT_MIN, PONG_LIMIT),
             None => PONG_LIMIT,
         };
-        let began = Instant::now();
-        let until = began + limit;
+        let start = Instant::now();
+        let deadline = start + limit;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let (pong, came_ns) = self.came.recv_timeout(left).ok()?;
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let (pong, received_ns) = self.pong_receiver.recv_timeout(remaining).ok()?;
             if pong.number == self.number {
-                self.longest = self.longest.max(Some(began.elapsed()));
+                self.round_trip_max = self.round_trip_max.max(Some(start.elapsed()));
                 let difference_ns = |from_ns: u64, to_ns: u64| {
                     i64::try_from(i128::from(to_ns) - i128::from(from_ns)).ok()
                 };
-                return Some(Ways {
+                return Some(OneWayTimes {
                     there_ns: difference_ns(sent_ns, pong.clock_ns)?,
-                    back_ns: difference_ns(pong.clock_ns.checked_add(pong.turn_ns)?, came_ns)?,
+                    back_ns: difference_ns(
+                        pong.clock_ns.checked_add(pong.turnaround_ns)?,
+                        received_ns,
+                    )?,
                 });
             }
         }
     }
 
     fn train(&self, peer: u32, number: u32, packets: u32) {
-        let Some(to) = self.peers.get(peer as usize) else {
+        let Some(address) = self.peers.get(peer as usize) else {
             return;
         };
         let packet = Packet {
             kind: Kind::Train,
-            from: self.own,
+            from: self.own_index,
             number,
-            turn_ns: 0,
+            turnaround_ns: 0,
             clock_ns: 0,
         };
         let wire = packet.bytes(self.key, LARGE_BYTES);
         for _ in 0..packets.min(ARRIVALS_MAX as u32) {
             // A lost packet does not matter. The rate follows from the packets that arrive.
-            let _ = self.socket.send_to(&wire, SocketAddr::V4(*to));
+            let _ = self.socket.send_to(&wire, SocketAddr::V4(*address));
         }
     }
 }
 
 /// The thread that answers pings and records arrivals.
-struct Answering {
+struct Responder {
     socket: Arc<UdpSocket>,
     key: u64,
-    pongs: Sender<(Packet, u64)>,
+    pong_sender: Sender<(Packet, u64)>,
     trains: Trains,
 }
 
-impl Answering {
+impl Responder {
     fn run(self) {
         let mut wire = [0; 2048];
-        while let Some((bytes, from, came_ns)) = self.receive(&mut wire) {
+        while let Some((bytes, from, received_ns)) = self.receive(&mut wire) {
             let Some(packet) = Packet::parse(&wire[..bytes], self.key) else {
                 continue;
             };
@@ -363,28 +377,28 @@ impl Answering {
                 Kind::Ping => {
                     let pong = Packet {
                         kind: Kind::Pong,
-                        turn_ns: now_ns().saturating_sub(came_ns),
-                        clock_ns: came_ns,
+                        turnaround_ns: now_ns().saturating_sub(received_ns),
+                        clock_ns: received_ns,
                         ..packet
                     };
                     let answer = pong.bytes(self.key, bytes.max(HEADER_BYTES));
                     let _ = self.socket.send_to(&answer, SocketAddr::V4(from));
                 }
                 Kind::Pong => {
-                    if self.pongs.send((packet, came_ns)).is_err() {
+                    if self.pong_sender.send((packet, received_ns)).is_err() {
                         return;
                     }
                 }
                 Kind::Train => {
-                    let mut trains = lock(&self.trains);
-                    trains.last = Some(Instant::now());
-                    let trains = &mut trains.at_ns;
+                    let mut record = lock(&self.trains);
+                    record.last = Some(Instant::now());
+                    let trains = &mut record.times_ns;
                     if trains.len() == TRAINS_MAX && !trains.contains_key(&packet.number) {
                         trains.pop_first();
                     }
                     let arrivals = trains.entry(packet.number).or_default();
                     if arrivals.len() < ARRIVALS_MAX {
-                        arrivals.push(came_ns);
+                        arrivals.push(received_ns);
                     }
                 }
             }
@@ -404,7 +418,7 @@ impl Answering {
             );
             match received {
                 Ok(received) => {
-                    let stamp = received.cmsgs().ok()?.find_map(|one| match one {
+                    let stamp = received.cmsgs().ok()?.find_map(|message| match message {
                         ControlMessageOwned::ScmTimestampns(time) => Some(ns_of(time)),
                         _ => None,
                     });

@@ -13,20 +13,20 @@ use std::time::{Duration, Instant};
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
 
 /// Time limit for agents to exit after their input is closed. After it, they are killed.
-const LEAVE_LIMIT: Duration = Duration::from_secs(1);
+const EXIT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Interval at which a wait for answers checks for a signal.
-const INTERRUPT_LOOK: Duration = Duration::from_millis(100);
+const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Interval at which an agent's exit is checked.
-const LEAVE_LOOK: Duration = Duration::from_millis(5);
+const EXIT_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The running agents. They end when the value is dropped.
 pub struct Agents {
     names: Vec<String>,
     children: Vec<Child>,
     inputs: Vec<ChildStdin>,
-    answer: Receiver<(usize, Result<Answer, String>)>,
+    answers: Receiver<(usize, Result<Answer, String>)>,
 }
 
 impl Agents {
@@ -37,17 +37,17 @@ impl Agents {
         let program = words
             .next()
             .ok_or_else(|| BadInput("--shell is empty".into()))?;
-        let words: Vec<&str> = words.collect();
-        let (sender, answer) = channel();
+        let arguments: Vec<&str> = words.collect();
+        let (sender, answers) = channel();
         let mut agents = Self {
             names: names.to_vec(),
             children: Vec::new(),
             inputs: Vec::new(),
-            answer,
+            answers,
         };
-        for (at, name) in names.iter().enumerate() {
+        for (index, name) in names.iter().enumerate() {
             let mut child = Command::new(program)
-                .args(&words)
+                .args(&arguments)
                 .args([name, command, "topo", "probe", "--key", &key])
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
@@ -66,43 +66,43 @@ impl Agents {
                     let answer = line.and_then(|line| {
                         serde_json::from_str(&line).map_err(|_| format!("invalid output `{line}`"))
                     });
-                    if sender.send((at, answer)).is_err() {
+                    if sender.send((index, answer)).is_err() {
                         return;
                     }
                 }
-                let _ = sender.send((at, Err("ended unexpectedly".to_owned())));
+                let _ = sender.send((index, Err("ended unexpectedly".to_owned())));
             });
         }
         Ok(agents)
     }
 
     /// Sends a request to one agent.
-    pub fn request(&mut self, end: usize, request: &Request) -> anyhow::Result<()> {
+    pub fn request(&mut self, agent: usize, request: &Request) -> anyhow::Result<()> {
         let line = serde_json::to_string(request)? + "\n";
-        let written = self.inputs[end].write_all(line.as_bytes());
-        written.with_context(|| format!("{}: kumi topo probe has ended", self.names[end]))
+        let written = self.inputs[agent].write_all(line.as_bytes());
+        written.with_context(|| format!("{}: kumi topo probe has ended", self.names[agent]))
     }
 
     /// Returns one answer of each of these agents.
-    pub fn answers(&self, of: &[usize]) -> anyhow::Result<Vec<Answer>> {
-        self.hear_within(of, ANSWER_LIMIT)
+    pub fn answers(&self, agents: &[usize]) -> anyhow::Result<Vec<Answer>> {
+        self.receive_answers(agents, ANSWER_LIMIT)
     }
 
     /// Returns one answer of each of these agents. Each must arrive within `limit` of the one
     /// before.
-    fn hear_within(&self, of: &[usize], limit: Duration) -> anyhow::Result<Vec<Answer>> {
-        let mut answers: Vec<Option<Answer>> = vec![None; of.len()];
+    fn receive_answers(&self, agents: &[usize], limit: Duration) -> anyhow::Result<Vec<Answer>> {
+        let mut answers: Vec<Option<Answer>> = vec![None; agents.len()];
         let mut deadline = Instant::now() + limit;
         while answers.iter().any(Option::is_none) {
             interrupt::check()?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let (end, answer) = match self.answer.recv_timeout(left.min(INTERRUPT_LOOK)) {
-                Ok(heard) => heard,
-                Err(RecvTimeoutError::Timeout) if left > INTERRUPT_LOOK => continue,
+            let remaining = deadline.saturating_duration_since(Instant::now());
+            let (agent, answer) = match self.answers.recv_timeout(remaining.min(CHECK_INTERVAL)) {
+                Ok(answer) => answer,
+                Err(RecvTimeoutError::Timeout) if remaining > CHECK_INTERVAL => continue,
                 Err(RecvTimeoutError::Timeout) => {
-                    let absent = of.iter().zip(&answers);
+                    let absent = agents.iter().zip(&answers);
                     let absent = absent.filter(|(_, answer)| answer.is_none());
-                    let names: Vec<&str> = absent.map(|(end, _)| &*self.names[*end]).collect();
+                    let names: Vec<&str> = absent.map(|(agent, _)| &*self.names[*agent]).collect();
                     bail!(
                         "{}: no answer from kumi topo probe within {} s; check that the shell reaches these hosts without a password",
                         names.join(" "),
@@ -112,13 +112,13 @@ impl Agents {
                 Err(RecvTimeoutError::Disconnected) => bail!("kumi topo probe ended on all hosts"),
             };
             deadline = Instant::now() + limit;
-            let answer =
-                answer.map_err(|why| anyhow!("{}: kumi topo probe: {why}", self.names[end]))?;
-            match of.iter().position(|one| *one == end) {
-                Some(at) => answers[at] = Some(answer),
+            let answer = answer
+                .map_err(|error| anyhow!("{}: kumi topo probe: {error}", self.names[agent]))?;
+            match agents.iter().position(|candidate| *candidate == agent) {
+                Some(index) => answers[index] = Some(answer),
                 None => bail!(
                     "{}: kumi topo probe answered without a request",
-                    self.names[end]
+                    self.names[agent]
                 ),
             }
         }
@@ -127,72 +127,74 @@ impl Agents {
 
     /// Sends all addresses to all agents, on a network that all hosts share. `network` selects one.
     /// Returns the name of each host's switch there, where LLDP announces it.
-    pub fn meet(
+    pub fn exchange_addresses(
         &mut self,
         network: Option<&str>,
         start_limit: Duration,
     ) -> anyhow::Result<Vec<Option<String>>> {
-        let all: Vec<usize> = (0..self.names.len()).collect();
-        let mut here = Vec::new();
-        for answer in self.hear_within(&all, start_limit)? {
-            let Answer::Here { port, addresses } = answer else {
+        let hosts: Vec<usize> = (0..self.names.len()).collect();
+        let mut endpoints = Vec::new();
+        for answer in self.receive_answers(&hosts, start_limit)? {
+            let Answer::Addresses { port, addresses } = answer else {
                 bail!("kumi topo probe did not report its addresses first");
             };
-            here.push((port, addresses));
+            endpoints.push((port, addresses));
         }
-        let within = |address: Ipv4Addr, bits: u8| {
+        let network_of = |address: Ipv4Addr, bits: u8| {
             let mask = u32::MAX.checked_shl(32 - u32::from(bits)).unwrap_or(0);
             (Ipv4Addr::from_bits(address.to_bits() & mask), bits)
         };
         let networks = match network {
             Some(text) => vec![parse_network(text)?],
-            None => here[0]
+            None => endpoints[0]
                 .1
                 .iter()
-                .map(|own| within(own.address, own.bits))
+                .map(|own| network_of(own.address, own.bits))
                 .collect(),
         };
-        let on = |(of, bits): (Ipv4Addr, u8), host: usize| {
-            let addresses = here[host].1.iter();
+        let address_on = |(prefix, bits): (Ipv4Addr, u8), host: usize| {
+            let addresses = endpoints[host].1.iter();
             addresses
                 .into_iter()
-                .find(|own| within(own.address, bits).0 == of)
+                .find(|own| network_of(own.address, bits).0 == prefix)
         };
-        let shared = networks
-            .iter()
-            .find(|network| all.iter().all(|host| on(**network, *host).is_some()));
+        let shared = networks.iter().find(|network| {
+            hosts
+                .iter()
+                .all(|host| address_on(**network, *host).is_some())
+        });
         let Some(shared) = shared else {
             let first = networks
                 .first()
                 .copied()
                 .unwrap_or((Ipv4Addr::UNSPECIFIED, 0));
-            let lacks = all
+            let absent_host = hosts
                 .iter()
-                .find(|host| on(first, **host).is_none())
+                .find(|host| address_on(first, **host).is_none())
                 .copied()
                 .unwrap_or(0);
             return Err(BadInput(format!(
                 "{} has no address on {}/{}; select a network that all hosts share with --network NETWORK/BITS",
-                self.names[lacks], first.0, first.1
+                self.names[absent_host], first.0, first.1
             ))
             .into());
         };
-        let addresses: Vec<SocketAddrV4> = all
+        let addresses: Vec<SocketAddrV4> = hosts
             .iter()
             .filter_map(|host| {
-                let own = on(*shared, *host)?;
-                Some(SocketAddrV4::new(own.address, here[*host].0))
+                let own = address_on(*shared, *host)?;
+                Some(SocketAddrV4::new(own.address, endpoints[*host].0))
             })
             .collect();
         self.refuse_twins(&addresses)?;
-        let switches = all
+        let switches = hosts
             .iter()
-            .map(|host| on(*shared, *host)?.switch.clone())
+            .map(|host| address_on(*shared, *host)?.switch.clone())
             .collect();
-        for end in all {
-            let own = end as u32;
+        for host in hosts {
+            let own = host as u32;
             let addresses = addresses.clone();
-            self.request(end, &Request::Peers { own, addresses })?;
+            self.request(host, &Request::Peers { own, addresses })?;
         }
         Ok(switches)
     }
@@ -202,15 +204,15 @@ impl Agents {
     /// Refuses two names of one host. Its pairs would be measured twice, and it would fill its own
     /// link.
     fn refuse_twins(&self, addresses: &[SocketAddrV4]) -> Result<(), BadInput> {
-        for (at, address) in addresses.iter().enumerate() {
-            let twin = addresses[..at]
+        for (index, address) in addresses.iter().enumerate() {
+            let twin = addresses[..index]
                 .iter()
-                .position(|one| one.ip() == address.ip());
+                .position(|earlier| earlier.ip() == address.ip());
             if let Some(twin) = twin {
                 return Err(BadInput(format!(
                     "--hosts: {} and {} are the same host, {}; name it once",
                     self.names[twin],
-                    self.names[at],
+                    self.names[index],
                     address.ip()
                 )));
             }
@@ -221,12 +223,12 @@ impl Agents {
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        // Ends exit when their input is closed, but a shell that hangs does not.
+        // Agents exit when their input is closed, but a shell that hangs does not.
         self.inputs.clear();
-        let until = Instant::now() + LEAVE_LIMIT;
+        let deadline = Instant::now() + EXIT_LIMIT;
         for child in &mut self.children {
-            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
-                std::thread::sleep(LEAVE_LOOK);
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+                std::thread::sleep(EXIT_INTERVAL);
             }
             let _ = child.kill();
             let _ = child.wait();

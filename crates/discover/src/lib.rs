@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(long, default_value = "discovered")]
     name: String,
     #[command(flatten)]
-    how: How,
+    options: How,
 }
 
 /// Options for reaching and measuring hosts.
@@ -72,44 +72,44 @@ const BOTH_WAYS_SHARE: f64 = 0.8;
 
 /// Runs `kumi topo discover`.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    let network = measure(&args.hosts, &args.name, &args.how)?;
+    let network = measure(&args.hosts, &args.name, &args.options)?;
     out!("{}", network.to_toml()?);
     Ok(())
 }
 
 /// Measures the network between hosts, and prints the time that it took.
-pub fn measure(hosts: &[String], name: &str, how: &How) -> anyhow::Result<Network> {
+pub fn measure(hosts: &[String], name: &str, options: &How) -> anyhow::Result<Network> {
     let mut names = hosts.to_vec();
     names.sort();
-    if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(BadInput(format!("--hosts names {} twice", twice[0])).into());
+    if let Some(duplicate) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(BadInput(format!("--hosts names {} twice", duplicate[0])).into());
     }
     if names.len() < 2 {
         return Err(BadInput("--hosts names one host; a network has two or more".into()).into());
     }
-    let mut agents = Agents::start(hosts, &how.shell, &how.command)?;
-    let start_limit = Duration::from_secs(how.start_limit);
-    let heard = agents.meet(how.network.as_deref(), start_limit)?;
-    let began = Instant::now();
-    let (distances_us, ahead_ns) = round_trips(&mut agents, hosts, how.rounds)?;
+    let mut agents = Agents::start(hosts, &options.shell, &options.command)?;
+    let start_limit = Duration::from_secs(options.start_limit);
+    let lldp_names = agents.exchange_addresses(options.network.as_deref(), start_limit)?;
+    let start = Instant::now();
+    let (distances_us, clock_offsets_ns) = round_trips(&mut agents, hosts, options.rounds)?;
     let tree = infer(&distances_us);
     let lengths_us = fit(&tree, &distances_us);
     let guessed_bps = guess(&mut agents, &tree, &distances_us)?;
-    let rates = rates::measure(&mut agents, &tree, &guessed_bps, &ahead_ns)?;
+    let rates = rates::measure(&mut agents, &tree, &guessed_bps, &clock_offsets_ns)?;
     errln!(
         "kumi: {} hosts on {} in {:.1} s",
         hosts.len(),
         match tree.switches {
             1 => "one switch".to_owned(),
-            many => format!("{many} switches"),
+            count => format!("{count} switches"),
         },
-        began.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64()
     );
-    let (switch_names, doubts) = lldp::names(hosts, &heard, &tree.switch_of, tree.switches);
+    let (switch_names, doubts) = lldp::names(hosts, &lldp_names, &tree.switch_of, tree.switches);
     for doubt in doubts {
         errln!("kumi: warning: {doubt}");
     }
-    let mut network = assembled(hosts, name, &tree, &lengths_us, &rates);
+    let mut network = assemble(hosts, name, &tree, &lengths_us, &rates);
     for (switch, name) in network.switches.iter_mut().zip(switch_names) {
         switch.name = name.unwrap_or_else(|| std::mem::take(&mut switch.name));
     }
@@ -147,30 +147,30 @@ fn round_trips(
             trips.rounds()
         )
     })?;
-    let ahead_ns = (0..names.len()).map(|peer| trips.ahead_ns(peer)).collect();
-    Ok((table_us, ahead_ns))
+    let clock_offsets_ns = (0..names.len()).map(|peer| trips.ahead_ns(peer)).collect();
+    Ok((table_us, clock_offsets_ns))
 }
 
 /// Returns the peers of each host, so that each pair is probed once: the half of the hosts that
 /// follows it, round the list.
 fn halves(hosts: usize) -> Vec<Vec<u32>> {
-    let asks = (0..hosts).map(|from| {
+    let peers = (0..hosts).map(|from| {
         let half = (1..=hosts / 2).filter(|step| *step * 2 < hosts || from < hosts / 2);
         half.map(|step| ((from + step) % hosts) as u32).collect()
     });
-    asks.collect()
+    peers.collect()
 }
 
 /// Makes all hosts ping their peers at once. Returns the sender, the peer and the round trip of
 /// each pair.
 fn ping(
     agents: &mut Agents,
-    asks: Vec<Vec<u32>>,
+    peers_by_host: Vec<Vec<u32>>,
     rounds: u32,
     bytes: usize,
 ) -> anyhow::Result<Vec<(usize, usize, Option<Trip>)>> {
-    let all: Vec<usize> = (0..asks.len()).collect();
-    for (from, peers) in asks.into_iter().enumerate() {
+    let hosts: Vec<usize> = (0..peers_by_host.len()).collect();
+    for (from, peers) in peers_by_host.into_iter().enumerate() {
         let request = Request::Ping {
             peers,
             rounds,
@@ -180,12 +180,12 @@ fn ping(
         agents.request(from, &request)?;
     }
     let mut trips = Vec::new();
-    for (from, answer) in agents.answers(&all)?.into_iter().enumerate() {
+    for (from, answer) in agents.answers(&hosts)?.into_iter().enumerate() {
         let Answer::Pinged { peers } = answer else {
             bail!("unexpected answer from kumi topo probe to pings: {answer:?}");
         };
-        trips.extend(peers.into_iter().map(|(peer, ways)| {
-            let trip = ways.and_then(|ways| Trip::from_ways(ways.there_ns, ways.back_ns));
+        trips.extend(peers.into_iter().map(|(peer, times)| {
+            let trip = times.and_then(|times| Trip::from_ways(times.there_ns, times.back_ns));
             (from, peer as usize, trip)
         }));
     }
@@ -201,43 +201,43 @@ fn guess(
     distances_us: &[Vec<f64>],
 ) -> anyhow::Result<Vec<f64>> {
     let hosts = tree.switch_of.len();
-    let next = |host: usize| {
-        let others = (1..hosts).map(move |step| (host + step) % hosts);
-        let mut others: Vec<usize> = others.collect();
+    let peers_of = |host: usize| {
+        let peers = (1..hosts).map(move |step| (host + step) % hosts);
+        let mut peers: Vec<usize> = peers.collect();
         // Peers on the same switch come first.
-        others.sort_by_key(|other| tree.switch_of[*other] != tree.switch_of[host]);
-        others.truncate(2);
-        others
+        peers.sort_by_key(|peer| tree.switch_of[*peer] != tree.switch_of[host]);
+        peers.truncate(2);
+        peers
     };
-    let asks = (0..hosts).map(|host| next(host).into_iter().map(|other| other as u32).collect());
-    let mut longer_us = vec![HashMap::new(); hosts];
-    for (from, peer, trip) in ping(agents, asks.collect(), GUESS_ROUNDS, LARGE_BYTES)? {
+    let peers = (0..hosts).map(|host| peers_of(host).into_iter().map(|peer| peer as u32).collect());
+    let mut extra_us = vec![HashMap::new(); hosts];
+    for (from, peer, trip) in ping(agents, peers.collect(), GUESS_ROUNDS, LARGE_BYTES)? {
         if let Some(trip) = trip {
-            let longer = (trip.ns as f64 / 1e3 - distances_us[from][peer]).max(0.0);
-            longer_us[from].insert(peer, longer);
-            longer_us[peer].insert(from, longer);
+            let trip_extra_us = (trip.ns as f64 / 1e3 - distances_us[from][peer]).max(0.0);
+            extra_us[from].insert(peer, trip_extra_us);
+            extra_us[peer].insert(from, trip_extra_us);
         }
     }
     let bits = ((LARGE_BYTES - SMALL_BYTES) * 8 * 2) as f64;
     let guessed_bps = (0..hosts).map(|host| {
-        let pairs = longer_us[host].iter();
-        let own = pairs.clone().flat_map(|(a, to_a)| {
-            let others = longer_us[host].iter().filter(move |(b, _)| *b > a);
-            let longer_us = &longer_us;
-            others.filter_map(move |(b, to_b)| Some((to_a + to_b - longer_us[*a].get(b)?) / 2.0))
+        let pairs = extra_us[host].iter();
+        let estimates = pairs.clone().flat_map(|(a, a_us)| {
+            let peers = extra_us[host].iter().filter(move |(b, _)| *b > a);
+            let extra_us = &extra_us;
+            peers.filter_map(move |(b, b_us)| Some((a_us + b_us - extra_us[*a].get(b)?) / 2.0))
         });
-        let own = own.fold(f64::NAN, f64::min);
+        let own_us = estimates.fold(f64::NAN, f64::min);
         // With only one peer, each host's link gets half of the time.
-        let half = pairs.map(|(_, to)| to / 2.0).fold(f64::INFINITY, f64::min);
-        let own = if own.is_nan() { half } else { own };
-        bits / own.clamp(0.25, 1e6) * 1e6
+        let half_us = pairs.map(|(_, us)| us / 2.0).fold(f64::INFINITY, f64::min);
+        let own_us = if own_us.is_nan() { half_us } else { own_us };
+        bits / own_us.clamp(0.25, 1e6) * 1e6
     });
     Ok(guessed_bps.collect())
 }
 
 const GUESS_ROUNDS: u32 = 4;
 
-fn assembled(
+fn assemble(
     names: &[String],
     name: &str,
     tree: &Inferred,
@@ -246,30 +246,34 @@ fn assembled(
 ) -> Network {
     let rate = |bps: f64| Rate::measured(bps.max(1000.0));
     let least = Rate::from_bps(1000).expect("a rate");
-    let both = |bps: [f64; 2]| bps.map(|bps| rate(bps).unwrap_or(least));
+    let link_rates = |bps: [f64; 2]| bps.map(|bps| rate(bps).unwrap_or(least));
     // A length is a round trip, so the latency is half of it.
     let latency = |us: f64| Delay::from_ns((us / 2.0 * 1e3) as u64);
-    let hosts = names.iter().enumerate().map(|(at, name)| {
-        let [out, back] = rates.hosts[at];
-        let sum = rates.both_ways[at];
-        let is_held_up = sum > 0.0 && sum < BOTH_WAYS_SHARE * (out + back);
+    let hosts = names.iter().enumerate().map(|(host, name)| {
+        let [send_bps, receive_bps] = rates.hosts[host];
+        let sum_bps = rates.both_ways[host];
+        let is_held_up = sum_bps > 0.0 && sum_bps < BOTH_WAYS_SHARE * (send_bps + receive_bps);
         Host {
             name: name.clone(),
-            both_ways: is_held_up.then(|| rate(sum)).flatten(),
+            both_ways: is_held_up.then(|| rate(sum_bps)).flatten(),
         }
     });
     let switches = (1..=tree.switches).map(|number| Switch {
         name: format!("switch{number}"),
     });
-    let host_links = tree.switch_of.iter().enumerate().map(|(at, switch)| Link {
-        ends: [End::Host(at), End::Switch(*switch)],
-        rates: both(rates.hosts[at]),
-        latency: latency(lengths_us.hosts[at]),
-    });
-    let switch_links = tree.links.iter().enumerate().map(|(at, (a, b))| Link {
+    let host_links = tree
+        .switch_of
+        .iter()
+        .enumerate()
+        .map(|(host, switch)| Link {
+            ends: [End::Host(host), End::Switch(*switch)],
+            rates: link_rates(rates.hosts[host]),
+            latency: latency(lengths_us.hosts[host]),
+        });
+    let switch_links = tree.links.iter().enumerate().map(|(link, (a, b))| Link {
         ends: [End::Switch(*a), End::Switch(*b)],
-        rates: both(rates.links[at]),
-        latency: latency(lengths_us.links[at]),
+        rates: link_rates(rates.links[link]),
+        latency: latency(lengths_us.links[link]),
     });
     Network {
         name: name.to_owned(),

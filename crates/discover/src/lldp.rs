@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 
 /// Returns the name of the neighbour behind each interface that has exactly one.
 pub fn neighbours() -> HashMap<String, String> {
-    let asked = Command::new("lldpcli")
+    let result = Command::new("lldpcli")
         .args(["-f", "json0", "show", "neighbors"])
         .stderr(Stdio::null())
         .output();
-    let text = asked.map(|output| output.stdout).unwrap_or_default();
+    let text = result.map(|output| output.stdout).unwrap_or_default();
     serde_json::from_slice(&text).map_or_else(|_| HashMap::new(), |answer| parse(&answer))
 }
 
@@ -22,28 +22,31 @@ pub fn neighbours() -> HashMap<String, String> {
 fn parse(answer: &Value) -> HashMap<String, String> {
     let lists = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let first = |value: &Value, key: &str| value[key][0]["value"].as_str().map(str::to_owned);
-    let mut heard: HashMap<String, Vec<String>> = HashMap::new();
-    let all = lists(answer, "lldp").into_iter();
-    for interface in all.flat_map(|one| lists(&one, "interface")) {
-        let Some(own) = interface["name"].as_str() else {
+    let mut neighbours: HashMap<String, Vec<String>> = HashMap::new();
+    let entries = lists(answer, "lldp").into_iter();
+    for interface in entries.flat_map(|entry| lists(&entry, "interface")) {
+        let Some(device) = interface["name"].as_str() else {
             continue;
         };
         for chassis in lists(&interface, "chassis") {
             let name = first(&chassis, "name").or_else(|| first(&chassis, "id"));
-            heard.entry(own.to_owned()).or_default().extend(name);
+            neighbours
+                .entry(device.to_owned())
+                .or_default()
+                .extend(name);
         }
     }
-    let single = heard.into_iter().filter(|(_, names)| names.len() == 1);
+    let single = neighbours.into_iter().filter(|(_, names)| names.len() == 1);
     single
-        .filter_map(|(own, mut names)| Some((own, names.pop()?)))
+        .filter_map(|(device, mut names)| Some((device, names.pop()?)))
         .collect()
 }
 
 /// Replaces characters that the network file does not accept in a name by `-`.
-fn sound(name: &str) -> String {
-    let is_sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+fn sanitize(name: &str) -> String {
+    let is_valid = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.chars()
-        .map(|c| if is_sound(c) { c } else { '-' })
+        .map(|c| if is_valid(c) { c } else { '-' })
         .collect()
 }
 
@@ -51,39 +54,39 @@ fn sound(name: &str) -> String {
 /// name that contradicts the measured tree.
 pub fn names(
     hosts: &[String],
-    heard: &[Option<String>],
+    lldp_names: &[Option<String>],
     switch_of: &[usize],
     switches: usize,
 ) -> (Vec<Option<String>>, Vec<String>) {
     let mut names = vec![None; switches];
     let mut doubts = Vec::new();
-    let mut first_with: HashMap<&str, usize> = HashMap::new();
-    let mut first_on: HashMap<usize, usize> = HashMap::new();
-    for (host, name) in heard.iter().enumerate() {
+    let mut first_by_name: HashMap<&str, usize> = HashMap::new();
+    let mut first_by_switch: HashMap<usize, usize> = HashMap::new();
+    for (host, name) in lldp_names.iter().enumerate() {
         let Some(name) = name else { continue };
-        let at = *first_with.entry(name.as_str()).or_insert(host);
-        if switch_of[at] != switch_of[host] {
+        let namesake = *first_by_name.entry(name.as_str()).or_insert(host);
+        if switch_of[namesake] != switch_of[host] {
             doubts.push(format!(
                 "{} and {} both receive {name} by LLDP, but measurements place them on two switches",
-                hosts[at], hosts[host]
+                hosts[namesake], hosts[host]
             ));
             continue;
         }
-        let beside = *first_on.entry(switch_of[host]).or_insert(host);
-        if heard[beside].as_ref() != Some(name) {
+        let neighbour = *first_by_switch.entry(switch_of[host]).or_insert(host);
+        if lldp_names[neighbour].as_ref() != Some(name) {
             doubts.push(format!(
                 "{} receives {} and {} receives {name} by LLDP, but measurements place them on one switch",
-                hosts[beside],
-                heard[beside].as_deref().unwrap_or("nothing"),
+                hosts[neighbour],
+                lldp_names[neighbour].as_deref().unwrap_or("nothing"),
                 hosts[host]
             ));
             continue;
         }
-        let name = sound(name);
+        let name = sanitize(name);
         let is_taken = names
             .iter()
             .enumerate()
-            .any(|(switch, taken)| switch != switch_of[host] && taken.as_ref() == Some(&name));
+            .any(|(switch, entry)| switch != switch_of[host] && entry.as_ref() == Some(&name));
         if !is_taken && !hosts.contains(&name) {
             names[switch_of[host]] = Some(name);
         }
@@ -106,25 +109,25 @@ mod tests {
             {"name": "eth2", "chassis": [{"id": [{"type": "mac", "value": "00:22"}]}]},
             {"name": "eth3"},
         ]}]});
-        let heard = parse(&answer);
-        assert_eq!(heard.get("eth0").map(String::as_str), Some("leaf 1"));
-        assert_eq!(heard.get("eth2").map(String::as_str), Some("00:22"));
-        assert_eq!(heard.len(), 2);
+        let neighbours = parse(&answer);
+        assert_eq!(neighbours.get("eth0").map(String::as_str), Some("leaf 1"));
+        assert_eq!(neighbours.get("eth2").map(String::as_str), Some("00:22"));
+        assert_eq!(neighbours.len(), 2);
         assert!(parse(&json!({"lldp": [{}]})).is_empty() && parse(&json!(3)).is_empty());
     }
 
     #[test]
     fn switch_names__hosts_agree_or_disagree__are_adopted_or_reported_as_doubts() {
         let hosts: Vec<String> = (1..=4).map(|host| format!("h{host}")).collect();
-        let heard = ["leaf 1", "leaf 1", "leaf2"].map(|name| Some(name.to_owned()));
-        let heard = [heard.as_slice(), &[None]].concat();
-        let (named, doubts) = names(&hosts, &heard, &[0, 0, 1, 1], 3);
+        let lldp_names = ["leaf 1", "leaf 1", "leaf2"].map(|name| Some(name.to_owned()));
+        let lldp_names = [lldp_names.as_slice(), &[None]].concat();
+        let (switch_names, doubts) = names(&hosts, &lldp_names, &[0, 0, 1, 1], 3);
         assert_eq!(
-            named,
+            switch_names,
             [Some("leaf-1".to_owned()), Some("leaf2".to_owned()), None]
         );
         assert_eq!(doubts, [""; 0]);
-        let (_, doubts) = names(&hosts, &heard, &[0, 1, 0, 1], 2);
+        let (_, doubts) = names(&hosts, &lldp_names, &[0, 1, 0, 1], 2);
         assert_eq!(
             doubts,
             [

@@ -36,7 +36,7 @@ pub struct Packet {
     /// Number of the sender's ping, or of the train.
     pub number: u32,
     /// In an answer, the time between the ping's arrival and the answer, in nanoseconds.
-    pub turn_ns: u64,
+    pub turnaround_ns: u64,
     /// In an answer, the ping's arrival by the peer's clock, in nanoseconds since 1970.
     pub clock_ns: u64,
 }
@@ -50,7 +50,7 @@ impl Packet {
         wire[16] = self.kind as u8;
         wire[20..24].copy_from_slice(&self.from.to_le_bytes());
         wire[24..28].copy_from_slice(&self.number.to_le_bytes());
-        wire[32..40].copy_from_slice(&self.turn_ns.to_le_bytes());
+        wire[32..40].copy_from_slice(&self.turnaround_ns.to_le_bytes());
         wire[40..48].copy_from_slice(&self.clock_ns.to_le_bytes());
         wire
     }
@@ -61,7 +61,11 @@ impl Packet {
         if header[..8] != MAGIC || header[8..16] != key.to_le_bytes() {
             return None;
         }
-        let u32_at = |at: usize| Some(u32::from_le_bytes(header[at..at + 4].try_into().ok()?));
+        let u32_at = |offset: usize| {
+            Some(u32::from_le_bytes(
+                header[offset..offset + 4].try_into().ok()?,
+            ))
+        };
         Some(Self {
             kind: match header[16] {
                 0 => Kind::Ping,
@@ -71,7 +75,7 @@ impl Packet {
             },
             from: u32_at(20)?,
             number: u32_at(24)?,
-            turn_ns: u64::from_le_bytes(header[32..40].try_into().ok()?),
+            turnaround_ns: u64::from_le_bytes(header[32..40].try_into().ok()?),
             clock_ns: u64::from_le_bytes(header[40..48].try_into().ok()?),
         })
     }
@@ -87,7 +91,7 @@ mod tests {
             kind: Kind::Pong,
             from: 3,
             number: 9,
-            turn_ns: 1 << 40,
+            turnaround_ns: 1 << 40,
             clock_ns: 5,
         };
         let wire = packet.bytes(7, LARGE_BYTES);
@@ -95,8 +99,8 @@ mod tests {
         assert_eq!(Packet::parse(&wire, 7), Some(packet));
         assert_eq!(Packet::parse(&wire, 8), None);
         assert_eq!(Packet::parse(&wire[..47], 7), None);
-        let mut strange = wire;
-        strange[16] = 3;
-        assert_eq!(Packet::parse(&strange, 7), None);
+        let mut malformed = wire;
+        malformed[16] = 3;
+        assert_eq!(Packet::parse(&malformed, 7), None);
     }
 }

@@ -16,12 +16,12 @@ const TRAIN_S: f64 = 0.03;
 const WINDOW_NS: u64 = 1_500_000;
 
 /// Measures all rates. `guessed_bps` are estimates for the hosts' links, in bits per second, and
-/// `ahead_ns` the offsets of their clocks.
+/// `clock_offsets_ns` the offsets of their clocks.
 pub fn measure(
     agents: &mut Agents,
     tree: &Inferred,
     guessed_bps: &[f64],
-    ahead_ns: &[i64],
+    clock_offsets_ns: &[i64],
 ) -> anyhow::Result<Rates> {
     let hosts = tree.switch_of.len();
     let mut rates = Rates {
@@ -41,25 +41,25 @@ pub fn measure(
             .iter()
             .map(|train| guessed_bps[train.from].min(guessed_bps[train.to]));
         let quiet_s = quiet_s(slowest.fold(f64::INFINITY, f64::min));
-        let seen = run(agents, &mut number, &trains, quiet_s)?;
+        let arrivals_ns = run(agents, &mut number, &trains, quiet_s)?;
         let mut sums = vec![0.0; hosts];
-        for (train, at_ns) in trains.iter().zip(&seen) {
-            let bps = burst_bps(at_ns);
-            let sent = &mut rates.hosts[train.from][0];
-            *sent = sent.max(bps);
-            let received = &mut rates.hosts[train.to][1];
-            *received = received.max(bps);
+        for (train, times_ns) in trains.iter().zip(&arrivals_ns) {
+            let bps = burst_bps(times_ns);
+            let send_bps = &mut rates.hosts[train.from][0];
+            *send_bps = send_bps.max(bps);
+            let receive_bps = &mut rates.hosts[train.to][1];
+            *receive_bps = receive_bps.max(bps);
             sums[train.from] += bps;
             sums[train.to] += bps;
         }
         if round.is_both_ways {
-            for (both, sum) in rates.both_ways.iter_mut().zip(sums) {
-                *both = both.max(sum);
+            for (both_ways_bps, sum_bps) in rates.both_ways.iter_mut().zip(sums) {
+                *both_ways_bps = both_ways_bps.max(sum_bps);
             }
         }
     }
     for link in crossing::outermost_first(tree) {
-        let crossing = Crossing::new(tree, &rates, ahead_ns, link);
+        let crossing = Crossing::new(tree, &rates, clock_offsets_ns, link);
         rates.links[link] = crossing.measure(agents, &mut number)?;
     }
     Ok(rates)
@@ -79,57 +79,57 @@ type Pairing<'a> = dyn Fn(&[usize]) -> Vec<(usize, usize)> + 'a;
 /// rounds. Then all send round a ring, one way and then the other. A host that is alone on its
 /// switch exchanges trains with a host of another switch, in rounds of its own.
 fn rounds(tree: &Inferred, guessed_bps: &[f64]) -> Vec<Round> {
-    let on: Vec<Vec<usize>> = (0..tree.switches)
+    let hosts_by_switch: Vec<Vec<usize>> = (0..tree.switches)
         .map(|switch| {
             let hosts = 0..tree.switch_of.len();
-            let mut on: Vec<usize> = hosts
+            let mut members: Vec<usize> = hosts
                 .filter(|host| tree.switch_of[*host] == switch)
                 .collect();
-            on.sort_by(|a, b| guessed_bps[*b].total_cmp(&guessed_bps[*a]));
-            on
+            members.sort_by(|a, b| guessed_bps[*b].total_cmp(&guessed_bps[*a]));
+            members
         })
         .collect();
-    let each = |pairs: &Pairing, is_both_ways| Round {
-        pairs: on
+    let make_round = |pairs: &Pairing, is_both_ways| Round {
+        pairs: hosts_by_switch
             .iter()
             .filter(|hosts| hosts.len() > 1)
             .flat_map(|hosts| pairs(hosts))
             .collect(),
         is_both_ways,
     };
-    let next = |hosts: &[usize], at: usize, step: usize| hosts[(at + step) % hosts.len()];
+    let next = |hosts: &[usize], index: usize, step: usize| hosts[(index + step) % hosts.len()];
     let ring = |hosts: &[usize], step: usize| {
         (0..hosts.len())
-            .map(|at| (hosts[at], next(hosts, at, step)))
+            .map(|index| (hosts[index], next(hosts, index, step)))
             .collect::<Vec<_>>()
     };
     let halves = |hosts: &[usize], first: usize| {
         let senders = (first..hosts.len()).step_by(2);
         senders
-            .map(|at| (hosts[at], next(hosts, at, 1)))
+            .map(|index| (hosts[index], next(hosts, index, 1)))
             .collect::<Vec<_>>()
     };
     let mut rounds = vec![
-        each(
+        make_round(
             &|hosts| halves(&hosts[..hosts.len() - hosts.len() % 2], 0),
             false,
         ),
-        each(
+        make_round(
             &|hosts| halves(&hosts[..hosts.len() - hosts.len() % 2], 1),
             false,
         ),
-        each(&|hosts| ring(hosts, 1), true),
-        each(&|hosts| ring(hosts, hosts.len() - 1), true),
+        make_round(&|hosts| ring(hosts, 1), true),
+        make_round(&|hosts| ring(hosts, hosts.len() - 1), true),
     ];
-    for alone in on.iter().filter(|hosts| hosts.len() == 1) {
-        let host = alone[0];
-        if let Some(other) = nearest_other(tree, host) {
+    for members in hosts_by_switch.iter().filter(|hosts| hosts.len() == 1) {
+        let host = members[0];
+        if let Some(peer) = nearest_peer(tree, host) {
             rounds.push(Round {
-                pairs: vec![(host, other)],
+                pairs: vec![(host, peer)],
                 is_both_ways: false,
             });
             rounds.push(Round {
-                pairs: vec![(other, host)],
+                pairs: vec![(peer, host)],
                 is_both_ways: false,
             });
         }
@@ -138,27 +138,29 @@ fn rounds(tree: &Inferred, guessed_bps: &[f64]) -> Vec<Round> {
     rounds
 }
 
-fn nearest_other(tree: &Inferred, host: usize) -> Option<usize> {
+fn nearest_peer(tree: &Inferred, host: usize) -> Option<usize> {
     let paths = tree.paths();
-    let hops = |other: &usize| paths[tree.switch_of[host]][tree.switch_of[*other]].len();
+    let hops = |peer: &usize| paths[tree.switch_of[host]][tree.switch_of[*peer]].len();
     (0..tree.switch_of.len())
-        .filter(|other| *other != host)
+        .filter(|peer| *peer != host)
         .min_by_key(hops)
 }
 
 /// Returns the rate of a train without other traffic in its way, in bits per second. Three of four
 /// windows are no faster.
-fn burst_bps(at_ns: &[u64]) -> f64 {
-    let (Some(first), Some(last)) = (at_ns.first(), at_ns.last()) else {
+fn burst_bps(times_ns: &[u64]) -> f64 {
+    let (Some(first), Some(last)) = (times_ns.first(), times_ns.last()) else {
         return 0.0;
     };
-    let gaps = at_ns.len() as u64 - 1;
+    let gaps = times_ns.len() as u64 - 1;
     if gaps == 0 || last == first {
         return 0.0;
     }
     let gap_ns = ((last - first) / gaps).max(1);
     let window = (WINDOW_NS.div_ceil(gap_ns) as usize).clamp(1, gaps as usize);
-    let spans = at_ns.windows(window + 1).map(|part| part[window] - part[0]);
+    let spans = times_ns
+        .windows(window + 1)
+        .map(|part| part[window] - part[0]);
     let mut spans: Vec<u64> = spans.filter(|span| *span > 0).collect();
     spans.sort_unstable();
     match spans.get(spans.len() / 4) {
@@ -176,8 +178,8 @@ mod tests {
         // At 10 Mb/s, a packet takes 1.17 ms. After every sixth packet, one of other traffic
         // follows.
         let gap = (WIRE_BITS / 10e6 * 1e9) as u64;
-        let at_ns: Vec<u64> = (0..60).map(|at| at * gap + at / 6 * gap).collect();
-        assert!((burst_bps(&at_ns) / 10e6 - 1.0).abs() < 0.02);
+        let times_ns: Vec<u64> = (0..60).map(|index| index * gap + index / 6 * gap).collect();
+        assert!((burst_bps(&times_ns) / 10e6 - 1.0).abs() < 0.02);
         assert_eq!((burst_bps(&[]), burst_bps(&[5])), (0.0, 0.0));
     }
 
@@ -191,14 +193,14 @@ mod tests {
         let rounds = rounds(&tree, &[1.0; 6]);
         assert_eq!(rounds.len(), 6);
         for round in &rounds {
-            for agents in [
+            for host_of in [
                 |pair: &(usize, usize)| pair.0,
                 |pair: &(usize, usize)| pair.1,
             ] {
-                let mut once: Vec<usize> = round.pairs.iter().map(agents).collect();
-                once.sort_unstable();
-                once.dedup();
-                assert_eq!(once.len(), round.pairs.len());
+                let mut hosts: Vec<usize> = round.pairs.iter().map(host_of).collect();
+                hosts.sort_unstable();
+                hosts.dedup();
+                assert_eq!(hosts.len(), round.pairs.len());
             }
         }
     }

@@ -67,14 +67,14 @@ pub(super) fn run(
         agents.request(train.to, &Request::Arrivals { number, quiet_us })?;
     }
     let receivers: Vec<usize> = trains.iter().map(|train| train.to).collect();
-    let mut seen = Vec::new();
+    let mut arrivals_ns = Vec::new();
     for answer in agents.answers(&receivers)? {
         match answer {
-            Answer::Came { at_ns, .. } => seen.push(at_ns),
-            other => bail!("unexpected answer from kumi topo probe about a train: {other:?}"),
+            Answer::Arrivals { times_ns, .. } => arrivals_ns.push(times_ns),
+            answer => bail!("unexpected answer from kumi topo probe about a train: {answer:?}"),
         }
     }
-    Ok(seen)
+    Ok(arrivals_ns)
 }
 
 pub(super) fn packets(bps: f64, seconds: f64) -> u32 {

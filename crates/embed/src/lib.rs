@@ -8,7 +8,7 @@ pub fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut files: Vec<PathBuf> = entries
         .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|own| own == extension))
+        .filter(|path| path.extension().is_some_and(|suffix| suffix == extension))
         .collect();
     files.sort();
     files

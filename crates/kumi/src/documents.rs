@@ -18,14 +18,14 @@ struct Command {
 /// Returns the documents that contain commands.
 fn documents() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut found = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
+    let mut paths = vec![root.join("README.md"), root.join("CONTRIBUTING.md")];
     for folder in ["tutorials", "how-to", "reference", "explanation"] {
         let pages = std::fs::read_dir(root.join("docs").join(folder)).expect("a folder of pages");
-        found.extend(pages.map(|page| page.expect("a page").path()));
+        paths.extend(pages.map(|page| page.expect("a page").path()));
     }
     // The page of options is generated from the parser.
-    found.retain(|path| !path.ends_with("options.md"));
-    found
+    paths.retain(|path| !path.ends_with("options.md"));
+    paths
 }
 
 /// Splits a line of a shell into words. Quotes group words, and operators end a command.
@@ -35,7 +35,7 @@ fn split(line: &str) -> Vec<Vec<String>> {
     let mut quote = None;
     for letter in line.chars() {
         match (quote, letter) {
-            (Some(open), _) if letter == open => quote = None,
+            (Some(mark), _) if letter == mark => quote = None,
             (None, '\'' | '"') => quote = Some(letter),
             (Some(_), _) => word.push(letter),
             (None, ' ' | ';' | '|' | '&' | '>' | '<' | '(' | ')') => {
@@ -58,15 +58,15 @@ fn split(line: &str) -> Vec<Vec<String>> {
 }
 
 /// Returns the `kumi` command within a shell command, such as one behind `mpirun`.
-fn kumi_in(words: &[String]) -> Option<Vec<String>> {
-    let at = words.iter().position(|word| word == "kumi")?;
-    (words.len() > at + 1).then(|| words[at..].to_vec())
+fn find_kumi(words: &[String]) -> Option<Vec<String>> {
+    let index = words.iter().position(|word| word == "kumi")?;
+    (words.len() > index + 1).then(|| words[index..].to_vec())
 }
 
 /// Returns the commands in one document.
 fn commands(path: &Path) -> Vec<Command> {
     let text = std::fs::read_to_string(path).expect("a readable page");
-    let mut found = Vec::new();
+    let mut commands = Vec::new();
     let mut is_block = false;
     for (number, line) in text.lines().enumerate() {
         let place = || format!("{}:{}", path.display(), number + 1);
@@ -78,7 +78,7 @@ fn commands(path: &Path) -> Vec<Command> {
         if is_block {
             let command = trimmed.strip_prefix("$ ").or(trimmed.strip_prefix("# "));
             for words in command.map(split).unwrap_or_default() {
-                found.extend(kumi_in(&words).map(|words| Command {
+                commands.extend(find_kumi(&words).map(|words| Command {
                     place: place(),
                     words,
                     is_complete: true,
@@ -90,7 +90,7 @@ fn commands(path: &Path) -> Vec<Command> {
         for code in line.split('`').skip(1).step_by(2) {
             let words = split(code).into_iter().next().unwrap_or_default();
             if words.first().is_some_and(|word| word == "kumi") {
-                found.extend(kumi_in(&words).map(|words| Command {
+                commands.extend(find_kumi(&words).map(|words| Command {
                     place: place(),
                     words,
                     is_complete: false,
@@ -98,7 +98,7 @@ fn commands(path: &Path) -> Vec<Command> {
             }
         }
     }
-    found
+    commands
 }
 
 /// Returns the parser's objection to a command.
@@ -130,13 +130,13 @@ fn documents__every_kumi_command__is_accepted_by_the_parser() {
 fn objection__misspelt_flag_or_verb__is_found() {
     let command = |line: &str, is_complete| Command {
         place: "here".into(),
-        words: kumi_in(&split(line).remove(0)).unwrap(),
+        words: find_kumi(&split(line).remove(0)).unwrap(),
         is_complete,
     };
     assert!(objection(&command("sudo kumi link show --jsn", false)).is_some());
     assert!(objection(&command("kumi topo discuver", false)).is_some());
     assert!(objection(&command("kumi topo plan --operation gather", false)).is_none());
     assert!(objection(&command("kumi link up", true)).is_some());
-    let quoted = "mpirun -n 2 kumi run -- sh -c 'a > b' # remark";
-    assert!(objection(&command(quoted, true)).is_none());
+    let line = "mpirun -n 2 kumi run -- sh -c 'a > b' # remark";
+    assert!(objection(&command(line, true)).is_none());
 }

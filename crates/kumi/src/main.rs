@@ -98,9 +98,9 @@ fn main() -> ExitCode {
 
 /// Prints a mistake in the command line, or the help that it requests.
 fn usage(error: &clap::Error) -> ExitCode {
-    let printed = error.print();
+    let result = error.print();
     if !error.use_stderr() {
-        let _ = output::note(printed);
+        let _ = output::note(result);
     }
     let code = u8::try_from(error.exit_code()).unwrap_or(EXIT_BAD_INPUT);
     output::end(Ok(ExitCode::from(code)), |_| ExitCode::FAILURE)

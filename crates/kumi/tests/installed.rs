@@ -45,10 +45,10 @@ impl Drop for Installed {
 fn bench__outside_the_checkout__has_every_plan() {
     let output = Installed::new("list").run(&["bench", "--list"]);
     assert!(output.status.success(), "{output:?}");
-    let listed = String::from_utf8(output.stdout).unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
     let plans = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/plans");
     assert_eq!(
-        listed.lines().count(),
+        stdout.lines().count(),
         std::fs::read_dir(plans).unwrap().count()
     );
 }
@@ -60,16 +60,19 @@ fn bench__users_own_plan__is_read_from_its_path() {
     std::fs::write(&file, "name = \"own\"\nshow = \"x\"\n").unwrap();
     let output = installed.run(&["bench", file.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("own.toml") && said.contains("show"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        stderr.contains("own.toml") && stderr.contains("show"),
+        "{stderr}"
+    );
 }
 
 #[test]
 fn demo__libkumi_and_report_folder_missing__reports_both_before_it_starts() {
     let output = Installed::new("demo").run(&["demo", "--report", "/nowhere/demo.html"]);
     assert_eq!(output.status.code(), Some(2));
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("libkumi.so not found in"), "{said}");
-    assert!(said.contains("/nowhere/demo.html"), "{said}");
-    assert!(!said.contains("[1/7]"), "{said}");
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains("libkumi.so not found in"), "{stderr}");
+    assert!(stderr.contains("/nowhere/demo.html"), "{stderr}");
+    assert!(!stderr.contains("[1/7]"), "{stderr}");
 }

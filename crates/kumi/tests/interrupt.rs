@@ -26,12 +26,12 @@ workload = { kind = "stream", seconds = 20 }
 const UNDO_MAX: Duration = Duration::from_secs(20);
 
 /// A running command with a folder of its own for temporary files.
-struct Started {
+struct RunningCommand {
     child: Child,
     temporary: PathBuf,
 }
 
-impl Started {
+impl RunningCommand {
     fn new(name: &str, args: &[&str]) -> Self {
         let folder = format!("kumi-interrupt-{name}-{}", std::process::id());
         let temporary = std::env::temp_dir().join(folder);
@@ -69,7 +69,7 @@ impl Started {
     }
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -79,12 +79,12 @@ fn labs() -> Vec<Value> {
         .args(["lab", "ls", "-j"])
         .output()
         .unwrap();
-    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
-    shown["labs"].as_array().unwrap().clone()
+    let list: Value = serde_json::from_slice(&output.stdout).unwrap();
+    list["labs"].as_array().unwrap().clone()
 }
 
 /// Waits for the lab of process `pid` and returns it.
-fn lab_of(pid: u32) -> Value {
+fn find_lab(pid: u32) -> Value {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some(lab) = labs().into_iter().find(|lab| lab["pid"] == pid) {
@@ -107,8 +107,8 @@ fn run_folders(lab: &Value) -> Vec<PathBuf> {
         .collect()
 }
 
-fn is_gone(lab: &Value) {
-    let is_same = |other: &Value| other["name"] == lab["name"];
+fn assert_gone(lab: &Value) {
+    let is_same = |running: &Value| running["name"] == lab["name"];
     assert!(!labs().iter().any(is_same), "{lab} is up");
     for host in lab["hosts"].as_array().unwrap() {
         let process = format!("/proc/{}", host["pid"]);
@@ -122,8 +122,8 @@ fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
     let plan = std::env::temp_dir().join(format!("kumi-plan-{}.toml", std::process::id()));
     std::fs::write(&plan, PLAN).unwrap();
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let bench = Started::new("bench", &["bench", plan.to_str().unwrap()]);
-        let lab = lab_of(bench.child.id());
+        let bench = RunningCommand::new("bench", &["bench", plan.to_str().unwrap()]);
+        let lab = find_lab(bench.child.id());
         let folders = run_folders(&lab);
         // From here on, a file contains a key, and a daemon runs.
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -132,15 +132,15 @@ fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
             std::thread::sleep(Duration::from_millis(20));
         }
         let output = bench.interrupt(signal);
-        let said = said(&output);
-        assert_eq!(output.status.code(), Some(128 + signal as i32), "{said}");
+        let stderr = stderr(&output);
+        assert_eq!(output.status.code(), Some(128 + signal as i32), "{stderr}");
         assert!(
-            said.contains(&format!("kumi: {signal}: stopping")),
-            "{said}"
+            stderr.contains(&format!("kumi: {signal}: stopping")),
+            "{stderr}"
         );
-        assert!(said.contains("undone: kumi"), "{said}");
-        assert!(said.contains("undone: lab bench-two-links"), "{said}");
-        is_gone(&lab);
+        assert!(stderr.contains("undone: kumi"), "{stderr}");
+        assert!(stderr.contains("undone: lab bench-two-links"), "{stderr}");
+        assert_gone(&lab);
         folders.iter().for_each(|folder| assert!(!folder.exists()));
     }
     std::fs::remove_file(plan).unwrap();
@@ -151,17 +151,17 @@ fn bench__interrupted_with_a_device_up__leaves_no_key_no_lab_and_no_folder() {
 fn lab__interrupted_in_the_foreground__reports_that_it_is_down() {
     let name = format!("interrupt-{}", std::process::id());
     let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
-    let started = Started::new("lab", &up);
-    let lab = lab_of(started.child.id());
+    let command = RunningCommand::new("lab", &up);
+    let lab = find_lab(command.child.id());
     // Files of a device, which must be removed with the host.
     let folder = &run_folders(&lab)[0];
     std::fs::create_dir_all(folder).unwrap();
     std::fs::write(folder.join("kumi0.log"), "").unwrap();
-    let output = started.interrupt(Signal::SIGINT);
+    let output = command.interrupt(Signal::SIGINT);
     assert!(output.status.success());
     let down = format!("lab {name} is down: 2 hosts");
-    assert!(said(&output).contains(&down), "{}", said(&output));
-    is_gone(&lab);
+    assert!(stderr(&output).contains(&down), "{}", stderr(&output));
+    assert_gone(&lab);
     assert!(!folder.exists());
 }
 
@@ -169,11 +169,11 @@ fn lab__interrupted_in_the_foreground__reports_that_it_is_down() {
 #[ignore = "needs root, netns, tun, iperf3"]
 fn lab__interrupted_during_setup__is_removed() {
     let name = format!("built-{}", std::process::id());
-    let started = Started::new("built", &["lab", "up", "coll-tree-56", "--name", &name]);
+    let command = RunningCommand::new("built", &["lab", "up", "coll-tree-56", "--name", &name]);
     std::thread::sleep(Duration::from_millis(300));
-    let output = started.interrupt(Signal::SIGINT);
-    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
-    assert!(said(&output).contains(&format!("undone: lab {name}")));
+    let output = command.interrupt(Signal::SIGINT);
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(stderr(&output).contains(&format!("undone: lab {name}")));
     assert!(!labs().iter().any(|lab| lab["name"] == name.as_str()));
 }
 
@@ -185,12 +185,12 @@ fn discover__interrupted_while_a_shell_hangs__ends_with_a_message() {
     std::fs::set_permissions(&hang, mode).unwrap();
     let shell = hang.to_str().unwrap();
     let args = ["topo", "discover", "--hosts", "a,b", "--shell", shell];
-    let started = Started::new("discover", &args);
+    let command = RunningCommand::new("discover", &args);
     std::thread::sleep(Duration::from_millis(500));
-    let output = started.interrupt(Signal::SIGINT);
+    let output = command.interrupt(Signal::SIGINT);
     std::fs::remove_file(&hang).unwrap();
     assert_eq!(output.status.code(), Some(130));
-    assert!(said(&output).contains("undone: kumi topo probe on a, b"));
+    assert!(stderr(&output).contains("undone: kumi topo probe on a, b"));
 }
 
 #[test]
@@ -198,8 +198,8 @@ fn discover__interrupted_while_a_shell_hangs__ends_with_a_message() {
 fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
     let name = format!("links-{}", std::process::id());
     let up = ["lab", "up", "two-links", "--name", &name, "--foreground"];
-    let started = Started::new("links", &up);
-    let lab = lab_of(started.child.id());
+    let command = RunningCommand::new("links", &up);
+    let lab = find_lab(command.child.id());
     let folder = &run_folders(&lab)[0];
     let key = std::env::temp_dir().join(format!("{name}.key"));
     let keygen = [KUMI, "link", "keygen", key.to_str().unwrap()];
@@ -210,8 +210,8 @@ fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
             .unwrap()
             .success()
     );
-    let in_host = ["lab", "exec", "--lab", &name, "h1", "--"];
-    let link = |more: &[&str]| {
+    let exec = ["lab", "exec", "--lab", &name, "h1", "--"];
+    let link = |options: &[&str]| {
         let up = [
             "link",
             "up",
@@ -221,8 +221,8 @@ fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
             "--key",
             keygen[3],
         ];
-        let args = [&in_host[..], &[KUMI], &up, more].concat();
-        let device = Started::new("link", &args);
+        let args = [&exec[..], &[KUMI], &up, options].concat();
+        let device = RunningCommand::new("link", &args);
         let deadline = Instant::now() + Duration::from_secs(10);
         while !folder.join("kumi0.sock").exists() {
             assert!(Instant::now() < deadline, "no device");
@@ -231,7 +231,7 @@ fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
         device
     };
     let has_device = || {
-        let show = [&in_host[..], &["ip", "link", "show", "kumi0"]].concat();
+        let show = [&exec[..], &["ip", "link", "show", "kumi0"]].concat();
         Command::new(KUMI)
             .args(show)
             .output()
@@ -244,29 +244,33 @@ fn link_up__sigint_or_sigterm__removes_the_device_or_keeps_it() {
     assert!(
         output.status.success() && !has_device(),
         "{}",
-        said(&output)
+        stderr(&output)
     );
     assert!(
-        said(&output).contains("taking kumi0 down"),
+        stderr(&output).contains("taking kumi0 down"),
         "{}",
-        said(&output)
+        stderr(&output)
     );
     assert!(!folder.exists());
 
     let output = link(&["--wait-peers", "1"]).interrupt(Signal::SIGINT);
-    assert_eq!(output.status.code(), Some(130), "{}", said(&output));
-    assert!(said(&output).contains("undone: kumi0"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    assert!(
+        stderr(&output).contains("undone: kumi0"),
+        "{}",
+        stderr(&output)
+    );
     assert!(!has_device() && !folder.exists());
 
     let output = link(&["--foreground"]).interrupt(Signal::SIGTERM);
     assert!(output.status.success() && has_device());
     assert!(
-        said(&output).contains("kumi0 stays for the next start"),
+        stderr(&output).contains("kumi0 stays for the next start"),
         "{}",
-        said(&output)
+        stderr(&output)
     );
 
-    started.interrupt(Signal::SIGINT);
+    command.interrupt(Signal::SIGINT);
     assert!(!folder.exists());
     std::fs::remove_file(key).unwrap();
 }

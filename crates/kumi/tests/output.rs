@@ -45,20 +45,20 @@ fn prints(args: &[&str]) -> bool {
 
 #[test]
 fn output__to_a_full_disk__fails_with_an_error_message() {
-    let mut tried = 0;
+    let mut count = 0;
     for args in PRINTING.into_iter().filter(|args| prints(args)) {
         let full = File::options().write(true).open("/dev/full").unwrap();
         let output = kumi(args).stdout(full).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{args:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {stderr}");
         assert!(
-            said.contains("standard output cannot be written to: No space left on device"),
-            "{args:?}: {said}"
+            stderr.contains("standard output cannot be written to: No space left on device"),
+            "{args:?}: {stderr}"
         );
-        assert!(!said.contains("panicked"), "{args:?}: {said}");
-        tried += 1;
+        assert!(!stderr.contains("panicked"), "{args:?}: {stderr}");
+        count += 1;
     }
-    assert!(tried >= 18, "only {tried} commands print here");
+    assert!(count >= 18, "only {count} commands print here");
 }
 
 #[test]
@@ -67,12 +67,12 @@ fn output__to_a_closed_pipe__ends_by_sigpipe_without_a_message() {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let mut command = kumi(args);
-        let said = command.stdout(writer).stderr(Stdio::piped());
-        let output = said.spawn().unwrap().wait_with_output().unwrap();
+        let command = command.stdout(writer).stderr(Stdio::piped());
+        let output = command.spawn().unwrap().wait_with_output().unwrap();
         // SIGPIPE, which also ends `cat` and `ls`. A shell reports 141.
         assert_eq!(output.status.signal(), Some(13), "{args:?}: {output:?}");
-        let quiet = kumi(args).stdout(Stdio::null()).output().unwrap().stderr;
-        assert_eq!(output.stderr, quiet, "{args:?}: says more than otherwise");
+        let usual = kumi(args).stdout(Stdio::null()).output().unwrap().stderr;
+        assert_eq!(output.stderr, usual, "{args:?}: says more than otherwise");
     }
 }
 

@@ -8,10 +8,10 @@ fn options_reference__printed_again__matches_the_page() {
         .args(["man", "--markdown"])
         .output()
         .unwrap();
-    let printed = String::from_utf8(output.stdout).unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
     let page = include_str!("../../../docs/reference/options.md");
     assert!(
-        printed == page,
+        text == page,
         "write the page again: kumi man --markdown > docs/reference/options.md"
     );
 }

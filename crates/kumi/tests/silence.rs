@@ -77,8 +77,8 @@ fn inode(cluster: &Cluster, host: &str) -> u32 {
 #[ignore = "needs root, netns, bpf"]
 fn silence__blackhole_and_program_pause__only_the_blackhole_counts() {
     let mut cluster = kumi_testlab::up("silence", &kumi_testlab::cables(1, "100Mbit"));
-    let watched = ["h1", "h2"].map(|host| inode(&cluster, host));
-    let silence = Silence::watch(&watched).unwrap();
+    let inodes = ["h1", "h2"].map(|host| inode(&cluster, host));
+    let silence = Silence::watch(&inodes).unwrap();
     let mut server = Program::start(cluster.command("h2", "python3").unwrap(), &[SERVE]);
     assert_eq!(server.line(), "listening\n");
     let mut client = Program::start(cluster.command("h1", "python3").unwrap(), &[SEND, "h2"]);

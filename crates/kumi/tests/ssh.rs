@@ -80,10 +80,10 @@ impl Machines {
     fn serve(&self) {
         for key in ["host_key", "client_key"] {
             let file = self.file(key);
-            let made = Command::new("ssh-keygen")
+            let status = Command::new("ssh-keygen")
                 .args(["-q", "-t", "ed25519", "-N", "", "-f", &file])
                 .status();
-            assert!(made.unwrap().success());
+            assert!(status.unwrap().success());
         }
         // The path of `kumi` is the only setting that a user has to install.
         let path = Path::new(KUMI).parent().unwrap().display().to_string();
@@ -98,13 +98,13 @@ impl Machines {
         );
         let mut config = String::new();
         for (alias, host) in [("first", "h1"), ("second", "h2")] {
-            let shown = self.run(host, &["ip", "-j", "-4", "address", "show", "dev", "eth3"]);
-            let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
-            let address = shown[0]["addr_info"][0]["local"].as_str().unwrap();
+            let addresses = self.run(host, &["ip", "-j", "-4", "address", "show", "dev", "eth3"]);
+            let addresses: Value = serde_json::from_slice(&addresses.stdout).unwrap();
+            let address = addresses[0]["addr_info"][0]["local"].as_str().unwrap();
             config += &format!("Host {alias}\n  HostName {address}\n");
             let start = "mkdir -p /run/sshd && exec /usr/sbin/sshd -f \"$1\"";
-            let started = self.run(host, &["sh", "-c", start, "sh", &self.file("sshd.conf")]);
-            assert!(started.status.success(), "{host}: {started:?}");
+            let output = self.run(host, &["sh", "-c", start, "sh", &self.file("sshd.conf")]);
+            assert!(output.status.success(), "{host}: {output:?}");
         }
         config += &format!(
             "Host *\n  Port 2222\n  User root\n  IdentityFile {}\n  IdentitiesOnly yes\n  \

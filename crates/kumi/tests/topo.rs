@@ -13,16 +13,16 @@ fn topo(argv: &[&str]) -> Output {
     Command::new(KUMI).arg("topo").args(argv).output().unwrap()
 }
 
-fn out(output: &Output) -> String {
+fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Writes a file for one test and returns its path.
-fn written(test: &str, text: &str) -> PathBuf {
+fn write_file(test: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("kumi-topo-{test}-{}", std::process::id()));
     std::fs::write(&path, text).unwrap();
     path
@@ -30,11 +30,11 @@ fn written(test: &str, text: &str) -> PathBuf {
 
 #[test]
 fn show__network_file__is_drawn_as_a_tree() {
-    let drawn = out(&topo(&["show", NETWORK]));
+    let drawing = stdout(&topo(&["show", NETWORK]));
     let expected = "leaf1\n├─ n1 n2  (1Gbit, 25us)\n└─ leaf2  (10Gbit down, 1Gbit up, 50us)\n   \
                     ├─ n3  (1Gbit, 25us, 1500Mbit both ways at once)\n   └─ n4  (1Gbit, 25us)\n";
-    assert_eq!(drawn, expected);
-    let object: Value = serde_json::from_str(&out(&topo(&["show", "-j", NETWORK]))).unwrap();
+    assert_eq!(drawing, expected);
+    let object: Value = serde_json::from_str(&stdout(&topo(&["show", "-j", NETWORK]))).unwrap();
     assert_eq!(object["schema"], 1);
     assert_eq!(object["links"][0]["rates_bps"][1], 1_000_000_000);
 }
@@ -44,7 +44,7 @@ fn plan__gather__is_checked_and_lists_its_transfers() {
     let plan = topo(&[
         "plan", NETWORK, "--root", "n2", "--bytes", "1MiB", "--check", "-j",
     ]);
-    let plan: Value = serde_json::from_str(&out(&plan)).unwrap();
+    let plan: Value = serde_json::from_str(&stdout(&plan)).unwrap();
     assert_eq!(plan["is_checked"], true);
     assert_eq!(plan["transfers"].as_array().unwrap().len(), 3);
     assert_eq!(plan["transfers"][0]["to"], "n2");
@@ -52,7 +52,7 @@ fn plan__gather__is_checked_and_lists_its_transfers() {
     let bound_s = plan["bound_s"].as_f64().unwrap();
     assert!((bound_s - 3.0 * 1_048_576.0 * 8.0 / 1e9).abs() < 1e-9);
     assert!(plan["predicted_s"].as_f64().unwrap() >= bound_s);
-    let text = out(&topo(&["plan", NETWORK, "--check"]));
+    let text = stdout(&topo(&["plan", NETWORK, "--check"]));
     assert!(text.contains("no two messages meet"), "{text}");
 }
 
@@ -69,7 +69,7 @@ fn plan__every_operation__passes_the_check() {
         "all-to-all",
     ];
     for operation in operations {
-        let text = out(&topo(&[
+        let text = stdout(&topo(&[
             "plan",
             NETWORK,
             "--operation",
@@ -79,7 +79,7 @@ fn plan__every_operation__passes_the_check() {
         assert!(text.starts_with(operation), "{text}");
         assert!(text.contains("checked: it does the operation"), "{text}");
     }
-    let papers = topo(&[
+    let output = topo(&[
         "plan",
         NETWORK,
         "--operation",
@@ -87,34 +87,34 @@ fn plan__every_operation__passes_the_check() {
         "--algorithm",
         "paper",
     ]);
-    assert_eq!(papers.status.code(), Some(2));
-    assert!(said(&papers).contains("the paper has no plan for reduce"));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("the paper has no plan for reduce"));
 }
 
 #[test]
 fn plan__unknown_host_or_missing_file__is_named_and_exits_with_2() {
-    let strange = topo(&["plan", NETWORK, "--root", "n22"]);
-    assert_eq!(strange.status.code(), Some(2));
-    assert!(said(&strange).contains("no host `n22`; did you mean `n2`?"));
+    let unknown = topo(&["plan", NETWORK, "--root", "n22"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("no host `n22`; did you mean `n2`?"));
     let missing = topo(&["show", "/no/such/file"]);
     assert_eq!(missing.status.code(), Some(2));
-    assert!(said(&missing).contains("/no/such/file: cannot be read"));
+    assert!(stderr(&missing).contains("/no/such/file: cannot be read"));
 }
 
 #[test]
 fn import_and_export__slurm_file__round_trips() {
     let conf = "SwitchName=top Switches=leaf[0-1]\nSwitchName=leaf0 Nodes=n[1-2]\n\
                 SwitchName=leaf1 Nodes=n3\n";
-    let conf = written("conf", conf);
-    let imported = topo(&["import", conf.to_str().unwrap(), "--rate", "100Mbit"]);
-    let network = written("network", &out(&imported));
-    let exported = out(&topo(&["export", network.to_str().unwrap()]));
+    let conf = write_file("conf", conf);
+    let import = topo(&["import", conf.to_str().unwrap(), "--rate", "100Mbit"]);
+    let network = write_file("network", &stdout(&import));
+    let export = stdout(&topo(&["export", network.to_str().unwrap()]));
     for line in [
         "SwitchName=top Switches=leaf0,leaf1",
         "SwitchName=leaf0 Nodes=n1,n2",
         "SwitchName=leaf1 Nodes=n3",
     ] {
-        assert!(exported.lines().any(|one| one == line), "{exported}");
+        assert!(export.lines().any(|row| row == line), "{export}");
     }
     let _ = std::fs::remove_file(conf);
     let _ = std::fs::remove_file(network);
@@ -122,17 +122,17 @@ fn import_and_export__slurm_file__round_trips() {
 
 #[test]
 fn export__mpich_coordinates__have_one_line_per_rank() {
-    let text = out(&topo(&[
+    let text = stdout(&topo(&[
         "export", NETWORK, "--format", "mpich", "--ranks", "n4,n1,n3",
     ]));
     assert_eq!(
         text,
         "# rank: group id, switch id, port number\n0: 1 1 0\n1: 0 0 0\n2: 1 1 1\n"
     );
-    let strange = topo(&["export", NETWORK, "--format", "mpich", "--ranks", "n1,n44"]);
-    assert_eq!(strange.status.code(), Some(2));
-    assert!(said(&strange).contains("--ranks: no host `n44`; did you mean `n4`?"));
-    let yaml = out(&topo(&["export", NETWORK, "--format", "slurm-yaml"]));
+    let unknown = topo(&["export", NETWORK, "--format", "mpich", "--ranks", "n1,n44"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(stderr(&unknown).contains("--ranks: no host `n44`; did you mean `n4`?"));
+    let yaml = stdout(&topo(&["export", NETWORK, "--format", "slurm-yaml"]));
     assert!(
         yaml.contains("- switch: \"leaf2\"\n        nodes: \"n3,n4\""),
         "{yaml}"
@@ -141,14 +141,14 @@ fn export__mpich_coordinates__have_one_line_per_rank() {
 
 #[test]
 fn show__as_svg__is_a_complete_image() {
-    let svg = out(&topo(&["show", NETWORK, "--svg"]));
+    let svg = stdout(&topo(&["show", NETWORK, "--svg"]));
     assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"));
     assert!(svg.contains(">n1 n2<") && svg.contains(">leaf2<"));
 }
 
 #[test]
 fn plan__simulated__takes_little_longer_than_predicted() {
-    let plan = out(&topo(&["plan", NETWORK, "--simulate", "-j"]));
+    let plan = stdout(&topo(&["plan", NETWORK, "--simulate", "-j"]));
     let plan: Value = serde_json::from_str(&plan).unwrap();
     let [seconds, predicted_s] =
         [&plan["simulated"]["seconds"], &plan["predicted_s"]].map(|value| value.as_f64().unwrap());
@@ -156,9 +156,9 @@ fn plan__simulated__takes_little_longer_than_predicted() {
     assert!(plan["simulated"]["port_bytes"].as_u64().unwrap() <= 64 << 10);
     let small = topo(&["plan", NETWORK, "--simulate", "--port-queue", "1KB"]);
     assert!(
-        said(&small).contains("overflowed the port"),
+        stderr(&small).contains("overflowed the port"),
         "{}",
-        said(&small)
+        stderr(&small)
     );
 }
 
@@ -177,27 +177,27 @@ fn learn__flow_logs_of_jobs__names_the_slow_link_and_writes_the_corrected_file()
     std::fs::write(folder.join("n3.ndjson"), n3).unwrap();
     std::fs::write(folder.join("n4.ndjson"), n4).unwrap();
     std::fs::write(folder.join("n1.ndjson"), line("n3", "n1", 938)).unwrap();
-    let better = folder.join("better.toml");
-    let learned = topo(&[
+    let corrected = folder.join("better.toml");
+    let output = topo(&[
         "learn",
         NETWORK,
         "--from",
         folder.to_str().unwrap(),
         "--corrected",
-        better.to_str().unwrap(),
+        corrected.to_str().unwrap(),
     ]);
-    assert_eq!(learned.status.code(), Some(1), "{}", said(&learned));
-    let text = out(&learned);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let text = stdout(&output);
     assert!(text.starts_with("from leaf1 to leaf2: 500"), "{text}");
     assert_eq!(text.lines().count(), 2, "{text}");
     // The corrected file agrees with the records.
-    let again = topo(&[
+    let second = topo(&[
         "learn",
-        better.to_str().unwrap(),
+        corrected.to_str().unwrap(),
         "--from",
         folder.to_str().unwrap(),
     ]);
-    assert!(again.status.success(), "{}", out(&again));
+    assert!(second.status.success(), "{}", stdout(&second));
     std::fs::remove_dir_all(folder).unwrap();
 }
 
@@ -207,15 +207,15 @@ fn learn__flow_logs_of_jobs__names_the_slow_link_and_writes_the_corrected_file()
 #[ignore = "needs root"]
 fn verify__network_differs_from_the_file__names_the_differences() {
     let lab = format!("verify-{}", std::process::id());
-    let mut there = format!(
+    let mut topology_text = format!(
         "name = \"{lab}\"\nfabric = \"emulator\"\n[[switch]]\nname = \"s\"\n[[switch]]\nname = \"t\"\n"
     );
-    let mut file =
+    let mut network_text =
         "name = \"cluster\"\n[[switch]]\nname = \"left\"\n[[switch]]\nname = \"right\"\n"
             .to_owned();
     for host in 1..=6 {
         let is_left = host <= 3;
-        let (really, written) = (
+        let (actual, expected) = (
             if is_left { "s" } else { "t" },
             if is_left || host == 4 {
                 "left"
@@ -223,17 +223,20 @@ fn verify__network_differs_from_the_file__names_the_differences() {
                 "right"
             },
         );
-        there += &format!(
-            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}:eth1\", \"{really}\"]\nrate = \"20Mbit\"\ndelay = \"200us\"\n"
+        topology_text += &format!(
+            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}:eth1\", \"{actual}\"]\nrate = \"20Mbit\"\ndelay = \"200us\"\n"
         );
-        file += &format!(
-            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}\", \"{written}\"]\nrate = \"20Mbit\"\n"
+        network_text += &format!(
+            "[[host]]\nname = \"h{host}\"\n[[link]]\nbetween = [\"h{host}\", \"{expected}\"]\nrate = \"20Mbit\"\n"
         );
     }
-    there += "[[link]]\nbetween = [\"s\", \"t\"]\nrate = \"10Mbit\"\ndelay = \"200us\"\n";
-    file += "[[link]]\nbetween = [\"left\", \"right\"]\nrate = \"40Mbit\"\n";
-    let (topology, network) = (written("verify-lab", &there), written("verify-file", &file));
-    let corrected = written("verify-corrected", "");
+    topology_text += "[[link]]\nbetween = [\"s\", \"t\"]\nrate = \"10Mbit\"\ndelay = \"200us\"\n";
+    network_text += "[[link]]\nbetween = [\"left\", \"right\"]\nrate = \"40Mbit\"\n";
+    let (topology, network) = (
+        write_file("verify-lab", &topology_text),
+        write_file("verify-file", &network_text),
+    );
+    let corrected = write_file("verify-corrected", "");
     let kumi = |argv: &[&str]| {
         Command::new(KUMI)
             .args(argv)
@@ -242,7 +245,7 @@ fn verify__network_differs_from_the_file__names_the_differences() {
             .unwrap()
     };
     let up = kumi(&["lab", "up", topology.to_str().unwrap()]);
-    assert!(up.status.success(), "{}", said(&up));
+    assert!(up.status.success(), "{}", stderr(&up));
     let shell = format!("{KUMI} lab rsh");
     let verify = |file: &str| {
         kumi(&[
@@ -259,7 +262,7 @@ fn verify__network_differs_from_the_file__names_the_differences() {
     };
     let first = verify(network.to_str().unwrap());
     // The measured network must pass as a file.
-    let second_file = written(
+    let second_file = write_file(
         "verify-second",
         &std::fs::read_to_string(&corrected).unwrap_or_default(),
     );
@@ -272,33 +275,33 @@ fn verify__network_differs_from_the_file__names_the_differences() {
         first.status.code(),
         Some(1),
         "{} {}",
-        out(&first),
-        said(&first)
+        stdout(&first),
+        stderr(&first)
     );
     assert!(
-        out(&first).contains("h4 is connected to right, not to left"),
+        stdout(&first).contains("h4 is connected to right, not to left"),
         "{}",
-        out(&first)
+        stdout(&first)
     );
     assert!(
         second.status.success(),
         "{} {}",
-        out(&second),
-        said(&second)
+        stdout(&second),
+        stderr(&second)
     );
 }
 
 /// Writes a shell for `--shell`: a program that is called with a host and a command.
 fn shell(name: &str, body: &str) -> PathBuf {
-    let path = written(name, &format!("#!/bin/sh\n{body}\n"));
+    let path = write_file(name, &format!("#!/bin/sh\n{body}\n"));
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
     path
 }
 
 #[test]
 fn discover__hanging_shell__names_the_hosts_and_ends_in_time() {
-    let hangs = shell("hanging-shell", "trap '' TERM HUP; exec sleep 600");
-    let began = Instant::now();
+    let path = shell("hanging-shell", "trap '' TERM HUP; exec sleep 600");
+    let start = Instant::now();
     let output = Command::new(KUMI)
         .args([
             "topo",
@@ -308,43 +311,43 @@ fn discover__hanging_shell__names_the_hosts_and_ends_in_time() {
             "--start-limit",
             "1",
         ])
-        .args(["--shell", hangs.to_str().unwrap()])
+        .args(["--shell", path.to_str().unwrap()])
         .output()
         .unwrap();
-    let _ = std::fs::remove_file(&hangs);
+    let _ = std::fs::remove_file(&path);
     assert!(!output.status.success());
     assert!(
-        said(&output).contains("one two: no answer"),
+        stderr(&output).contains("one two: no answer"),
         "{}",
-        said(&output)
+        stderr(&output)
     );
     assert!(
-        began.elapsed() < Duration::from_secs(10),
+        start.elapsed() < Duration::from_secs(10),
         "{:?}",
-        began.elapsed()
+        start.elapsed()
     );
 }
 
 #[test]
 #[ignore = "needs root, netns"]
 fn discover__one_host_under_two_names__is_refused_with_both_names() {
-    let here = shell("local-shell", "shift; exec \"$@\"");
+    let path = shell("local-shell", "shift; exec \"$@\"");
     let line = format!(
         "ip link add d0 type veth peer name d1 && ip address add 10.99.0.1/24 dev d0 && \
          ip link set d0 up && ip link set d1 up && \
          exec {KUMI} topo discover --hosts one,two --shell {} --command {KUMI}",
-        here.display()
+        path.display()
     );
     let output = Command::new("unshare")
         .args(["--net", "sh", "-c", &line])
         .output()
         .unwrap();
-    let _ = std::fs::remove_file(&here);
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    let _ = std::fs::remove_file(&path);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
     assert!(
-        said(&output).contains("one and two are the same host, 10.99.0.1"),
+        stderr(&output).contains("one and two are the same host, 10.99.0.1"),
         "{}",
-        said(&output)
+        stderr(&output)
     );
 }
 
@@ -353,19 +356,19 @@ fn file__of_another_kind__is_read_or_the_error_names_the_right_command() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let file = |name: &str| format!("{folder}{name}");
     let tree = file("bench/topologies/one-switch-32k.toml");
-    let drawn = topo(&["show", &tree]);
-    assert!(drawn.status.success(), "{}", said(&drawn));
-    let written_as_network = topo(&["export", "--format", "kumi", &tree]);
-    let network = written("exported", &out(&written_as_network));
-    let again = out(&topo(&["show", network.to_str().unwrap()]));
-    assert_eq!(again, out(&drawn));
+    let drawing = topo(&["show", &tree]);
+    assert!(drawing.status.success(), "{}", stderr(&drawing));
+    let export = topo(&["export", "--format", "kumi", &tree]);
+    let network = write_file("exported", &stdout(&export));
+    let export_drawing = stdout(&topo(&["show", network.to_str().unwrap()]));
+    assert_eq!(export_drawing, stdout(&drawing));
 
     let cables = file("bench/topologies/two-links.toml");
     let devices = file("packaging/kumi.toml");
-    let slurm = written("slurm.conf", "SwitchName=s0 Nodes=n[1-3]\n");
+    let slurm = write_file("slurm.conf", "SwitchName=s0 Nodes=n[1-3]\n");
     let slurm = slurm.to_str().unwrap();
-    assert!(out(&topo(&["show", slurm])).starts_with("s0\n"));
-    for (args, who) in [
+    assert!(stdout(&topo(&["show", slurm])).starts_with("s0\n"));
+    for (args, hint) in [
         (vec!["topo", "show", &cables], "`kumi lab up "),
         (vec!["topo", "verify", &cables], "`kumi lab up "),
         (vec!["topo", "plan", &devices], "`kumi up -c "),
@@ -385,7 +388,11 @@ fn file__of_another_kind__is_read_or_the_error_names_the_right_command() {
         let output = Command::new(KUMI).args(&args).output().unwrap();
         let code = if args[0] == "run" { 0 } else { 2 };
         assert_eq!(output.status.code(), Some(code), "{args:?}: {output:?}");
-        assert!(said(&output).contains(who), "{args:?}: {}", said(&output));
+        assert!(
+            stderr(&output).contains(hint),
+            "{args:?}: {}",
+            stderr(&output)
+        );
     }
     std::fs::remove_file(network).unwrap();
     std::fs::remove_file(slurm).unwrap();

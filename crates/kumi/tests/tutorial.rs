@@ -8,16 +8,16 @@ const TUTORIAL: &str = include_str!("../../../docs/tutorials/one-machine.md");
 /// Returns the commands in the document's console blocks, in order.
 fn commands(text: &str) -> Vec<&str> {
     let mut is_console = false;
-    let mut found = Vec::new();
+    let mut commands = Vec::new();
     for line in text.lines() {
         match line {
             "```console" => is_console = true,
             "```" => is_console = false,
-            _ if is_console => found.extend(line.strip_prefix("# ")),
+            _ if is_console => commands.extend(line.strip_prefix("# ")),
             _ => {}
         }
     }
-    found
+    commands
 }
 
 /// Removes the lab and the key of a tutorial that failed half-way.
@@ -35,11 +35,15 @@ impl Drop for CleanUp {
 /// Returns iperf3's rate at the receiver, in Mb/s.
 fn received_mbps(output: &str) -> f64 {
     let line = output.lines().find(|line| line.ends_with("receiver"));
-    let words: Vec<&str> = line.expect("a summary").split_whitespace().collect();
-    let at = words.iter().position(|word| word.ends_with("bits/sec"));
-    let at = at.expect("a rate");
-    let scale = if words[at].starts_with('G') { 1e3 } else { 1.0 };
-    words[at - 1].parse::<f64>().expect("a number") * scale
+    let fields: Vec<&str> = line.expect("a summary").split_whitespace().collect();
+    let index = fields.iter().position(|field| field.ends_with("bits/sec"));
+    let index = index.expect("a rate");
+    let scale = if fields[index].starts_with('G') {
+        1e3
+    } else {
+        1.0
+    };
+    fields[index - 1].parse::<f64>().expect("a number") * scale
 }
 
 #[test]
@@ -71,9 +75,15 @@ fn tutorial__commands_in_order__succeed_and_give_the_stated_results() {
             assert!(text.contains("3 received"), "{text}");
         }
     }
-    let [one, both] = rates_mbps[..] else {
+    let [single_mbps, pair_mbps] = rates_mbps[..] else {
         panic!("{rates_mbps:?}");
     };
-    assert!((850.0..960.0).contains(&one), "one cable: {one} Mb/s");
-    assert!(both > 1.6 * one, "both cables: {both} Mb/s, one: {one}");
+    assert!(
+        (850.0..960.0).contains(&single_mbps),
+        "one cable: {single_mbps} Mb/s"
+    );
+    assert!(
+        pair_mbps > 1.6 * single_mbps,
+        "both cables: {pair_mbps} Mb/s, one: {single_mbps}"
+    );
 }

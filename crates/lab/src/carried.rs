@@ -8,7 +8,7 @@ mod table {
 
 /// Returns the embedded topology `name`; `None` if no topology of that name is embedded.
 pub fn topology(name: &str) -> Option<Result<Topology, TopologyError>> {
-    let (_, text) = table::TOPOLOGIES.iter().find(|(one, _)| *one == name)?;
+    let (_, text) = table::TOPOLOGIES.iter().find(|(key, _)| *key == name)?;
     Some(Topology::parse(name, text))
 }
 

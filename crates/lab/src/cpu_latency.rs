@@ -100,11 +100,11 @@ mod tests {
         if !held.is_held() || !Path::new("/sys/devices/system/cpu/cpu0/cpuidle/state0").exists() {
             return; // physical machine, no privilege, or no idle states
         }
-        let before = polled_us();
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
-        while polled_us() == before {
+        let initial_us = polled_us();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+        while polled_us() == initial_us {
             assert!(
-                std::time::Instant::now() < until,
+                std::time::Instant::now() < deadline,
                 "no processor polled in 20 s"
             );
             std::thread::sleep(std::time::Duration::from_millis(10));

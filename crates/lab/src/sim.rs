@@ -69,15 +69,15 @@ impl<N: Node> Sim<N> {
         assert_eq!(nodes.len(), topology.hosts.len(), "one node a host");
         let mut host_nics = vec![Vec::new(); nodes.len()];
         let mut nic_places = Vec::new();
-        for (nic, at) in topology.nics().enumerate() {
-            nic_places.push((at.nic.host, host_nics[at.nic.host].len()));
-            host_nics[at.nic.host].push(nic);
+        for (nic, position) in topology.nics().enumerate() {
+            nic_places.push((position.nic.host, host_nics[position.nic.host].len()));
+            host_nics[position.nic.host].push(nic);
         }
         let links = topology
             .nic_names()
             .into_iter()
             .zip(topology.nics())
-            .map(|(name, at)| (name, at.link, at.side))
+            .map(|(name, position)| (name, position.link, position.side))
             .collect();
         let model = Model::new(topology, HostSide::Modelled, seed);
         Self {
@@ -214,26 +214,26 @@ impl<N: Node> Sim<N> {
 
     /// Moves frames and carrier events between nodes and network until neither has more for now.
     fn settle(&mut self) {
-        let mut moved = true;
-        while moved {
-            moved = false;
+        let mut has_moved = true;
+        while has_moved {
+            has_moved = false;
             for (host, node) in self.nodes.iter_mut().enumerate() {
                 while let Some((nic, bytes)) = node.poll_transmit(self.now_ns) {
                     let nic = self.host_nics[host][nic];
                     self.model
                         .handle_frame(self.now_ns, nic, Frame::from(bytes));
-                    moved = true;
+                    has_moved = true;
                 }
             }
             while let Some(Event::Carrier { nic, up }) = self.model.poll_event() {
                 let (host, nic) = self.nic_places[nic];
                 self.nodes[host].handle_carrier(self.now_ns, nic, up);
-                moved = true;
+                has_moved = true;
             }
             while let Some(Delivery { nic, frame, .. }) = self.model.poll_transmit() {
                 let (host, nic) = self.nic_places[nic];
                 self.nodes[host].handle_frame(self.now_ns, nic, frame.bytes());
-                moved = true;
+                has_moved = true;
             }
         }
     }

@@ -154,23 +154,23 @@ fn set_link__delay_on_a_kernel_fabric__switches_to_the_emulator_and_keeps_the_ni
     }
     let mut cluster = up("move", FabricChoice::Auto);
     assert_eq!(cluster.roster().fabric, "kernel");
-    let before = text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes");
+    let initial = text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes");
     cluster
         .set_link("h1:eth1", &LinkChange::delay("20ms".parse().unwrap()))
         .unwrap();
     assert_eq!(cluster.roster().fabric, "emulator");
     assert_eq!(
         text(&cluster, "h1", "cat /sys/class/net/eth1/carrier_changes"),
-        before
+        initial
     );
     let out = text(&cluster, "h1", "ping -q -c 30 -i 0.01 h2");
     // The minimum is used, because the first round trip includes address resolution, and any may be
     // late on a busy machine.
-    let least = out
+    let min_ms = out
         .split("= ")
         .nth(1)
-        .and_then(|rest| rest.split('/').next()?.parse::<f64>().ok());
-    assert!(least.is_some_and(|ms| (40.0..45.0).contains(&ms)), "{out}");
+        .and_then(|tail| tail.split('/').next()?.parse::<f64>().ok());
+    assert!(min_ms.is_some_and(|ms| (40.0..45.0).contains(&ms)), "{out}");
 }
 
 #[test]
@@ -207,8 +207,8 @@ fn up__name_taken__is_refused_and_disturbs_nothing() {
         return;
     }
     let cluster = up("taken", FabricChoice::Kernel);
-    let again = Cluster::up(cluster.topology(), options("taken", FabricChoice::Kernel));
-    assert!(again.unwrap_err().to_string().contains("kumi lab down"));
+    let second = Cluster::up(cluster.topology(), options("taken", FabricChoice::Kernel));
+    assert!(second.unwrap_err().to_string().contains("kumi lab down"));
     assert_eq!(replies(&cluster, "h2", 3), 3);
 }
 
@@ -226,10 +226,10 @@ fn meter__known_traffic__is_counted_in_both_directions_on_both_fabrics() {
         std::thread::sleep(Duration::from_millis(20));
         let rows = meter.take();
         for direction in ["tx", "rx"] {
-            let mine = rows
+            let nic_rows = rows
                 .iter()
                 .filter(|r| r.nic == "h1:eth1" && r.direction == direction);
-            let echoes: u64 = mine.map(|row| row.bytes / 98).sum();
+            let echoes: u64 = nic_rows.map(|row| row.bytes / 98).sum();
             assert!(
                 (50..=52).contains(&echoes),
                 "{echoes} {direction} on {fabric:?}"
@@ -251,7 +251,7 @@ fn validity__quiet_lab__is_measured_and_any_void_has_a_reason() {
     validity
         .void
         .iter()
-        .for_each(|why| assert!(why.contains("the limit is") || why.contains("late")));
+        .for_each(|reason| assert!(reason.contains("the limit is") || reason.contains("late")));
 }
 
 /// Longest time that plugging a cable may take while the lab carries traffic.
@@ -273,17 +273,17 @@ fn plug__twenty_times_under_load__each_takes_at_most_50_ms() {
     let mut client = client.stdout(Stdio::null()).spawn().unwrap();
     std::thread::sleep(Duration::from_millis(500));
 
-    let mut took = Vec::new();
+    let mut durations = Vec::new();
     for _ in 0..20 {
         cluster
             .set_link("h1:eth2", &LinkChange::carrier(false))
             .unwrap();
         std::thread::sleep(Duration::from_millis(20));
-        let asked = Instant::now();
+        let start = Instant::now();
         cluster
             .set_link("h1:eth2", &LinkChange::carrier(true))
             .unwrap();
-        took.push(asked.elapsed());
+        durations.push(start.elapsed());
         assert_eq!(
             text(&cluster, "h1", "cat /sys/class/net/eth2/carrier"),
             "1\n"
@@ -294,6 +294,6 @@ fn plug__twenty_times_under_load__each_takes_at_most_50_ms() {
         program.kill().unwrap();
         program.wait().unwrap();
     }
-    let slowest = took.iter().max().unwrap();
-    assert!(*slowest <= PLUG_MAX, "plugging took {took:?}");
+    let slowest = durations.iter().max().unwrap();
+    assert!(*slowest <= PLUG_MAX, "plugging took {durations:?}");
 }

@@ -8,8 +8,8 @@
 use crate::rank_plan::RankPlan;
 use crate::request::{RequestedOperation, WorkError};
 use kumi_coll::{
-    After, Blocks, Grain, Operation, Plan, Program, Transfer, Until, all_to_all, gather_by_turns,
-    scatter,
+    After, Blocks, Grain, Operation, Plan, Program, Progress, Transfer, all_to_all,
+    gather_by_turns, scatter,
 };
 use kumi_topo::Network;
 use std::collections::HashMap;
@@ -30,9 +30,9 @@ pub struct EqualBlocks {
 pub struct OwnBytes {
     /// Lengths by rank, in bytes. In an all-to-all, the block sent to that rank. Otherwise that
     /// rank's block, if this rank sends or receives it.
-    pub out: Vec<u64>,
+    pub out_bytes: Vec<u64>,
     /// Lengths of the blocks received from each rank in an all-to-all, in bytes; otherwise empty.
-    pub into: Vec<u64>,
+    pub in_bytes: Vec<u64>,
 }
 
 /// One rank's part of a plan for blocks of one length.
@@ -51,19 +51,21 @@ pub(crate) struct Order {
 }
 
 impl Order {
-    pub fn new(network: &Network, rank: usize, like: &EqualBlocks) -> Result<Self, WorkError> {
+    pub fn new(network: &Network, rank: usize, request: &EqualBlocks) -> Result<Self, WorkError> {
         let ranks = network.hosts.len();
         if rank >= ranks {
             return Err(WorkError::Rank { rank, ranks });
         }
-        let bytes = like.block_bytes.max(1);
-        let plan = match like.operation {
-            RequestedOperation::Gather => gather_by_turns(network, like.root, &vec![bytes; ranks])?,
-            RequestedOperation::Scatter => scatter(network, like.root, &vec![bytes; ranks])?,
+        let bytes = request.block_bytes.max(1);
+        let plan = match request.operation {
+            RequestedOperation::Gather => {
+                gather_by_turns(network, request.root, &vec![bytes; ranks])?
+            }
+            RequestedOperation::Scatter => scatter(network, request.root, &vec![bytes; ranks])?,
             RequestedOperation::AllToAll => all_to_all(network, vec![bytes; ranks * ranks])?,
-            other => return Err(WorkError::Relayed(other)),
+            operation => return Err(WorkError::Relayed(operation)),
         };
-        let (plan, names) = part_of(&plan, rank);
+        let (plan, names) = extract_part(&plan, rank);
         let nominal = Program::on(network, &plan, rank, 1);
         Ok(Self {
             rank,
@@ -82,11 +84,11 @@ impl Order {
     }
 
     /// Returns the rank's plan for its own lengths.
-    pub fn planned(&self, own: &OwnBytes) -> Result<RankPlan, WorkError> {
+    pub fn rank_plan(&self, own: &OwnBytes) -> Result<RankPlan, WorkError> {
         let pairs = self.plan.operation == Operation::AllToAll;
-        let sizes = [(own.out.len(), true), (own.into.len(), pairs)];
-        for (given, is_asked) in sizes {
-            if is_asked && given != self.ranks {
+        let sizes = [(own.out_bytes.len(), true), (own.in_bytes.len(), pairs)];
+        for (given, is_required) in sizes {
+            if is_required && given != self.ranks {
                 let blocks = self.ranks;
                 return Err(kumi_coll::PlanError::Sizes { given, blocks }.into());
             }
@@ -98,69 +100,75 @@ impl Order {
             }
             for block in transfer.blocks.numbers() {
                 plan.block_bytes[block] = match pairs {
-                    true if transfer.from == self.rank => own.out[transfer.to],
-                    true => own.into[transfer.from],
-                    false => own.out[self.names[block] as usize],
+                    true if transfer.from == self.rank => own.out_bytes[transfer.to],
+                    true => own.in_bytes[transfer.from],
+                    false => own.out_bytes[self.names[block] as usize],
                 };
             }
         }
-        for at in 0..plan.transfers.len() {
-            for wait in 0..plan.transfers[at].after.len() {
-                let waited = plan.transfers[at].after[wait].transfer;
-                let whole = plan.bytes_of(&plan.transfers[waited]);
+        for index in 0..plan.transfers.len() {
+            for wait in 0..plan.transfers[index].after.len() {
+                let predecessor = plan.transfers[index].after[wait].transfer;
+                let predecessor_bytes = plan.bytes_of(&plan.transfers[predecessor]);
                 // A shorter transfer cannot have more bytes outstanding than it has.
-                if let Until::Come { missing_bytes, .. } = &mut plan.transfers[at].after[wait].until
+                if let Progress::Received { missing_bytes, .. } =
+                    &mut plan.transfers[index].after[wait].until
                 {
-                    *missing_bytes = whole.min(*missing_bytes);
+                    *missing_bytes = predecessor_bytes.min(*missing_bytes);
                 }
             }
         }
         let program = Program::new(&plan, self.rank, self.grain).on_paths_of(&self.nominal);
-        let named = self.names.iter().map(|name| (*name, 0)).collect();
-        Ok(RankPlan::of(program, &plan, self.ranks, Some(named)))
+        let blocks = self.names.iter().map(|name| (*name, 0)).collect();
+        Ok(RankPlan::from_plan(
+            program,
+            &plan,
+            self.ranks,
+            Some(blocks),
+        ))
     }
 }
 
 /// Returns the transfers of a plan that concern one rank, with renumbered blocks, and the caller's
 /// number of each block.
-fn part_of(plan: &Plan, rank: usize) -> (Plan, Vec<u64>) {
+fn extract_part(plan: &Plan, rank: usize) -> (Plan, Vec<u64>) {
     let concerns = |transfer: &Transfer| {
         let grants = |wait: &After| plan.transfers[wait.transfer].to == rank;
         transfer.from == rank || transfer.to == rank || transfer.after.iter().any(grants)
     };
     let mut is_needed = vec![false; plan.transfers.len()];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
+    for (index, transfer) in plan.transfers.iter().enumerate() {
         if concerns(transfer) {
-            is_needed[at] = true;
+            is_needed[index] = true;
             for wait in &transfer.after {
                 is_needed[wait.transfer] = true;
             }
         }
     }
-    let name_of = |block: usize| match plan.operation {
+    let caller_block = |block: usize| match plan.operation {
         Operation::AllToAll => block as u64,
         _ => plan.order[block] as u64,
     };
-    let mut places: HashMap<usize, usize> = HashMap::new();
+    let mut new_indices: HashMap<usize, usize> = HashMap::new();
     let (mut transfers, mut block_bytes, mut names) = (Vec::new(), Vec::new(), Vec::new());
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        if !is_needed[at] {
+    for (index, transfer) in plan.transfers.iter().enumerate() {
+        if !is_needed[index] {
             continue;
         }
         let mut blocks = Blocks::default();
         for block in transfer.blocks.numbers() {
             blocks = blocks.union(&Blocks::one(names.len()));
-            names.push(name_of(block));
+            names.push(caller_block(block));
             block_bytes.push(plan.block_bytes[block]);
         }
         let mut after = Vec::new();
         if concerns(transfer) {
             after.extend(transfer.after.iter().map(|wait| After {
-                transfer: places[&wait.transfer],
+                transfer: new_indices[&wait.transfer],
                 until: wait.until,
             }));
         }
-        places.insert(at, transfers.len());
+        new_indices.insert(index, transfers.len());
         transfers.push(Transfer {
             blocks,
             after,

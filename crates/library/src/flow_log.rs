@@ -16,15 +16,15 @@ pub const FOLDER_VARIABLE: &str = "KUMI_LEARN";
 
 /// Shortest expected duration of a logged flow (ADR 023). The times at which single chunks are
 /// noticed would dominate a shorter one.
-const LEAST: Duration = Duration::from_millis(2);
+const DURATION_MIN: Duration = Duration::from_millis(2);
 
 /// Shortest expected duration of a logged flow, in round trips (ADR 023). A connection fills a path
 /// in fewer.
-const ROUND_TRIPS_LEAST: f64 = 8.0;
+const ROUND_TRIPS_MIN: f64 = 8.0;
 
 /// Number of first flows of a pair of ranks that are all logged (ADR 023). Of the later ones, only
 /// the 32nd, the 64th and so on are logged.
-const KEPT_ALL: u64 = 16;
+const FIRST_FLOWS: u64 = 16;
 
 /// Flow log of a process.
 #[derive(Debug)]
@@ -53,29 +53,31 @@ impl FlowLog {
     }
 
     /// Logs the flows that one rank received in a collective.
-    pub fn keep(&self, rank: usize, flows: &[Flow]) {
+    pub fn append(&self, rank: usize, flows: &[Flow]) {
         let paths = &self.paths;
         for flow in flows {
             let (from, to) = (&self.hosts[flow.peer], &self.hosts[rank]);
             let round_trip_s = paths.latency_s(flow.peer, rank) + paths.latency_s(rank, flow.peer);
-            let least_s = LEAST.as_secs_f64().max(ROUND_TRIPS_LEAST * round_trip_s);
+            let min_s = DURATION_MIN
+                .as_secs_f64()
+                .max(ROUND_TRIPS_MIN * round_trip_s);
             let expected_s = flow.bytes as f64 / paths.bytes_per_s(flow.peer, rank);
-            if from == to || expected_s < least_s || flow.took.is_zero() {
+            if from == to || expected_s < min_s || flow.elapsed.is_zero() {
                 continue;
             }
             let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
             let count = counts.entry((flow.peer, rank)).or_default();
             *count += 1;
-            if *count > KEPT_ALL && !count.is_power_of_two() {
+            if *count > FIRST_FLOWS && !count.is_power_of_two() {
                 continue;
             }
             drop(counts);
-            let bps = flow.bytes as f64 * 8.0 / flow.took.as_secs_f64();
+            let bps = flow.bytes as f64 * 8.0 / flow.elapsed.as_secs_f64();
             let line = format!("{{\"from\":\"{from}\",\"to\":\"{to}\",\"bps\":{bps:.0}}}\n");
             // A full disk costs the log entry but does not fail the job.
             let file = self.folder.join(format!("{to}.ndjson"));
-            let opened = OpenOptions::new().create(true).append(true).open(file);
-            let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+            let result = OpenOptions::new().create(true).append(true).open(file);
+            let _ = result.and_then(|mut file| file.write_all(line.as_bytes()));
         }
     }
 }
@@ -88,33 +90,33 @@ pub struct Flow {
     /// Bytes received after the first chunk.
     pub bytes: u64,
     /// Time from the first chunk to the last.
-    pub took: Duration,
+    pub elapsed: Duration,
 }
 
 /// Recorder of the chunks of one collective.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct FlowRecorder {
     flows: Vec<Flow>,
-    began: Option<Instant>,
+    started_at: Option<Instant>,
 }
 
-impl Watch {
+impl FlowRecorder {
     /// Records the receipt of a chunk that the peer originated.
-    pub fn came(&mut self, peer: usize, bytes: u64) {
+    pub fn record(&mut self, peer: usize, bytes: u64) {
         let now = Instant::now();
-        if let (Some(flow), Some(began)) = (self.flows.last_mut(), self.began) {
+        if let (Some(flow), Some(started_at)) = (self.flows.last_mut(), self.started_at) {
             if flow.peer == peer {
                 flow.bytes += bytes;
-                flow.took = now - began;
+                flow.elapsed = now - started_at;
                 return;
             }
         }
         self.flows.push(Flow {
             peer,
             bytes: 0,
-            took: Duration::ZERO,
+            elapsed: Duration::ZERO,
         });
-        self.began = Some(now);
+        self.started_at = Some(now);
     }
 
     /// Returns the recorded flows.
@@ -134,21 +136,21 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let rate = Rate::from_bps(1_000_000_000).unwrap();
         let network = Network::star(&["a", "b"], rate, Delay::from_ns(10_000));
-        let seen = FlowLog::new(folder.clone(), &network, &["a", "b"]);
+        let flow_log = FlowLog::new(folder.clone(), &network, &["a", "b"]);
         let flow = Flow {
             peer: 0,
             bytes: 1 << 20,
-            took: Duration::from_millis(10),
+            elapsed: Duration::from_millis(10),
         };
         let short = Flow {
             bytes: 9000,
             ..flow
         };
         for _ in 0..40 {
-            seen.keep(1, &[flow, short]);
+            flow_log.append(1, &[flow, short]);
         }
         let text = std::fs::read_to_string(folder.join("b.ndjson")).unwrap();
-        assert_eq!(text.lines().count() as u64, KEPT_ALL + 1);
+        assert_eq!(text.lines().count() as u64, FIRST_FLOWS + 1);
         assert_eq!(
             text.lines().next(),
             Some("{\"from\":\"a\",\"to\":\"b\",\"bps\":838860800}")
@@ -158,15 +160,15 @@ mod tests {
 
     #[test]
     fn watch__chunks_from_alternating_peers__are_separate_flows() {
-        let mut watch = Watch::default();
+        let mut recorder = FlowRecorder::default();
         for (peer, bytes) in [(1, 10), (1, 20), (2, 5), (2, 6), (1, 7)] {
-            watch.came(peer, bytes);
+            recorder.record(peer, bytes);
         }
-        let seen: Vec<_> = watch
+        let flows: Vec<_> = recorder
             .flows()
             .iter()
             .map(|flow| (flow.peer, flow.bytes))
             .collect();
-        assert_eq!(seen, [(1, 20), (2, 6), (1, 0)]);
+        assert_eq!(flows, [(1, 20), (2, 6), (1, 0)]);
     }
 }

@@ -21,4 +21,4 @@ pub const VERSION: &str = env!("KUMI_VERSION");
 pub use equal_blocks::{EqualBlocks, OwnBytes};
 pub use ranks::{Ranks, RanksError, network_digest};
 pub use request::{Request, RequestedOperation, WorkError};
-pub use work::{Named, Work};
+pub use work::{CallerStep, Work};

@@ -16,56 +16,61 @@ pub(crate) struct RankPlan {
     ranks: usize,
     /// Caller's block number and offset in that block, by block number of the plan. `None` if the
     /// numbers are equal: a table of all pairs of ranks would be longer than the rank plan itself.
-    named: Option<Vec<(u64, u64)>>,
+    caller_blocks: Option<Vec<(u64, u64)>>,
     pub predicted_s: f64,
 }
 
 impl RankPlan {
-    pub fn new(network: &Network, rank: usize, asked: &Request) -> Result<Self, WorkError> {
+    pub fn new(network: &Network, rank: usize, request: &Request) -> Result<Self, WorkError> {
         let ranks = network.hosts.len();
         if rank >= ranks {
             return Err(WorkError::Rank { rank, ranks });
         }
-        let element_bytes = asked.element_bytes;
+        let element_bytes = request.element_bytes;
         let is_cut = |bytes: &&u64| element_bytes == 0 || *bytes % element_bytes != 0;
-        if let Some(bytes) = asked.bytes.iter().find(is_cut) {
+        if let Some(bytes) = request.bytes.iter().find(is_cut) {
             return Err(WorkError::Element {
                 bytes: *bytes,
                 element_bytes,
             });
         }
-        let plan = plan(network, asked)?;
+        let plan = plan(network, request)?;
         let program = Program::on(network, &plan, rank, element_bytes);
-        Ok(Self::of(program, &plan, ranks, names(&plan)))
+        Ok(Self::from_plan(program, &plan, ranks, caller_blocks(&plan)))
     }
 
-    /// Combines one rank's program with its plan's figures. `named` locates the plan's blocks in
-    /// the caller's.
-    pub fn of(program: Program, plan: &Plan, ranks: usize, named: Option<Vec<(u64, u64)>>) -> Self {
+    /// Combines one rank's program with its plan's figures. `caller_blocks` locates the plan's
+    /// blocks in the caller's.
+    pub fn from_plan(
+        program: Program,
+        plan: &Plan,
+        ranks: usize,
+        caller_blocks: Option<Vec<(u64, u64)>>,
+    ) -> Self {
         Self {
             program: Arc::new(program),
             operation: plan.operation,
             ranks,
-            named,
+            caller_blocks,
             predicted_s: plan.predicted_s,
         }
     }
 
     /// Returns the caller's number of a block, and the offset in that block at which the plan's
     /// block begins.
-    pub fn name(&self, block: usize) -> (u64, u64) {
-        self.named
+    pub fn caller_block(&self, block: usize) -> (u64, u64) {
+        self.caller_blocks
             .as_ref()
-            .map_or((block as u64, 0), |named| named[block])
+            .map_or((block as u64, 0), |caller_blocks| caller_blocks[block])
     }
 
     /// Returns the rank that holds a block initially. Returns `None` for a vector that is combined.
     pub fn owner(&self, block: usize) -> Option<usize> {
-        let (name, _) = self.name(block);
+        let (number, _) = self.caller_block(block);
         match self.operation {
-            Operation::Gather { .. } | Operation::AllGather => Some(name as usize),
+            Operation::Gather { .. } | Operation::AllGather => Some(number as usize),
             Operation::Scatter { root } | Operation::Broadcast { root } => Some(root),
-            Operation::AllToAll => Some(name as usize / self.ranks),
+            Operation::AllToAll => Some(number as usize / self.ranks),
             Operation::Reduce { .. } | Operation::ReduceScatter | Operation::AllReduce => None,
         }
     }
@@ -74,22 +79,22 @@ impl RankPlan {
     pub fn memory_bytes(&self) -> usize {
         // A step has one or two successors.
         let steps = self.program.steps.len() * (size_of::<Step>() + 2 * size_of::<usize>());
-        let named = self.named.as_ref().map_or(0, Vec::len);
-        steps + named * size_of::<(u64, u64)>()
+        let block_count = self.caller_blocks.as_ref().map_or(0, Vec::len);
+        steps + block_count * size_of::<(u64, u64)>()
     }
 }
 
-fn plan(network: &Network, asked: &Request) -> Result<Plan, PlanError> {
-    let Request { root, bytes, .. } = asked;
-    let whole = || match bytes.as_slice() {
-        [whole] => Ok(*whole),
+fn plan(network: &Network, request: &Request) -> Result<Plan, PlanError> {
+    let Request { root, bytes, .. } = request;
+    let length = || match bytes.as_slice() {
+        [length] => Ok(*length),
         _ => Err(PlanError::Sizes {
             given: bytes.len(),
             blocks: 1,
         }),
     };
-    let vector = || whole().map(|whole| Vector::new(whole, asked.element_bytes));
-    match asked.operation {
+    let vector = || length().map(|length| Vector::new(length, request.element_bytes));
+    match request.operation {
         RequestedOperation::Gather => gather_by_turns(network, *root, bytes),
         RequestedOperation::Scatter => scatter(network, *root, bytes),
         RequestedOperation::Broadcast => broadcast(network, *root, vector()?),
@@ -104,15 +109,15 @@ fn plan(network: &Network, asked: &Request) -> Result<Plan, PlanError> {
 /// Returns the caller's block number and offset of each block of a plan. The number is a rank, or 0
 /// with an offset in the vector. Returns `None` for an all-to-all, whose block numbers are the
 /// caller's.
-fn names(plan: &Plan) -> Option<Vec<(u64, u64)>> {
+fn caller_blocks(plan: &Plan) -> Option<Vec<(u64, u64)>> {
     match plan.operation {
         Operation::Broadcast { .. } | Operation::Reduce { .. } | Operation::AllReduce => {
-            let begins = plan.block_bytes.iter().scan(0, |begin, bytes| {
-                let at = *begin;
-                *begin += bytes;
-                Some((0, at))
+            let blocks = plan.block_bytes.iter().scan(0, |offset, bytes| {
+                let block_offset = *offset;
+                *offset += bytes;
+                Some((0, block_offset))
             });
-            Some(begins.collect())
+            Some(blocks.collect())
         }
         Operation::AllToAll => None,
         _ => Some(plan.order.iter().map(|rank| (*rank as u64, 0)).collect()),

@@ -51,8 +51,8 @@ pub enum RanksError {
 #[derive(Debug)]
 pub struct Ranks {
     network: Network,
-    kept: Mutex<PlanCache>,
-    seen: Option<Arc<FlowLog>>,
+    plan_cache: Mutex<PlanCache>,
+    flow_log: Option<Arc<FlowLog>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,7 +112,7 @@ impl Ranks {
         if hosts.is_empty() {
             return Err(RanksError::None);
         }
-        let whole = match file {
+        let full_network = match file {
             Some(file) => Network::read(file)?,
             None => {
                 let mut names = [hosts, job_hosts].concat();
@@ -121,41 +121,46 @@ impl Ranks {
                 Network::star(&names, RATE, LATENCY)
             }
         };
-        let index: HashMap<&str, usize> = whole
+        let index: HashMap<&str, usize> = full_network
             .hosts
             .iter()
             .enumerate()
-            .map(|(at, host)| (host.name.as_str(), at))
+            .map(|(position, host)| (host.name.as_str(), position))
             .collect();
         let find = |host: &str| {
             // A name with a domain matches the short name if the file has only the latter.
             let short = host.split('.').next().unwrap_or(host);
             index.get(host).or_else(|| index.get(short)).copied()
         };
-        let mut on = Vec::with_capacity(hosts.len());
+        let mut host_indices = Vec::with_capacity(hosts.len());
         for (rank, host) in hosts.iter().enumerate() {
-            on.push(find(host).ok_or_else(|| {
-                let near = nearest(host, index.keys().copied());
+            host_indices.push(find(host).ok_or_else(|| {
+                let closest = nearest(host, index.keys().copied());
                 RanksError::Host {
                     file: file.map_or(String::new(), |file| file.display().to_string()),
                     host: (*host).to_owned(),
                     rank,
-                    hint: near.map_or(String::new(), |near| format!("; did you mean `{near}`?")),
+                    hint: closest.map_or(String::new(), |name| format!("; did you mean `{name}`?")),
                 }
             })?);
         }
-        let job_on: Vec<usize> = job_hosts.iter().filter_map(|host| find(host)).collect();
-        let network = whole.share_of(&on, &job_on).of_ranks(&on);
+        let job_host_indices: Vec<usize> = job_hosts.iter().filter_map(|host| find(host)).collect();
+        let network = full_network
+            .share_of(&host_indices, &job_host_indices)
+            .of_ranks(&host_indices);
         // The flow log uses the host names of the network file. A group that is only a part of its
         // job keeps no flow log: other ranks of the job may slow its flows down, and the link would
         // seem slow.
-        let names: Vec<&str> = on.iter().map(|at| whole.hosts[*at].name.as_str()).collect();
+        let names: Vec<&str> = host_indices
+            .iter()
+            .map(|index| full_network.hosts[*index].name.as_str())
+            .collect();
         let is_alone = hosts.len() == job_hosts.len();
-        let seen = is_alone.then(|| FlowLog::from_environment(&network, &names));
+        let flow_log = is_alone.then(|| FlowLog::from_environment(&network, &names));
         Ok(Self {
-            seen: seen.flatten().map(Arc::new),
+            flow_log: flow_log.flatten().map(Arc::new),
             network,
-            kept: Mutex::default(),
+            plan_cache: Mutex::default(),
         })
     }
 
@@ -167,17 +172,17 @@ impl Ranks {
     /// Returns whether all ranks are on a single switch, each with its own link.
     pub fn is_single_switch(&self) -> bool {
         let paths = Paths::new(&self.network);
-        let others = 1..self.network.hosts.len();
+        let peers = 1..self.network.hosts.len();
         let links = |rank: usize| {
             let links = paths.links(0, rank).into_iter();
             links.filter(|link| paths.limited(*link).is_none()).count()
         };
-        others.into_iter().all(|rank| links(rank) <= 2)
+        peers.into_iter().all(|rank| links(rank) <= 2)
     }
 
     /// Returns the flow log for `kumi topo learn`, if there is one.
-    pub(crate) fn seen(&self) -> Option<Arc<FlowLog>> {
-        self.seen.clone()
+    pub(crate) fn flow_log(&self) -> Option<Arc<FlowLog>> {
+        self.flow_log.clone()
     }
 
     /// Returns whether some ranks are far enough apart that the bytes in flight between them
@@ -187,38 +192,40 @@ impl Ranks {
     }
 
     /// Returns one rank's plan of a collective, from the plan cache if it is there.
-    pub(crate) fn planned(&self, rank: usize, asked: Request) -> Result<Arc<RankPlan>, WorkError> {
-        let key = (rank, asked);
-        if let Some(planned) = self.kept().plans.get(&key) {
-            return Ok(Arc::clone(planned));
+    pub(crate) fn plan(&self, rank: usize, request: Request) -> Result<Arc<RankPlan>, WorkError> {
+        let key = (rank, request);
+        if let Some(plan) = self.plan_cache().plans.get(&key) {
+            return Ok(Arc::clone(plan));
         }
-        let planned = Arc::new(RankPlan::new(&self.network, rank, &key.1)?);
-        let mut kept = self.kept();
-        if kept.make_room(planned.memory_bytes() + key.1.bytes.len() * size_of::<u64>()) {
-            kept.plans.insert(key, Arc::clone(&planned));
+        let plan = Arc::new(RankPlan::new(&self.network, rank, &key.1)?);
+        let mut cache = self.plan_cache();
+        if cache.make_room(plan.memory_bytes() + key.1.bytes.len() * size_of::<u64>()) {
+            cache.plans.insert(key, Arc::clone(&plan));
         }
-        Ok(planned)
+        Ok(plan)
     }
 
     /// Returns the order of one rank's transfers in a collective of blocks of one length, from the
     /// plan cache if it is there.
-    pub(crate) fn order(&self, rank: usize, like: EqualBlocks) -> Result<Arc<Order>, WorkError> {
-        let key = (rank, like);
-        if let Some(order) = self.kept().orders.get(&key) {
+    pub(crate) fn order(&self, rank: usize, request: EqualBlocks) -> Result<Arc<Order>, WorkError> {
+        let key = (rank, request);
+        if let Some(order) = self.plan_cache().orders.get(&key) {
             return Ok(Arc::clone(order));
         }
-        let order = Arc::new(Order::new(&self.network, rank, &like)?);
-        let mut kept = self.kept();
-        if kept.make_room(order.memory_bytes()) {
-            kept.orders.insert(key, Arc::clone(&order));
+        let order = Arc::new(Order::new(&self.network, rank, &request)?);
+        let mut cache = self.plan_cache();
+        if cache.make_room(order.memory_bytes()) {
+            cache.orders.insert(key, Arc::clone(&order));
         }
         Ok(order)
     }
 
     /// Locks the plan cache. It ignores poisoning: a panic in another thread leaves the cache
     /// consistent.
-    fn kept(&self) -> MutexGuard<'_, PlanCache> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn plan_cache(&self) -> MutexGuard<'_, PlanCache> {
+        self.plan_cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -232,23 +239,23 @@ mod tests {
         let text = "name = \"two\"\nhost = [{ name = \"node1\" }, { name = \"node2\" }]\n\
                     [[link]]\nbetween = [\"node1\", \"node2\"]\nrate = \"1Gbit\"\n";
         std::fs::write(&file, text).unwrap();
-        let refused = Ranks::new(Some(&file), &["node1", "node3"]).unwrap_err();
+        let error = Ranks::new(Some(&file), &["node1", "node3"]).unwrap_err();
         assert!(
-            refused
+            error
                 .to_string()
                 .ends_with("no host `node3`, on which rank 1 runs; did you mean `node1`?")
-                || refused.to_string().ends_with("did you mean `node2`?")
+                || error.to_string().ends_with("did you mean `node2`?")
         );
         let domain = Ranks::new(Some(&file), &["node2.cluster", "node2"]).unwrap();
         assert_eq!(domain.network().hosts[0].name, "rank 0 on node2");
         // Both ranks are on one host, which acts as their switch.
         assert!(domain.is_single_switch());
-        let apart = Ranks::new(Some(&file), &["node1", "node2", "node2"]).unwrap();
+        let separate = Ranks::new(Some(&file), &["node1", "node2", "node2"]).unwrap();
         assert!(
             !Ranks::new(None, &["a", "b", "b"])
                 .unwrap()
                 .is_single_switch()
-                && apart.is_single_switch()
+                && separate.is_single_switch()
         );
         std::fs::remove_file(&file).unwrap();
     }

@@ -41,7 +41,7 @@ pub enum RequestedOperation {
 impl RequestedOperation {
     /// Returns the operation that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
-        let all = [
+        let operations = [
             Self::Gather,
             Self::Scatter,
             Self::Broadcast,
@@ -51,7 +51,9 @@ impl RequestedOperation {
             Self::AllReduce,
             Self::AllToAll,
         ];
-        all.into_iter().find(|one| *one as i32 == number)
+        operations
+            .into_iter()
+            .find(|operation| *operation as i32 == number)
     }
 }
 

@@ -1,7 +1,7 @@
 //! One rank's execution of one collective.
 
 use crate::equal_blocks::{EqualBlocks, OwnBytes};
-use crate::flow_log::{FlowLog, Watch};
+use crate::flow_log::{FlowLog, FlowRecorder};
 use crate::rank_plan::RankPlan;
 use crate::ranks::Ranks;
 use crate::request::{Request, WorkError};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 /// Step in the caller's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Named {
+pub struct CallerStep {
     /// Action to perform.
     pub action: Action,
     /// Peer rank.
@@ -26,11 +26,11 @@ pub struct Named {
 /// Progress of one rank in one collective.
 #[derive(Debug)]
 pub struct Work {
-    planned: Arc<RankPlan>,
+    plan: Arc<RankPlan>,
     engine: Engine,
     /// Rank that executes the plan, recorded as the receiver of the watched flows.
     rank: usize,
-    watch: Option<Box<(Arc<FlowLog>, Watch)>>,
+    recording: Option<Box<(Arc<FlowLog>, FlowRecorder)>>,
 }
 
 impl Work {
@@ -38,8 +38,8 @@ impl Work {
     ///
     /// # Errors
     /// The request is invalid.
-    pub fn new(ranks: &Ranks, rank: usize, asked: Request) -> Result<Self, WorkError> {
-        Ok(Self::of(ranks, rank, ranks.planned(rank, asked)?))
+    pub fn new(ranks: &Ranks, rank: usize, request: Request) -> Result<Self, WorkError> {
+        Ok(Self::from_plan(ranks, rank, ranks.plan(rank, request)?))
     }
 
     /// Starts the execution of `rank`'s part of a collective in which it knows only its own
@@ -47,56 +47,58 @@ impl Work {
     ///
     /// # Errors
     /// The operation relays blocks, or the number of lengths is not the number of ranks.
-    pub fn like(
+    pub fn with_equal_blocks(
         ranks: &Ranks,
         rank: usize,
-        like: EqualBlocks,
+        request: EqualBlocks,
         own: &OwnBytes,
     ) -> Result<Self, WorkError> {
-        let planned = ranks.order(rank, like)?.planned(own)?;
-        Ok(Self::of(ranks, rank, Arc::new(planned)))
+        let plan = ranks.order(rank, request)?.rank_plan(own)?;
+        Ok(Self::from_plan(ranks, rank, Arc::new(plan)))
     }
 
-    fn of(ranks: &Ranks, rank: usize, planned: Arc<RankPlan>) -> Self {
+    fn from_plan(ranks: &Ranks, rank: usize, plan: Arc<RankPlan>) -> Self {
         Self {
-            engine: Engine::new(Arc::clone(&planned.program)),
-            planned,
+            engine: Engine::new(Arc::clone(&plan.program)),
+            plan,
             rank,
-            watch: ranks.seen().map(|seen| Box::new((seen, Watch::default()))),
+            recording: ranks
+                .flow_log()
+                .map(|flow_log| Box::new((flow_log, FlowRecorder::default()))),
         }
     }
 
     /// Returns a step that may start now and its index, or `None` if no step may start.
-    pub fn begin(&mut self) -> Option<(usize, Named)> {
-        let at = self.engine.begin()?;
-        let step = &self.planned.program.steps[at];
-        let (block, begins) = match step.action {
+    pub fn begin(&mut self) -> Option<(usize, CallerStep)> {
+        let index = self.engine.begin()?;
+        let plan_step = &self.plan.program.steps[index];
+        let (block, block_offset) = match plan_step.action {
             Action::Grant | Action::Await => (0, 0),
-            _ => self.planned.name(step.block as usize),
+            _ => self.plan.caller_block(plan_step.block as usize),
         };
-        let named = Named {
-            action: step.action,
-            peer: step.peer as usize,
+        let step = CallerStep {
+            action: plan_step.action,
+            peer: plan_step.peer as usize,
             block,
-            offset: begins + step.offset,
-            bytes: step.bytes,
+            offset: block_offset + plan_step.offset,
+            bytes: plan_step.bytes,
         };
-        Some((at, named))
+        Some((index, step))
     }
 
     /// Marks a step as complete. Returns false if the step does not exist.
-    pub fn complete(&mut self, step: usize) -> bool {
-        let Some(of) = self.planned.program.steps.get(step) else {
+    pub fn complete(&mut self, index: usize) -> bool {
+        let Some(step) = self.plan.program.steps.get(index) else {
             return false;
         };
-        if let (Some(kept), Action::Receive) = (&mut self.watch, of.action) {
-            let (_, watch) = &mut **kept;
-            let peer = of.peer as usize;
-            if self.planned.owner(of.block as usize) == Some(peer) {
-                watch.came(peer, of.bytes);
+        if let (Some(recording), Action::Receive) = (&mut self.recording, step.action) {
+            let (_, recorder) = &mut **recording;
+            let peer = step.peer as usize;
+            if self.plan.owner(step.block as usize) == Some(peer) {
+                recorder.record(peer, step.bytes);
             }
         }
-        self.engine.complete(step);
+        self.engine.complete(index);
         true
     }
 
@@ -107,15 +109,15 @@ impl Work {
 
     /// Returns the planner's estimate of the collective's total time, in seconds.
     pub fn predicted_s(&self) -> f64 {
-        self.planned.predicted_s
+        self.plan.predicted_s
     }
 }
 
 impl Drop for Work {
     fn drop(&mut self) {
-        if let (Some(kept), true) = (&self.watch, self.engine.is_complete()) {
-            let (seen, watch) = &**kept;
-            seen.keep(self.rank, watch.flows());
+        if let (Some(recording), true) = (&self.recording, self.engine.is_complete()) {
+            let (flow_log, recorder) = &**recording;
+            flow_log.append(self.rank, recorder.flows());
         }
     }
 }

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 /// Later packets after which a missing one counts as lost, unless [`OVERTAKEN_NS`] passes first.
 /// Links are first-in first-out, but a switch that hashes, or a host that steers packets to several
 /// CPUs, may swap neighbours.
-const OVERTAKEN_BY: u64 = 3;
+const OVERTAKEN_PACKETS: u64 = 3;
 /// Time after which a missing packet counts as lost, however few arrived after it, in ns.
 const OVERTAKEN_NS: u64 = 1_000_000;
 /// Reports that name a missing run, so that the loss of one report loses no repair.
@@ -19,10 +19,10 @@ const GAPS_MAX: usize = 128;
 struct Gap {
     first: u64,
     end: u64,
-    since_ns: u64,
+    opened_at_ns: u64,
     /// Arrival time of the packet before the gap; 0 if the gap is at the very start.
-    before_at_ns: u64,
-    told: u8,
+    previous_at_ns: u64,
+    report_count: u8,
 }
 
 /// Packets received on one link under one session.
@@ -52,7 +52,7 @@ impl Arrivals {
     }
 
     /// Returns whether any packet has been received.
-    pub fn is_any(&self) -> bool {
+    pub fn has_packets(&self) -> bool {
         self.received > 0
     }
 
@@ -65,7 +65,7 @@ impl Arrivals {
             self.fill(seq, now_ns);
             return false;
         }
-        let before_at_ns = std::mem::replace(&mut self.newest_at_ns, now_ns);
+        let previous_at_ns = std::mem::replace(&mut self.newest_at_ns, now_ns);
         if seq == next {
             return false;
         }
@@ -75,46 +75,47 @@ impl Arrivals {
         self.gaps.push_back(Gap {
             first: next,
             end: seq,
-            since_ns: now_ns,
-            before_at_ns,
-            told: 0,
+            opened_at_ns: now_ns,
+            previous_at_ns,
+            report_count: 0,
         });
         true
     }
 
     /// Removes a late packet from its gap.
     fn fill(&mut self, seq: u64, now_ns: u64) {
-        let Some(at) = self
+        let Some(index) = self
             .gaps
             .iter()
             .position(|gap| (gap.first..gap.end).contains(&seq))
         else {
             return;
         };
-        let gap = self.gaps[at];
-        let (before, after) = (
+        let gap = self.gaps[index];
+        let (lower, upper) = (
             Gap { end: seq, ..gap },
             Gap {
                 first: seq + 1,
-                before_at_ns: now_ns,
+                previous_at_ns: now_ns,
                 ..gap
             },
         );
-        match (before.first < before.end, after.first < after.end) {
+        match (lower.first < lower.end, upper.first < upper.end) {
             (true, true) => {
-                self.gaps[at] = before;
-                self.gaps.insert(at + 1, after);
+                self.gaps[index] = lower;
+                self.gaps.insert(index + 1, upper);
             }
-            (true, false) => self.gaps[at] = before,
-            (false, true) => self.gaps[at] = after,
+            (true, false) => self.gaps[index] = lower,
+            (false, true) => self.gaps[index] = upper,
             (false, false) => {
-                self.gaps.remove(at);
+                self.gaps.remove(index);
             }
         }
     }
 
     fn is_decided(&self, gap: &Gap, now_ns: u64) -> bool {
-        self.replay.next() >= gap.end + OVERTAKEN_BY || now_ns >= gap.since_ns + OVERTAKEN_NS
+        self.replay.next() >= gap.end + OVERTAKEN_PACKETS
+            || now_ns >= gap.opened_at_ns + OVERTAKEN_NS
     }
 
     /// Produces the contents of a report. Returns one past the number up to which every packet is
@@ -124,16 +125,16 @@ impl Arrivals {
     /// for lack of space is left for the next report, and so is everything after it.
     pub fn report(&mut self, now_ns: u64, mut missing: impl FnMut(u64, u16) -> bool) -> (u64, u64) {
         let (mut decided, mut arrived_at_ns) = (self.replay.next(), self.newest_at_ns);
-        for at in 0..self.gaps.len() {
-            let gap = self.gaps[at];
+        for index in 0..self.gaps.len() {
+            let gap = self.gaps[index];
             let count = (gap.end - gap.first).min(u64::from(u16::MAX)) as u16;
             if !self.is_decided(&gap, now_ns) || !missing(gap.first, count) {
-                (decided, arrived_at_ns) = (gap.first, gap.before_at_ns);
+                (decided, arrived_at_ns) = (gap.first, gap.previous_at_ns);
                 break;
             }
-            self.gaps[at].told += 1;
+            self.gaps[index].report_count += 1;
         }
-        self.gaps.retain(|gap| gap.told < REPEATS);
+        self.gaps.retain(|gap| gap.report_count < REPEATS);
         (decided, now_ns.saturating_sub(arrived_at_ns))
     }
 }

@@ -9,7 +9,7 @@ const SPAN_NS: u64 = 1_000_000_000;
 /// Maximum over the current and the previous span.
 #[derive(Debug, Clone, Default)]
 pub struct Best {
-    began_ns: u64,
+    start_ns: u64,
     running_bps: f64,
     last_bps: f64,
 }
@@ -17,9 +17,9 @@ pub struct Best {
 impl Best {
     /// Records a measured rate, in bits per second. Returns the highest recent one.
     pub fn note(&mut self, now_ns: u64, rate_bps: f64) -> f64 {
-        if now_ns.saturating_sub(self.began_ns) > SPAN_NS {
+        if now_ns.saturating_sub(self.start_ns) > SPAN_NS {
             *self = Self {
-                began_ns: now_ns,
+                start_ns: now_ns,
                 running_bps: 0.0,
                 last_bps: self.running_bps,
             };

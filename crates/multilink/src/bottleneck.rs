@@ -46,7 +46,7 @@ const RELEASE: f64 = 1.06;
 #[derive(Debug, Clone, Default)]
 pub struct Bottleneck {
     limit_bps: Option<f64>,
-    began_ns: u64,
+    start_ns: u64,
     bytes: u64,
     reports: u32,
     least_queue_ns: u64,
@@ -63,15 +63,15 @@ impl Bottleneck {
     /// Evaluates a report: `bytes` more have arrived, after `queue_ns` in queues of the network.
     /// `link_bps` is the rate of the local link, in bits per second.
     pub fn note_report(&mut self, now_ns: u64, bytes: u32, queue_ns: u64, link_bps: f64) {
-        if self.reports == 0 || now_ns.saturating_sub(self.began_ns) > 10 * JUDGE_NS {
-            (self.began_ns, self.bytes, self.reports) = (now_ns, 0, 1);
+        if self.reports == 0 || now_ns.saturating_sub(self.start_ns) > 10 * JUDGE_NS {
+            (self.start_ns, self.bytes, self.reports) = (now_ns, 0, 1);
             self.least_queue_ns = queue_ns;
             return;
         }
         self.bytes += u64::from(bytes);
         self.reports += 1;
         self.least_queue_ns = self.least_queue_ns.min(queue_ns);
-        let elapsed_ns = now_ns - self.began_ns;
+        let elapsed_ns = now_ns - self.start_ns;
         if elapsed_ns < JUDGE_NS || self.reports < 4 {
             return;
         }
@@ -85,7 +85,7 @@ impl Bottleneck {
             let lifted_bps = self.limit_bps.map(|limit_bps| limit_bps * RELEASE);
             lifted_bps.filter(|limit_bps| *limit_bps < link_bps)
         };
-        (self.began_ns, self.bytes, self.reports) = (now_ns, 0, 1);
+        (self.start_ns, self.bytes, self.reports) = (now_ns, 0, 1);
         self.least_queue_ns = queue_ns;
     }
 }
@@ -100,20 +100,20 @@ mod tests {
     /// Returns the mean rate in bit/s and the mean queue in ns, over the last 500 of 3000 steps.
     fn run(port_bps: f64) -> (f64, f64) {
         let (mut bottleneck, mut queue) = (Bottleneck::default(), 0f64);
-        let (mut carried, mut waited) = (0.0, 0.0);
+        let (mut bytes, mut queue_sum_ns) = (0.0, 0.0);
         for step in 1..=3000u64 {
             let rate_bps = bottleneck.limit_bps().unwrap_or(1e9).min(1e9);
             queue += rate_bps / 8e9 * (4 * MS) as f64;
-            let leaves = queue.min(port_bps / 8e9 * (4 * MS) as f64);
-            queue -= leaves;
+            let output = queue.min(port_bps / 8e9 * (4 * MS) as f64);
+            queue -= output;
             let queue_ns = queue / (port_bps / 8e9);
-            bottleneck.note_report(step * 4 * MS, leaves as u32, queue_ns as u64, 1e9);
+            bottleneck.note_report(step * 4 * MS, output as u32, queue_ns as u64, 1e9);
             if step > 2500 {
-                carried += leaves;
-                waited += queue_ns;
+                bytes += output;
+                queue_sum_ns += queue_ns;
             }
         }
-        (carried * 8e9 / (500 * 4 * MS) as f64, waited / 500.0)
+        (bytes * 8e9 / (500 * 4 * MS) as f64, queue_sum_ns / 500.0)
     }
 
     #[test]

@@ -108,9 +108,9 @@ const RATE_MIN_BPS: f64 = 100_000.0;
 /// Interval in which the bytes given to the link are counted.
 #[derive(Debug, Clone, Copy, Default)]
 struct Period {
-    began_ns: u64,
+    start_ns: u64,
     /// Bytes given since, with those that waited at the beginning.
-    given: f64,
+    bytes: f64,
 }
 
 /// Estimated rate of one link, in bits per second of wire bytes as the sender counts them.
@@ -126,12 +126,12 @@ pub struct Capacity {
     span: Period,
     /// Rate carried over the last complete span, in bits per second.
     carried_bps: f64,
-    looked_at_ns: u64,
+    observed_at_ns: u64,
 }
 
 impl Capacity {
     /// Returns an estimate that begins with the NIC's claim, in bits per second.
-    pub fn claimed(rate_bps: u64) -> Self {
+    pub fn from_claim(rate_bps: u64) -> Self {
         Self {
             rate_bps: rate_bps as f64,
             measured: false,
@@ -139,7 +139,7 @@ impl Capacity {
             busy: None,
             span: Period::default(),
             carried_bps: 0.0,
-            looked_at_ns: 0,
+            observed_at_ns: 0,
         }
     }
 
@@ -176,54 +176,54 @@ impl Capacity {
     }
 
     /// Records bytes that were queued for the kernel.
-    pub fn note_given(&mut self, now_ns: u64, bytes: usize) {
+    pub fn note_queued(&mut self, now_ns: u64, bytes: usize) {
         let busy = self.busy.get_or_insert(Period {
-            began_ns: now_ns,
-            given: 0.0,
+            start_ns: now_ns,
+            bytes: 0.0,
         });
-        busy.given += bytes as f64;
-        self.span.given += bytes as f64;
+        busy.bytes += bytes as f64;
+        self.span.bytes += bytes as f64;
     }
 
     /// Updates the estimate. The kernel holds `kernel_bytes`, and `queued_bytes` wait in the
     /// daemon.
-    pub fn look(&mut self, now_ns: u64, kernel_bytes: u64, queued_bytes: usize) {
-        let untold = self.carried_bps / 8e9 * COMPLETION_NS + PACKET_BYTES;
-        let is_busy = kernel_bytes as f64 > untold;
-        let since_ns = now_ns.saturating_sub(self.looked_at_ns);
-        self.looked_at_ns = now_ns;
-        let left = (kernel_bytes + queued_bytes as u64) as f64;
-        self.look_back(now_ns, left);
-        let Some(Period { began_ns, given }) = self.busy else {
+    pub fn observe(&mut self, now_ns: u64, kernel_bytes: u64, queued_bytes: usize) {
+        let uncompleted_bytes = self.carried_bps / 8e9 * COMPLETION_NS + PACKET_BYTES;
+        let is_busy = kernel_bytes as f64 > uncompleted_bytes;
+        let interval_ns = now_ns.saturating_sub(self.observed_at_ns);
+        self.observed_at_ns = now_ns;
+        let pending_bytes = (kernel_bytes + queued_bytes as u64) as f64;
+        self.apply_span(now_ns, pending_bytes);
+        let Some(Period { start_ns, bytes }) = self.busy else {
             return;
         };
         if kernel_bytes == 0 && self.rate_bps < self.known_bps {
-            let weight = (since_ns as f64 / RECOVER_NS).min(1.0);
+            let weight = (interval_ns as f64 / RECOVER_NS).min(1.0);
             self.rate_bps += (self.known_bps - self.rate_bps) * weight;
         }
-        let elapsed_ns = now_ns.saturating_sub(began_ns).max(1) as f64;
-        let carried = (given - left).max(0.0);
+        let elapsed_ns = now_ns.saturating_sub(start_ns).max(1) as f64;
+        let carried_bytes = (bytes - pending_bytes).max(0.0);
         // The more bytes are left, the less exactly they are known: the kernel counts buffers, not
         // bytes.
-        let margin = MARGIN_BYTES + left / 8.0;
-        let least_bps = (carried - margin).max(0.0) * 8e9 / elapsed_ns;
-        let most_bps = if is_busy && given > MARGIN_BYTES && elapsed_ns > 2.0 * COMPLETION_NS {
-            (carried + margin) * 8e9 / (elapsed_ns - COMPLETION_NS)
+        let margin = MARGIN_BYTES + pending_bytes / 8.0;
+        let least_bps = (carried_bytes - margin).max(0.0) * 8e9 / elapsed_ns;
+        let most_bps = if is_busy && bytes > MARGIN_BYTES && elapsed_ns > 2.0 * COMPLETION_NS {
+            (carried_bytes + margin) * 8e9 / (elapsed_ns - COMPLETION_NS)
         } else {
             f64::INFINITY
         };
-        self.follow((since_ns as f64).min(elapsed_ns), least_bps, most_bps);
-        let is_long = carried > PERIOD_MARGINS * margin || elapsed_ns > PERIOD_NS;
+        self.follow((interval_ns as f64).min(elapsed_ns), least_bps, most_bps);
+        let is_long = carried_bytes > PERIOD_MARGINS * margin || elapsed_ns > PERIOD_NS;
         if !is_busy || is_long {
-            self.busy = (left > 0.0).then_some(Period {
-                began_ns: now_ns,
-                given: left,
+            self.busy = (pending_bytes > 0.0).then_some(Period {
+                start_ns: now_ns,
+                bytes: pending_bytes,
             });
         }
     }
 
     /// Moves the estimate to where it contradicts neither bound.
-    fn follow(&mut self, since_ns: f64, least_bps: f64, most_bps: f64) {
+    fn follow(&mut self, interval_ns: f64, least_bps: f64, most_bps: f64) {
         let mean_bps = (least_bps + most_bps) / 2.0;
         let spread = if least_bps > 0.0 {
             (most_bps - least_bps) / mean_bps
@@ -231,7 +231,7 @@ impl Capacity {
             f64::INFINITY
         };
         let goal_bps = if spread < TIGHT {
-            self.known_bps += (mean_bps - self.known_bps) * (since_ns / KNOWN_NS).min(1.0);
+            self.known_bps += (mean_bps - self.known_bps) * (interval_ns / KNOWN_NS).min(1.0);
             mean_bps
         } else {
             self.rate_bps.min(most_bps).max(least_bps)
@@ -240,7 +240,7 @@ impl Capacity {
         let weight = if is_first {
             1.0
         } else {
-            (since_ns / FOLLOW_NS).min(1.0)
+            (interval_ns / FOLLOW_NS).min(1.0)
         };
         self.rate_bps += (goal_bps.max(RATE_MIN_BPS) - self.rate_bps) * weight;
         if is_first {
@@ -250,17 +250,17 @@ impl Capacity {
     }
 
     /// Raises the estimate to the rate carried over a longer span.
-    fn look_back(&mut self, now_ns: u64, left: f64) {
-        let elapsed_ns = now_ns.saturating_sub(self.span.began_ns) as f64;
-        let carried = (self.span.given - left - MARGIN_BYTES).max(0.0);
-        let is_long = carried > PERIOD_MARGINS * MARGIN_BYTES && elapsed_ns > FOLLOW_NS;
+    fn apply_span(&mut self, now_ns: u64, pending_bytes: f64) {
+        let elapsed_ns = now_ns.saturating_sub(self.span.start_ns) as f64;
+        let carried_bytes = (self.span.bytes - pending_bytes - MARGIN_BYTES).max(0.0);
+        let is_long = carried_bytes > PERIOD_MARGINS * MARGIN_BYTES && elapsed_ns > FOLLOW_NS;
         if is_long || elapsed_ns > PERIOD_NS {
-            let least_bps = carried * 8e9 / elapsed_ns;
+            let least_bps = carried_bytes * 8e9 / elapsed_ns;
             self.carried_bps = least_bps;
             self.rate_bps = self.rate_bps.max(least_bps);
             self.span = Period {
-                began_ns: now_ns,
-                given: left,
+                start_ns: now_ns,
+                bytes: pending_bytes,
             };
         }
     }
@@ -274,12 +274,12 @@ mod tests {
     /// Interval between observations, in ns.
     const STEP_NS: u64 = 200_000;
 
-    /// Link that is given `chunk(now_ns, capacity)` bytes a step. The kernel returns batches of 60
-    /// KB as a whole. The first `swallows` bytes of a burst leave at once.
+    /// Link that is given `input(now_ns, capacity)` bytes a step. The kernel returns batches of 60
+    /// KB as a whole. The first `burst_bytes` bytes of a burst leave at once.
     struct Line {
         rate_bps: f64,
-        swallows: f64,
-        waiting: f64,
+        burst_bytes: f64,
+        waiting_bytes: f64,
         tokens: f64,
     }
 
@@ -287,8 +287,8 @@ mod tests {
         fn new(rate_bps: f64) -> Self {
             Self {
                 rate_bps,
-                swallows: 30_000.0,
-                waiting: 0.0,
+                burst_bytes: 30_000.0,
+                waiting_bytes: 0.0,
                 tokens: 0.0,
             }
         }
@@ -298,20 +298,20 @@ mod tests {
             capacity: &mut Capacity,
             from_ms: u64,
             to_ms: u64,
-            chunk: impl Fn(u64, &Capacity) -> f64,
+            input: impl Fn(u64, &Capacity) -> f64,
         ) {
             for now_ns in (from_ms * MS..to_ms * MS).step_by(STEP_NS as usize) {
                 let step = self.rate_bps / 8e9 * STEP_NS as f64;
-                self.tokens = (self.tokens + step).min(self.swallows.max(step));
-                let leaves = self.tokens.min(self.waiting);
-                self.waiting -= leaves;
-                self.tokens -= leaves;
-                let held = (self.waiting / 60_000.0).ceil() * 60_000.0;
-                capacity.look(now_ns, held as u64, 0);
-                let bytes = chunk(now_ns, capacity);
+                self.tokens = (self.tokens + step).min(self.burst_bytes.max(step));
+                let output = self.tokens.min(self.waiting_bytes);
+                self.waiting_bytes -= output;
+                self.tokens -= output;
+                let kernel_bytes = (self.waiting_bytes / 60_000.0).ceil() * 60_000.0;
+                capacity.observe(now_ns, kernel_bytes as u64, 0);
+                let bytes = input(now_ns, capacity);
                 if bytes > 0.0 {
-                    self.waiting += bytes;
-                    capacity.note_given(now_ns, bytes as usize);
+                    self.waiting_bytes += bytes;
+                    capacity.note_queued(now_ns, bytes as usize);
                 }
             }
         }
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn capacity__busy_link__is_measured_within_20_percent() {
         for rate_bps in [10e6, 300e6, 1e9, 9e9] {
-            let mut capacity = Capacity::claimed(10_000_000_000);
+            let mut capacity = Capacity::from_claim(10_000_000_000);
             let mut line = Line::new(rate_bps);
             let step = rate_bps / 8e9 * STEP_NS as f64;
             line.run(&mut capacity, 0, 3000, |now_ns, _| {
@@ -341,7 +341,7 @@ mod tests {
 
     #[test]
     fn capacity__bursts_into_an_idle_link__measure_nothing() {
-        let mut capacity = Capacity::claimed(1_000_000_000);
+        let mut capacity = Capacity::from_claim(1_000_000_000);
         Line::new(1e9).run(&mut capacity, 0, 400, |now_ns, _| {
             if now_ns % (2 * MS) == 0 {
                 28_000.0
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn capacity__bursts_that_drain_at_once__do_not_raise_the_estimate() {
-        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut capacity = Capacity::from_claim(10_000_000_000);
         let mut line = Line::new(3e8);
         line.run(&mut capacity, 0, 400, |_, _| 8_000.0); // above 300 Mb/s
         assert!(capacity.is_measured());
@@ -371,7 +371,7 @@ mod tests {
 
     #[test]
     fn capacity__estimate_far_too_low__rises_to_the_link_rate() {
-        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut capacity = Capacity::from_claim(10_000_000_000);
         capacity.set(66_000_000);
         Line::new(1e9).run(&mut capacity, 0, 4000, saturate);
         assert!(
@@ -383,7 +383,7 @@ mod tests {
 
     #[test]
     fn capacity__estimate_lowered_by_a_stall__recovers_under_light_load() {
-        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut capacity = Capacity::from_claim(10_000_000_000);
         let mut line = Line::new(1e9);
         line.run(&mut capacity, 0, 1500, |_, _| 25_300.0);
         line.rate_bps = 1e6;
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn capacity__link_slows_down__lowers_the_estimate_soon() {
-        let mut capacity = Capacity::claimed(10_000_000_000);
+        let mut capacity = Capacity::from_claim(10_000_000_000);
         let mut line = Line::new(1e9);
         line.run(&mut capacity, 0, 500, |_, _| 25_300.0);
         line.rate_bps = 3e8;

@@ -28,8 +28,8 @@ struct Datagram {
 }
 
 /// Reads a 16-bit length field.
-fn length(bytes: &[u8], at: usize) -> Option<usize> {
-    be16(bytes, at).map(usize::from)
+fn length(bytes: &[u8], offset: usize) -> Option<usize> {
+    be16(bytes, offset).map(usize::from)
 }
 
 impl Datagram {
@@ -50,10 +50,10 @@ impl Datagram {
             let end = l3 + 40 + length(ethernet, l3 + 4)?;
             (is_udp.then_some(l3 + 40)?, end)
         } else {
-            let is_whole = be16(ethernet, l3 + 6)? & 0x3fff == 0;
+            let is_unfragmented = be16(ethernet, l3 + 6)? & 0x3fff == 0;
             let is_plain = *ethernet.get(l3)? == 0x45 && *ethernet.get(l3 + 9)? == IPPROTO_UDP;
             let end = l3 + length(ethernet, l3 + 2)?;
-            ((is_whole && is_plain).then_some(l3 + 20)?, end)
+            ((is_unfragmented && is_plain).then_some(l3 + 20)?, end)
         };
         let payload_bytes = end.checked_sub(l4 + UDP_BYTES)?;
         let is_exact =
@@ -71,13 +71,13 @@ impl Datagram {
     fn is_alike(&self, first: &[u8], next: &[u8]) -> bool {
         let (a, b) = (&first[VNET_BYTES..], &next[VNET_BYTES..]);
         let Layers { l3, l4, v6 } = self.layers;
-        let same = |range: std::ops::Range<usize>| a[range.clone()] == b[range];
-        let ip = if v6 {
-            same(l3..l3 + 4) && same(l3 + 6..l4)
+        let is_same = |range: std::ops::Range<usize>| a[range.clone()] == b[range];
+        let is_same_ip = if v6 {
+            is_same(l3..l3 + 4) && is_same(l3 + 6..l4)
         } else {
-            same(l3..l3 + 2) && same(l3 + 6..l3 + 10) && same(l3 + 12..l4)
+            is_same(l3..l3 + 2) && is_same(l3 + 6..l3 + 10) && is_same(l3 + 12..l4)
         };
-        same(0..l3) && ip && same(l4..l4 + 4)
+        is_same(0..l3) && is_same_ip && is_same(l4..l4 + 4)
     }
 }
 
@@ -110,13 +110,13 @@ pub(crate) fn coalesce(first: Frame, queue: &mut VecDeque<Frame>, pool: &mut Fra
         return first;
     }
     let mut burst = pool.take(FRAME_BYTES_MAX);
-    let payload_at = VNET_BYTES + l4 + UDP_BYTES;
+    let payload_offset = VNET_BYTES + l4 + UDP_BYTES;
     let bytes = burst.buffer();
     bytes[..first.as_slice().len()].copy_from_slice(first.as_slice());
     let mut end = first.as_slice().len();
     pool.give(first);
     for next in queue.drain(..count - 1) {
-        let payload = &next.as_slice()[payload_at..];
+        let payload = &next.as_slice()[payload_offset..];
         bytes[end..end + payload.len()].copy_from_slice(payload);
         end += payload.len();
         pool.give(next);
@@ -169,7 +169,7 @@ mod tests {
         let payloads: Vec<Vec<u8>> = [100, 100, 100, 40, 100]
             .iter()
             .enumerate()
-            .map(|(at, bytes)| vec![at as u8; *bytes])
+            .map(|(index, bytes)| vec![index as u8; *bytes])
             .collect();
         let out = run(payloads
             .iter()
@@ -197,7 +197,7 @@ mod tests {
         fragment.buffer()[VNET_BYTES + 20] = 0x20;
         let mut summed = datagram(9, &[1; 50]);
         summed.buffer()[0] = 0;
-        let apart = [
+        let frames = [
             datagram(9, &[1; 50]),
             datagram(8, &[1; 50]),
             datagram(8, &[1; 51]),
@@ -206,8 +206,8 @@ mod tests {
             summed,
             datagram(9, &[]),
         ];
-        let before: Vec<Vec<u8>> = apart.iter().map(|f| f.as_slice().to_vec()).collect();
-        assert_eq!(run(apart.into()), before);
+        let expected: Vec<Vec<u8>> = frames.iter().map(|f| f.as_slice().to_vec()).collect();
+        assert_eq!(run(frames.into()), expected);
     }
 
     #[test]
@@ -224,10 +224,10 @@ mod tests {
 
     #[test]
     fn coalesce__truncated_frame__is_not_recognized_as_a_datagram() {
-        let whole = datagram(9, &[1; 50]).as_slice().to_vec();
-        for length in 0..whole.len() {
+        let full = datagram(9, &[1; 50]).as_slice().to_vec();
+        for length in 0..full.len() {
             let mut frame = FramePool::default().take(length);
-            frame.buffer()[..length].copy_from_slice(&whole[..length]);
+            frame.buffer()[..length].copy_from_slice(&full[..length]);
             assert_eq!(Datagram::locate(frame.as_slice()), None, "{length}");
         }
     }

@@ -241,13 +241,13 @@ mod tests {
     fn handshake__same_key__agrees_on_keys_and_parameters() {
         let key = ClusterKey::from_bytes([1; 32]);
         let (mut initiator, init) = Initiator::start(&key, &params(1));
-        let (responder, seen) = Responder::read(&key, &open(Kind::Init, &key, &init)).unwrap();
-        assert_eq!(seen, params(1));
+        let (responder, received) = Responder::read(&key, &open(Kind::Init, &key, &init)).unwrap();
+        assert_eq!(received, params(1));
         let (reply, theirs) = responder.answer(&key, &params(2));
         assert!(reply.len() <= init.len(), "an answer must not amplify");
         let reply = open(Kind::Reply, &key, &reply);
-        let (seen, ours) = initiator.finish(&reply).unwrap();
-        assert_eq!(seen, params(2));
+        let (received, ours) = initiator.finish(&reply).unwrap();
+        assert_eq!(received, params(2));
         assert_eq!((ours.tx, ours.rx), (theirs.rx, theirs.tx));
         assert_ne!(ours.tx, ours.rx);
     }
@@ -278,10 +278,10 @@ mod tests {
         let refused = |init: &[u8], key| Envelope::open(Kind::Init, key, init).err();
         assert_eq!(refused(&init, &theirs), Some(Refused::Key));
         assert_eq!(refused(&init, &ours), None);
-        for at in [10, 60, 190] {
-            init[at] ^= 1;
+        for offset in [10, 60, 190] {
+            init[offset] ^= 1;
             assert_eq!(refused(&init, &ours), Some(Refused::Key));
-            init[at] ^= 1;
+            init[offset] ^= 1;
         }
         assert_eq!(refused(&init[1..], &ours), Some(Refused::Malformed));
     }
@@ -295,8 +295,8 @@ mod tests {
             responder.answer(&key, &params(2)).0
         };
         let (mut initiator, init) = Initiator::start(&key, &params(1));
-        let (_, other) = Initiator::start(&key, &params(1));
-        let (reply, forged) = (answer(&init), answer(&other));
+        let (_, second) = Initiator::start(&key, &params(1));
+        let (reply, forged) = (answer(&init), answer(&second));
         let refused = initiator.finish(&open(Kind::Reply, &key, &forged));
         assert_eq!(refused.err(), Some(Refused::Key));
         assert!(initiator.finish(&open(Kind::Reply, &key, &reply)).is_ok());

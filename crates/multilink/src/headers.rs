@@ -4,9 +4,11 @@
 /// Bit in `flags` of a virtio_net header: the checksum is partial (virtio 1.2, §5.1.6).
 pub const NEEDS_CSUM: u8 = 1;
 
-/// Reads the 16-bit field at offset `at`, if it exists.
-pub fn be16(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_be_bytes(bytes.get(at..at + 2)?.try_into().ok()?))
+/// Reads the 16-bit field at `offset`, if it exists.
+pub fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
+    Some(u16::from_be_bytes(
+        bytes.get(offset..offset + 2)?.try_into().ok()?,
+    ))
 }
 
 /// Returns the sum of the 16-bit words, unfolded (RFC 1071).

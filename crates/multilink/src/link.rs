@@ -18,7 +18,7 @@ pub const BACKLOG_MAX_NS: u64 = 2_000_000;
 const BACKLOG_UNMEASURED_BYTES: f64 = 256_000.0;
 
 /// Time until the next check of a full link of unknown rate, in ns.
-const UNMEASURED_LOOK_NS: f64 = 200_000.0;
+const UNMEASURED_CHECK_NS: f64 = 200_000.0;
 
 /// Largest backlog of any link in use, in ns, however idle another link is. A link may be idle
 /// because its delay is longer, and it is worth this wait. A link that the frames cannot use is
@@ -60,7 +60,7 @@ pub struct LocalLink {
 impl LocalLink {
     /// Returns a link that has its carrier.
     pub fn new(config: LinkConfig) -> Self {
-        let capacity = Capacity::claimed(config.rate_bps);
+        let capacity = Capacity::from_claim(config.rate_bps);
         Self {
             config,
             has_carrier: true,
@@ -75,7 +75,7 @@ impl LocalLink {
     /// Restarts the estimate from the NIC's claim, because the configured rate was not a
     /// measurement.
     pub fn forget_rate(&mut self) {
-        self.capacity = Capacity::claimed(self.config.rate_bps);
+        self.capacity = Capacity::from_claim(self.config.rate_bps);
     }
 
     /// Records bytes that were queued, in wire bytes.
@@ -84,7 +84,7 @@ impl LocalLink {
         self.backlog_at_ns = now_ns;
         self.is_used = true;
         if !self.config.is_rate_fixed {
-            self.capacity.note_given(now_ns, wire_bytes);
+            self.capacity.note_queued(now_ns, wire_bytes);
         }
     }
 
@@ -93,7 +93,7 @@ impl LocalLink {
     pub fn observe_unsent(&mut self, now_ns: u64, kernel_bytes: u64, is_in_use: bool) {
         let queued_bytes = self.queue.queued_bytes();
         if !self.config.is_rate_fixed && self.has_carrier && is_in_use {
-            self.capacity.look(now_ns, kernel_bytes, queued_bytes);
+            self.capacity.observe(now_ns, kernel_bytes, queued_bytes);
         }
         self.backlog_bytes = (kernel_bytes + queued_bytes as u64) as f64;
         self.backlog_at_ns = now_ns;
@@ -118,7 +118,7 @@ impl LocalLink {
         if waiting_ns > limit_ns {
             waiting_ns - limit_ns / 2.0
         } else if !self.capacity.is_measured() && self.backlog_bytes > BACKLOG_UNMEASURED_BYTES {
-            UNMEASURED_LOOK_NS
+            UNMEASURED_CHECK_NS
         } else {
             0.0
         }

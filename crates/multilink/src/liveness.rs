@@ -294,7 +294,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn up() -> Liveness {
+    fn path_up() -> Liveness {
         let mut liveness = Liveness::default();
         liveness.handle_ack(0, false);
         liveness
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn liveness__silent_path_while_others_are_heard__is_down_within_50_ms() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         assert_eq!(
             liveness.handle_silence(20 * MS, 20 * MS, MS, false),
             None,
@@ -332,7 +332,7 @@ mod tests {
 
     #[test]
     fn liveness__long_but_draining_queue__is_not_suspected() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         for step in 0..100 {
             liveness.handle_ack(step * 4 * MS, false);
             let now_ns = (step * 4 + 3) * MS;
@@ -342,7 +342,7 @@ mod tests {
 
     #[test]
     fn liveness__ack_on_a_suspect_path__restores_it_without_counting_a_failure() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         liveness.handle_silence(20 * MS, 20 * MS, MS, true);
         assert_eq!(liveness.handle_ack(21 * MS, false).unwrap().to, State::Up);
         assert_eq!(liveness.failures(), 0);
@@ -350,14 +350,14 @@ mod tests {
 
     #[test]
     fn liveness__path_after_its_first_failure__heals_within_a_quarter_second() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         liveness.handle_carrier_loss(1000 * MS);
         assert!(heal(&mut liveness, 5000 * MS) <= 5250 * MS);
     }
 
     #[test]
     fn liveness__path_flapping_at_1_hz__is_used_less_than_1_s_of_60() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         let mut used_ms = 0;
         for second in 1..60u64 {
             liveness.handle_carrier_loss(second * 1000 * MS);
@@ -374,7 +374,7 @@ mod tests {
 
     #[test]
     fn liveness__only_remaining_path__is_used_as_soon_as_it_answers() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         for second in 1..10u64 {
             liveness.handle_carrier_loss(second * 1000 * MS);
             let change = liveness.handle_ack((second * 1000 + 500) * MS, true);
@@ -384,7 +384,7 @@ mod tests {
 
     #[test]
     fn liveness__heavy_loss__is_quarantined_and_one_percent_is_not() {
-        let mut liveness = up();
+        let mut liveness = path_up();
         assert_eq!(liveness.handle_loss(0, 0.01), None);
         assert_eq!(liveness.handle_loss(0, 0.2).unwrap().to, State::Quarantined);
         for step in 0..100 {

@@ -10,7 +10,7 @@ const LOSS_WINDOW_PACKETS: u64 = 64;
 pub struct LossMeter {
     arrived: u64,
     lost: u64,
-    since_ns: u64,
+    start_ns: u64,
     share: f64,
 }
 
@@ -18,7 +18,7 @@ impl LossMeter {
     /// Counts one packet. Returns the smoothed share at the end of a window.
     pub fn count(&mut self, now_ns: u64, lost: bool) -> Option<f64> {
         if self.arrived + self.lost == 0 {
-            self.since_ns = now_ns;
+            self.start_ns = now_ns;
         }
         if lost {
             self.lost += 1;
@@ -26,7 +26,7 @@ impl LossMeter {
             self.arrived += 1;
         }
         let packets = self.arrived + self.lost;
-        if packets < LOSS_WINDOW_PACKETS || now_ns.saturating_sub(self.since_ns) < LOSS_WINDOW_NS {
+        if packets < LOSS_WINDOW_PACKETS || now_ns.saturating_sub(self.start_ns) < LOSS_WINDOW_NS {
             return None;
         }
         let share = self.lost as f64 / packets as f64;

@@ -59,13 +59,13 @@ impl Cipher for AesGcm {
     }
 
     fn encrypt(&self, counter: u64, authtext: &[u8], plaintext: &[u8], out: &mut [u8]) -> usize {
-        let (text, rest) = out.split_at_mut(plaintext.len());
+        let (text, tail) = out.split_at_mut(plaintext.len());
         text.copy_from_slice(plaintext);
         let tag = self
             .0
             .seal_in_place_separate_tag(nonce(counter), Aad::from(authtext), text)
             .expect("a handshake message is far below AES-GCM's length limit");
-        rest[..TAG_BYTES].copy_from_slice(tag.as_ref());
+        tail[..TAG_BYTES].copy_from_slice(tag.as_ref());
         plaintext.len() + TAG_BYTES
     }
 
@@ -98,7 +98,7 @@ mod tests {
         let choice = CipherChoice::AESGCM;
         let mut ours = Resolver.resolve_cipher(&choice).unwrap();
         let mut theirs = DefaultResolver.resolve_cipher(&choice).unwrap();
-        let key: [u8; 32] = std::array::from_fn(|at| at as u8);
+        let key: [u8; 32] = std::array::from_fn(|index| index as u8);
         ours.set(&key);
         theirs.set(&key);
         for (counter, text) in [(0, &b""[..]), (7, b"text"), (u64::MAX - 1, &[9; 300])] {

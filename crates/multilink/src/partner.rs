@@ -37,7 +37,7 @@ impl Partner {
 
 /// Returns whether two addresses denote the same socket. A link-local address has another scope on
 /// each local link.
-pub fn is_same_place(a: SocketAddr, b: SocketAddr) -> bool {
+pub fn is_same_socket(a: SocketAddr, b: SocketAddr) -> bool {
     a.ip() == b.ip() && a.port() == b.port()
 }
 
@@ -50,17 +50,17 @@ pub struct Partners {
 impl Partners {
     /// Records that the peer's link `remote` was heard from `address`. Returns whether that is new.
     ///
-    /// The address of a partner in use (`use_of`) stays as it is: a copied datagram must not move a
+    /// The address of a partner in use (`in_use`) stays as it is: a copied datagram must not move a
     /// path that works.
     pub fn note_heard(
         &mut self,
         remote: u8,
         address: SocketAddr,
-        use_of: Option<SocketAddr>,
+        in_use: Option<SocketAddr>,
         now_ns: u64,
     ) -> bool {
         if let Some(partner) = self.known.iter_mut().find(|known| known.remote == remote) {
-            if partner.address != address && use_of == Some(partner.address) {
+            if partner.address != address && in_use == Some(partner.address) {
                 return false;
             }
             let is_moved = partner.address != address;
@@ -134,15 +134,15 @@ impl Partners {
             known.filter(|p| p.is_present(now_ns) || !is_any_present)
         };
         let count = eligible().count();
-        let order = |at: usize, partner: &Partner| match partner.remote == own {
+        let order = |index: usize, partner: &Partner| match partner.remote == own {
             true => 0,
-            false => 1 + (at + count - rank % count) % count,
+            false => 1 + (index + count - rank % count) % count,
         };
-        let ordered = || eligible().enumerate().map(|(at, p)| (order(at, p), p));
+        let ordered = || eligible().enumerate().map(|(i, p)| (order(i, p), p));
         let default = ordered().map(|(order, _)| order).min()?;
         ordered()
             .map(|(order, p)| {
-                let is_taken = taken.iter().any(|place| is_same_place(*place, p.address));
+                let is_taken = taken.iter().any(|used| is_same_socket(*used, p.address));
                 (p.failed_ns, is_taken, order, p.address)
             })
             .filter(|(_, is_taken, order, _)| !is_taken || *order == default)
@@ -166,7 +166,7 @@ mod tests {
         ([10, 0, 0, remote + 1], 7000).into()
     }
 
-    fn heard(numbers: &[u8]) -> Partners {
+    fn partners(numbers: &[u8]) -> Partners {
         let mut partners = Partners::default();
         for number in numbers {
             assert!(partners.note_heard(*number, place(*number), None, S));
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn partner__same_link_number__is_preferred_and_same_rank_is_next() {
-        assert_eq!(heard(&[0, 1, 2]).choose(S, 2, 0, &[]), Some(place(2)));
-        assert_eq!(heard(&[0, 1]).choose(S, 5, 3, &[]), Some(place(1)));
+        assert_eq!(partners(&[0, 1, 2]).choose(S, 2, 0, &[]), Some(place(2)));
+        assert_eq!(partners(&[0, 1]).choose(S, 5, 3, &[]), Some(place(1)));
         assert_eq!(Partners::default().choose(S, 0, 0, &[]), None);
     }
 
     #[test]
     fn partner__failed_one__is_replaced_by_the_one_that_failed_longest_ago() {
-        let mut partners = heard(&[0, 1]);
+        let mut partners = partners(&[0, 1]);
         partners.note_failed(place(0), 2 * S);
         assert_eq!(partners.choose(2 * S, 0, 0, &[]), Some(place(1)));
         partners.note_failed(place(1), 3 * S);
@@ -192,14 +192,14 @@ mod tests {
 
     #[test]
     fn partner__link_used_by_another_path__is_not_chosen() {
-        let mut partners = heard(&[0, 1]);
+        let mut partners = partners(&[0, 1]);
         partners.note_failed(place(0), 2 * S);
         assert_eq!(partners.choose(2 * S, 0, 0, &[place(1)]), Some(place(0)));
     }
 
     #[test]
     fn partner__link_not_heard_recently__is_chosen_only_if_no_other_is_available() {
-        let mut partners = heard(&[0, 1]);
+        let mut partners = partners(&[0, 1]);
         let later_ns = S + HEARD_LATELY_NS;
         assert_eq!(partners.choose(later_ns, 0, 0, &[]), Some(place(0)));
         partners.note_heard(1, place(1), None, later_ns);
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn partner__link_in_use__ignores_a_copied_datagram_from_another_address() {
-        let mut partners = heard(&[0]);
+        let mut partners = partners(&[0]);
         assert!(!partners.note_heard(0, place(9), Some(place(0)), S));
         assert!(partners.note_heard(0, place(9), None, S));
     }

@@ -6,7 +6,7 @@ use crate::bottleneck::Bottleneck;
 use crate::ledger::Ledger;
 use crate::liveness::{Liveness, State};
 use crate::loss::LossMeter;
-use crate::partner::{Partners, is_same_place};
+use crate::partner::{Partners, is_same_socket};
 use crate::pmtu::PathMtu;
 use crate::rtt::Rtt;
 
@@ -43,9 +43,9 @@ pub struct Path {
     /// The peer's links that were heard on this link.
     pub partners: Partners,
     /// Address that the path sends to.
-    pub to: Option<SocketAddr>,
+    pub destination: Option<SocketAddr>,
     /// Time since which it sends there.
-    to_since_ns: u64,
+    destination_since_ns: u64,
     /// Time at which a report last confirmed the delivery of a datagram that asks for a report.
     pub answered_at_ns: u64,
     /// Length of its datagrams.
@@ -62,7 +62,7 @@ pub struct Path {
     pub bottleneck: Bottleneck,
     /// True if an event has announced that the path loses packets, and no later one has withdrawn
     /// it.
-    pub lossy_told: bool,
+    pub is_lossy: bool,
     /// Time at which the last datagram was sent that the peer reports.
     pub eliciting_at_ns: u64,
     /// Time at which the last ping was sent.
@@ -76,7 +76,7 @@ pub struct Path {
 impl Path {
     /// Returns whether the path may carry data.
     pub fn is_usable(&self) -> bool {
-        self.to.is_some() && self.liveness.state() == State::Up
+        self.destination.is_some() && self.liveness.state() == State::Up
     }
 
     /// Returns whether the path is in use or was a moment ago. Its partner is not changed in that
@@ -88,15 +88,17 @@ impl Path {
     /// Records that an authentic datagram from the peer's link `remote` came from `address` on this
     /// link. Returns whether that is new.
     pub fn note_heard(&mut self, remote: u8, address: SocketAddr, now_ns: u64) -> bool {
-        let in_use = self.to.filter(|_| self.liveness.state() == State::Up);
+        let in_use = self
+            .destination
+            .filter(|_| self.liveness.state() == State::Up);
         self.partners.note_heard(remote, address, in_use, now_ns)
     }
 
     /// Chooses the destination unless the path works; see [`Partners::choose`].
     pub fn choose(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
         let answered_ns = self.answered_at_ns;
-        let answers = answered_ns > self.to_since_ns && now_ns < answered_ns + TRY_NS;
-        if (self.is_settled() || answers) && self.to.is_some() {
+        let answers = answered_ns > self.destination_since_ns && now_ns < answered_ns + TRY_NS;
+        if (self.is_settled() || answers) && self.destination.is_some() {
             return;
         }
         if let Some(address) = self.partners.choose(now_ns, own, rank, taken) {
@@ -107,11 +109,11 @@ impl Path {
     /// Sends to `address` from now on. The measurements of the way to another partner are
     /// discarded.
     pub fn move_to(&mut self, address: SocketAddr, now_ns: u64) {
-        if self.to == Some(address) {
+        if self.destination == Some(address) {
             return;
         }
-        self.to = Some(address);
-        self.to_since_ns = now_ns;
+        self.destination = Some(address);
+        self.destination_since_ns = now_ns;
         self.pinged_at_ns = 0;
         self.mtu.doubt(true);
         self.rtt = Rtt::default();
@@ -121,16 +123,18 @@ impl Path {
 
     /// Returns whether the partner has been tried long enough without an answer.
     pub fn is_unanswered(&self, now_ns: u64) -> bool {
-        let tried_ns = TRY_NS.max(3 * self.rtt.min_ns());
-        let since_ns = self.to_since_ns.max(self.answered_at_ns);
-        !self.is_settled() && now_ns >= since_ns + tried_ns
+        let try_ns = TRY_NS.max(3 * self.rtt.min_ns());
+        let start_ns = self.destination_since_ns.max(self.answered_at_ns);
+        !self.is_settled() && now_ns >= start_ns + try_ns
     }
 
     /// Leaves a partner that does not answer for another one, if there is another.
     pub fn retry(&mut self, now_ns: u64, own: u8, rank: usize, taken: &[SocketAddr]) {
-        let Some(failed) = self.to else { return };
+        let Some(failed) = self.destination else {
+            return;
+        };
         self.partners.note_failed(failed, now_ns);
-        self.to_since_ns = now_ns;
+        self.destination_since_ns = now_ns;
         self.choose(now_ns, own, rank, taken);
     }
 
@@ -139,10 +143,10 @@ impl Path {
     /// A path that is up moves only if it shares its partner with another path. Neither moves to
     /// the partner of another path.
     pub fn note_sealed_from(&mut self, address: SocketAddr, now_ns: u64, taken: &[SocketAddr]) {
-        let is_taken = |place: SocketAddr| taken.iter().any(|t| is_same_place(*t, place));
+        let is_taken = |place: SocketAddr| taken.iter().any(|t| is_same_socket(*t, place));
         let moves = match self.liveness.state() {
             State::Down => !self.partners.has_failed_lately(address, now_ns),
-            State::Up => self.to.is_some_and(is_taken),
+            State::Up => self.destination.is_some_and(is_taken),
             State::New | State::Suspect | State::Quarantined => false,
         };
         if moves && !is_taken(address) {

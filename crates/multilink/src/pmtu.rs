@@ -4,7 +4,7 @@
 //!              probe of `size` delivered              all sizes up to the limit known
 //!  Searching ───────────────────────────▶ Confirmed ──────────────────────────────▶ at rest, 60 s
 //!      ▲                                     │  ▲ larger probe delivered: `size` grows
-//!      └─────────────────────────────────────┘  │ larger probe lost 3 times: `lost_at` falls
+//!      └─────────────────────────────────────┘  │ larger probe lost 3 times: `lost_size` falls
 //!        large datagrams lost, small ones not,  └─
 //!        and 3 probes of `size` too: `size` falls
 //! ```
@@ -41,12 +41,12 @@ pub struct PathMtu {
     size: usize,
     is_confirmed: bool,
     /// Least size that is known to be lost; above `limit` if there is no such size.
-    lost_at: usize,
+    lost_size: usize,
     probes_lost: u32,
     large_lost: u32,
     /// Size of the newest lost datagram, and whether it was a probe, until the fate of a later one
     /// is known.
-    lost_last: Option<(usize, bool)>,
+    last_loss: Option<(usize, bool)>,
     probed_at_ns: u64,
     found_at_ns: u64,
 }
@@ -57,10 +57,10 @@ impl Default for PathMtu {
             limit: BASE_BYTES,
             size: BASE_BYTES,
             is_confirmed: false,
-            lost_at: BASE_BYTES + 1,
+            lost_size: BASE_BYTES + 1,
             probes_lost: 0,
             large_lost: 0,
-            lost_last: None,
+            last_loss: None,
             probed_at_ns: 0,
             found_at_ns: 0,
         }
@@ -83,11 +83,11 @@ impl PathMtu {
         if limit == self.limit {
             return;
         }
-        let is_open = self.lost_at > self.limit;
+        let is_open = self.lost_size > self.limit;
         let is_fresh = is_open && !self.is_confirmed && self.size == self.limit;
         self.limit = limit;
-        if is_open || self.lost_at > limit {
-            self.lost_at = limit + 1;
+        if is_open || self.lost_size > limit {
+            self.lost_size = limit + 1;
         }
         if is_fresh || self.size > limit {
             self.size = limit;
@@ -97,11 +97,11 @@ impl PathMtu {
 
     /// Withdraws the confirmation, because the path failed or has a new destination. Its size must
     /// be confirmed before the path is used.
-    pub fn doubt(&mut self, leads_elsewhere: bool) {
+    pub fn doubt(&mut self, is_new_destination: bool) {
         self.is_confirmed = false;
-        (self.probes_lost, self.large_lost, self.lost_last) = (0, 0, None);
-        if leads_elsewhere {
-            (self.size, self.lost_at) = (self.limit, self.limit + 1);
+        (self.probes_lost, self.large_lost, self.last_loss) = (0, 0, None);
+        if is_new_destination {
+            (self.size, self.lost_size) = (self.limit, self.limit + 1);
             self.probed_at_ns = 0;
         }
     }
@@ -110,30 +110,30 @@ impl PathMtu {
     pub fn note_delivered(&mut self, now_ns: u64, bytes: usize) -> bool {
         if bytes <= BASE_BYTES.min(self.size - 1) {
             // A short datagram arrived, so the path was alive when the previous one was lost.
-            let Some((lost, is_probe)) = self.lost_last.take() else {
+            let Some((lost_bytes, is_probe)) = self.last_loss.take() else {
                 return false;
             };
-            return self.note_lost_alone(now_ns, lost, is_probe);
+            return self.note_lost_alone(now_ns, lost_bytes, is_probe);
         }
-        self.lost_last = None;
+        self.last_loss = None;
         if bytes < self.size {
             return false;
         }
         self.large_lost = 0;
         self.probes_lost = 0;
         self.is_confirmed = true;
-        let grows = bytes > self.size;
+        let is_larger = bytes > self.size;
         self.size = bytes.min(self.limit);
-        if grows {
+        if is_larger {
             self.settle_search(now_ns);
         }
-        grows
+        is_larger
     }
 
     /// Handles the loss of a datagram of `bytes`.
     pub fn note_lost(&mut self, bytes: usize, is_probe: bool) {
         if bytes > BASE_BYTES {
-            self.lost_last = Some((bytes, is_probe));
+            self.last_loss = Some((bytes, is_probe));
         }
     }
 
@@ -150,7 +150,7 @@ impl PathMtu {
             return false;
         }
         self.probes_lost = 0;
-        self.lost_at = self.lost_at.min(bytes);
+        self.lost_size = self.lost_size.min(bytes);
         if bytes > self.size {
             self.settle_search(now_ns);
             return false;
@@ -159,25 +159,25 @@ impl PathMtu {
             true => ETHERNET_BYTES,
             false => BASE_BYTES,
         };
-        let falls = next < self.size;
+        let is_smaller = next < self.size;
         self.size = next.min(self.size);
         self.is_confirmed = false;
-        falls
+        is_smaller
     }
 
     fn settle_search(&mut self, now_ns: u64) {
-        if self.sought().is_none() {
+        if self.next_size().is_none() {
             self.found_at_ns = now_ns;
         }
     }
 
     /// Returns the larger size to try.
-    fn sought(&self) -> Option<usize> {
-        if self.lost_at > self.limit {
+    fn next_size(&self) -> Option<usize> {
+        if self.lost_size > self.limit {
             return (self.size < self.limit).then_some(self.limit);
         }
-        let is_worth_it = self.lost_at > self.size + STEP_BYTES;
-        is_worth_it.then(|| self.size.midpoint(self.lost_at))
+        let is_gap_wide = self.lost_size > self.size + STEP_BYTES;
+        is_gap_wide.then(|| self.size.midpoint(self.lost_size))
     }
 
     /// Returns the time at which a probe is due, and its size. `is_used`: the path carries data.
@@ -192,8 +192,8 @@ impl PathMtu {
         if self.size > BASE_BYTES && (is_suspicious || !self.is_confirmed) {
             return Some((self.probed_at_ns + SUSPECT_NS, self.size));
         }
-        if let Some(sought) = self.sought() {
-            return Some((self.probed_at_ns + SEARCH_NS, sought));
+        if let Some(size) = self.next_size() {
+            return Some((self.probed_at_ns + SEARCH_NS, size));
         }
         (self.size < self.limit).then_some((self.found_at_ns + RAISE_NS, self.limit))
     }
@@ -201,8 +201,8 @@ impl PathMtu {
     /// Records that a probe was sent.
     pub fn note_probe(&mut self, now_ns: u64) {
         self.probed_at_ns = now_ns;
-        if self.sought().is_none() && now_ns >= self.found_at_ns + RAISE_NS {
-            self.lost_at = self.limit + 1; // try larger sizes again
+        if self.next_size().is_none() && now_ns >= self.found_at_ns + RAISE_NS {
+            self.lost_size = self.limit + 1; // try larger sizes again
         }
     }
 }

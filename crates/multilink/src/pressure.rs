@@ -218,10 +218,10 @@ mod tests {
     #[test]
     fn pressure__frames_wait_while_links_are_idle__follows_the_intake_rate() {
         let mut pressure = Pressure::default();
-        let taken = (1.2e9 / 8e9 * PERIOD_NS as f64) as u64;
+        let intake_bytes = (1.2e9 / 8e9 * PERIOD_NS as f64) as u64;
         let intake = Intake {
-            bytes: taken,
-            frames: taken / 65_000 + 1,
+            bytes: intake_bytes,
+            frames: intake_bytes / 65_000 + 1,
             was_empty: false,
         };
         let slow = (1..200)

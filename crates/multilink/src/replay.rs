@@ -10,7 +10,7 @@ pub const REPLAY_WINDOW: u64 = 8192;
 pub struct ReplayWindow {
     /// One past the highest number seen; 0 before the first.
     next: u64,
-    seen: Vec<u64>,
+    accepted: Vec<u64>,
 }
 
 impl ReplayWindow {
@@ -30,28 +30,28 @@ impl ReplayWindow {
             return true;
         }
         let (word, bit) = Self::bit(number);
-        number + REPLAY_WINDOW >= self.next && self.seen[word] & bit == 0
+        number + REPLAY_WINDOW >= self.next && self.accepted[word] & bit == 0
     }
 
     /// Accepts `number`, after its packet's tag was verified.
     pub fn accept(&mut self, number: u64) {
         debug_assert!(self.is_fresh(number));
-        if self.seen.is_empty() {
-            self.seen = vec![0; (REPLAY_WINDOW / 64) as usize]; // allocated at the first packet
+        if self.accepted.is_empty() {
+            self.accepted = vec![0; (REPLAY_WINDOW / 64) as usize]; // allocated at the first packet
         }
         if number >= self.next {
             if number - self.next >= REPLAY_WINDOW {
-                self.seen.fill(0);
+                self.accepted.fill(0);
             } else {
                 for skipped in self.next..=number {
                     let (word, bit) = Self::bit(skipped);
-                    self.seen[word] &= !bit;
+                    self.accepted[word] &= !bit;
                 }
             }
             self.next = number + 1;
         }
         let (word, bit) = Self::bit(number);
-        self.seen[word] |= bit;
+        self.accepted[word] |= bit;
     }
 }
 
@@ -68,14 +68,21 @@ mod tests {
         ) {
             let mut window = ReplayWindow::default();
             let mut accepted = BTreeSet::new();
-            for (number, near) in steps {
-                let number = if near { window.next().saturating_sub(number % 9000) } else { number };
+            for (number, is_near) in steps {
+                let number = if is_near {
+                    window.next().saturating_sub(number % 9000)
+                } else {
+                    number
+                };
                 if window.is_fresh(number) {
                     window.accept(number);
                     prop_assert!(accepted.insert(number), "{number} was accepted twice");
                 } else {
-                    let old = number + REPLAY_WINDOW < window.next();
-                    prop_assert!(old || accepted.contains(&number), "{number} was refused unseen");
+                    let is_old = number + REPLAY_WINDOW < window.next();
+                    prop_assert!(
+                        is_old || accepted.contains(&number),
+                        "{number} was refused unseen"
+                    );
                 }
             }
         }

@@ -23,7 +23,7 @@ pub struct Cut {
     /// Sequence number of unit 0.
     pub first_seq: u64,
     /// Value of `aux` in unit 0.
-    pub depends: u16,
+    pub predecessor_distance: u16,
     /// True if the contents begin with a virtio header.
     pub has_vnet: bool,
 }
@@ -31,8 +31,8 @@ pub struct Cut {
 impl Cut {
     /// Returns the position of unit `index` in the buffer.
     pub fn range(&self, index: u8) -> std::ops::Range<usize> {
-        let from = usize::from(index) * self.unit_bytes;
-        self.start + from..self.start + (from + self.unit_bytes).min(self.bytes)
+        let offset = usize::from(index) * self.unit_bytes;
+        self.start + offset..self.start + (offset + self.unit_bytes).min(self.bytes)
     }
 }
 
@@ -47,7 +47,7 @@ pub struct UnitRef {
 
 impl UnitRef {
     /// Returns another unit of the same frame.
-    pub fn at(self, index: u8) -> Self {
+    pub fn with_index(self, index: u8) -> Self {
         Self { index, ..self }
     }
 }
@@ -141,7 +141,7 @@ impl Retained {
     }
 
     /// Returns the number of table entries in use.
-    pub fn places(&self) -> usize {
+    pub fn entries(&self) -> usize {
         self.slots.len().max(self.oldest.len())
     }
 
@@ -162,7 +162,7 @@ mod tests {
             unit_bytes: 50,
             last,
             first_seq: 0,
-            depends: 0,
+            predecessor_distance: 0,
             has_vnet: false,
         }
     }
@@ -186,8 +186,8 @@ mod tests {
             let units: Vec<UnitRef> = (0..20_000)
                 .map(|_| retained.keep(pool.take(frame_bytes), cut(0), &mut pool))
                 .collect();
-            let kept = units.iter().filter_map(|unit| retained.get(*unit));
-            let allocated: usize = kept.map(|(frame, _)| frame.buffer_bytes()).sum();
+            let frames = units.iter().filter_map(|unit| retained.get(*unit));
+            let allocated: usize = frames.map(|(frame, _)| frame.buffer_bytes()).sum();
             assert!(
                 allocated <= RETAINED_BYTES_MAX,
                 "{allocated} B of {frame_bytes}"

@@ -14,10 +14,10 @@ pub struct Rtt {
     min_at_ns: u64,
     /// Least one-way time to the peer in the last ten seconds, in µs. It is the difference of two
     /// clocks, so it includes their constant offset.
-    there_min_us: u32,
-    there_min_at_ns: Option<u64>,
+    forward_min_us: u32,
+    forward_min_at_ns: Option<u64>,
     /// Excess of the latest one-way sample over that minimum, in ns.
-    there_queue_ns: u64,
+    forward_queue_ns: u64,
 }
 
 impl Rtt {
@@ -45,20 +45,20 @@ impl Rtt {
         }
     }
 
-    /// Takes a sample of the one-way time to the peer. `there_us` is the arrival by the peer's
+    /// Takes a sample of the one-way time to the peer. `forward_us` is the arrival by the peer's
     /// clock less the departure by this host's clock, modulo 2³². `wait_ns` is as for
     /// [`Self::sample_network`].
-    pub fn sample_there(&mut self, now_ns: u64, there_us: u32, wait_ns: u64) {
+    pub fn sample_forward(&mut self, now_ns: u64, forward_us: u32, wait_ns: u64) {
         // The signed difference is valid below half an hour.
-        let above_us = there_us.wrapping_sub(self.there_min_us) as i32;
+        let excess_us = forward_us.wrapping_sub(self.forward_min_us) as i32;
         let is_known = self
-            .there_min_at_ns
+            .forward_min_at_ns
             .is_some_and(|at_ns| now_ns.saturating_sub(at_ns) <= RTT_MIN_WINDOW_NS);
-        if !is_known || above_us <= 0 && wait_ns <= WAIT_KNOWN_NS {
-            (self.there_min_us, self.there_min_at_ns) = (there_us, Some(now_ns));
-            self.there_queue_ns = 0;
+        if !is_known || excess_us <= 0 && wait_ns <= WAIT_KNOWN_NS {
+            (self.forward_min_us, self.forward_min_at_ns) = (forward_us, Some(now_ns));
+            self.forward_queue_ns = 0;
         } else {
-            self.there_queue_ns = u64::from(above_us.max(0).unsigned_abs()) * 1000;
+            self.forward_queue_ns = u64::from(excess_us.max(0).unsigned_abs()) * 1000;
         }
     }
 
@@ -67,7 +67,7 @@ impl Rtt {
     /// clock that was set or stopped therefore does not show as a queue.
     pub fn queue_ns(&self) -> u64 {
         let round_ns = self.network_latest_ns.saturating_sub(self.min_ns);
-        round_ns.min(self.there_queue_ns)
+        round_ns.min(self.forward_queue_ns)
     }
 
     /// Returns the round trip, exponentially smoothed by 1/8, in ns; 0 before the first sample.
@@ -95,12 +95,12 @@ mod tests {
     #[test]
     fn rtt__queue_on_the_return_path__does_not_count_as_forward_queueing_delay() {
         // The peer's clock is about to wrap.
-        let there_us = |queue_ms: u32| (u32::MAX - 100).wrapping_add(queue_ms * 1000);
+        let forward_us = |queue_ms: u32| (u32::MAX - 100).wrapping_add(queue_ms * 1000);
         let mut rtt = Rtt::default();
-        let mut sample = |at_ms: u64, there_ms: u32, back_ms: u64| {
-            let round_ns = (1 + u64::from(there_ms) + back_ms) * MS;
+        let mut sample = |at_ms: u64, forward_ms: u32, return_ms: u64| {
+            let round_ns = (1 + u64::from(forward_ms) + return_ms) * MS;
             rtt.sample_network(at_ms * MS, round_ns, 0);
-            rtt.sample_there(at_ms * MS, there_us(there_ms), 0);
+            rtt.sample_forward(at_ms * MS, forward_us(forward_ms), 0);
             rtt.queue_ns()
         };
         assert_eq!(sample(1, 0, 0), 0);
@@ -113,9 +113,9 @@ mod tests {
     #[test]
     fn rtt__peer_clock_jumps__shows_no_queueing_delay() {
         let mut rtt = Rtt::default();
-        for (at_ms, there_us) in [(1, 500), (5, 3_000_500), (9, 500), (13, 4_000_000_000)] {
+        for (at_ms, forward_us) in [(1, 500), (5, 3_000_500), (9, 500), (13, 4_000_000_000)] {
             rtt.sample_network(at_ms * MS, MS, 0);
-            rtt.sample_there(at_ms * MS, there_us, 0);
+            rtt.sample_forward(at_ms * MS, forward_us, 0);
             assert_eq!(rtt.queue_ns(), 0, "at {at_ms} ms");
         }
     }

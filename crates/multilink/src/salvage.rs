@@ -27,8 +27,8 @@ struct TcpBurst {
 }
 
 impl TcpBurst {
-    /// Finds the headers, if the first `have` bytes contain them and the frame is a TCP burst.
-    fn locate(frame: &[u8], have: usize) -> Option<Self> {
+    /// Finds the headers, if the first `available_bytes` contain them and the frame is a TCP burst.
+    fn locate(frame: &[u8], available_bytes: usize) -> Option<Self> {
         let vnet = frame.get(..VNET_BYTES)?;
         let ethernet = &frame[VNET_BYTES..];
         let v6 = match vnet[1] & !GSO_ECN {
@@ -56,33 +56,34 @@ impl TcpBurst {
             (l3 + header, l3 + usize::from(be16(ethernet, l3 + 2)?))
         };
         let payload = l4 + usize::from(ethernet.get(l4 + 12)? >> 4) * 4;
-        let headers_are_there = payload + VNET_BYTES <= have && payload >= l4 + 20;
-        (segment_bytes > 0 && headers_are_there && end <= ethernet.len() && payload < end)
-            .then_some(Self {
+        let has_all_headers = payload + VNET_BYTES <= available_bytes && payload >= l4 + 20;
+        (segment_bytes > 0 && has_all_headers && end <= ethernet.len() && payload < end).then_some(
+            Self {
                 layers: Layers { l3, l4, v6 },
                 payload,
                 end,
                 segment_bytes,
-            })
+            },
+        )
     }
 }
 
-/// Passes each of the stretches `present` of a damaged TCP burst to `out` as a frame. The stretches
+/// Passes each of the stretches `ranges` of a damaged TCP burst to `out` as a frame. The stretches
 /// are byte ranges of `frame`, ascending and not adjacent. There is no output if the headers are
 /// lost or the frame is not a TCP burst.
 pub fn salvage(
     frame: &[u8],
-    present: &[std::ops::Range<usize>],
+    ranges: &[std::ops::Range<usize>],
     pool: &mut FramePool,
     mut out: impl FnMut(Frame),
 ) {
-    let Some(head) = present.first().filter(|range| range.start == 0) else {
+    let Some(head) = ranges.first().filter(|range| range.start == 0) else {
         return;
     };
     let Some(burst) = TcpBurst::locate(frame, head.end) else {
         return;
     };
-    for range in present {
+    for range in ranges {
         let from = range.start.saturating_sub(VNET_BYTES).max(burst.payload);
         let to = range.end.saturating_sub(VNET_BYTES).min(burst.end);
         if from < to {
@@ -94,8 +95,8 @@ pub fn salvage(
 /// Returns the stretch `from..to` (offsets in the Ethernet frame) with headers of its own.
 fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FramePool) -> Frame {
     let headers = VNET_BYTES + burst.payload;
-    let mut piece = pool.take(headers + to - from);
-    let bytes = piece.buffer();
+    let mut part = pool.take(headers + to - from);
+    let bytes = part.buffer();
     bytes[..headers].copy_from_slice(&frame[..headers]);
     bytes[headers..headers + to - from].copy_from_slice(&frame[VNET_BYTES + from..VNET_BYTES + to]);
     if to - from <= burst.segment_bytes {
@@ -118,7 +119,7 @@ fn cut(frame: &[u8], burst: &TcpBurst, from: usize, to: usize, pool: &mut FrameP
         tcp[13] &= !TCP_CWR;
     }
     tcp[16..18].copy_from_slice(&pseudo.to_be_bytes());
-    piece
+    part
 }
 
 #[cfg(test)]
@@ -146,47 +147,47 @@ mod tests {
     #[test]
     fn salvage__burst_with_a_hole__yields_the_two_segments_around_it() {
         let frame = burst(5000, 1400);
-        let mut pieces = Vec::new();
+        let mut parts = Vec::new();
         let ranges = [0..1500, 2500..frame.len()];
-        salvage(&frame, &ranges, &mut FramePool::default(), |piece| {
-            pieces.push(piece)
+        salvage(&frame, &ranges, &mut FramePool::default(), |part| {
+            parts.push(part)
         });
-        assert_eq!(pieces.len(), 2);
-        let payload_at = VNET_BYTES + 54;
-        for (piece, range) in pieces.iter().zip(&ranges) {
-            let bytes = piece.as_slice();
-            let start = range.start.max(payload_at) - payload_at;
+        assert_eq!(parts.len(), 2);
+        let payload_offset = VNET_BYTES + 54;
+        for (part, range) in parts.iter().zip(&ranges) {
+            let bytes = part.as_slice();
+            let start = range.start.max(payload_offset) - payload_offset;
             let sequence = u32::from_be_bytes(bytes[48..52].try_into().unwrap());
             assert_eq!(sequence, 1000 + start as u32);
             assert_eq!(
-                &bytes[payload_at..],
-                &frame[range.start.max(payload_at)..range.end]
+                &bytes[payload_offset..],
+                &frame[range.start.max(payload_offset)..range.end]
             );
             assert_eq!(fold(sum16(&bytes[24..44])), 0xffff, "IPv4 header checksum");
         }
         assert_eq!(
-            pieces[0].as_slice()[57] & TCP_PSH,
+            parts[0].as_slice()[57] & TCP_PSH,
             0,
             "only the last stretch pushes"
         );
-        assert_eq!(pieces[1].as_slice()[57] & TCP_PSH, TCP_PSH);
+        assert_eq!(parts[1].as_slice()[57] & TCP_PSH, TCP_PSH);
     }
 
     #[test]
     fn salvage__headers_lost_or_not_tcp__yields_nothing() {
         let frame = burst(5000, 1400);
-        let none = |frame: &[u8], ranges: &[std::ops::Range<usize>]| {
+        let assert_nothing = |frame: &[u8], ranges: &[std::ops::Range<usize>]| {
             salvage(frame, ranges, &mut FramePool::default(), |_| {
                 panic!("nothing was to be saved")
             })
         };
-        none(&frame, &[1500..frame.len()]);
-        none(&frame, &[0..40, 1500..frame.len()]);
+        assert_nothing(&frame, &[1500..frame.len()]);
+        assert_nothing(&frame, &[0..40, 1500..frame.len()]);
         let mut udp = frame.clone();
         udp[1] = 5;
-        none(&udp, &[0..1500]);
+        assert_nothing(&udp, &[0..1500]);
         for length in 0..80 {
-            none(&frame[..length.min(frame.len())], &[0..length.min(63)]);
+            assert_nothing(&frame[..length.min(frame.len())], &[0..length.min(63)]);
         }
     }
 }

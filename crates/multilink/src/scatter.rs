@@ -30,7 +30,7 @@ impl Burst {
     /// Finds the headers, if the frame is a burst whose checksum is partial.
     fn locate(frame: &[u8]) -> Option<Self> {
         let (vnet, ethernet) = frame.split_at_checked(VNET_BYTES)?;
-        let field = |at: usize| usize::from(u16::from_le_bytes([vnet[at], vnet[at + 1]]));
+        let field = |index: usize| usize::from(u16::from_le_bytes([vnet[index], vnet[index + 1]]));
         if vnet[0] & NEEDS_CSUM == 0 || vnet[1] != GSO_UDP_L4 || field(8) != UDP_CHECKSUM {
             return None;
         }
@@ -45,9 +45,9 @@ impl Burst {
             _ => return None,
         };
         let payload = l4 + UDP_BYTES;
-        let is_whole = l4 >= l3 + ip_bytes && payload < ethernet.len() && segment_bytes > 0;
+        let is_complete = l4 >= l3 + ip_bytes && payload < ethernet.len() && segment_bytes > 0;
         // A peer must not turn one frame into more datagrams than a kernel would.
-        let is_genuine = is_whole
+        let is_genuine = is_complete
             && l4 <= l3 + IP_HEADERS_BYTES_MAX
             && (ethernet.len() - payload).div_ceil(segment_bytes) <= SEGMENTS_MAX;
         is_genuine.then_some(Self {
@@ -141,22 +141,22 @@ mod tests {
         let payloads: Vec<Vec<u8>> = [700, 700, 700, 40]
             .iter()
             .enumerate()
-            .map(|(at, bytes)| vec![at as u8 + 1; *bytes])
+            .map(|(index, bytes)| vec![index as u8 + 1; *bytes])
             .collect();
         for v6 in [false, true] {
             let (mut queue, mut pool) = (VecDeque::new(), FramePool::default());
             let first = scatter(burst(v6, &payloads), &mut queue, &mut pool);
             let frames: Vec<Frame> = [first].into_iter().chain(queue).collect();
             assert_eq!(frames.len(), payloads.len());
-            let payload_at = VNET_BYTES + if v6 { 62 } else { 42 };
-            for (at, (frame, payload)) in frames.iter().zip(&payloads).enumerate() {
+            let payload_offset = VNET_BYTES + if v6 { 62 } else { 42 };
+            for (index, (frame, payload)) in frames.iter().zip(&payloads).enumerate() {
                 let bytes = frame.as_slice();
-                assert_eq!(bytes[payload_at..], payload[..]);
+                assert_eq!(bytes[payload_offset..], payload[..]);
                 assert_eq!((bytes[0], bytes[1]), (NEEDS_CSUM, 0));
-                let udp = be16(bytes, payload_at - 4).map(usize::from);
+                let udp = be16(bytes, payload_offset - 4).map(usize::from);
                 assert_eq!(udp, Some(payload.len() + 8));
                 if !v6 {
-                    assert_eq!(be16(bytes, VNET_BYTES + 18), Some(7 + at as u16), "id");
+                    assert_eq!(be16(bytes, VNET_BYTES + 18), Some(7 + index as u16), "id");
                     let header = &bytes[VNET_BYTES + 14..VNET_BYTES + 34];
                     assert_eq!(fold(sum16(header)), 0xffff, "header checksum");
                 }
@@ -168,14 +168,14 @@ mod tests {
     fn scatter__single_datagram_or_truncated_burst__is_unchanged() {
         let (mut queue, mut pool) = (VecDeque::new(), FramePool::default());
         let single = datagram(false, &[1; 50]);
-        let same = scatter(single.clone(), &mut queue, &mut pool);
-        assert_eq!(same, single);
-        let whole = burst(false, &[vec![1; 50], vec![2; 50]]);
+        let output = scatter(single.clone(), &mut queue, &mut pool);
+        assert_eq!(output, single);
+        let full = burst(false, &[vec![1; 50], vec![2; 50]]);
         for length in 0..VNET_BYTES + 43 {
             let mut frame = pool.take(length);
-            frame.buffer()[..length].copy_from_slice(&whole.as_slice()[..length]);
-            let same = scatter(frame.clone(), &mut queue, &mut pool);
-            assert_eq!(same.as_slice(), frame.as_slice());
+            frame.buffer()[..length].copy_from_slice(&full.as_slice()[..length]);
+            let output = scatter(frame.clone(), &mut queue, &mut pool);
+            assert_eq!(output.as_slice(), frame.as_slice());
         }
         assert!(queue.is_empty());
     }

@@ -92,7 +92,7 @@ pub fn split(
     let mut runs = [Run { link: 0, units: 0 }; LINKS_MAX];
     candidates.sort_unstable_by(|a, b| a.ready_ns.total_cmp(&b.ready_ns));
     let used = if units <= 1 || candidates.len().min(links_max) <= 1 {
-        soonest(candidates, units, unit_bytes, &mut runs)
+        assign_to_soonest(candidates, units, unit_bytes, &mut runs)
     } else {
         let used = candidates.len().min(links_max);
         fill(&candidates[..used], units, unit_bytes, &mut runs)
@@ -101,7 +101,7 @@ pub fn split(
 }
 
 /// Assigns all units to the link that finishes them first.
-fn soonest(
+fn assign_to_soonest(
     candidates: &[Candidate],
     units: usize,
     unit_bytes: usize,
@@ -112,10 +112,10 @@ fn soonest(
     let soonest_ns = candidates.iter().map(finish).fold(f64::INFINITY, f64::min);
     // Takes the lowest-numbered link of those within `LINK_COST_NS`: successive messages then use
     // the same link.
-    let good = |candidate: &&Candidate| finish(candidate) <= soonest_ns + LINK_COST_NS;
+    let is_good = |candidate: &&Candidate| finish(candidate) <= soonest_ns + LINK_COST_NS;
     let best = candidates
         .iter()
-        .filter(good)
+        .filter(is_good)
         .min_by_key(|candidate| candidate.link);
     best.map_or(0, |best| {
         runs[0] = Run {
@@ -146,24 +146,24 @@ fn fill(
         finish = (bytes + credit) / rate;
         used += 1;
     }
-    let mut left = units;
-    for (at, (run, candidate)) in runs.iter_mut().zip(&candidates[..used]).enumerate() {
-        let ready_ns = candidate.ready_ns + at as f64 * LINK_COST_NS;
+    let mut remaining = units;
+    for (index, (run, candidate)) in runs.iter_mut().zip(&candidates[..used]).enumerate() {
+        let ready_ns = candidate.ready_ns + index as f64 * LINK_COST_NS;
         let share = (finish - ready_ns).max(0.0) * candidate.rate / unit_bytes as f64;
         run.link = candidate.link;
-        run.units = (share as usize).min(left);
-        left -= run.units;
+        run.units = (share as usize).min(remaining);
+        remaining -= run.units;
     }
     // Rounding leaves some units over. Each goes to the link that finishes it first.
-    for _ in 0..left {
-        let next = |at: &usize| {
-            let bytes = ((runs[*at].units + 1) * unit_bytes) as f64;
-            candidates[*at].ready_ns + bytes / candidates[*at].rate
+    for _ in 0..remaining {
+        let next_finish = |index: &usize| {
+            let bytes = ((runs[*index].units + 1) * unit_bytes) as f64;
+            candidates[*index].ready_ns + bytes / candidates[*index].rate
         };
-        let at = (0..used)
-            .min_by(|a, b| next(a).total_cmp(&next(b)))
+        let index = (0..used)
+            .min_by(|a, b| next_finish(a).total_cmp(&next_finish(b)))
             .expect("used is at least 1");
-        runs[at].units += 1;
+        runs[index].units += 1;
     }
     used
 }

@@ -94,9 +94,9 @@ impl TransmitQueue {
             self.batches.push_back(batch);
         }
         let batch = self.batches.back_mut().expect("one was just made");
-        let before = batch.bytes.len();
+        let start = batch.bytes.len();
         write(&mut batch.bytes);
-        debug_assert_eq!(batch.bytes.len() - before, datagram_bytes);
+        debug_assert_eq!(batch.bytes.len() - start, datagram_bytes);
         batch.datagrams += 1;
         batch.closed = datagram_bytes < batch.segment_bytes;
         self.queued_bytes += datagram_bytes;

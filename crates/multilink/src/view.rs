@@ -37,7 +37,7 @@ pub struct MemoryView {
     /// Bytes of the buffers of frames that may have to be sent again.
     pub retained_bytes: usize,
     /// Table entries for those frames.
-    pub retained_places: usize,
+    pub retained_entries: usize,
     /// Bytes of the buffers of frames that are incomplete or wait for others.
     pub held_bytes: usize,
     /// Datagrams without a report.
@@ -49,8 +49,8 @@ pub struct MemoryView {
 impl MemoryView {
     /// Returns the sum in bytes, with 64 bytes for a table entry.
     pub fn bytes(&self) -> usize {
-        let places = self.retained_places + self.open_datagrams + self.repairs;
-        self.retained_bytes + self.held_bytes + places * 64
+        let entries = self.retained_entries + self.open_datagrams + self.repairs;
+        self.retained_bytes + self.held_bytes + entries * 64
     }
 }
 
@@ -120,7 +120,7 @@ impl<'a> PeerView<'a> {
         let peer = self.peer;
         MemoryView {
             retained_bytes: peer.retained.bytes(),
-            retained_places: peer.retained.places(),
+            retained_entries: peer.retained.entries(),
             held_bytes: peer.reorder.held_bytes(),
             open_datagrams: peer.paths.iter().map(|path| path.ledger.len()).sum(),
             repairs: peer.repair_queue.len(),
@@ -135,13 +135,13 @@ impl<'a> PeerView<'a> {
 
     /// Returns the paths that have a destination or ever received a packet.
     pub fn paths(&self) -> impl Iterator<Item = PathView> + 'a {
-        let is_known = |path: &&Path| path.to.is_some() || path.counters.rx_packets > 0;
+        let is_known = |path: &&Path| path.destination.is_some() || path.counters.rx_packets > 0;
         let paths = self.peer.paths.iter().enumerate();
         paths
             .filter(move |(_, path)| is_known(path))
             .map(|(link, path)| PathView {
                 link: link as u8,
-                to: path.to,
+                to: path.destination,
                 state: path.liveness.state(),
                 failures: path.liveness.failures(),
                 datagram_bytes: (path.mtu.size(), path.mtu.is_confirmed()),

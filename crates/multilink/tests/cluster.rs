@@ -38,12 +38,12 @@ fn cluster__64_hosts__form_a_full_mesh_in_bounded_time_and_memory() {
     let before_bytes = resident_bytes();
     let mut world = World::new(Plan {
         hosts: HOSTS,
-        links: vec![LinkPlan::of(1000)],
+        links: vec![LinkPlan::new(1000)],
         layout: Layout::Shared,
         keys: vec![7; HOSTS],
         ..Plan::two_hosts(Vec::new())
     });
-    world.run_until_whole(5 * S);
+    world.run_until_connected(5 * S);
     let joined_ns = world.now_ns();
     assert!(joined_ns < 3 * S, "joined after {} ms", joined_ns / MS);
     world.run_for(200 * MS);
@@ -53,8 +53,8 @@ fn cluster__64_hosts__form_a_full_mesh_in_bounded_time_and_memory() {
         let counters = core.counters();
         assert_eq!((counters.malformed, counters.forged), (0, 0), "host {host}");
     }
-    let taken_bytes = resident_bytes().saturating_sub(before_bytes);
-    let peer_bytes = taken_bytes / (HOSTS * (HOSTS - 1));
+    let memory_bytes = resident_bytes().saturating_sub(before_bytes);
+    let peer_bytes = memory_bytes / (HOSTS * (HOSTS - 1));
     println!(
         "joined after {} ms, {peer_bytes} B per peer",
         joined_ns / MS
@@ -75,16 +75,16 @@ fn cluster__64_hosts__form_a_full_mesh_in_bounded_time_and_memory() {
 fn cluster__one_of_16_hosts_restarted__reaches_all_others_within_one_second() {
     let mut world = World::new(Plan {
         hosts: 16,
-        links: vec![LinkPlan::of(1000)],
+        links: vec![LinkPlan::new(1000)],
         layout: Layout::Shared,
         keys: vec![7; 16],
         ..Plan::two_hosts(Vec::new())
     });
-    world.run_until_whole(5 * S);
-    let began_ns = world.now_ns();
-    world.sim.node_mut(5).restart(began_ns);
-    world.run_until_whole(5 * S);
-    let took_ms = (world.now_ns() - began_ns) / MS;
-    println!("up again after {took_ms} ms");
-    assert!(took_ms < 1000, "up again after {took_ms} ms");
+    world.run_until_connected(5 * S);
+    let start_ns = world.now_ns();
+    world.sim.node_mut(5).restart(start_ns);
+    world.run_until_connected(5 * S);
+    let duration_ms = (world.now_ns() - start_ns) / MS;
+    println!("up again after {duration_ms} ms");
+    assert!(duration_ms < 1000, "up again after {duration_ms} ms");
 }

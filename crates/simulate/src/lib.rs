@@ -31,7 +31,7 @@ const PATIENCE: f64 = 100.0;
 
 /// Result of a simulation.
 #[derive(Debug, Clone, Copy)]
-pub struct Simulated {
+pub struct Outcome {
     /// Time until the last host has completed its part, in seconds.
     pub seconds: f64,
     /// Most bytes queued in any switch port.
@@ -42,43 +42,43 @@ pub struct Simulated {
 ///
 /// # Errors
 /// A port overflows, or the plan does not complete.
-pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Result<Simulated> {
+pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Result<Outcome> {
     let ranks = (0..network.hosts.len()).map(|host| Rank::new(network, plan, host));
     let mut sim = Sim::new(&Topology::of(network, port_queue), ranks.collect(), 1);
-    for (link, of) in network.links.iter().enumerate() {
-        sim.set_rate(link, 1, of.rates[1]);
+    for (index, link) in network.links.iter().enumerate() {
+        sim.set_rate(index, 1, link.rates[1]);
     }
     sim.run_until(BEGIN_NS);
     for host in 0..network.hosts.len() {
         sim.node_mut(host).proceed();
     }
     let patience_ns = (plan.predicted_s * PATIENCE * 1e9) as u64;
-    let is_over =
+    let is_complete =
         |sim: &Sim<Rank>| (0..network.hosts.len()).all(|host| sim.node(host).is_complete());
-    let is_done = sim.run_until_or(BEGIN_NS + patience_ns, is_over);
+    let has_completed = sim.run_until_or(BEGIN_NS + patience_ns, is_complete);
     let mut port_bytes = 0;
-    for (link, of) in network.links.iter().enumerate() {
+    for (index, link) in network.links.iter().enumerate() {
         for side in 0..2 {
             let LineCounters {
                 queue_drops,
                 queue_bytes_peak,
                 ..
-            } = sim.model().counters(link, side);
-            let [from, to] = [side, 1 - side].map(|end| network.name_of(of.ends[end]));
+            } = sim.model().counters(index, side);
+            let [from, to] = [side, 1 - side].map(|end| network.name_of(link.ends[end]));
             if queue_drops > 0 {
                 bail!(
                     "simulated: {queue_drops} frames overflowed the port from {from} to {to}, which holds {port_queue}; the plan needs deeper ports"
                 );
             }
-            if matches!(of.ends[side], End::Switch(_)) {
+            if matches!(link.ends[side], End::Switch(_)) {
                 port_bytes = port_bytes.max(queue_bytes_peak);
             }
         }
     }
-    if !is_done {
+    if !has_completed {
         bail!("simulated: the plan did not complete within {PATIENCE} times its predicted time");
     }
-    Ok(Simulated {
+    Ok(Outcome {
         seconds: (sim.now_ns() - BEGIN_NS) as f64 / 1e9,
         port_bytes,
     })
@@ -88,17 +88,17 @@ pub fn simulate(network: &Network, plan: &Plan, port_queue: Bytes) -> anyhow::Re
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Kind {
     /// A chunk for which the receiver sends a completion.
-    Piece,
+    Chunk,
     /// A chunk without a completion.
     Posted,
-    Word,
+    Grant,
     /// The completion of a chunk.
-    Came,
+    Completion,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Piece, Self::Posted, Self::Word, Self::Came]
+        [Self::Chunk, Self::Posted, Self::Grant, Self::Completion]
             .into_iter()
             .find(|kind| *kind as u8 == byte)
     }
@@ -113,10 +113,10 @@ struct Rank {
     queue: SendQueue,
     /// Steps that wait for a message, by peer and kind, and the number of messages received before
     /// a step waited for them.
-    awaited: HashMap<(usize, Kind), VecDeque<usize>>,
-    came: HashMap<(usize, Kind), usize>,
+    waiting_steps: HashMap<(usize, Kind), VecDeque<usize>>,
+    received: HashMap<(usize, Kind), usize>,
     /// By peer, for each chunk received, true if a completion is to be sent.
-    answered: HashMap<usize, VecDeque<bool>>,
+    completions_due: HashMap<usize, VecDeque<bool>>,
 }
 
 impl Rank {
@@ -127,9 +127,9 @@ impl Rank {
             engine: Engine::new(Arc::clone(&program)),
             program,
             queue: SendQueue::new(network, host),
-            awaited: HashMap::new(),
-            came: HashMap::new(),
-            answered: HashMap::new(),
+            waiting_steps: HashMap::new(),
+            received: HashMap::new(),
+            completions_due: HashMap::new(),
         }
     }
 
@@ -139,60 +139,60 @@ impl Rank {
 
     /// Begins the steps that may begin.
     fn proceed(&mut self) {
-        while let Some(at) = self.engine.begin() {
-            let step = &self.program.steps[at];
+        while let Some(index) = self.engine.begin() {
+            let step = &self.program.steps[index];
             let (peer, bytes) = (step.peer as usize, step.bytes);
-            let awaits = match step.action {
+            let awaited_kind = match step.action {
                 Action::Send => {
-                    self.send(peer, Kind::Piece, bytes);
-                    Kind::Came
+                    self.send(peer, Kind::Chunk, bytes);
+                    Kind::Completion
                 }
                 Action::Post => {
                     self.send(peer, Kind::Posted, bytes);
-                    self.engine.complete(at);
+                    self.engine.complete(index);
                     continue;
                 }
                 Action::Grant => {
-                    self.send(peer, Kind::Word, 0);
-                    self.engine.complete(at);
+                    self.send(peer, Kind::Grant, 0);
+                    self.engine.complete(index);
                     continue;
                 }
-                Action::Receive | Action::Combine => Kind::Piece,
-                Action::Await => Kind::Word,
+                Action::Receive | Action::Combine => Kind::Chunk,
+                Action::Await => Kind::Grant,
             };
-            self.awaited
-                .entry((peer, awaits))
+            self.waiting_steps
+                .entry((peer, awaited_kind))
                 .or_default()
-                .push_back(at);
-            self.meet(peer, awaits);
+                .push_back(index);
+            self.complete_waiting(peer, awaited_kind);
         }
     }
 
     /// Completes the steps whose message has been received.
-    fn meet(&mut self, peer: usize, kind: Kind) {
-        let came = self.came.entry((peer, kind)).or_default();
-        let awaited = self.awaited.entry((peer, kind)).or_default();
-        while let (1.., Some(at)) = (*came, awaited.front().copied()) {
-            *came -= 1;
-            awaited.pop_front();
-            self.engine.complete(at);
-            let answers = self.answered.entry(peer).or_default();
-            if kind == Kind::Piece && answers.pop_front() == Some(true) {
-                let answer = frame(self.host, Some(peer), Some(Kind::Came), 0);
-                self.queue.push(peer, answer);
+    fn complete_waiting(&mut self, peer: usize, kind: Kind) {
+        let received = self.received.entry((peer, kind)).or_default();
+        let waiting = self.waiting_steps.entry((peer, kind)).or_default();
+        while let (1.., Some(index)) = (*received, waiting.front().copied()) {
+            *received -= 1;
+            waiting.pop_front();
+            self.engine.complete(index);
+            let due = self.completions_due.entry(peer).or_default();
+            if kind == Kind::Chunk && due.pop_front() == Some(true) {
+                let completion = frame(self.host, Some(peer), Some(Kind::Completion), 0);
+                self.queue.push(peer, completion);
             }
         }
     }
 
     fn send(&mut self, to: usize, kind: Kind, bytes: u64) {
-        let mut left = bytes;
-        while left > SEGMENT_BYTES {
+        let mut remaining = bytes;
+        while remaining > SEGMENT_BYTES {
             self.queue
                 .push(to, frame(self.host, Some(to), None, SEGMENT_BYTES));
-            left -= SEGMENT_BYTES;
+            remaining -= SEGMENT_BYTES;
         }
         self.queue
-            .push(to, frame(self.host, Some(to), Some(kind), left));
+            .push(to, frame(self.host, Some(to), Some(kind), remaining));
     }
 }
 
@@ -205,16 +205,16 @@ struct SendQueue {
     /// Frames by connection, for connections with something to send. The next in turn is first.
     turns: VecDeque<(usize, VecDeque<Vec<u8>>)>,
     /// Connection that has sent a chunk in part.
-    under_way: Option<usize>,
+    unfinished: Option<usize>,
     /// Time at which the link has sent the last frame, in nanoseconds.
     free_ns: u64,
 }
 
 impl SendQueue {
     fn new(network: &Network, host: usize) -> Self {
-        let own = |end: &End| *end == End::Host(host);
+        let is_own = |end: &End| *end == End::Host(host);
         let rate = network.links.iter().find_map(|link| {
-            let side = link.ends.iter().position(own)?;
+            let side = link.ends.iter().position(is_own)?;
             Some(link.rates[side])
         });
         // A broadcast, from which the switches learn this host's port.
@@ -222,7 +222,7 @@ impl SendQueue {
         Self {
             rate: rate.unwrap_or(network.links[0].rates[0]),
             turns: VecDeque::from([(host, first)]),
-            under_way: None,
+            unfinished: None,
             free_ns: 0,
         }
     }
@@ -238,15 +238,15 @@ impl SendQueue {
         if now_ns < self.free_ns {
             return None;
         }
-        let may_go = |(peer, frames): &(usize, VecDeque<Vec<u8>>)| {
+        let may_send = |(peer, frames): &(usize, VecDeque<Vec<u8>>)| {
             let is_short = || {
                 frames
                     .front()
                     .is_some_and(|frame| is_without_payload(frame))
             };
-            self.under_way.is_none_or(|other| other == *peer) || is_short()
+            self.unfinished.is_none_or(|connection| connection == *peer) || is_short()
         };
-        let turn = self.turns.iter().position(may_go)?;
+        let turn = self.turns.iter().position(may_send)?;
         let (peer, mut frames) = self.turns.remove(turn)?;
         let frame = frames.pop_front()?;
         if !frames.is_empty() {
@@ -254,20 +254,20 @@ impl SendQueue {
         }
         if !is_without_payload(&frame) {
             let is_last = Kind::from_byte(frame[14]).is_some();
-            self.under_way = if is_last { None } else { Some(peer) };
+            self.unfinished = if is_last { None } else { Some(peer) };
         }
         self.free_ns = now_ns + self.rate.time_ns((frame.len() + WIRE_BYTES) as u64);
         Some(frame)
     }
 }
 
-/// Returns a frame from one host to another or to all. `ends` is the message that it completes, if
+/// Returns a frame from one host to another or to all. `kind` is the message that it completes, if
 /// any.
-fn frame(from: usize, to: Option<usize>, ends: Option<Kind>, payload_bytes: u64) -> Vec<u8> {
+fn frame(from: usize, to: Option<usize>, kind: Option<Kind>, payload_bytes: u64) -> Vec<u8> {
     let mut frame = vec![0; HEADER_BYTES + payload_bytes as usize];
     frame[..6].copy_from_slice(&to.map_or([255; 6], address));
     frame[6..12].copy_from_slice(&address(from));
-    frame[14] = ends.map_or(u8::MAX, |kind| kind as u8);
+    frame[14] = kind.map_or(u8::MAX, |kind| kind as u8);
     frame
 }
 
@@ -291,15 +291,15 @@ impl Node for Rank {
         }
         let peer = usize::from(u16::from_be_bytes([frame[10], frame[11]]));
         let kind = match kind {
-            Kind::Piece | Kind::Posted => {
-                let answers = self.answered.entry(peer).or_default();
-                answers.push_back(kind == Kind::Piece);
-                Kind::Piece
+            Kind::Chunk | Kind::Posted => {
+                let due = self.completions_due.entry(peer).or_default();
+                due.push_back(kind == Kind::Chunk);
+                Kind::Chunk
             }
-            other => other,
+            kind => kind,
         };
-        *self.came.entry((peer, kind)).or_default() += 1;
-        self.meet(peer, kind);
+        *self.received.entry((peer, kind)).or_default() += 1;
+        self.complete_waiting(peer, kind);
         self.proceed();
     }
     fn handle_timeout(&mut self, _now_ns: u64) {}
@@ -356,11 +356,11 @@ mod tests {
             Operation::Reduce { root: 2 },
         ] {
             let plan = uniform(&network, operation, 1 << 20).unwrap();
-            let done = simulate(&network, &plan, Bytes::new(64 << 10)).unwrap();
-            let share = bound_s(&network, &plan) / done.seconds;
+            let outcome = simulate(&network, &plan, Bytes::new(64 << 10)).unwrap();
+            let share = bound_s(&network, &plan) / outcome.seconds;
             assert!(
                 (0.7..1.0).contains(&share),
-                "{operation:?}: {share:.3} of the bound, {done:?}"
+                "{operation:?}: {share:.3} of the bound, {outcome:?}"
             );
         }
     }
@@ -391,11 +391,11 @@ mod tests {
         let network = Network::parse("row", &text).unwrap();
         for block_bytes in [1 << 10, 3000, 8 << 10, 20_000] {
             let plan = all_to_all(&network, vec![block_bytes; 400]).unwrap();
-            let done = simulate(&network, &plan, Bytes::new(1 << 20)).unwrap();
+            let outcome = simulate(&network, &plan, Bytes::new(1 << 20)).unwrap();
             let with_headers = (plan.port_bytes + block_bytes) as f64 / PLAIN_TCP;
             assert!(
-                (done.port_bytes as f64) < with_headers,
-                "of {block_bytes} bytes: {done:?}"
+                (outcome.port_bytes as f64) < with_headers,
+                "of {block_bytes} bytes: {outcome:?}"
             );
         }
     }
@@ -404,10 +404,10 @@ mod tests {
     fn plan__ports_smaller_than_planned__overflows_a_port() {
         let network = network();
         let plan = uniform(&network, Operation::Gather { root: 1 }, 1 << 20).unwrap();
-        let refused = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();
+        let problem = simulate(&network, &plan, Bytes::new(3000)).unwrap_err();
         assert!(
-            refused.to_string().contains("overflowed the port"),
-            "{refused}"
+            problem.to_string().contains("overflowed the port"),
+            "{problem}"
         );
     }
 }

@@ -18,48 +18,54 @@ const NETWORKS: u64 = 30;
 #[derive(Clone, Copy, PartialEq)]
 enum Rates {
     /// No link: all have the same rate.
-    Alike,
+    Uniform,
     /// Links between switches.
-    OfTrunks,
+    PerTrunk,
     /// All links.
-    OfAll,
+    PerLink,
     /// All links. Links between switches have one rate for each direction.
-    EachWay,
+    PerDirection,
 }
 
 /// Returns a tree of 3 to 12 hosts and 1 to 5 switches, with links of 1 to 100 Gb/s.
 fn network(rng: &mut fastrand::Rng) -> Network {
     let (hosts, switches) = (rng.usize(3..=12), rng.usize(1..=5));
-    let kinds = [Rates::Alike, Rates::OfTrunks, Rates::OfAll, Rates::EachWay];
+    let kinds = [
+        Rates::Uniform,
+        Rates::PerTrunk,
+        Rates::PerLink,
+        Rates::PerDirection,
+    ];
     let kind = kinds[rng.usize(..kinds.len())];
-    let usual = RATES_MBPS[rng.usize(..RATES_MBPS.len())];
+    let default_mbps = RATES_MBPS[rng.usize(..RATES_MBPS.len())];
     let mbps = |rng: &mut fastrand::Rng, is_trunk: bool| match kind {
-        Rates::Alike => usual,
-        Rates::OfTrunks if !is_trunk => usual,
+        Rates::Uniform => default_mbps,
+        Rates::PerTrunk if !is_trunk => default_mbps,
         _ => RATES_MBPS[rng.usize(..RATES_MBPS.len())],
     };
     let mut links = Vec::new();
     let mut join = |rng: &mut fastrand::Rng, ends: [End; 2], is_trunk: bool| {
-        let there = mbps(rng, is_trunk);
-        let back = match kind {
-            Rates::EachWay if is_trunk => mbps(rng, is_trunk),
-            _ => there,
+        let forward = mbps(rng, is_trunk);
+        let reverse = match kind {
+            Rates::PerDirection if is_trunk => mbps(rng, is_trunk),
+            _ => forward,
         };
         links.push(Link {
             ends,
-            rates: [there, back].map(|mbps| Rate::from_bps(mbps * 1_000_000).unwrap()),
+            rates: [forward, reverse].map(|mbps| Rate::from_bps(mbps * 1_000_000).unwrap()),
             latency: Delay::from_ns(rng.u64(300..10_000)),
         });
     };
     for switch in 1..switches {
-        let above = rng.usize(..switch);
-        join(rng, [End::Switch(switch), End::Switch(above)], true);
+        let parent = rng.usize(..switch);
+        join(rng, [End::Switch(switch), End::Switch(parent)], true);
     }
     for host in 0..hosts {
-        let on = rng.usize(..switches);
-        join(rng, [End::Host(host), End::Switch(on)], false);
+        let switch = rng.usize(..switches);
+        join(rng, [End::Host(host), End::Switch(switch)], false);
     }
-    let names = |letter: char, count: usize| (0..count).map(move |at| format!("{letter}{at}"));
+    let names =
+        |letter: char, count: usize| (0..count).map(move |index| format!("{letter}{index}"));
     Network {
         name: "random".to_owned(),
         hosts: names('h', hosts)
@@ -86,8 +92,8 @@ fn operations(root: usize) -> [Operation; 8] {
     ]
 }
 
-fn number(variable: &str, usual: u64) -> u64 {
-    std::env::var(variable).map_or(usual, |text| text.parse().expect(variable))
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
 }
 
 /// Before 2026-11-24, the checker passed 718 of 8000 plans on 1000 networks that lost a frame in
@@ -140,8 +146,8 @@ fn plans__on_fast_single_switch_networks__reach_at_least_88_percent_of_the_bound
         let rate = Rate::from_bps(gbps * 1_000_000_000).unwrap();
         let network = Network::star(&names, rate, Delay::from_ns(5000));
         let plan = uniform(&network, operation, kib << 10).unwrap();
-        let done = simulate(&network, &plan, Bytes::new(PORT_BYTES)).unwrap();
-        let share = bound_s(&network, &plan) / PLAIN_TCP / done.seconds;
+        let outcome = simulate(&network, &plan, Bytes::new(PORT_BYTES)).unwrap();
+        let share = bound_s(&network, &plan) / PLAIN_TCP / outcome.seconds;
         assert!(
             share >= least,
             "{operation:?} of {kib} KiB at {gbps} Gb/s: {share:.3}"

@@ -67,7 +67,7 @@ fn bpf<A>(command: libc::c_long, attr: &A) -> io::Result<libc::c_long> {
     Ok(result)
 }
 
-fn owned(descriptor: libc::c_long) -> OwnedFd {
+fn own(descriptor: libc::c_long) -> OwnedFd {
     // SAFETY: the kernel has just created this descriptor for this process, and no other code knows
     // it. A descriptor fits a C int.
     unsafe { OwnedFd::from_raw_fd(descriptor as libc::c_int) }
@@ -81,14 +81,14 @@ fn c_path(path: &Path) -> io::Result<CString> {
 ///
 /// # Errors
 /// The kernel's error: no pin at that path, or no permission.
-pub fn pinned(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     let path = c_path(path)?;
     let attr = ObjectAttr {
         pathname: path.as_ptr() as u64,
         bpf_fd: 0,
         file_flags: 0,
     };
-    bpf(BPF_OBJ_GET, &attr).map(owned)
+    bpf(BPF_OBJ_GET, &attr).map(own)
 }
 
 /// Pins `object` at `path`, on a bpf file system.
@@ -134,5 +134,5 @@ pub fn attach_to_cgroup(
         attach_type: hook as u32,
         flags: 0,
     };
-    bpf(BPF_LINK_CREATE, &attr).map(owned)
+    bpf(BPF_LINK_CREATE, &attr).map(own)
 }

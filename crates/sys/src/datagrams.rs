@@ -21,7 +21,7 @@ pub struct Received {
     /// Length of each datagram except the last; equal to `bytes` for a single one.
     pub segment_bytes: usize,
     /// The sender.
-    pub from: SocketAddr,
+    pub sender: SocketAddr,
 }
 
 /// A receive buffer, with the entries of the last receive.
@@ -59,16 +59,16 @@ impl Datagrams {
         let mut messages: [libc::mmsghdr; PLACES_MAX] = unsafe { std::mem::zeroed() };
         let mut controls = [[0u64; CONTROL_WORDS]; PLACES_MAX];
         let buffers = self.buffer.chunks_exact_mut(self.place_bytes);
-        for (at, buffer) in buffers.take(self.places).enumerate() {
-            parts[at].iov_base = buffer.as_mut_ptr().cast();
-            parts[at].iov_len = buffer.len();
-            let header = &mut messages[at].msg_hdr;
-            header.msg_iov = &raw mut parts[at];
+        for (index, buffer) in buffers.take(self.places).enumerate() {
+            parts[index].iov_base = buffer.as_mut_ptr().cast();
+            parts[index].iov_len = buffer.len();
+            let header = &mut messages[index].msg_hdr;
+            header.msg_iov = &raw mut parts[index];
             header.msg_iovlen = 1;
-            header.msg_name = (&raw mut names[at]).cast();
+            header.msg_name = (&raw mut names[index]).cast();
             header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-            header.msg_control = controls[at].as_mut_ptr().cast();
-            header.msg_controllen = size_of_val(&controls[at]) as _;
+            header.msg_control = controls[index].as_mut_ptr().cast();
+            header.msg_controllen = size_of_val(&controls[index]) as _;
         }
         // SAFETY: `places` messages are filled in. Each points at its own name, control buffer and
         // part. Each part points at its own range of `self.buffer`, with its length. All outlive
@@ -88,12 +88,12 @@ impl Datagrams {
         let filled = messages.iter().zip(&names).take(count as usize);
         self.received.extend(filled.map(|(message, name)| {
             // A datagram longer than its place is not from kumi.
-            let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+            let is_complete = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let bytes = message.msg_len as usize;
-            is_whole.then(|| Received {
+            is_complete.then(|| Received {
                 bytes,
-                segment_bytes: gathered(&message.msg_hdr).unwrap_or(bytes.max(1)),
-                from: sender(name),
+                segment_bytes: coalesced_bytes(&message.msg_hdr).unwrap_or(bytes.max(1)),
+                sender: sender(name),
             })
         }));
         Ok(())
@@ -115,7 +115,7 @@ impl Datagrams {
 }
 
 /// Returns the segment length in the control message of `UDP_GRO`, if there is one.
-fn gathered(header: &libc::msghdr) -> Option<usize> {
+fn coalesced_bytes(header: &libc::msghdr) -> Option<usize> {
     // SAFETY: the kernel has filled in the header, and its control buffer is still there.
     let control = unsafe { libc::CMSG_FIRSTHDR(header).as_ref() }?;
     if (control.cmsg_level, control.cmsg_type) != (libc::SOL_UDP, libc::UDP_GRO) {

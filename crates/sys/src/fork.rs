@@ -14,16 +14,16 @@ use std::sync::Once;
 /// Private descriptors of this process, by a number that is never used again.
 struct Table {
     lock: UnsafeCell<libc::pthread_mutex_t>,
-    named: UnsafeCell<u64>,
+    last_name: UnsafeCell<u64>,
     open: UnsafeCell<BTreeMap<u64, RawFd>>,
 }
 
-// SAFETY: `named` and `open` are touched only with `lock` held.
+// SAFETY: `last_name` and `open` are touched only with `lock` held.
 unsafe impl Sync for Table {}
 
 static TABLE: Table = Table {
     lock: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-    named: UnsafeCell::new(0),
+    last_name: UnsafeCell::new(0),
     open: UnsafeCell::new(BTreeMap::new()),
 };
 
@@ -52,11 +52,11 @@ extern "C" fn close_all() {
     unlock();
 }
 
-/// Runs `of` with the table locked, so that no other thread forks meanwhile.
-fn with<T>(of: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
+/// Runs `action` with the table locked, so that no other thread forks meanwhile.
+fn access<T>(action: impl FnOnce(&mut u64, &mut BTreeMap<u64, RawFd>) -> T) -> T {
     lock();
-    // SAFETY: the lock is held, and `of` does not call this function.
-    let result = unsafe { of(&mut *TABLE.named.get(), &mut *TABLE.open.get()) };
+    // SAFETY: the lock is held, and `action` does not call this function.
+    let result = unsafe { action(&mut *TABLE.last_name.get(), &mut *TABLE.open.get()) };
     unlock();
     result
 }
@@ -85,10 +85,10 @@ impl<T> Private<T> {
             // them forks.
             unsafe { libc::pthread_atfork(Some(lock), Some(unlock), Some(close_all)) };
         });
-        let name = with(|named, open| {
-            *named += 1;
-            open.insert(*named, fd);
-            *named
+        let name = access(|last_name, open| {
+            *last_name += 1;
+            open.insert(*last_name, fd);
+            *last_name
         });
         Self {
             inner: ManuallyDrop::new(inner),
@@ -100,7 +100,7 @@ impl<T> Private<T> {
 impl<T> Drop for Private<T> {
     fn drop(&mut self) {
         let inner = &mut self.inner;
-        with(|_, open| {
+        access(|_, open| {
             // In a forked child the table is empty. The descriptor is closed there, and its number
             // may belong to another file.
             if open.remove(&self.name).is_some() {
@@ -150,14 +150,14 @@ mod tests {
         // SAFETY: the child makes only calls that are safe after a fork, and ends with `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let mut wrong = i32::from(!is_open(shared_fd)) + 2 * i32::from(is_open(private_fd));
+            let mut failures = i32::from(!is_open(shared_fd)) + 2 * i32::from(is_open(private_fd));
             // The number is reused for another descriptor before its former owner is dropped.
             // SAFETY: as above.
             unsafe {
                 libc::dup2(shared_fd, private_fd);
                 drop(private);
-                wrong += 4 * i32::from(!is_open(private_fd));
-                libc::_exit(wrong);
+                failures += 4 * i32::from(!is_open(private_fd));
+                libc::_exit(failures);
             }
         }
         let mut status = -1;
@@ -166,6 +166,6 @@ mod tests {
         assert_eq!(status, 0);
         assert!(is_open(private_fd));
         drop(private);
-        assert!(!with(|_, open| open.values().any(|fd| *fd == private_fd)));
+        assert!(!access(|_, open| open.values().any(|fd| *fd == private_fd)));
     }
 }

@@ -45,17 +45,17 @@ impl Namespaces {
     pub fn enter_on_exec(&self, command: &mut Command) {
         let spaces = Arc::clone(&self.spaces);
         let enter = move || {
-            let mut here = [0_u8; libc::PATH_MAX as usize];
-            // SAFETY: `here` is writable for the length that is passed; `getcwd` writes a
+            let mut cwd = [0_u8; libc::PATH_MAX as usize];
+            // SAFETY: `cwd` is writable for the length that is passed; `getcwd` writes a
             // NUL-terminated path into it or fails, and takes no lock.
-            let known = !unsafe { libc::getcwd(here.as_mut_ptr().cast(), here.len()) }.is_null();
+            let has_cwd = !unsafe { libc::getcwd(cwd.as_mut_ptr().cast(), cwd.len()) }.is_null();
             for (flag, space) in spaces.iter() {
                 setns(space.as_fd(), *flag)?;
             }
-            if known {
-                // SAFETY: `getcwd` succeeded, so `here` holds a NUL-terminated path. If the new
+            if has_cwd {
+                // SAFETY: `getcwd` succeeded, so `cwd` holds a NUL-terminated path. If the new
                 // mount namespace lacks the directory, `/` stays the working directory.
-                unsafe { libc::chdir(here.as_ptr().cast()) };
+                unsafe { libc::chdir(cwd.as_ptr().cast()) };
             }
             Ok(())
         };
@@ -79,12 +79,12 @@ impl Namespaces {
 /// use another one.
 pub fn avoid_processor_on_exec(command: &mut Command, processor: usize) {
     let avoid = move || {
-        let this = nix::unistd::Pid::from_raw(0);
-        let mut usable = sched_getaffinity(this)?;
+        let this_thread = nix::unistd::Pid::from_raw(0);
+        let mut usable = sched_getaffinity(this_thread)?;
         usable.unset(processor)?;
         let is_any_left = (0..CpuSet::count()).any(|cpu| usable.is_set(cpu).unwrap_or(false));
         if is_any_left {
-            sched_setaffinity(this, &usable)?;
+            sched_setaffinity(this_thread, &usable)?;
         }
         Ok(())
     };

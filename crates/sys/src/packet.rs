@@ -237,7 +237,7 @@ impl PacketSocket {
     /// Sends `frames` in order until the receiver has no room. Frames that the kernel refuses for
     /// another reason are skipped: the interface is down, or a frame exceeds the MTU.
     pub fn send<'a>(&self, frames: impl IntoIterator<Item = &'a [u8]>) -> Sent {
-        let mut all = Sent::default();
+        let mut total = Sent::default();
         let mut frames = frames.into_iter().peekable();
         while frames.peek().is_some() {
             // SAFETY: all-zero bytes are a valid iovec and a valid mmsghdr.
@@ -268,20 +268,20 @@ impl PacketSocket {
                 };
                 if sent > 0 {
                     done += sent as usize;
-                    all.done += sent as usize;
+                    total.done += sent as usize;
                     continue;
                 }
                 let error = io::Error::last_os_error().raw_os_error();
                 if matches!(error, Some(libc::ENOBUFS | libc::EAGAIN)) {
-                    return all;
+                    return total;
                 }
                 // Only the first of the rest is refused. The others are tried separately.
                 done += 1;
-                all.done += 1;
-                all.refused += 1;
+                total.done += 1;
+                total.refused += 1;
             }
         }
-        all
+        total
     }
 
     /// Returns the number of frames that found the ring full since the last call.

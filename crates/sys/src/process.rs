@@ -61,7 +61,7 @@ pub fn keep_descriptors_from_children() {
 }
 
 /// Owns a descriptor that another process sent over a UNIX socket.
-pub fn received(descriptor: RawFd) -> OwnedFd {
+pub fn own_descriptor(descriptor: RawFd) -> OwnedFd {
     // SAFETY: the kernel created this descriptor for this process when the message was received.
     // Only the caller, who read the number from that message, knows it.
     unsafe { OwnedFd::from_raw_fd(descriptor) }
@@ -73,8 +73,8 @@ pub fn received(descriptor: RawFd) -> OwnedFd {
 /// The kernel's error.
 pub fn keep_on_exec(descriptor: OwnedFd) -> io::Result<RawFd> {
     // dup() does not copy the close-on-exec flag.
-    let kept = nix::unistd::dup(&descriptor)?;
-    Ok(kept.into_raw_fd())
+    let copy = nix::unistd::dup(&descriptor)?;
+    Ok(copy.into_raw_fd())
 }
 
 /// Unblocks all signals in the program that `command` starts. A child inherits the signals that its
@@ -94,8 +94,8 @@ pub fn sockets(pid: u32) -> Vec<OwnedFd> {
         return Vec::new();
     };
     let is_socket = |entry: &DirEntry| {
-        let to = std::fs::read_link(entry.path()).unwrap_or_default();
-        to.to_string_lossy().starts_with("socket:")
+        let target = std::fs::read_link(entry.path()).unwrap_or_default();
+        target.to_string_lossy().starts_with("socket:")
     };
     let numbers = entries
         .flatten()
@@ -106,7 +106,7 @@ pub fn sockets(pid: u32) -> Vec<OwnedFd> {
             // SAFETY: pidfd_getfd takes three integers and touches no memory of ours.
             let copy =
                 unsafe { libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), number, 0) };
-            Some(received(
+            Some(own_descriptor(
                 RawFd::try_from(copy).ok().filter(|copy| *copy >= 0)?,
             ))
         })
@@ -120,18 +120,18 @@ pub fn family(pid: u32) -> Vec<u32> {
         .filter_map(|entry| {
             let child = entry.file_name().to_str()?.parse().ok()?;
             let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
-            let (_, after_name) = stat.rsplit_once(')')?;
-            let parent = after_name.split_whitespace().nth(1)?.parse().ok()?;
+            let (_, fields) = stat.rsplit_once(')')?;
+            let parent = fields.split_whitespace().nth(1)?.parse().ok()?;
             Some((child, parent))
         })
         .collect();
     let mut family = vec![pid];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        let children = parents.iter().filter(|(_, of)| *of == parent);
+    let mut index = 0;
+    while let Some(parent) = family.get(index).copied() {
+        let children = parents.iter().filter(|(_, ppid)| *ppid == parent);
         let children: Vec<u32> = children.map(|(child, _)| *child).collect();
         family.extend(children.into_iter().filter(|child| *child != parent));
-        next += 1;
+        index += 1;
     }
     family
 }

@@ -41,10 +41,10 @@ fn set_option<T>(fd: &OwnedFd, option: libc::c_int, value: &T) -> io::Result<()>
             size_of::<T>() as libc::socklen_t,
         )
     };
-    checked(result)
+    check(result)
 }
 
-fn checked(result: libc::c_int) -> io::Result<()> {
+fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -63,7 +63,7 @@ impl RawEthernet {
         let kind = libc::SOCK_RAW | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: a plain system call; protocol 0 receives nothing until the bind below.
         let raw = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
-        checked(raw)?;
+        check(raw)?;
         // SAFETY: `raw` was just opened, and no other value owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(raw) };
         if setsockopt(&fd, sockopt::SndBufForce, &SEND_BUFFER_BYTES).is_err() {
@@ -100,7 +100,7 @@ impl RawEthernet {
             sll_addr: [0; 8],
         };
         // SAFETY: `address` is a sockaddr_ll, and its size is passed.
-        checked(unsafe {
+        check(unsafe {
             libc::bind(
                 self.fd.as_raw_fd(),
                 std::ptr::from_ref(&address).cast(),
@@ -139,7 +139,7 @@ impl RawEthernet {
                 libc::MSG_DONTWAIT as _,
             )
         };
-        checked(sent)?;
+        check(sent)?;
         Ok(sent as usize)
     }
 
@@ -171,13 +171,13 @@ impl RawEthernet {
                 std::ptr::null_mut(),
             )
         };
-        checked(received)?;
+        check(received)?;
         let received = received as usize;
         let buffers = self.buffer.chunks_exact(self.frame_bytes);
         for (buffer, message) in buffers.zip(&messages[..received]) {
-            let is_whole = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
+            let is_complete = message.msg_hdr.msg_flags & libc::MSG_TRUNC == 0;
             let frame = buffer.get(..message.msg_len as usize);
-            if let Some(frame) = frame.filter(|_| is_whole) {
+            if let Some(frame) = frame.filter(|_| is_complete) {
                 take(frame);
             }
         }

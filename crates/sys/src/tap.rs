@@ -125,14 +125,14 @@ impl Tap {
         Ok(Self { file })
     }
 
-    /// Offers `wanted` to the kernel, reduced to the offloads that it supports. Returns the
+    /// Offers `preferred` to the kernel, reduced to the offloads that it supports. Returns the
     /// offloads in effect. Without this call a persistent device keeps its previous ones.
-    pub fn set_offloads(&self, wanted: TapOffloads) -> io::Result<TapOffloads> {
+    pub fn set_offloads(&self, preferred: TapOffloads) -> io::Result<TapOffloads> {
         let without_udp = TapOffloads {
             udp_segmentation: false,
-            ..wanted
+            ..preferred
         };
-        for offloads in [wanted, without_udp] {
+        for offloads in [preferred, without_udp] {
             if ioctl_int(&self.file, TUNSETOFFLOAD, offloads.bits()).is_ok() {
                 return Ok(offloads);
             }

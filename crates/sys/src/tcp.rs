@@ -116,7 +116,7 @@ pub fn standing(socket: BorrowedFd<'_>) -> io::Result<Standing> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    let u32_at = |place| u32::from_ne_bytes(bytes_at(&info, place));
+    let u32_at = |offset| u32::from_ne_bytes(bytes_at(&info, offset));
     Ok(Standing {
         unacked: u32_at(24),
         round_trip_us: u32_at(68),
@@ -125,9 +125,9 @@ pub fn standing(socket: BorrowedFd<'_>) -> io::Result<Standing> {
     })
 }
 
-fn bytes_at<const N: usize>(info: &[u8; INFO_BYTES], place: usize) -> [u8; N] {
+fn bytes_at<const N: usize>(info: &[u8; INFO_BYTES], offset: usize) -> [u8; N] {
     let mut bytes = [0; N];
-    bytes.copy_from_slice(&info[place..place + N]);
+    bytes.copy_from_slice(&info[offset..offset + N]);
     bytes
 }
 
@@ -142,13 +142,13 @@ mod tests {
     fn standing__answered_message__is_acknowledged() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has one");
-        let mut near = TcpStream::connect(address).expect("it listens");
-        let (mut far, _) = listener.accept().expect("somebody comes");
-        near.write_all(&[1; 1000]).expect("there is room");
-        far.read_exact(&mut [0; 1000]).expect("they were sent");
-        far.write_all(b"x").expect("there is room");
-        near.read_exact(&mut [0]).expect("it was sent");
-        let standing = standing(near.as_fd()).expect("it is TCP");
+        let mut client = TcpStream::connect(address).expect("it listens");
+        let (mut server, _) = listener.accept().expect("somebody comes");
+        client.write_all(&[1; 1000]).expect("there is room");
+        server.read_exact(&mut [0; 1000]).expect("they were sent");
+        server.write_all(b"x").expect("there is room");
+        client.read_exact(&mut [0]).expect("it was sent");
+        let standing = standing(client.as_fd()).expect("it is TCP");
         // The kernel counts the SYN too.
         assert!(
             (1000..=1001).contains(&standing.acked_bytes),

@@ -16,9 +16,9 @@ extern "C" fn note(number: libc::c_int) {
     // because the interrupted code may be about to read it.
     unsafe {
         let errno = libc::__errno_location();
-        let before = *errno;
+        let saved_errno = *errno;
         libc::write(NOTES.load(Ordering::Relaxed), (&raw const byte).cast(), 1);
-        *errno = before;
+        *errno = saved_errno;
     }
 }
 
@@ -43,17 +43,17 @@ impl Termination {
         )?;
         let writer: RawFd = std::os::fd::IntoRawFd::into_raw_fd(writer);
         NOTES.store(writer, Ordering::Relaxed);
-        let noted = SigAction::new(
+        let action = SigAction::new(
             SigHandler::Handler(note),
             SaFlags::SA_RESTART,
             SigSet::empty(),
         );
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             // SAFETY: the handler calls nothing but write(2) on a descriptor that stays open.
-            let before = unsafe { sigaction(signal, &noted) }?;
-            if signal == Signal::SIGHUP && matches!(before.handler(), SigHandler::SigIgn) {
+            let previous = unsafe { sigaction(signal, &action) }?;
+            if signal == Signal::SIGHUP && matches!(previous.handler(), SigHandler::SigIgn) {
                 // SAFETY: the previous action is not a handler of this process.
-                unsafe { sigaction(signal, &before) }?;
+                unsafe { sigaction(signal, &previous) }?;
             }
         }
         Ok(Self { notes })

@@ -33,8 +33,8 @@ impl LinkSocket {
         let fd = socket(AddressFamily::Inet6, SockType::Datagram, flags, None)?;
         setsockopt(&fd, sockopt::Ipv6V6Only, &false)?;
         setsockopt(&fd, sockopt::BindToDevice, &interface.into())?;
-        let any = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
-        bind(fd.as_raw_fd(), &SockaddrIn6::from(any))?;
+        let address = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, port, 0, 0);
+        bind(fd.as_raw_fd(), &SockaddrIn6::from(address))?;
         let socket = Self { fd };
         socket.join(index, group)?;
         socket.enlarge_buffers();
@@ -106,16 +106,16 @@ impl LinkSocket {
 
     /// Sets receive coalescing of datagrams of one sender (UDP GRO). Returns false if the kernel
     /// lacks it.
-    pub fn set_gathering(&self, on: bool) -> bool {
-        setsockopt(&self.fd, sockopt::UdpGroSegment, &on).is_ok()
+    pub fn set_coalescing(&self, is_on: bool) -> bool {
+        setsockopt(&self.fd, sockopt::UdpGroSegment, &is_on).is_ok()
     }
 
     /// Sends `bytes` as datagrams of `segment_bytes` each; the last may be shorter.
     ///
     /// # Errors
     /// `WouldBlock` if the socket's buffer is full; others as the kernel returns them.
-    pub fn send(&self, bytes: &[u8], segment_bytes: usize, to: SocketAddr) -> io::Result<()> {
-        let to = SockaddrIn6::from(mapped(to));
+    pub fn send(&self, bytes: &[u8], segment_bytes: usize, target: SocketAddr) -> io::Result<()> {
+        let target = SockaddrIn6::from(to_ipv6_mapped(target));
         let segment = segment_bytes as u16;
         let segmentation = [ControlMessage::UdpGsoSegments(&segment)];
         let control: &[ControlMessage<'_>] = if bytes.len() > segment_bytes {
@@ -129,7 +129,7 @@ impl LinkSocket {
             &[IoSlice::new(bytes)],
             control,
             flags,
-            Some(&to),
+            Some(&target),
         )?;
         Ok(())
     }
@@ -138,8 +138,8 @@ impl LinkSocket {
     /// one. With receive coalescing, a place must hold [`RECEIVE_BYTES_MAX`].
     ///
     /// [`RECEIVE_BYTES_MAX`]: crate::datagrams::RECEIVE_BYTES_MAX
-    pub fn receive(&self, into: &mut Datagrams, place_bytes: usize) -> io::Result<()> {
-        into.receive(self.fd.as_fd(), place_bytes)
+    pub fn receive(&self, datagrams: &mut Datagrams, place_bytes: usize) -> io::Result<()> {
+        datagrams.receive(self.fd.as_fd(), place_bytes)
     }
 
     /// Returns the kernel memory of datagrams that were sent and have not left the host, in bytes
@@ -184,9 +184,9 @@ fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
             UDP_HEADER_BYTES,
         ),
     ];
-    for (lead, after) in leads.iter().zip((1..=count).rev()) {
+    for (lead, jump) in leads.iter().zip((1..=count).rev()) {
         let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-        program.push(step(compare, after, 0, u32::from(*lead)));
+        program.push(step(compare, jump, 0, u32::from(*lead)));
     }
     program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, 0));
     program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, ACCEPT_ALL));
@@ -194,7 +194,7 @@ fn filter(bytes_min: u32, leads: &[u8]) -> io::Result<Vec<libc::sock_filter>> {
 }
 
 /// Returns the address in the form that a dual-stack socket needs.
-pub fn mapped(address: SocketAddr) -> SocketAddrV6 {
+pub fn to_ipv6_mapped(address: SocketAddr) -> SocketAddrV6 {
     match address {
         SocketAddr::V6(address) => address,
         SocketAddr::V4(address) => {
@@ -226,14 +226,14 @@ mod tests {
     }
 
     /// Returns the entries available at the socket, each with its bytes and segment length.
-    fn waiting(socket: &LinkSocket, place_bytes: usize) -> Vec<(Vec<u8>, usize)> {
+    fn receive_all(socket: &LinkSocket, place_bytes: usize) -> Vec<(Vec<u8>, usize)> {
         let mut datagrams = Datagrams::default();
-        let mut waiting = Vec::new();
+        let mut received = Vec::new();
         while socket.receive(&mut datagrams, place_bytes).is_ok() {
             let entries = datagrams.iter_mut();
-            waiting.extend(entries.map(|(bytes, entry)| (bytes.to_vec(), entry.segment_bytes)));
+            received.extend(entries.map(|(bytes, entry)| (bytes.to_vec(), entry.segment_bytes)));
         }
-        waiting
+        received
     }
 
     #[test]
@@ -247,14 +247,14 @@ mod tests {
         let mut datagrams = Datagrams::default();
         socket.receive(&mut datagrams, 2048).expect("40 wait");
         assert!(datagrams.is_full());
-        let from = datagrams.iter_mut().next().map(|(_, entry)| entry.from);
-        assert_eq!(from, sender.local_addr().ok());
+        let origin = datagrams.iter_mut().next().map(|(_, entry)| entry.sender);
+        assert_eq!(origin, sender.local_addr().ok());
         let first: Vec<u8> = datagrams.iter_mut().map(|(bytes, _)| bytes[0]).collect();
-        let rest = waiting(&socket, 2048);
-        let all = first.into_iter().chain(rest.iter().map(|entry| entry.0[0]));
+        let tail = receive_all(&socket, 2048);
+        let all = first.into_iter().chain(tail.iter().map(|entry| entry.0[0]));
         assert!(all.eq((0..40).filter(|number| *number != 20)));
         assert!(
-            rest.iter()
+            tail.iter()
                 .all(|(bytes, segment)| (bytes.len(), *segment) == (1400, 1400))
         );
     }
@@ -263,11 +263,11 @@ mod tests {
     fn receive__coalesced_datagrams__are_one_entry_with_the_segment_length() {
         let (socket, port) = loopback();
         let (sender, _) = loopback();
-        assert!(socket.set_gathering(true));
-        let to = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
-        sender.send(&[7; 2500], 1000, to).expect("is sent");
-        let gathered = waiting(&socket, crate::datagrams::RECEIVE_BYTES_MAX);
-        assert_eq!(gathered, [(vec![7; 2500], 1000)]);
+        assert!(socket.set_coalescing(true));
+        let target = SocketAddr::from((Ipv6Addr::LOCALHOST, port));
+        sender.send(&[7; 2500], 1000, target).expect("is sent");
+        let entries = receive_all(&socket, crate::datagrams::RECEIVE_BYTES_MAX);
+        assert_eq!(entries, [(vec![7; 2500], 1000)]);
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         for datagram in datagrams {
             sender.send_to(datagram, ("::1", port)).expect("is sent");
         }
-        let passed: Vec<Vec<u8>> = waiting(&socket, 2048)
+        let passed: Vec<Vec<u8>> = receive_all(&socket, 2048)
             .into_iter()
             .map(|entry| entry.0)
             .collect();

@@ -2,8 +2,8 @@
 //! own the cgroups.
 
 use crate::error::TcpError;
-use crate::pins::{cgroups, pin, pinning};
-use kumi_sys::bpf::{CgroupHook, attach_to_cgroup, pin as pin_object, pinned};
+use crate::pins::{cgroups, pin, pin_error};
+use kumi_sys::bpf::{CgroupHook, attach_to_cgroup, open_pin, pin as pin_object};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -20,8 +20,8 @@ const PROGRAMS: [(&str, CgroupHook); 3] = [
 ///
 /// # Errors
 /// [`TcpError::NoCgroup`], with the missing part.
-pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
-    let missing = |reason: &str| TcpError::NoCgroup {
+pub fn folder(pid: u32) -> Result<PathBuf, TcpError> {
+    let no_cgroup = |reason: &str| TcpError::NoCgroup {
         pid,
         reason: reason.to_owned(),
     };
@@ -33,13 +33,13 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
             Some((fields.next()?, fields.next()?))
         })
         .find_map(|(place, kind)| (kind == "cgroup2").then_some(place))
-        .ok_or_else(|| missing("no cgroup2 file system is mounted"))?;
+        .ok_or_else(|| no_cgroup("no cgroup2 file system is mounted"))?;
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup"))
-        .map_err(|error| missing(&error.to_string()))?;
+        .map_err(|error| no_cgroup(&error.to_string()))?;
     let path = groups
         .lines()
         .find_map(|line| line.strip_prefix("0::"))
-        .ok_or_else(|| missing("its /proc/PID/cgroup has no line for version 2"))?;
+        .ok_or_else(|| no_cgroup("its /proc/PID/cgroup has no line for version 2"))?;
     Ok(Path::new(mount).join(path.trim_start_matches('/')))
 }
 
@@ -49,27 +49,27 @@ pub fn folder_of(pid: u32) -> Result<PathBuf, TcpError> {
 /// # Errors
 /// [`TcpError::NoCgroup`], or the kernel's refusal.
 pub fn attach(pid: u32) -> Result<u64, TcpError> {
-    let folder = folder_of(pid)?;
-    let attached = folder
+    let folder = folder(pid)?;
+    let present = folder
         .ancestors()
         .filter_map(|folder| Some(std::fs::metadata(folder).ok()?.ino()))
-        .find(|inode| links_of(*inode).exists());
-    if let Some(inode) = attached {
+        .find(|inode| links_folder(*inode).exists());
+    if let Some(inode) = present {
         return Ok(inode);
     }
-    let doing = format!("attaching the programs to {}", folder.display());
-    let cgroup = File::open(&folder).map_err(pinning(&doing))?;
-    let inode = cgroup.metadata().map_err(pinning(&doing))?.ino();
-    let links = links_of(inode);
-    std::fs::create_dir_all(&links).map_err(pinning(&doing))?;
-    let attached = PROGRAMS.iter().try_for_each(|(name, hook)| {
-        let program = pinned(&pin(name))?;
+    let operation = format!("attaching the programs to {}", folder.display());
+    let cgroup = File::open(&folder).map_err(pin_error(&operation))?;
+    let inode = cgroup.metadata().map_err(pin_error(&operation))?.ino();
+    let links = links_folder(inode);
+    std::fs::create_dir_all(&links).map_err(pin_error(&operation))?;
+    let outcome = PROGRAMS.iter().try_for_each(|(name, hook)| {
+        let program = open_pin(&pin(name))?;
         let link = attach_to_cgroup(program.as_fd(), cgroup.as_fd(), *hook)?;
         pin_object(link.as_fd(), &links.join(name))
     });
-    attached.map_err(|error| {
+    outcome.map_err(|error| {
         detach(inode);
-        pinning(&doing)(error)
+        pin_error(&operation)(error)
     })?;
     Ok(inode)
 }
@@ -78,10 +78,10 @@ pub fn attach(pid: u32) -> Result<u64, TcpError> {
 /// any more. The links are unpinned, so that neither a removed cgroup nor one in use keeps any of
 /// them.
 pub fn detach(inode: u64) {
-    let _ = std::fs::remove_dir_all(links_of(inode));
+    let _ = std::fs::remove_dir_all(links_folder(inode));
 }
 
 /// Returns the folder in which the links to the cgroup with this inode are pinned.
-fn links_of(inode: u64) -> PathBuf {
+fn links_folder(inode: u64) -> PathBuf {
     cgroups().join(inode.to_string())
 }

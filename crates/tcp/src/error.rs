@@ -39,10 +39,12 @@ pub enum TcpError {
     #[error("the TCP programs are not installed; `kumi tcp up` installs them")]
     Absent,
     /// An operation on bpffs, the file system for pins, failed.
-    #[error("{doing}: {reason}; check that a writable bpf file system is mounted at /sys/fs/bpf")]
+    #[error(
+        "{operation}: {reason}; check that a writable bpf file system is mounted at /sys/fs/bpf"
+    )]
     Pin {
         /// Operation that was attempted.
-        doing: String,
+        operation: String,
         /// Error of the kernel.
         reason: String,
     },

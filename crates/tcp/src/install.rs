@@ -4,8 +4,8 @@ use crate::connections;
 use crate::error::TcpError;
 use crate::ladder::{Tier, WRITES_STAMP, has_moved_callback, has_struct_ops_link};
 use crate::layout::{Settings, Totals};
-use crate::pins::{is_installed, make_folders, pin, pinning, remove as remove_pins};
-use crate::refusal::{self, refused};
+use crate::pins::{is_installed, make_folders, pin, pin_error, remove as remove_pins};
+use crate::refusal::{self, refusal};
 use libbpf_rs::{MapCore, MapFlags, MapHandle, Object, ObjectBuilder, OpenObject};
 
 /// The compiled programs; empty if the build had no clang.
@@ -118,15 +118,15 @@ pub(crate) fn load(
             reason: "kumi does not implement Linux 7.1's callback for first packets".to_owned(),
         });
     }
-    let load_with = |more: u32| {
-        let mut open = open_object(OBJECT, &settings.to_bytes_with(tier, more))?;
+    let load_with = |capabilities: u32| {
+        let mut open = open_object(OBJECT, &settings.to_bytes_with(tier, capabilities))?;
         choose_parts(&mut open, tier, is_linked)?;
         reuse(&mut open, shared)?;
-        open.load().map_err(refused)
+        open.load().map_err(refusal)
     };
     match load_with(WRITES_STAMP) {
         Err(TcpError::Refused { .. }) => load_with(0),
-        loaded => loaded,
+        outcome => outcome,
     }
 }
 
@@ -138,7 +138,7 @@ fn open_object(compiled: &[u8], constants: &[u8]) -> Result<OpenObject, TcpError
     refusal::watch();
     let mut open = ObjectBuilder::default()
         .open_memory(compiled)
-        .map_err(refused)?;
+        .map_err(refusal)?;
     for mut map in open.maps_mut() {
         if !map.name().to_string_lossy().ends_with(".rodata") {
             continue;
@@ -164,7 +164,7 @@ pub(crate) fn load_object(
         let name = program.name().to_string_lossy().into_owned();
         program.set_autoload(is_wanted(&name));
     }
-    open.load().map_err(refused)
+    open.load().map_err(refusal)
 }
 
 /// Takes the maps of these names from the installed programs, if there are any.
@@ -175,17 +175,17 @@ fn reuse(open: &mut OpenObject, shared: &[&str]) -> Result<(), TcpError> {
             continue;
         }
         // libbpf accepts any size. Programs with another layout would misread the maps.
-        let there = MapHandle::from_pinned_path(pin(&name)).map_err(refused)?;
-        if there.value_size() != map.value_size() {
+        let old_map = MapHandle::from_pinned_path(pin(&name)).map_err(refusal)?;
+        if old_map.value_size() != map.value_size() {
             return Err(TcpError::NotReplaceable {
                 reason: format!(
                     "their map {name} has values of {} bytes; this build needs {} bytes",
-                    there.value_size(),
+                    old_map.value_size(),
                     map.value_size()
                 ),
             });
         }
-        map.reuse_pinned_map(pin(&name)).map_err(refused)?;
+        map.reuse_pinned_map(pin(&name)).map_err(refusal)?;
     }
     Ok(())
 }
@@ -198,7 +198,7 @@ fn choose_parts(open: &mut OpenObject, tier: Tier, is_linked: bool) -> Result<()
             Some(UNLINKED) => tier.has_control() && !is_linked,
             _ => continue,
         };
-        map.set_autocreate(is_wanted).map_err(refused)?;
+        map.set_autocreate(is_wanted).map_err(refusal)?;
     }
     for mut program in open.progs_mut() {
         if program.name().to_string_lossy().starts_with(CONTROL_PREFIX) {
@@ -211,27 +211,27 @@ fn choose_parts(open: &mut OpenObject, tier: Tier, is_linked: bool) -> Result<()
 fn put_in_place(object: &mut Object, tier: Tier, is_linked: bool) -> Result<(), TcpError> {
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        let doing = pinning(&format!("pinning {name}"));
+        let to_error = pin_error(&format!("pinning {name}"));
         if MAPS.contains(&name.as_str()) {
-            map.pin(pin(&name)).map_err(doing)?;
+            map.pin(pin(&name)).map_err(to_error)?;
         } else if name.ends_with(".rodata") {
-            map.pin(pin("settings")).map_err(doing)?;
+            map.pin(pin("settings")).map_err(to_error)?;
         } else if tier.has_control() && name == LINKED && is_linked {
-            let mut link = map.attach_struct_ops().map_err(refused)?;
-            link.pin(pin("link")).map_err(doing)?;
+            let mut link = map.attach_struct_ops().map_err(refusal)?;
+            link.pin(pin("link")).map_err(to_error)?;
         } else if tier.has_control() && name == UNLINKED && !is_linked {
-            map.attach_struct_ops().map_err(refused)?.disconnect();
-            map.pin(pin("control")).map_err(doing)?;
+            map.attach_struct_ops().map_err(refusal)?.disconnect();
+            map.pin(pin("control")).map_err(to_error)?;
         }
     }
     for mut program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        let doing = pinning(&format!("pinning {name}"));
+        let to_error = pin_error(&format!("pinning {name}"));
         if CGROUP_PROGRAMS.contains(&name.as_str()) {
-            program.pin(pin(&name)).map_err(doing)?;
+            program.pin(pin(&name)).map_err(to_error)?;
         } else if ITERATORS.contains(&name.as_str()) {
-            let mut link = program.attach().map_err(refused)?;
-            link.pin(pin(&name)).map_err(doing)?;
+            let mut link = program.attach().map_err(refusal)?;
+            link.pin(pin(&name)).map_err(to_error)?;
         }
     }
     Ok(())
@@ -245,10 +245,10 @@ pub fn installed() -> Result<(Settings, Tier), TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
     }
-    let map = MapHandle::from_pinned_path(pin("settings")).map_err(refused)?;
+    let map = MapHandle::from_pinned_path(pin("settings")).map_err(refusal)?;
     let bytes = map
         .lookup(&0_u32.to_ne_bytes(), MapFlags::ANY)
-        .map_err(refused)?
+        .map_err(refusal)?
         .unwrap_or_default();
     Settings::from_bytes(&bytes).ok_or(TcpError::Absent)
 }
@@ -261,12 +261,12 @@ pub fn totals() -> Result<Totals, TcpError> {
     if !is_installed() {
         return Err(TcpError::Absent);
     }
-    let map = MapHandle::from_pinned_path(pin("totals")).map_err(refused)?;
+    let map = MapHandle::from_pinned_path(pin("totals")).map_err(refusal)?;
     let mut totals = Totals::default();
     let first = 0_u32.to_ne_bytes();
     for processor in map
         .lookup_percpu(&first, MapFlags::ANY)
-        .map_err(refused)?
+        .map_err(refusal)?
         .unwrap_or_default()
     {
         totals.add(&processor);
@@ -285,8 +285,8 @@ pub fn remove() -> Result<(), TcpError> {
     // Stop new connections first, then release the existing ones.
     let _ = std::fs::remove_dir_all(crate::pins::cgroups());
     if pin("control").exists() {
-        let map = MapHandle::from_pinned_path(pin("control")).map_err(refused)?;
-        map.delete(&0_u32.to_ne_bytes()).map_err(refused)?;
+        let map = MapHandle::from_pinned_path(pin("control")).map_err(refusal)?;
+        map.delete(&0_u32.to_ne_bytes()).map_err(refusal)?;
     }
     let _ = std::fs::remove_file(pin("link"));
     connections::give_back()?;
@@ -301,17 +301,17 @@ mod tests {
     #[ignore = "needs root, bpf"]
     fn load__programs_without_a_gpl_licence__are_refused_with_the_kernels_reason() {
         const LICENCE: &[u8] = b"Dual BSD/GPL\0";
-        let at = OBJECT
+        let offset = OBJECT
             .windows(LICENCE.len())
             .position(|bytes| bytes == LICENCE)
             .expect("the object says its licence");
         let mut compiled = OBJECT.to_vec();
-        compiled[at..at + LICENCE.len()].copy_from_slice(b"Proprietary\0\0");
+        compiled[offset..offset + LICENCE.len()].copy_from_slice(b"Proprietary\0\0");
         let constants = Settings::default().to_bytes(Tier::Full);
         let mut open =
             open_object(&compiled, &constants).expect("opens: the kernel is who refuses");
         choose_parts(&mut open, Tier::Full, true).expect("has the parts");
-        let refused = open.load().map_err(refused).expect_err("is not GPL");
-        assert!(refused.to_string().contains("GPL"), "{refused}");
+        let error = open.load().map_err(refusal).expect_err("is not GPL");
+        assert!(error.to_string().contains("GPL"), "{error}");
     }
 }

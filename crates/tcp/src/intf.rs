@@ -181,12 +181,12 @@ mod tests {
     }
 
     /// Reads the layout of `expected.name` from the type information of a program.
-    fn compiled(btf: &Btf<'_>, expected: &Layout) -> Vec<(String, usize, usize)> {
-        let found: Struct<'_> = btf
+    fn compiled_fields(btf: &Btf<'_>, expected: &Layout) -> Vec<(String, usize, usize)> {
+        let c_type: Struct<'_> = btf
             .type_by_name(expected.name)
             .unwrap_or_else(|| panic!("no struct {} in the program", expected.name));
-        assert_eq!(found.size(), expected.bytes, "size of {}", expected.name);
-        let offsets: Vec<(String, usize)> = found
+        assert_eq!(c_type.size(), expected.bytes, "size of {}", expected.name);
+        let offsets: Vec<(String, usize)> = c_type
             .iter()
             .map(|member| {
                 let MemberAttr::Normal { offset } = member.attr else {
@@ -197,10 +197,10 @@ mod tests {
             })
             .collect();
         let ends = offsets.iter().skip(1).map(|(_, offset)| *offset);
-        let ends: Vec<usize> = ends.chain([found.size()]).collect();
+        let ends: Vec<usize> = ends.chain([c_type.size()]).collect();
         let with_size = offsets.into_iter().zip(ends);
         with_size
-            .map(|((name, at), end)| (name, at, end - at))
+            .map(|((name, offset), end)| (name, offset, end - offset))
             .collect()
     }
 
@@ -221,8 +221,10 @@ mod tests {
             SharedEvent::layout(),
         ];
         for expected in layouts {
-            let fields = compiled(&btf, &expected);
-            let fields = fields.iter().map(|(name, at, size)| (&**name, *at, *size));
+            let fields = compiled_fields(&btf, &expected);
+            let fields = fields
+                .iter()
+                .map(|(name, offset, size)| (&**name, *offset, *size));
             assert!(fields.eq(expected.fields.iter().copied()), "{expected:?}");
         }
     }

@@ -35,9 +35,12 @@ impl Tier {
     }
 
     /// Reads the result of [`Tier::bits`].
-    pub(crate) fn of_bits(bits: u32) -> Self {
-        let of = |tier: &Self| tier.bits() == bits & (HAS_CONTROL | WRITES_PACING);
-        Self::ALL.into_iter().find(of).unwrap_or(Self::OptionsOnly)
+    pub(crate) fn from_bits(bits: u32) -> Self {
+        let has_bits = |tier: &Self| tier.bits() == bits & (HAS_CONTROL | WRITES_PACING);
+        Self::ALL
+            .into_iter()
+            .find(has_bits)
+            .unwrap_or(Self::OptionsOnly)
     }
 
     /// Returns whether the tier includes kumi's congestion control.

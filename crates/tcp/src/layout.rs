@@ -88,10 +88,10 @@ impl Default for Settings {
 
 /// Returns a name that a program chose, without control characters, for printing on another user's
 /// terminal.
-pub(crate) fn printable(name: &[u8]) -> String {
+pub(crate) fn to_printable(name: &[u8]) -> String {
     let name = String::from_utf8_lossy(name);
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    name.chars().map(shown).collect()
+    let replacement = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    name.chars().map(replacement).collect()
 }
 
 /// Returns the shortest timeout that the kernel accepts for TCP: two ticks of its clock.
@@ -121,7 +121,7 @@ impl Settings {
     /// Returns the names of the mechanisms that are off.
     pub fn left_out(&self) -> Vec<&'static str> {
         let all = Mechanism::ALL.into_iter();
-        all.filter(|one| !self.has(*one))
+        all.filter(|mechanism| !self.has(*mechanism))
             .map(Mechanism::name)
             .collect()
     }
@@ -131,12 +131,14 @@ impl Settings {
         self.to_bytes_with(tier, 0)
     }
 
-    /// Returns the same structure with `more` capability bits of this kernel.
-    pub(crate) fn to_bytes_with(&self, tier: Tier, more: u32) -> [u8; Self::BYTES] {
+    /// Returns the same structure with the capability bits `capabilities` of this kernel.
+    pub(crate) fn to_bytes_with(&self, tier: Tier, capabilities: u32) -> [u8; Self::BYTES] {
         let mechanisms = self
             .mechanisms
             .iter()
-            .fold(tier.bits() | more, |set, one| set | *one as u32);
+            .fold(tier.bits() | capabilities, |bits, mechanism| {
+                bits | *mechanism as u32
+            });
         let shared = SharedSettings {
             memory_max_ns: u64::try_from(self.memory_max.as_nanos()).unwrap_or(u64::MAX),
             first_bytes_ps: self.first_rate_bps / 8,
@@ -154,7 +156,7 @@ impl Settings {
     pub fn from_bytes(bytes: &[u8]) -> Option<(Self, Tier)> {
         let shared = SharedSettings::read_from_bytes(bytes).ok()?;
         let mut mechanisms = Mechanism::ALL.to_vec();
-        mechanisms.retain(|one| shared.mechanisms & *one as u32 != 0);
+        mechanisms.retain(|mechanism| shared.mechanisms & *mechanism as u32 != 0);
         let settings = Self {
             memory_max: Duration::from_nanos(shared.memory_max_ns),
             first_rate_bps: shared.first_bytes_ps * 8,
@@ -163,7 +165,7 @@ impl Settings {
             delack_max: Duration::from_micros(shared.delack_max_us.into()),
             unsent_bytes_max: shared.unsent_bytes_max,
         };
-        Some((settings, Tier::of_bits(shared.mechanisms)))
+        Some((settings, Tier::from_bits(shared.mechanisms)))
     }
 }
 
@@ -196,16 +198,16 @@ impl Totals {
 
     /// Adds one processor's counters; `None` for another size.
     pub fn add(&mut self, bytes: &[u8]) -> Option<()> {
-        let one = SharedTotals::read_from_bytes(bytes).ok()?;
-        self.connections += one.connections;
-        self.paced += one.paced;
-        self.stalls += one.stalls;
-        self.losses += one.losses;
-        self.timeouts += one.timeouts;
-        self.spurious += one.spurious;
-        self.switches += one.switches;
-        self.acks_first += one.acks_first;
-        self.mended += one.mended;
+        let counters = SharedTotals::read_from_bytes(bytes).ok()?;
+        self.connections += counters.connections;
+        self.paced += counters.paced;
+        self.stalls += counters.stalls;
+        self.losses += counters.losses;
+        self.timeouts += counters.timeouts;
+        self.spurious += counters.spurious;
+        self.switches += counters.switches;
+        self.acks_first += counters.acks_first;
+        self.mended += counters.mended;
         Some(())
     }
 }
@@ -268,7 +270,7 @@ impl Connection {
             local: address(row.local, row.local_port, is_ipv6),
             remote: address(row.remote, row.remote_port, is_ipv6),
             phase: row.phase,
-            phase_name: printable(name.unwrap_or_default()),
+            phase_name: to_printable(name.unwrap_or_default()),
             rank: row.rank,
             cwnd: row.cwnd,
             ssthresh: (row.ssthresh < TCP_INFINITE_SSTHRESH).then_some(row.ssthresh),
@@ -304,11 +306,11 @@ mod tests {
         let mut expected = [0; 40];
         expected[..8].copy_from_slice(&0x0102_0304_u64.to_ne_bytes());
         expected[8..16].copy_from_slice(&1000_u64.to_ne_bytes());
-        for (at, word) in [1 << 30 | 0b1001, 8000, 4000, 7_u32]
+        for (index, value) in [1 << 30 | 0b1001, 8000, 4000, 7_u32]
             .into_iter()
             .enumerate()
         {
-            expected[16 + 4 * at..20 + 4 * at].copy_from_slice(&word.to_ne_bytes());
+            expected[16 + 4 * index..20 + 4 * index].copy_from_slice(&value.to_ne_bytes());
         }
         expected[32..36].copy_from_slice(&micros(tick()).to_ne_bytes());
         let tier = Tier::CappedPacing;
@@ -320,12 +322,12 @@ mod tests {
     #[test]
     fn totals__two_processors__are_added() {
         let mut totals = Totals::default();
-        let one: Vec<u8> = (1_u64..10).flat_map(u64::to_ne_bytes).collect();
-        assert_eq!(totals.add(&one), Some(()));
-        assert_eq!(totals.add(&one), Some(()));
+        let counters: Vec<u8> = (1_u64..10).flat_map(u64::to_ne_bytes).collect();
+        assert_eq!(totals.add(&counters), Some(()));
+        assert_eq!(totals.add(&counters), Some(()));
         assert_eq!((totals.losses, totals.acks_first), (8, 16));
         assert_eq!(totals.mended, 18);
-        assert_eq!(totals.add(&one[1..]), None);
+        assert_eq!(totals.add(&counters[1..]), None);
     }
 
     #[test]

@@ -28,10 +28,10 @@ pub fn is_installed() -> bool {
 }
 
 /// Returns a function that makes the error of an operation on a pin.
-pub fn pinning<E: std::fmt::Display>(doing: &str) -> impl Fn(E) -> TcpError + use<E> {
-    let doing = doing.to_owned();
+pub fn pin_error<E: std::fmt::Display>(operation: &str) -> impl Fn(E) -> TcpError + use<E> {
+    let operation = operation.to_owned();
     move |error| TcpError::Pin {
-        doing: doing.clone(),
+        operation: operation.clone(),
         reason: error.to_string(),
     }
 }
@@ -39,16 +39,16 @@ pub fn pinning<E: std::fmt::Display>(doing: &str) -> impl Fn(E) -> TcpError + us
 /// Creates the folders, and mounts bpffs if it is not mounted.
 pub fn make_folders() -> Result<(), TcpError> {
     if !statfs(BPFFS).is_ok_and(|stat| stat.filesystem_type() == BPFFS_MAGIC) {
-        let none = None::<&str>;
-        mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), none)
-            .map_err(pinning(&format!("mounting {BPFFS}")))?;
+        let data = None::<&str>;
+        mount(Some("bpf"), BPFFS, Some("bpf"), MsFlags::empty(), data)
+            .map_err(pin_error(&format!("mounting {BPFFS}")))?;
     }
     // Remove the pins of an installation that was killed.
     let _ = std::fs::remove_dir_all(PIN_FOLDER);
-    std::fs::create_dir_all(cgroups()).map_err(pinning(&format!("creating {PIN_FOLDER}")))
+    std::fs::create_dir_all(cgroups()).map_err(pin_error(&format!("creating {PIN_FOLDER}")))
 }
 
 /// Removes every pin. The kernel frees objects that only a pin held.
 pub fn remove() -> Result<(), TcpError> {
-    std::fs::remove_dir_all(PIN_FOLDER).map_err(pinning(&format!("removing {PIN_FOLDER}")))
+    std::fs::remove_dir_all(PIN_FOLDER).map_err(pin_error(&format!("removing {PIN_FOLDER}")))
 }

@@ -31,19 +31,19 @@ fn reason(error: &libbpf_rs::Error) -> String {
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty());
-    let is_telling = |line: &&str| {
+    let is_reason = |line: &&str| {
         !line.starts_with("libbpf: ") && !line.starts_with("processed ") && !line.starts_with("-- ")
             || line.starts_with("libbpf: extern")
             || line.starts_with("libbpf: struct_ops")
     };
-    match lines.rfind(is_telling) {
+    match lines.rfind(is_reason) {
         Some(line) => format!("{line} ({error})"),
         None => error.to_string(),
     }
 }
 
 /// Returns the error of a refused operation, with the reason in one line.
-pub(crate) fn refused(error: libbpf_rs::Error) -> TcpError {
+pub(crate) fn refusal(error: libbpf_rs::Error) -> TcpError {
     if error.kind() == libbpf_rs::ErrorKind::PermissionDenied && !nix::unistd::geteuid().is_root() {
         return TcpError::NotPermitted;
     }

@@ -4,9 +4,9 @@ use crate::error::TcpError;
 use crate::install::{Installed, MAPS, installed, is_iterator, is_pinned_program, load};
 use crate::ladder::has_struct_ops_link;
 use crate::layout::Settings;
-use crate::pins::{cgroups, pin, pinning};
-use crate::refusal::refused;
-use kumi_sys::bpf::{pin as pin_object, pinned, update_link};
+use crate::pins::{cgroups, pin, pin_error};
+use crate::refusal::refusal;
+use kumi_sys::bpf::{open_pin, pin as pin_object, update_link};
 use libbpf_rs::query::LinkTypeInfo;
 use libbpf_rs::{Link, MapCore, Object};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,15 +28,15 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
     }
     let mut object = load(settings, tier, has_struct_ops_link()?, &MAPS)?;
     // The control goes last: before it, every replacement can be undone.
-    let mut done = Vec::new();
-    let replaced = replace_links(&object, &mut done).and_then(|()| {
+    let mut replacements = Vec::new();
+    let outcome = replace_links(&object, &mut replacements).and_then(|()| {
         if tier.has_control() {
             replace_control(&mut object)?;
         }
         Ok(())
     });
-    if let Err(error) = replaced {
-        put_back(&done);
+    if let Err(error) = outcome {
+        restore(&replacements);
         return Err(error);
     }
     for program in object.progs_mut() {
@@ -44,12 +44,12 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
         if is_iterator(&name) {
             put_into(&pin(&name), program.as_fd())?;
         } else if is_pinned_program(&name) {
-            pin_over(&pin(&name), program.as_fd())?;
+            replace_pin(&pin(&name), program.as_fd())?;
         }
     }
     for map in object.maps() {
         if map.name().to_string_lossy().ends_with(".rodata") {
-            pin_over(&pin("settings"), map.as_fd())?;
+            replace_pin(&pin("settings"), map.as_fd())?;
         }
     }
     Ok(Installed {
@@ -60,25 +60,28 @@ pub fn replace(settings: &Settings) -> Result<Installed, TcpError> {
 
 /// Puts the new programs behind the links to cgroups, and lists these links with the names of their
 /// programs. The links to a cgroup that no longer exists are unpinned.
-fn replace_links(object: &Object, done: &mut Vec<(PathBuf, String)>) -> Result<(), TcpError> {
+fn replace_links(
+    object: &Object,
+    replacements: &mut Vec<(PathBuf, String)>,
+) -> Result<(), TcpError> {
     for program in object.progs_mut() {
         let name = program.name().to_string_lossy().into_owned();
-        for link in links_to(&name) {
+        for link in cgroup_links(&name) {
             if is_dead(&link) {
                 let _ = std::fs::remove_file(&link);
                 continue;
             }
             put_into(&link, program.as_fd())?;
-            done.push((link, name.clone()));
+            replacements.push((link, name.clone()));
         }
     }
     Ok(())
 }
 
 /// Puts the pinned programs, which still are the old ones, behind these links again.
-fn put_back(done: &[(PathBuf, String)]) {
-    for (link, name) in done {
-        if let Ok(old) = pinned(&pin(name)) {
+fn restore(replacements: &[(PathBuf, String)]) {
+    for (link, name) in replacements {
+        if let Ok(old) = open_pin(&pin(name)) {
             let _ = put_into(link, old.as_fd());
         }
     }
@@ -104,7 +107,7 @@ fn replace_control(object: &mut Object) -> Result<(), TcpError> {
 }
 
 /// Returns the pinned links of a program to cgroups.
-fn links_to(program: &str) -> Vec<PathBuf> {
+fn cgroup_links(program: &str) -> Vec<PathBuf> {
     let folders = std::fs::read_dir(cgroups()).into_iter().flatten().flatten();
     folders
         .map(|folder| folder.path().join(program))
@@ -113,20 +116,20 @@ fn links_to(program: &str) -> Vec<PathBuf> {
 }
 
 fn put_into(link: &Path, new: BorrowedFd<'_>) -> Result<(), TcpError> {
-    let doing = format!("updating the link {}", link.display());
-    let held = pinned(link).map_err(pinning(&doing))?;
-    update_link(held.as_fd(), new).map_err(|error| {
-        refused(libbpf_rs::Error::from(error)) // its warnings may tell more than the number
+    let operation = format!("updating the link {}", link.display());
+    let link = open_pin(link).map_err(pin_error(&operation))?;
+    update_link(link.as_fd(), new).map_err(|error| {
+        refusal(libbpf_rs::Error::from(error)) // its warnings may tell more than the number
     })
 }
 
 /// Pins `object` at `path` in place of the present pin. The path exists at all times.
-fn pin_over(path: &Path, object: BorrowedFd<'_>) -> Result<(), TcpError> {
-    let doing = format!("replacing {}", path.display());
-    let mut beside = path.as_os_str().to_owned();
-    beside.push("_new"); // the file system keeps names with a dot for itself
-    let beside = PathBuf::from(beside);
-    let _ = std::fs::remove_file(&beside);
-    pin_object(object, &beside).map_err(pinning(&doing))?;
-    std::fs::rename(&beside, path).map_err(pinning(&doing))
+fn replace_pin(path: &Path, object: BorrowedFd<'_>) -> Result<(), TcpError> {
+    let operation = format!("replacing {}", path.display());
+    let mut new_path = path.as_os_str().to_owned();
+    new_path.push("_new"); // the file system keeps names with a dot for itself
+    let new_path = PathBuf::from(new_path);
+    let _ = std::fs::remove_file(&new_path);
+    pin_object(object, &new_path).map_err(pin_error(&operation))?;
+    std::fs::rename(&new_path, path).map_err(pin_error(&operation))
 }

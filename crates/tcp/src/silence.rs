@@ -6,7 +6,7 @@
 
 use crate::error::TcpError;
 use crate::install::load_object;
-use crate::refusal::refused;
+use crate::refusal::refusal;
 use libbpf_rs::{Link, MapCore, MapFlags, Object};
 use std::collections::BTreeMap;
 
@@ -33,13 +33,13 @@ impl Silence {
     pub fn watch(namespaces: &[u32]) -> Result<Self, TcpError> {
         let object = load_object(OBJECT, &[], &[], &|_| true)?;
         for inode in namespaces {
-            let (key, watched) = (inode.to_ne_bytes(), 1_u32.to_ne_bytes());
+            let (key, value) = (inode.to_ne_bytes(), 1_u32.to_ne_bytes());
             let map = map(&object, "namespaces");
-            map.update(&key, &watched, MapFlags::ANY).map_err(refused)?;
+            map.update(&key, &value, MapFlags::ANY).map_err(refusal)?;
         }
         let links = object
             .progs_mut()
-            .map(|program| program.attach().map_err(refused))
+            .map(|program| program.attach().map_err(refusal))
             .collect::<Result<_, _>>()?;
         Ok(Self {
             object,
@@ -56,7 +56,7 @@ impl Silence {
         let mut longest_ns = BTreeMap::new();
         for slot in 0..SLOTS {
             let value = map.lookup(&slot.to_ne_bytes(), MapFlags::ANY);
-            let value = value.map_err(refused)?.unwrap_or_default();
+            let value = value.map_err(refusal)?.unwrap_or_default();
             let silence_ns = <[u8; 8]>::try_from(value).map_or(0, u64::from_ne_bytes);
             if silence_ns > 0 {
                 longest_ns.insert(slot, silence_ns);
@@ -82,13 +82,13 @@ pub struct Profile {
 impl Profile {
     /// Returns the longest silence within a period, in nanoseconds. Times are those of
     /// `CLOCK_MONOTONIC`, in nanoseconds. A silence that began before the period does not count.
-    pub fn longest_ns(&self, from_ns: u64, to_ns: u64) -> u64 {
-        (from_ns / SLOT_NS..=to_ns / SLOT_NS)
+    pub fn longest_ns(&self, start_ns: u64, end_ns: u64) -> u64 {
+        (start_ns / SLOT_NS..=end_ns / SLOT_NS)
             .filter_map(|slot| {
                 let silence_ns = *self.longest_ns.get(&((slot % u64::from(SLOTS)) as u32))?;
                 // It ended within one slot's length.
-                let end_ns = (slot + 1) * SLOT_NS;
-                (end_ns.saturating_sub(silence_ns) >= from_ns).then_some(silence_ns)
+                let slot_end_ns = (slot + 1) * SLOT_NS;
+                (slot_end_ns.saturating_sub(silence_ns) >= start_ns).then_some(silence_ns)
             })
             .max()
             .unwrap_or(0)

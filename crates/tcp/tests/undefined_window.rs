@@ -26,16 +26,18 @@ fn disturb() {
     let object = open.load().unwrap();
     let program = object.progs_mut().next().unwrap();
     let link = program.attach().unwrap();
-    let mut nothing = Vec::new();
+    let mut output = Vec::new();
     let mut walk = Iter::new(&link).unwrap();
-    walk.read_to_end(&mut nothing).unwrap();
+    walk.read_to_end(&mut output).unwrap();
 }
 
 /// Returns the connection to `port`.
-fn shown(port: u16) -> Connection {
+fn connection(port: u16) -> Connection {
     let all = connections().unwrap();
-    let found = all.into_iter().find(|one| one.remote.port() == port);
-    found.expect("the connection lives")
+    let connection = all
+        .into_iter()
+        .find(|connection| connection.remote.port() == port);
+    connection.expect("the connection lives")
 }
 
 #[test]
@@ -55,11 +57,11 @@ fn threshold__undefined_value__is_corrected_during_the_next_exchange() {
         receiver.read_exact(&mut received).unwrap();
     };
     exchange();
-    let before = shown(port);
-    assert_eq!(before.ssthresh, None, "nothing was lost: {before:?}");
+    let initial = connection(port);
+    assert_eq!(initial.ssthresh, None, "nothing was lost: {initial:?}");
     disturb();
-    assert_eq!(shown(port).ssthresh, Some(WILD), "disturbed");
+    assert_eq!(connection(port).ssthresh, Some(WILD), "disturbed");
     exchange();
-    assert_eq!(shown(port).ssthresh, None, "as the programs left it");
+    assert_eq!(connection(port).ssthresh, None, "as the programs left it");
     assert_eq!(totals().unwrap().mended, 1);
 }

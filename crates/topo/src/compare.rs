@@ -22,14 +22,14 @@ pub enum Difference {
         measured: String,
     },
     /// The hosts of two switches are on one switch.
-    Together {
+    Merged {
         /// One of the two switches.
-        one: String,
+        first: String,
         /// The other one, whose hosts are as close.
-        other: String,
+        second: String,
     },
     /// The hosts of one switch are on two switches.
-    Apart {
+    Split {
         /// The switch.
         switch: String,
         /// Hosts on the second of the measured switches.
@@ -66,13 +66,13 @@ impl fmt::Display for Difference {
                 written,
                 measured,
             } => write!(out, "{host} is connected to {measured}, not to {written}"),
-            Self::Together { one, other } => {
+            Self::Merged { first, second } => {
                 write!(
                     out,
-                    "{one} and {other} are one switch: their hosts are as close to each other as to hosts of the same switch"
+                    "{first} and {second} are one switch: their hosts are as close to each other as to hosts of the same switch"
                 )
             }
-            Self::Apart { switch, hosts } => {
+            Self::Split { switch, hosts } => {
                 let hosts = hosts.join(" ");
                 write!(out, "{switch} is two switches; the second has {hosts}")
             }
@@ -111,7 +111,7 @@ impl Difference {
                 (from, to) == (f, t)
             }
             (Self::Moved { host, .. }, Self::Moved { host: other, .. }) => host == other,
-            (Self::Apart { switch, .. }, Self::Apart { switch: other, .. }) => switch == other,
+            (Self::Split { switch, .. }, Self::Split { switch: other, .. }) => switch == other,
             _ => self == other,
         }
     }
@@ -122,18 +122,19 @@ impl Difference {
 pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec<Difference> {
     let measured = in_order_of(written, measured);
     let named = named_like(written, &measured);
-    let mut differences = of_leaves(written, &named);
+    let mut differences = leaf_differences(written, &named);
     let is_same = differences.is_empty();
-    let (there, seen) = (Sides::of(written), Sides::of(&named));
-    for (side, link) in there.links() {
-        match seen.link(side) {
-            Some(found) => {
-                for way in 0..2 {
-                    let is = seen.filled(side, found, way);
-                    let was = there.filled(side, link, way);
-                    if (is / was - 1.0).abs() > tolerance {
-                        let [from, to] = [way, 1 - way].map(|end| link.ends[end].clone());
-                        differences.extend(rate_difference(from, to, was, is));
+    let (written_sides, measured_sides) = (Sides::of(written), Sides::of(&named));
+    for (side, link) in written_sides.links() {
+        match measured_sides.link(side) {
+            Some(measured_link) => {
+                for direction in 0..2 {
+                    let measured_bps = measured_sides.filled(side, measured_link, direction);
+                    let written_bps = written_sides.filled(side, link, direction);
+                    if (measured_bps / written_bps - 1.0).abs() > tolerance {
+                        let [from, to] =
+                            [direction, 1 - direction].map(|end| link.ends[end].clone());
+                        differences.extend(rate_difference(from, to, written_bps, measured_bps));
                     }
                 }
             }
@@ -144,10 +145,10 @@ pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec
         }
     }
     if is_same {
-        let unwritten = seen
+        let unwritten = measured_sides
             .links()
             .map(|(side, _)| side)
-            .filter(|side| there.link(side).is_none());
+            .filter(|side| written_sides.link(side).is_none());
         differences.extend(unwritten.map(|side| Difference::Unwritten {
             hosts: hosts_where(&named, |host| !side[host]),
         }));
@@ -155,12 +156,17 @@ pub fn differences(written: &Network, measured: &Network, tolerance: f64) -> Vec
     differences
 }
 
-fn rate_difference(from: String, to: String, was: f64, is: f64) -> Option<Difference> {
+fn rate_difference(
+    from: String,
+    to: String,
+    written_bps: f64,
+    measured_bps: f64,
+) -> Option<Difference> {
     Some(Difference::Rate {
         from,
         to,
-        written: Rate::from_bps(was as u64)?,
-        measured: Rate::from_bps(is as u64)?,
+        written: Rate::from_bps(written_bps as u64)?,
+        measured: Rate::from_bps(measured_bps as u64)?,
     })
 }
 
@@ -169,21 +175,21 @@ fn rate_difference(from: String, to: String, was: f64, is: f64) -> Option<Differ
 pub fn named_like(written: &Network, measured: &Network) -> Network {
     let names = written_names(written, measured);
     let mut network = measured.clone();
-    let mut taken: Vec<String> = network.hosts.iter().map(|host| host.name.clone()).collect();
+    let mut used_names: Vec<String> = network.hosts.iter().map(|host| host.name.clone()).collect();
     for (switch, name) in network.switches.iter_mut().zip(&names) {
-        if let Some(name) = name.as_ref().filter(|name| !taken.contains(*name)) {
+        if let Some(name) = name.as_ref().filter(|name| !used_names.contains(*name)) {
             switch.name.clone_from(name);
-            taken.push(name.clone());
+            used_names.push(name.clone());
         }
     }
     // A switch without such a name keeps its own, unless another switch has taken it.
     for (switch, name) in network.switches.iter_mut().zip(&names) {
         let is_named = name.as_ref() == Some(&switch.name);
-        while !is_named && taken.contains(&switch.name) {
+        while !is_named && used_names.contains(&switch.name) {
             switch.name.push_str("-2");
         }
         if !is_named {
-            taken.push(switch.name.clone());
+            used_names.push(switch.name.clone());
         }
     }
     network
@@ -192,21 +198,21 @@ pub fn named_like(written: &Network, measured: &Network) -> Network {
 /// Returns, for each measured switch, the name of the written switch that most of its hosts belong
 /// to.
 fn written_names(written: &Network, measured: &Network) -> Vec<Option<String>> {
-    let (there, seen) = (written.switch_of_each(), measured.switch_of_each());
+    let (written_switch, measured_switch) = (written.switch_of_each(), measured.switch_of_each());
     let mut counts: Vec<BTreeMap<usize, usize>> = vec![BTreeMap::new(); measured.switches.len()];
-    for (host, switch) in seen.iter().enumerate() {
-        let was = written
+    for (host, switch) in measured_switch.iter().enumerate() {
+        let file_switch = written
             .host(&measured.hosts[host].name)
-            .and_then(|host| there[host]);
-        if let (Some(switch), Some(was)) = (switch, was) {
-            *counts[*switch].entry(was).or_default() += 1;
+            .and_then(|host| written_switch[host]);
+        if let (Some(switch), Some(file_switch)) = (switch, file_switch) {
+            *counts[*switch].entry(file_switch).or_default() += 1;
         }
     }
-    let most = |counts: &BTreeMap<usize, usize>| {
+    let most_common = |counts: &BTreeMap<usize, usize>| {
         let best = counts.iter().max_by_key(|(_, count)| **count);
         best.map(|(switch, _)| written.switches[*switch].name.clone())
     };
-    counts.iter().map(most).collect()
+    counts.iter().map(most_common).collect()
 }
 
 /// Returns the measured network with its hosts in the order of the written one.
@@ -218,8 +224,8 @@ pub fn in_order_of(written: &Network, measured: &Network) -> Network {
             .host(&measured.hosts[*host].name)
             .unwrap_or(usize::MAX)
     });
-    for (at, host) in order.iter().enumerate() {
-        place[*host] = at;
+    for (index, host) in order.iter().enumerate() {
+        place[*host] = index;
     }
     let mut network = measured.clone();
     network.hosts = order
@@ -235,67 +241,76 @@ pub fn in_order_of(written: &Network, measured: &Network) -> Network {
     network
 }
 
-fn hosts_where(network: &Network, is_one: impl Fn(usize) -> bool) -> Vec<String> {
+fn hosts_where(network: &Network, is_selected: impl Fn(usize) -> bool) -> Vec<String> {
     let hosts = network.hosts.iter().enumerate();
-    let some = hosts.filter(|(host, _)| is_one(*host));
-    some.map(|(_, host)| host.name.clone()).collect()
+    let selected = hosts.filter(|(host, _)| is_selected(*host));
+    selected.map(|(_, host)| host.name.clone()).collect()
 }
 
 /// Returns the differences in the hosts' switches. `named` has its hosts in the order of `written`.
-fn of_leaves(written: &Network, named: &Network) -> Vec<Difference> {
-    let (there, seen) = (written.switch_of_each(), named.switch_of_each());
-    let name_there = |host: usize| there[host].map(|switch| written.switches[switch].name.clone());
-    let name_seen = |host: usize| seen[host].map(|switch| named.switches[switch].name.clone());
+fn leaf_differences(written: &Network, named: &Network) -> Vec<Difference> {
+    let (written_switch, measured_switch) = (written.switch_of_each(), named.switch_of_each());
+    let written_name =
+        |host: usize| written_switch[host].map(|switch| written.switches[switch].name.clone());
+    let measured_name =
+        |host: usize| measured_switch[host].map(|switch| named.switches[switch].name.clone());
     let mut differences = Vec::new();
-    let mut is_told = vec![false; written.hosts.len()];
+    let mut is_reported = vec![false; written.hosts.len()];
     // Switches of which every host has moved, and measured switches with a name that the file does
     // not have.
-    for (switch, of) in written.switches.iter().enumerate() {
-        let hosts: Vec<usize> = (0..there.len())
-            .filter(|host| there[*host] == Some(switch))
+    for (index, switch) in written.switches.iter().enumerate() {
+        let hosts: Vec<usize> = (0..written_switch.len())
+            .filter(|host| written_switch[*host] == Some(index))
             .collect();
         let Some(first) = hosts.first().copied() else {
             continue;
         };
-        let is_one = hosts.iter().all(|host| seen[*host] == seen[first]);
-        let other = name_seen(first).filter(|name| {
-            *name != of.name && written.switches.iter().any(|one| one.name == *name)
+        let is_one_switch = hosts
+            .iter()
+            .all(|host| measured_switch[*host] == measured_switch[first]);
+        let other = measured_name(first).filter(|name| {
+            *name != switch.name && written.switches.iter().any(|known| known.name == *name)
         });
-        if let (true, Some(one)) = (is_one && hosts.len() > 1, other) {
-            differences.push(Difference::Together {
-                one,
-                other: of.name.clone(),
+        if let (true, Some(first)) = (is_one_switch && hosts.len() > 1, other) {
+            differences.push(Difference::Merged {
+                first,
+                second: switch.name.clone(),
             });
-            hosts.iter().for_each(|host| is_told[*host] = true);
+            hosts.iter().for_each(|host| is_reported[*host] = true);
         }
     }
-    for (switch, of) in named.switches.iter().enumerate() {
-        let hosts: Vec<usize> = (0..seen.len())
-            .filter(|host| seen[*host] == Some(switch))
+    for (index, switch) in named.switches.iter().enumerate() {
+        let hosts: Vec<usize> = (0..measured_switch.len())
+            .filter(|host| measured_switch[*host] == Some(index))
             .collect();
         let Some(first) = hosts.first().copied() else {
             continue;
         };
-        let is_known = written.switches.iter().any(|one| one.name == of.name);
-        let is_one = hosts.iter().all(|host| there[*host] == there[first]);
-        if let (false, true, Some(switch)) = (is_known, is_one, name_there(first)) {
-            differences.push(Difference::Apart {
+        let is_known = written
+            .switches
+            .iter()
+            .any(|known| known.name == switch.name);
+        let is_one_switch = hosts
+            .iter()
+            .all(|host| written_switch[*host] == written_switch[first]);
+        if let (false, true, Some(switch)) = (is_known, is_one_switch, written_name(first)) {
+            differences.push(Difference::Split {
                 switch,
                 hosts: hosts
                     .iter()
                     .map(|host| written.hosts[*host].name.clone())
                     .collect(),
             });
-            hosts.iter().for_each(|host| is_told[*host] = true);
+            hosts.iter().for_each(|host| is_reported[*host] = true);
         }
     }
-    for host in (0..written.hosts.len()).filter(|host| !is_told[*host]) {
-        if let (Some(was), Some(is)) = (name_there(host), name_seen(host)) {
-            if was != is {
+    for host in (0..written.hosts.len()).filter(|host| !is_reported[*host]) {
+        if let (Some(old_name), Some(new_name)) = (written_name(host), measured_name(host)) {
+            if old_name != new_name {
                 differences.push(Difference::Moved {
                     host: written.hosts[host].name.clone(),
-                    written: was,
-                    measured: is,
+                    written: old_name,
+                    measured: new_name,
                 });
             }
         }
@@ -324,7 +339,7 @@ mod tests {
         Network::parse("n", &text).unwrap()
     }
 
-    fn said(written: &Network, measured: &Network) -> Vec<String> {
+    fn messages(written: &Network, measured: &Network) -> Vec<String> {
         let differences = differences(written, measured, 0.15);
         differences.iter().map(ToString::to_string).collect()
     }
@@ -343,7 +358,7 @@ mod tests {
             &[("s2", &["h6", "h4", "h5"]), ("s1", &["h2", "h3", "h1"])],
             &[("s1", "s2", 2_900)],
         );
-        assert_eq!(said(&written(), &measured), [""; 0]);
+        assert_eq!(messages(&written(), &measured), [""; 0]);
         let names = named_like(&written(), &measured);
         assert_eq!(names.switches[0].name, "b");
     }
@@ -355,7 +370,7 @@ mod tests {
             &[("s1", "s2", 2_000)],
         );
         assert_eq!(
-            said(&written(), &measured),
+            messages(&written(), &measured),
             ["h3 is connected to b, not to a"]
         );
     }
@@ -363,7 +378,7 @@ mod tests {
     #[test]
     fn differences__merged_or_split_switches__are_reported() {
         let one = network(&[("s1", &["h1", "h2", "h3", "h4", "h5", "h6"])], &[]);
-        let one = said(&written(), &one);
+        let one = messages(&written(), &one);
         assert!(
             one.len() == 1 && one[0].contains("are one switch"),
             "{one:?}"
@@ -377,7 +392,7 @@ mod tests {
             &[("s1", "s2", 3_000), ("s3", "s1", 1_000)],
         );
         assert_eq!(
-            said(&written(), &three),
+            messages(&written(), &three),
             ["a is two switches; the second has h3"]
         );
     }
@@ -426,7 +441,7 @@ mod tests {
             &[("s1", "s2", 250)],
         );
         assert_eq!(
-            said(&written(), &measured),
+            messages(&written(), &measured),
             [
                 "from a to b: 250Mbit measured, 3Gbit in the file",
                 "from b to a: 250Mbit measured, 3Gbit in the file"
@@ -436,7 +451,7 @@ mod tests {
 
     #[test]
     fn differences__switches_connected_differently__names_missing_and_extra_links() {
-        let of = |links: &[(&str, &str, u64)]| {
+        let build = |links: &[(&str, &str, u64)]| {
             network(
                 &[
                     ("a", &["h1", "h2"]),
@@ -447,11 +462,11 @@ mod tests {
                 links,
             )
         };
-        let row = of(&[("a", "b", 2000), ("b", "c", 2000), ("c", "d", 2000)]);
-        let other = of(&[("a", "c", 2000), ("c", "b", 2000), ("b", "d", 2000)]);
-        let said = said(&row, &other);
+        let row = build(&[("a", "b", 2000), ("b", "c", 2000), ("c", "d", 2000)]);
+        let other = build(&[("a", "c", 2000), ("c", "b", 2000), ("b", "d", 2000)]);
+        let messages = messages(&row, &other);
         assert_eq!(
-            said,
+            messages,
             [
                 "no measured link separates the hosts as the link between b and c would",
                 "a link that is not in the file separates h3 h4 h7 h8 from the others"

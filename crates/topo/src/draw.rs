@@ -8,11 +8,11 @@ pub fn tree(network: &Network) -> String {
     let neighbours = network.neighbours();
     let root = network.hosts.len() % neighbours.len().max(1);
     let mut text = format!("{}\n", network.name_of(network.end(root)));
-    below(network, &neighbours, root, None, "", &mut text);
+    draw_children(network, &neighbours, root, None, "", &mut text);
     text
 }
 
-fn below(
+fn draw_children(
     network: &Network,
     neighbours: &[Vec<(usize, usize)>],
     node: usize,
@@ -26,18 +26,18 @@ fn below(
         if Some(next) == from {
             continue;
         }
-        let carries = carries(network, link, node);
+        let label = link_label(network, link, node);
         match network.end(next) {
-            End::Switch(_) => switches.push((next, carries)),
+            End::Switch(_) => switches.push((next, label)),
             End::Host(host) => {
                 let name = network.hosts[host].name.as_str();
-                let carries = match network.hosts[host].both_ways {
-                    Some(rate) => format!("{carries}, {rate} both ways at once"),
-                    None => carries,
+                let label = match network.hosts[host].both_ways {
+                    Some(rate) => format!("{label}, {rate} both ways at once"),
+                    None => label,
                 };
-                match hosts.iter_mut().find(|(same, _)| *same == carries) {
+                match hosts.iter_mut().find(|(known, _)| *known == label) {
                     Some((_, names)) => names.push(name),
-                    None => hosts.push((carries, vec![name])),
+                    None => hosts.push((label, vec![name])),
                 }
             }
         }
@@ -50,28 +50,28 @@ fn below(
             "├─ "
         }
     };
-    for (line, (carries, names)) in hosts.iter().enumerate() {
+    for (line, (label, names)) in hosts.iter().enumerate() {
         let names = names.join(" ");
-        text.push_str(&format!("{margin}{}{names}  ({carries})\n", branch(line)));
+        text.push_str(&format!("{margin}{}{names}  ({label})\n", branch(line)));
     }
-    for (at, (next, carries)) in switches.into_iter().enumerate() {
-        let line = hosts.len() + at;
+    for (index, (next, label)) in switches.into_iter().enumerate() {
+        let line = hosts.len() + index;
         let name = network.name_of(network.end(next));
-        text.push_str(&format!("{margin}{}{name}  ({carries})\n", branch(line)));
+        text.push_str(&format!("{margin}{}{name}  ({label})\n", branch(line)));
         let margin = format!("{margin}{}", if line + 1 == lines { "   " } else { "│  " });
-        below(network, neighbours, next, Some(node), &margin, text);
+        draw_children(network, neighbours, next, Some(node), &margin, text);
     }
 }
 
 /// Describes the rates of a link, seen from `node`.
-pub(crate) fn carries(network: &Network, link: usize, node: usize) -> String {
+pub(crate) fn link_label(network: &Network, link: usize, node: usize) -> String {
     let link = &network.links[link];
     let is_first = network.node(link.ends[0]) == node;
-    let [there, back] = link.rates;
+    let [forward, backward] = link.rates;
     let (down, up) = if is_first {
-        (there, back)
+        (forward, backward)
     } else {
-        (back, there)
+        (backward, forward)
     };
     let rates = if down == up {
         down.to_string()

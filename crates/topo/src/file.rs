@@ -49,7 +49,7 @@ struct LinkEntry {
 
 /// The file's contents in the form in which they are written.
 #[derive(Serialize)]
-struct Written<'a> {
+struct WrittenFile<'a> {
     name: &'a str,
     switch: Vec<WrittenSwitch<'a>>,
     host: Vec<WrittenHost<'a>>,
@@ -151,15 +151,15 @@ impl Network {
     /// None is known: every name and number has a spelling.
     pub fn to_toml(&self) -> Result<String, toml::ser::Error> {
         let links = self.links.iter().map(|link| {
-            let [there, back] = link.rates;
+            let [forward, backward] = link.rates;
             WrittenLink {
                 between: link.ends.map(|end| self.name_of(end)),
-                rate: (there == back).then_some(there),
-                rates: (there != back).then_some(link.rates),
+                rate: (forward == backward).then_some(forward),
+                rates: (forward != backward).then_some(link.rates),
                 latency: link.latency,
             }
         });
-        toml::to_string(&Written {
+        toml::to_string(&WrittenFile {
             name: &self.name,
             switch: self
                 .switches
@@ -193,8 +193,8 @@ fn check_link(
     let find = |name: &Spanned<String>| {
         let text = name.get_ref();
         ends.get(text).copied().ok_or_else(|| {
-            let near = nearest(text, ends.keys().map(String::as_str));
-            let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            let best = nearest(text, ends.keys().map(String::as_str));
+            let hint = best.map_or(String::new(), |best| format!("; did you mean `{best}`?"));
             let problem = format!("no host or switch `{text}`{hint}");
             source.wrong(name.span(), "between", problem)
         })
@@ -209,9 +209,9 @@ fn check_link(
             );
             source.wrong(rates.span(), "rates", problem)
         })?,
-        (Some(_), Some(both)) => {
+        (Some(_), Some(rates)) => {
             let problem = "both `rate` and `rates`; write one of them".to_owned();
-            return Err(source.wrong(both.span(), "rates", problem));
+            return Err(source.wrong(rates.span(), "rates", problem));
         }
         (None, None) => {
             let problem = "a link without a `rate`; set the rate of the link, such as `1Gbit`";
@@ -243,7 +243,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
                 return Err(wrong(problem));
             }
         }
-        let [x, y] = link.ends.map(|end| groups.of(network.node(end)));
+        let [x, y] = link.ends.map(|end| groups.find(network.node(end)));
         if x == y {
             let problem =
                 format!("joining `{a}` and `{b}` closes a loop; the network must be a tree");
@@ -251,12 +251,12 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
         }
         groups.0[x] = y;
     }
-    let first = groups.of(0);
-    if let Some(alone) = (0..nodes).find(|node| groups.of(*node) != first) {
+    let first = groups.find(0);
+    if let Some(isolated) = (0..nodes).find(|node| groups.find(*node) != first) {
         let problem = format!(
             "no path from `{}` to `{}`; connect them with links",
             network.hosts[0].name,
-            network.name_of(network.end(alone))
+            network.name_of(network.end(isolated))
         );
         return Err(source.wrong(0..0, "link", problem));
     }
@@ -267,7 +267,7 @@ fn check_tree(source: &Source<'_>, network: &Network, entry: &File) -> Result<()
 struct Groups(Vec<usize>);
 
 impl Groups {
-    fn of(&mut self, node: usize) -> usize {
+    fn find(&mut self, node: usize) -> usize {
         let mut node = node;
         while self.0[node] != node {
             self.0[node] = self.0[self.0[node]];

@@ -35,11 +35,11 @@ struct Pair {
     is_slow: bool,
 }
 
-/// Returns the network with the rates of slow links corrected, and the corrections. `came` is in
-/// the order of arrival. Hosts that the network does not contain are ignored.
-pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>) {
+/// Returns the network with the rates of slow links corrected, and the corrections. `transfers` is
+/// in the order of arrival. Hosts that the network does not contain are ignored.
+pub fn corrected(network: &Network, transfers: &[Came]) -> (Network, Vec<Difference>) {
     let paths = Paths::new(network);
-    let pairs = pairs(network, &paths, came);
+    let pairs = pairs(network, &paths, transfers);
     let mut is_fast = vec![false; paths.directed_links()];
     for pair in pairs.iter().filter(|pair| !pair.is_slow) {
         pair.links
@@ -63,20 +63,23 @@ pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>)
                 *best_bps = best_bps.max(pair.bps);
             }
         }
-        let most = explains.iter().max_by_key(|(_, (count, _))| *count);
-        let Some((link, (_, bps))) = most.map(|(link, found)| (*link, *found)) else {
+        let best = explains.iter().max_by_key(|(_, (count, _))| *count);
+        let Some((link, (_, bps))) = best.map(|(link, evidence)| (*link, *evidence)) else {
             return (network, differences);
         };
         unexplained.retain(|pair| !pair.links.contains(&link));
-        let of = &mut network.links[link.link()];
-        let (written, measured) = (of.rates[link.way()], Rate::measured(bps / PLAIN_TCP));
+        let slow_link = &mut network.links[link.link()];
+        let (written, measured) = (
+            slow_link.rates[link.direction()],
+            Rate::measured(bps / PLAIN_TCP),
+        );
         let Some(measured) = measured.filter(|measured| measured.bps() < written.bps()) else {
             continue;
         };
-        of.rates[link.way()] = measured;
-        let ends = of.ends;
-        let [from, to] =
-            [link.way(), 1 - link.way()].map(|end| network.name_of(ends[end]).to_owned());
+        slow_link.rates[link.direction()] = measured;
+        let ends = slow_link.ends;
+        let [from, to] = [link.direction(), 1 - link.direction()]
+            .map(|end| network.name_of(ends[end]).to_owned());
         differences.push(Difference::Rate {
             from,
             to,
@@ -86,17 +89,17 @@ pub fn corrected(network: &Network, came: &[Came]) -> (Network, Vec<Difference>)
     }
 }
 
-fn pairs(network: &Network, paths: &Paths, came: &[Came]) -> Vec<Pair> {
+fn pairs(network: &Network, paths: &Paths, transfers: &[Came]) -> Vec<Pair> {
     let mut by_pair: BTreeMap<(usize, usize), Vec<f64>> = BTreeMap::new();
-    for one in came {
-        if let (Some(from), Some(to)) = (network.host(&one.from), network.host(&one.to)) {
+    for transfer in transfers {
+        if let (Some(from), Some(to)) = (network.host(&transfer.from), network.host(&transfer.to)) {
             if from != to {
-                by_pair.entry((from, to)).or_default().push(one.bps);
+                by_pair.entry((from, to)).or_default().push(transfer.bps);
             }
         }
     }
-    let pairs = by_pair.into_iter().map(|((from, to), all)| {
-        let mut latest = all[all.len().saturating_sub(LATEST)..].to_vec();
+    let pairs = by_pair.into_iter().map(|((from, to), samples)| {
+        let mut latest = samples[samples.len().saturating_sub(LATEST)..].to_vec();
         latest.sort_by(f64::total_cmp);
         let bps = latest[latest.len() / 2];
         let expected_bps = paths.bytes_per_s(from, to) * 8.0 * PLAIN_TCP;
@@ -125,7 +128,7 @@ mod tests {
         Network::parse("two", &text).unwrap()
     }
 
-    fn came(from: usize, to: usize, bps: f64) -> Came {
+    fn transfer(from: usize, to: usize, bps: f64) -> Came {
         Came {
             from: format!("h{from}"),
             to: format!("h{to}"),
@@ -135,30 +138,30 @@ mod tests {
 
     #[test]
     fn corrected__slow_trunk__is_the_only_difference() {
-        let mut all = Vec::new();
+        let mut transfers = Vec::new();
         for from in 0..3 {
             for to in 3..6 {
-                all.extend([came(from, to, 236e6), came(to, from, 935e6)]);
+                transfers.extend([transfer(from, to, 236e6), transfer(to, from, 935e6)]);
             }
         }
-        all.extend([came(0, 1, 930e6), came(1, 2, 935e6)]);
-        let (network, differences) = corrected(&network(), &all);
-        let said: Vec<String> = differences.iter().map(ToString::to_string).collect();
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].starts_with("from s to t: 251"), "{said:?}");
-        assert!(said[0].ends_with("measured, 1Gbit in the file"));
+        transfers.extend([transfer(0, 1, 930e6), transfer(1, 2, 935e6)]);
+        let (network, differences) = corrected(&network(), &transfers);
+        let messages: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        assert_eq!(messages.len(), 1, "{messages:?}");
+        assert!(messages[0].starts_with("from s to t: 251"), "{messages:?}");
+        assert!(messages[0].ends_with("measured, 1Gbit in the file"));
         assert_eq!(network.links[6].rates[1].bps(), 1_000_000_000);
     }
 
     #[test]
     fn corrected__slow_host__is_distinguished_by_the_flows_to_its_neighbours() {
-        let all = [
-            came(3, 0, 95e6),
-            came(4, 0, 94e6),
-            came(3, 1, 930e6),
-            came(4, 1, 930e6),
+        let transfers = [
+            transfer(3, 0, 95e6),
+            transfer(4, 0, 94e6),
+            transfer(3, 1, 930e6),
+            transfer(4, 1, 930e6),
         ];
-        let (_, differences) = corrected(&network(), &all);
+        let (_, differences) = corrected(&network(), &transfers);
         assert!(
             differences.len() == 1 && differences[0].to_string().starts_with("from s to h0: 10")
         );
@@ -166,9 +169,9 @@ mod tests {
 
     #[test]
     fn corrected__only_some_flows_slow__changes_nothing() {
-        let mut all = vec![came(0, 1, 300e6); 3];
-        all.extend(vec![came(0, 1, 940e6); 5]);
-        all.push(came(9, 1, 1.0));
-        assert_eq!(corrected(&network(), &all).1, []);
+        let mut transfers = vec![transfer(0, 1, 300e6); 3];
+        transfers.extend(vec![transfer(0, 1, 940e6); 5]);
+        transfers.push(transfer(9, 1, 1.0));
+        assert_eq!(corrected(&network(), &transfers).1, []);
     }
 }

@@ -26,8 +26,8 @@ pub fn write(network: &Network, ranks: &[usize]) -> String {
 fn groups(network: &Network, neighbours: &[Vec<(usize, usize)>]) -> Vec<usize> {
     let mut groups = vec![0; neighbours.len()];
     let root = network.hosts.len() % neighbours.len().max(1);
-    let below = neighbours[root].iter().map(|(node, _)| *node);
-    let switches = below.filter(|node| matches!(network.end(*node), End::Switch(_)));
+    let children = neighbours[root].iter().map(|(node, _)| *node);
+    let switches = children.filter(|node| matches!(network.end(*node), End::Switch(_)));
     for (group, first) in switches.enumerate() {
         let mut waiting = vec![(first, root)];
         while let Some((node, from)) = waiting.pop() {

@@ -18,7 +18,7 @@ impl DirectedLink {
     }
 
     /// Returns the direction: 0 from the link's first end to its second, 1 back.
-    pub fn way(self) -> usize {
+    pub fn direction(self) -> usize {
         (self.0 % 2) as usize
     }
 }
@@ -51,13 +51,13 @@ impl Paths {
     /// Prepares a network.
     pub fn new(network: &Network) -> Self {
         let neighbours = network.neighbours();
-        let nowhere = Place {
+        let unplaced = Place {
             parent: 0,
             depth: 0,
             up: DirectedLink(0),
             down: DirectedLink(0),
         };
-        let mut places = vec![nowhere; neighbours.len()];
+        let mut places = vec![unplaced; neighbours.len()];
         // Root the tree at a switch, if there is one, to keep paths short.
         let root = network.hosts.len() % neighbours.len().max(1);
         let mut waiting = vec![(root, root)];
@@ -67,7 +67,7 @@ impl Paths {
                     continue;
                 }
                 let is_first = network.node(network.links[link].ends[0]) == node;
-                let directed = |away: bool| DirectedLink(2 * link as u32 + u32::from(!away));
+                let directed = |is_away: bool| DirectedLink(2 * link as u32 + u32::from(!is_away));
                 places[next] = Place {
                     parent: node as u32,
                     depth: places[node].depth + 1,
@@ -82,11 +82,11 @@ impl Paths {
         let mut bytes_per_s: Vec<f64> = rates.map(|rate| rate.bps() as f64 / 8.0).collect();
         let mut limits = Vec::with_capacity(network.hosts.len());
         for (host, place) in network.hosts.iter().zip(&places) {
-            let both = |link: DirectedLink| bytes_per_s[link.0 as usize];
+            let rate = |link: DirectedLink| bytes_per_s[link.0 as usize];
             let limit = host.both_ways.map(|rate| rate.bps() as f64 / 8.0);
             // A limit that is not below the sum of both directions has no effect.
             let limit =
-                limit.filter(|limit| place.depth > 0 && *limit < both(place.up) + both(place.down));
+                limit.filter(|limit| place.depth > 0 && *limit < rate(place.up) + rate(place.down));
             limits.push(limit.map(|limit| {
                 bytes_per_s.push(limit);
                 DirectedLink(bytes_per_s.len() as u32 - 1)
@@ -135,7 +135,7 @@ impl Paths {
     /// Returns the host to which a duplex limit belongs, with its access link in both directions.
     /// Returns `None` for an ordinary link.
     pub fn limited(&self, limit: DirectedLink) -> Option<(usize, [DirectedLink; 2])> {
-        let host = self.limits.iter().position(|one| *one == Some(limit))?;
+        let host = self.limits.iter().position(|entry| *entry == Some(limit))?;
         Some((host, [self.places[host].up, self.places[host].down]))
     }
 
@@ -174,18 +174,18 @@ impl Paths {
     /// twice.
     pub fn furthest(&self) -> (usize, usize) {
         // In a tree, the host furthest from an arbitrary host is an end of the longest path.
-        let from = |one: usize| {
-            let others = (0..self.hosts).map(|other| (self.latency_s(one, other), other));
+        let furthest = |host: usize| {
+            let others = (0..self.hosts).map(|other| (self.latency_s(host, other), other));
             let best = others.reduce(|best, other| if other.0 > best.0 { other } else { best });
-            best.map_or(one, |(_, other)| other)
+            best.map_or(host, |(_, other)| other)
         };
-        let end = from(0);
-        (end, from(end))
+        let end = furthest(0);
+        (end, furthest(end))
     }
 
     /// Returns a lower bound of the time for `bytes` from a host to any other, in seconds: the time
     /// on its access link.
-    pub fn at_least_s(&self, from: usize, bytes: u64) -> f64 {
+    pub fn min_time_s(&self, from: usize, bytes: u64) -> f64 {
         let place = self.places[from];
         if place.depth == 0 {
             return 0.0;
@@ -202,34 +202,34 @@ impl Paths {
 
     /// Returns, for each directed link, the sum of the weights of the hosts on its sending side.
     pub fn sum_before(&self, weights: &[f64]) -> Vec<f64> {
-        let all: f64 = weights.iter().sum();
-        let mut below = vec![0.0; self.places.len()];
-        below[..weights.len()].copy_from_slice(weights);
-        let mut before = vec![0.0; self.bytes_per_s.len()];
+        let total: f64 = weights.iter().sum();
+        let mut subtree_sums = vec![0.0; self.places.len()];
+        subtree_sums[..weights.len()].copy_from_slice(weights);
+        let mut sums = vec![0.0; self.bytes_per_s.len()];
         let mut nodes: Vec<usize> = (0..self.places.len()).collect();
         nodes.sort_by_key(|node| std::cmp::Reverse(self.places[*node].depth));
         for node in nodes {
             let place = self.places[node];
             if place.depth > 0 {
-                below[place.parent as usize] += below[node];
-                before[place.up.0 as usize] = below[node];
-                before[place.down.0 as usize] = all - below[node];
+                subtree_sums[place.parent as usize] += subtree_sums[node];
+                sums[place.up.0 as usize] = subtree_sums[node];
+                sums[place.down.0 as usize] = total - subtree_sums[node];
             }
         }
-        before
+        sums
     }
 
     /// Visits the links from one host to another, from both ends inwards. The flag says whether a
     /// link leads towards the root.
-    fn walk(&self, from: usize, to: usize, mut see: impl FnMut(DirectedLink, bool)) {
+    fn walk(&self, from: usize, to: usize, mut visit: impl FnMut(DirectedLink, bool)) {
         let (mut low, mut high) = (from, to);
         while low != high {
             let (a, b) = (self.places[low], self.places[high]);
             if a.depth >= b.depth {
-                see(a.up, true);
+                visit(a.up, true);
                 low = a.parent as usize;
             } else {
-                see(b.down, false);
+                visit(b.down, false);
                 high = b.parent as usize;
             }
         }
@@ -250,8 +250,8 @@ impl Paths {
         let mut best = vec![0.0_f64; neighbours.len()];
         for (node, from) in order.iter().rev().copied() {
             if let End::Host(host) = network.end(node) {
-                let relays = self.limits[host].map(|limit| self.link_bytes_per_s(limit) / 2.0);
-                best[node] = relays
+                let relay_rate = self.limits[host].map(|limit| self.link_bytes_per_s(limit) / 2.0);
+                best[node] = relay_rate
                     .unwrap_or(f64::INFINITY)
                     .min(self.bytes_per_s(host, root));
             }
@@ -260,12 +260,12 @@ impl Paths {
             }
         }
         let mut sorted = neighbours;
-        for near in &mut sorted {
+        for adjacent in &mut sorted {
             // The stack is popped from its end, so the best goes last. Between equals, hosts behind
             // switches go last.
-            near.reverse();
+            adjacent.reverse();
             let is_host = |node: usize| matches!(network.end(node), End::Host(_));
-            near.sort_by(|a, b| {
+            adjacent.sort_by(|a, b| {
                 let by_rate = best[a.0].total_cmp(&best[b.0]);
                 by_rate.then(is_host(a.0).cmp(&is_host(b.0)))
             });
@@ -333,8 +333,8 @@ mod tests {
         let paths = Paths::new(&network);
         let names = |from: usize, to: usize| {
             let links = paths.links(from, to).into_iter();
-            let left = links.map(|link| network.links[link.link()].ends[link.way()]);
-            left.map(|end| network.name_of(end).to_owned())
+            let ends = links.map(|link| network.links[link.link()].ends[link.direction()]);
+            ends.map(|end| network.name_of(end).to_owned())
                 .collect::<Vec<_>>()
         };
         assert_eq!(names(0, 1), ["a", "s", "t"]);

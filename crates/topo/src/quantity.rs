@@ -305,9 +305,9 @@ impl fmt::Display for Probability {
 }
 
 /// Accepts both spellings of a quantity: a string, or a bare number.
-struct Written<T>(std::marker::PhantomData<T>);
+struct QuantityVisitor<T>(std::marker::PhantomData<T>);
 
-impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Written<T> {
+impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for QuantityVisitor<T> {
     type Value = T;
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a quantity with its unit, as a string")
@@ -329,13 +329,13 @@ impl<T: FromStr<Err = QuantityError>> de::Visitor<'_> for Written<T> {
 macro_rules! as_text {
     ($($quantity:ty),*) => {$(
         impl<'de> Deserialize<'de> for $quantity {
-            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-                from.deserialize_any(Written(std::marker::PhantomData))
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_any(QuantityVisitor(std::marker::PhantomData))
             }
         }
         impl Serialize for $quantity {
-            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-                to.collect_str(self)
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
             }
         }
     )*};

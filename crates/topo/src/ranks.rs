@@ -5,30 +5,30 @@ use crate::paths::Paths;
 use crate::quantity::{Delay, Rate};
 
 /// Rate between ranks of one host. It exceeds every link between hosts, so it never limits a plan.
-const INSIDE: Rate = match Rate::from_bps(400_000_000_000) {
+const INSIDE_RATE: Rate = match Rate::from_bps(400_000_000_000) {
     Some(rate) => rate,
     None => panic!("a rate"),
 };
 
 /// The same in bytes per second. A rank with this access-link rate shares its host's link with
 /// other ranks.
-pub const INSIDE_BYTES_PER_S: f64 = INSIDE.bps() as f64 / 8.0;
+pub const INSIDE_BYTES_PER_S: f64 = INSIDE_RATE.bps() as f64 / 8.0;
 
 /// Latency of a hop inside a host, in nanoseconds.
 const INSIDE_NS: u64 = 500;
 
 impl Network {
     /// Returns the network with ranks in place of hosts. Rank *i* runs on the host with index
-    /// `on[i]`. A host with several ranks becomes a switch. Hosts without ranks are removed.
-    pub fn of_ranks(&self, on: &[usize]) -> Self {
-        let mut ranks_on: Vec<Vec<usize>> = vec![Vec::new(); self.hosts.len()];
-        for (rank, host) in on.iter().enumerate() {
-            ranks_on[*host].push(rank);
+    /// `hosts[i]`. A host with several ranks becomes a switch. Hosts without ranks are removed.
+    pub fn of_ranks(&self, hosts: &[usize]) -> Self {
+        let mut ranks_by_host: Vec<Vec<usize>> = vec![Vec::new(); self.hosts.len()];
+        for (rank, host) in hosts.iter().enumerate() {
+            ranks_by_host[*host].push(rank);
         }
         let mut switches = self.switches.clone();
         // The end that represents each host.
         let mut ends: Vec<Option<End>> = Vec::with_capacity(self.hosts.len());
-        for (host, ranks) in self.hosts.iter().zip(&ranks_on) {
+        for (host, ranks) in self.hosts.iter().zip(&ranks_by_host) {
             ends.push(match ranks.as_slice() {
                 [] => None,
                 [rank] => Some(End::Host(*rank)),
@@ -53,23 +53,23 @@ impl Network {
                 });
             }
         }
-        for (host, ranks) in ranks_on.iter().enumerate() {
-            if let (Some(inside), true) = (ends[host], ranks.len() > 1) {
+        for (host, ranks) in ranks_by_host.iter().enumerate() {
+            if let (Some(switch), true) = (ends[host], ranks.len() > 1) {
                 links.extend(ranks.iter().map(|rank| Link {
-                    ends: [End::Host(*rank), inside],
-                    rates: [INSIDE; 2],
+                    ends: [End::Host(*rank), switch],
+                    rates: [INSIDE_RATE; 2],
                     latency: Delay::from_ns(INSIDE_NS),
                 }));
             }
         }
-        let names = on.iter().enumerate();
-        let hosts = names.map(|(rank, host)| Host {
+        let names = hosts.iter().enumerate();
+        let rank_hosts = names.map(|(rank, host)| Host {
             name: format!("rank {rank} on {}", self.hosts[*host].name),
             both_ways: self.hosts[*host].both_ways,
         });
         Self {
             name: self.name.clone(),
-            hosts: hosts.collect(),
+            hosts: rank_hosts.collect(),
             switches,
             links,
         }
@@ -108,14 +108,14 @@ impl Network {
     #[must_use]
     pub fn share_of(&self, members: &[usize], job: &[usize]) -> Self {
         let paths = Paths::new(self);
-        let before = |on: &[usize]| {
+        let ranks_before = |hosts: &[usize]| {
             let mut ranks = vec![0.0; self.hosts.len()];
-            for host in on {
+            for host in hosts {
                 ranks[*host] += 1.0;
             }
             paths.sum_before(&ranks)
         };
-        let (members, job) = (before(members), before(job));
+        let (members, job) = (ranks_before(members), ranks_before(job));
         let mut network = self.clone();
         for (index, link) in network.links.iter_mut().enumerate() {
             let ends = [2 * index, 2 * index + 1];
@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(network.hosts.len(), 3);
         assert_eq!(network.hosts[2].name, "rank 2 on c");
         assert_eq!(paths.links(0, 2).len(), 2);
-        assert_eq!(paths.bytes_per_s(0, 2), INSIDE.bps() as f64 / 8.0);
+        assert_eq!(paths.bytes_per_s(0, 2), INSIDE_RATE.bps() as f64 / 8.0);
         // Both ranks send over the access link of `c`.
         assert_eq!(paths.links(0, 1)[1..], paths.links(2, 1)[1..]);
         assert_eq!(paths.bytes_per_s(0, 1), 125e6);
@@ -170,28 +170,28 @@ mod tests {
         ) {
             let rate = [Rate::from_bps(1_000_000_000).unwrap(); 2];
             let link = |a: End, b: End| Link { ends: [a, b], rates: rate, latency: Delay::ZERO };
-            let trunks = (1..switches.len()).map(|at| link(End::Switch(at), End::Switch(switches[at] % at)));
-            let own = hosts.iter().enumerate().map(|(host, at)| link(End::Host(host), End::Switch(at % switches.len())));
+            let trunks = (1..switches.len()).map(|index| link(End::Switch(index), End::Switch(switches[index] % index)));
+            let own = hosts.iter().enumerate().map(|(host, switch)| link(End::Host(host), End::Switch(switch % switches.len())));
             let network = Network {
                 name: "any".to_owned(),
-                hosts: (0..10).map(|at| Host { name: format!("h{at}"), both_ways: None }).collect(),
-                switches: (0..switches.len()).map(|at| Switch { name: format!("s{at}") }).collect(),
+                hosts: (0..10).map(|index| Host { name: format!("h{index}"), both_ways: None }).collect(),
+                switches: (0..switches.len()).map(|index| Switch { name: format!("s{index}") }).collect(),
                 links: trunks.chain(own).collect(),
             };
             let job: Vec<usize> = ranks.iter().map(|(host, _)| *host).collect();
             let mut used = vec![0; network.links.len()];
             for part in 0..4 {
-                let of_part = ranks.iter().filter(|(_, of)| *of == part);
-                let members: Vec<usize> = of_part.map(|(host, _)| *host).collect();
+                let part_ranks = ranks.iter().filter(|(_, number)| *number == part);
+                let members: Vec<usize> = part_ranks.map(|(host, _)| *host).collect();
                 let shared = network.share_of(&members, &job);
                 let paths = Paths::new(&shared);
                 let mut weights = vec![0.0; 10];
                 members.iter().for_each(|host| weights[*host] = 1.0);
-                let before = paths.sum_before(&weights);
+                let sums = paths.sum_before(&weights);
                 for (index, link) in shared.links.iter().enumerate() {
                     // A link is used if it has ranks on both sides, or on one side several ranks of
                     // one host.
-                    let is_passed = before[2 * index] > 0.0 && before[2 * index + 1] > 0.0;
+                    let is_passed = sums[2 * index] > 0.0 && sums[2 * index + 1] > 0.0;
                     used[index] += if is_passed { link.rates[0].bps() } else { 0 };
                 }
             }

@@ -31,7 +31,7 @@ impl Sides {
         let neighbours = network.neighbours();
         let mut links: BTreeMap<Side, SidedLink> = BTreeMap::new();
         let mut hosts_bps = vec![[f64::INFINITY; 2]; network.hosts.len()];
-        for (at, link) in network.links.iter().enumerate() {
+        for (index, link) in network.links.iter().enumerate() {
             let bps = link.rates.map(|rate| rate.bps() as f64);
             match link.ends {
                 [End::Host(host), _] => hosts_bps[host] = bps,
@@ -40,32 +40,32 @@ impl Sides {
             }
             let from = network.node(link.ends[0]);
             let mut side = vec![false; network.hosts.len()];
-            let mut waiting = vec![(from, at)];
-            while let Some((node, by)) = waiting.pop() {
+            let mut waiting = vec![(from, index)];
+            while let Some((node, previous)) = waiting.pop() {
                 if let End::Host(host) = network.end(node) {
                     side[host] = true;
                 }
                 let next = neighbours[node]
                     .iter()
-                    .filter(|(_, link)| *link != by && *link != at);
+                    .filter(|(_, link)| *link != previous && *link != index);
                 waiting.extend(next);
             }
-            if side.iter().all(|is| *is) || side.iter().all(|is| !*is) {
+            if side.iter().all(|is_in| *is_in) || side.iter().all(|is_in| !*is_in) {
                 continue;
             }
             let mut ends = link.ends.map(|end| network.name_of(end).to_owned());
             let mut bps = bps;
             if !side[0] {
-                side.iter_mut().for_each(|is| *is = !*is);
+                side.iter_mut().for_each(|is_in| *is_in = !*is_in);
                 ends.reverse();
                 bps.reverse();
             }
-            let of_side = links.entry(side).or_insert_with(|| SidedLink {
+            let sided_link = links.entry(side).or_insert_with(|| SidedLink {
                 ends,
                 bps: [f64::INFINITY; 2],
             });
-            for (least, bps) in of_side.bps.iter_mut().zip(bps) {
-                *least = least.min(bps);
+            for (lowest, bps) in sided_link.bps.iter_mut().zip(bps) {
+                *lowest = lowest.min(bps);
             }
         }
         Self { links, hosts_bps }
@@ -81,17 +81,17 @@ impl Sides {
         self.links.get(side)
     }
 
-    /// Returns the usable rate of a link, in bits per second. Way 0 is from the first host's side,
-    /// way 1 is to it. The hosts of either side limit it to the rate at which they can fill the
-    /// link.
-    pub fn filled(&self, side: &Side, link: &SidedLink, way: usize) -> f64 {
+    /// Returns the usable rate of a link, in bits per second. Direction 0 is from the first host's
+    /// side, direction 1 is to it. The hosts of either side limit it to the rate at which they can
+    /// fill the link.
+    pub fn filled(&self, side: &Side, link: &SidedLink, direction: usize) -> f64 {
         let (mut sent, mut received) = (0.0, 0.0);
-        for (is_near, [out, back]) in side.iter().zip(&self.hosts_bps) {
-            match *is_near == (way == 0) {
-                true => sent += out,
-                false => received += back,
+        for (is_first_side, [out_bps, in_bps]) in side.iter().zip(&self.hosts_bps) {
+            match *is_first_side == (direction == 0) {
+                true => sent += out_bps,
+                false => received += in_bps,
             }
         }
-        link.bps[way].min(sent).min(received)
+        link.bps[direction].min(sent).min(received)
     }
 }

@@ -71,7 +71,7 @@ impl Source<'_> {
         let span = error.span().unwrap_or(0..0);
         let start = self.text[..span.start.min(self.text.len())]
             .rfind('\n')
-            .map_or(0, |at| at + 1);
+            .map_or(0, |position| position + 1);
         let line = self.text[start..].lines().next().unwrap_or("");
         let key = line.split('=').next().unwrap_or("").trim();
         let message = error.message().trim();
@@ -80,11 +80,11 @@ impl Source<'_> {
             Some((wrong, known)) if message.starts_with("unknown ") => {
                 let known = known.iter().copied();
                 let hint = nearest(wrong, known.clone())
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-                let all: Vec<&str> = known.collect();
+                    .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
+                let names: Vec<&str> = known.collect();
                 format!(
                     "`{wrong}` is not known here{hint} (known: {})",
-                    all.join(", ")
+                    names.join(", ")
                 )
             }
             _ => message.replace('\n', " "),
@@ -103,13 +103,13 @@ impl Source<'_> {
         chars_max: usize,
     ) -> Result<String, FileError> {
         let text = name.get_ref();
-        let sound = !text.is_empty()
+        let is_valid = !text.is_empty()
             && text.len() <= chars_max
             && text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
-        if sound {
+        if is_valid {
             return Ok(text.clone());
         }
         Err(self.wrong(

@@ -1,6 +1,6 @@
 //! Draws a network as SVG: the tree line by line, with links whose width grows with their rate.
 
-use crate::draw::carries;
+use crate::draw::link_label;
 use crate::network::{End, Network};
 use std::fmt::Write;
 
@@ -42,10 +42,10 @@ pub fn tree(network: &Network) -> String {
         is_switch: matches!(network.end(root), End::Switch(_)),
         bps: 0,
     }];
-    below(network, &neighbours, (root, None), 0, &mut rows);
+    add_rows(network, &neighbours, (root, None), 0, &mut rows);
     // Links between switches that are slower than access links are the ones that plans must spare.
-    let own = rows.iter().filter(|row| !row.is_switch && row.bps > 0);
-    let own_bps = own.map(|row| row.bps).min().unwrap_or(0);
+    let access = rows.iter().filter(|row| !row.is_switch && row.bps > 0);
+    let access_bps = access.map(|row| row.bps).min().unwrap_or(0);
     let letters = |row: &Row| row.text.chars().count() + row.note.chars().count() + 4;
     let widths = rows
         .iter()
@@ -57,12 +57,12 @@ pub fn tree(network: &Network) -> String {
          <style>{STYLE}</style>\n<text x=\"{LEFT_PX}\" y=\"22\">{}</text>\n",
         escaped(&network.name)
     );
-    let at = |row: usize| (LEFT_PX + rows[row].depth * STEP_PX, TOP_PX + row * LINE_PX);
+    let position = |row: usize| (LEFT_PX + rows[row].depth * STEP_PX, TOP_PX + row * LINE_PX);
     for (number, row) in rows.iter().enumerate() {
-        let (x, y) = at(number);
+        let (x, y) = position(number);
         if let Some(parent) = row.parent {
-            let (from_x, from_y) = at(parent);
-            let slow = if row.is_switch && row.bps < own_bps {
+            let (from_x, from_y) = position(parent);
+            let slow = if row.is_switch && row.bps < access_bps {
                 " slow"
             } else {
                 ""
@@ -77,10 +77,10 @@ pub fn tree(network: &Network) -> String {
             );
         }
         if row.is_switch {
-            let wide = (row.text.chars().count() + 2) * LETTER_PX;
+            let box_px = (row.text.chars().count() + 2) * LETTER_PX;
             let _ = writeln!(
                 svg,
-                "<rect class=\"switch\" x=\"{}\" y=\"{}\" width=\"{wide}\" height=\"20\" rx=\"4\"/>",
+                "<rect class=\"switch\" x=\"{}\" y=\"{}\" width=\"{box_px}\" height=\"20\" rx=\"4\"/>",
                 x - 4,
                 y - 10
             );
@@ -98,7 +98,7 @@ pub fn tree(network: &Network) -> String {
     svg
 }
 
-fn below(
+fn add_rows(
     network: &Network,
     neighbours: &[Vec<(usize, usize)>],
     (node, from): (usize, Option<usize>),
@@ -117,7 +117,7 @@ fn below(
             depth,
             parent: Some(parent),
             text: network.name_of(network.end(next)).to_owned(),
-            note: carries(network, link, node),
+            note: link_label(network, link, node),
             is_switch: true,
             bps: network.links[link]
                 .rates
@@ -147,7 +147,7 @@ fn below(
     for (next, row) in switches {
         rows.push(row);
         let number = rows.len() - 1;
-        below(network, neighbours, (next, Some(node)), number, rows);
+        add_rows(network, neighbours, (next, Some(node)), number, rows);
     }
 }
 

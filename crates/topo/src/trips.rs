@@ -18,9 +18,9 @@ pub struct Trip {
 impl Trip {
     /// Adds the times of both directions: from this host's clock to the peer's, and back. Returns
     /// `None` if the sum is negative, because a clock was set in between.
-    pub fn from_ways(there_ns: i64, back_ns: i64) -> Option<Self> {
-        let ns = u64::try_from(there_ns.checked_add(back_ns)?).ok()?;
-        let ahead_ns = there_ns.checked_sub(back_ns)? / 2;
+    pub fn from_ways(forward_ns: i64, backward_ns: i64) -> Option<Self> {
+        let ns = u64::try_from(forward_ns.checked_add(backward_ns)?).ok()?;
+        let ahead_ns = forward_ns.checked_sub(backward_ns)? / 2;
         Some(Self { ns, ahead_ns })
     }
 }
@@ -66,11 +66,11 @@ impl Trips {
 
     /// Records the result of a batch for two hosts.
     pub fn note(&mut self, from: usize, to: usize, trip: Trip) {
-        let standing = &mut self.least[from * self.hosts + to];
-        let before_ns = standing.map_or(f64::INFINITY, |standing| standing.ns as f64);
+        let current = &mut self.least[from * self.hosts + to];
+        let before_ns = current.map_or(f64::INFINITY, |current| current.ns as f64);
         let ns = trip.ns as f64;
         if ns < before_ns {
-            *standing = Some(trip);
+            *current = Some(trip);
         }
         self.shortened += usize::from(ns < before_ns * (1.0 - DISTURBED_SHARE));
     }
@@ -98,9 +98,9 @@ impl Trips {
     /// Returns the offset of a host's clock from the first host's, in nanoseconds; 0 without a
     /// probe between them.
     pub fn ahead_ns(&self, host: usize) -> i64 {
-        let there = self.get(0, host).map(|trip| trip.ahead_ns);
-        let back = self.get(host, 0).map(|trip| -trip.ahead_ns);
-        there.or(back).unwrap_or(0)
+        let forward = self.get(0, host).map(|trip| trip.ahead_ns);
+        let backward = self.get(host, 0).map(|trip| -trip.ahead_ns);
+        forward.or(backward).unwrap_or(0)
     }
 
     /// Returns the round trips of all pairs in microseconds.

@@ -52,7 +52,7 @@ impl Options {
         Ok(options)
     }
 
-    fn wants(&self, stage: &str) -> bool {
+    fn includes(&self, stage: &str) -> bool {
         self.only.as_deref().is_none_or(|only| only == stage)
     }
 }
@@ -60,15 +60,15 @@ impl Options {
 /// Runs the stages and prints the summary. Fails if any test failed.
 pub fn run(root: &Path, options: &Options) -> ExitCode {
     let mut tally = Tally::default();
-    let started = Instant::now();
+    let start = Instant::now();
     let mut times = Vec::new();
-    for stage in STAGES.into_iter().filter(|stage| options.wants(stage)) {
+    for stage in STAGES.into_iter().filter(|stage| options.includes(stage)) {
         println!("\n== {stage}");
-        let began = Instant::now();
+        let stage_start = Instant::now();
         run_stage(stage, root, options, &mut tally);
-        times.push(format!("{stage} {}", began.elapsed().as_secs()));
+        times.push(format!("{stage} {}", stage_start.elapsed().as_secs()));
     }
-    let seconds = started.elapsed().as_secs();
+    let seconds = start.elapsed().as_secs();
     println!("\n== summary ({seconds} s: {})", times.join(", "));
     print!("{tally}");
     if tally.failed.is_empty() {
@@ -124,20 +124,20 @@ fn results(root: &Path, tally: &mut Tally) {
 /// Builds the documentation as a book, and checks spelling, types of the Python package, and style
 /// of Python and C.
 fn docs(root: &Path, tally: &mut Tally) {
-    let c_files = listed(root, &["*.c", "*.h"]);
+    let c_files = list_files(root, &["*.c", "*.h"]);
     let format = ["--dry-run", "--Werror"].map(str::to_owned);
     let format = [&format[..], &c_files].concat();
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
+    let strings = |strings: &[&str]| strings.iter().map(|string| (*string).to_owned()).collect();
     let checks: [(&str, Vec<String>, &str); 6] = [
-        ("mdbook", words(&["build", "docs"]), ""),
+        ("mdbook", strings(&["build", "docs"]), ""),
         (
             "codespell",
-            words(&["--quiet-level=2", "--config=.codespellrc"]),
+            strings(&["--quiet-level=2", "--config=.codespellrc"]),
             "",
         ),
         ("mypy", Vec::new(), "bindings/python"),
-        ("ruff", words(&["check", "--quiet"]), ""),
-        ("ruff", words(&["format", "--check", "--quiet"]), ""),
+        ("ruff", strings(&["check", "--quiet"]), ""),
+        ("ruff", strings(&["format", "--check", "--quiet"]), ""),
         ("clang-format", format, ""),
     ];
     for (program, arguments, folder) in checks {
@@ -151,7 +151,7 @@ fn docs(root: &Path, tally: &mut Tally) {
 }
 
 /// Returns the files of the repository whose names match `patterns`.
-fn listed(root: &Path, patterns: &[&str]) -> Vec<String> {
+fn list_files(root: &Path, patterns: &[&str]) -> Vec<String> {
     let git = Command::new("git")
         .current_dir(root)
         .args(["ls-files", "--cached", "--others", "--exclude-standard"])
@@ -187,13 +187,13 @@ fn deny(root: &Path, tally: &mut Tally) {
 
 /// Runs `cargo SUBCOMMAND` as one test, or skips it if the subcommand is not installed.
 fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
-    let installed = Command::new("cargo")
+    let is_installed = Command::new("cargo")
         .args([subcommand, "--version"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status()
         .is_ok_and(|status| status.success());
-    if !installed {
+    if !is_installed {
         tally.skip(
             &format!("cargo {subcommand}"),
             &format!("cargo-{subcommand} is not installed"),
@@ -212,7 +212,7 @@ fn tool(root: &Path, tally: &mut Tally, subcommand: &str, args: &[&str]) {
 fn unit(root: &Path, tally: &mut Tally) {
     let lines = cargo_test(root, &["--workspace", "--locked", "--no-fail-fast"], tally);
     // Ignored tests with a requirement belong to the network stage. The others are skipped.
-    for (name, reason) in tally::ignored(&lines) {
+    for (name, reason) in tally::ignored_tests(&lines) {
         if needs::parse(&reason).is_none() {
             tally.skip(&name, &reason);
         }
@@ -222,15 +222,15 @@ fn unit(root: &Path, tally: &mut Tally) {
 /// Runs tests marked `#[ignore = "needs …"]`, one at a time, because they share the machine's
 /// processors and network.
 fn network(root: &Path, tally: &mut Tally) {
-    let sources = needs::declared(root);
+    let sources = needs::find_ignored(root);
     let mut skip = BTreeSet::new();
     for (name, reason) in &sources {
         match needs::parse(reason) {
             None => {
                 skip.insert(name.clone());
             }
-            Some(needed) => {
-                if let Some(lack) = needed.iter().find_map(|need| needs::lacking(need)) {
+            Some(requirements) => {
+                if let Some(lack) = requirements.iter().find_map(|need| needs::find_lack(need)) {
                     tally.skip(name, &lack);
                     skip.insert(name.clone());
                 }
@@ -258,13 +258,13 @@ fn network(root: &Path, tally: &mut Tally) {
 /// without a failed test is itself a failure: it did not build, or it crashed.
 fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
     let failed_before = tally.failed.len();
-    let spawned = Command::new("cargo")
+    let outcome = Command::new("cargo")
         .current_dir(root)
         .arg("test")
         .args(args)
         .stdout(Stdio::piped())
         .spawn();
-    let Ok(mut child) = spawned else {
+    let Ok(mut child) = outcome else {
         tally.record("cargo test starts", false);
         return Vec::new();
     };
@@ -275,8 +275,8 @@ fn cargo_test(root: &Path, args: &[&str], tally: &mut Tally) -> Vec<String> {
         tally.count_line(&line);
         lines.push(line);
     }
-    let succeeded = child.wait().is_ok_and(|status| status.success());
-    if !succeeded && tally.failed.len() == failed_before {
+    let is_success = child.wait().is_ok_and(|status| status.success());
+    if !is_success && tally.failed.len() == failed_before {
         tally.record("cargo test", false);
     }
     lines

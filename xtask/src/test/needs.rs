@@ -19,21 +19,24 @@ pub fn parse(reason: &str) -> Option<Vec<&str>> {
 
 /// Returns the part of `need` that the machine lacks, as a reason to skip; `None` if it lacks
 /// nothing.
-pub fn lacking(need: &str) -> Option<String> {
-    let (met, lack) = match need {
+pub fn find_lack(need: &str) -> Option<String> {
+    let (is_met, lack) = match need {
         "root" => (runs("sh", &["-c", "test $(id -u) = 0"]), "not root"),
         "netns" => {
-            let met = runs("unshare", &["--net", "true"]) || runs("unshare", &["-Urn", "true"]);
-            (met, "no network namespaces (need root or user namespaces)")
+            let is_met = runs("unshare", &["--net", "true"]) || runs("unshare", &["-Urn", "true"]);
+            (
+                is_met,
+                "no network namespaces (need root or user namespaces)",
+            )
         }
         "tun" => (
             std::fs::File::open("/dev/net/tun").is_ok(),
             "/dev/net/tun cannot be opened",
         ),
         "bpf" => {
-            let met =
+            let is_met =
                 Path::new("/sys/kernel/btf/vmlinux").exists() && runs("clang", &["--version"]);
-            (met, "no BPF (needs kernel type information and clang)")
+            (is_met, "no BPF (needs kernel type information and clang)")
         }
         "mptcp" => (
             Path::new("/proc/sys/net/mptcp/enabled").exists(),
@@ -55,33 +58,33 @@ pub fn lacking(need: &str) -> Option<String> {
             "no check for it exists; add one to xtask/src/test/needs.rs",
         ),
     };
-    (!met).then(|| format!("needs {need}: {lack}"))
+    (!is_met).then(|| format!("needs {need}: {lack}"))
 }
 
 /// Returns every ignored test in the sources with its reason, by the bare name of its function.
-pub fn declared(root: &Path) -> Vec<(String, String)> {
+pub fn find_ignored(root: &Path) -> Vec<(String, String)> {
     let mut tests = Vec::new();
-    for path in super::listed(root, &["*.rs"]) {
+    for path in super::list_files(root, &["*.rs"]) {
         if let Ok(text) = std::fs::read_to_string(root.join(path)) {
-            tests.extend(ignored_in(&text));
+            tests.extend(parse_ignored(&text));
         }
     }
     tests
 }
 
-fn ignored_in(source: &str) -> Vec<(String, String)> {
+fn parse_ignored(source: &str) -> Vec<(String, String)> {
     let mut reason = None;
     let mut tests = Vec::new();
     for line in source.lines().map(str::trim) {
-        if let Some(rest) = line.strip_prefix("#[ignore = \"") {
-            reason = Some(rest.trim_end_matches("\"]").to_string());
+        if let Some(tail) = line.strip_prefix("#[ignore = \"") {
+            reason = Some(tail.trim_end_matches("\"]").to_string());
             continue;
         }
-        let Some(rest) = line.strip_prefix("fn ") else {
+        let Some(tail) = line.strip_prefix("fn ") else {
             continue;
         };
         if let Some(reason) = reason.take() {
-            let name = rest.split('(').next().unwrap_or(rest);
+            let name = tail.split('(').next().unwrap_or(tail);
             tests.push((name.to_string(), reason));
         }
     }
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn needs__misspelt_name__is_reported_as_lacking() {
-        assert!(lacking("tunn").is_some_and(|lack| lack.contains("needs.rs")));
+        assert!(find_lack("tunn").is_some_and(|lack| lack.contains("needs.rs")));
     }
 
     #[test]
@@ -117,7 +120,7 @@ mod tests {
         let source =
             "#[test]\n    #[ignore = \"needs tun\"]\n    fn tap__opens() {\n}\nfn other() {}\n";
         assert_eq!(
-            ignored_in(source),
+            parse_ignored(source),
             [("tap__opens".to_string(), "needs tun".to_string())]
         );
     }

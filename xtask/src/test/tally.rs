@@ -61,7 +61,7 @@ impl fmt::Display for Tally {
 }
 
 /// Returns name and reason of each `test NAME ... ignored, REASON` line.
-pub fn ignored(lines: &[String]) -> Vec<(String, String)> {
+pub fn ignored_tests(lines: &[String]) -> Vec<(String, String)> {
     lines
         .iter()
         .filter_map(|line| {
@@ -110,7 +110,7 @@ mod tests {
             ("h__i".to_string(), "needs tun".to_string()),
             ("k".into(), String::new()),
         ];
-        assert_eq!(ignored(&lines), expected);
+        assert_eq!(ignored_tests(&lines), expected);
     }
 
     #[test]

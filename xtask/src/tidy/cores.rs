@@ -44,21 +44,23 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     if !file.is_rust() {
         return;
     }
-    let may_be_unsafe = UNSAFE_CRATES.iter().any(|one| file.path.starts_with(one));
+    let may_be_unsafe = UNSAFE_CRATES
+        .iter()
+        .any(|folder| file.path.starts_with(folder));
     let is_core = CORES.iter().any(|core| file.path.starts_with(core));
     for (number, line) in file.lines() {
         let code = line.split("//").next().unwrap_or(line);
-        if !may_be_unsafe && says_unsafe(code) {
+        if !may_be_unsafe && has_unsafe(code) {
             findings.push(file.finding(
                 number,
                 "`unsafe` is allowed only in crates/sys, and in crates/library for C",
             ));
         }
-        let found = FORBIDDEN
+        let violation = FORBIDDEN
             .iter()
             .find(|(word, _)| is_core && code.contains(word));
-        if let Some((word, instead)) = found {
-            findings.push(file.finding(number, format!("`{word}` in a core: {instead}")));
+        if let Some((word, replacement)) = violation {
+            findings.push(file.finding(number, format!("`{word}` in a core: {replacement}")));
         }
     }
     let is_crate_root = file.path.ends_with("src/lib.rs") || file.path.ends_with("src/main.rs");
@@ -68,7 +70,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
 }
 
 /// Returns whether the keyword occurs, and not just the word in a name (`unsafe_code`) or a text.
-fn says_unsafe(code: &str) -> bool {
+fn has_unsafe(code: &str) -> bool {
     ["{", "fn ", "impl ", "extern ", "trait "]
         .iter()
         .any(|next| code.contains(&format!("unsafe {next}")) && !code.contains('"'))
@@ -79,9 +81,9 @@ mod tests {
     use super::*;
 
     fn findings(path: &str, text: &str) -> usize {
-        let mut found = Vec::new();
-        check(&File::new(path, text), &mut found);
-        found.len()
+        let mut findings = Vec::new();
+        check(&File::new(path, text), &mut findings);
+        findings.len()
     }
 
     #[test]

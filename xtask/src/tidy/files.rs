@@ -29,7 +29,7 @@ pub fn check_crates(files: &[File], findings: &mut Vec<Finding>) {
             *lines.entry(name).or_default() += file.text.lines().count();
         }
     }
-    let all: usize = lines.values().sum();
+    let total: usize = lines.values().sum();
     for file in files {
         let Some(name) = file
             .path
@@ -38,13 +38,13 @@ pub fn check_crates(files: &[File], findings: &mut Vec<Finding>) {
         else {
             continue;
         };
-        let own = lines.get(name).copied().unwrap_or(0);
-        if name == "kumi" && own > COMMAND_LINES_MAX {
-            let message = format!("{own} lines in src; at most {COMMAND_LINES_MAX}");
+        let crate_lines = lines.get(name).copied().unwrap_or(0);
+        if name == "kumi" && crate_lines > COMMAND_LINES_MAX {
+            let message = format!("{crate_lines} lines in src; at most {COMMAND_LINES_MAX}");
             findings.push(file.finding(1, message));
         }
-        if own as f64 > CRATE_SHARE_MAX * all as f64 {
-            let share = 100.0 * own as f64 / all as f64;
+        if crate_lines as f64 > CRATE_SHARE_MAX * total as f64 {
+            let share = 100.0 * crate_lines as f64 / total as f64;
             let message = format!("{share:.0} % of all Rust code; at most 20 %");
             findings.push(file.finding(1, message));
         }
@@ -101,9 +101,9 @@ mod tests {
     use super::*;
 
     fn findings(path: &str, text: &str) -> usize {
-        let mut found = Vec::new();
-        check(&File::new(path, text), &mut found);
-        found.len()
+        let mut findings = Vec::new();
+        check(&File::new(path, text), &mut findings);
+        findings.len()
     }
 
     #[test]
@@ -145,9 +145,9 @@ mod tests {
             files.push(File::new(&format!("crates/{name}/Cargo.toml"), ""));
         }
         let count = |files: &[File]| {
-            let mut found = Vec::new();
-            check_crates(files, &mut found);
-            found.len()
+            let mut findings = Vec::new();
+            check_crates(files, &mut findings);
+            findings.len()
         };
         assert_eq!(
             count(&files),

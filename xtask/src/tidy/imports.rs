@@ -62,32 +62,34 @@ fn references(module: &Module, text: &str, known: &BTreeSet<Module>) -> BTreeSet
         .filter_map(|line| line.split("//").next())
         .flat_map(|line| [line, "\n"])
         .collect();
-    let mut found = BTreeSet::new();
+    let mut targets = BTreeSet::new();
     for statement in code.split(';') {
-        let start = statement.rfind("use ").filter(|at| {
-            let before = statement[..*at].trim_end_matches([' ', '\n']);
-            before.is_empty() || before.ends_with(['}', ']', ')'])
+        let start = statement.rfind("use ").filter(|offset| {
+            let prefix = statement[..*offset].trim_end_matches([' ', '\n']);
+            prefix.is_empty() || prefix.ends_with(['}', ']', ')'])
         });
         let paths = match start {
-            Some(at) if !statement[..at].trim_end().ends_with(')') => expand(&statement[at + 4..]),
+            Some(offset) if !statement[..offset].trim_end().ends_with(')') => {
+                expand(&statement[offset + 4..])
+            }
             Some(_) => continue, // `pub(crate) use`, a re-export
             None if statement.trim_start().starts_with("pub use ") => continue,
-            None => words(statement),
+            None => statement_paths(statement),
         };
         for path in paths {
             let Some(target) = resolve(module, &path, known) else {
                 continue;
             };
             if !target.starts_with(module) && !module.starts_with(&target) {
-                found.insert(target);
+                targets.insert(target);
             }
         }
     }
-    found
+    targets
 }
 
 /// Returns the paths in a statement that start with `crate`, `super` or `self`, or with a name.
-fn words(statement: &str) -> Vec<String> {
+fn statement_paths(statement: &str) -> Vec<String> {
     statement
         .split(|c: char| !c.is_alphanumeric() && c != '_' && c != ':')
         .filter(|word| word.contains("::"))
@@ -98,23 +100,23 @@ fn words(statement: &str) -> Vec<String> {
 /// Returns the paths of a `use` tree.
 fn expand(tree: &str) -> Vec<String> {
     let tree = tree.trim();
-    let Some((head, rest)) = tree.split_once('{') else {
+    let Some((head, tail)) = tree.split_once('{') else {
         return vec![tree.split(" as ").next().unwrap_or(tree).trim().to_owned()];
     };
-    let body = rest.rsplit_once('}').map_or(rest, |(body, _)| body);
-    let (mut depth, mut from, mut parts) = (0, 0, Vec::new());
-    for (at, c) in body.char_indices() {
+    let body = tail.rsplit_once('}').map_or(tail, |(body, _)| body);
+    let (mut depth, mut start, mut parts) = (0, 0, Vec::new());
+    for (offset, c) in body.char_indices() {
         match c {
             '{' => depth += 1,
             '}' => depth -= 1,
             ',' if depth == 0 => {
-                parts.push(&body[from..at]);
-                from = at + 1;
+                parts.push(&body[start..offset]);
+                start = offset + 1;
             }
             _ => {}
         }
     }
-    parts.push(&body[from..]);
+    parts.push(&body[start..]);
     let parts = parts.into_iter().filter(|part| !part.trim().is_empty());
     parts
         .flat_map(|part| expand(&format!("{}{}", head.trim(), part.trim())))
@@ -124,7 +126,7 @@ fn expand(tree: &str) -> Vec<String> {
 /// Returns the innermost known module that `path` in a file of `module` leads to.
 fn resolve(module: &Module, path: &str, known: &BTreeSet<Module>) -> Option<Module> {
     let mut segments = path.split("::").peekable();
-    let mut at: Module = match *segments.peek()? {
+    let mut base: Module = match *segments.peek()? {
         "crate" => {
             segments.next();
             Vec::new()
@@ -134,28 +136,28 @@ fn resolve(module: &Module, path: &str, known: &BTreeSet<Module>) -> Option<Modu
             module.clone()
         }
         "super" => {
-            let mut at = module.clone();
+            let mut base = module.clone();
             while segments.next_if_eq(&"super").is_some() {
-                at.pop();
+                base.pop();
             }
-            at
+            base
         }
         _ => return None,
     };
     for segment in segments {
-        at.push(segment.to_owned());
-        if !known.contains(&at) {
-            at.pop();
+        base.push(segment.to_owned());
+        if !known.contains(&base) {
+            base.pop();
             break;
         }
     }
-    Some(at)
+    Some(base)
 }
 
 /// Returns the shortest circle from `start` back to itself, both ends included. Each circle is
 /// reported once, at its first module in alphabetical order.
 fn shortest_circle(start: &Module, references: &References) -> Option<Vec<Module>> {
-    let mut from: BTreeMap<&Module, &Module> = BTreeMap::new();
+    let mut predecessors: BTreeMap<&Module, &Module> = BTreeMap::new();
     let mut level = vec![start];
     while !level.is_empty() {
         let mut next = Vec::new();
@@ -163,20 +165,20 @@ fn shortest_circle(start: &Module, references: &References) -> Option<Vec<Module
             for target in references.get(module).into_iter().flatten() {
                 if target == start {
                     let mut circle = vec![start.clone(), module.clone()];
-                    let mut at = module;
-                    while let Some(before) = from.get(at) {
-                        circle.push((*before).clone());
-                        at = before;
+                    let mut current = module;
+                    while let Some(predecessor) = predecessors.get(current) {
+                        circle.push((*predecessor).clone());
+                        current = predecessor;
                     }
                     if *circle.last()? != *start {
                         circle.push(start.clone());
                     }
                     circle.reverse();
-                    let is_first = circle.iter().all(|other| start <= other);
+                    let is_first = circle.iter().all(|module| start <= module);
                     return is_first.then_some(circle);
                 }
-                if target != start && !from.contains_key(target) {
-                    from.insert(target, module);
+                if target != start && !predecessors.contains_key(target) {
+                    predecessors.insert(target, module);
                     next.push(target);
                 }
             }
@@ -188,11 +190,11 @@ fn shortest_circle(start: &Module, references: &References) -> Option<Vec<Module
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages_of;
+    use super::super::tree_messages;
     use super::*;
 
     fn messages(files: &[(&str, &str)]) -> Vec<String> {
-        messages_of(check, files)
+        tree_messages(check, files)
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
     }
     let mut is_doc_before = false;
     for (number, line) in file.lines() {
-        let Some(comment) = Comment::of(line) else {
+        let Some(comment) = Comment::parse(line) else {
             is_doc_before = false;
             continue;
         };
@@ -67,9 +67,9 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
             findings.push(file.finding(number, message));
         }
         let lower = comment.text.to_lowercase();
-        for (phrase, better) in PHRASES {
+        for (phrase, replacement) in PHRASES {
             if contains_words(&lower, phrase) {
-                findings.push(file.finding(number, format!("\"{phrase}\": write {better}")));
+                findings.push(file.finding(number, format!("\"{phrase}\": write {replacement}")));
             }
         }
         if comment.is_doc && !is_doc_before {
@@ -81,17 +81,17 @@ pub fn check(file: &File, findings: &mut Vec<Finding>) {
 
 /// Checks rules for the tree as a whole: the budget of "what", and terms that are defined once.
 pub fn check_tree(files: &[File], findings: &mut Vec<Finding>) {
-    let (mut words, mut what) = (0_usize, 0_usize);
+    let (mut word_count, mut what_count) = (0_usize, 0_usize);
     for file in files.iter().filter(|file| is_checked(&file.path)) {
-        for comment in file.lines().filter_map(|(_, line)| Comment::of(line)) {
+        for comment in file.lines().filter_map(|(_, line)| Comment::parse(line)) {
             for word in comment.text.split(|c: char| !c.is_alphabetic()) {
-                words += usize::from(!word.is_empty());
-                what += usize::from(word.eq_ignore_ascii_case("what"));
+                word_count += usize::from(!word.is_empty());
+                what_count += usize::from(word.eq_ignore_ascii_case("what"));
             }
         }
     }
     if let Some(first) = files.first() {
-        let per_1000 = 1000.0 * what as f64 / words.max(1) as f64;
+        let per_1000 = 1000.0 * what_count as f64 / word_count.max(1) as f64;
         if per_1000 > WHAT_PER_1000_MAX {
             let message = format!(
                 "comments of the tree have {per_1000:.1} \"what\" per 1000 words; at most {WHAT_PER_1000_MAX}"
@@ -133,7 +133,7 @@ fn check_subject(commit: &str) -> Option<Finding> {
 
 /// Checks that each term stands only once in the first column of the glossary's tables.
 fn check_glossary(file: &File, findings: &mut Vec<Finding>) {
-    let mut defined: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut term_lines: BTreeMap<&str, usize> = BTreeMap::new();
     for (number, line) in file.lines() {
         if line.starts_with("## Words that are not used") {
             return;
@@ -144,8 +144,8 @@ fn check_glossary(file: &File, findings: &mut Vec<Finding>) {
         let Some(term) = term.filter(|term| *term != "term") else {
             continue;
         };
-        if let Some(before) = defined.insert(term, number) {
-            let message = format!("`{term}` is defined in line {before} already");
+        if let Some(first_line) = term_lines.insert(term, number) {
+            let message = format!("`{term}` is defined in line {first_line} already");
             findings.push(file.finding(number, message));
         }
     }
@@ -170,7 +170,7 @@ struct Comment<'a> {
 }
 
 impl<'a> Comment<'a> {
-    fn of(line: &'a str) -> Option<Self> {
+    fn parse(line: &'a str) -> Option<Self> {
         let line = line.trim();
         let markers = ["///", "//!", "//", "/**", "/*", "*/", "* "];
         let marker = markers
@@ -200,10 +200,10 @@ fn columns(line: &str) -> usize {
 
 /// Returns whether a text contains a phrase as whole words.
 fn contains_words(text: &str, phrase: &str) -> bool {
-    text.match_indices(phrase).any(|(at, _)| {
-        let before = text[..at].chars().next_back();
-        let after = text[at + phrase.len()..].chars().next();
-        !before.is_some_and(char::is_alphanumeric) && !after.is_some_and(char::is_alphanumeric)
+    text.match_indices(phrase).any(|(offset, _)| {
+        let previous = text[..offset].chars().next_back();
+        let next = text[offset + phrase.len()..].chars().next();
+        !previous.is_some_and(char::is_alphanumeric) && !next.is_some_and(char::is_alphanumeric)
     })
 }
 
@@ -255,9 +255,9 @@ mod tests {
     #[test]
     fn language__what_used_too_often_in_the_tree__is_found() {
         let findings = |text: &str| {
-            let mut found = Vec::new();
-            check_tree(&[File::new("xtask/a.rs", text)], &mut found);
-            found.len()
+            let mut findings = Vec::new();
+            check_tree(&[File::new("xtask/a.rs", text)], &mut findings);
+            findings.len()
         };
         assert_eq!(findings("// what is it\n"), 1);
         assert_eq!(
@@ -269,10 +269,10 @@ mod tests {
     #[test]
     fn language__term_defined_twice__is_found() {
         let text = "| term | meaning |\n|---|---|\n| port | a |\n| link | b |\n| port | c |\n";
-        let mut found = Vec::new();
-        check_tree(&[File::new("docs/glossary.md", text)], &mut found);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].line, 5);
+        let mut findings = Vec::new();
+        check_tree(&[File::new("docs/glossary.md", text)], &mut findings);
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].line, 5);
     }
 
     #[test]

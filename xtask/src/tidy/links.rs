@@ -13,20 +13,20 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     let headings: BTreeMap<&str, BTreeSet<String>> = documents()
         .map(|file| (file.path.as_str(), anchors(&file.text)))
         .collect();
-    let mut listed = BTreeSet::new();
+    let mut pages = BTreeSet::new();
     for file in documents() {
         for (number, target) in links(&file.text) {
             let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
             let path = if path.is_empty() {
                 file.path.clone()
             } else {
-                resolved(&file.path, path)
+                resolve(&file.path, path)
             };
             if file.path == CONTENTS {
-                listed.insert(path.clone());
+                pages.insert(path.clone());
             }
             let folder = format!("{}/", path.trim_end_matches('/'));
-            if !paths.contains(path.as_str()) && !paths.iter().any(|one| one.starts_with(&folder)) {
+            if !paths.contains(path.as_str()) && !paths.iter().any(|p| p.starts_with(&folder)) {
                 findings.push(file.finding(number, format!("broken link: no {path}")));
             } else if !anchor.is_empty()
                 && headings
@@ -41,7 +41,7 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
     for file in documents().filter(|file| has_contents && file.path.starts_with("docs/")) {
         // README.md is the table of contents of a reader on a forge.
         let is_listed = [CONTENTS, "docs/README.md"].contains(&file.path.as_str())
-            || listed.contains(&file.path);
+            || pages.contains(&file.path);
         if !is_listed {
             findings.push(file.finding(1, format!("the page is not in {CONTENTS}")));
         }
@@ -51,36 +51,36 @@ pub fn check(files: &[File], findings: &mut Vec<Finding>) {
 /// Returns the lines of a document outside code blocks, numbered from 1.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
-    text.lines().enumerate().filter_map(move |(at, line)| {
+    text.lines().enumerate().filter_map(move |(index, line)| {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;
             return None;
         }
-        (!is_code).then_some((at + 1, line))
+        (!is_code).then_some((index + 1, line))
     })
 }
 
 /// Returns the relative targets of the links in a document, with their line numbers.
 fn links(text: &str) -> Vec<(usize, &str)> {
-    let mut found = Vec::new();
+    let mut targets = Vec::new();
     for (number, line) in prose(text) {
         let code_free = line.split('`').step_by(2);
         for part in code_free.chain([line]) {
-            for rest in part.split("](").skip(1) {
-                let target = rest.split([')', ' ']).next().unwrap_or(rest);
+            for tail in part.split("](").skip(1) {
+                let target = tail.split([')', ' ']).next().unwrap_or(tail);
                 let is_relative = !target.contains("://") && !target.starts_with("mailto:");
-                if is_relative && !target.is_empty() && !found.contains(&(number, target)) {
-                    found.push((number, target));
+                if is_relative && !target.is_empty() && !targets.contains(&(number, target)) {
+                    targets.push((number, target));
                 }
             }
         }
     }
-    found
+    targets
 }
 
 /// Returns the path of a link's target from the root.
-fn resolved(from: &str, target: &str) -> String {
-    let mut parts: Vec<&str> = from.split('/').collect();
+fn resolve(document: &str, target: &str) -> String {
+    let mut parts: Vec<&str> = document.split('/').collect();
     parts.pop();
     for part in target.split('/') {
         match part {
@@ -95,11 +95,11 @@ fn resolved(from: &str, target: &str) -> String {
 /// Returns the anchors of a document's headings, as forges and mdBook make them.
 fn anchors(text: &str) -> BTreeSet<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-    let mut found = BTreeSet::new();
+    let mut anchors = BTreeSet::new();
     for (_, line) in prose(text) {
         let Some(title) = line
             .strip_prefix('#')
-            .map(|rest| rest.trim_start_matches('#'))
+            .map(|tail| tail.trim_start_matches('#'))
         else {
             continue;
         };
@@ -111,22 +111,22 @@ fn anchors(text: &str) -> BTreeSet<String> {
             .map(|c| if c == ' ' { '-' } else { c })
             .collect();
         let count = counts.entry(slug.clone()).or_default();
-        found.insert(match *count {
+        anchors.insert(match *count {
             0 => slug,
-            more => format!("{slug}-{more}"),
+            number => format!("{slug}-{number}"),
         });
         *count += 1;
     }
-    found
+    anchors
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages_of;
+    use super::super::tree_messages;
     use super::*;
 
     fn messages(files: &[(&str, &str)]) -> Vec<String> {
-        messages_of(check, files)
+        tree_messages(check, files)
     }
 
     #[test]
@@ -141,9 +141,9 @@ mod tests {
             ),
         ];
         assert_eq!(messages(&files), ["broken link: no docs/a/c.md"]);
-        let moved = ("docs/b.md", "# B\n");
+        let changed_page = ("docs/b.md", "# B\n");
         assert!(
-            messages(&[files[0], moved, files[2]])
+            messages(&[files[0], changed_page, files[2]])
                 .contains(&"broken link: no #the-end in docs/b.md".to_owned())
         );
     }

@@ -56,9 +56,12 @@ impl File {
     /// Returns the messages of a rule's findings in this file.
     #[cfg(test)]
     fn messages(&self, check: impl Fn(&Self, &mut Vec<Finding>)) -> Vec<String> {
-        let mut found = Vec::new();
-        check(self, &mut found);
-        found.into_iter().map(|finding| finding.message).collect()
+        let mut findings = Vec::new();
+        check(self, &mut findings);
+        findings
+            .into_iter()
+            .map(|finding| finding.message)
+            .collect()
     }
 }
 
@@ -78,11 +81,17 @@ impl fmt::Display for Finding {
 
 /// Returns the messages of a rule's findings in a tree of files, given by path and text.
 #[cfg(test)]
-fn messages_of(check: impl Fn(&[File], &mut Vec<Finding>), files: &[(&str, &str)]) -> Vec<String> {
+fn tree_messages(
+    check: impl Fn(&[File], &mut Vec<Finding>),
+    files: &[(&str, &str)],
+) -> Vec<String> {
     let files = files.iter().map(|(path, text)| File::new(path, text));
-    let mut found = Vec::new();
-    check(&files.collect::<Vec<_>>(), &mut found);
-    found.into_iter().map(|finding| finding.message).collect()
+    let mut findings = Vec::new();
+    check(&files.collect::<Vec<_>>(), &mut findings);
+    findings
+        .into_iter()
+        .map(|finding| finding.message)
+        .collect()
 }
 
 /// Checks every file of the tree. Fails if there is a finding.

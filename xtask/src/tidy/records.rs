@@ -52,11 +52,11 @@ fn check_plans(files: &[File], findings: &mut Vec<Finding>) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::messages_of;
+    use super::super::tree_messages;
     use super::*;
 
     fn findings(files: &[(&str, &str)]) -> usize {
-        messages_of(check, files).len()
+        tree_messages(check, files).len()
     }
 
     #[test]

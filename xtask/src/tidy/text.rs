@@ -58,18 +58,18 @@ fn is_data(path: &str) -> bool {
 /// Checks that a test's name is a claim, `subject__condition__outcome`, with at least subject and
 /// outcome.
 fn check_test_names(file: &File, findings: &mut Vec<Finding>) {
-    let mut test_attribute = false;
+    let mut has_test_attribute = false;
     for (number, line) in file.lines() {
         let code = line.trim_start();
         if code == "#[test]" {
-            test_attribute = true;
+            has_test_attribute = true;
             continue;
         }
-        let Some(rest) = code.strip_prefix("fn ") else {
+        let Some(signature) = code.strip_prefix("fn ") else {
             continue;
         };
-        let name = rest.split(['(', '<']).next().unwrap_or(rest);
-        if std::mem::take(&mut test_attribute) && !name.contains("__") {
+        let name = signature.split(['(', '<']).next().unwrap_or(signature);
+        if std::mem::take(&mut has_test_attribute) && !name.contains("__") {
             findings.push(file.finding(
                 number,
                 format!("test `{name}`: name it as a claim, subject__condition__outcome"),

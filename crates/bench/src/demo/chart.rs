@@ -66,7 +66,7 @@ impl Chart {
         self.marks.extend(
             marks
                 .iter()
-                .map(|(at_s, name)| (*at_s, (*name).to_string())),
+                .map(|(time_s, name)| (*time_s, (*name).to_string())),
         );
         self
     }
@@ -81,49 +81,49 @@ impl Chart {
             .chain(rulers)
             .fold(1e6, f64::max)
             * 1.08;
-        let x = |at_s: f64| LEFT + at_s.clamp(0.0, end_s) / end_s * (WIDTH - LEFT - RIGHT);
+        let x = |time_s: f64| LEFT + time_s.clamp(0.0, end_s) / end_s * (WIDTH - LEFT - RIGHT);
         let y = |bps: f64| HEIGHT - BOTTOM - bps / top_bps * (HEIGHT - TOP - BOTTOM);
         let (right, floor) = (x(end_s), y(0.0));
 
         let mut svg = format!("<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n");
         let tick_s = tick_s(end_s);
         for tick in 0..=(end_s / tick_s) as u32 {
-            let at_s = f64::from(tick) * tick_s;
+            let time_s = f64::from(tick) * tick_s;
             let digits = usize::from(tick_s < 1.0);
             let _ = writeln!(
                 svg,
-                "<text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"middle\">{at_s:.digits$} s</text>",
-                x(at_s),
+                "<text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"middle\">{time_s:.digits$} s</text>",
+                x(time_s),
                 HEIGHT - 12.0
             );
         }
         for step in 0..=4 {
             let bps = top_bps / 4.0 * f64::from(step);
-            let at = y(bps);
+            let line_y = y(bps);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"grid\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"end\">{:.0}</text>",
+                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{line_y:.1}\" y2=\"{line_y:.1}\" class=\"grid\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\" text-anchor=\"end\">{:.0}</text>",
                 LEFT - 6.0,
-                at + 4.0,
+                line_y + 4.0,
                 bps / 1e6
             );
         }
         for (bps, name) in &self.rulers {
-            let at = y(*bps);
+            let line_y = y(*bps);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{at:.1}\" y2=\"{at:.1}\" class=\"ruler\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\">{}</text>",
+                "<line x1=\"{LEFT}\" x2=\"{right:.1}\" y1=\"{line_y:.1}\" y2=\"{line_y:.1}\" class=\"ruler\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"tick\">{}</text>",
                 right + 6.0,
-                at + 4.0,
+                line_y + 4.0,
                 escaped(name)
             );
         }
-        for (at_s, name) in &self.marks {
-            let at = x(*at_s);
+        for (time_s, name) in &self.marks {
+            let line_x = x(*time_s);
             let _ = writeln!(
                 svg,
-                "<line x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"{TOP}\" y2=\"{floor:.1}\" class=\"mark\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"mark-name\">{}</text>",
-                at + 4.0,
+                "<line x1=\"{line_x:.1}\" x2=\"{line_x:.1}\" y1=\"{TOP}\" y2=\"{floor:.1}\" class=\"mark\"/><text x=\"{:.1}\" y=\"{:.1}\" class=\"mark-name\">{}</text>",
+                line_x + 4.0,
                 TOP + 10.0,
                 escaped(name)
             );
@@ -133,7 +133,7 @@ impl Chart {
                 .points
                 .iter()
                 .filter(|point| point.0 >= 0.0)
-                .map(|(at_s, bps)| format!("{:.1},{:.1}", x(*at_s), y(*bps)))
+                .map(|(time_s, bps)| format!("{:.1},{:.1}", x(*time_s), y(*bps)))
                 .collect();
             let _ = writeln!(
                 svg,
@@ -141,10 +141,10 @@ impl Chart {
                 path.join(" "),
                 curve.class
             );
-            let at = HEIGHT - BOTTOM - 8.0 - 16.0 * index as f64;
+            let name_y = HEIGHT - BOTTOM - 8.0 - 16.0 * index as f64;
             let _ = writeln!(
                 svg,
-                "<text x=\"{:.1}\" y=\"{at:.1}\" class=\"name {}\">{}</text>",
+                "<text x=\"{:.1}\" y=\"{name_y:.1}\" class=\"name {}\">{}</text>",
                 right + 6.0,
                 curve.class,
                 escaped(&curve.name)

@@ -19,7 +19,7 @@ const ONE_LINK_MIN: f64 = 0.93;
 const WORST_BIN_MIN: f64 = 0.3;
 
 /// Longest time from plugging the cable in to 90 % of the goodput before the cut, in seconds.
-const WHOLE_MAX_S: f64 = 2.0;
+const RECOVERY_MAX_S: f64 = 2.0;
 
 /// Longest time between two messages of 1 MB while a link is cut and plugged in, in milliseconds.
 const MESSAGE_WAIT_MAX_MS: f64 = 200.0;
@@ -31,7 +31,7 @@ const WAN_MIN: f64 = 2.0;
 const PLAN_MIN: f64 = 1.0;
 
 /// Share of the goodput before the cut that counts as full recovery.
-const WHOLE_SHARE: f64 = 0.9;
+const RECOVERY_SHARE: f64 = 0.9;
 
 /// Bound that a promise sets for a value.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,7 +56,7 @@ impl Promise {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Name of the row.
-    pub what: String,
+    pub name: String,
     /// Measured value, in the table's unit.
     pub value: f64,
     /// Value as a multiple of the table's base, if the table has one.
@@ -66,34 +66,34 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(what: impl Into<String>, value: f64) -> Self {
+    fn new(name: impl Into<String>, value: f64) -> Self {
         Self {
-            what: what.into(),
+            name: name.into(),
             value,
             multiple: None,
             promise: None,
         }
     }
 
-    fn of(mut self, base: f64) -> Self {
+    fn with_base(mut self, base: f64) -> Self {
         self.multiple = Some(self.value / base);
         self
     }
 
-    fn promised(mut self, promise: Option<Promise>) -> Self {
+    fn with_promise(mut self, promise: Option<Promise>) -> Self {
         self.promise = promise;
         self
     }
 
     /// Returns the number that the promise applies to.
-    pub fn judged(&self) -> f64 {
+    pub fn judged_value(&self) -> f64 {
         self.multiple.unwrap_or(self.value)
     }
 
     /// Returns whether the row keeps its promise; true for a row without one.
     pub fn is_kept(&self) -> bool {
         self.promise
-            .is_none_or(|promise| promise.is_kept_by(self.judged()))
+            .is_none_or(|promise| promise.is_kept_by(self.judged_value()))
     }
 }
 
@@ -115,13 +115,13 @@ pub struct Table {
 /// Returns every table of the demo.
 pub fn tables(story: &Story) -> Vec<Table> {
     let mut tables = vec![goodput(story), interruption(story)];
-    if let Some(wrong) = story.mpi.wrong {
+    if let Some(count) = story.mpi.wrong_messages {
         tables.push(Table {
             title: "Messages with wrong contents",
             unit: "messages",
             digits: 0,
             base: None,
-            rows: vec![Row::new("Open MPI", wrong as f64).promised(Some(Promise::AtMost(0.0)))],
+            rows: vec![Row::new("Open MPI", count as f64).with_promise(Some(Promise::AtMost(0.0)))],
         });
     }
     if !story.crossings.is_empty() {
@@ -136,21 +136,23 @@ pub fn tables(story: &Story) -> Vec<Table> {
 fn goodput(story: &Story) -> Table {
     // A rival is shown for comparison and has no promise.
     let promise = |promise| (story.variant == Variant::Kumi).then_some(promise);
-    let bare = story.single_bps;
-    let mbps = |what: String, bps: f64| Row::new(what, bps / 1e6).of(bare / 1e6);
-    let mut rows = vec![mbps("iperf3, one bare link".into(), bare)];
+    let bare_bps = story.single_bps;
+    let mbps = |name: String, bps: f64| Row::new(name, bps / 1e6).with_base(bare_bps / 1e6);
+    let mut rows = vec![mbps("iperf3, one bare link".into(), bare_bps)];
     let both_min = [BOTH_LINKS_MIN, BOTH_LINKS_MPI_MIN];
     for ((program, timeline), both_min) in programs(story).into_iter().zip(both_min) {
-        let over = format!("{program} over {}", story.variant);
-        let both = promise(Promise::AtLeast(both_min));
-        let one = promise(Promise::AtLeast(ONE_LINK_MIN));
+        let setup = format!("{program} over {}", story.variant);
+        let both_links = promise(Promise::AtLeast(both_min));
+        let one_link = promise(Promise::AtLeast(ONE_LINK_MIN));
         let worst = promise(Promise::AtLeast(WORST_BIN_MIN));
-        let [before, during, after] = phases(timeline);
-        rows.push(mbps(format!("{over}, both links"), before).promised(both));
-        rows.push(mbps(format!("{over}, one link cut"), during).promised(one));
-        let lowest = lowest_bps(timeline);
-        rows.push(mbps(format!("{program}, slowest 100 ms after the cut"), lowest).promised(worst));
-        rows.push(mbps(format!("{over}, healed"), after).promised(both));
+        let [before_bps, cut_bps, after_bps] = phases(timeline);
+        rows.push(mbps(format!("{setup}, both links"), before_bps).with_promise(both_links));
+        rows.push(mbps(format!("{setup}, one link cut"), cut_bps).with_promise(one_link));
+        let low_bps = lowest_bps(timeline);
+        rows.push(
+            mbps(format!("{program}, slowest 100 ms after the cut"), low_bps).with_promise(worst),
+        );
+        rows.push(mbps(format!("{setup}, healed"), after_bps).with_promise(both_links));
     }
     Table {
         title: "Goodput over two links, one cut and plugged in again",
@@ -165,14 +167,14 @@ fn interruption(story: &Story) -> Table {
     let promise = |promise| (story.variant == Variant::Kumi).then_some(promise);
     let mut rows = Vec::new();
     for (program, timeline) in programs(story) {
-        let whole = promise(Promise::AtMost(WHOLE_MAX_S * 1e3));
-        let what = format!("{program}, from the heal to 90 % of the goodput before the cut");
-        rows.push(Row::new(what, whole_after_s(timeline) * 1e3).promised(whole));
+        let recovery = promise(Promise::AtMost(RECOVERY_MAX_S * 1e3));
+        let name = format!("{program}, from the heal to 90 % of the goodput before the cut");
+        rows.push(Row::new(name, recovery_s(timeline) * 1e3).with_promise(recovery));
     }
     if let Some(gap_ms) = story.mpi.gap_max_ms {
         let wait = promise(Promise::AtMost(MESSAGE_WAIT_MAX_MS));
-        let what = "Open MPI, longest time between two messages of 1 MB";
-        rows.push(Row::new(what, gap_ms).promised(wait));
+        let name = "Open MPI, longest time between two messages of 1 MB";
+        rows.push(Row::new(name, gap_ms).with_promise(wait));
     }
     Table {
         title: "Interruption",
@@ -187,11 +189,14 @@ fn wan(story: &Story) -> Table {
     let base = story
         .crossings
         .first()
-        .map_or(f64::NAN, |one| one.goodput_bps);
-    let rows = story.crossings.iter().enumerate().map(|(index, one)| {
+        .map_or(f64::NAN, |crossing| crossing.goodput_bps);
+    let rows = story.crossings.iter().enumerate().map(|(index, crossing)| {
         let promise = (index > 0).then_some(Promise::AtLeast(WAN_MIN));
-        let row = Row::new(format!("Open MPI with {}", one.name), one.goodput_bps / 1e6);
-        row.of(base / 1e6).promised(promise)
+        let row = Row::new(
+            format!("Open MPI with {}", crossing.name),
+            crossing.goodput_bps / 1e6,
+        );
+        row.with_base(base / 1e6).with_promise(promise)
     });
     Table {
         title: "4 MB across a WAN of 500 Mb/s and 20 ms, after a collective",
@@ -203,19 +208,29 @@ fn wan(story: &Story) -> Table {
 }
 
 fn exchange(story: &Story) -> [Table; 2] {
-    let base_s = story.exchanges.first().map_or(f64::NAN, |one| one.median_s);
-    let speeds = story.exchanges.iter().enumerate().map(|(index, one)| {
-        let promise = (index > 0).then_some(Promise::AtLeast(PLAN_MIN));
-        let row = Row::new(format!("MPI_Alltoallv, {}", one.by), 1.0 / one.median_s);
-        row.of(1.0 / base_s).promised(promise)
-    });
-    let base_sent = story
+    let base_s = story
         .exchanges
         .first()
-        .map_or(f64::NAN, |one| one.sent_again);
-    let sent = story.exchanges.iter().enumerate().map(|(index, one)| {
-        let promise = (index > 0).then_some(Promise::AtMost(base_sent));
-        Row::new(format!("MPI_Alltoallv, {}", one.by), one.sent_again).promised(promise)
+        .map_or(f64::NAN, |exchange| exchange.median_s);
+    let speeds = story.exchanges.iter().enumerate().map(|(index, exchange)| {
+        let promise = (index > 0).then_some(Promise::AtLeast(PLAN_MIN));
+        let row = Row::new(
+            format!("MPI_Alltoallv, {}", exchange.author),
+            1.0 / exchange.median_s,
+        );
+        row.with_base(1.0 / base_s).with_promise(promise)
+    });
+    let base_retransmits = story
+        .exchanges
+        .first()
+        .map_or(f64::NAN, |exchange| exchange.retransmits);
+    let retransmits = story.exchanges.iter().enumerate().map(|(index, exchange)| {
+        let promise = (index > 0).then_some(Promise::AtMost(base_retransmits));
+        Row::new(
+            format!("MPI_Alltoallv, {}", exchange.author),
+            exchange.retransmits,
+        )
+        .with_promise(promise)
     });
     [
         Table {
@@ -230,7 +245,7 @@ fn exchange(story: &Story) -> [Table; 2] {
             unit: "segments",
             digits: 0,
             base: None,
-            rows: sent.collect(),
+            rows: retransmits.collect(),
         },
     ]
 }
@@ -242,40 +257,39 @@ fn programs(story: &Story) -> [(&'static str, &Timeline); 2] {
 /// Returns the goodput in bit/s before the cut, during it, and after the device may have recovered.
 /// The times between are the subject of [`interruption`].
 fn phases(timeline: &Timeline) -> [f64; 3] {
-    let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
+    let (cut_s, healed_s) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
     [
-        timeline.between_bps(1.0, cut),
-        timeline.between_bps(cut + 0.5, healed),
-        timeline.between_bps(healed + WHOLE_MAX_S, timeline.end_s()),
+        timeline.between_bps(1.0, cut_s),
+        timeline.between_bps(cut_s + 0.5, healed_s),
+        timeline.between_bps(healed_s + RECOVERY_MAX_S, timeline.end_s()),
     ]
 }
 
 /// Returns the lowest goodput of 100 ms within a second of the cut, in bit/s.
 fn lowest_bps(timeline: &Timeline) -> f64 {
-    let cut = timeline.mark_s("cut");
-    let around = timeline
+    let cut_s = timeline.mark_s("cut");
+    let bins = timeline
         .goodput
         .iter()
-        .filter(|(at_s, _)| (cut..cut + 1.0).contains(at_s));
-    around.map(|(_, bps)| *bps).fold(f64::INFINITY, f64::min)
+        .filter(|(time_s, _)| (cut_s..cut_s + 1.0).contains(time_s));
+    bins.map(|(_, bps)| *bps).fold(f64::INFINITY, f64::min)
 }
 
-/// Returns the time from plugging the cable in to the first two bins in a row at [`WHOLE_SHARE`] of
-/// the goodput before the cut, in seconds; infinite if no such bins exist.
+/// Returns the time from plugging the cable in to the first two bins in a row at [`RECOVERY_SHARE`]
+/// of the goodput before the cut, in seconds; infinite if no such bins exist.
 ///
 /// A single bin does not count, because it may carry a retransmitted backlog.
-fn whole_after_s(timeline: &Timeline) -> f64 {
-    let (cut, healed) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
-    let whole_bps = timeline.between_bps(1.0, cut) * WHOLE_SHARE;
-    let after: Vec<_> = timeline
+fn recovery_s(timeline: &Timeline) -> f64 {
+    let (cut_s, healed_s) = (timeline.mark_s("cut"), timeline.mark_s("healed"));
+    let recovered_bps = timeline.between_bps(1.0, cut_s) * RECOVERY_SHARE;
+    let bins: Vec<_> = timeline
         .goodput
         .iter()
-        .filter(|(at_s, _)| *at_s > healed)
+        .filter(|(time_s, _)| *time_s > healed_s)
         .collect();
-    after
-        .windows(2)
-        .find(|pair| pair.iter().all(|(_, bps)| *bps >= whole_bps))
-        .map_or(f64::INFINITY, |pair| pair[0].0 - healed)
+    bins.windows(2)
+        .find(|pair| pair.iter().all(|(_, bps)| *bps >= recovered_bps))
+        .map_or(f64::INFINITY, |pair| pair[0].0 - healed_s)
 }
 
 #[cfg(test)]
@@ -283,11 +297,11 @@ mod tests {
     use super::super::tests::story;
     use super::*;
 
-    fn row<'a>(tables: &'a [Table], what: &str) -> &'a Row {
+    fn row<'a>(tables: &'a [Table], name: &str) -> &'a Row {
         let rows = tables.iter().flat_map(|table| &table.rows);
         rows.into_iter()
-            .find(|row| row.what.contains(what))
-            .unwrap_or_else(|| panic!("no row {what}"))
+            .find(|row| row.name.contains(name))
+            .unwrap_or_else(|| panic!("no row {name}"))
     }
 
     #[test]
@@ -296,20 +310,20 @@ mod tests {
         let broken = tables.iter().flat_map(|table| &table.rows);
         let broken: Vec<_> = broken.filter(|row| !row.is_kept()).collect();
         assert!(broken.is_empty(), "{broken:?}");
-        assert_eq!(row(&tables, "iperf3 over kumi, healed").judged(), 2.0);
+        assert_eq!(row(&tables, "iperf3 over kumi, healed").judged_value(), 2.0);
     }
 
     #[test]
     fn promises__one_link_rate_after_healing__are_broken() {
         let mut story = story();
-        let healed = story.stream.mark_s("healed");
-        let late = story.stream.goodput.iter_mut();
-        late.filter(|(at_s, _)| *at_s > healed)
+        let healed_s = story.stream.mark_s("healed");
+        let bins = story.stream.goodput.iter_mut();
+        bins.filter(|(time_s, _)| *time_s > healed_s)
             .for_each(|(_, bps)| *bps = 0.9e9);
         let tables = tables(&story);
         assert!(!row(&tables, "iperf3 over kumi, healed").is_kept());
-        let whole = row(&tables, "iperf3, from the heal");
-        assert!(!whole.is_kept() && whole.value.is_infinite());
+        let recovery = row(&tables, "iperf3, from the heal");
+        assert!(!recovery.is_kept() && recovery.value.is_infinite());
         assert!(row(&tables, "Open MPI over kumi, healed").is_kept());
     }
 

@@ -1,7 +1,7 @@
 //! Last part of the demo: an unmodified MPI all-to-all on a switch with shallow ports, with and
 //! without a plan.
 
-use super::run::measured;
+use super::run::measure_program;
 use crate::hosts::Hosts as _;
 use crate::hosts::lab::Lab;
 use crate::variant::Variant;
@@ -16,11 +16,11 @@ const ARGS: [&str; 4] = ["alltoallv", "16384", "--seconds", "4"];
 #[derive(Debug, Clone, Default)]
 pub struct Exchange {
     /// Author of the order of transfers: the MPI library or a plan.
-    pub by: &'static str,
+    pub author: &'static str,
     /// Median time of a round, in seconds.
     pub median_s: f64,
     /// Number of segments that TCP retransmitted, over all rounds.
-    pub sent_again: f64,
+    pub retransmits: f64,
 }
 
 /// Runs the program with the MPI library's own algorithm and with a plan, both over CUBIC. Adds the
@@ -28,17 +28,17 @@ pub struct Exchange {
 pub fn exchange(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<Exchange>> {
     let mut lab = Lab::up(topology)?;
     let args = ARGS.map(String::from);
-    let ways = [
+    let variants = [
         ("Open MPI", Variant::Cubic),
         ("by a plan", Variant::KumiColl),
     ];
-    let exchanges = ways.into_iter().map(|(by, variant)| {
-        let one = measured(&lab, variant, MpiProgram::Coll, &args)?;
-        let figure = |name: &str| one.figures.get(name).copied().unwrap_or(f64::NAN);
+    let exchanges = variants.into_iter().map(|(author, variant)| {
+        let result = measure_program(&lab, variant, MpiProgram::Coll, &args)?;
+        let figure = |name: &str| result.figures.get(name).copied().unwrap_or(f64::NAN);
         Ok(Exchange {
-            by,
+            author,
             median_s: figure("median_us") / 1e6,
-            sent_again: figure("retransmits"),
+            retransmits: figure("retransmits"),
         })
     });
     let exchanges = exchanges.collect::<anyhow::Result<_>>()?;

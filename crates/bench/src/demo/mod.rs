@@ -81,23 +81,23 @@ pub struct Story {
 
 /// Runs `kumi demo`.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let topology = |given: &Option<PathBuf>, name: &str| match given {
+    let topology = |option: &Option<PathBuf>, name: &str| match option {
         Some(file) => read_topology(file),
-        None => Folder::Carried.topology(name),
+        None => Folder::Embedded.topology(name),
     };
     let two_links = topology(&args.topology, "two-links")?;
-    let across = topology(&args.wan, "wan")?;
+    let wan_topology = topology(&args.wan, "wan")?;
     let switch = topology(&args.switch, "one-switch-32k")?;
     needs::check(&args.report)?;
     interrupt::watch()?;
-    let started = Instant::now();
-    let step = |number: u32, what: &str| {
-        errln!("[{number}/7] {what} ({} s)", started.elapsed().as_secs());
+    let start = Instant::now();
+    let step = |number: u32, text: &str| {
+        errln!("[{number}/7] {text} ({} s)", start.elapsed().as_secs());
     };
     step(1, "building the lab: two hosts, two links, namespaces only");
     let mut lab = Lab::up(&two_links)?;
     let _latency = kumi_lab::CpuLatency::hold_on_virtual_machine();
-    let setting = Setting::gather(&lab)?;
+    let setting = Setting::collect(&lab)?;
     let acts = [Act::cut(CUT_LINK, 4.0), Act::heal(CUT_LINK, 8.0)];
 
     step(2, "iperf3 over one bare link, for comparison: 3 s");
@@ -105,16 +105,16 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let single_bps = run::iperf3(&bare, 3, &[])?.between_bps(1.0, 3.0);
     drop(bare);
 
-    let name = args.variant;
+    let variant = args.variant;
     step(
         3,
-        &format!("the same iperf3 over {name}: 14 s, {CUT_LINK} cut at 4 s, healed at 8 s"),
+        &format!("the same iperf3 over {variant}: 14 s, {CUT_LINK} cut at 4 s, healed at 8 s"),
     );
-    let running = Running::start(&lab, name).with_context(|| format!("setting up {name}"))?;
+    let running = Running::start(&lab, variant).with_context(|| format!("setting up {variant}"))?;
     let stream = run::iperf3(&running, 14, &acts)?;
     step(
         4,
-        &format!("an Open MPI program over {name}: 14 s, cut and healed again"),
+        &format!("an Open MPI program over {variant}: 14 s, cut and healed again"),
     );
     let mpi = run::mpi(&running, 14, &acts)?;
 
@@ -127,7 +127,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         5,
         "an Open MPI program across a WAN of 500 Mb/s and 20 ms, with CUBIC and with kumi tcp",
     );
-    let crossings = wan::cross(&across, &mut void)?;
+    let crossings = wan::cross(&wan_topology, &mut void)?;
 
     step(
         6,
@@ -139,7 +139,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let story = Story {
         setting,
         void,
-        variant: name,
+        variant,
         rates_bps,
         single_bps,
         stream,
@@ -151,22 +151,22 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Writes the page, prints the tables and returns the exit status.
-fn report(story: &Story, to: &Path) -> anyhow::Result<ExitCode> {
+fn report(story: &Story, path: &Path) -> anyhow::Result<ExitCode> {
     let tables = claim::tables(story);
-    std::fs::write(to, page::page(story, &tables))
-        .with_context(|| format!("writing {}", to.display()))?;
+    std::fs::write(path, page::page(story, &tables))
+        .with_context(|| format!("writing {}", path.display()))?;
     out!(
         "{}",
         page::text(story, &tables, std::io::stdout().is_terminal())
     );
-    outln!("report: {}", std::path::absolute(to)?.display());
-    let kept = tables
+    outln!("report: {}", std::path::absolute(path)?.display());
+    let has_kept_promises = tables
         .iter()
         .flat_map(|table| &table.rows)
         .all(claim::Row::is_kept);
     Ok(if !story.void.is_empty() {
         ExitCode::from(EXIT_VOID)
-    } else if kept && story.stream.survived() && story.mpi.survived() {
+    } else if has_kept_promises && story.stream.has_survived() && story.mpi.has_survived() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -187,7 +187,7 @@ mod tests {
             links: links.collect(),
             marks: vec![(4.0, "cut"), (8.0, "healed")],
             gap_max_ms: Some(12.0),
-            wrong: Some(0),
+            wrong_messages: Some(0),
         };
         Story {
             setting: Setting(vec![("kernel", "Linux 6.1".into())]),
@@ -205,10 +205,10 @@ mod tests {
                 })
                 .to_vec(),
             exchanges: [("Open MPI", 0.02, 30.0), ("by a plan", 0.01, 3.0)]
-                .map(|(by, median_s, sent_again)| coll::Exchange {
-                    by,
+                .map(|(author, median_s, retransmits)| coll::Exchange {
+                    author,
                     median_s,
-                    sent_again,
+                    retransmits,
                 })
                 .to_vec(),
         }

@@ -40,23 +40,24 @@ fn verdict(story: &Story, row: &Row) -> &'static str {
 /// Returns the cells of a row: name, value, multiple, promise, verdict.
 fn cells(story: &Story, table: &Table, row: &Row) -> [String; 5] {
     // A multiple has two decimals, a value those of its table.
-    let promised = |value: f64| match row.multiple {
+    let format_promise = |value: f64| match row.multiple {
         Some(_) => format!("{value:.2}"),
         None => format!("{value:.*}", table.digits),
     };
     let promise = match row.promise {
         None => String::new(),
-        Some(Promise::AtLeast(least)) => format!("≥ {}", promised(least)),
-        Some(Promise::AtMost(most)) => format!("≤ {}", promised(most)),
+        Some(Promise::AtLeast(least)) => format!("≥ {}", format_promise(least)),
+        Some(Promise::AtMost(most)) => format!("≤ {}", format_promise(most)),
     };
     [
-        row.what.clone(),
+        row.name.clone(),
         if row.value.is_finite() {
             format!("{:.*}", table.digits, row.value)
         } else {
             "never".into()
         },
-        row.multiple.map_or(String::new(), |it| format!("{it:.2}")),
+        row.multiple
+            .map_or(String::new(), |multiple| format!("{multiple:.2}")),
         promise,
         verdict(story, row).into(),
     ]
@@ -74,10 +75,10 @@ fn heads(table: &Table) -> [String; 5] {
     ]
 }
 
-/// Returns the tables for the terminal. With `in_colour`, broken promises are red.
-pub fn text(story: &Story, tables: &[Table], in_colour: bool) -> String {
-    let line = |[what, value, multiple, promise, verdict]: [String; 5]| {
-        let line = format!("{what:<66}{value:>10}{multiple:>18}{promise:>10}  {verdict}");
+/// Returns the tables for the terminal. With `is_coloured`, broken promises are red.
+pub fn text(story: &Story, tables: &[Table], is_coloured: bool) -> String {
+    let line = |[name, value, multiple, promise, verdict]: [String; 5]| {
+        let line = format!("{name:<66}{value:>10}{multiple:>18}{promise:>10}  {verdict}");
         line.trim_end().to_owned()
     };
     let mut text = String::new();
@@ -85,17 +86,17 @@ pub fn text(story: &Story, tables: &[Table], in_colour: bool) -> String {
         let _ = writeln!(text, "\n{}", line(heads(table)));
         for row in &table.rows {
             let line = line(cells(story, table, row));
-            let [on, off] = if in_colour && !row.is_kept() {
+            let [colour, reset] = if is_coloured && !row.is_kept() {
                 RED
             } else {
                 [""; 2]
             };
-            let _ = writeln!(text, "{on}{line}{off}");
+            let _ = writeln!(text, "{colour}{line}{reset}");
         }
     }
     text.push('\n');
-    for why in &story.void {
-        let _ = writeln!(text, "VOID, the figures prove nothing: {why}");
+    for reason in &story.void {
+        let _ = writeln!(text, "VOID, the figures prove nothing: {reason}");
     }
     text
 }
@@ -118,11 +119,11 @@ pub fn page(story: &Story, tables: &[Table]) -> String {
         let _ = writeln!(html, "<dt>{name}</dt><dd>{}</dd>", escaped(value));
     }
     html.push_str("</dl>\n");
-    for why in &story.void {
+    for reason in &story.void {
         let _ = writeln!(
             html,
             "<p class=\"missed\">Void, the figures prove nothing: {}</p>",
-            escaped(why)
+            escaped(reason)
         );
     }
     for table in tables {
@@ -139,21 +140,21 @@ pub fn page(story: &Story, tables: &[Table]) -> String {
 }
 
 fn html_table(story: &Story, table: &Table) -> String {
-    let row = |tag: &str, class: &str, cells: [String; 5]| {
+    let html_row = |tag: &str, class: &str, cells: [String; 5]| {
         let cells = cells.map(|cell| format!("<{tag}>{}</{tag}>", escaped(&cell)));
         format!("<tr{class}>{}</tr>\n", cells.concat())
     };
-    let rows = table.rows.iter().map(|one| {
-        let class = if one.is_kept() {
+    let rows = table.rows.iter().map(|row| {
+        let class = if row.is_kept() {
             ""
         } else {
             " class=\"missed\""
         };
-        row("td", class, cells(story, table, one))
+        html_row("td", class, cells(story, table, row))
     });
     format!(
         "<table>\n{}{}</table>\n",
-        row("th", "", heads(table)),
+        html_row("th", "", heads(table)),
         rows.collect::<String>()
     )
 }
@@ -188,15 +189,18 @@ fn charts(story: &Story, html: &mut String) {
     }
     if !story.exchanges.is_empty() {
         let bars = |value: fn(&Exchange) -> f64| {
-            let bars = story.exchanges.iter().map(|one| (one.by, value(one)));
+            let bars = story
+                .exchanges
+                .iter()
+                .map(|exchange| (exchange.author, value(exchange)));
             chart::bars(&bars.collect::<Vec<_>>())
         };
         let _ = writeln!(
             html,
             "<h2>Eight hosts exchange data through switch ports of 32 KB</h2>\n<p>Rounds per second.</p>\n\
              {}<p>Segments that TCP retransmitted.</p>\n{}",
-            bars(|one| 1.0 / one.median_s),
-            bars(|one| one.sent_again)
+            bars(|exchange| 1.0 / exchange.median_s),
+            bars(|exchange| exchange.retransmits)
         );
     }
 }
@@ -224,19 +228,19 @@ fn goodput(story: &Story, timeline: &Timeline) -> String {
 fn crossings(story: &Story) -> String {
     let classes = ["link1", "total"];
     let mut chart = Chart::default();
-    for (one, class) in story.crossings.iter().zip(classes) {
-        chart = chart.curve(one.name, class, one.series.clone());
+    for (crossing, class) in story.crossings.iter().zip(classes) {
+        chart = chart.curve(crossing.name, class, crossing.series.clone());
     }
     chart.svg()
 }
 
 fn links(timeline: &Timeline) -> String {
     let count = timeline.links.first().map_or(0, |(_, bps)| bps.len());
-    let end = timeline.goodput.last().map_or(0.0, |(at_s, _)| *at_s);
+    let end_s = timeline.goodput.last().map_or(0.0, |(time_s, _)| *time_s);
     let mut chart = Chart::default().marks(&timeline.marks);
     for link in 0..count {
-        let within = timeline.links.iter().filter(|(at_s, _)| *at_s <= end);
-        let points = within.map(|(at_s, bps)| (*at_s, bps[link])).collect();
+        let readings = timeline.links.iter().filter(|(time_s, _)| *time_s <= end_s);
+        let points = readings.map(|(time_s, bps)| (*time_s, bps[link])).collect();
         let class = if link % 2 == 0 { "link0" } else { "link1" };
         chart = chart.curve(&format!("eth{}", link + 1), class, points);
     }
@@ -261,8 +265,8 @@ mod tests {
     fn page__full_story__is_self_contained_and_has_a_chart_for_each_claim() {
         let story = story();
         let html = page(&story, &claim::tables(&story));
-        for outside in ["http:", "https:", "src=", "href=", "@import", "url("] {
-            assert!(!html.contains(outside), "the page refers to {outside}");
+        for reference in ["http:", "https:", "src=", "href=", "@import", "url("] {
+            assert!(!html.contains(reference), "the page refers to {reference}");
         }
         assert_eq!(html.matches("<svg").count(), 7);
         assert!(html.contains(">cut<") && html.contains(">healed<"));

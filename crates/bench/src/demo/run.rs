@@ -7,7 +7,7 @@ use crate::workload::flow_ends::unix_ns;
 use crate::workload::link_bytes::Reading;
 use crate::workload::mpi;
 use crate::workload::mpi_programs::{self, MpiProgram};
-use crate::workload::{Context, Measured};
+use crate::workload::{Context, Measurement};
 use anyhow::Context as _;
 use kumi_command::errln;
 use kumi_lab::topology::LinkChange;
@@ -64,19 +64,19 @@ pub struct Timeline {
     /// Longest time between two messages, in milliseconds, if the program reports it.
     pub gap_max_ms: Option<f64>,
     /// Number of messages with wrong contents, if the program checks.
-    pub wrong: Option<u64>,
+    pub wrong_messages: Option<u64>,
 }
 
 impl Timeline {
     /// Returns the mean goodput from `from_s` to `to_s`, in bit/s.
     pub fn between_bps(&self, from_s: f64, to_s: f64) -> f64 {
-        let inside: Vec<f64> = self
+        let bins: Vec<f64> = self
             .goodput
             .iter()
-            .filter(|(at_s, _)| *at_s > from_s + 1e-6 && *at_s <= to_s + 1e-6)
+            .filter(|(time_s, _)| *time_s > from_s + 1e-6 && *time_s <= to_s + 1e-6)
             .map(|(_, bps)| *bps)
             .collect();
-        inside.iter().sum::<f64>() / inside.len().max(1) as f64
+        bins.iter().sum::<f64>() / bins.len().max(1) as f64
     }
 
     /// Returns the time at which the act `name` was complete, or the end of the curve, in seconds.
@@ -84,18 +84,18 @@ impl Timeline {
         self.marks
             .iter()
             .find(|(_, mark)| *mark == name)
-            .map_or(self.end_s(), |(at_s, _)| *at_s)
+            .map_or(self.end_s(), |(time_s, _)| *time_s)
     }
 
     /// Returns the end of the last bin, in seconds.
     pub fn end_s(&self) -> f64 {
-        self.goodput.last().map_or(0.0, |(at_s, _)| *at_s)
+        self.goodput.last().map_or(0.0, |(time_s, _)| *time_s)
     }
 
     /// Returns whether bytes arrived in the last second, and no message had wrong contents.
-    pub fn survived(&self) -> bool {
-        let end = self.end_s();
-        self.between_bps(end - 1.0, end) > 0.0 && self.wrong.unwrap_or(0) == 0
+    pub fn has_survived(&self) -> bool {
+        let end_s = self.end_s();
+        self.between_bps(end_s - 1.0, end_s) > 0.0 && self.wrong_messages.unwrap_or(0) == 0
     }
 }
 
@@ -106,7 +106,7 @@ pub fn iperf3(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Resu
     let server = running.wrapped(&server);
     let mut server = Background::start(hosts, running.server(), &server, seconds + 20)?;
     while !server.line()?.contains("listening") {}
-    let links = links(running, seconds)?;
+    let links = start_link_counter(running, seconds)?;
     let length = seconds.to_string();
     let mut client = vec![
         "iperf3",
@@ -143,7 +143,7 @@ pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<
     let args = [seconds.to_string(), MPI_MESSAGE_BYTES.to_string()];
     let argv = mpi::mpirun(running, &mpi::STREAM, &args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
-    let links = links(running, seconds)?;
+    let links = start_link_counter(running, seconds)?;
     let mut program = Background::start(running.hosts, running.client(), &argv, seconds + 30)?;
     // mpirun collects the ranks' output. The first line is printed with the first message.
     let first: Value = serde_json::from_str(&program.line()?)?;
@@ -163,18 +163,18 @@ pub fn mpi(running: &Running<'_>, seconds: u32, acts: &[Act]) -> anyhow::Result<
     let mut timeline = timeline(goodput, links, marks, first_ns)?;
     let last = lines.last().context("the MPI program printed nothing")?;
     timeline.gap_max_ms = last["gap_max_ms"].as_f64();
-    timeline.wrong = last["wrong"].as_u64();
+    timeline.wrong_messages = last["wrong"].as_u64();
     Ok(timeline)
 }
 
 /// Returns the first row that a program of `bench/workloads/` measures on a lab's hosts under a
 /// variant.
-pub fn measured(
+pub fn measure_program(
     lab: &Lab,
     variant: Variant,
     program: MpiProgram,
     args: &[String],
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<Measurement> {
     let running = Running::start(lab, variant)?;
     let context = Context {
         running: &running,
@@ -187,7 +187,7 @@ pub fn measured(
 }
 
 /// Starts to count the bytes that each link sends.
-fn links(running: &Running<'_>, seconds: u32) -> anyhow::Result<Background> {
+fn start_link_counter(running: &Running<'_>, seconds: u32) -> anyhow::Result<Background> {
     let devices = running.hosts.devices(running.client());
     let length = (seconds + 1).to_string();
     let mut argv = vec![running.hosts.kumi(), "workload", "link-bytes", &length];
@@ -201,15 +201,15 @@ fn perform(running: &Running<'_>, acts: &[Act]) -> anyhow::Result<Vec<(u64, &'st
     for act in acts {
         let due = start + Duration::from_secs_f64(act.at_s);
         kumi_command::interrupt::sleep(due.saturating_duration_since(Instant::now()))?;
-        let began = Instant::now();
+        let change_start = Instant::now();
         running.hosts.change(act.link, &act.change)?;
         marks.push((unix_ns(), act.name));
         errln!(
             "      {} {} at {:.1} s; the change took {:.0} ms",
             act.link,
             act.name,
-            (began - start).as_secs_f64(),
-            began.elapsed().as_secs_f64() * 1e3
+            (change_start - start).as_secs_f64(),
+            change_start.elapsed().as_secs_f64() * 1e3
         );
     }
     Ok(marks)
@@ -221,7 +221,7 @@ fn timeline(
     marks: Vec<(u64, &'static str)>,
     first_ns: u64,
 ) -> anyhow::Result<Timeline> {
-    let since_s = |unix_ns: u64| (unix_ns as f64 - first_ns as f64) / 1e9;
+    let elapsed_s = |unix_ns: u64| (unix_ns as f64 - first_ns as f64) / 1e9;
     let readings: Vec<Reading> = links
         .finish()
         .context("counting the links' bytes")?
@@ -233,16 +233,16 @@ fn timeline(
         let time_s = (after.unix_ns - before.unix_ns) as f64 / 1e9;
         let sent = after.sent_bytes.iter().zip(&before.sent_bytes);
         let bps = sent
-            .map(|(now, then)| now.saturating_sub(*then) as f64 * 8.0 / time_s)
+            .map(|(new, old)| new.saturating_sub(*old) as f64 * 8.0 / time_s)
             .collect();
-        (since_s(after.unix_ns), bps)
+        (elapsed_s(after.unix_ns), bps)
     };
     Ok(Timeline {
         goodput,
         links: readings.windows(2).map(rates).collect(),
         marks: marks
             .into_iter()
-            .map(|(at, name)| (since_s(at), name))
+            .map(|(unix_ns, name)| (elapsed_s(unix_ns), name))
             .collect(),
         ..Timeline::default()
     })
@@ -268,15 +268,15 @@ mod tests {
     #[test]
     fn survived__silent_end_or_wrong_message__is_false() {
         let mut timeline = steady(5.0, 40);
-        assert!(timeline.survived());
-        timeline.wrong = Some(1);
-        assert!(!timeline.survived());
+        assert!(timeline.has_survived());
+        timeline.wrong_messages = Some(1);
+        assert!(!timeline.has_survived());
         let mut silent = steady(5.0, 40);
         silent
             .goodput
             .iter_mut()
             .skip(29)
             .for_each(|bin| bin.1 = 0.0);
-        assert!(!silent.survived());
+        assert!(!silent.has_survived());
     }
 }

@@ -11,8 +11,8 @@ pub struct Setting(pub Vec<(&'static str, String)>);
 
 impl Setting {
     /// Reads the facts from this machine and the first host.
-    pub fn gather(hosts: &dyn Hosts) -> anyhow::Result<Self> {
-        let manifest = Manifest::gather(hosts, 0, false)?;
+    pub fn collect(hosts: &dyn Hosts) -> anyhow::Result<Self> {
+        let manifest = Manifest::collect(hosts, 0, false)?;
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let model = field(&cpuinfo, "model name").unwrap_or("processor of unknown model");
         let name = nix::unistd::gethostname().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Second part of the demo: an unmodified MPI program across a WAN, with and without `kumi tcp`.
 
-use super::run::measured;
+use super::run::measure_program;
 use crate::hosts::Hosts as _;
 use crate::hosts::lab::Lab;
 use crate::variant::Variant;
@@ -44,16 +44,16 @@ pub fn cross(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<
     let crossings = [("CUBIC", Variant::Cubic), ("kumi tcp", Variant::KumiTcp)]
         .into_iter()
         .map(|(name, variant)| {
-            let one = measured(&lab, variant, MpiProgram::Phases, &args)?;
-            let bytes_per_ms = one.series.as_ref().and_then(|series| series.as_array());
+            let result = measure_program(&lab, variant, MpiProgram::Phases, &args)?;
+            let bytes_per_ms = result.series.as_ref().and_then(|series| series.as_array());
             let bytes = bytes_per_ms
                 .into_iter()
                 .flatten()
                 .filter_map(|bytes| bytes.as_f64());
             Ok(Crossing {
                 name,
-                goodput_bps: one.figures.get("goodput_bps").copied().unwrap_or(0.0),
-                series: smoothed(&bytes.collect::<Vec<_>>()),
+                goodput_bps: result.figures.get("goodput_bps").copied().unwrap_or(0.0),
+                series: smooth(&bytes.collect::<Vec<_>>()),
             })
         })
         .collect::<anyhow::Result<_>>()?;
@@ -64,10 +64,10 @@ pub fn cross(topology: &Topology, void: &mut Vec<String>) -> anyhow::Result<Vec<
 /// Milliseconds per point of the curve.
 const POINT_MS: usize = 5;
 
-fn smoothed(bytes_per_ms: &[f64]) -> Vec<(f64, f64)> {
+fn smooth(bytes_per_ms: &[f64]) -> Vec<(f64, f64)> {
     let points = bytes_per_ms.chunks(POINT_MS).enumerate();
-    let point = |(at, chunk): (usize, &[f64])| {
-        let ms = (at * POINT_MS + chunk.len()) as f64;
+    let point = |(index, chunk): (usize, &[f64])| {
+        let ms = (index * POINT_MS + chunk.len()) as f64;
         let bps = chunk.iter().sum::<f64>() * 8e3 / chunk.len() as f64;
         (ms / 1e3, bps)
     };
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn smoothed__bytes_per_millisecond__become_bits_per_second() {
-        let points = smoothed(&[1000.0; 7]);
+        let points = smooth(&[1000.0; 7]);
         assert_eq!(points, [(0.005, 8e6), (0.007, 8e6)]);
     }
 }

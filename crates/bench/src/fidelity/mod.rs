@@ -15,7 +15,7 @@ use kumi_lab::topology::{FabricChoice, Rate};
 use kumi_lab::{Cluster, Topology, UpOptions};
 use serde_json::{Map, Value, json};
 use std::time::{Duration, Instant};
-use traffic::{FULL_PAYLOAD_BYTES, Flow, HEADER_BYTES, in_lab, in_sim};
+use traffic::{DatagramStream, FULL_PAYLOAD_BYTES, HEADER_BYTES, run_in_lab, run_in_sim};
 
 /// Bytes of a full-size frame on the wire: 1518, preamble 8 and gap 12.
 const FULL_WIRE_BYTES: u64 = 1538;
@@ -145,33 +145,36 @@ impl Run {
     }
 
     /// Records the reasons, if any, for which the run in `cluster` is void.
-    fn watch(&mut self, what: &str, cluster: &Cluster) -> Validity {
+    fn watch(&mut self, label: &str, cluster: &Cluster) -> Validity {
         let validity = cluster.validity();
-        let reasons = validity.void.iter().map(|why| format!("{what}: {why}"));
+        let reasons = validity
+            .void
+            .iter()
+            .map(|reason| format!("{label}: {reason}"));
         self.outcome.void.extend(reasons);
         validity
     }
 
     /// Checks the rate of a datagram stream on the wire. It must be within 1 % of the topology's.
     fn rates(&mut self, fabric: FabricChoice) -> anyhow::Result<()> {
-        let all = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
+        let all_bps = [10_000_000, 100_000_000, 500_000_000, 1_000_000_000];
         let rates = if self.depth == Depth::Quick {
-            &all[1..2]
+            &all_bps[1..2]
         } else {
-            &all[..]
+            &all_bps[..]
         };
         let mut worst: f64 = 0.0;
         for rate in rates.iter().map(|bps| rate(*bps)) {
             // Disturbances of the machine only delay frames, but a wrong rate is wrong in each
             // attempt.
-            let mut least = f64::INFINITY;
+            let mut error_min = f64::INFINITY;
             for _ in 0..RATE_ATTEMPTS_MAX {
-                least = least.min(self.rate_error(fabric, rate)?.abs());
-                if least <= RATE_ERROR_MAX {
+                error_min = error_min.min(self.rate_error(fabric, rate)?.abs());
+                if error_min <= RATE_ERROR_MAX {
                     break;
                 }
             }
-            worst = worst.max(least);
+            worst = worst.max(error_min);
         }
         self.check(
             format!("rate_error_{}", name_of(fabric)),
@@ -189,22 +192,22 @@ impl Run {
         topology.links[0].rate = Some(rate);
         let cluster = self.up(&topology, fabric)?;
         let frames = (rate.bps() * 2 / 8 / FULL_WIRE_BYTES) as u32;
-        let flow = Flow {
+        let stream = DatagramStream {
             from: 0,
             to: 1,
             frames,
             payload_bytes: FULL_PAYLOAD_BYTES,
             gap_ns: 0,
         };
-        let heard = in_lab(&cluster, &[flow], QUIET)?;
-        let error = heard[0].frames_per_s(100.min(frames as usize / 4))
+        let arrivals = run_in_lab(&cluster, &[stream], QUIET)?;
+        let error = arrivals[0].frames_per_s(100.min(frames as usize / 4))
             * (FULL_WIRE_BYTES * 8) as f64
             / rate.bps() as f64
             - 1.0;
         self.watch(&format!("rate {rate} {}", name_of(fabric)), &cluster);
         self.row(
             json!({"figure": "rate", "fabric": name_of(fabric), "rate_bps": rate.bps(),
-            "error": error, "frames": heard[0].frames(), "sent": frames}),
+            "error": error, "frames": arrivals[0].frames(), "sent": frames}),
         );
         Ok(error)
     }
@@ -215,21 +218,21 @@ impl Run {
         let queue_bytes: u64 = 64 * 1024;
         let topology = funnel(1, "port_queue = \"64KiB\"", "rate = \"1Mbit\"")?;
         let cluster = self.up(&topology, fabric)?;
-        let flow = Flow {
+        let stream = DatagramStream {
             from: 0,
             to: 1,
             frames: 100,
             payload_bytes: FULL_PAYLOAD_BYTES,
             gap_ns: 0,
         };
-        let heard = in_lab(&cluster, &[flow], Duration::from_secs(1))?;
+        let arrivals = run_in_lab(&cluster, &[stream], Duration::from_secs(1))?;
         // Frames that have left the queue already. The model's transmitter holds one. A token
         // bucket that is two frames deep has passed two.
-        let gone = if fabric == FabricChoice::Kernel { 2 } else { 1 };
-        let expected = queue_bytes / FULL_FRAME_BYTES + gone;
-        let excess_bytes = (heard[0].frames() - expected as f64) * FULL_FRAME_BYTES as f64;
+        let sent_frames = if fabric == FabricChoice::Kernel { 2 } else { 1 };
+        let expected = queue_bytes / FULL_FRAME_BYTES + sent_frames;
+        let excess_bytes = (arrivals[0].frames() - expected as f64) * FULL_FRAME_BYTES as f64;
         self.row(json!({"figure": "drop_tail", "fabric": name_of(fabric),
-            "queue_bytes": queue_bytes, "frames": heard[0].frames(), "expected": expected}));
+            "queue_bytes": queue_bytes, "frames": arrivals[0].frames(), "expected": expected}));
         self.check(
             format!("drop_tail_excess_bytes_{}", name_of(fabric)),
             excess_bytes,
@@ -241,28 +244,28 @@ impl Run {
 
     /// Checks the one-way delay of single small datagrams against the topology's delay.
     fn delays(&mut self) -> anyhow::Result<()> {
-        let all = [0_u64, 1, 10, 100];
+        let all_ms = [0_u64, 1, 10, 100];
         let delays = if self.depth == Depth::Quick {
-            &all[2..3]
+            &all_ms[2..3]
         } else {
-            &all[..]
+            &all_ms[..]
         };
         let mut worst: f64 = 0.0;
         for delay_ms in delays {
             let topology = cable(&format!("rate = \"1Gbit\"\ndelay = \"{delay_ms}ms\""))?;
             let cluster = self.up(&topology, FabricChoice::Emulator)?;
             let payload_bytes = 64;
-            let flow = Flow {
+            let stream = DatagramStream {
                 from: 0,
                 to: 1,
                 frames: 1000,
                 payload_bytes,
                 gap_ns: 2_000_000,
             };
-            let heard = in_lab(&cluster, &[flow], QUIET)?;
+            let arrivals = run_in_lab(&cluster, &[stream], QUIET)?;
             let expected_us = *delay_ms as f64 * 1000.0;
             let errors: Vec<f64> = [0.01, 0.5, 0.99]
-                .map(|q| heard[0].one_way_us(q) - expected_us)
+                .map(|q| arrivals[0].one_way_us(q) - expected_us)
                 .into();
             worst = worst.max(errors[2].abs()).max(errors[0].abs());
             let validity = self.watch(&format!("delay {delay_ms} ms"), &cluster);
@@ -327,8 +330,8 @@ impl Run {
     /// Compares TCP under load on the emulator with TCP on plain veth and qdisc.
     fn tcp(&mut self) -> anyhow::Result<()> {
         let rounds = if self.depth == Depth::Quick { 1 } else { 5 };
-        let found = tcp::compare(self, rounds)?;
-        for (name, ratio) in found {
+        let ratios = tcp::compare(self, rounds)?;
+        for (name, ratio) in ratios {
             self.check(format!("tcp_{name}_ratio_high"), ratio, Op::AtMost, 1.05);
             self.check(format!("tcp_{name}_ratio_low"), ratio, Op::AtLeast, 0.95);
         }
@@ -338,9 +341,9 @@ impl Run {
     /// Compares the same scenarios in the simulation and in the lab.
     fn agreement(&mut self) -> anyhow::Result<()> {
         for scenario in scenarios::all()? {
-            let simulated = in_sim(&scenario.topology, &scenario.flows, 1);
+            let simulated = run_in_sim(&scenario.topology, &scenario.streams, 1);
             let cluster = self.up(&scenario.topology, scenario.fabric)?;
-            let real = in_lab(&cluster, &scenario.flows, QUIET)?;
+            let real = run_in_lab(&cluster, &scenario.streams, QUIET)?;
             self.watch(scenario.name, &cluster);
             let (sim, lab) = ((scenario.figure)(&simulated), (scenario.figure)(&real));
             let difference = (lab / sim - 1.0).abs();

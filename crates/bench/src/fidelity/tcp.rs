@@ -20,7 +20,7 @@ const TRANSFER_S: u32 = 4;
 const LINK: &str = "rate = \"100Mbit\"\nnic_queue = 1000";
 
 /// Keys of the host's link for an overrun.
-const SHALLOW: &str = "rate = \"100Mbit\"\nnic_queue = 30";
+const SHALLOW_LINK: &str = "rate = \"100Mbit\"\nnic_queue = 30";
 
 /// Datagrams sent into the shallow queue. Nearly all of them are dropped.
 const OVERRUN_FRAMES: u32 = 5_000;
@@ -36,7 +36,7 @@ struct Transfer {
 /// transfers, and of the local drops in one overrun.
 pub fn compare(run: &mut Run, rounds: usize) -> anyhow::Result<Vec<(&'static str, f64)>> {
     let fabrics = [FabricChoice::Kernel, FabricChoice::Emulator];
-    let mut found: [Vec<Transfer>; 2] = Default::default();
+    let mut transfers: [Vec<Transfer>; 2] = Default::default();
     let mut drops = [0.0; 2];
     for _ in 0..rounds {
         for (index, fabric) in fabrics.into_iter().enumerate() {
@@ -45,18 +45,19 @@ pub fn compare(run: &mut Run, rounds: usize) -> anyhow::Result<Vec<(&'static str
             run.watch("tcp", &cluster);
             run.row(json!({"figure": "tcp", "fabric": super::name_of(fabric),
                 "goodput_bps": transfer.goodput_bps, "rtt_us": transfer.rtt_us}));
-            found[index].push(transfer);
+            transfers[index].push(transfer);
         }
     }
     for (index, fabric) in fabrics.into_iter().enumerate() {
-        drops[index] = overrun(&run.up(&cable(SHALLOW)?, fabric)?)?;
+        drops[index] = overrun(&run.up(&cable(SHALLOW_LINK)?, fabric)?)?;
         run.row(
             json!({"figure": "overrun", "fabric": super::name_of(fabric),
             "sent": OVERRUN_FRAMES, "local_drops": drops[index]}),
         );
     }
-    let ratio =
-        |figure: fn(&Transfer) -> f64| median(&found[1], figure) / median(&found[0], figure);
+    let ratio = |figure: fn(&Transfer) -> f64| {
+        median(&transfers[1], figure) / median(&transfers[0], figure)
+    };
     Ok(vec![
         ("goodput", ratio(|t| t.goodput_bps)),
         ("rtt", ratio(|t| t.rtt_us)),
@@ -90,7 +91,7 @@ fn overrun(cluster: &Cluster) -> anyhow::Result<f64> {
         .command("h1", "tc")?
         .args(["-s", "qdisc", "show", "dev", "eth1"])
         .output()?;
-    Ok(dropped(&String::from_utf8_lossy(&queue.stdout)))
+    Ok(drop_count(&String::from_utf8_lossy(&queue.stdout)))
 }
 
 fn median(transfers: &[Transfer], figure: fn(&Transfer) -> f64) -> f64 {
@@ -140,10 +141,10 @@ fn transfer(cluster: &Cluster) -> anyhow::Result<Transfer> {
 }
 
 /// Returns the root qdisc's drops in the output of `tc -s qdisc`.
-fn dropped(text: &str) -> f64 {
+fn drop_count(text: &str) -> f64 {
     text.split_once("dropped ")
-        .and_then(|(_, rest)| {
-            rest.split(|c: char| !c.is_ascii_digit())
+        .and_then(|(_, tail)| {
+            tail.split(|c: char| !c.is_ascii_digit())
                 .next()?
                 .parse()
                 .ok()

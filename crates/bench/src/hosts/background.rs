@@ -13,8 +13,8 @@ use std::process::{Child, ChildStdout, Stdio};
 pub struct Background {
     child: Child,
     output: BufReader<ChildStdout>,
-    shown: String,
-    _tied: Tied,
+    description: String,
+    _tie: Tied,
 }
 
 impl Background {
@@ -25,21 +25,21 @@ impl Background {
         argv: &[&str],
         seconds_max: u32,
     ) -> anyhow::Result<Self> {
-        let shown = format!("on {host}: {}", argv.join(" "));
+        let description = format!("on {host}: {}", argv.join(" "));
         interrupt::check()?;
         let mut child = hosts
-            .bounded_tied(host, argv, seconds_max)
+            .bounded_tied_command(host, argv, seconds_max)
             .stdout(Stdio::piped())
             // The process is ended on purpose. Its complaints about that are of no interest.
             .stderr(Stdio::null())
             .spawn()
-            .with_context(|| shown.clone())?;
+            .with_context(|| description.clone())?;
         let output = BufReader::new(child.stdout.take().expect("stdout is piped"));
         Ok(Self {
-            _tied: interrupt::tie(child.id()),
+            _tie: interrupt::tie(child.id()),
             child,
             output,
-            shown,
+            description,
         })
     }
 
@@ -48,11 +48,11 @@ impl Background {
         let mut line = String::new();
         self.output
             .read_line(&mut line)
-            .with_context(|| self.shown.clone())?;
+            .with_context(|| self.description.clone())?;
         anyhow::ensure!(
             !line.is_empty(),
             "{}: ended before it was ready",
-            self.shown
+            self.description
         );
         Ok(line.trim_end().to_string())
     }
@@ -60,28 +60,28 @@ impl Background {
     /// Ends the process and returns the rest of its output.
     pub fn stop(mut self) -> anyhow::Result<String> {
         self.terminate();
-        let mut rest = String::new();
+        let mut text = String::new();
         self.output
-            .read_to_string(&mut rest)
-            .with_context(|| self.shown.clone())?;
-        Ok(rest)
+            .read_to_string(&mut text)
+            .with_context(|| self.description.clone())?;
+        Ok(text)
     }
 
     /// Waits until the process ends by itself, and returns the rest of its output. Fails if the
     /// process fails.
     pub fn finish(mut self) -> anyhow::Result<String> {
-        let mut rest = String::new();
+        let mut text = String::new();
         self.output
-            .read_to_string(&mut rest)
-            .with_context(|| self.shown.clone())?;
+            .read_to_string(&mut text)
+            .with_context(|| self.description.clone())?;
         let status = self.child.wait()?;
         anyhow::ensure!(
             status.success(),
             "{}: {status}: {}",
-            self.shown,
-            rest.trim()
+            self.description,
+            text.trim()
         );
-        Ok(rest)
+        Ok(text)
     }
 }
 

@@ -37,7 +37,7 @@ impl Lab {
     /// does not get in the way.
     pub fn up(topology: &Topology) -> anyhow::Result<Self> {
         let name = format!("bench-{}-{}", topology.name, std::process::id());
-        let end = format!("lab {name}: {} hosts", topology.hosts.len());
+        let description = format!("lab {name}: {} hosts", topology.hosts.len());
         let options = UpOptions {
             name: Some(name),
             ..UpOptions::default()
@@ -51,7 +51,7 @@ impl Lab {
             .map(|host| {
                 topology
                     .nics_of(host)
-                    .map(|at| at.nic.device.clone())
+                    .map(|position| position.nic.device.clone())
                     .collect()
             })
             .collect();
@@ -65,7 +65,7 @@ impl Lab {
                 .to_str()
                 .context("the path of kumi is not UTF-8")?
                 .to_string(),
-            _end: End(end),
+            _end: End(description),
         })
     }
 
@@ -97,12 +97,12 @@ impl Hosts for Lab {
         // undone only as a whole.
         let mut command = Command::new(argv[0]);
         let output = command.args(&argv[1..]).process_group(0).output()?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         anyhow::ensure!(
             output.status.success(),
             "{}: {}",
             argv.join(" "),
-            said.trim()
+            stderr.trim()
         );
         Ok(())
     }
@@ -147,7 +147,7 @@ impl Hosts for Lab {
         let rate = |link: usize| topology.links[link].rate;
         topology
             .nics_of(0)
-            .map(|at| rate(at.link).map_or(f64::INFINITY, |rate| rate.bps() as f64))
+            .map(|position| rate(position.link).map_or(f64::INFINITY, |rate| rate.bps() as f64))
             .collect()
     }
 

@@ -102,42 +102,42 @@ impl dyn Hosts + '_ {
 
     /// Does the same as [`Self::run`], with `input` on the command's standard input.
     pub fn feed(&self, host: &str, argv: &[&str], input: &[u8]) -> anyhow::Result<String> {
-        let shown = || format!("on {host}: {}", argv.join(" "));
+        let description = || format!("on {host}: {}", argv.join(" "));
         interrupt::check()?;
         let mut child = self
-            .bounded(host, argv, COMMAND_SECONDS_MAX)
+            .bounded_command(host, argv, COMMAND_SECONDS_MAX)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
-            .with_context(shown)?;
-        let _tied = interrupt::tie(child.id());
+            .with_context(description)?;
+        let _tie = interrupt::tie(child.id());
         // A command that does not read its input closes the pipe. That is not an error.
         let _ = child.stdin.take().expect("stdin is piped").write_all(input);
-        let output = child.wait_with_output().with_context(shown)?;
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let output = child.wait_with_output().with_context(description)?;
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
         if !output.status.success() {
-            let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+            let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
             bail!(
                 "{}: {}: {}{}",
-                shown(),
+                description(),
                 output.status,
-                complaint.trim(),
-                said.trim()
+                stderr.trim(),
+                stdout.trim()
             );
         }
-        Ok(said)
+        Ok(stdout)
     }
 
     /// Returns a command that `timeout` ends on the host itself. A killed ssh leaves its command
     /// running.
-    pub fn bounded(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
+    pub fn bounded_command(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
         let seconds = seconds_max.to_string();
         self.command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
     }
 
-    /// Returns the command of [`Self::bounded`] for a process in the background.
-    pub fn bounded_tied(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
+    /// Returns the command of [`Self::bounded_command`] for a process in the background.
+    pub fn bounded_tied_command(&self, host: &str, argv: &[&str], seconds_max: u32) -> Command {
         let seconds = seconds_max.to_string();
         self.tied_command(host, &[&TIMEOUT[..], &[&seconds], argv].concat())
     }
@@ -145,11 +145,11 @@ impl dyn Hosts + '_ {
     /// Writes `content` to a new file on `host` and returns its path. Only the user can read the
     /// file, because it may hold a key.
     pub fn put(&self, host: &str, name: &str, content: &[u8]) -> anyhow::Result<String> {
-        let within = self
+        let parent = self
             .scratch()
             .map_or("-t".into(), |folder| format!("-p '{}'", folder.display()));
         let script = format!(
-            "umask 077; folder=$(mktemp -d {within} kumi-bench.XXXXXX) && cat > $folder/{name} && echo $folder/{name}"
+            "umask 077; folder=$(mktemp -d {parent} kumi-bench.XXXXXX) && cat > $folder/{name} && echo $folder/{name}"
         );
         Ok(self
             .feed(host, &["sh", "-c", &script], content)?
@@ -167,8 +167,8 @@ impl dyn Hosts + '_ {
     /// Returns the first IPv4 address of `device` on `host`.
     pub fn address(&self, host: &str, device: &str) -> anyhow::Result<String> {
         let text = self.run(host, &["ip", "-j", "-4", "address", "show", "dev", device])?;
-        let shown: Value = serde_json::from_str(&text)?;
-        shown[0]["addr_info"][0]["local"]
+        let interfaces: Value = serde_json::from_str(&text)?;
+        interfaces[0]["addr_info"][0]["local"]
             .as_str()
             .map(str::to_string)
             .with_context(|| format!("{host}: {device} has no IPv4 address; give it one"))
@@ -179,8 +179,8 @@ impl dyn Hosts + '_ {
         let argv = [
             "ip", "-j", "-6", "address", "show", "dev", device, "scope", "link",
         ];
-        let shown: Value = serde_json::from_str(&self.run(host, &argv)?)?;
-        shown[0]["addr_info"][0]["local"]
+        let interfaces: Value = serde_json::from_str(&self.run(host, &argv)?)?;
+        interfaces[0]["addr_info"][0]["local"]
             .as_str()
             .map(str::to_string)
             .with_context(|| format!("{host}: {device} has no IPv6 link-local address"))
@@ -189,8 +189,8 @@ impl dyn Hosts + '_ {
     /// Returns the interface index of `device` on `host`.
     pub fn ifindex(&self, host: &str, device: &str) -> anyhow::Result<u64> {
         let text = self.run(host, &["ip", "-j", "link", "show", "dev", device])?;
-        let shown: Value = serde_json::from_str(&text)?;
-        shown[0]["ifindex"]
+        let interfaces: Value = serde_json::from_str(&text)?;
+        interfaces[0]["ifindex"]
             .as_u64()
             .with_context(|| format!("{host}: no interface index of {device}"))
     }

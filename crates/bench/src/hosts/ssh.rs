@@ -21,7 +21,7 @@ const LATENCY_NS: u64 = 25_000;
 
 /// Shell script that runs its arguments and ends them when its input ends. A killed ssh closes the
 /// input of its command, but leaves it running. The command's traffic would then load later runs.
-const TIED: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
+const TIE_SCRIPT: &str = "exec 3<&0; \"$@\" </dev/null 3<&- & child=$!; \
     { cat <&3; kill $child; } >/dev/null 2>&1 & watch=$!; exec 3<&-; \
     wait $child; status=$?; kill $watch 2>/dev/null; exit $status";
 
@@ -42,19 +42,19 @@ impl Ssh {
         devices: Vec<String>,
         config: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
-        let mut this = Self {
+        let mut ssh = Self {
             names,
             devices,
             rates_bps: Vec::new(),
             config,
         };
-        let host = this
+        let host = ssh
             .names
             .first()
             .context("--hosts needs two hosts")?
             .clone();
-        for device in this.devices.clone() {
-            let text = (&this as &dyn Hosts)
+        for device in ssh.devices.clone() {
+            let text = (&ssh as &dyn Hosts)
                 .run(&host, &["ethtool", &device])
                 .with_context(|| {
                     format!(
@@ -65,13 +65,13 @@ impl Ssh {
                 text.contains("Link detected: yes"),
                 "{host}: {device} has no carrier"
             );
-            this.rates_bps.push(rate_bps(&text));
+            ssh.rates_bps.push(rate_bps(&text));
         }
-        Ok(this)
+        Ok(ssh)
     }
 
     /// Translates `h2:eth2` of a plan to a host and a device of these machines, by position.
-    fn place(&self, end: &str) -> anyhow::Result<(&str, &str)> {
+    fn locate(&self, end: &str) -> anyhow::Result<(&str, &str)> {
         let position = |text: &str, prefix: &str| -> Option<usize> {
             text.strip_prefix(prefix)?
                 .parse::<usize>()
@@ -98,13 +98,13 @@ impl Hosts for Ssh {
         if let Some(config) = &self.config {
             command.arg("-F").arg(config);
         }
-        let remote: Vec<String> = argv.iter().map(|word| quoted(word)).collect();
+        let remote: Vec<String> = argv.iter().map(|argument| quote(argument)).collect();
         command.args(["-o", "BatchMode=yes", host, "--", &remote.join(" ")]);
         command
     }
 
     fn tied_command(&self, host: &str, argv: &[&str]) -> Command {
-        let mut command = self.command(host, &[&["sh", "-c", TIED, "sh"], argv].concat());
+        let mut command = self.command(host, &[&["sh", "-c", TIE_SCRIPT, "sh"], argv].concat());
         command.stdin(Stdio::piped());
         command
     }
@@ -166,11 +166,11 @@ impl Hosts for Ssh {
     }
 
     fn change(&self, end: &str, change: &LinkChange) -> anyhow::Result<()> {
-        let (host, device) = self.place(end)?;
-        let Some(up) = change.carrier else {
+        let (host, device) = self.locate(end)?;
+        let Some(is_up) = change.carrier else {
             bail!("on real machines a plan can only cut and heal a link, not {change:?}");
         };
-        let state = if up { "up" } else { "down" };
+        let state = if is_up { "up" } else { "down" };
         (self as &dyn Hosts).run(host, &["ip", "link", "set", "dev", device, state])?;
         Ok(())
     }
@@ -194,8 +194,8 @@ fn rate_bps(text: &str) -> f64 {
 }
 
 /// Quotes one word for the remote shell.
-fn quoted(word: &str) -> String {
-    format!("'{}'", word.replace('\'', r"'\''"))
+fn quote(argument: &str) -> String {
+    format!("'{}'", argument.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -206,7 +206,7 @@ mod tests {
     fn tied__input_ended__ends_the_command() {
         let run = |argv: &[&str]| {
             let mut command = Command::new("sh");
-            command.args(["-c", TIED, "sh"]).args(argv);
+            command.args(["-c", TIE_SCRIPT, "sh"]).args(argv);
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             command.spawn().expect("there is a shell")
         };
@@ -228,7 +228,7 @@ mod tests {
 
     #[test]
     fn quoted__quotes_and_spaces__survive_a_shell() {
-        assert_eq!(quoted("it's so"), r"'it'\''s so'");
+        assert_eq!(quote("it's so"), r"'it'\''s so'");
     }
 
     #[test]
@@ -239,7 +239,10 @@ mod tests {
             rates_bps: vec![1e9, 1e9],
             config: None,
         };
-        assert_eq!(ssh.place("h2:eth2").expect("is there"), ("right", "enp2s0"));
-        assert!(ssh.place("h3:eth1").is_err());
+        assert_eq!(
+            ssh.locate("h2:eth2").expect("is there"),
+            ("right", "enp2s0")
+        );
+        assert!(ssh.locate("h3:eth1").is_err());
     }
 }

@@ -8,7 +8,7 @@ use super::Running;
 
 /// Makes new sockets on every host use the control `name`.
 pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
-    let by_default = running
+    let is_default = running
         .set_sysctl("net.ipv4.tcp_congestion_control", name)
         .is_ok();
     for host in running.hosts.names().to_vec() {
@@ -20,10 +20,10 @@ pub fn pin(running: &mut Running<'_>, name: &str) -> anyhow::Result<()> {
             let routes = running
                 .hosts
                 .run(&host, &["ip", "-4", "route", "show", "dev", &device])?;
-            let named = format!("congctl {name}");
-            for route in routes.lines().filter(|route| !route.contains(&named)) {
+            let setting = format!("congctl {name}");
+            for route in routes.lines().filter(|route| !route.contains(&setting)) {
                 // A route's own control takes precedence over the default.
-                if !by_default || route.contains("congctl") {
+                if !is_default || route.contains("congctl") {
                     name_in_route(running, &host, &device, route, name)?;
                 }
             }
@@ -42,21 +42,21 @@ fn name_in_route(
     // Removes words that `show` prints and `change` rejects: states such as `linkdown`, and the
     // lock of `rto_min`, which is always set.
     let route = route.replace("rto_min lock", "rto_min");
-    let words = route
+    let arguments = route
         .split_whitespace()
-        .filter(|word| !matches!(*word, "linkdown" | "dead"));
-    let mut back = vec!["ip", "route", "change"];
-    back.extend(words);
-    back.extend(["dev", device]);
-    let mut named = back.clone();
-    if let Some(at) = named.iter().position(|word| *word == "congctl") {
-        named.drain(at..at + 2);
+        .filter(|argument| !matches!(*argument, "linkdown" | "dead"));
+    let mut restore = vec!["ip", "route", "change"];
+    restore.extend(arguments);
+    restore.extend(["dev", device]);
+    let mut change = restore.clone();
+    if let Some(index) = change.iter().position(|argument| *argument == "congctl") {
+        change.drain(index..index + 2);
     }
-    named.extend(["congctl", name]);
+    change.extend(["congctl", name]);
     // A device of the variant takes its routes with it when it goes, so there is nothing to undo.
-    if device == running.device && !running.hosts.devices(host).iter().any(|own| own == device) {
-        running.hosts.run(host, &named)?;
+    if device == running.device && !running.hosts.devices(host).iter().any(|nic| nic == device) {
+        running.hosts.run(host, &change)?;
         return Ok(());
     }
-    running.act(host, &named, &back)
+    running.act(host, &change, &restore)
 }

@@ -31,50 +31,50 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     let kumi = running.hosts.kumi().to_string();
     let key = cluster_key(running, &kumi)?;
     for (position, host) in hosts.iter().enumerate() {
-        let over = links(running, host).join(",");
+        let link_list = link_devices(running, host).join(",");
         let address = format!("10.77.0.{}/24", position + 1);
         let key = running.put(host, "cluster.key", &key)?;
-        let mut up = vec![
+        let mut argv = vec![
             &*kumi,
             "link",
             "up",
             DEVICE,
             "--over",
-            &over,
+            &link_list,
             "--address",
             &address,
         ];
         let port = PORT.to_string();
-        up.extend(["--key", &key, "--port", &port]);
-        up.extend_from_slice(options(running.variant));
-        running.act(host, &up, &[&kumi, "link", "down", DEVICE])?;
+        argv.extend(["--key", &key, "--port", &port]);
+        argv.extend_from_slice(options(running.variant));
+        running.act(host, &argv, &[&kumi, "link", "down", DEVICE])?;
     }
     if running.variant == Variant::Ri2n {
-        meet(running, &hosts)?;
+        ping_hosts(running, &hosts)?;
     }
     for host in &hosts {
         await_peers(running, &kumi, host, hosts.len() - 1)?;
     }
     running.server_address = "10.77.0.2".into();
     running.device = DEVICE.into();
-    running.framing = framing(&shown(running, &kumi, &hosts[0])?);
+    running.framing = framing(&device_state(running, &kumi, &hosts[0])?);
     Ok(())
 }
 
 /// Returns the device's state on `host`, as printed by `kumi link show -j`.
-pub fn shown(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Value> {
+pub fn device_state(running: &Running<'_>, kumi: &str, host: &str) -> anyhow::Result<Value> {
     let text = running
         .hosts
         .run(host, &[kumi, "link", "show", DEVICE, "-j"])?;
-    let shown: Value =
+    let state: Value =
         serde_json::from_str(&text).context("`kumi link show -j` printed no JSON")?;
-    Ok(shown["devices"][0].clone())
+    Ok(state["devices"][0].clone())
 }
 
 /// Returns the payload share of the wire for one TCP stream of super-frames. A super-frame is split
 /// into wire units of equal size, and carries one set of inner headers.
-fn framing(shown: &Value) -> Option<f64> {
-    let figure = |key: &str| shown["framing"][key].as_f64();
+fn framing(state: &Value) -> Option<f64> {
+    let figure = |key: &str| state["framing"][key].as_f64();
     let header_bytes = figure("burst_header_bytes")? + TCP_FRAME_HEADER_BYTES;
     let payload_share = 1.0 - header_bytes / SUPER_FRAME_BYTES;
     Some(figure("unit_bytes")? / figure("wire_bytes")? * payload_share)
@@ -95,7 +95,7 @@ pub fn memory_bytes(running: &Running<'_>) -> Option<f64> {
     Some(kib * 1024.0)
 }
 
-fn links(running: &Running<'_>, host: &str) -> Vec<String> {
+fn link_devices(running: &Running<'_>, host: &str) -> Vec<String> {
     let count = if running.variant == Variant::KumiOneLink {
         1
     } else {
@@ -122,14 +122,14 @@ fn options(variant: Variant) -> &'static [&'static str] {
 fn cluster_key(running: &mut Running<'_>, kumi: &str) -> anyhow::Result<Vec<u8>> {
     let host = running.client().to_string();
     // `keygen` does not overwrite a file, so it gets a new name in a folder that exists.
-    let place = running.put(&host, "place", b"")?;
-    let path = format!("{place}.key");
+    let file = running.put(&host, "place", b"")?;
+    let path = format!("{file}.key");
     running.hosts.run(&host, &[kumi, "link", "keygen", &path])?;
     Ok(running.hosts.run(&host, &["cat", &path])?.into_bytes())
 }
 
 /// Sends pings between the hosts. Nodes of RI2N/DRV know each other only by earlier traffic (§4.4).
-fn meet(running: &Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
+fn ping_hosts(running: &Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
     for position in 1..hosts.len() {
         let address = format!("10.77.0.{}", position + 1);
         let ping = ["ping", "-c", "3", "-i", "0.2", "-W", "1", &address];
@@ -141,15 +141,15 @@ fn meet(running: &Running<'_>, hosts: &[String]) -> anyhow::Result<()> {
 fn await_peers(running: &Running<'_>, kumi: &str, host: &str, peers: usize) -> anyhow::Result<()> {
     let deadline = Instant::now() + PEER_UP_MAX;
     loop {
-        let state = shown(running, kumi, host)?;
-        let all = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
-        let up = all.iter().filter(|peer| peer["up"] == true).count();
-        if up >= peers {
+        let state = device_state(running, kumi, host)?;
+        let entries = state["peers"].as_array().map_or(&[][..], Vec::as_slice);
+        let up_count = entries.iter().filter(|peer| peer["up"] == true).count();
+        if up_count >= peers {
             return Ok(());
         }
         if Instant::now() > deadline {
             bail!(
-                "{host}: {up} of {peers} peers up after {} s: {state}",
+                "{host}: {up_count} of {peers} peers up after {} s: {state}",
                 PEER_UP_MAX.as_secs()
             );
         }

@@ -128,11 +128,11 @@ impl Variant {
     /// Returns whether the variant is a device of `kumi link`, which reports the state of its
     /// paths.
     pub fn is_device(self) -> bool {
-        let is_links = matches!(
+        let is_bare = matches!(
             self,
             Self::Single | Self::Rr | Self::RrTuned | Self::Mptcp | Self::KumiColl
         );
-        !is_links && (self == Self::KumiLinkTcp || !tcp::is_one(self))
+        !is_bare && (self == Self::KumiLinkTcp || !tcp::is_tcp(self))
     }
 
     /// Returns the depths of the NICs' transmit queues to try, in bytes. The best result counts. If
@@ -192,12 +192,12 @@ impl<'a> Running<'a> {
     pub fn start(hosts: &'a dyn Hosts, variant: Variant) -> anyhow::Result<Self> {
         anyhow::ensure!(hosts.names().len() >= 2, "a plan needs two hosts");
         let server = hosts.names()[1].clone();
-        let first = hosts.devices(&server).first().cloned().unwrap_or_default();
+        let device = hosts.devices(&server).first().cloned().unwrap_or_default();
         let mut running = Self {
             hosts,
             variant,
-            server_address: hosts.address(&server, &first)?,
-            device: first,
+            server_address: hosts.address(&server, &device)?,
+            device,
             prefix: Vec::new(),
             framing: None,
             undo: Vec::new(),
@@ -214,7 +214,7 @@ impl<'a> Running<'a> {
             Variant::Rr => round_robin::start(&mut running, false)?,
             Variant::RrTuned => round_robin::start(&mut running, true)?,
             Variant::Mptcp => mptcp::start(&mut running)?,
-            variant if tcp::is_one(variant) => {
+            variant if tcp::is_tcp(variant) => {
                 if variant.is_device() {
                     kumi::start(&mut running)?;
                 }
@@ -269,7 +269,7 @@ impl<'a> Running<'a> {
         self.hosts.run(host, argv)?;
         self.undo.push((
             host.into(),
-            undo.iter().map(|word| (*word).into()).collect(),
+            undo.iter().map(|argument| (*argument).into()).collect(),
         ));
         Ok(())
     }
@@ -277,13 +277,13 @@ impl<'a> Running<'a> {
     /// Sets a sysctl on every host until the variant ends.
     fn set_sysctl(&mut self, key: &str, value: &str) -> anyhow::Result<()> {
         for host in self.hosts.names().to_vec() {
-            let before = self.hosts.run(&host, &["sysctl", "-n", key])?;
-            let set = |value: &str| format!("{key}={}", value.trim());
-            if before.trim() != value {
+            let previous = self.hosts.run(&host, &["sysctl", "-n", key])?;
+            let assignment = |value: &str| format!("{key}={}", value.trim());
+            if previous.trim() != value {
                 self.act(
                     &host,
-                    &["sysctl", "-qw", &set(value)],
-                    &["sysctl", "-qw", &set(&before)],
+                    &["sysctl", "-qw", &assignment(value)],
+                    &["sysctl", "-qw", &assignment(&previous)],
                 )?;
             }
         }
@@ -301,7 +301,7 @@ impl<'a> Running<'a> {
     /// Sets the depth of the NICs' transmit queues until the variant ends, if a token bucket shapes
     /// them. Returns false if none does: the depth of a real NIC is not changed.
     pub fn set_queue_depth(&mut self, depth_bytes: u64) -> anyhow::Result<bool> {
-        let mut found = false;
+        let mut has_bucket = false;
         for host in self.hosts.names().to_vec() {
             for device in self.hosts.devices(&host) {
                 let text = self
@@ -310,17 +310,17 @@ impl<'a> Running<'a> {
                 let Some(queue) = QueueDepth::find(&text) else {
                     continue;
                 };
-                found = true;
+                has_bucket = true;
                 let (set, restore) = (queue.set(&device, depth_bytes), queue.restore(&device));
                 self.act(&host, &refs(&set), &refs(&restore))?;
             }
         }
-        Ok(found)
+        Ok(has_bucket)
     }
 }
 
-fn refs(words: &[String]) -> Vec<&str> {
-    words.iter().map(String::as_str).collect()
+fn refs(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
 }
 
 impl Drop for Running<'_> {
@@ -342,9 +342,9 @@ impl Drop for Running<'_> {
             self.hosts.remove(host, path);
         }
         interrupt::undone(|| {
-            let (acts, files) = (self.undo.len(), self.files.len());
+            let (settings, files) = (self.undo.len(), self.files.len());
             format!(
-                "{} on {}: {acts} settings, {files} temporary files",
+                "{} on {}: {settings} settings, {files} temporary files",
                 self.variant,
                 self.hosts.names().join(", ")
             )

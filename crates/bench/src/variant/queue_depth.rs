@@ -12,9 +12,9 @@ const FRAME_BYTES: u64 = 1514;
 #[derive(Debug, PartialEq, Eq)]
 pub struct QueueDepth {
     /// Arguments of `tc` that each change must repeat: place and discipline, all but the depth.
-    words: Vec<String>,
+    arguments: Vec<String>,
     /// Present depth, as `limit N` or `latency TIME`.
-    now: [String; 2],
+    current: [String; 2],
     /// Bytes of one unit of `limit`.
     unit_bytes: u64,
 }
@@ -22,25 +22,25 @@ pub struct QueueDepth {
 impl QueueDepth {
     /// Finds the queue in the output of `tc qdisc show dev DEVICE`; `None` if no token bucket
     /// shapes the device.
-    pub fn find(shown: &str) -> Option<Self> {
-        let line_of = |kind: &str| {
-            let line = shown
+    pub fn find(output: &str) -> Option<Self> {
+        let find_line = |kind: &str| {
+            let line = output
                 .lines()
                 .find(|line| line.starts_with(&format!("qdisc {kind} ")))?;
             Some(line.split_whitespace().collect::<Vec<&str>>())
         };
-        let bucket = line_of("tbf")?;
-        if let Some(packets) = line_of("pfifo") {
-            let limit = after(&packets, "limit")?.trim_end_matches('p').to_string();
-            let words = [place(&packets)?, vec!["pfifo".into()]].concat();
+        let bucket = find_line("tbf")?;
+        if let Some(packets) = find_line("pfifo") {
+            let limit = value(&packets, "limit")?.trim_end_matches('p').to_string();
+            let arguments = [place(&packets)?, vec!["pfifo".into()]].concat();
             return Some(Self {
-                words,
-                now: ["limit".into(), limit],
+                arguments,
+                current: ["limit".into(), limit],
                 unit_bytes: FRAME_BYTES,
             });
         }
         // `show` prints the depth in one of two ways, and abbreviates latency to `lat`.
-        let now = match (after(&bucket, "limit"), after(&bucket, "lat")) {
+        let current = match (value(&bucket, "limit"), value(&bucket, "lat")) {
             (Some(bytes), _) => ["limit".to_string(), bytes],
             (None, Some(time)) => ["latency".to_string(), time],
             (None, None) => return None,
@@ -48,14 +48,14 @@ impl QueueDepth {
         let shape = [
             "tbf",
             "rate",
-            &after(&bucket, "rate")?,
+            &value(&bucket, "rate")?,
             "burst",
-            &after(&bucket, "burst")?,
+            &value(&bucket, "burst")?,
         ];
-        let words = [place(&bucket)?, shape.map(str::to_string).to_vec()].concat();
+        let arguments = [place(&bucket)?, shape.map(str::to_string).to_vec()].concat();
         Some(Self {
-            words,
-            now,
+            arguments,
+            current,
             unit_bytes: 1,
         })
     }
@@ -68,7 +68,7 @@ impl QueueDepth {
 
     /// Returns the command that restores the previous depth.
     pub fn restore(&self, device: &str) -> Vec<String> {
-        self.change(device, [&self.now[0], &self.now[1]])
+        self.change(device, [&self.current[0], &self.current[1]])
     }
 
     fn change(&self, device: &str, depth: [&str; 2]) -> Vec<String> {
@@ -76,7 +76,7 @@ impl QueueDepth {
         let depth = depth.map(str::to_string);
         change
             .into_iter()
-            .chain(self.words.clone())
+            .chain(self.arguments.clone())
             .chain(depth)
             .collect()
     }
@@ -85,7 +85,7 @@ impl QueueDepth {
 /// Returns the place of a discipline, as arguments of `tc`: `root handle 1:`.
 fn place(line: &[&str]) -> Option<Vec<String>> {
     let handle = line.get(2)?.to_string();
-    let mut place = match after(line, "parent") {
+    let mut place = match value(line, "parent") {
         Some(parent) => vec!["parent".to_string(), parent],
         None => vec!["root".to_string()],
     };
@@ -93,7 +93,7 @@ fn place(line: &[&str]) -> Option<Vec<String>> {
     Some(place)
 }
 
-fn after(line: &[&str], key: &str) -> Option<String> {
+fn value(line: &[&str], key: &str) -> Option<String> {
     let position = line.iter().position(|word| *word == key)?;
     line.get(position + 1).map(|word| (*word).to_string())
 }
@@ -117,8 +117,8 @@ mod tests {
 
     #[test]
     fn queue_depth__bucket_with_packet_queue__is_changed_in_packets() {
-        let shown = format!("{BUCKET}qdisc pfifo 10: parent 1:1 limit 1000p\n");
-        let depth = QueueDepth::find(&shown).expect("there is one");
+        let output = format!("{BUCKET}qdisc pfifo 10: parent 1:1 limit 1000p\n");
+        let depth = QueueDepth::find(&output).expect("there is one");
         let set = "tc qdisc change dev eth1 parent 1:1 handle 10: pfifo limit 99";
         assert_eq!(depth.set("eth1", 150_000).join(" "), set);
         assert!(depth.restore("eth1").join(" ").ends_with("limit 1000"));

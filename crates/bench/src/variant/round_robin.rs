@@ -15,27 +15,27 @@ const SOURCE: &str = include_str!("../../../../bpf/baseline/round_robin.bpf.c");
 /// Preference of the filters, chosen to be apart from the host's other filters.
 const FILTER_PREF: &str = "4077";
 
-/// Stripes every packet that leaves by the first link. `tuned` adds the settings that help.
-pub fn start(running: &mut Running<'_>, tuned: bool) -> anyhow::Result<()> {
-    if tuned {
+/// Stripes every packet that leaves by the first link. `is_tuned` adds the settings that help.
+pub fn start(running: &mut Running<'_>, is_tuned: bool) -> anyhow::Result<()> {
+    if is_tuned {
         // RACK takes a packet as lost after min_rtt/4. With a minimum of microseconds, every
         // reordering is a loss. With 0, the minimum follows the present RTT: 1900 of 1913 Mb/s were
         // reached.
         running.set_sysctl("net.ipv4.tcp_min_rtt_wlen", "0")?;
     }
     for host in running.hosts.names().to_vec() {
-        stripe(running, &host, tuned).with_context(|| format!("round robin on {host}"))?;
+        stripe(running, &host, is_tuned).with_context(|| format!("round robin on {host}"))?;
     }
     Ok(())
 }
 
-fn stripe(running: &mut Running<'_>, host: &str, tuned: bool) -> anyhow::Result<()> {
+fn stripe(running: &mut Running<'_>, host: &str, is_tuned: bool) -> anyhow::Result<()> {
     let devices = running.hosts.devices(host);
     let mut indices = Vec::new();
     for device in &devices {
         indices.push(running.hosts.ifindex(host, device)?.to_string());
     }
-    let object = running.put(host, "round_robin.o", &compile(&indices, tuned)?)?;
+    let object = running.put(host, "round_robin.o", &compile(&indices, is_tuned)?)?;
     for (position, device) in devices.iter().enumerate() {
         // A host's fault injection may have its own clsact. The command then fails, and that clsact
         // is not deleted afterwards.
@@ -66,7 +66,7 @@ fn stripe(running: &mut Running<'_>, host: &str, tuned: bool) -> anyhow::Result<
             FILTER_PREF,
         ];
         running.act(host, &[&add[..], &object].concat(), &del)?;
-        if tuned {
+        if is_tuned {
             steer(running, host, device)?;
         }
     }
@@ -84,7 +84,7 @@ fn steer(running: &mut Running<'_>, host: &str, device: &str) -> anyhow::Result<
     running.act(host, &["sh", "-c", &write("1")], &["sh", "-c", &write("0")])
 }
 
-fn compile(indices: &[String], tuned: bool) -> anyhow::Result<Vec<u8>> {
+fn compile(indices: &[String], is_tuned: bool) -> anyhow::Result<Vec<u8>> {
     let folder = std::env::temp_dir().join(format!("kumi-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let (source, object) = (
@@ -103,14 +103,14 @@ fn compile(indices: &[String], tuned: bool) -> anyhow::Result<Vec<u8>> {
         ))
         .arg(format!("-DLINK_IFINDICES={}", indices.join(",")))
         .arg(format!("-DLINKS={}", indices.len()))
-        .arg(format!("-DBALANCE_BYTES={}", u8::from(tuned)))
+        .arg(format!("-DBALANCE_BYTES={}", u8::from(is_tuned)))
         .args([&source, std::path::Path::new("-o"), &object])
         .output()
         .with_context(|| format!("running clang; {}", programs::install("clang")))?;
-    let complaint = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "round_robin.bpf.c does not compile: {complaint}"
+        "round_robin.bpf.c does not compile: {stderr}"
     );
     let bytes = std::fs::read(&object)?;
     std::fs::remove_dir_all(&folder)?;

@@ -11,20 +11,20 @@ struct Recipe {
     sysctls: &'static [(&'static str, &'static str)],
     /// Mechanisms that `kumi tcp up` leaves out, separated by commas. `None`: the programs are not
     /// loaded.
-    without: Option<&'static str>,
+    exclusions: Option<&'static str>,
 }
 
 const KERNEL: Recipe = Recipe {
     congestion_control: super::CONGESTION_CONTROL,
     sysctls: &[],
-    without: None,
+    exclusions: None,
 };
 
 /// Returns the recipe of `variant`; `None` if it is not a TCP variant.
 fn recipe(variant: Variant) -> Option<Recipe> {
-    let kumi = |without| {
+    let kumi = |exclusions| {
         Some(Recipe {
-            without: Some(without),
+            exclusions: Some(exclusions),
             ..KERNEL
         })
     };
@@ -55,7 +55,7 @@ fn recipe(variant: Variant) -> Option<Recipe> {
 }
 
 /// Returns whether `variant` is a TCP variant.
-pub fn is_one(variant: Variant) -> bool {
+pub fn is_tcp(variant: Variant) -> bool {
     recipe(variant).is_some()
 }
 
@@ -67,16 +67,16 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
     }
     congestion::pin(running, recipe.congestion_control)?;
     running.congestion_control = recipe.congestion_control;
-    if let Some(without) = recipe.without {
+    if let Some(exclusions) = recipe.exclusions {
         let kumi = running.hosts.kumi().to_owned();
-        let mut up = vec![kumi.as_str(), "tcp", "up"];
-        if !without.is_empty() {
-            up.extend(["--without", without]);
+        let mut argv = vec![kumi.as_str(), "tcp", "up"];
+        if !exclusions.is_empty() {
+            argv.extend(["--without", exclusions]);
         }
         let _shield = kumi_command::interrupt::shield();
         running
             .hosts
-            .run_on_machines(&up)
+            .run_on_machines(&argv)
             .context("run `kumi tcp down` first, if `kumi tcp` is in use")?;
         running.leaves_programs = true;
         running.wraps_ranks = true;
@@ -90,8 +90,8 @@ pub fn start(running: &mut Running<'_>) -> anyhow::Result<()> {
 
 /// Unloads the TCP programs.
 pub fn end(running: &Running<'_>) {
-    let down = [running.hosts.kumi(), "tcp", "down"];
-    if let Err(error) = running.hosts.run_on_machines(&down) {
+    let argv = [running.hosts.kumi(), "tcp", "down"];
+    if let Err(error) = running.hosts.run_on_machines(&argv) {
         errln!("kumi: cannot undo {}: {error:#}", running.variant);
     }
 }

@@ -1,7 +1,7 @@
 //! Bursts after pauses: the cost of a restart, size by size.
 
 use super::burst_ends::Bursts;
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::ceiling::PLAIN_TCP;
 use crate::counters::Counters;
 use crate::hosts::PathFacts;
@@ -16,7 +16,7 @@ pub fn measure(
     sizes_bytes: &[u64],
     pauses_ms: &[u64],
     before_bytes: Option<u64>,
-) -> anyhow::Result<Vec<Measured>> {
+) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let hosts = running.hosts;
     let path = hosts.path()?;
@@ -32,8 +32,8 @@ pub fn measure(
     };
     let pauses: Vec<String> = pauses.iter().map(u64::to_string).collect();
     let pauses = pauses.join(",");
-    let before = before_bytes.map(|bytes| bytes.to_string());
-    let mut measured = Vec::new();
+    let before_bytes = before_bytes.map(|bytes| bytes.to_string());
+    let mut rows = Vec::new();
     for size in sizes_bytes {
         let size = size.to_string();
         let mut source = vec![
@@ -44,22 +44,22 @@ pub fn measure(
             PORT,
         ];
         source.extend(["--pauses-ms", &pauses]);
-        if let Some(before) = &before {
-            source.extend(["--before-bytes", before]);
+        if let Some(bytes) = &before_bytes {
+            source.extend(["--before-bytes", bytes]);
         }
         source.push(&size);
         let before = Counters::read(hosts, running.client())?;
         let text = hosts.run(running.client(), &running.wrapped(&source))?;
         let after = Counters::read(hosts, running.client())?;
-        let mut one = figures(&serde_json::from_str(&text)?, path);
-        let timeouts = after.grown(&before, "TCPTimeouts");
-        one.figures.insert("tcp_timeouts".into(), timeouts as f64);
-        let spurious = after.grown(&before, "TCPSpuriousRTOs");
+        let mut row = figures(&serde_json::from_str(&text)?, path);
+        let timeouts = after.growth(&before, "TCPTimeouts");
+        row.figures.insert("tcp_timeouts".into(), timeouts as f64);
+        let spurious = after.growth(&before, "TCPSpuriousRTOs");
         let name = "tcp_spurious_timeouts".into();
-        one.figures.insert(name, spurious as f64);
-        measured.push(one);
+        row.figures.insert(name, spurious as f64);
+        rows.push(row);
     }
-    Ok(measured)
+    Ok(rows)
 }
 
 /// Returns the ideal time of a burst, in microseconds: its bytes at the bottleneck rate, plus one
@@ -68,26 +68,26 @@ fn ideal_us(size_bytes: u64, path: PathFacts) -> f64 {
     (size_bytes as f64 * 8.0 / (path.bottleneck_bps * PLAIN_TCP) + path.round_trip_s) * 1e6
 }
 
-fn figures(bursts: &Bursts, path: PathFacts) -> Measured {
-    let mut took_us = bursts.took_us.clone();
-    took_us.sort_by(f64::total_cmp);
-    let at = |share: usize| took_us[(took_us.len() * share / 100).min(took_us.len() - 1)];
+fn figures(bursts: &Bursts, path: PathFacts) -> Measurement {
+    let mut times_us = bursts.times_us.clone();
+    times_us.sort_by(f64::total_cmp);
+    let time = |percent: usize| times_us[(times_us.len() * percent / 100).min(times_us.len() - 1)];
     let ideal_us = ideal_us(bursts.size_bytes, path);
     let figures = Figures::from([
-        ("burst_median_us".into(), at(50)),
-        ("burst_p99_us".into(), at(99)),
+        ("burst_median_us".into(), time(50)),
+        ("burst_p99_us".into(), time(99)),
         ("burst_ideal_us".into(), ideal_us),
-        ("burst_median_vs_ideal_ratio".into(), at(50) / ideal_us),
-        ("burst_p99_vs_ideal_ratio".into(), at(99) / ideal_us),
+        ("burst_median_vs_ideal_ratio".into(), time(50) / ideal_us),
+        ("burst_p99_vs_ideal_ratio".into(), time(99) / ideal_us),
         ("burst_first_us".into(), bursts.first_us),
         ("retransmits".into(), bursts.retransmits.into()),
         (
             "retransmits_after_pauses".into(),
             bursts.retransmits_after_pauses.into(),
         ),
-        ("rounds".into(), took_us.len() as f64),
+        ("rounds".into(), times_us.len() as f64),
     ]);
-    Measured {
+    Measurement {
         size_bytes: Some(bursts.size_bytes),
         figures,
         series: None,
@@ -102,7 +102,7 @@ mod tests {
     fn figures__bursts__have_percentiles_and_the_ideal_of_the_path() {
         let bursts = Bursts {
             size_bytes: 1_000_000,
-            took_us: vec![90e3, 40e3, 38e3],
+            times_us: vec![90e3, 40e3, 38e3],
             first_us: 150e3,
             retransmits: 7,
             retransmits_after_pauses: 2,

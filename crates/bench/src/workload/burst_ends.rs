@@ -64,7 +64,8 @@ pub struct Bursts {
     pub size_bytes: u64,
     /// Time from the first byte written to the answer, in microseconds, for each burst after a
     /// pause.
-    pub took_us: Vec<f64>,
+    #[serde(rename = "took_us")]
+    pub times_us: Vec<f64>,
     /// Time of the connection's first burst, in microseconds. TCP knows nothing of the path yet.
     pub first_us: f64,
     /// Segments retransmitted, warm-up included.
@@ -82,67 +83,70 @@ fn message(bytes: u64) -> Vec<u8> {
 
 /// Sends the bursts and prints their times, one line per size.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
-    let to = SocketAddr::new(args.address, args.port);
+    let sink = SocketAddr::new(args.address, args.port);
     for size in &args.sizes_bytes {
-        let stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+        let stream = TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
         stream.set_nodelay(!args.in_two_writes)?;
-        outln!("{}", serde_json::to_string(&of_size(args, stream, *size)?)?);
+        outln!(
+            "{}",
+            serde_json::to_string(&run_bursts(args, stream, *size)?)?
+        );
     }
     Ok(())
 }
 
-fn of_size(args: &SourceArgs, mut stream: TcpStream, size_bytes: u64) -> anyhow::Result<Bursts> {
+fn run_bursts(args: &SourceArgs, mut stream: TcpStream, size_bytes: u64) -> anyhow::Result<Bursts> {
     let pause = |ms: &u64| std::thread::sleep(Duration::from_millis(*ms));
     let retransmits = |stream: &TcpStream| {
-        let standing = kumi_sys::tcp::standing(stream.as_fd());
-        standing.map(|standing| standing.retransmits)
+        let info = kumi_sys::tcp::standing(stream.as_fd());
+        info.map(|info| info.retransmits)
     };
     let long = message(size_bytes);
-    let before = args.before_bytes.map(message);
+    let short = args.before_bytes.map(message);
     let burst = |stream: &mut TcpStream, message: &[u8]| {
         let middle = match args.in_two_writes {
             true => message.len() / 2,
             false => 0,
         };
-        timed(stream, message.split_at(middle))
+        send_burst(stream, message.split_at(middle))
     };
-    let first_us = burst(&mut stream, before.as_ref().unwrap_or(&long))?;
-    let began = Instant::now();
-    while before.is_none() && began.elapsed() < Duration::from_millis(args.warm_up_ms) {
+    let first_us = burst(&mut stream, short.as_ref().unwrap_or(&long))?;
+    let start = Instant::now();
+    while short.is_none() && start.elapsed() < Duration::from_millis(args.warm_up_ms) {
         burst(&mut stream, &long)?;
     }
-    let warm = retransmits(&stream)?;
-    let mut took_us = Vec::new();
-    for (at, pause_ms) in args.pauses_ms.iter().enumerate() {
-        if let (0, Some(before)) = (at % BURSTS_PER_ROUND, &before) {
+    let warm_up_retransmits = retransmits(&stream)?;
+    let mut times_us = Vec::new();
+    for (index, pause_ms) in args.pauses_ms.iter().enumerate() {
+        if let (0, Some(short)) = (index % BURSTS_PER_ROUND, &short) {
             for _ in 0..args.before_count {
                 pause(&args.pauses_ms[0]);
-                burst(&mut stream, before)?;
+                burst(&mut stream, short)?;
             }
         }
         pause(pause_ms);
-        took_us.push(burst(&mut stream, &long)?);
+        times_us.push(burst(&mut stream, &long)?);
     }
     let retransmits = retransmits(&stream)?;
     Ok(Bursts {
         size_bytes,
-        took_us,
+        times_us,
         first_us,
         retransmits,
-        retransmits_after_pauses: retransmits - warm,
+        retransmits_after_pauses: retransmits - warm_up_retransmits,
     })
 }
 
 /// Sends one burst in two parts, of which the first may be empty. Returns the time to the answer,
 /// in microseconds.
-fn timed(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
-    let began = Instant::now();
+fn send_burst(stream: &mut TcpStream, parts: (&[u8], &[u8])) -> anyhow::Result<f64> {
+    let start = Instant::now();
     if !parts.0.is_empty() {
         stream.write_all(parts.0)?;
     }
     stream.write_all(parts.1)?;
     stream.read_exact(&mut [0])?;
-    Ok(began.elapsed().as_secs_f64() * 1e6)
+    Ok(start.elapsed().as_secs_f64() * 1e6)
 }
 
 /// Accepts connections one after the other, and answers each burst with a byte.
@@ -165,14 +169,14 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
 fn answer(stream: &mut TcpStream, buffer: &mut [u8]) -> std::io::Result<()> {
     let mut length = [0; LENGTH_BYTES as usize];
     while stream.read_exact(&mut length).is_ok() {
-        let mut left = u64::from_be_bytes(length).saturating_sub(LENGTH_BYTES);
-        while left > 0 {
-            let most = buffer
+        let mut remaining = u64::from_be_bytes(length).saturating_sub(LENGTH_BYTES);
+        while remaining > 0 {
+            let count_max = buffer
                 .len()
-                .min(usize::try_from(left).unwrap_or(usize::MAX));
-            match stream.read(&mut buffer[..most])? {
+                .min(usize::try_from(remaining).unwrap_or(usize::MAX));
+            match stream.read(&mut buffer[..count_max])? {
                 0 => return Ok(()),
-                count => left -= count as u64,
+                count => remaining -= count as u64,
             }
         }
         stream.write_all(b"x")?;
@@ -189,7 +193,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         std::thread::scope(|scope| {
-            let end = scope.spawn(|| answer(&mut listener.accept().unwrap().0, &mut [0; 4096]));
+            let sink = scope.spawn(|| answer(&mut listener.accept().unwrap().0, &mut [0; 4096]));
             let args = SourceArgs {
                 address: address.ip(),
                 port: address.port(),
@@ -201,9 +205,9 @@ mod tests {
                 sizes_bytes: vec![100_000],
             };
             let stream = TcpStream::connect(address).unwrap();
-            let bursts = of_size(&args, stream, 100_000).unwrap();
-            assert_eq!(bursts.took_us.len(), 5);
-            end.join().unwrap().unwrap();
+            let bursts = run_bursts(&args, stream, 100_000).unwrap();
+            assert_eq!(bursts.times_us.len(), 5);
+            sink.join().unwrap().unwrap();
         });
     }
 }

@@ -1,6 +1,6 @@
 //! Lower bound of the time that a collective of `mpi_coll` takes.
 
-use super::Measured;
+use super::Measurement;
 use crate::ceiling::PLAIN_TCP;
 use kumi_coll::{
     Operation, Plan, PlanError, all_gather, all_to_all, bound_s, gather_by_turns, latency_bound_s,
@@ -11,38 +11,42 @@ use kumi_topo::Network;
 /// Adds the ideal time of the collective and its efficiency, which is the ideal time divided by the
 /// measured one. The ideal time is the larger of two: the cut bound with plain TCP's framing, and
 /// the latency to the most distant host.
-pub fn add(measured: &mut Measured, network: &Network, operation: &str) -> Result<(), PlanError> {
-    let median_us = measured.figures.get("median_us").copied();
-    let (Some(size), Some(median_us)) = (measured.size_bytes, median_us) else {
+pub fn add(
+    measurement: &mut Measurement,
+    network: &Network,
+    operation: &str,
+) -> Result<(), PlanError> {
+    let median_us = measurement.figures.get("median_us").copied();
+    let (Some(size), Some(median_us)) = (measurement.size_bytes, median_us) else {
         return Ok(());
     };
     let Some(plan) = plan(network, operation, size)? else {
         return Ok(());
     };
-    add_of(measured, network, &plan, median_us);
+    add_for_plan(measurement, network, &plan, median_us);
     Ok(())
 }
 
 /// Adds the same for a plan that took `median_us`.
-pub fn add_of(measured: &mut Measured, network: &Network, plan: &Plan, median_us: f64) {
+pub fn add_for_plan(measurement: &mut Measurement, network: &Network, plan: &Plan, median_us: f64) {
     let links_s = bound_s(network, plan) / PLAIN_TCP;
     let ideal_us = links_s.max(latency_bound_s(network, plan)) * 1e6;
-    measured.figures.insert("ideal_us".into(), ideal_us);
+    measurement.figures.insert("ideal_us".into(), ideal_us);
     let efficiency = ideal_us / median_us;
-    measured
+    measurement
         .figures
         .insert("efficiency_ratio".into(), efficiency);
     // The planner's prediction, with plain TCP's headers added.
     let predicted_us = plan.predicted_s / PLAIN_TCP * 1e6;
-    let of_predicted = median_us / predicted_us;
-    measured
+    let predicted_ratio = median_us / predicted_us;
+    measurement
         .figures
-        .insert("of_predicted_ratio".into(), of_predicted);
+        .insert("of_predicted_ratio".into(), predicted_ratio);
 }
 
 /// Returns the size of a block, in bytes, in an operation whose blocks differ. The program's
 /// function `elements` uses the same formula.
-fn unlike_bytes(size: u64, from: usize, to: usize) -> u64 {
+fn uneven_block_bytes(size: u64, from: usize, to: usize) -> u64 {
     let count = size / 4;
     let step = ((from * 7 + to * 3) % 5) as u64;
     4 * (count / 2 + count * step / 4)
@@ -52,12 +56,12 @@ fn unlike_bytes(size: u64, from: usize, to: usize) -> u64 {
 /// operation without blocks.
 pub fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan>, PlanError> {
     let ranks = network.hosts.len();
-    let (root, of_ranks) = (0, |block: fn(usize) -> (usize, usize)| -> Vec<u64> {
+    let (root, blocks) = (0, |block: fn(usize) -> (usize, usize)| -> Vec<u64> {
         let ends = (0..ranks).map(block);
-        ends.map(|(from, to)| unlike_bytes(size, from, to))
+        ends.map(|(from, to)| uneven_block_bytes(size, from, to))
             .collect()
     });
-    let alike = match operation {
+    let uniform_operation = match operation {
         "gather" => Operation::Gather { root },
         "scatter" => Operation::Scatter { root },
         "bcast" => Operation::Broadcast { root },
@@ -66,15 +70,15 @@ pub fn plan(network: &Network, operation: &str, size: u64) -> Result<Option<Plan
         "reduce_scatter" => Operation::ReduceScatter,
         "allreduce" => Operation::AllReduce,
         "alltoall" => Operation::AllToAll,
-        "gatherv" => return gather_by_turns(network, root, &of_ranks(|rank| (rank, 0))).map(Some),
-        "scatterv" => return scatter(network, root, &of_ranks(|rank| (0, rank))).map(Some),
-        "allgatherv" => return all_gather(network, &of_ranks(|rank| (rank, 0))).map(Some),
+        "gatherv" => return gather_by_turns(network, root, &blocks(|rank| (rank, 0))).map(Some),
+        "scatterv" => return scatter(network, root, &blocks(|rank| (0, rank))).map(Some),
+        "allgatherv" => return all_gather(network, &blocks(|rank| (rank, 0))).map(Some),
         "alltoallv" => {
             let pairs = (0..ranks * ranks).map(|pair| (pair / ranks, pair % ranks));
-            let bytes = pairs.map(|(from, to)| unlike_bytes(size, from, to));
+            let bytes = pairs.map(|(from, to)| uneven_block_bytes(size, from, to));
             return all_to_all(network, bytes.collect()).map(Some);
         }
         _ => return Ok(None),
     };
-    uniform(network, alike, size).map(Some)
+    uniform(network, uniform_operation, size).map(Some)
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const DATAGRAM_BYTES: usize = 1472;
 
 /// Time between the starts of two bursts.
-const EVERY: Duration = Duration::from_millis(100);
+const INTERVAL: Duration = Duration::from_millis(100);
 
 /// Arguments of the sender. The datagrams have no receiver.
 #[derive(Debug, clap::Args)]
@@ -28,16 +28,16 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", 0))?;
     socket.connect((args.address, args.port))?;
     let datagram = [0; DATAGRAM_BYTES];
-    let began = Instant::now();
+    let start = Instant::now();
     let mut due = Duration::ZERO;
     while due.as_secs_f64() < args.seconds {
-        std::thread::sleep(due.saturating_sub(began.elapsed()));
+        std::thread::sleep(due.saturating_sub(start.elapsed()));
         for _ in 0..args.datagrams {
             // A burst is meant to be refused. An error because the port has no receiver does not
             // matter either.
             let _ = socket.send(&datagram);
         }
-        due += EVERY;
+        due += INTERVAL;
     }
     Ok(())
 }

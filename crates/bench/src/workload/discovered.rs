@@ -1,6 +1,6 @@
 //! `kumi topo discover`, compared with the actual network.
 
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::hosts::background::Background;
 use crate::hosts::{COMMAND_SECONDS_MAX, Hosts};
 use crate::interval::median;
@@ -18,49 +18,52 @@ const BACKGROUND_S: &str = "60";
 const DISCARD_PORT: &str = "9";
 
 /// Measures the discovery while other traffic takes this share of each host's link.
-pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measured> {
+pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measurement> {
     let hosts = context.running.hosts;
     let truth = hosts.network()?;
     let _background = background(hosts, &truth, load_share)?;
-    let began = Instant::now();
+    let start = Instant::now();
     let output = Command::new(hosts.kumi())
         .args(["topo", "discover", "--hosts", &hosts.names().join(",")])
         .args(["--shell", &hosts.mpi_agent()?, "--command", hosts.kumi()])
         .output()
         .context("kumi topo discover")?;
-    let total_s = began.elapsed().as_secs_f64();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let total_s = start.elapsed().as_secs_f64();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     anyhow::ensure!(
         output.status.success(),
         "kumi topo discover: {}",
-        said.trim()
+        stderr.trim()
     );
     let text = String::from_utf8_lossy(&output.stdout);
-    let found = Network::parse("output of kumi topo discover", &text)?;
-    let seconds = said
+    let discovered = Network::parse("output of kumi topo discover", &text)?;
+    let seconds = stderr
         .rsplit(" in ")
         .next()
         .and_then(|end| end.trim().strip_suffix(" s"));
-    let found = compare::in_order_of(&truth, &found);
-    let (there, seen) = (Sides::of(&truth), Sides::of(&found));
-    let is_exact = there
+    let discovered = compare::in_order_of(&truth, &discovered);
+    let (true_sides, found_sides) = (Sides::of(&truth), Sides::of(&discovered));
+    let is_exact = true_sides
         .links()
         .map(|(side, _)| side)
-        .eq(seen.links().map(|(side, _)| side));
+        .eq(found_sides.links().map(|(side, _)| side));
     let mut errors: Vec<f64> = Vec::new();
-    for (side, link) in there.links() {
-        if let Some(found) = seen.link(side) {
-            let ratio = |way| seen.filled(side, found, way) / there.filled(side, link, way);
-            errors.extend((0..2).map(|way| (ratio(way) - 1.0).abs()));
+    for (side, link) in true_sides.links() {
+        if let Some(found_link) = found_sides.link(side) {
+            let ratio = |direction| {
+                found_sides.filled(side, found_link, direction)
+                    / true_sides.filled(side, link, direction)
+            };
+            errors.extend((0..2).map(|direction| (ratio(direction) - 1.0).abs()));
         }
     }
-    let mut measured = Measured::default();
-    let within = errors.iter().filter(|error| **error <= 0.1).count();
+    let mut measurement = Measurement::default();
+    let close_count = errors.iter().filter(|error| **error <= 0.1).count();
     for (name, value) in [
         ("exact_ratio", f64::from(u8::from(is_exact))),
         (
             "rates_within_tenth_ratio",
-            within as f64 / errors.len().max(1) as f64,
+            close_count as f64 / errors.len().max(1) as f64,
         ),
         ("rate_error_median_ratio", median(&errors)),
         (
@@ -72,9 +75,9 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
         ("with_start_s", total_s),
         ("switches", truth.switches.len() as f64),
     ] {
-        measured.figures.insert(name.into(), value);
+        measurement.figures.insert(name.into(), value);
     }
-    Ok(measured)
+    Ok(measurement)
 }
 
 /// Starts the background traffic. Each host sends to the next host of its switch. Over each trunk,
@@ -82,7 +85,7 @@ pub fn measure(context: &Context<'_>, load_share: f64) -> anyhow::Result<Measure
 /// its rate, or of the rate at which one host can send.
 fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<Vec<Background>> {
     let device = |host: &str| hosts.devices(host).first().cloned().unwrap_or_default();
-    let mut all = Vec::new();
+    let mut processes = Vec::new();
     for (from, to, bps) in neighbours(truth).into_iter().chain(crossings(truth)) {
         let datagrams = (share * bps / BURSTS_PER_S / DATAGRAM_BITS).round();
         let (from, to) = (&truth.hosts[from].name, &truth.hosts[to].name);
@@ -97,28 +100,31 @@ fn background(hosts: &dyn Hosts, truth: &Network, share: f64) -> anyhow::Result<
             &datagrams,
             BACKGROUND_S,
         ];
-        all.push(Background::start(hosts, from, &argv, COMMAND_SECONDS_MAX)?);
+        processes.push(Background::start(hosts, from, &argv, COMMAND_SECONDS_MAX)?);
     }
-    Ok(all)
+    Ok(processes)
 }
 
 /// Returns each host, the next host of its switch, and the lower rate of their links, in bits per
 /// second.
 fn neighbours(truth: &Network) -> Vec<(usize, usize, f64)> {
-    let mut on: BTreeMap<End, Vec<(usize, f64)>> = BTreeMap::new();
+    let mut hosts_by_switch: BTreeMap<End, Vec<(usize, f64)>> = BTreeMap::new();
     for link in &truth.links {
-        for (end, other) in [(0, 1), (1, 0)] {
+        for (end, opposite) in [(0, 1), (1, 0)] {
             if let End::Host(host) = link.ends[end] {
                 let bps = link.rates[0].bps() as f64;
-                on.entry(link.ends[other]).or_default().push((host, bps));
+                hosts_by_switch
+                    .entry(link.ends[opposite])
+                    .or_default()
+                    .push((host, bps));
             }
         }
     }
-    let on_switches = on.values().filter(|members| members.len() > 1);
-    on_switches
+    let groups = hosts_by_switch.values().filter(|members| members.len() > 1);
+    groups
         .flat_map(|members| {
-            members.iter().enumerate().map(|(at, (host, bps))| {
-                let (next, next_bps) = members[(at + 1) % members.len()];
+            members.iter().enumerate().map(|(index, (host, bps))| {
+                let (next, next_bps) = members[(index + 1) % members.len()];
                 (*host, next, bps.min(next_bps))
             })
         })
@@ -130,31 +136,31 @@ fn neighbours(truth: &Network) -> Vec<(usize, usize, f64)> {
 /// hosts' own links, in bits per second.
 fn crossings(truth: &Network) -> Vec<(usize, usize, f64)> {
     let own_bps = |host: usize| {
-        let own = truth
+        let link = truth
             .links
             .iter()
             .find(|link| link.ends.contains(&End::Host(host)));
-        own.map_or(0.0, |link| link.rates[0].bps() as f64)
+        link.map_or(0.0, |link| link.rates[0].bps() as f64)
     };
     let sides = Sides::of(truth);
     let mut crossings = Vec::new();
     for (number, (side, link)) in sides.links().enumerate() {
         let hosts = |is_first| -> Vec<usize> {
-            let all = 0..truth.hosts.len();
-            all.filter(|host| side[*host] == is_first).collect()
+            let indices = 0..truth.hosts.len();
+            indices.filter(|host| side[*host] == is_first).collect()
         };
         let (firsts, seconds) = (hosts(true), hosts(false));
         if firsts.len() < 2 || seconds.len() < 2 {
             continue; // an access link
         }
         // Each trunk uses another host, so that no access link carries all of the traffic.
-        let (one, other) = (
+        let (first, second) = (
             firsts[number % firsts.len()],
             seconds[number % seconds.len()],
         );
-        let bps = own_bps(one).min(own_bps(other));
-        crossings.push((one, other, bps.min(link.bps[0])));
-        crossings.push((other, one, bps.min(link.bps[1])));
+        let bps = own_bps(first).min(own_bps(second));
+        crossings.push((first, second, bps.min(link.bps[0])));
+        crossings.push((second, first, bps.min(link.bps[1])));
     }
     crossings
 }

@@ -1,6 +1,6 @@
 //! A program with a known cause of slowness, and the report of `kumi tcp explain` about it.
 
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::hosts::background::Background;
 use crate::sample::Figures;
 use anyhow::Context as _;
@@ -54,20 +54,20 @@ impl Ailment {
     }
 
     /// Returns the commands of the program's two ends, the sink first.
-    fn ends<'a>(self, kumi: &'a str, address: &'a str, seconds: &'a str) -> [Vec<&'a str>; 2] {
+    fn commands<'a>(self, kumi: &'a str, address: &'a str, seconds: &'a str) -> [Vec<&'a str>; 2] {
         let flow_sink = vec![kumi, "workload", "flow-sink", PORT];
         let flow_source = vec![kumi, "workload", "flow-source", address, PORT, seconds];
         let burst_sink = vec![kumi, "workload", "burst-sink", PORT];
-        let burst = |more: &[&'a str]| {
+        let burst = |options: &[&'a str]| {
             let mut source = vec![kumi, "workload", "burst-source", address, PORT];
-            source.extend_from_slice(more);
+            source.extend_from_slice(options);
             source
         };
         // Twenty pauses make the slow start of the first burst a small part. Its cause is named
         // rightly, too.
         let pauses =
             "700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700,700";
-        let many =
+        let brief =
             "1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1";
         match self {
             Self::IdleCollapse => [
@@ -81,7 +81,7 @@ impl Ailment {
                     "0",
                     "--in-two-writes",
                     "--pauses-ms",
-                    many,
+                    brief,
                     "200",
                 ]),
             ],
@@ -91,7 +91,7 @@ impl Ailment {
             ],
             Self::Timeout => [
                 burst_sink,
-                burst(&["--warm-up-ms", "2000", "--pauses-ms", many, "1000"]),
+                burst(&["--warm-up-ms", "2000", "--pauses-ms", brief, "1000"]),
             ],
             Self::ReceiverWindow => [
                 [&flow_sink[..], &["--receive-buffer-bytes", "131072"]].concat(),
@@ -113,7 +113,7 @@ impl Ailment {
 }
 
 /// Time for `kumi tcp explain` to load its programs.
-const LOADING: Duration = Duration::from_secs(1);
+const LOAD_TIME: Duration = Duration::from_secs(1);
 
 /// Starts `kumi tcp explain` for both ends.
 pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
@@ -131,17 +131,21 @@ pub fn watch(context: &Context<'_>) -> anyhow::Result<Background> {
     ];
     let seconds_max = crate::hosts::COMMAND_SECONDS_MAX;
     let explain = Background::start(running.hosts, running.client(), &explain, seconds_max)?;
-    kumi_command::interrupt::sleep(LOADING)?;
+    kumi_command::interrupt::sleep(LOAD_TIME)?;
     Ok(explain)
 }
 
 /// Runs the program while `kumi tcp explain` observes both its ends.
-pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow::Result<Measured> {
+pub fn measure(
+    context: &Context<'_>,
+    ailment: Ailment,
+    seconds: u32,
+) -> anyhow::Result<Measurement> {
     let running = context.running;
     let hosts = running.hosts;
     let kumi = hosts.kumi();
     let length = seconds.to_string();
-    let [sink, source] = ailment.ends(kumi, &running.server_address, &length);
+    let [sink, source] = ailment.commands(kumi, &running.server_address, &length);
     let seconds_max = crate::hosts::COMMAND_SECONDS_MAX;
     let explain = watch(context)?;
     let sink = running.wrapped(&sink);
@@ -154,9 +158,9 @@ pub fn measure(context: &Context<'_>, ailment: Ailment, seconds: u32) -> anyhow:
     drop(bursts);
     let report = explain.stop()?;
     anyhow::ensure!(!report.is_empty(), "kumi tcp explain printed no report");
-    Ok(Measured {
+    Ok(Measurement {
         figures: figures(&serde_json::from_str(&report)?, ailment),
-        ..Measured::default()
+        ..Measurement::default()
     })
 }
 
@@ -169,14 +173,14 @@ fn burst(context: &Context<'_>, seconds: u32) -> anyhow::Result<Background> {
 
 fn figures(report: &Value, ailment: Ailment) -> Figures {
     let losses = report["losses"].as_array().into_iter().flatten();
-    let of_right_cause = losses.filter(|loss| {
+    let right_losses = losses.filter(|loss| {
         let cause = loss["cause"].as_str().unwrap_or_default();
         ailment.causes().contains(&cause)
     });
-    let right: Vec<f64> = of_right_cause
+    let right_lost_s: Vec<f64> = right_losses
         .filter_map(|loss| loss["lost_s"].as_f64())
         .collect();
-    let right_s: f64 = right.iter().sum();
+    let right_s: f64 = right_lost_s.iter().sum();
     let lost_s = report["lost_s"].as_f64().unwrap_or(f64::NAN);
     Figures::from([
         ("lost_s".into(), lost_s),
@@ -184,7 +188,7 @@ fn figures(report: &Value, ailment: Ailment) -> Figures {
         // With two causes at once, this shows that neither is taken for the other.
         (
             "largest_cause_ratio".into(),
-            right.iter().fold(0.0_f64, |a, b| a.max(*b)) / lost_s,
+            right_lost_s.iter().fold(0.0_f64, |a, b| a.max(*b)) / lost_s,
         ),
     ])
 }

@@ -1,8 +1,8 @@
 //! One TCP stream, timed at its receiver, while links are cut and healed.
 
-use super::flow_ends::{Arrivals, BIN, Resent, unix_ns};
+use super::flow_ends::{Arrivals, BIN, Retransmissions, unix_ns};
 use super::path_events::PathEvents;
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::counters::Counters;
 use crate::event::Event;
 use crate::hosts::background::Background;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const PORT: &str = "5301";
 
 /// Time after an event within which a gap counts as its effect, in milliseconds.
-const GAP_WITHIN_MS: f64 = 1000.0;
+const GAP_WINDOW_MS: f64 = 1000.0;
 
 /// Round trips after an event within which TCP may retransmit to find its window.
 const SETTLED_ROUND_TRIPS: u64 = 3;
@@ -25,7 +25,7 @@ const SETTLED_ROUND_TRIPS: u64 = 3;
 const LATE_NS: u64 = 1_500_000_000;
 
 /// Runs the stream and the events.
-pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> {
+pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measurement> {
     let running = context.running;
     let hosts = running.hosts;
     let (client, server) = (running.client(), running.server());
@@ -34,7 +34,7 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
     let sink = running.wrapped(&[kumi, "workload", "flow-sink", PORT]);
     let mut sink = Background::start(hosts, server, &sink, seconds_max)?;
     sink.line()?;
-    let watched = PathEvents::watch(running, seconds_max)?;
+    let listeners = PathEvents::watch(running, seconds_max)?;
     let before = (
         Counters::read(hosts, client)?,
         Counters::read(hosts, server)?,
@@ -50,9 +50,10 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         "--notes-retransmits",
     ];
     let source = Background::start(hosts, client, &running.wrapped(&source), seconds_max)?;
-    let acted = act(context)?;
-    let resent = source.finish().context("the stream's sender")?;
-    let resent: Resent = serde_json::from_str(&resent).context("invalid output of the sender")?;
+    let event_times = apply_events(context)?;
+    let report = source.finish().context("the stream's sender")?;
+    let retransmissions: Retransmissions =
+        serde_json::from_str(&report).context("invalid output of the sender")?;
     let arrivals = sink.finish().context("the stream's receiver")?;
     let arrivals: Arrivals = serde_json::from_str(&arrivals)?;
     let after = (
@@ -60,24 +61,24 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         Counters::read(hosts, server)?,
     );
 
-    let grown =
-        |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
-    let mut figures = figures(context, &arrivals, &acted, f64::from(seconds));
-    for (name, unix_ns) in &acted {
-        let settled_ns = unix_ns + SETTLED_ROUND_TRIPS * resent.round_trip_max_ns;
-        let late = resent.between(settled_ns, unix_ns + LATE_NS);
-        figures.insert(format!("late_retransmits_{name}"), late.into());
+    let growth =
+        |name: &str| (after.0.growth(&before.0, name) + after.1.growth(&before.1, name)) as f64;
+    let mut figures = figures(context, &arrivals, &event_times, f64::from(seconds));
+    for (name, unix_ns) in &event_times {
+        let settled_ns = unix_ns + SETTLED_ROUND_TRIPS * retransmissions.round_trip_max_ns;
+        let late_count = retransmissions.count_between(settled_ns, unix_ns + LATE_NS);
+        figures.insert(format!("late_retransmits_{name}"), late_count.into());
     }
-    let changes = watched.map(PathEvents::finish).transpose()?;
+    let changes = listeners.map(PathEvents::finish).transpose()?;
     if let Some(changes) = &changes {
-        figures.extend(changes.figures(context, &acted));
+        figures.extend(changes.figures(context, &event_times));
     }
-    figures.insert("retransmits".into(), grown("RetransSegs"));
-    figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
-    figures.insert("tcp_spurious_timeouts".into(), grown("TCPSpuriousRTOs"));
-    let events: Vec<_> = acted
+    figures.insert("retransmits".into(), growth("RetransSegs"));
+    figures.insert("tcp_timeouts".into(), growth("TCPTimeouts"));
+    figures.insert("tcp_spurious_timeouts".into(), growth("TCPSpuriousRTOs"));
+    let events: Vec<_> = event_times
         .iter()
-        .map(|(name, unix_ns)| json!({"name": name, "at_s": since_first_s(&arrivals, *unix_ns)}))
+        .map(|(name, unix_ns)| json!({"name": name, "at_s": stream_time_s(&arrivals, *unix_ns)}))
         .collect();
     let series = json!({
         "bin_ms": BIN.as_millis() as u64,
@@ -85,70 +86,72 @@ pub fn measure(context: &Context<'_>, seconds: u32) -> anyhow::Result<Measured> 
         "events": events,
         "state_changes": changes.map(|changes| changes.series(arrivals.first_unix_ns)),
     });
-    Ok(Measured {
+    Ok(Measurement {
         figures,
         series: Some(series),
-        ..Measured::default()
+        ..Measurement::default()
     })
 }
 
 /// Makes the changes of the links at their times. Returns the name of each and its time in
 /// nanoseconds since 1970.
-pub fn act(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
+pub fn apply_events(context: &Context<'_>) -> anyhow::Result<Vec<(String, u64)>> {
     let start = Instant::now();
-    let mut acted = Vec::new();
+    let mut event_times = Vec::new();
     for (at_s, name, link, change) in schedule(context.events) {
         let due = start + Duration::from_secs_f64(at_s);
         kumi_command::interrupt::sleep(due.saturating_duration_since(Instant::now()))?;
-        acted.push((name, unix_ns()));
+        event_times.push((name, unix_ns()));
         context.running.hosts.change(&link, &change)?;
     }
-    Ok(acted)
+    Ok(event_times)
 }
 
-type Due = (f64, String, String, LinkChange);
+type ScheduledChange = (f64, String, String, LinkChange);
 
 /// Returns all changes in order of time, with repetitions unrolled.
-fn schedule(events: &[Event]) -> Vec<Due> {
-    let mut due = Vec::new();
+fn schedule(events: &[Event]) -> Vec<ScheduledChange> {
+    let mut changes = Vec::new();
     for event in events {
-        due.push((
+        changes.push((
             event.at_s,
             event.name.clone(),
             event.link.clone(),
             event.change.clone(),
         ));
-        let Some(again) = &event.again else { continue };
-        for turn in 1..again.count {
-            let at_s = event.at_s + f64::from(turn) * again.every_s;
-            let change = if turn % 2 == 1 {
-                &again.reverse
+        let Some(repetition) = &event.again else {
+            continue;
+        };
+        for number in 1..repetition.count {
+            let at_s = event.at_s + f64::from(number) * repetition.every_s;
+            let change = if number % 2 == 1 {
+                &repetition.reverse
             } else {
                 &event.change
             };
-            due.push((
+            changes.push((
                 at_s,
-                format!("{}-{turn}", event.name),
+                format!("{}-{number}", event.name),
                 event.link.clone(),
                 change.clone(),
             ));
         }
     }
-    due.sort_by(|a, b| a.0.total_cmp(&b.0));
-    due
+    changes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    changes
 }
 
 fn figures(
     context: &Context<'_>,
     arrivals: &Arrivals,
-    acted: &[(String, u64)],
+    event_times: &[(String, u64)],
     seconds: f64,
 ) -> Figures {
     let mut figures = Figures::new();
     figures.insert("goodput_bps".into(), arrivals.goodput_bps(1.0, seconds));
-    for (name, unix_ns) in acted {
-        let at_ms = since_first_s(arrivals, *unix_ns) * 1e3;
-        let gap = arrivals.gap_max_ms(at_ms, at_ms + GAP_WITHIN_MS);
+    for (name, unix_ns) in event_times {
+        let event_ms = stream_time_s(arrivals, *unix_ns) * 1e3;
+        let gap = arrivals.gap_max_ms(event_ms, event_ms + GAP_WINDOW_MS);
         figures.insert(format!("gap_{name}_ms"), gap);
     }
     figures.insert(
@@ -162,7 +165,7 @@ fn figures(
     figures
 }
 
-fn since_first_s(arrivals: &Arrivals, unix_ns: u64) -> f64 {
+fn stream_time_s(arrivals: &Arrivals, unix_ns: u64) -> f64 {
     (unix_ns as f64 - arrivals.first_unix_ns as f64) / 1e9
 }
 
@@ -180,17 +183,17 @@ mod tests {
             again = { every_s = 0.5, reverse = { carrier = true }, count = 3 }
         "#;
         let event: Event = toml::from_str(text).expect("is an event");
-        let due = schedule(&[event]);
-        let told: Vec<_> = due
+        let changes = schedule(&[event]);
+        let summaries: Vec<_> = changes
             .iter()
-            .map(|due| (due.0, due.1.as_str(), due.3.carrier))
+            .map(|change| (change.0, change.1.as_str(), change.3.carrier))
             .collect();
         let expected = [
             (1.0, "flap", Some(false)),
             (1.5, "flap-1", Some(true)),
             (2.0, "flap-2", Some(false)),
         ];
-        assert_eq!(told, expected);
+        assert_eq!(summaries, expected);
     }
 
     #[test]

@@ -65,7 +65,7 @@ pub struct Arrivals {
 
 /// Retransmissions of a sender over time.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Resent {
+pub struct Retransmissions {
     /// Times in nanoseconds since 1970, each with the number of segments retransmitted by then.
     pub by_unix_ns: Vec<(u64, u32)>,
     /// Longest smoothed round-trip time, in nanoseconds.
@@ -73,31 +73,31 @@ pub struct Resent {
 }
 
 /// Interval at which a sender samples its retransmissions.
-const LOOK: Duration = Duration::from_millis(5);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(5);
 
-impl Resent {
+impl Retransmissions {
     fn note(&mut self, stream: &TcpStream) -> anyhow::Result<()> {
-        let standing = kumi_sys::tcp::standing(stream.as_fd())?;
-        self.by_unix_ns.push((unix_ns(), standing.retransmits));
-        let round_trip_ns = u64::from(standing.round_trip_us) * 1000;
+        let info = kumi_sys::tcp::standing(stream.as_fd())?;
+        self.by_unix_ns.push((unix_ns(), info.retransmits));
+        let round_trip_ns = u64::from(info.round_trip_us) * 1000;
         self.round_trip_max_ns = self.round_trip_max_ns.max(round_trip_ns);
         Ok(())
     }
 
     /// Returns the number of segments retransmitted between two times.
-    pub fn between(&self, from_unix_ns: u64, to_unix_ns: u64) -> u32 {
-        let by = |unix_ns| {
-            let before = self.by_unix_ns.iter().rev().find(|(at, _)| *at <= unix_ns);
-            before.map_or(0, |(_, count)| *count)
+    pub fn count_between(&self, from_unix_ns: u64, to_unix_ns: u64) -> u32 {
+        let count_until = |unix_ns| {
+            let sample = self.by_unix_ns.iter().rev().find(|(ns, _)| *ns <= unix_ns);
+            sample.map_or(0, |(_, count)| *count)
         };
-        by(to_unix_ns).saturating_sub(by(from_unix_ns))
+        count_until(to_unix_ns).saturating_sub(count_until(from_unix_ns))
     }
 }
 
 /// Sends as fast as TCP accepts data.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
-    let to = SocketAddr::new(args.address, args.port);
-    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let sink = SocketAddr::new(args.address, args.port);
+    let mut stream = TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
     if let Some(bytes) = args.send_buffer_bytes {
         setsockopt(&stream, sockopt::SndBuf, &bytes)?;
     }
@@ -108,17 +108,17 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     }
     let chunk = vec![0x5a_u8; 128 * 1024];
     let end = Instant::now() + Duration::from_secs_f64(args.seconds);
-    let mut resent = Resent::default();
-    let mut look_at = Instant::now();
+    let mut retransmissions = Retransmissions::default();
+    let mut sample_at = Instant::now();
     while Instant::now() < end {
         stream.write_all(&chunk)?;
-        if args.notes_retransmits && Instant::now() >= look_at {
-            resent.note(&stream)?;
-            look_at = Instant::now() + LOOK;
+        if args.notes_retransmits && Instant::now() >= sample_at {
+            retransmissions.note(&stream)?;
+            sample_at = Instant::now() + SAMPLE_INTERVAL;
         }
     }
     if args.notes_retransmits {
-        outln!("{}", serde_json::to_string(&resent)?);
+        outln!("{}", serde_json::to_string(&retransmissions)?);
     }
     Ok(())
 }
@@ -144,26 +144,26 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         if first.is_none() {
             arrivals.first_unix_ns = unix_ns();
         }
-        let at = now - *first.get_or_insert(now);
-        arrivals.note(at, last, count as u64);
-        last = at;
+        let arrival = now - *first.get_or_insert(now);
+        arrivals.note(arrival, last, count as u64);
+        last = arrival;
     }
     outln!("{}", serde_json::to_string(&arrivals)?);
     Ok(())
 }
 
 impl Arrivals {
-    /// Records `bytes` that arrived at `at`. The previous arrival was at `last`.
-    pub fn note(&mut self, at: Duration, last: Duration, bytes: u64) {
-        let bin = (at.as_nanos() / BIN.as_nanos()) as usize;
+    /// Records `bytes` that arrived at `arrival`. The previous arrival was at `previous`.
+    pub fn note(&mut self, arrival: Duration, previous: Duration, bytes: u64) {
+        let bin = (arrival.as_nanos() / BIN.as_nanos()) as usize;
         if self.bins_bytes.len() <= bin {
             self.bins_bytes.resize(bin + 1, 0);
         }
         self.bins_bytes[bin] += bytes;
-        let gap = at - last;
+        let gap = arrival - previous;
         if gap >= GAP_MIN && self.gaps_ms.len() < GAPS_MAX {
             self.gaps_ms
-                .push((last.as_secs_f64() * 1e3, gap.as_secs_f64() * 1e3));
+                .push((previous.as_secs_f64() * 1e3, gap.as_secs_f64() * 1e3));
         }
     }
 
@@ -171,16 +171,16 @@ impl Arrivals {
     pub fn gap_max_ms(&self, from_ms: f64, to_ms: f64) -> f64 {
         self.gaps_ms
             .iter()
-            .filter(|(begin, length)| *begin <= to_ms && begin + length >= from_ms)
+            .filter(|(start, length)| *start <= to_ms && start + length >= from_ms)
             .map(|(_, length)| *length)
             .fold(0.0, f64::max)
     }
 
     /// Returns the goodput from `from_s` to `to_s`, by whole bins, in bits per second.
     pub fn goodput_bps(&self, from_s: f64, to_s: f64) -> f64 {
-        let bin = |at: f64| (at / BIN.as_secs_f64()).round() as usize;
-        let (from, to) = (bin(from_s), bin(to_s));
-        let bytes: u64 = self.bins_bytes.iter().skip(from).take(to - from).sum();
+        let bin = |time_s: f64| (time_s / BIN.as_secs_f64()).round() as usize;
+        let (first, end) = (bin(from_s), bin(to_s));
+        let bytes: u64 = self.bins_bytes.iter().skip(first).take(end - first).sum();
         bytes as f64 * 8.0 / (to_s - from_s)
     }
 }
@@ -189,7 +189,7 @@ impl Arrivals {
 pub fn unix_ns() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos() as u64)
+        .map_or(0, |elapsed| elapsed.as_nanos() as u64)
 }
 
 #[cfg(test)]
@@ -200,8 +200,8 @@ mod tests {
     fn arrivals__silence_around_an_event__is_measured_in_full() {
         let mut arrivals = Arrivals::default();
         let ms = Duration::from_millis;
-        for (last, at) in [(0, 0), (0, 1), (1, 900), (900, 950)] {
-            arrivals.note(ms(at), ms(last), 1000);
+        for (previous, arrival) in [(0, 0), (0, 1), (1, 900), (900, 950)] {
+            arrivals.note(ms(arrival), ms(previous), 1000);
         }
         assert_eq!(arrivals.gap_max_ms(500.0, 600.0), 899.0);
         assert_eq!(arrivals.gap_max_ms(910.0, 920.0), 50.0);
@@ -210,12 +210,18 @@ mod tests {
 
     #[test]
     fn resent__between_two_moments__is_the_increase_between_them() {
-        let resent = Resent {
+        let counts = Retransmissions {
             by_unix_ns: vec![(10, 1), (20, 4), (30, 9)],
             round_trip_max_ns: 0,
         };
-        assert_eq!((resent.between(0, 10), resent.between(10, 25)), (1, 3));
-        assert_eq!((resent.between(20, 99), resent.between(30, 10)), (5, 0));
+        assert_eq!(
+            (counts.count_between(0, 10), counts.count_between(10, 25)),
+            (1, 3)
+        );
+        assert_eq!(
+            (counts.count_between(20, 99), counts.count_between(30, 10)),
+            (5, 0)
+        );
     }
 
     #[test]

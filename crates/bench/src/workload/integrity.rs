@@ -1,19 +1,19 @@
 //! Datagrams whose every byte is checked, while the network or a stranger on it is hostile.
 
-use super::flow::act;
-use super::integrity_ends::Found;
-use super::{Context, Measured};
+use super::flow::apply_events;
+use super::integrity_ends::Findings;
+use super::{Context, Measurement};
 use crate::ceiling::ceilings;
 use crate::hosts::background::Background;
 use crate::sample::Figures;
 use crate::variant::Running;
-use crate::variant::kumi::PORT as PORT_OF_DEVICE;
+use crate::variant::kumi::PORT as DEVICE_PORT;
 use anyhow::Context as _;
 
 const PORT: &str = "5501";
 
 /// Discard port, which no host of the lab serves.
-const PORT_OF_NOBODY: u16 = 9;
+const DISCARD_PORT: u16 = 9;
 
 /// Share of the ceiling that is offered: enough for a load, too little for a port overflow.
 const OFFERED_SHARE: f64 = 0.5;
@@ -30,11 +30,11 @@ pub fn measure(
     context: &Context<'_>,
     seconds: u32,
     stranger: Option<Stranger>,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<Measurement> {
     let running = context.running;
-    let warmed = Stream::begin(running, WARM_UP_S)?.end()?;
+    let warm_up = Stream::begin(running, WARM_UP_S)?.end()?;
     anyhow::ensure!(
-        warmed.good > 0,
+        warm_up.good > 0,
         "no datagram of the first {WARM_UP_S} s arrived intact"
     );
     let memory_before = running.device_memory_bytes();
@@ -43,19 +43,19 @@ pub fn measure(
         .transpose()
         .context("the sender of forged datagrams")?;
     let stream = Stream::begin(running, seconds)?;
-    act(context)?;
-    let found = stream.end()?;
+    apply_events(context)?;
+    let findings = stream.end()?;
     let mut figures = Figures::from([
-        ("goodput_bps".into(), found.goodput_bps()),
-        ("bad_datagrams".into(), found.bad as f64),
-        ("replayed_datagrams".into(), found.replayed as f64),
+        ("goodput_bps".into(), findings.goodput_bps()),
+        ("bad_datagrams".into(), findings.bad as f64),
+        ("replayed_datagrams".into(), findings.replayed as f64),
     ]);
     if let (Some(before), Some(after)) = (memory_before, running.device_memory_bytes()) {
         figures.insert("memory_growth_bytes".into(), after - before);
     }
-    Ok(Measured {
+    Ok(Measurement {
         figures,
-        ..Measured::default()
+        ..Measurement::default()
     })
 }
 
@@ -87,10 +87,10 @@ impl Stream {
         Ok(Self { source, sink })
     }
 
-    fn end(self) -> anyhow::Result<Found> {
+    fn end(self) -> anyhow::Result<Findings> {
         self.source.finish().context("the datagrams' sender")?;
-        let found = self.sink.finish().context("the datagrams' receiver")?;
-        Ok(serde_json::from_str(&found)?)
+        let findings = self.sink.finish().context("the datagrams' receiver")?;
+        Ok(serde_json::from_str(&findings)?)
     }
 }
 
@@ -106,7 +106,7 @@ pub struct Stranger {
     /// Datagrams per second.
     pub per_s: u32,
     /// True if they go to a port without a socket, instead of the device's port.
-    pub is_to_nobody: bool,
+    pub is_to_unused_port: bool,
 }
 
 impl Stranger {
@@ -118,19 +118,27 @@ impl Stranger {
             .cloned()
             .context("the sending host has no link")?;
         let index = hosts.ifindex(running.client(), &device)?;
-        let far = hosts
+        let remote_device = hosts
             .devices(running.server())
             .first()
             .cloned()
             .context("the receiving host has no link")?;
-        let address = hosts.link_local(running.server(), &far)?;
-        let port = match self.is_to_nobody {
-            true => PORT_OF_NOBODY,
-            false => PORT_OF_DEVICE,
+        let address = hosts.link_local(running.server(), &remote_device)?;
+        let port = match self.is_to_unused_port {
+            true => DISCARD_PORT,
+            false => DEVICE_PORT,
         };
-        let to = format!("[{address}%{index}]:{port}");
+        let target = format!("[{address}%{index}]:{port}");
         let (length, per_s) = (seconds.to_string(), self.per_s.to_string());
-        let argv = [hosts.kumi(), "workload", "forge", &to, &length, &per_s, "7"];
+        let argv = [
+            hosts.kumi(),
+            "workload",
+            "forge",
+            &target,
+            &length,
+            &per_s,
+            "7",
+        ];
         Background::start(hosts, running.client(), &argv, seconds + 10)
     }
 }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const DATAGRAM_BYTES: usize = 1200;
 
 /// Time without a datagram after which the sink takes the stream as ended.
-const SILENCE_MAX: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Interval between batches of datagrams. A sleep for each datagram would limit the rate.
 const TICK: Duration = Duration::from_millis(1);
@@ -55,7 +55,7 @@ pub struct ForgeArgs {
 
 /// Findings of the sink.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Found {
+pub struct Findings {
     /// Datagrams that arrived intact and for the first time.
     pub good: u64,
     /// Datagrams with a wrong byte or length.
@@ -72,7 +72,7 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     socket.connect((args.address, args.port))?;
     let datagrams_per_s = args.rate_bps / 8.0 / DATAGRAM_BYTES as f64;
     let mut number = 0;
-    paced(args.seconds, datagrams_per_s, || {
+    send_paced(args.seconds, datagrams_per_s, || {
         // A datagram that a full queue refuses is lost. The sink does not count it.
         let _ = socket.send(&datagram(number));
         number += 1;
@@ -80,26 +80,26 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks datagrams until they cease, and prints its [`Found`].
+/// Checks datagrams until they cease, and prints its [`Findings`].
 pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(("0.0.0.0", args.port))?;
     outln!("listening");
     let mut buffer = vec![0_u8; 65536];
-    let mut seen = Vec::new();
-    let mut found = Found::default();
+    let mut received = Vec::new();
+    let mut findings = Findings::default();
     let (mut first, mut last) = (None, Instant::now());
     // The first datagram may take longer. The others may not.
-    socket.set_read_timeout(Some(3 * SILENCE_MAX))?;
+    socket.set_read_timeout(Some(3 * TIMEOUT))?;
     while let Ok(length) = socket.recv(&mut buffer) {
         if first.is_none() {
-            socket.set_read_timeout(Some(SILENCE_MAX))?;
+            socket.set_read_timeout(Some(TIMEOUT))?;
         }
         last = Instant::now();
         first.get_or_insert(last);
-        found.note(&buffer[..length], &mut seen);
+        findings.note(&buffer[..length], &mut received);
     }
-    found.seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
-    outln!("{}", serde_json::to_string(&found)?);
+    findings.seconds = first.map_or(0.0, |first| (last - first).as_secs_f64());
+    outln!("{}", serde_json::to_string(&findings)?);
     Ok(())
 }
 
@@ -113,11 +113,11 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
     let socket = UdpSocket::bind(local)?;
     let mut state = args.seed;
     let mut bytes = vec![0_u8; 1452];
-    paced(args.seconds, f64::from(args.per_s), || {
-        state = mixed(state);
+    send_paced(args.seconds, f64::from(args.per_s), || {
+        state = next_random(state);
         let length = (state % 1453) as usize;
         for chunk in bytes[..length].chunks_mut(8) {
-            state = mixed(state);
+            state = next_random(state);
             chunk.copy_from_slice(&state.to_le_bytes()[..chunk.len()]);
         }
         // Half of the datagrams pass the socket's filter, because they begin like one of the kinds.
@@ -131,14 +131,14 @@ pub fn forge(args: &ForgeArgs) -> anyhow::Result<()> {
 }
 
 /// Calls `send` at a steady rate, `per_s` times per second.
-fn paced(seconds: f64, per_s: f64, mut send: impl FnMut()) {
+fn send_paced(seconds: f64, per_s: f64, mut send: impl FnMut()) {
     let start = Instant::now();
-    let mut sent = 0_u64;
+    let mut sent_count = 0_u64;
     while start.elapsed().as_secs_f64() < seconds {
         let due = (start.elapsed().as_secs_f64() * per_s) as u64;
-        while sent < due {
+        while sent_count < due {
             send();
-            sent += 1;
+            sent_count += 1;
         }
         std::thread::sleep(TICK);
     }
@@ -149,15 +149,15 @@ fn datagram(number: u64) -> Vec<u8> {
     let mut bytes = number.to_be_bytes().to_vec();
     let mut state = number;
     while bytes.len() < DATAGRAM_BYTES {
-        state = mixed(state);
+        state = next_random(state);
         bytes.extend_from_slice(&state.to_le_bytes());
     }
     bytes.truncate(DATAGRAM_BYTES);
     bytes
 }
 
-impl Found {
-    fn note(&mut self, bytes: &[u8], seen: &mut Vec<bool>) {
+impl Findings {
+    fn note(&mut self, bytes: &[u8], received: &mut Vec<bool>) {
         let Some(head) = bytes.first_chunk() else {
             self.bad += 1;
             return;
@@ -168,10 +168,10 @@ impl Found {
             return;
         }
         let index = number as usize;
-        if seen.len() <= index {
-            seen.resize(index + 1, false);
+        if received.len() <= index {
+            received.resize(index + 1, false);
         }
-        if std::mem::replace(&mut seen[index], true) {
+        if std::mem::replace(&mut received[index], true) {
             self.replayed += 1;
         } else {
             self.good += 1;
@@ -185,7 +185,7 @@ impl Found {
 }
 
 /// Returns the next SplitMix64 value. Every seed gives its own sequence.
-fn mixed(state: u64) -> u64 {
+fn next_random(state: u64) -> u64 {
     let mut z = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -198,20 +198,20 @@ mod tests {
 
     #[test]
     fn found__good_damaged_and_replayed_datagrams__are_counted_separately() {
-        let (mut found, mut seen) = (Found::default(), Vec::new());
-        let mut flipped = datagram(7);
-        flipped[600] ^= 1;
-        let cut = &datagram(8)[..900];
+        let (mut findings, mut received) = (Findings::default(), Vec::new());
+        let mut damaged = datagram(7);
+        damaged[600] ^= 1;
+        let truncated = &datagram(8)[..900];
         for bytes in [
             &datagram(1)[..],
             &datagram(0),
             &datagram(1),
-            &flipped,
-            cut,
+            &damaged,
+            truncated,
             b"short",
         ] {
-            found.note(bytes, &mut seen);
+            findings.note(bytes, &mut received);
         }
-        assert_eq!((found.good, found.bad, found.replayed), (2, 3, 1));
+        assert_eq!((findings.good, findings.bad, findings.replayed), (2, 3, 1));
     }
 }

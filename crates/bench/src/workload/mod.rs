@@ -41,7 +41,7 @@ pub enum Workload {
         /// Measured time, in seconds, after one second that is not measured.
         seconds: u32,
         /// Number of parallel streams.
-        #[serde(default = "one")]
+        #[serde(default = "default_count")]
         streams: u32,
         /// Share of the ceiling at which UDP is sent, instead of TCP.
         #[serde(default)]
@@ -135,7 +135,7 @@ pub enum Workload {
         /// Cause of the slowness.
         ailment: explained::Ailment,
         /// Duration in seconds, for programs that do not end after a number of messages.
-        #[serde(default = "four")]
+        #[serde(default = "default_seconds")]
         seconds: u32,
     },
     /// A pattern of connections between two hosts, size by size.
@@ -149,7 +149,7 @@ pub enum Workload {
         /// Measured time for each size, in seconds, after one second that is not measured.
         seconds: u32,
         /// Number of parallel instances of the pattern. More than one only when streaming.
-        #[serde(default = "one")]
+        #[serde(default = "default_count")]
         flows: u32,
         /// Datagrams that the sending host puts into the same queue at once, ten times per second.
         /// They overflow a queue that TCP alone keeps short.
@@ -167,11 +167,11 @@ pub enum Workload {
     },
 }
 
-fn one() -> u32 {
+fn default_count() -> u32 {
     1
 }
 
-fn four() -> u32 {
+fn default_seconds() -> u32 {
     4
 }
 
@@ -200,7 +200,7 @@ pub struct Context<'a> {
 
 /// Measurements of a workload. A ping-pong returns one per size.
 #[derive(Debug, Clone, Default)]
-pub struct Measured {
+pub struct Measurement {
     /// Message size, in bytes, if the workload has one.
     pub size_bytes: Option<u64>,
     /// Measured figures.
@@ -211,7 +211,7 @@ pub struct Measured {
 
 impl Workload {
     /// Returns whether the keys are consistent: only a streaming pattern has several flows.
-    pub fn is_sound(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         !matches!(
             self,
             Self::Pattern {
@@ -228,7 +228,7 @@ impl Workload {
     }
 
     /// Runs the workload.
-    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Vec<Measured>> {
+    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Vec<Measurement>> {
         match self {
             Self::Stream {
                 seconds,
@@ -238,7 +238,7 @@ impl Workload {
             } => {
                 let _explain = explained.then(|| explained::watch(context)).transpose()?;
                 let stream = stream::Stream {
-                    seconds: shortened(*seconds, context.quick),
+                    seconds: shorten(*seconds, context.quick),
                     streams: *streams,
                     udp_share: *udp_share,
                 };
@@ -252,7 +252,7 @@ impl Workload {
             } => {
                 let stranger = forged_per_s.map(|per_s| integrity::Stranger {
                     per_s,
-                    is_to_nobody: *forged_to_nobody,
+                    is_to_unused_port: *forged_to_nobody,
                 });
                 Ok(vec![integrity::measure(context, *seconds, stranger)?])
             }
@@ -315,24 +315,24 @@ impl Workload {
                 flows,
                 burst_datagrams,
             } => {
-                let way = pattern::Way {
+                let traffic = pattern::Traffic {
                     pattern: *pattern,
                     exchange: *exchange,
                     flows: *flows,
                     burst_datagrams: *burst_datagrams,
                 };
-                let seconds = shortened(*seconds, context.quick);
-                pattern::measure(context, way, sizes_bytes, seconds)
+                let seconds = shorten(*seconds, context.quick);
+                pattern::measure(context, traffic, sizes_bytes, seconds)
             }
             Self::Neighbours {
                 seconds,
                 neighbours,
                 congestion_control,
             } => {
-                let seconds = shortened(*seconds, context.quick).max(4);
-                let measured =
+                let seconds = shorten(*seconds, context.quick).max(4);
+                let measurement =
                     neighbours::measure(context, seconds, *neighbours, congestion_control)?;
-                Ok(vec![measured])
+                Ok(vec![measurement])
             }
         }
     }
@@ -340,7 +340,7 @@ impl Workload {
 
 /// Returns the seconds of a run, at most 2 with `--quick`. Flows keep their length, because their
 /// events have times.
-fn shortened(seconds: u32, quick: bool) -> u32 {
+fn shorten(seconds: u32, quick: bool) -> u32 {
     if quick { seconds.min(2) } else { seconds }
 }
 

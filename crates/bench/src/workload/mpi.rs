@@ -4,9 +4,9 @@
 //! `mpicc` when they are first needed. Ranks yield when idle. In a lab they may outnumber the
 //! cores, and spinning ranks would then dominate the measurement.
 
-use super::pingpong::measured;
-use super::pingpong_ends::Timed;
-use super::{Context, Measured};
+use super::pingpong::measurement;
+use super::pingpong_ends::RoundTrips;
+use super::{Context, Measurement};
 use crate::variant::Running;
 use anyhow::Context as _;
 use kumi_command::programs::install;
@@ -32,7 +32,7 @@ pub const STREAM: Program = Program {
 };
 
 /// Runs the ping-pong, started on the first host.
-pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measured>> {
+pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let mut args = vec![if context.quick { "100" } else { "400" }.to_string()];
     args.extend(sizes_bytes.iter().map(u64::to_string));
@@ -41,7 +41,7 @@ pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec
     let text = running.hosts.run(running.client(), &argv)?;
     text.lines()
         .filter(|line| line.starts_with('{'))
-        .map(|line| Ok(measured(&serde_json::from_str::<Timed>(line)?)))
+        .map(|line| Ok(measurement(&serde_json::from_str::<RoundTrips>(line)?)))
         .collect()
 }
 
@@ -55,27 +55,27 @@ pub fn mpirun(
     mpirun_on(running, program, &running.hosts.names()[..2], args)
 }
 
-/// Returns the command of [`mpirun`] with a rank on each host of `ranks_on`, in that order.
+/// Returns the command of [`mpirun`] with a rank on each host of `rank_hosts`, in that order.
 pub fn mpirun_on(
     running: &Running<'_>,
     program: &Program,
-    ranks_on: &[String],
+    rank_hosts: &[String],
     args: &[String],
 ) -> anyhow::Result<Vec<String>> {
     let hosts = running.hosts;
     let folder = running.programs_folder();
-    for host in ranks_on {
+    for host in rank_hosts {
         hosts
             .feed(
                 host,
-                &["sh", "-c", &make(&folder, program.name)],
+                &["sh", "-c", &make_script(&folder, program.name)],
                 program.source.as_bytes(),
             )
             .with_context(|| {
                 format!("compiling an MPI program with mpicc; {}", install("mpicc"))
             })?;
     }
-    let (list, count) = (ranks_on.join(","), ranks_on.len().to_string());
+    let (list, count) = (rank_hosts.join(","), rank_hosts.len().to_string());
     // The prefix `kumi run` precedes each rank, because a launcher would not pass it on to the
     // ranks. The prefix `mptcpize` precedes the launcher, as in its manual.
     let (before_launcher, before_rank) = if running.wraps_ranks() {
@@ -120,7 +120,7 @@ pub fn mpirun_on(
 
 /// Returns a script that compiles the program in `folder`, unless it exists there. The folder is
 /// the same on every host, and the hosts of a lab share their files.
-fn make(folder: &str, name: &str) -> String {
+fn make_script(folder: &str, name: &str) -> String {
     format!(
         "mkdir -p {folder} && cd {folder} && {{ [ -x {name} ] || \
          {{ cat > {name}.c && mpicc -O2 -Wall -o {name} {name}.c; }}; }}"

@@ -2,7 +2,7 @@
 
 use super::coll_bound;
 use super::mpi::{Program, mpirun_on};
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::counters::Counters;
 use crate::hosts::Hosts;
 use crate::interval::median;
@@ -68,7 +68,7 @@ pub fn measure(
     context: &Context<'_>,
     program: MpiProgram,
     args: &[String],
-) -> anyhow::Result<Vec<Measured>> {
+) -> anyhow::Result<Vec<Measurement>> {
     measure_on(context, program, args, context.running.hosts.names())
 }
 
@@ -80,100 +80,97 @@ pub fn measure_in_orders(
     program: MpiProgram,
     args: &[String],
     orders: u32,
-) -> anyhow::Result<Vec<Measured>> {
-    let mut by_size: BTreeMap<Option<u64>, Vec<Measured>> = BTreeMap::new();
+) -> anyhow::Result<Vec<Measurement>> {
+    let mut by_size: BTreeMap<Option<u64>, Vec<Measurement>> = BTreeMap::new();
     for seed in 0..orders {
         let mut names = context.running.hosts.names().to_vec();
         fastrand::Rng::with_seed(seed.into()).shuffle(&mut names);
-        for one in measure_on(context, program, args, &names)? {
-            by_size.entry(one.size_bytes).or_default().push(one);
+        for row in measure_on(context, program, args, &names)? {
+            by_size.entry(row.size_bytes).or_default().push(row);
         }
     }
-    let of_size = |(size_bytes, mut orders): (Option<u64>, Vec<Measured>)| {
-        let times = orders.iter().filter_map(|one| one.figures.get("median_us"));
-        let (least, most) = times.fold((f64::INFINITY, 0.0_f64), |(least, most), time| {
-            (least.min(*time), most.max(*time))
+    let join_orders = |(size_bytes, mut orders): (Option<u64>, Vec<Measurement>)| {
+        let times = orders.iter().filter_map(|row| row.figures.get("median_us"));
+        let (min_us, max_us) = times.fold((f64::INFINITY, 0.0_f64), |(min_us, max_us), time_us| {
+            (min_us.min(*time_us), max_us.max(*time_us))
         });
-        for one in &mut orders {
-            one.size_bytes = None;
+        for row in &mut orders {
+            row.size_bytes = None;
         }
-        joined(orders).into_iter().map(move |mut one| {
-            one.size_bytes = size_bytes;
-            if let Some(median_us) = one.figures.get("median_us").copied() {
-                let spread = (most - least) / median_us;
-                one.figures.insert("order_spread_ratio".into(), spread);
+        join(orders).into_iter().map(move |mut row| {
+            row.size_bytes = size_bytes;
+            if let Some(median_us) = row.figures.get("median_us").copied() {
+                let spread = (max_us - min_us) / median_us;
+                row.figures.insert("order_spread_ratio".into(), spread);
             }
-            one
+            row
         })
     };
-    Ok(by_size.into_iter().flat_map(of_size).collect())
+    Ok(by_size.into_iter().flat_map(join_orders).collect())
 }
 
 fn measure_on(
     context: &Context<'_>,
     program: MpiProgram,
     args: &[String],
-    ranks_on: &[String],
-) -> anyhow::Result<Vec<Measured>> {
+    rank_hosts: &[String],
+) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let hosts = running.hosts;
-    let argv = mpirun_on(running, program.program(), ranks_on, args)?;
+    let argv = mpirun_on(running, program.program(), rank_hosts, args)?;
     let argv: Vec<&str> = argv.iter().map(String::as_str).collect();
     let silence = watch_silence(hosts);
     let (before, drops_before) = (counters(context)?, hosts.port_drops());
     let text = hosts.run(running.client(), &argv)?;
     let (after, drops_after) = (counters(context)?, hosts.port_drops());
     let silences = silence.map(|silence| silence.profile()).transpose()?;
-    let mut measured = Vec::new();
+    let mut rows = Vec::new();
     let network = || -> anyhow::Result<Network> {
         let network = hosts.network()?;
-        let on = ranks_on.iter().filter_map(|name| network.host(name));
-        Ok(network.of_ranks(&on.collect::<Vec<_>>()))
+        let ranks = rank_hosts.iter().filter_map(|name| network.host(name));
+        Ok(network.of_ranks(&ranks.collect::<Vec<_>>()))
     };
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
-        let mut one = figures(&line);
-        add_silence(&mut one, silences.as_ref());
+        let mut row = figures(&line);
+        add_silence(&mut row, silences.as_ref());
         if program == MpiProgram::Alltoall {
-            coll_bound::add(&mut one, &network()?, "alltoall")?;
-            add_excess(&mut one);
+            coll_bound::add(&mut row, &network()?, "alltoall")?;
+            add_excess(&mut row);
         }
         if program == MpiProgram::Coll {
             let operation = line["operation"].as_str().unwrap_or_default();
-            coll_bound::add(&mut one, &network()?, operation)?;
-            add_excess(&mut one);
+            coll_bound::add(&mut row, &network()?, operation)?;
+            add_excess(&mut row);
         }
-        measured.push(one);
+        rows.push(row);
     }
-    let mut measured = joined(measured);
-    anyhow::ensure!(
-        !measured.is_empty(),
-        "the program printed no figures: {text}"
-    );
+    let mut rows = join(rows);
+    anyhow::ensure!(!rows.is_empty(), "the program printed no figures: {text}");
     if let (Some(before), Some(after)) = (drops_before, drops_after) {
-        for one in &mut measured {
+        for row in &mut rows {
             let drops = (after - before) as f64;
-            one.figures.insert("port_drops".into(), drops);
+            row.figures.insert("port_drops".into(), drops);
         }
     }
     for (name, counter) in [
         ("retransmits", "RetransSegs"),
         ("tcp_timeouts", "TCPTimeouts"),
     ] {
-        let grown = after
+        let growth = after
             .iter()
             .zip(&before)
-            .map(|(after, before)| after.grown(before, counter));
-        let grown = grown.sum::<u64>() as f64;
-        for one in &mut measured {
-            one.figures.insert(name.into(), grown);
+            .map(|(after, before)| after.growth(before, counter));
+        let growth = growth.sum::<u64>() as f64;
+        for row in &mut rows {
+            row.figures.insert(name.into(), growth);
         }
     }
-    Ok(measured)
+    Ok(rows)
 }
 
 /// Joins lines without a size, which repeat the same measurement, by the median of each figure.
-fn joined(lines: Vec<Measured>) -> Vec<Measured> {
+fn join(lines: Vec<Measurement>) -> Vec<Measurement> {
     if lines.iter().any(|line| line.size_bytes.is_some()) {
         return lines;
     }
@@ -188,7 +185,7 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
             .collect();
         (name, median(&values))
     });
-    let one = Measured {
+    let row = Measurement {
         figures: medians.collect(),
         series: lines.iter().find_map(|line| line.series.clone()),
         size_bytes: None,
@@ -196,7 +193,7 @@ fn joined(lines: Vec<Measured>) -> Vec<Measured> {
     if lines.is_empty() {
         Vec::new()
     } else {
-        vec![one]
+        vec![row]
     }
 }
 
@@ -217,19 +214,19 @@ fn watch_silence(hosts: &dyn Hosts) -> Option<Silence> {
 
 /// Adds the longest time in which a connection had data to deliver and delivered none, within the
 /// rounds that count.
-fn add_silence(measured: &mut Measured, silences: Option<&Profile>) {
-    let [from_ns, to_ns] = ["begin_ns", "end_ns"].map(|name| measured.figures.remove(name));
+fn add_silence(row: &mut Measurement, silences: Option<&Profile>) {
+    let [from_ns, to_ns] = ["begin_ns", "end_ns"].map(|name| row.figures.remove(name));
     if let (Some(profile), Some(from_ns), Some(to_ns)) = (silences, from_ns, to_ns) {
         let longest_ns = profile.longest_ns(from_ns as u64, to_ns as u64);
         let longest_ms = longest_ns as f64 / 1e6;
-        measured.figures.insert("silence_max_ms".into(), longest_ms);
+        row.figures.insert("silence_max_ms".into(), longest_ms);
     }
 }
 
 /// Adds the excess of the longest round over the median round, and the ratio of the 99th percentile
 /// to the median.
-pub fn add_excess(measured: &mut Measured) {
-    let figure = |name: &str| measured.figures.get(name).copied();
+pub fn add_excess(row: &mut Measurement) {
+    let figure = |name: &str| row.figures.get(name).copied();
     let Some(median_us) = figure("median_us") else {
         return;
     };
@@ -237,7 +234,7 @@ pub fn add_excess(measured: &mut Measured) {
     let tail = figure("p99_us").map(|p99_us| p99_us / median_us);
     for (name, value) in [("excess_max_ms", excess_ms), ("p99_of_median_ratio", tail)] {
         if let Some(value) = value {
-            measured.figures.insert(name.into(), value);
+            row.figures.insert(name.into(), value);
         }
     }
 }
@@ -252,7 +249,7 @@ fn counters(context: &Context<'_>) -> anyhow::Result<Vec<Counters>> {
 }
 
 /// Returns the numbers of a program's line as figures.
-pub fn figures(line: &Value) -> Measured {
+pub fn figures(line: &Value) -> Measurement {
     let numbers = line.as_object().into_iter().flatten();
     let mut figures: Figures = numbers
         .filter_map(|(name, value)| Some((name.clone(), value.as_f64()?)))
@@ -269,7 +266,7 @@ pub fn figures(line: &Value) -> Measured {
     if let (Some(first), Some(steady)) = (first, figures.get("goodput_steady_bps")) {
         figures.insert("first_2rtt_vs_steady_ratio".into(), first / steady);
     }
-    Measured {
+    Measurement {
         size_bytes: size.map(|size| size as u64),
         figures,
         series: line.get("bytes_per_ms").cloned(),
@@ -286,18 +283,18 @@ mod tests {
         let lines = [1.0, 9.0, 2.0]
             .map(|s| figures(&json!({"total_s": s})))
             .to_vec();
-        let joined = joined(lines);
-        assert_eq!((joined.len(), joined[0].figures["total_s"]), (1, 2.0));
-        assert!(super::joined(Vec::new()).is_empty());
+        let rows = join(lines);
+        assert_eq!((rows.len(), rows[0].figures["total_s"]), (1, 2.0));
+        assert!(super::join(Vec::new()).is_empty());
     }
 
     #[test]
     fn figures__line_with_a_size__has_the_papers_bandwidth() {
         let line =
             json!({"program": "alltoall", "size_bytes": 32768, "ranks": 16, "median_us": 5000.0});
-        let measured = figures(&line);
-        assert_eq!(measured.size_bytes, Some(32768));
-        assert_eq!(measured.figures["goodput_bps"], 32768.0 * 16.0 * 8.0 / 5e-3);
-        assert!(!measured.figures.contains_key("program"));
+        let row = figures(&line);
+        assert_eq!(row.size_bytes, Some(32768));
+        assert_eq!(row.figures["goodput_bps"], 32768.0 * 16.0 * 8.0 / 5e-3);
+        assert!(!row.figures.contains_key("program"));
     }
 }

@@ -1,7 +1,7 @@
 //! Long flows of the kernel's TCP beside a long flow of the variant: the goodput that they keep.
 
 use super::flow_ends::Arrivals;
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::hosts::background::Background;
 use crate::sample::Figures;
 use anyhow::Context as _;
@@ -18,7 +18,7 @@ pub fn measure(
     seconds: u32,
     neighbours: u32,
     congestion_control: &str,
-) -> anyhow::Result<Measured> {
+) -> anyhow::Result<Measurement> {
     let running = context.running;
     let hosts = running.hosts;
     let kumi = hosts.kumi();
@@ -55,9 +55,9 @@ pub fn measure(
             serde_json::from_str(&sink.finish().context("a flow's receiver")?)?;
         goodputs_bps.push(arrivals.goodput_bps(SETTLING_S, f64::from(seconds)));
     }
-    Ok(Measured {
+    Ok(Measurement {
         figures: figures(&goodputs_bps),
-        ..Measured::default()
+        ..Measurement::default()
     })
 }
 
@@ -65,12 +65,12 @@ pub fn measure(
 fn figures(goodputs_bps: &[f64]) -> Figures {
     let sum: f64 = goodputs_bps.iter().sum();
     let squares: f64 = goodputs_bps.iter().map(|bps| bps * bps).sum();
-    let others = &goodputs_bps[1..];
+    let neighbours_bps = &goodputs_bps[1..];
     Figures::from([
         ("subject_bps".into(), goodputs_bps[0]),
         (
             "neighbour_bps".into(),
-            others.iter().sum::<f64>() / others.len() as f64,
+            neighbours_bps.iter().sum::<f64>() / neighbours_bps.len() as f64,
         ),
         ("goodput_bps".into(), sum),
         (

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// Time within which a fault must be detected to count, in seconds.
-const DETECTED_WITHIN_S: f64 = 1.0;
+const DETECTION_WINDOW_S: f64 = 1.0;
 
 /// Listeners for the events of both hosts' devices.
 pub struct PathEvents {
@@ -69,16 +69,18 @@ fn changes(lines: &str) -> Vec<Change> {
 impl Changes {
     /// Returns `state_changes` of both devices, and `detected_NAME_ms` of each event of the plan
     /// that took a path out of `up` at the sender.
-    pub fn figures(&self, context: &Context<'_>, acted: &[(String, u64)]) -> Figures {
+    pub fn figures(&self, context: &Context<'_>, event_times: &[(String, u64)]) -> Figures {
         let mut figures = Figures::new();
         let count = self.client.len() + self.server.len();
         figures.insert("state_changes".into(), count as f64);
         let (hosts, client) = (context.running.hosts, context.running.client());
         for event in context.events {
-            let at = acted.iter().find(|(name, _)| *name == event.name);
-            let Some((name, unix_ns)) = at else { continue };
-            let link = device_at(hosts, client, &event.link);
-            if let Some(after_s) = detected_s(&self.client, &link, *unix_ns as f64 / 1e9) {
+            let entry = event_times.iter().find(|(name, _)| *name == event.name);
+            let Some((name, unix_ns)) = entry else {
+                continue;
+            };
+            let link = device_on_link(hosts, client, &event.link);
+            if let Some(after_s) = detection_s(&self.client, &link, *unix_ns as f64 / 1e9) {
                 figures.insert(format!("detected_{name}_ms"), after_s * 1e3);
             }
         }
@@ -90,21 +92,21 @@ impl Changes {
     /// Returns all changes as JSON, for the explanation of a figure. Times count from
     /// `first_unix_ns`.
     pub fn series(&self, first_unix_ns: u64) -> Value {
-        let told = |host: &str, change: &Change| {
+        let object = |host: &str, change: &Change| {
             json!({
                 "at_s": change.unix_s - first_unix_ns as f64 / 1e9,
                 "host": host, "link": change.link,
                 "from": change.from, "to": change.to, "reason": change.reason,
             })
         };
-        let client = self.client.iter().map(|change| told("client", change));
-        let server = self.server.iter().map(|change| told("server", change));
+        let client = self.client.iter().map(|change| object("client", change));
+        let server = self.server.iter().map(|change| object("server", change));
         client.chain(server).collect()
     }
 }
 
 /// Returns the device of `host` on the same link as `end` of a plan. Links are paired in order.
-fn device_at(hosts: &dyn Hosts, host: &str, end: &str) -> String {
+fn device_on_link(hosts: &dyn Hosts, host: &str, end: &str) -> String {
     let device = end.rsplit(':').next().unwrap_or(end);
     let number = device
         .strip_prefix("eth")
@@ -116,11 +118,11 @@ fn device_at(hosts: &dyn Hosts, host: &str, end: &str) -> String {
 
 /// Returns the time after `from_s` at which the path of `link` left `up` and stayed out of it, in
 /// seconds. A suspicion that is withdrawn is not a detection.
-fn detected_s(changes: &[Change], link: &str, from_s: f64) -> Option<f64> {
+fn detection_s(changes: &[Change], link: &str, from_s: f64) -> Option<f64> {
     let mut out_at_s = None;
     for change in changes {
         let after_s = change.unix_s - from_s;
-        if change.link != link || !(0.0..DETECTED_WITHIN_S).contains(&after_s) {
+        if change.link != link || !(0.0..DETECTION_WINDOW_S).contains(&after_s) {
             continue;
         }
         out_at_s = match change.to.as_str() {
@@ -148,13 +150,13 @@ mod tests {
 
     #[test]
     fn detected__path_out_of_use__counts_from_the_fault_to_the_first_change() {
-        assert_eq!(detected_s(&changes(LINES), "eth2", 10.0), Some(0.25));
+        assert_eq!(detection_s(&changes(LINES), "eth2", 10.0), Some(0.25));
     }
 
     #[test]
     fn detected__suspicion_withdrawn__does_not_count() {
-        assert_eq!(detected_s(&changes(LINES), "eth1", 10.0), None);
-        assert_eq!(detected_s(&changes(LINES), "eth2", 11.0), None);
+        assert_eq!(detection_s(&changes(LINES), "eth1", 10.0), None);
+        assert_eq!(detection_s(&changes(LINES), "eth2", 11.0), None);
     }
 
     #[test]

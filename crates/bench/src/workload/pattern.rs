@@ -1,7 +1,7 @@
 //! Communication patterns of Takano et al. (figures 4, 5, 10 to 14, table 3), size by size.
 
-use super::pattern_ends::{Exchange, Pattern, SETTLING, Seen};
-use super::{Context, Measured};
+use super::pattern_ends::{Exchange, Observations, Pattern, SETTLING};
+use super::{Context, Measurement};
 use crate::ceiling::PLAIN_TCP;
 use crate::hosts::PathFacts;
 use crate::hosts::background::Background;
@@ -20,7 +20,7 @@ const SMALLEST_BYTES: u64 = 1;
 
 /// A pattern, and the way in which its messages follow each other.
 #[derive(Debug, Clone, Copy)]
-pub struct Way {
+pub struct Traffic {
     /// Directions of the messages on the connections.
     pub pattern: Pattern,
     /// Condition for an end's next message.
@@ -34,32 +34,34 @@ pub struct Way {
 /// Runs the pattern with each size.
 pub fn measure(
     context: &Context<'_>,
-    way: Way,
+    traffic: Traffic,
     sizes_bytes: &[u64],
     seconds: u32,
-) -> anyhow::Result<Vec<Measured>> {
+) -> anyhow::Result<Vec<Measurement>> {
     let path = context.running.hosts.path()?;
     let seconds = f64::from(seconds) + SETTLING.as_secs_f64();
-    let latency_us = match way.exchange {
+    let latency_us = match traffic.exchange {
         Exchange::Streaming => 0.0,
         Exchange::RequestResponse => {
-            let [source, _] = run(context, way, SMALLEST_BYTES, 1.5)?;
+            let [source, _] = run(context, traffic, SMALLEST_BYTES, 1.5)?;
             mean(&source.rounds_us)
         }
     };
     let sizes = sizes_bytes.iter().map(|size_bytes| {
-        let bursts = way
+        let bursts = traffic
             .burst_datagrams
             .map(|datagrams| bursts(context, datagrams, seconds))
             .transpose()?;
-        let seen = run(context, way, *size_bytes, seconds)?;
+        let observations = run(context, traffic, *size_bytes, seconds)?;
         drop(bursts);
-        let mut figures = match way.exchange {
-            Exchange::Streaming => of_streams(&seen, path, seconds),
-            Exchange::RequestResponse => of_rounds(&seen[0], *size_bytes, path, latency_us)?,
+        let mut figures = match traffic.exchange {
+            Exchange::Streaming => stream_figures(&observations, path, seconds),
+            Exchange::RequestResponse => {
+                round_figures(&observations[0], *size_bytes, path, latency_us)?
+            }
         };
-        figures.extend(of_acks(&seen));
-        Ok(Measured {
+        figures.extend(ack_figures(&observations));
+        Ok(Measurement {
             size_bytes: Some(*size_bytes),
             figures,
             series: None,
@@ -71,10 +73,10 @@ pub fn measure(
 /// Returns the observations of source and sink.
 fn run(
     context: &Context<'_>,
-    way: Way,
+    traffic: Traffic,
     size_bytes: u64,
     seconds: f64,
-) -> anyhow::Result<[Seen; 2]> {
+) -> anyhow::Result<[Observations; 2]> {
     let running = context.running;
     let hosts = running.hosts;
     let kumi = hosts.kumi();
@@ -82,16 +84,16 @@ fn run(
     let sink = running.wrapped(&[kumi, "workload", "pattern-sink", PORT]);
     let mut sink = Background::start(hosts, running.server(), &sink, seconds_max)?;
     sink.line()?;
-    let words = [
-        way.pattern.to_possible_value(),
-        way.exchange.to_possible_value(),
+    let values = [
+        traffic.pattern.to_possible_value(),
+        traffic.exchange.to_possible_value(),
     ];
     let [pattern, exchange] =
-        words.map(|word| word.map_or(String::new(), |word| word.get_name().to_owned()));
+        values.map(|value| value.map_or(String::new(), |value| value.get_name().to_owned()));
     let numbers = [
         size_bytes.to_string(),
         seconds.to_string(),
-        way.flows.to_string(),
+        traffic.flows.to_string(),
     ];
     let mut source = vec![
         kumi,
@@ -131,17 +133,20 @@ pub fn bursts(context: &Context<'_>, datagrams: u32, seconds: f64) -> anyhow::Re
 
 /// Returns the goodput of all connections, its share of the allowed rate in the directions in use,
 /// and the fairness between connections (Jain's index).
-fn of_streams(seen: &[Seen; 2], path: PathFacts, seconds: f64) -> Figures {
+fn stream_figures(observations: &[Observations; 2], path: PathFacts, seconds: f64) -> Figures {
     let settling_s = SETTLING.as_secs_f64();
-    let ways = seen.iter().filter(|seen| !seen.arrivals.is_empty()).count();
-    let goodputs_bps: Vec<f64> = seen
+    let directions = observations
         .iter()
-        .flat_map(|seen| &seen.arrivals)
+        .filter(|end| !end.arrivals.is_empty())
+        .count();
+    let goodputs_bps: Vec<f64> = observations
+        .iter()
+        .flat_map(|end| &end.arrivals)
         .map(|arrivals| arrivals.goodput_bps(settling_s, seconds))
         .collect();
     let sum_bps: f64 = goodputs_bps.iter().sum();
     let squares: f64 = goodputs_bps.iter().map(|bps| bps * bps).sum();
-    let allowed_bps = path.bottleneck_bps * PLAIN_TCP * ways as f64;
+    let allowed_bps = path.bottleneck_bps * PLAIN_TCP * directions as f64;
     Figures::from([
         ("goodput_bps".into(), sum_bps),
         ("of_allowed_ratio".into(), sum_bps / allowed_bps),
@@ -160,8 +165,8 @@ fn mean(times_us: &[f64]) -> f64 {
 
 /// Returns the time of a round and the allowed time: that of the smallest message, plus that of the
 /// bytes at the bottleneck rate.
-fn of_rounds(
-    source: &Seen,
+fn round_figures(
+    source: &Observations,
     size_bytes: u64,
     path: PathFacts,
     latency_us: f64,
@@ -181,22 +186,22 @@ fn of_rounds(
 
 /// Returns the worst acknowledgement times of all connections that carried messages away from an
 /// end, and the sum of their retransmissions.
-fn of_acks(seen: &[Seen; 2]) -> Figures {
-    let acks: Vec<_> = seen.iter().flat_map(|seen| &seen.acks).collect();
+fn ack_figures(observations: &[Observations; 2]) -> Figures {
+    let acks: Vec<_> = observations.iter().flat_map(|end| &end.acks).collect();
     if acks.is_empty() {
         return Figures::new();
     }
     let longest = |value: &dyn Fn(&super::pattern_ends::Acks) -> f64| {
         acks.iter().map(|acks| value(acks)).fold(0.0, f64::max)
     };
-    let in_round_trips =
+    let silence_round_trips =
         longest(&|acks| acks.silence_max_ms / acks.round_trip_max_ms.max(f64::MIN_POSITIVE));
     Figures::from([
         (
             "ack_silence_ms".into(),
             longest(&|acks| acks.silence_max_ms),
         ),
-        ("ack_silence_round_trips".into(), in_round_trips),
+        ("ack_silence_round_trips".into(), silence_round_trips),
         (
             "round_trip_max_ms".into(),
             longest(&|acks| acks.round_trip_max_ms),
@@ -225,15 +230,15 @@ mod tests {
             bins_bytes: vec![(1e9 * PLAIN_TCP / 800.0) as u64; 200],
             ..Arrivals::default()
         };
-        let sink = Seen {
+        let sink = Observations {
             arrivals: vec![full],
-            ..Seen::default()
+            ..Observations::default()
         };
-        let source = Seen {
+        let source = Observations {
             arrivals: vec![Arrivals::default()],
-            ..Seen::default()
+            ..Observations::default()
         };
-        let figures = of_streams(&[source, sink], PATH, 2.0);
+        let figures = stream_figures(&[source, sink], PATH, 2.0);
         assert!(
             (figures["of_allowed_ratio"] - 0.5).abs() < 1e-6,
             "{figures:?}"
@@ -244,32 +249,32 @@ mod tests {
     #[test]
     fn rounds__twice_the_allowed_time__reach_half_of_the_allowed_rate() {
         let allowed_us = 50.0 + 1e6 * 8.0 / (1e9 * PLAIN_TCP) * 1e6;
-        let source = Seen {
+        let source = Observations {
             rounds_us: vec![0.0, 4.0 * allowed_us],
-            ..Seen::default()
+            ..Observations::default()
         };
-        let figures = of_rounds(&source, 1_000_000, PATH, 50.0).expect("a round ended");
+        let figures = round_figures(&source, 1_000_000, PATH, 50.0).expect("a round ended");
         assert!((figures["of_allowed_ratio"] - 0.5).abs() < 1e-9);
-        assert!(of_rounds(&Seen::default(), 1, PATH, 1.0).is_err());
+        assert!(round_figures(&Observations::default(), 1, PATH, 1.0).is_err());
     }
 
     #[test]
     fn ack_silence__several_connections__is_counted_in_their_own_round_trips() {
-        let near = Acks {
+        let fast = Acks {
             silence_max_ms: 3.0,
             round_trip_max_ms: 1.0,
             retransmits: 1,
         };
-        let far = Acks {
+        let slow = Acks {
             silence_max_ms: 10.0,
             round_trip_max_ms: 20.0,
             retransmits: 2,
         };
-        let seen = Seen {
-            acks: vec![near, far],
-            ..Seen::default()
+        let observations = Observations {
+            acks: vec![fast, slow],
+            ..Observations::default()
         };
-        let figures = of_acks(&[seen, Seen::default()]);
+        let figures = ack_figures(&[observations, Observations::default()]);
         assert_eq!(figures["ack_silence_round_trips"], 3.0);
         assert_eq!(figures["ack_silence_ms"], 10.0);
         assert_eq!(figures["retransmits"], 3.0);

@@ -82,7 +82,7 @@ pub struct SinkArgs {
 
 /// Observations of an end, which it prints as a line of JSON.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Seen {
+pub struct Observations {
     /// Arrivals on each connection that carries messages to this end; streaming only.
     pub arrivals: Vec<Arrivals>,
     /// Time of each round, in microseconds; request and response only, and at the source only.
@@ -107,18 +107,19 @@ pub struct Acks {
 pub const SETTLING: Duration = Duration::from_millis(1000);
 
 /// Interval at which a connection's acknowledgements are sampled.
-const LOOK: Duration = Duration::from_micros(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_micros(500);
 
 /// First byte of the source's last message. In earlier messages, this byte is 0.
 const LAST: u8 = 1;
 
 /// Connects, and sends and receives as the task requires.
 pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
-    let to = SocketAddr::new(args.address, args.port);
+    let sink = SocketAddr::new(args.address, args.port);
     let task = &args.task;
     let mut streams = Vec::new();
     for _ in 0..task.connections() {
-        let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+        let mut stream =
+            TcpStream::connect(sink).with_context(|| format!("connecting to {sink}"))?;
         stream.set_nodelay(true)?;
         writeln!(stream, "{}", serde_json::to_string(task)?)?;
         // The sink confirms that it has read the task. It then accepts the connections in this
@@ -126,11 +127,11 @@ pub fn source(args: &SourceArgs) -> anyhow::Result<()> {
         stream.read_exact(&mut [0])?;
         streams.push(stream);
     }
-    let seen = match task.exchange {
+    let observations = match task.exchange {
         Exchange::Streaming => stream_messages(task, &streams, End::Source),
         Exchange::RequestResponse => exchange(task, &streams, End::Source),
     }?;
-    outln!("{}", serde_json::to_string(&seen)?);
+    outln!("{}", serde_json::to_string(&observations)?);
     Ok(())
 }
 
@@ -150,11 +151,11 @@ pub fn sink(args: &SinkArgs) -> anyhow::Result<()> {
         streams.push(stream);
     }
     let task = task.context("no connection was accepted")?;
-    let seen = match task.exchange {
+    let observations = match task.exchange {
         Exchange::Streaming => stream_messages(&task, &streams, End::Sink),
         Exchange::RequestResponse => exchange(&task, &streams, End::Sink),
     }?;
-    outln!("{}", serde_json::to_string(&seen)?);
+    outln!("{}", serde_json::to_string(&observations)?);
     Ok(())
 }
 
@@ -166,12 +167,12 @@ enum End {
 
 impl Task {
     fn connections(&self) -> usize {
-        let one = if self.pattern == Pattern::TwoConnections {
+        let pattern_connections = if self.pattern == Pattern::TwoConnections {
             2
         } else {
             1
         };
-        one * self.flows as usize
+        pattern_connections * self.flows as usize
     }
 
     /// Returns whether the connection with this number carries messages from `end`.
@@ -189,7 +190,7 @@ impl Task {
 }
 
 impl End {
-    fn other(self) -> Self {
+    fn peer(self) -> Self {
         match self {
             Self::Source => Self::Sink,
             Self::Sink => Self::Source,
@@ -197,29 +198,29 @@ impl End {
     }
 }
 
-fn stream_messages(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen> {
-    let until = Instant::now() + Duration::from_secs_f64(task.seconds);
+fn stream_messages(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Observations> {
+    let deadline = Instant::now() + Duration::from_secs_f64(task.seconds);
     thread::scope(|scope| {
         let (mut senders, mut watchers, mut receivers) = (Vec::new(), Vec::new(), Vec::new());
         for (number, stream) in streams.iter().enumerate() {
             if task.carries_from(end, number) {
-                senders.push(scope.spawn(move || send_until(stream, task, until)));
-                watchers.push(scope.spawn(move || watch(stream, until)));
+                senders.push(scope.spawn(move || send_until(stream, task, deadline)));
+                watchers.push(scope.spawn(move || watch(stream, deadline)));
             }
-            if task.carries_from(end.other(), number) {
+            if task.carries_from(end.peer(), number) {
                 receivers.push(scope.spawn(move || receive_all(stream)));
             }
         }
-        joined(senders)?;
-        Ok(Seen {
-            arrivals: joined(receivers)?,
-            acks: joined(watchers)?,
+        join(senders)?;
+        Ok(Observations {
+            arrivals: join(receivers)?,
+            acks: join(watchers)?,
             rounds_us: Vec::new(),
         })
     })
 }
 
-fn joined<T>(threads: Vec<ScopedJoinHandle<'_, anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
+fn join<T>(threads: Vec<ScopedJoinHandle<'_, anyhow::Result<T>>>) -> anyhow::Result<Vec<T>> {
     let results = threads.into_iter().map(|thread| {
         thread
             .join()
@@ -228,9 +229,9 @@ fn joined<T>(threads: Vec<ScopedJoinHandle<'_, anyhow::Result<T>>>) -> anyhow::R
     results.collect()
 }
 
-fn send_until(mut stream: &TcpStream, task: &Task, until: Instant) -> anyhow::Result<()> {
+fn send_until(mut stream: &TcpStream, task: &Task, deadline: Instant) -> anyhow::Result<()> {
     let message = task.message();
-    while Instant::now() < until {
+    while Instant::now() < deadline {
         stream.write_all(&message)?;
     }
     stream.shutdown(Shutdown::Write)?;
@@ -247,33 +248,33 @@ fn receive_all(mut stream: &TcpStream) -> anyhow::Result<Arrivals> {
             return Ok(arrivals);
         }
         let now = Instant::now();
-        let at = now - *first.get_or_insert(now);
-        arrivals.note(at, last, count as u64);
-        last = at;
+        let arrival = now - *first.get_or_insert(now);
+        arrivals.note(arrival, last, count as u64);
+        last = arrival;
     }
 }
 
 /// Samples the acknowledgements of sent data until the given time.
-fn watch(stream: &TcpStream, until: Instant) -> anyhow::Result<Acks> {
-    let settled = Instant::now() + SETTLING;
+fn watch(stream: &TcpStream, deadline: Instant) -> anyhow::Result<Acks> {
+    let settling_end = Instant::now() + SETTLING;
     let mut acks = Acks::default();
     let mut last = kumi_sys::tcp::standing(stream.as_fd())?;
-    let mut heard = Instant::now();
-    while Instant::now() < until {
-        thread::sleep(LOOK);
-        let standing = kumi_sys::tcp::standing(stream.as_fd())?;
+    let mut last_ack = Instant::now();
+    while Instant::now() < deadline {
+        thread::sleep(SAMPLE_INTERVAL);
+        let info = kumi_sys::tcp::standing(stream.as_fd())?;
         let now = Instant::now();
-        let is_heard = standing.acked_bytes != last.acked_bytes || last.unacked == 0;
-        if now > settled {
-            let silence_ms = (now - heard).as_secs_f64() * 1e3;
+        let is_acked = info.acked_bytes != last.acked_bytes || last.unacked == 0;
+        if now > settling_end {
+            let silence_ms = (now - last_ack).as_secs_f64() * 1e3;
             acks.silence_max_ms = acks.silence_max_ms.max(silence_ms);
-            let round_trip_ms = f64::from(standing.round_trip_us) / 1e3;
+            let round_trip_ms = f64::from(info.round_trip_us) / 1e3;
             acks.round_trip_max_ms = acks.round_trip_max_ms.max(round_trip_ms);
         }
-        if is_heard {
-            heard = now;
+        if is_acked {
+            last_ack = now;
         }
-        last = standing;
+        last = info;
     }
     acks.retransmits = last.retransmits;
     Ok(acks)
@@ -281,14 +282,14 @@ fn watch(stream: &TcpStream, until: Instant) -> anyhow::Result<Acks> {
 
 /// Runs rounds until the source marks the last one. A separate thread sends the messages, because
 /// both ends may send more than the buffers between them hold.
-fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen> {
-    let carrying = |from| (0..streams.len()).find(|number| task.carries_from(from, *number));
-    let outgoing = carrying(end).map(|number| &streams[number]);
-    let incoming = carrying(end.other()).map(|number| &streams[number]);
-    let until = Instant::now() + Duration::from_secs_f64(task.seconds);
-    let settled = Instant::now() + SETTLING;
+fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Observations> {
+    let find_connection = |from| (0..streams.len()).find(|number| task.carries_from(from, *number));
+    let outgoing = find_connection(end).map(|number| &streams[number]);
+    let incoming = find_connection(end.peer()).map(|number| &streams[number]);
+    let deadline = Instant::now() + Duration::from_secs_f64(task.seconds);
+    let settling_end = Instant::now() + SETTLING;
     let (order, orders) = mpsc::channel::<bool>();
-    let (done, is_done) = mpsc::channel::<()>();
+    let (done_sender, done_receiver) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let sender = outgoing.map(|mut stream| {
             scope.spawn(move || -> anyhow::Result<()> {
@@ -296,18 +297,18 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
                 for is_last in orders {
                     message[0] = if is_last { LAST } else { 0 };
                     stream.write_all(&message)?;
-                    if done.send(()).is_err() {
+                    if done_sender.send(()).is_err() {
                         break;
                     }
                 }
                 Ok(())
             })
         });
-        let mut seen = Seen::default();
+        let mut observations = Observations::default();
         let mut message = task.message();
         loop {
-            let began = Instant::now();
-            let mut is_last = end == End::Source && began >= until;
+            let round_start = Instant::now();
+            let mut is_last = end == End::Source && round_start >= deadline;
             if sender.is_some() {
                 order.send(is_last)?;
             }
@@ -316,7 +317,7 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
                 is_last |= end == End::Sink && message[0] == LAST;
             }
             if sender.is_some() {
-                is_done.recv()?;
+                done_receiver.recv()?;
             }
             match (task.pattern, end) {
                 (Pattern::OneWay, End::Source) => {
@@ -327,8 +328,10 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
                 }
                 _ => {}
             }
-            if end == End::Source && began >= settled {
-                seen.rounds_us.push(began.elapsed().as_secs_f64() * 1e6);
+            if end == End::Source && round_start >= settling_end {
+                observations
+                    .rounds_us
+                    .push(round_start.elapsed().as_secs_f64() * 1e6);
             }
             if is_last && (end == End::Source || incoming.is_some()) {
                 break;
@@ -336,9 +339,9 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
         }
         drop(order);
         if let Some(sender) = sender {
-            joined(vec![sender])?;
+            join(vec![sender])?;
         }
-        Ok(seen)
+        Ok(observations)
     })
 }
 
@@ -346,30 +349,30 @@ fn exchange(task: &Task, streams: &[TcpStream], end: End) -> anyhow::Result<Seen
 mod tests {
     use super::*;
 
-    fn ends(task: Task) -> (Seen, Seen) {
+    fn ends(task: Task) -> (Observations, Observations) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it has one");
-        let (mut near, mut far) = (Vec::new(), Vec::new());
+        let (mut source_streams, mut sink_streams) = (Vec::new(), Vec::new());
         for _ in 0..task.connections() {
-            near.push(TcpStream::connect(address).expect("it listens"));
-            far.push(listener.accept().expect("somebody comes").0);
+            source_streams.push(TcpStream::connect(address).expect("it listens"));
+            sink_streams.push(listener.accept().expect("somebody comes").0);
         }
         let run = |task: &Task, streams: &[TcpStream], end| match task.exchange {
             Exchange::Streaming => stream_messages(task, streams, end),
             Exchange::RequestResponse => exchange(task, streams, end),
         };
         // The source alone decides when the rounds end, whatever the sink's clock.
-        let hasty = Task {
+        let short_task = Task {
             seconds: 0.01,
             ..task
         };
-        let of_sink = match task.exchange {
+        let sink_task = match task.exchange {
             Exchange::Streaming => task,
-            Exchange::RequestResponse => hasty,
+            Exchange::RequestResponse => short_task,
         };
         thread::scope(|scope| {
-            let sink = scope.spawn(|| run(&of_sink, &far, End::Sink));
-            let source = run(&task, &near, End::Source).expect("the source ends well");
+            let sink = scope.spawn(|| run(&sink_task, &sink_streams, End::Sink));
+            let source = run(&task, &source_streams, End::Source).expect("the source ends well");
             let sink = sink.join().expect("no panic").expect("the sink ends well");
             (source, sink)
         })
@@ -393,8 +396,8 @@ mod tests {
             (Pattern::OneConnection, 1, 1),
         ] {
             let (source, sink) = ends(task(pattern, Exchange::Streaming));
-            let ways = (source.arrivals.len(), sink.arrivals.len());
-            assert_eq!(ways, (to_source, to_sink), "{pattern:?}");
+            let directions = (source.arrivals.len(), sink.arrivals.len());
+            assert_eq!(directions, (to_source, to_sink), "{pattern:?}");
             for arrivals in source.arrivals.iter().chain(&sink.arrivals) {
                 assert!(arrivals.bins_bytes.iter().sum::<u64>() > 100_000);
             }

@@ -1,7 +1,7 @@
 //! Messages back and forth over a TCP socket, size by size.
 
-use super::pingpong_ends::Timed;
-use super::{Context, Measured};
+use super::pingpong_ends::RoundTrips;
+use super::{Context, Measurement};
 use crate::hosts::background::Background;
 use crate::sample::Figures;
 
@@ -14,7 +14,7 @@ const TIME_MS: u64 = 400;
 const TIME_QUICK_MS: u64 = 100;
 
 /// Runs the ping-pong.
-pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measured>> {
+pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec<Measurement>> {
     let running = context.running;
     let kumi = running.hosts.kumi();
     let time_ms = if context.quick {
@@ -45,28 +45,28 @@ pub fn measure(context: &Context<'_>, sizes_bytes: &[u64]) -> anyhow::Result<Vec
         .hosts
         .run(running.client(), &running.wrapped(&ping))?;
     text.lines()
-        .map(|line| Ok(measured(&serde_json::from_str(line)?)))
+        .map(|line| Ok(measurement(&serde_json::from_str(line)?)))
         .collect()
 }
 
 /// Returns a size's figures. The goodput is that of the RI2N/DRV paper (§6.2): message size divided
 /// by half the round-trip time.
-pub fn measured(timed: &Timed) -> Measured {
-    let half_s = timed.half_round_trip_median_us / 1e6;
+pub fn measurement(trips: &RoundTrips) -> Measurement {
+    let half_s = trips.half_round_trip_median_us / 1e6;
     let figures = Figures::from([
         (
             "half_round_trip_median_us".into(),
-            timed.half_round_trip_median_us,
+            trips.half_round_trip_median_us,
         ),
         (
             "half_round_trip_p99_us".into(),
-            timed.half_round_trip_p99_us,
+            trips.half_round_trip_p99_us,
         ),
-        ("goodput_bps".into(), timed.size_bytes as f64 * 8.0 / half_s),
-        ("rounds".into(), timed.rounds as f64),
+        ("goodput_bps".into(), trips.size_bytes as f64 * 8.0 / half_s),
+        ("rounds".into(), trips.rounds as f64),
     ]);
-    Measured {
-        size_bytes: Some(timed.size_bytes),
+    Measurement {
+        size_bytes: Some(trips.size_bytes),
         figures,
         series: None,
     }

@@ -36,7 +36,7 @@ pub struct PongArgs {
 
 /// Round-trip times of one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Timed {
+pub struct RoundTrips {
     /// Message size, in bytes.
     pub size_bytes: u64,
     /// Number of round trips.
@@ -49,8 +49,8 @@ pub struct Timed {
 
 /// Sends messages of each size and prints their round-trip times, one line per size.
 pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
-    let to = SocketAddr::new(args.address, args.port);
-    let mut stream = TcpStream::connect(to).with_context(|| format!("connecting to {to}"))?;
+    let pong = SocketAddr::new(args.address, args.port);
+    let mut stream = TcpStream::connect(pong).with_context(|| format!("connecting to {pong}"))?;
     stream.set_nodelay(true)?;
     let time = Duration::from_millis(args.time_ms);
     for size in &args.sizes_bytes {
@@ -61,7 +61,7 @@ pub fn ping(args: &PingArgs) -> anyhow::Result<()> {
         message[0] = LAST;
         stream.write_all(&message)?;
         stream.read_exact(&mut message)?;
-        outln!("{}", serde_json::to_string(&timed(*size, times))?);
+        outln!("{}", serde_json::to_string(&summarize(*size, times))?);
     }
     Ok(())
 }
@@ -73,9 +73,9 @@ pub fn pong(args: &PongArgs) -> anyhow::Result<()> {
     outln!("listening");
     let (mut stream, _) = listener.accept()?;
     stream.set_nodelay(true)?;
-    let mut announced = [0_u8; 8];
-    while stream.read_exact(&mut announced).is_ok() {
-        let mut message = vec![0_u8; u64::from_be_bytes(announced) as usize];
+    let mut size = [0_u8; 8];
+    while stream.read_exact(&mut size).is_ok() {
+        let mut message = vec![0_u8; u64::from_be_bytes(size) as usize];
         loop {
             stream.read_exact(&mut message)?;
             let is_last = message.first() == Some(&LAST);
@@ -99,18 +99,18 @@ fn rounds(
     let end = Instant::now() + time;
     let mut times = Vec::new();
     while times.len() < ROUNDS_MIN || (times.len() < ROUNDS_MAX && Instant::now() < end) {
-        let sent = Instant::now();
+        let start = Instant::now();
         stream.write_all(message)?;
         stream.read_exact(message)?;
-        times.push(sent.elapsed());
+        times.push(start.elapsed());
     }
     Ok(times)
 }
 
-fn timed(size_bytes: u64, mut times: Vec<Duration>) -> Timed {
+fn summarize(size_bytes: u64, mut times: Vec<Duration>) -> RoundTrips {
     times.sort();
     let half_us = |index: usize| times[index].as_secs_f64() * 1e6 / 2.0;
-    Timed {
+    RoundTrips {
         size_bytes,
         rounds: times.len(),
         half_round_trip_median_us: half_us(times.len() / 2),
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn timed__round_trips__are_halved_and_ranked() {
         let times = (1..=100).map(|ms| Duration::from_micros(ms * 2)).collect();
-        let timed = timed(64, times);
+        let trips = summarize(64, times);
         assert_eq!(
             (
-                timed.half_round_trip_median_us,
-                timed.half_round_trip_p99_us
+                trips.half_round_trip_median_us,
+                trips.half_round_trip_p99_us
             ),
             (51.0, 100.0)
         );

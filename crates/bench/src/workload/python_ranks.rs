@@ -5,7 +5,7 @@
 
 use super::coll_bound;
 use super::mpi_programs::{self, add_excess};
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use anyhow::Context as _;
 use kumi_command::interrupt;
 use serde_json::Value;
@@ -75,33 +75,30 @@ impl PythonProgram {
 }
 
 /// Runs PyTorch's collectives and returns rank 0's lines as figures.
-pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measured>> {
+pub fn measure_torch(context: &Context<'_>, args: &[String]) -> anyhow::Result<Vec<Measurement>> {
     let text = run(context, PythonProgram::Torch, args)?;
     let network = context.running.hosts.network()?;
-    let mut measured = Vec::new();
+    let mut rows = Vec::new();
     for line in text.lines().filter(|line| line.starts_with('{')) {
         let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
-        let mut one = mpi_programs::figures(&line);
+        let mut row = mpi_programs::figures(&line);
         let operation = match line["operation"].as_str().unwrap_or_default() {
             "gather_object" => "gather",
             "ddp" => "allreduce",
-            other => other,
+            name => name,
         };
-        coll_bound::add(&mut one, &network, operation)?;
-        add_excess(&mut one);
-        measured.push(one);
+        coll_bound::add(&mut row, &network, operation)?;
+        add_excess(&mut row);
+        rows.push(row);
     }
-    anyhow::ensure!(
-        !measured.is_empty(),
-        "the program printed no figures: {text}"
-    );
-    Ok(measured)
+    anyhow::ensure!(!rows.is_empty(), "the program printed no figures: {text}");
+    Ok(rows)
 }
 
 /// Loses `losses` ranks, job by job. Each job has its own seed.
-pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec<Measured>> {
-    let mut all = Measured::default();
-    let figures = &mut all.figures;
+pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec<Measurement>> {
+    let mut row = Measurement::default();
+    let figures = &mut row.figures;
     let mut seed = 0;
     while figures.get("losses").copied().unwrap_or(0.0) < f64::from(losses) {
         seed += 1;
@@ -112,26 +109,26 @@ pub fn measure_failure(context: &Context<'_>, losses: u32) -> anyhow::Result<Vec
         for line in lines {
             let line: Value = serde_json::from_str(line).context("invalid line of the program")?;
             let number = |name: &str| line[name].as_f64().unwrap_or(f64::INFINITY);
-            for counted in ["losses", "wrong", "misnamed"] {
-                *figures.entry(counted.into()).or_default() += number(counted);
+            for count_name in ["losses", "wrong", "misnamed"] {
+                *figures.entry(count_name.into()).or_default() += number(count_name);
             }
             let fault = line["fault"].as_str().unwrap_or_default();
-            for worst in [
+            for time_name in [
                 "error_after_ms".to_owned(),
                 format!("error_after_{fault}_ms"),
             ] {
-                let standing = figures.entry(worst).or_default();
-                *standing = standing.max(number("error_after_ms"));
+                let longest_ms = figures.entry(time_name).or_default();
+                *longest_ms = longest_ms.max(number("error_after_ms"));
             }
-            let standing = figures.entry("going_on_after_ms".into()).or_default();
-            *standing = standing.max(number("going_on_after_ms"));
+            let longest_ms = figures.entry("going_on_after_ms".into()).or_default();
+            *longest_ms = longest_ms.max(number("going_on_after_ms"));
         }
         anyhow::ensure!(
             figures.get("losses").copied() > before,
             "no rank was lost: {text}"
         );
     }
-    Ok(vec![all])
+    Ok(vec![row])
 }
 
 /// Runs a rank on every host and returns the output of all ranks.
@@ -153,7 +150,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
     let count = hosts.names().len();
     let (mut ranks, mut ties) = (Vec::new(), Vec::new());
     for (rank, host) in hosts.names().iter().enumerate() {
-        let told = [
+        let variables = [
             format!("PYTHONPATH={folder}"),
             "PYTHONDONTWRITEBYTECODE=1".to_owned(),
             "OMP_NUM_THREADS=1".to_owned(),
@@ -167,13 +164,13 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
         ];
         let script = format!("{folder}/{name}");
         let mut argv: Vec<&str> = vec!["env"];
-        argv.extend(told.iter().map(String::as_str));
+        argv.extend(variables.iter().map(String::as_str));
         argv.extend(running.prefix.iter().map(String::as_str));
         argv.extend([PYTHON, &script]);
         argv.extend(args.iter().map(String::as_str));
         interrupt::check()?;
         let child = hosts
-            .bounded(host, &argv, RUN_SECONDS_MAX)
+            .bounded_command(host, &argv, RUN_SECONDS_MAX)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -182,7 +179,7 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
         ties.push(interrupt::tie(child.id()));
         ranks.push(child);
     }
-    let said = gather(&mut ranks, program == PythonProgram::Failure);
+    let output = collect_output(&mut ranks, program == PythonProgram::Failure);
     for host in hosts.names() {
         if program == PythonProgram::Failure {
             // Brings up links that the program took down.
@@ -190,22 +187,20 @@ fn run(context: &Context<'_>, program: PythonProgram, args: &[String]) -> anyhow
         }
         let _ = hosts.run(host, &["rm", "-rf", &folder]);
     }
-    said
+    output
 }
 
-/// Waits until all ranks have ended, and returns their output. With `some_are_lost`, a rank may
+/// Waits until all ranks have ended, and returns their output. With `has_losses`, a rank may
 /// fail without a traceback.
-fn gather(ranks: &mut [Child], some_are_lost: bool) -> anyhow::Result<String> {
+fn collect_output(ranks: &mut [Child], has_losses: bool) -> anyhow::Result<String> {
     let readers = ranks.iter_mut().map(|rank| {
-        let (mut out, mut error) = (rank.stdout.take(), rank.stderr.take());
+        let (mut stdout, mut stderr) = (rank.stdout.take(), rank.stderr.take());
         std::thread::spawn(move || {
-            let (mut said, mut complained) = (String::new(), String::new());
+            let (mut output, mut errors) = (String::new(), String::new());
             // Output that cannot be read counts as absent.
-            let _ = out.as_mut().map(|out| out.read_to_string(&mut said));
-            let _ = error
-                .as_mut()
-                .map(|error| error.read_to_string(&mut complained));
-            (said, complained)
+            let _ = stdout.as_mut().map(|pipe| pipe.read_to_string(&mut output));
+            let _ = stderr.as_mut().map(|pipe| pipe.read_to_string(&mut errors));
+            (output, errors)
         })
     });
     let readers: Vec<_> = readers.collect();
@@ -213,18 +208,18 @@ fn gather(ranks: &mut [Child], some_are_lost: bool) -> anyhow::Result<String> {
     for rank in ranks.iter_mut() {
         has_failed |= !rank.wait()?.success();
     }
-    let (mut said, mut complained) = (String::new(), String::new());
-    for (one, complaint) in readers.into_iter().filter_map(|reader| reader.join().ok()) {
-        said += &one;
-        complained += &complaint;
+    let (mut output, mut errors) = (String::new(), String::new());
+    for (text, error_text) in readers.into_iter().filter_map(|reader| reader.join().ok()) {
+        output += &text;
+        errors += &error_text;
     }
-    let is_lost_only = some_are_lost && !complained.contains("Traceback");
+    let is_lost_only = has_losses && !errors.contains("Traceback");
     anyhow::ensure!(
         !has_failed || is_lost_only,
         "a rank failed: {}",
-        complained.trim()
+        errors.trim()
     );
-    Ok(said)
+    Ok(output)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A collective's plan, executed in the lab's model in virtual time, for more hosts than a machine
 //! has room for.
 
-use super::{Context, Measured, coll_bound};
+use super::{Context, Measurement, coll_bound};
 use anyhow::Context as _;
 use kumi_lab::topology::Bytes;
 use kumi_simulate::simulate;
@@ -15,54 +15,54 @@ pub fn measure(
     hosts: usize,
     sizes_bytes: &[u64],
     port_queue: Bytes,
-) -> anyhow::Result<Vec<Measured>> {
-    let network = grown(&context.running.hosts.network()?, hosts)?;
+) -> anyhow::Result<Vec<Measurement>> {
+    let network = enlarge(&context.running.hosts.network()?, hosts)?;
     let sizes = sizes_bytes.iter().map(|size| {
         let plan = coll_bound::plan(&network, operation, *size)?
             .with_context(|| format!("`{operation}` has no plan to simulate"))?;
-        let simulated = simulate(&network, &plan, port_queue)?;
-        let mut measured = Measured {
+        let outcome = simulate(&network, &plan, port_queue)?;
+        let mut measurement = Measurement {
             size_bytes: Some(*size),
-            ..Measured::default()
+            ..Measurement::default()
         };
-        let median_us = simulated.seconds * 1e6;
+        let median_us = outcome.seconds * 1e6;
         for (name, value) in [
             ("median_us", median_us),
-            ("goodput_bps", *size as f64 * 8.0 / simulated.seconds),
-            ("port_bytes", simulated.port_bytes as f64),
+            ("goodput_bps", *size as f64 * 8.0 / outcome.seconds),
+            ("port_bytes", outcome.port_bytes as f64),
         ] {
-            measured.figures.insert(name.into(), value);
+            measurement.figures.insert(name.into(), value);
         }
-        coll_bound::add_of(&mut measured, &network, &plan, median_us);
-        Ok(measured)
+        coll_bound::add_for_plan(&mut measurement, &network, &plan, median_us);
+        Ok(measurement)
     });
     sizes.collect()
 }
 
 /// Returns the network with more hosts. Each added host copies one of the first hosts, in turn: it
 /// is on the same switch, with the same kind of link.
-fn grown(network: &Network, hosts: usize) -> anyhow::Result<Network> {
-    let there = network.hosts.len();
+fn enlarge(network: &Network, hosts: usize) -> anyhow::Result<Network> {
+    let count = network.hosts.len();
     anyhow::ensure!(
-        hosts >= there,
-        "invalid hosts = {hosts}: expected at least {there}, the hosts of the topology"
+        hosts >= count,
+        "invalid hosts = {hosts}: expected at least {count}, the hosts of the topology"
     );
     let mut network = network.clone();
-    for host in there..hosts {
-        let like = host % there;
-        let own = |link: &&Link| link.ends.contains(&End::Host(like));
+    for host in count..hosts {
+        let original = host % count;
+        let own = |link: &&Link| link.ends.contains(&End::Host(original));
         let link = *network.links.iter().find(own).context("host has no link")?;
-        let instead = |end| match end {
+        let replace = |end| match end {
             End::Host(_) => End::Host(host),
             switch => switch,
         };
         network.links.push(Link {
-            ends: link.ends.map(instead),
+            ends: link.ends.map(replace),
             ..link
         });
         network.hosts.push(Host {
-            name: format!("{}-{host}", network.hosts[like].name),
-            ..network.hosts[like].clone()
+            name: format!("{}-{host}", network.hosts[original].name),
+            ..network.hosts[original].clone()
         });
     }
     Ok(network)
@@ -85,11 +85,11 @@ mod tests {
             ]
         "#;
         let network = Network::parse("two", text).unwrap();
-        let grown = grown(&network, 5).unwrap();
-        let names = grown.hosts.iter().map(|host| host.name.as_str());
+        let enlarged = enlarge(&network, 5).unwrap();
+        let names = enlarged.hosts.iter().map(|host| host.name.as_str());
         assert_eq!(names.collect::<Vec<_>>(), ["a", "b", "a-2", "b-3", "a-4"]);
-        assert_eq!(grown.links[4].ends, [End::Switch(1), End::Host(3)]);
-        Network::parse("again", &grown.to_toml().unwrap()).unwrap();
-        assert!(super::grown(&network, 1).is_err());
+        assert_eq!(enlarged.links[4].ends, [End::Switch(1), End::Host(3)]);
+        Network::parse("again", &enlarged.to_toml().unwrap()).unwrap();
+        assert!(super::enlarge(&network, 1).is_err());
     }
 }

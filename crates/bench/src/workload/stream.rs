@@ -1,6 +1,6 @@
 //! Unmodified iperf3, with readings of the kernel's counters before and after.
 
-use super::{Context, Measured};
+use super::{Context, Measurement};
 use crate::ceiling::ceilings;
 use crate::counters::Counters;
 use crate::hosts::background::Background;
@@ -31,11 +31,11 @@ pub struct Stream {
 
 impl Stream {
     /// Runs iperf3 and returns its figures.
-    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Measured> {
+    pub fn measure(&self, context: &Context<'_>) -> anyhow::Result<Measurement> {
         let running = context.running;
         let hosts = running.hosts;
         let (client, server) = (running.client(), running.server());
-        let _listening = listen(context, PORT, self.seconds + 10)?;
+        let _server = listen(context, PORT, self.seconds + 10)?;
         let before = (
             Counters::read(hosts, client)?,
             Counters::read(hosts, server)?,
@@ -48,17 +48,17 @@ impl Stream {
 
         let mut figures = goodput(&report, running.congestion_control)?;
         let bytes = figures["goodput_bps"] / 8.0 * f64::from(self.seconds + 1);
-        let grown =
-            |name: &str| (after.0.grown(&before.0, name) + after.1.grown(&before.1, name)) as f64;
-        figures.insert("retransmits".into(), grown("RetransSegs"));
-        figures.insert("tcp_timeouts".into(), grown("TCPTimeouts"));
+        let growth =
+            |name: &str| (after.0.growth(&before.0, name) + after.1.growth(&before.1, name)) as f64;
+        figures.insert("retransmits".into(), growth("RetransSegs"));
+        figures.insert("tcp_timeouts".into(), growth("TCPTimeouts"));
         figures.insert(
             "reorder_seen".into(),
-            grown("TCPSACKReorder") + grown("TCPTSReorder"),
+            growth("TCPSACKReorder") + growth("TCPTSReorder"),
         );
         figures.insert(
             "out_of_order_ratio".into(),
-            grown("TCPOFOQueue") / (bytes / SEGMENT_BYTES),
+            growth("TCPOFOQueue") / (bytes / SEGMENT_BYTES),
         );
         // Hosts of a lab share a machine, whose processor time must not be counted twice.
         let mut cpu_s = after.0.cpu_s(&before.0);
@@ -66,9 +66,9 @@ impl Stream {
             cpu_s += after.1.cpu_s(&before.1);
         }
         figures.insert("cpu_ns_per_byte".into(), cpu_s * 1e9 / bytes);
-        Ok(Measured {
+        Ok(Measurement {
             figures,
-            ..Measured::default()
+            ..Measurement::default()
         })
     }
 
@@ -103,12 +103,12 @@ impl Stream {
     fn udp_rate(&self, context: &Context<'_>) -> Option<f64> {
         let running = context.running;
         let rates = running.hosts.rates_bps();
-        let used = if running.variant == Variant::Single {
+        let link_count = if running.variant == Variant::Single {
             1
         } else {
             rates.len()
         };
-        let figures = ceilings(&rates[..used.min(rates.len())], running.framing);
+        let figures = ceilings(&rates[..link_count.min(rates.len())], running.framing);
         let ceiling = figures.get("ceiling_framing_bps").copied().unwrap_or(5e9);
         self.udp_share
             .map(|share| share * ceiling / f64::from(self.streams))
@@ -154,15 +154,15 @@ fn listen(context: &Context<'_>, port: &str, seconds_max: u32) -> anyhow::Result
 }
 
 /// Returns the goodput at the receiver.
-fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
+fn goodput(report: &Value, expected: &str) -> anyhow::Result<Figures> {
     if let Some(error) = report["error"].as_str() {
         anyhow::bail!("iperf3: {error}");
     }
     let end = &report["end"];
-    let used = end["sender_tcp_congestion"].as_str().unwrap_or(wanted);
+    let used = end["sender_tcp_congestion"].as_str().unwrap_or(expected);
     anyhow::ensure!(
-        used == wanted,
-        "the stream used congestion control {used}, not {wanted}"
+        used == expected,
+        "the stream used congestion control {used}, not {expected}"
     );
     let received = end["sum_received"]["bits_per_second"].as_f64();
     let udp = end["sum"]["lost_percent"].as_f64();
@@ -172,8 +172,8 @@ fn goodput(report: &Value, wanted: &str) -> anyhow::Result<Figures> {
         // losses.
         (_, Some(lost_percent)) => {
             figures.insert("lost_ratio".into(), lost_percent / 100.0);
-            let sent = end["sum"]["bits_per_second"].as_f64().unwrap_or(f64::NAN);
-            sent * (1.0 - lost_percent / 100.0)
+            let sent_bps = end["sum"]["bits_per_second"].as_f64().unwrap_or(f64::NAN);
+            sent_bps * (1.0 - lost_percent / 100.0)
         }
         (Some(received), None) => received,
         (None, None) => anyhow::bail!("iperf3 reported no goodput: {end}"),

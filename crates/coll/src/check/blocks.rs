@@ -26,7 +26,7 @@ fn owner(plan: &Plan, block: usize) -> usize {
 
 /// Returns the blocks that a host must have at the end. `place` is the host's place in the plan's
 /// order.
-fn wanted(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usize>> {
+fn final_blocks(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usize>> {
     let blocks = plan.block_bytes.len();
     match plan.operation {
         Operation::Gather { root } | Operation::Reduce { root } if root != host => {
@@ -41,49 +41,49 @@ fn wanted(plan: &Plan, host: usize, place: usize) -> Box<dyn Iterator<Item = usi
 /// Proceeds host by host, because memory would otherwise grow with the square of their number.
 fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     let hosts = network.hosts.len();
-    let mut at_host: Vec<Vec<usize>> = vec![Vec::new(); hosts];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
-        at_host[transfer.from].push(at);
-        at_host[transfer.to].push(at);
+    let mut by_host: Vec<Vec<usize>> = vec![Vec::new(); hosts];
+    for (index, transfer) in plan.transfers.iter().enumerate() {
+        by_host[transfer.from].push(index);
+        by_host[transfer.to].push(index);
     }
     let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); plan.transfers.len()];
     // The transfer that brought each block to the present host.
-    let mut came_by: Vec<Option<usize>> = vec![None; plan.block_bytes.len()];
+    let mut sources: Vec<Option<usize>> = vec![None; plan.block_bytes.len()];
     for (place, host) in plan.order.iter().copied().enumerate() {
-        for at in at_host[host].iter().copied() {
-            let transfer = &plan.transfers[at];
+        for index in by_host[host].iter().copied() {
+            let transfer = &plan.transfers[index];
             for block in transfer.blocks.numbers() {
                 let is_own = owner(plan, block) == host;
                 if transfer.to == host {
-                    if is_own || came_by[block].replace(at).is_some() {
+                    if is_own || sources[block].replace(index).is_some() {
                         return Err(CheckError::Twice {
-                            transfer: at,
+                            transfer: index,
                             block,
                         });
                     }
-                } else if let Some(by) = came_by[block] {
-                    feeds[at].push(by);
+                } else if let Some(source) = sources[block] {
+                    feeds[index].push(source);
                 } else if !is_own {
                     return Err(CheckError::Absent {
-                        transfer: at,
+                        transfer: index,
                         block,
                     });
                 }
             }
         }
-        let mut lacks = wanted(plan, host, place);
-        let lacks = lacks
+        let mut missing = final_blocks(plan, host, place);
+        let missing = missing
             .by_ref()
             .filter(|block| plan.block_bytes[*block] > 0)
-            .filter(|block| owner(plan, *block) != host && came_by[*block].is_none())
+            .filter(|block| owner(plan, *block) != host && sources[*block].is_none())
             .count();
-        if lacks > 0 {
-            return Err(undone(network, host, lacks));
+        if missing > 0 {
+            return Err(incomplete(network, host, missing));
         }
-        let came = at_host[host].iter().map(|at| &plan.transfers[*at]);
-        for transfer in came.filter(|transfer| transfer.to == host) {
+        let transfers = by_host[host].iter().map(|index| &plan.transfers[*index]);
+        for transfer in transfers.filter(|transfer| transfer.to == host) {
             for block in transfer.blocks.numbers() {
-                came_by[block] = None;
+                sources[block] = None;
             }
         }
     }
@@ -93,58 +93,64 @@ fn feeds_of_copies(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, Ch
 
 /// The hosts whose parts are in a host's sum of a block, and the transfers that brought them.
 struct Sum {
-    of: Set,
-    by: Vec<usize>,
+    contributors: Set,
+    transfers: Vec<usize>,
 }
 
 fn feeds_of_sums(network: &Network, plan: &Plan) -> Result<Vec<Vec<usize>>, CheckError> {
     let hosts = network.hosts.len();
     let mut sums: HashMap<(usize, usize), Sum> = HashMap::new();
-    let own = |host: usize| {
-        let mut of = Set::new(hosts);
-        of.add(host);
-        Sum { of, by: Vec::new() }
+    let own_sum = |host: usize| {
+        let mut contributors = Set::new(hosts);
+        contributors.add(host);
+        Sum {
+            contributors,
+            transfers: Vec::new(),
+        }
     };
     let mut feeds: Vec<Vec<usize>> = vec![Vec::new(); plan.transfers.len()];
-    for (at, transfer) in plan.transfers.iter().enumerate() {
+    for (index, transfer) in plan.transfers.iter().enumerate() {
         for block in transfer.blocks.numbers() {
-            let sent = sums
+            let sender_sum = sums
                 .entry((transfer.from, block))
-                .or_insert_with(|| own(transfer.from));
-            feeds[at].extend(&sent.by);
-            let of = sent.of.clone();
-            let here = sums
+                .or_insert_with(|| own_sum(transfer.from));
+            feeds[index].extend(&sender_sum.transfers);
+            let contributors = sender_sum.contributors.clone();
+            let receiver_sum = sums
                 .entry((transfer.to, block))
-                .or_insert_with(|| own(transfer.to));
+                .or_insert_with(|| own_sum(transfer.to));
             if !transfer.combines {
-                *here = Sum { of, by: vec![at] };
-            } else if here.of.meets(&of) {
+                *receiver_sum = Sum {
+                    contributors,
+                    transfers: vec![index],
+                };
+            } else if receiver_sum.contributors.meets(&contributors) {
                 return Err(CheckError::Twice {
-                    transfer: at,
+                    transfer: index,
                     block,
                 });
             } else {
-                here.of.add_all(&of);
-                here.by.push(at);
+                receiver_sum.contributors.add_all(&contributors);
+                receiver_sum.transfers.push(index);
             }
         }
     }
     for (place, host) in plan.order.iter().copied().enumerate() {
-        let is_whole = |block: usize| match sums.get(&(host, block)) {
-            Some(sum) => sum.of.len() == hosts,
+        let is_complete = |block: usize| match sums.get(&(host, block)) {
+            Some(sum) => sum.contributors.len() == hosts,
             None => hosts == 1,
         };
-        let lacks = wanted(plan, host, place).filter(|block| !is_whole(*block));
-        let lacks = lacks.count();
-        if lacks > 0 {
-            return Err(undone(network, host, lacks));
+        let missing = final_blocks(plan, host, place).filter(|block| !is_complete(*block));
+        let missing = missing.count();
+        if missing > 0 {
+            return Err(incomplete(network, host, missing));
         }
     }
     sort(&mut feeds);
     Ok(feeds)
 }
 
-fn undone(network: &Network, host: usize, blocks: usize) -> CheckError {
+fn incomplete(network: &Network, host: usize, blocks: usize) -> CheckError {
     CheckError::Undone {
         host: network.hosts[host].name.clone(),
         blocks,

@@ -151,30 +151,34 @@ pub(super) fn check(
     let order = Order::new(plan, feeds);
     let mut by_link: Vec<Vec<Passing>> = Vec::new();
     by_link.resize_with(paths.directed_links(), Vec::new);
-    for (transfer, one) in plan.transfers.iter().enumerate() {
-        let bytes_per_s = paths.bytes_per_s(one.from, one.to);
-        for (place, link) in paths.links(one.from, one.to).into_iter().enumerate() {
+    for (index, transfer) in plan.transfers.iter().enumerate() {
+        let bytes_per_s = paths.bytes_per_s(transfer.from, transfer.to);
+        for (place, link) in paths
+            .links(transfer.from, transfer.to)
+            .into_iter()
+            .enumerate()
+        {
             by_link[link.0 as usize].push(Passing {
-                transfer,
+                transfer: index,
                 is_own_link: place == 0,
                 bytes_per_s,
             });
         }
     }
-    for (at, passing) in by_link.iter().enumerate() {
-        let directed = DirectedLink(at as u32);
+    for (index, passing) in by_link.iter().enumerate() {
+        let directed = DirectedLink(index as u32);
         let link = Link {
             plan,
             paths: &paths,
             order: &order,
             bytes_per_s: paths.link_bytes_per_s(directed),
             passing,
-            handed: handed(plan, at as u32, passing),
+            handed: handed(plan, index as u32, passing),
         };
         let Err(second) = link.cover() else {
             continue;
         };
-        let [first, second] = [link.met(second), second].map(|one| passing[one].transfer);
+        let [first, second] = [link.rival(second), second].map(|place| passing[place].transfer);
         if let Some((host, _)) = paths.limited(directed) {
             return Err(CheckError::BothWays {
                 first,
@@ -183,8 +187,8 @@ pub(super) fn check(
             });
         }
         let ends = network.links[directed.link()].ends;
-        let way = [directed.way(), 1 - directed.way()];
-        let [from, to] = way.map(|end| network.name_of(ends[end]).to_owned());
+        let directions = [directed.direction(), 1 - directed.direction()];
+        let [from, to] = directions.map(|end| network.name_of(ends[end]).to_owned());
         return Err(CheckError::Collision {
             first,
             second,
@@ -197,10 +201,10 @@ pub(super) fn check(
 
 fn handed(plan: &Plan, link: u32, passing: &[Passing]) -> HashMap<usize, Vec<usize>> {
     let mut handed: HashMap<usize, Vec<usize>> = HashMap::new();
-    for one in plan.handed.iter().filter(|one| one.link == link) {
-        let at = passing.binary_search_by_key(&(one.transfer as usize), |one| one.transfer);
-        if let Ok(at) = at {
-            handed.entry(at).or_default().push(one.from as usize);
+    for entry in plan.handed.iter().filter(|entry| entry.link == link) {
+        let place = passing.binary_search_by_key(&(entry.transfer as usize), |item| item.transfer);
+        if let Ok(place) = place {
+            handed.entry(place).or_default().push(entry.from as usize);
         }
     }
     handed
@@ -236,74 +240,74 @@ impl Link<'_> {
         let mut free = self.bytes_per_s;
         let mut slots: Vec<Slot> = Vec::new();
         // For each transfer, those whose slots it took.
-        let mut ahead: Vec<Vec<usize>> = Vec::with_capacity(self.passing.len());
-        for (at, one) in self.passing.iter().enumerate() {
-            let rate = one.bytes_per_s;
+        let mut predecessors: Vec<Vec<usize>> = Vec::with_capacity(self.passing.len());
+        for (place, passing) in self.passing.iter().enumerate() {
+            let rate = passing.bytes_per_s;
             let mut missing = rate * ENOUGH - free;
-            let mut chosen: Vec<usize> = Vec::new();
-            let handed = self.handed.get(&at).filter(|_| choice.is_handed_first);
+            let mut indices: Vec<usize> = Vec::new();
+            let handed = self.handed.get(&place).filter(|_| choice.is_handed_first);
             for from in handed.into_iter().flatten() {
-                let is_his = |slot: &Slot| self.passing[slot.last].transfer == *from;
-                let index = slots.iter().position(is_his);
-                let index = index.filter(|index| !chosen.contains(index));
+                let is_named = |slot: &Slot| self.passing[slot.last].transfer == *from;
+                let index = slots.iter().position(is_named);
+                let index = index.filter(|index| !indices.contains(index));
                 let Some(index) = index.filter(|_| missing > rate * 1e-9) else {
                     continue;
                 };
-                if self.is_behind(&slots[index], at, &ahead, choice, false) {
-                    chosen.push(index);
+                if self.may_take(&slots[index], place, &predecessors, choice, false) {
+                    indices.push(index);
                     missing -= slots[index].bytes_per_s;
                 }
             }
             // Slots of its own waits come first, because slots that it follows indirectly may be
             // all that later transfers have.
             for is_direct in [true, false] {
-                for index in Self::slot_order(slots.len(), at, choice.seed) {
+                for index in Self::slot_order(slots.len(), place, choice.seed) {
                     let slot = &slots[index];
                     if missing > rate * 1e-9
-                        && !chosen.contains(&index)
-                        && self.is_behind(slot, at, &ahead, choice, is_direct)
+                        && !indices.contains(&index)
+                        && self.may_take(slot, place, &predecessors, choice, is_direct)
                     {
-                        chosen.push(index);
+                        indices.push(index);
                         missing -= slot.bytes_per_s;
                     }
                 }
             }
             if missing > rate * 1e-9 {
-                return Err(at);
+                return Err(place);
             }
-            chosen.sort_unstable();
-            let mut taken = free.min(rate);
-            free -= taken;
-            let mut behind = Vec::new();
-            for index in chosen {
-                let part = slots[index].bytes_per_s.min(rate - taken);
+            indices.sort_unstable();
+            let mut sum = free.min(rate);
+            free -= sum;
+            let mut previous = Vec::new();
+            for index in indices {
+                let part = slots[index].bytes_per_s.min(rate - sum);
                 slots[index].bytes_per_s -= part;
-                taken += part;
-                behind.push(slots[index].last);
+                sum += part;
+                previous.push(slots[index].last);
             }
             slots.retain(|slot| slot.bytes_per_s > 0.0);
             slots.push(Slot {
-                bytes_per_s: taken,
-                last: at,
+                bytes_per_s: sum,
+                last: place,
             });
-            ahead.push(behind);
+            predecessors.push(previous);
         }
         Ok(())
     }
 
     /// Returns whether a transfer may take over a slot, by the cases of the module's comment. With
     /// `is_direct`, only the transfer's own waits count.
-    fn is_behind(
+    fn may_take(
         &self,
         slot: &Slot,
         second: usize,
-        ahead: &[Vec<usize>],
+        predecessors: &[Vec<usize>],
         choice: Choice,
         is_direct: bool,
     ) -> bool {
         let next = self.passing[second].transfer;
         let missing_of = |transfer| match is_direct {
-            true => self.order.waited(transfer, next),
+            true => self.order.own_missing(transfer, next),
             false => self.order.missing(transfer, next),
         };
         let last = self.passing[slot.last].transfer;
@@ -317,28 +321,28 @@ impl Link<'_> {
         let is_frugal = choice.port_part < 1.0;
         let mut early_bytes = 0;
         let mut open = vec![slot.last];
-        let mut seen: Vec<usize> = Vec::new();
+        let mut visited: Vec<usize> = Vec::new();
         while let Some(first) = open.pop() {
-            if seen.contains(&first) {
+            if visited.contains(&first) {
                 continue;
             }
-            seen.push(first);
+            visited.push(first);
             let transfer = self.passing[first].transfer;
             let bytes = self.order.bytes(transfer);
             let carried = match is_frugal {
                 true => share * self.frugal_bytes(first, second),
                 false => self.carried_bytes(first, second),
             };
-            let is_room = |early_bytes, carried| {
+            let has_room = |early_bytes, carried| {
                 let port_part = match is_frugal && !self.is_narrow(first, second) {
                     true => 1.0 - choice.port_part,
                     false => choice.port_part,
                 };
-                self.is_room(early_bytes, carried, share * port_part, second)
+                self.has_room(early_bytes, carried, share * port_part, second)
             };
-            let standing = if is_frugal { 0.0 } else { carried };
-            let fits = choice.is_lazy && ahead[first].len() < 2;
-            let missing = match fits && is_room(early_bytes + bytes, standing) {
+            let allowance = if is_frugal { 0.0 } else { carried };
+            let fits = choice.is_lazy && predecessors[first].len() < 2;
+            let missing = match fits && has_room(early_bytes + bytes, allowance) {
                 true => None,
                 false => match missing_of(transfer) {
                     None if choice.is_lazy => return false,
@@ -355,9 +359,9 @@ impl Link<'_> {
             early_bytes += missing.unwrap_or(bytes);
             match missing {
                 Some(0) => {}
-                _ if !is_room(early_bytes, carried) => return false,
+                _ if !has_room(early_bytes, carried) => return false,
                 Some(_) => {}
-                None => open.extend(&ahead[first]),
+                None => open.extend(&predecessors[first]),
             }
         }
         true
@@ -365,7 +369,7 @@ impl Link<'_> {
 
     /// Returns whether that many bytes may be missing. On the sender's access link none may, so
     /// that earlier transfers leave it first.
-    fn is_room(&self, early_bytes: u64, carried: f64, share: f64, second: usize) -> bool {
+    fn has_room(&self, early_bytes: u64, carried: f64, share: f64, second: usize) -> bool {
         let room_bytes = self.plan.port_bytes as f64 * share + carried;
         early_bytes == 0 || !self.passing[second].is_own_link && early_bytes as f64 <= room_bytes
     }
@@ -375,10 +379,10 @@ impl Link<'_> {
     /// time between these two hosts, and r the transfer's rate. A ramp takes one more round trip,
     /// so the bytes beyond [`RAMP_BYTES`] count again.
     fn carried_bytes(&self, first: usize, second: usize) -> f64 {
-        let transfer = |at: usize| &self.plan.transfers[self.passing[at].transfer];
-        let (one, next) = (transfer(first), transfer(second));
+        let transfer = |place: usize| &self.plan.transfers[self.passing[place].transfer];
+        let (last, next) = (transfer(first), transfer(second));
         let round_trip_s =
-            self.paths.latency_s(one.to, next.from) + self.paths.latency_s(next.from, one.to);
+            self.paths.latency_s(last.to, next.from) + self.paths.latency_s(next.from, last.to);
         let carried = round_trip_s * self.passing[first].bytes_per_s;
         match self.plan.operation.is_ramped() {
             true => {
@@ -409,10 +413,10 @@ impl Link<'_> {
     /// Returns whether the path of one of two transfers has a port that is slower than its sender's
     /// access link.
     fn is_narrow(&self, first: usize, second: usize) -> bool {
-        [first, second].into_iter().any(|at| {
-            let from = self.plan.transfers[self.passing[at].transfer].from;
+        [first, second].into_iter().any(|place| {
+            let from = self.plan.transfers[self.passing[place].transfer].from;
             let own = self.paths.sending_bytes_per_s(from);
-            own.is_some_and(|own| self.passing[at].bytes_per_s < own * 0.99)
+            own.is_some_and(|own| self.passing[place].bytes_per_s < own * 0.99)
         })
     }
 
@@ -421,24 +425,24 @@ impl Link<'_> {
     /// (Dilworth's theorem).
     fn flow(&self) -> Result<(), usize> {
         let count = self.passing.len();
-        let rate = |at: usize| self.passing[at].bytes_per_s * ENOUGH;
+        let rate = |place: usize| self.passing[place].bytes_per_s * ENOUGH;
         let mut free = self.bytes_per_s;
-        let mut left: Vec<f64> = (0..count).map(rate).collect();
-        let mut given = vec![vec![0.0_f64; count]; count];
+        let mut remaining: Vec<f64> = (0..count).map(rate).collect();
+        let mut flow = vec![vec![0.0_f64; count]; count];
         let may_follow = |second: usize| {
             let firsts = (0..second).filter(move |first| self.may_follow(*first, second));
             firsts.collect::<Vec<usize>>()
         };
         let may_follow: Vec<Vec<usize>> = (0..count).map(may_follow).collect();
-        for at in 0..count {
-            let mut missing = rate(at) - free.min(rate(at));
-            free -= rate(at) - missing;
-            while missing > rate(at) * 1e-9 {
+        for place in 0..count {
+            let mut missing = rate(place) - free.min(rate(place));
+            free -= rate(place) - missing;
+            while missing > rate(place) * 1e-9 {
                 // Breadth-first from the taker: find a giver with capacity left, or one that
                 // another taker can do without.
                 let mut taker_of: Vec<Option<usize>> = vec![None; count];
                 let mut giver_of: Vec<Option<usize>> = vec![None; count];
-                let mut open = VecDeque::from([at]);
+                let mut open = VecDeque::from([place]);
                 let mut end = None;
                 while let (Some(taker), None) = (open.pop_front(), end) {
                     for giver in may_follow[taker].iter().copied() {
@@ -446,38 +450,40 @@ impl Link<'_> {
                             continue;
                         }
                         taker_of[giver] = Some(taker);
-                        if left[giver] > rate(giver) * 1e-9 {
+                        if remaining[giver] > rate(giver) * 1e-9 {
                             end = Some(giver);
                             break;
                         }
-                        for other in 0..at {
-                            if given[giver][other] > 0.0 && giver_of[other].is_none() {
-                                giver_of[other] = Some(giver);
-                                open.push_back(other);
+                        for holder in 0..place {
+                            if flow[giver][holder] > 0.0 && giver_of[holder].is_none() {
+                                giver_of[holder] = Some(giver);
+                                open.push_back(holder);
                             }
                         }
                     }
                 }
-                let end = end.ok_or(at)?;
-                let mut way = Vec::new();
+                let end = end.ok_or(place)?;
+                let mut path = Vec::new();
                 let mut giver = Some(end);
-                while let Some((one, taker)) = giver.and_then(|one| Some((one, taker_of[one]?))) {
+                while let Some((source, taker)) =
+                    giver.and_then(|giver| Some((giver, taker_of[giver]?)))
+                {
                     giver = giver_of[taker];
-                    way.push((one, taker, giver));
+                    path.push((source, taker, giver));
                 }
-                let least = way
-                    .iter()
-                    .fold(missing.min(left[end]), |least, step| match *step {
-                        (_, taker, Some(before)) => least.min(given[before][taker]),
-                        _ => least,
-                    });
-                for (giver, taker, before) in way {
-                    given[giver][taker] += least;
-                    if let Some(before) = before {
-                        given[before][taker] -= least;
+                let least =
+                    path.iter()
+                        .fold(missing.min(remaining[end]), |least, step| match *step {
+                            (_, taker, Some(previous)) => least.min(flow[previous][taker]),
+                            _ => least,
+                        });
+                for (giver, taker, previous) in path {
+                    flow[giver][taker] += least;
+                    if let Some(previous) = previous {
+                        flow[previous][taker] -= least;
                     }
                 }
-                left[end] -= least;
+                remaining[end] -= least;
                 missing -= least;
             }
         }
@@ -486,31 +492,31 @@ impl Link<'_> {
 
     /// Returns whether a transfer may directly follow another, regardless of those before.
     fn may_follow(&self, first: usize, second: usize) -> bool {
-        let [one, next] = [first, second].map(|at| self.passing[at].transfer);
+        let [last, next] = [first, second].map(|place| self.passing[place].transfer);
         let carried = self.carried_bytes(first, second);
-        let missing = self.order.missing(one, next);
-        self.order.is_sequel(one, next)
-            || missing.is_some_and(|bytes| self.is_room(bytes, carried, 0.0, second))
+        let missing = self.order.missing(last, next);
+        self.order.is_sequel(last, next)
+            || missing.is_some_and(|bytes| self.has_room(bytes, carried, 0.0, second))
     }
 
     /// Returns the slots, the longest idle first, or shuffled by the seed.
-    fn slot_order(slots: usize, at: usize, seed: u64) -> Vec<usize> {
-        let mut all: Vec<usize> = (0..slots).collect();
+    fn slot_order(slots: usize, place: usize, seed: u64) -> Vec<usize> {
+        let mut indices: Vec<usize> = (0..slots).collect();
         if seed > 0 {
-            all.sort_by_key(|index| {
-                let one = seed << 40 | (at as u64) << 20 | *index as u64;
-                (one ^ one >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
+            indices.sort_by_key(|index| {
+                let key = seed << 40 | (place as u64) << 20 | *index as u64;
+                (key ^ key >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 32
             });
         }
-        all
+        indices
     }
 
     /// Returns the latest transfer that a transfer may meet.
-    fn met(&self, second: usize) -> usize {
-        let is_met = |first: &usize| {
-            let [one, next] = [*first, second].map(|at| self.passing[at].transfer);
-            !self.order.is_sequel(one, next) && self.order.missing(one, next).is_none()
+    fn rival(&self, second: usize) -> usize {
+        let is_rival = |first: &usize| {
+            let [last, next] = [*first, second].map(|place| self.passing[place].transfer);
+            !self.order.is_sequel(last, next) && self.order.missing(last, next).is_none()
         };
-        (0..second).rev().find(is_met).unwrap_or(second)
+        (0..second).rev().find(is_rival).unwrap_or(second)
     }
 }

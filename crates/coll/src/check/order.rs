@@ -20,7 +20,7 @@
 //! ```
 
 use super::Set;
-use crate::plan::{Plan, Transfer, Until};
+use crate::plan::{Plan, Progress, Transfer};
 use std::cell::OnceCell;
 
 /// Most transfers for which the complete order is computed, with two bits for each pair: 64 MB. In
@@ -39,7 +39,10 @@ pub(super) struct Order<'a> {
 
 impl<'a> Order<'a> {
     pub fn new(plan: &'a Plan, feeds: &'a [Vec<usize>]) -> Self {
-        let bytes = plan.transfers.iter().map(|one| plan.bytes_of(one));
+        let bytes = plan
+            .transfers
+            .iter()
+            .map(|transfer| plan.bytes_of(transfer));
         Self {
             transfers: &plan.transfers,
             bytes: bytes.collect(),
@@ -55,10 +58,10 @@ impl<'a> Order<'a> {
 
     /// Returns the most bytes of `first` that are missing when `second` starts, by a wait of its
     /// own. Returns `None` if `first` may not have begun.
-    pub fn waited(&self, first: usize, second: usize) -> Option<u64> {
+    pub fn own_missing(&self, first: usize, second: usize) -> Option<u64> {
         let waits = self.transfers[second].after.iter();
         let missing = waits.filter_map(|wait| {
-            let Until::Come { missing_bytes, .. } = wait.until else {
+            let Progress::Received { missing_bytes, .. } = wait.until else {
                 return None;
             };
             let has_begun = missing_bytes == 0 || missing_bytes < self.bytes[first];
@@ -74,22 +77,22 @@ impl<'a> Order<'a> {
             let is_small = self.transfers.len() <= ORDERED_MAX;
             is_small && self.complete.get_or_init(|| self.complete())[second].has(first)
         };
-        match self.waited(first, second) {
+        match self.own_missing(first, second) {
             Some(0) => Some(0),
             _ if self.is_earlier(first, second) || is_complete() => Some(0),
-            waited => waited,
+            missing => missing,
         }
     }
 
     /// Returns whether `first` precedes a transfer that `second` awaits together with all earlier
     /// ones to the same receiver.
     fn is_earlier(&self, first: usize, second: usize) -> bool {
-        let to = |transfer: usize| self.transfers[transfer].to;
+        let receiver = |transfer: usize| self.transfers[transfer].to;
         self.transfers[second].after.iter().any(|wait| {
-            let Until::Come { with_earlier, .. } = wait.until else {
+            let Progress::Received { with_earlier, .. } = wait.until else {
                 return false;
             };
-            with_earlier && first < wait.transfer && to(first) == to(wait.transfer)
+            with_earlier && first < wait.transfer && receiver(first) == receiver(wait.transfer)
         })
     }
 
@@ -99,50 +102,51 @@ impl<'a> Order<'a> {
     pub fn is_sequel(&self, first: usize, second: usize) -> bool {
         let mut waits = self.transfers[second].after.iter();
         self.transfers[first].from == self.transfers[second].from
-            && (waits.any(|wait| wait.transfer == first && wait.until == Until::Sent)
-                || self.waited(first, second).is_some())
+            && (waits.any(|wait| wait.transfer == first && wait.until == Progress::Sent)
+                || self.own_missing(first, second).is_some())
     }
 
     fn complete(&self) -> Vec<Set> {
         let count = self.transfers.len();
         let empty = Set::new(count);
-        let mut complete: Vec<Set> = Vec::with_capacity(count);
+        let mut start_sets: Vec<Set> = Vec::with_capacity(count);
         // Transfers that are complete when this one is: itself, those that feed it, and those that
         // were complete when it started.
-        let mut with: Vec<Set> = Vec::with_capacity(count);
-        let hosts = self.transfers.iter().map(|one| one.to + 1).max();
+        let mut end_sets: Vec<Set> = Vec::with_capacity(count);
+        let hosts = self.transfers.iter().map(|transfer| transfer.to + 1).max();
         let mut to_host: Vec<Vec<usize>> = vec![Vec::new(); hosts.unwrap_or(0)];
-        for (at, transfer) in self.transfers.iter().enumerate() {
-            let mut begins = empty.clone();
+        for (index, transfer) in self.transfers.iter().enumerate() {
+            let mut start_set = empty.clone();
             for wait in &transfer.after {
-                let after = wait.transfer;
+                let predecessor = wait.transfer;
                 match wait.until {
-                    Until::Come {
+                    Progress::Received {
                         missing_bytes: 0, ..
-                    } => begins.add_all(&with[after]),
-                    Until::Come { missing_bytes, .. } if missing_bytes >= self.bytes[after] => {}
+                    } => start_set.add_all(&end_sets[predecessor]),
+                    Progress::Received { missing_bytes, .. }
+                        if missing_bytes >= self.bytes[predecessor] => {}
                     // It has begun.
-                    _ => begins.add_all(&complete[after]),
+                    _ => start_set.add_all(&start_sets[predecessor]),
                 }
-                if let Until::Come {
+                if let Progress::Received {
                     with_earlier: true, ..
                 } = wait.until
                 {
-                    let earlier = to_host[self.transfers[after].to].iter();
-                    for earlier in earlier.take_while(|earlier| **earlier < after) {
-                        begins.add_all(&with[*earlier]);
+                    let earlier = to_host[self.transfers[predecessor].to].iter();
+                    for earlier in earlier.take_while(|earlier| **earlier < predecessor) {
+                        start_set.add_all(&end_sets[*earlier]);
                     }
                 }
             }
-            let mut whole = begins.clone();
-            whole.add(at);
-            for fed_by in &self.feeds[at] {
-                whole.add_all(&with[*fed_by]);
+            let mut end_set = start_set.clone();
+            end_set.add(index);
+            for feed in &self.feeds[index] {
+                end_set.add_all(&end_sets[*feed]);
             }
-            complete.push(begins);
-            with.push(whole);
-            to_host[transfer.to].push(at);
+            start_sets.push(start_set);
+            end_sets.push(end_set);
+            to_host[transfer.to].push(index);
         }
-        complete
+        start_sets
     }
 }

@@ -35,11 +35,11 @@ fn plans() -> Vec<(Network, Plan)> {
 }
 
 /// Returns whether two transfers share a link on which each leaves no capacity.
-fn share_a_full_link(paths: &Paths, one: &Transfer, other: &Transfer) -> bool {
-    let links = paths.links(one.from, one.to);
-    let others = paths.links(other.from, other.to);
+fn share_a_full_link(paths: &Paths, first: &Transfer, second: &Transfer) -> bool {
+    let links = paths.links(first.from, first.to);
+    let others = paths.links(second.from, second.to);
     let is_full = |link: &DirectedLink| {
-        let rates = [one, other].map(|one| paths.bytes_per_s(one.from, one.to));
+        let rates = [first, second].map(|transfer| paths.bytes_per_s(transfer.from, transfer.to));
         others.contains(link) && rates[0] + rates[1] > paths.link_bytes_per_s(*link) / 0.95
     };
     links.iter().any(is_full)
@@ -49,12 +49,12 @@ fn share_a_full_link(paths: &Paths, one: &Transfer, other: &Transfer) -> bool {
 /// place.
 fn waits(plans: &[(Network, Plan)]) -> Vec<(usize, usize, usize)> {
     let mut waits = Vec::new();
-    for (at, (network, plan)) in plans.iter().enumerate() {
+    for (index, (network, plan)) in plans.iter().enumerate() {
         let paths = Paths::new(network);
         for (second, transfer) in plan.transfers.iter().enumerate() {
             for (place, wait) in transfer.after.iter().enumerate() {
                 if share_a_full_link(&paths, transfer, &plan.transfers[wait.transfer]) {
-                    waits.push((at, second, place));
+                    waits.push((index, second, place));
                 }
             }
         }
@@ -82,8 +82,8 @@ fn check__one_wait_removed_on_a_full_link__refuses_nine_of_ten_plans() {
     let plans = plans();
     let waits = sample(waits(&plans));
     let mut refused = 0;
-    for (at, second, place) in &waits {
-        let (network, mut plan) = plans[*at].clone();
+    for (index, second, place) in &waits {
+        let (network, mut plan) = plans[*index].clone();
         plan.transfers[*second].after.remove(*place);
         refused += usize::from(is_collision(&network, &plan));
     }
@@ -99,15 +99,15 @@ fn check__one_wait_removed_on_a_full_link__refuses_nine_of_ten_plans() {
 fn check__wait_that_allows_112_kib_in_flight__is_refused() {
     let plans = plans();
     let mut raised = 0;
-    for (at, second, place) in sample(waits(&plans)) {
-        let (network, mut plan) = plans[at].clone();
+    for (index, second, place) in sample(waits(&plans)) {
+        let (network, mut plan) = plans[index].clone();
         let wait = &mut plan.transfers[second].after[place];
-        if let Until::Come { missing_bytes, .. } = &mut wait.until {
+        if let Progress::Received { missing_bytes, .. } = &mut wait.until {
             *missing_bytes = 112 << 10;
-            let mut without = plan.clone();
-            without.transfers[second].after.remove(place);
+            let mut reduced = plan.clone();
+            reduced.transfers[second].after.remove(place);
             // A wait that is not needed may have any value.
-            if is_collision(&network, &without) {
+            if is_collision(&network, &reduced) {
                 raised += 1;
                 assert!(
                     is_collision(&network, &plan),
@@ -134,8 +134,8 @@ fn check__shared_port_without_the_wait_between_senders__is_refused() {
             .retain(|wait| !is_of_others(wait));
         if plan != sound {
             spoiled += 1;
-            let met = check(&network, &plan).unwrap_err();
-            assert!(matches!(met, CheckError::Collision { .. }), "{met}");
+            let error = check(&network, &plan).unwrap_err();
+            assert!(matches!(error, CheckError::Collision { .. }), "{error}");
         }
     }
     assert_eq!(spoiled, sound.transfers.len() - 1);

@@ -18,9 +18,9 @@ pub(crate) fn tree(switches: &[usize], hosts: &[(usize, u64, u64)]) -> Network {
             latency: Delay::from_ns(latency_us * 1000),
         });
     };
-    for (switch, above) in switches.iter().enumerate().skip(1) {
-        let latency_us = if above % 3 == 0 { 5000 } else { 10 };
-        join(End::Switch(switch), above % switch, 1000, latency_us);
+    for (switch, parent) in switches.iter().enumerate().skip(1) {
+        let latency_us = if parent % 3 == 0 { 5000 } else { 10 };
+        join(End::Switch(switch), parent % switch, 1000, latency_us);
     }
     for (host, (switch, mbps, latency_us)) in hosts.iter().enumerate() {
         join(End::Host(host), switch % switches.len(), *mbps, *latency_us);
@@ -90,15 +90,15 @@ fn all_to_all__on_even_trees__takes_little_more_than_the_bound() {
             .collect();
         let unlike = all_to_all(network, unlike).unwrap();
         for plan in [like, unlike] {
-            let over = plan.predicted_s / bound_s(network, &plan);
-            assert!(over < 1.17, "{over} of {network:?}");
+            let ratio = plan.predicted_s / bound_s(network, &plan);
+            assert!(ratio < 1.17, "{ratio} of {network:?}");
             check(network, &plan).unwrap();
         }
     }
 }
 
 /// Returns five hosts on one switch, and the plan of a gather to the first.
-fn planned() -> (Network, Plan) {
+fn gather_plan() -> (Network, Plan) {
     let network = tree(&[0], &[(0, 1000, 10); 5]);
     let plan = gather(&network, 0, 1 << 20).unwrap();
     (network, plan)
@@ -106,25 +106,25 @@ fn planned() -> (Network, Plan) {
 
 #[test]
 fn check__plan_with_a_transfer_removed__is_refused_as_incomplete() {
-    let (network, mut plan) = planned();
+    let (network, mut plan) = gather_plan();
     // The end of the chain then never sends: its transfer is the first one, as it feeds the others.
     plan.transfers.remove(0);
     for transfer in &mut plan.transfers {
-        let kept = transfer.blocks.numbers().filter(|block| *block != 4);
-        transfer.blocks = kept.fold(Blocks::default(), |sum, block| {
+        let remaining = transfer.blocks.numbers().filter(|block| *block != 4);
+        transfer.blocks = remaining.fold(Blocks::default(), |sum, block| {
             sum.union(&Blocks::one(block))
         });
     }
-    let undone = check(&network, &plan).unwrap_err();
+    let error = check(&network, &plan).unwrap_err();
     assert!(
-        matches!(undone, CheckError::Undone { blocks: 1, .. }),
-        "{undone}"
+        matches!(error, CheckError::Undone { blocks: 1, .. }),
+        "{error}"
     );
 }
 
 #[test]
 fn check__block_that_the_sender_lacks__is_named() {
-    let (network, mut plan) = planned();
+    let (network, mut plan) = gather_plan();
     plan.transfers[0].blocks = plan.transfers[0].blocks.union(&Blocks::one(1));
     assert_eq!(
         check(&network, &plan).unwrap_err().to_string(),
@@ -134,20 +134,24 @@ fn check__block_that_the_sender_lacks__is_named() {
 
 #[test]
 fn check__all_senders_at_once__collide_on_the_roots_link() {
-    let (network, mut plan) = planned();
-    for (at, transfer) in plan.transfers.iter_mut().enumerate() {
+    let (network, mut plan) = gather_plan();
+    for (index, transfer) in plan.transfers.iter_mut().enumerate() {
         transfer.to = 0;
-        transfer.from = plan.order[at + 1];
-        transfer.blocks = Blocks::one(at + 1);
+        transfer.from = plan.order[index + 1];
+        transfer.blocks = Blocks::one(index + 1);
     }
-    let meets = check(&network, &plan).unwrap_err().to_string();
+    let message = check(&network, &plan).unwrap_err().to_string();
     assert_eq!(
-        meets,
+        message,
         "transfers 0 and 1 may exceed the link from s0 to n0 together"
     );
     // One after another, they do not collide.
-    for (at, transfer) in plan.transfers.iter_mut().enumerate() {
-        transfer.after = at.checked_sub(1).map(After::whole).into_iter().collect();
+    for (index, transfer) in plan.transfers.iter_mut().enumerate() {
+        transfer.after = index
+            .checked_sub(1)
+            .map(After::complete)
+            .into_iter()
+            .collect();
     }
     check(&network, &plan).unwrap();
 }
@@ -156,12 +160,12 @@ fn check__all_senders_at_once__collide_on_the_roots_link() {
 fn check__contribution_summed_twice__is_refused() {
     let network = tree(&[0], &[(0, 1000, 10); 3]);
     let mut plan = reduce(&network, 0, Vector::new(1, 1)).unwrap();
-    let again = plan.transfers[0].clone();
-    plan.transfers.push(again);
-    let twice = check(&network, &plan).unwrap_err();
+    let duplicate = plan.transfers[0].clone();
+    plan.transfers.push(duplicate);
+    let error = check(&network, &plan).unwrap_err();
     assert!(
-        matches!(twice, CheckError::Twice { transfer: 2, .. }),
-        "{twice}"
+        matches!(error, CheckError::Twice { transfer: 2, .. }),
+        "{error}"
     );
 }
 
@@ -188,18 +192,18 @@ fn check__trunk_with_twice_the_host_rate__allows_the_plan_but_not_all_transfers_
 
 #[test]
 fn check__malformed_plan__is_refused_without_a_panic() {
-    let (network, sound) = planned();
+    let (network, sound) = gather_plan();
     let spoil = |change: &dyn Fn(&mut Plan)| {
         let mut plan = sound.clone();
         change(&mut plan);
         check(&network, &plan).unwrap_err()
     };
-    let far = spoil(&|plan| plan.transfers[0].from = 99);
-    assert_eq!(far.to_string(), "transfer 0: host 99 out of range (0–4)");
+    let host = spoil(&|plan| plan.transfers[0].from = 99);
+    assert_eq!(host.to_string(), "transfer 0: host 99 out of range (0–4)");
     let block = spoil(&|plan| plan.transfers[0].blocks = Blocks::one(99));
-    assert!(matches!(block, CheckError::Index { what: "block", .. }));
-    let late = spoil(&|plan| plan.transfers[0].after = vec![After::whole(3)]);
-    assert!(matches!(late, CheckError::Late { after: 3, .. }));
+    assert!(matches!(block, CheckError::Index { kind: "block", .. }));
+    let late = spoil(&|plan| plan.transfers[0].after = vec![After::complete(3)]);
+    assert!(matches!(late, CheckError::Late { predecessor: 3, .. }));
     let unknown = spoil(&|plan| plan.transfers[2].after = vec![After::sent(0)]);
     assert_eq!(
         unknown.to_string(),
@@ -209,7 +213,7 @@ fn check__malformed_plan__is_refused_without_a_panic() {
     assert_eq!(
         sizes,
         CheckError::Sizes {
-            given: 2,
+            count: 2,
             blocks: 5
         }
     );
@@ -230,22 +234,22 @@ fn check__transfer_that_others_queue_behind__must_be_delivered_and_not_only_sent
     plan.port_bytes = 8 << 10;
     check(&network, &plan).unwrap();
     let transfers = plan.transfers.iter().enumerate();
-    let come: Vec<(usize, usize)> = transfers
-        .flat_map(|(at, transfer)| (0..transfer.after.len()).map(move |wait| (at, wait)))
-        .filter(|(at, wait)| {
-            let wait = plan.transfers[*at].after[*wait];
-            let is_own = plan.transfers[wait.transfer].from == plan.transfers[*at].from;
-            is_own && wait.until != Until::Sent
+    let waits: Vec<(usize, usize)> = transfers
+        .flat_map(|(index, transfer)| (0..transfer.after.len()).map(move |wait| (index, wait)))
+        .filter(|(index, wait)| {
+            let wait = plan.transfers[*index].after[*wait];
+            let is_own = plan.transfers[wait.transfer].from == plan.transfers[*index].from;
+            is_own && wait.until != Progress::Sent
         })
         .collect();
-    assert!(!come.is_empty());
-    for (at, wait) in come {
+    assert!(!waits.is_empty());
+    for (index, wait) in waits {
         let mut early = plan.clone();
-        early.transfers[at].after[wait].until = Until::Sent;
-        let met = check(&network, &early).unwrap_err();
+        early.transfers[index].after[wait].until = Progress::Sent;
+        let error = check(&network, &early).unwrap_err();
         assert!(
-            matches!(met, CheckError::Collision { second, .. } if second == at),
-            "{met}"
+            matches!(error, CheckError::Collision { second, .. } if second == index),
+            "{error}"
         );
     }
 }

@@ -16,7 +16,7 @@ struct Host {
 /// Returns a host's contribution to a block: bytes that distinguish it from others.
 fn content(host: usize, block: usize, bytes: u64) -> Vec<u8> {
     (0..bytes)
-        .map(|at| (host as u64 * 31 + block as u64 * 7 + at % 251) as u8)
+        .map(|offset| (host as u64 * 31 + block as u64 * 7 + offset % 251) as u8)
         .collect()
 }
 
@@ -65,7 +65,7 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
     let hosts = plan.order.len();
     let program = |host| Arc::new(Program::new(plan, host, grain));
     let programs: Vec<Arc<Program>> = (0..hosts).map(program).collect();
-    let mut all: Vec<Host> = programs
+    let mut states: Vec<Host> = programs
         .iter()
         .enumerate()
         .map(|(host, program)| Host {
@@ -79,79 +79,81 @@ fn run(plan: &Plan, grain: Grain, choices: &[usize]) {
     // Messages sent, and receives begun, by sender, receiver, and whether they are control
     // messages.
     type Key = (usize, usize, bool);
-    let mut sent: HashMap<Key, VecDeque<(usize, Vec<u8>)>> = HashMap::new();
-    let mut awaited: HashMap<Key, VecDeque<usize>> = HashMap::new();
+    let mut messages: HashMap<Key, VecDeque<(usize, Vec<u8>)>> = HashMap::new();
+    let mut receives: HashMap<Key, VecDeque<usize>> = HashMap::new();
     let mut choices = choices.iter().cycle();
     loop {
         for host in 0..hosts {
-            while let Some(at) = all[host].engine.begin() {
-                let step = programs[host].steps[at];
+            while let Some(index) = states[host].engine.begin() {
+                let step = programs[host].steps[index];
                 let (peer, block) = (step.peer as usize, step.block as usize);
                 let span = step.offset as usize..(step.offset + step.bytes) as usize;
-                let is_word = matches!(step.action, Action::Grant | Action::Await);
+                let is_control = matches!(step.action, Action::Grant | Action::Await);
                 match step.action {
                     Action::Send | Action::Post => {
                         // A chunk may hold several parts of a vector.
-                        let parts = (block..).map(|part| &all[host].blocks[&part]);
+                        let parts = (block..).map(|part| &states[host].blocks[&part]);
                         let bytes = parts.flatten().copied();
-                        let piece = bytes.skip(span.start).take(span.len()).collect();
-                        sent.entry((host, peer, false))
+                        let chunk = bytes.skip(span.start).take(span.len()).collect();
+                        messages
+                            .entry((host, peer, false))
                             .or_default()
-                            .push_back((at, piece));
+                            .push_back((index, chunk));
                     }
                     Action::Grant => {
-                        sent.entry((host, peer, true))
+                        messages
+                            .entry((host, peer, true))
                             .or_default()
-                            .push_back((at, Vec::new()));
+                            .push_back((index, Vec::new()));
                     }
-                    _ => awaited
-                        .entry((peer, host, is_word))
+                    _ => receives
+                        .entry((peer, host, is_control))
                         .or_default()
-                        .push_back(at),
+                        .push_back(index),
                 }
             }
         }
-        let mut meeting: Vec<Key> = awaited
+        let mut matches: Vec<Key> = receives
             .iter()
             .filter(|(key, steps)| {
-                !steps.is_empty() && sent.get(key).is_some_and(|sent| !sent.is_empty())
+                !steps.is_empty() && messages.get(key).is_some_and(|queue| !queue.is_empty())
             })
             .map(|(key, _)| *key)
             .collect();
-        meeting.sort_unstable();
-        if meeting.is_empty() {
+        matches.sort_unstable();
+        if matches.is_empty() {
             break;
         }
-        let key = meeting[choices.next().unwrap() % meeting.len()];
-        let (send, piece) = sent.get_mut(&key).unwrap().pop_front().unwrap();
-        let receive = awaited.get_mut(&key).unwrap().pop_front().unwrap();
+        let key = matches[choices.next().unwrap() % matches.len()];
+        let (send, chunk) = messages.get_mut(&key).unwrap().pop_front().unwrap();
+        let receive = receives.get_mut(&key).unwrap().pop_front().unwrap();
         let step = &programs[key.1].steps[receive];
-        assert_eq!(step.bytes, piece.len() as u64);
+        assert_eq!(step.bytes, chunk.len() as u64);
         if !key.2 {
-            let (mut number, mut at) = (step.block as usize, step.offset as usize);
-            for theirs in piece {
-                while at >= plan.block_bytes[number] as usize {
-                    (number, at) = (number + 1, 0);
+            let (mut number, mut offset) = (step.block as usize, step.offset as usize);
+            for byte in chunk {
+                while offset >= plan.block_bytes[number] as usize {
+                    (number, offset) = (number + 1, 0);
                 }
-                let block = all[key.1].blocks.entry(number);
+                let block = states[key.1].blocks.entry(number);
                 let block = block.or_insert_with(|| vec![0; plan.block_bytes[number] as usize]);
-                block[at] = if step.action == Action::Combine {
-                    block[at].wrapping_add(theirs)
+                block[offset] = if step.action == Action::Combine {
+                    block[offset].wrapping_add(byte)
                 } else {
-                    theirs
+                    byte
                 };
-                at += 1;
+                offset += 1;
             }
         }
-        all[key.0].engine.complete(send);
-        all[key.1].engine.complete(receive);
+        states[key.0].engine.complete(send);
+        states[key.1].engine.complete(receive);
     }
-    for (host, ended) in all.iter().enumerate() {
+    for (host, state) in states.iter().enumerate() {
         let operation = plan.operation;
-        assert!(ended.engine.is_complete(), "{host} stands in {operation:?}");
+        assert!(state.engine.is_complete(), "{host} stands in {operation:?}");
         for block in (0..plan.block_bytes.len()).filter(|block| plan.block_bytes[*block] > 0) {
             if let Some(expected) = expected(plan, host, block) {
-                assert_eq!(ended.blocks[&block], expected, "{:?}", plan.operation);
+                assert_eq!(state.blocks[&block], expected, "{:?}", plan.operation);
             }
         }
     }
@@ -190,29 +192,29 @@ fn long_stream__around_a_ring__is_drained_after_each_mebibyte() {
     let path_bytes = program.flight_to(1);
     let mut engine = Engine::new(Arc::clone(&program));
     let mut sent = VecDeque::new();
-    let (mut on_its_way, mut since_drained, mut drained) = (0, 0, 0);
+    let (mut in_flight, mut undrained, mut drains) = (0, 0, 0);
     while !engine.is_complete() {
-        while let Some(at) = engine.begin() {
-            let step = program.steps[at];
+        while let Some(index) = engine.begin() {
+            let step = program.steps[index];
             if step.action == Action::Send {
-                on_its_way += step.bytes;
-                since_drained += step.bytes;
-                sent.push_back(at);
+                in_flight += step.bytes;
+                undrained += step.bytes;
+                sent.push_back(index);
             } else {
-                engine.complete(at);
+                engine.complete(index);
             }
         }
-        assert!(on_its_way <= (48 << 10) + path_bytes);
-        assert!(since_drained <= (1 << 20) + (48 << 10) + path_bytes);
+        assert!(in_flight <= (48 << 10) + path_bytes);
+        assert!(undrained <= (1 << 20) + (48 << 10) + path_bytes);
         let Some(oldest) = sent.pop_front() else {
             continue;
         };
-        on_its_way -= program.steps[oldest].bytes;
+        in_flight -= program.steps[oldest].bytes;
         engine.complete(oldest);
-        if on_its_way <= path_bytes {
-            drained += usize::from(since_drained >= 1 << 20);
-            since_drained = 0;
+        if in_flight <= path_bytes {
+            drains += usize::from(undrained >= 1 << 20);
+            undrained = 0;
         }
     }
-    assert!((11..=12).contains(&drained), "{drained}");
+    assert!((11..=12).contains(&drains), "{drains}");
 }

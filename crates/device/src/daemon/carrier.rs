@@ -9,14 +9,14 @@
 /// the kernel then forgets the device's neighbours.
 const ALONE_NS_MAX: u64 = 1_500_000_000;
 /// Interval between checks of the peers, in ns.
-const LOOK_EVERY_NS: u64 = 20_000_000;
+const CHECK_EVERY_NS: u64 = 20_000_000;
 
 /// Decides whether the device has its carrier.
 #[derive(Debug)]
 pub struct Carrier {
     is_on: bool,
     reached_at_ns: u64,
-    look_at_ns: u64,
+    next_check_ns: u64,
 }
 
 impl Default for Carrier {
@@ -25,7 +25,7 @@ impl Default for Carrier {
         Self {
             is_on: true,
             reached_at_ns: 0,
-            look_at_ns: 0,
+            next_check_ns: 0,
         }
     }
 }
@@ -37,12 +37,12 @@ impl Carrier {
     }
 
     /// Returns the new state of the carrier if it changes. Calls `is_peer_up` at most once per
-    /// `LOOK_EVERY_NS`.
+    /// `CHECK_EVERY_NS`.
     pub fn follow(&mut self, now_ns: u64, is_peer_up: impl FnOnce() -> bool) -> Option<bool> {
-        if now_ns < self.look_at_ns {
+        if now_ns < self.next_check_ns {
             return None;
         }
-        self.look_at_ns = now_ns + LOOK_EVERY_NS;
+        self.next_check_ns = now_ns + CHECK_EVERY_NS;
         let is_peer_up = is_peer_up();
         if is_peer_up {
             self.reached_at_ns = now_ns;

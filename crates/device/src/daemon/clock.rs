@@ -11,25 +11,25 @@ use std::time::Instant;
 ///
 /// The loop sleeps 100 ms at most, and reads the clock again after a few milliseconds of work. The
 /// value is below the 300 ms after which the core declares a path down (`SILENCE_MAX_NS`).
-const BETWEEN_LOOKS_NS_MAX: u64 = 250_000_000;
+const READ_INTERVAL_NS_MAX: u64 = 250_000_000;
 /// Time that is counted instead of a longer time between two readings, in ns.
 const COUNTED_NS: u64 = 10_000_000;
 
 /// Time since the start of the loop, with and without the time in which the process was stopped.
 #[derive(Debug, Clone)]
 pub struct Clock {
-    started: Instant,
-    looked_ns: Cell<u64>,
+    start: Instant,
+    last_read_ns: Cell<u64>,
     paused_ns: Cell<u64>,
     unreported_ns: Cell<u64>,
 }
 
 impl Clock {
-    /// Returns a clock that starts at `started`.
-    pub fn new(started: Instant) -> Self {
+    /// Returns a clock that starts at `start`.
+    pub fn new(start: Instant) -> Self {
         Self {
-            started,
-            looked_ns: Cell::default(),
+            start,
+            last_read_ns: Cell::default(),
             paused_ns: Cell::default(),
             unreported_ns: Cell::default(),
         }
@@ -37,7 +37,7 @@ impl Clock {
 
     /// Returns the time since the start, in ns.
     pub fn elapsed_ns(&self) -> u64 {
-        self.started.elapsed().as_nanos() as u64
+        self.start.elapsed().as_nanos() as u64
     }
 
     /// Returns the time since the start in which the process ran, in ns: the core's clock. It never
@@ -47,9 +47,9 @@ impl Clock {
     }
 
     fn now_ns_at(&self, elapsed_ns: u64) -> u64 {
-        let between_ns = elapsed_ns - self.looked_ns.replace(elapsed_ns);
-        if between_ns > BETWEEN_LOOKS_NS_MAX {
-            let pause_ns = between_ns - COUNTED_NS;
+        let interval_ns = elapsed_ns - self.last_read_ns.replace(elapsed_ns);
+        if interval_ns > READ_INTERVAL_NS_MAX {
+            let pause_ns = interval_ns - COUNTED_NS;
             self.paused_ns.set(self.paused_ns.get() + pause_ns);
             self.unreported_ns.set(self.unreported_ns.get() + pause_ns);
         }

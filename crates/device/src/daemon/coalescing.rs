@@ -12,10 +12,10 @@
 /// Length of a window in which datagrams are counted, in ns.
 const WINDOW_NS: u64 = 10_000_000;
 /// Datagrams of a link per window above which coalescing begins: 20 000 a second.
-const MANY: u32 = 200;
+const BUSY_WINDOW_DATAGRAMS: u32 = 200;
 /// Datagrams of a link per window up to which the window is calm. Coalescing ends after
 /// [`CALM_WINDOWS`] calm windows.
-const FEW: u32 = 100;
+const CALM_WINDOW_DATAGRAMS: u32 = 100;
 /// Calm windows in a row before coalescing ends. The end may cost a burst that arrives at that
 /// moment, so it must be rare.
 const CALM_WINDOWS: u32 = 10;
@@ -24,7 +24,7 @@ const CALM_WINDOWS: u32 = 10;
 #[derive(Debug, Default)]
 pub struct Coalescing {
     is_on: bool,
-    window_began_ns: u64,
+    window_start_ns: u64,
     datagrams: u32,
     calm_windows: u32,
 }
@@ -45,28 +45,28 @@ impl Coalescing {
     /// Coalescing ends only when nothing is left to read (`is_drained`). A coalesced burst that is
     /// read later would be taken for one datagram.
     pub fn decide(&mut self, now_ns: u64, is_drained: bool) -> Option<bool> {
-        let window_ns = now_ns.saturating_sub(self.window_began_ns);
+        let window_ns = now_ns.saturating_sub(self.window_start_ns);
         if window_ns < WINDOW_NS {
             return None;
         }
-        let in_window = u64::from(self.datagrams) * WINDOW_NS / window_ns;
+        let window_datagrams = u64::from(self.datagrams) * WINDOW_NS / window_ns;
         let windows = (window_ns / WINDOW_NS).min(u64::from(CALM_WINDOWS)) as u32;
-        (self.window_began_ns, self.datagrams) = (now_ns, 0);
-        if in_window > u64::from(FEW) {
+        (self.window_start_ns, self.datagrams) = (now_ns, 0);
+        if window_datagrams > u64::from(CALM_WINDOW_DATAGRAMS) {
             self.calm_windows = 0;
         } else {
             self.calm_windows = (self.calm_windows + windows).min(CALM_WINDOWS);
         }
-        let wants = if self.is_on {
+        let is_wanted = if self.is_on {
             self.calm_windows < CALM_WINDOWS
         } else {
-            in_window > u64::from(MANY)
+            window_datagrams > u64::from(BUSY_WINDOW_DATAGRAMS)
         };
-        if wants == self.is_on || !wants && !is_drained {
+        if is_wanted == self.is_on || !is_wanted && !is_drained {
             return None;
         }
-        self.is_on = wants;
-        Some(wants)
+        self.is_on = is_wanted;
+        Some(is_wanted)
     }
 }
 
@@ -78,15 +78,15 @@ mod tests {
     /// the window.
     fn run(
         coalescing: &mut Coalescing,
-        from: u64,
+        start: u64,
         windows: u64,
         datagrams: usize,
     ) -> Vec<(u64, bool)> {
         let mut changes = Vec::new();
-        for window in from..from + windows {
+        for window in start..start + windows {
             coalescing.note(datagrams);
-            if let Some(on) = coalescing.decide(window * WINDOW_NS, true) {
-                changes.push((window, on));
+            if let Some(is_on) = coalescing.decide(window * WINDOW_NS, true) {
+                changes.push((window, is_on));
             }
         }
         changes

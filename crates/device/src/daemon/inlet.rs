@@ -17,7 +17,7 @@ const WAITING_FRAMES_MAX: usize = 1_000;
 /// Queue between the TAP and the core.
 #[derive(Debug, Default)]
 pub struct Inlet {
-    waiting: VecDeque<Frame>,
+    frames: VecDeque<Frame>,
     waiting_bytes: usize,
     intake: Intake,
 }
@@ -25,7 +25,7 @@ pub struct Inlet {
 impl Inlet {
     /// Returns whether more frames may be taken from the host.
     pub fn has_room(&self) -> bool {
-        self.waiting_bytes < WAITING_BYTES_MAX && self.waiting.len() < WAITING_FRAMES_MAX
+        self.waiting_bytes < WAITING_BYTES_MAX && self.frames.len() < WAITING_FRAMES_MAX
     }
 
     /// Returns the number of bytes that wait.
@@ -35,7 +35,7 @@ impl Inlet {
 
     /// Returns whether no frame waits.
     pub fn is_empty(&self) -> bool {
-        self.waiting.is_empty()
+        self.frames.is_empty()
     }
 
     /// Returns the traffic taken from the host since the last report to the shaper.
@@ -53,7 +53,7 @@ impl Inlet {
                 self.intake.frames += 1;
                 self.waiting_bytes += bytes;
                 frame.set_len(bytes);
-                self.waiting.push_back(core.compact(frame));
+                self.frames.push_back(core.compact(frame));
                 Ok(bytes)
             }
             Err(error) => {
@@ -69,7 +69,7 @@ impl Inlet {
 
     /// Takes the next frame for the links.
     pub fn next(&mut self) -> Option<Frame> {
-        let frame = self.waiting.pop_front()?;
+        let frame = self.frames.pop_front()?;
         self.waiting_bytes -= frame.as_slice().len();
         Some(frame)
     }

@@ -33,11 +33,11 @@ const WEIGHT: f64 = 1.0 / 8.0;
 /// Last report of one queue.
 #[derive(Debug, Clone, Copy)]
 struct Report {
-    at_ns: u64,
+    reported_at_ns: u64,
     /// Rate that the queue estimates it can send; infinite if it has never kept a link busy.
     capacity_bps: f64,
     waiting_ns: f64,
-    sends_bps: f64,
+    send_bps: f64,
     /// Traffic from the host since the class was last adjusted.
     intake: Intake,
     busy_at_ns: Option<u64>,
@@ -52,16 +52,16 @@ pub struct Load {
 impl Load {
     /// Returns the load of `queues` queues that have reported nothing.
     pub fn new(queues: usize) -> Self {
-        let silent = Report {
-            at_ns: 0,
+        let initial = Report {
+            reported_at_ns: 0,
             capacity_bps: f64::INFINITY,
             waiting_ns: 0.0,
-            sends_bps: 0.0,
+            send_bps: 0.0,
             intake: Intake::default(),
             busy_at_ns: None,
         };
         Self {
-            queues: vec![silent; queues],
+            queues: vec![initial; queues],
         }
     }
 
@@ -75,10 +75,10 @@ impl Load {
         intake: Intake,
     ) {
         let report = &mut self.queues[queue];
-        let elapsed_ns = now_ns.saturating_sub(report.at_ns).max(1) as f64;
-        let sends_bps = intake.bytes as f64 * 8e9 / elapsed_ns;
-        report.sends_bps += (sends_bps - report.sends_bps) * WEIGHT;
-        (report.at_ns, report.capacity_bps) = (now_ns, capacity_bps);
+        let elapsed_ns = now_ns.saturating_sub(report.reported_at_ns).max(1) as f64;
+        let send_bps = intake.bytes as f64 * 8e9 / elapsed_ns;
+        report.send_bps += (send_bps - report.send_bps) * WEIGHT;
+        (report.reported_at_ns, report.capacity_bps) = (now_ns, capacity_bps);
         report.waiting_ns = waiting_ns;
         report.intake.bytes += intake.bytes;
         report.intake.frames += intake.frames;
@@ -93,7 +93,7 @@ impl Load {
     pub fn sum(&self, now_ns: u64) -> (f64, f64) {
         let (mut total_bps, mut largest_bps, mut waiting_bits) = (0.0, 0f64, 0.0);
         for report in &self.queues {
-            let is_fresh = now_ns.saturating_sub(report.at_ns) < STALE_NS;
+            let is_fresh = now_ns.saturating_sub(report.reported_at_ns) < STALE_NS;
             let is_measured = report.capacity_bps.is_finite();
             if is_measured {
                 largest_bps = largest_bps.max(report.capacity_bps);
@@ -104,7 +104,7 @@ impl Load {
             if is_measured && report.waiting_ns > BUSY_NS {
                 total_bps += report.capacity_bps;
             } else {
-                total_bps += report.sends_bps.min(report.capacity_bps);
+                total_bps += report.send_bps.min(report.capacity_bps);
             }
             if is_measured {
                 waiting_bits += report.waiting_ns * report.capacity_bps / 1e9;
@@ -140,10 +140,10 @@ impl Load {
         sum
     }
 
-    /// Returns whether a queue has kept the links busy within the last `within_ns`.
-    pub fn was_busy(&self, queue: usize, now_ns: u64, within_ns: u64) -> bool {
+    /// Returns whether a queue has kept the links busy within the last `window_ns`.
+    pub fn was_busy(&self, queue: usize, now_ns: u64, window_ns: u64) -> bool {
         let busy_at_ns = self.queues[queue].busy_at_ns;
-        busy_at_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < within_ns)
+        busy_at_ns.is_some_and(|at_ns| now_ns.saturating_sub(at_ns) < window_ns)
     }
 }
 
@@ -153,7 +153,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    fn taken(bytes: u64, was_empty: bool) -> Intake {
+    fn intake(bytes: u64, was_empty: bool) -> Intake {
         Intake {
             bytes,
             frames: 1,
@@ -165,8 +165,8 @@ mod tests {
     fn load__queues_sharing_busy_links__add_up_to_the_link_rates() {
         let mut load = Load::new(2);
         assert_eq!(load.sum(0), (f64::INFINITY, 0.0));
-        load.report(0, MS, (0.6e9, 1e6), taken(1, true));
-        load.report(1, MS, (0.4e9, 1e6), taken(1, true));
+        load.report(0, MS, (0.6e9, 1e6), intake(1, true));
+        load.report(1, MS, (0.4e9, 1e6), intake(1, true));
         let (capacity_bps, waiting_ns) = load.sum(MS);
         assert!((capacity_bps - 1e9).abs() < 1.0, "{capacity_bps}");
         assert!((waiting_ns - 1e6).abs() < 1.0, "{waiting_ns}");
@@ -176,8 +176,8 @@ mod tests {
     fn load__nearly_idle_queue__does_not_count_the_links_twice() {
         let mut load = Load::new(2);
         for step in 1..200 {
-            load.report(0, step * MS, (1e9, 1e6), taken(125_000, true));
-            load.report(1, step * MS, (1e9, 0.0), taken(1_250, true));
+            load.report(0, step * MS, (1e9, 1e6), intake(125_000, true));
+            load.report(1, step * MS, (1e9, 0.0), intake(1_250, true));
         }
         let (capacity_bps, _) = load.sum(199 * MS);
         assert!((1.0e9..1.02e9).contains(&capacity_bps), "{capacity_bps}");
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn load__overloaded_queue__is_not_masked_by_an_idle_one() {
         let mut load = Load::new(2);
-        load.report(0, MS, (1e9, 0.0), taken(1, false));
-        load.report(1, MS, (1e9, 0.0), taken(0, true));
+        load.report(0, MS, (1e9, 0.0), intake(1, false));
+        load.report(1, MS, (1e9, 0.0), intake(0, true));
         assert!(!load.take_intake().was_empty);
-        load.report(0, 2 * MS, (1e9, 0.0), taken(1, true));
+        load.report(0, 2 * MS, (1e9, 0.0), intake(1, true));
         assert!(load.take_intake().was_empty);
     }
 }

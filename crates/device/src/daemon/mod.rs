@@ -6,11 +6,11 @@
 mod carrier;
 mod clock;
 mod coalescing;
-mod hearing;
 mod inlet;
 mod load;
 mod port;
 mod queues;
+mod reception;
 mod setup;
 mod shaper;
 mod sizing;
@@ -82,13 +82,13 @@ struct Device {
     datagrams: Datagrams,
     facts: serde_json::Value,
     tap_write_errors: u64,
-    logged: (Instant, kumi_multilink::endpoint::EndpointCounters),
+    last_log: (Instant, kumi_multilink::endpoint::EndpointCounters),
     routes_at_ns: u64,
     reopen_at_ns: u64,
     carrier: Carrier,
     /// Last peer that seals differently from this device.
     seal_mismatch: Option<String>,
-    ends: bool,
+    is_ended: bool,
 }
 
 impl Device {
@@ -98,17 +98,17 @@ impl Device {
 
     /// Runs the loop until the device ends.
     fn serve(&mut self) -> anyhow::Result<()> {
-        while !self.ends {
+        while !self.is_ended {
             let ready = self.wait()?;
             let now_ns = self.now_ns();
             for port in &mut self.ports {
                 port.observe(&mut self.core, now_ns);
             }
-            for at in 0..self.ports.len() {
-                let is_drained = ready.links & 1 << at == 0;
-                self.ports[at].adapt_coalescing(now_ns, is_drained);
+            for index in 0..self.ports.len() {
+                let is_drained = ready.links & 1 << index == 0;
+                self.ports[index].adapt_coalescing(now_ns, is_drained);
                 if !is_drained {
-                    self.receive(at);
+                    self.receive(index);
                     self.hand_over_frames();
                 }
             }
@@ -133,8 +133,8 @@ impl Device {
             if ready.control {
                 self.answer_calls(now_ns);
             }
-            self.tell_events();
-            self.keep_house(now_ns);
+            self.report_events();
+            self.run_periodic_tasks(now_ns);
         }
         // Peers then need not detect the end by silence.
         self.core.say_goodbye(self.clock.now_ns());
@@ -147,11 +147,11 @@ impl Device {
     /// Without receive coalescing each read entry is one datagram, and turns may be spaced. When a
     /// turn took only two datagrams, the sockets held 850 KB (`docs/perf-log.md`, 2026-11-22: the
     /// slow regime).
-    fn receive(&mut self, at: usize) {
-        let (mut taken, mut datagrams) = (0, 0);
-        let began_ns = self.clock.now_ns();
+    fn receive(&mut self, index: usize) {
+        let (mut received_bytes, mut datagrams) = (0, 0);
+        let start_ns = self.clock.now_ns();
         while datagrams < RECEIVES_PER_TURN {
-            let port = &mut self.ports[at];
+            let port = &mut self.ports[index];
             // Errors of earlier sends (unreachable, refused) appear here too. They need no action.
             if port.receive(&mut self.datagrams).is_err() {
                 return;
@@ -159,17 +159,17 @@ impl Device {
             // The clock is read each time, because round trips are measured with it.
             let now_ns = self.clock.now_ns();
             for (bytes, received) in self.datagrams.iter_mut() {
-                taken += received.bytes;
+                received_bytes += received.bytes;
                 datagrams += 1;
                 self.tempo.note_received(received.bytes);
                 port.note_received(received.bytes.div_ceil(received.segment_bytes));
                 for datagram in bytes.chunks_mut(received.segment_bytes) {
-                    port.handle(self.node, datagram, received.from, &mut self.core, now_ns);
+                    port.handle(self.node, datagram, received.sender, &mut self.core, now_ns);
                 }
             }
-            let is_over =
-                taken >= RECEIVE_BYTES_PER_TURN || now_ns > began_ns + RECEIVE_NS_PER_TURN;
-            if is_over || !self.datagrams.is_full() {
+            let is_turn_complete =
+                received_bytes >= RECEIVE_BYTES_PER_TURN || now_ns > start_ns + RECEIVE_NS_PER_TURN;
+            if is_turn_complete || !self.datagrams.is_full() {
                 return;
             }
         }
@@ -192,19 +192,19 @@ impl Device {
 
     /// Takes frames from the host, until none is left or the turn ends.
     fn take_frames(&mut self) {
-        let mut taken = 0;
+        let mut taken_bytes = 0;
         for _ in 0..FRAMES_PER_TURN {
-            if taken > BYTES_PER_TURN || !self.inlet.has_room() {
+            if taken_bytes > BYTES_PER_TURN || !self.inlet.has_room() {
                 return;
             }
             match self.inlet.take(&self.tap, &mut self.core) {
                 Ok(0) => return,
                 Ok(bytes) => {
-                    taken += bytes;
+                    taken_bytes += bytes;
                     self.tempo.note_received(bytes);
                 }
                 Err(_) => {
-                    self.ends = true;
+                    self.is_ended = true;
                     return;
                 }
             }
@@ -213,8 +213,8 @@ impl Device {
 
     /// Passes waiting frames to the links while these have room.
     fn feed(&mut self) {
-        let (mut fed, mut unsent) = (0, 0);
-        while fed < BYTES_PER_TURN && !self.is_blocked() {
+        let (mut fed_bytes, mut unsent_bytes) = (0, 0);
+        while fed_bytes < BYTES_PER_TURN && !self.is_blocked() {
             let now_ns = self.now_ns();
             if self.core.frames_wait_until(now_ns).is_some() {
                 return;
@@ -224,11 +224,11 @@ impl Device {
             };
             let bytes = frame.as_slice().len();
             self.core.handle_frame(frame, now_ns);
-            fed += bytes;
-            unsent += bytes;
-            if unsent > BYTES_PER_SEND {
+            fed_bytes += bytes;
+            unsent_bytes += bytes;
+            if unsent_bytes > BYTES_PER_SEND {
                 self.transmit();
-                unsent = 0;
+                unsent_bytes = 0;
             }
         }
     }
@@ -245,8 +245,8 @@ impl Device {
         let changes = self.monitor.changes().unwrap_or_else(|error| {
             // For example, the kernel has no memory for the answer. The next change of the
             // interface reports its state again.
-            let what = format!("changes of interfaces were lost: {error}");
-            interface::log(&self.config.name, &what);
+            let message = format!("changes of interfaces were lost: {error}");
+            interface::log(&self.config.name, &message);
             Vec::new()
         });
         for change in changes {
@@ -268,14 +268,14 @@ impl Device {
         let Some(is_on) = self.carrier.follow(now_ns, peers) else {
             return;
         };
-        let what = match (self.tap.set_carrier(is_on), is_on) {
+        let message = match (self.tap.set_carrier(is_on), is_on) {
             (Ok(()), true) => "carrier: a peer is reached".to_owned(),
             (Ok(()), false) => "no carrier: no peer is reached".to_owned(),
             (Err(error), _) => {
                 format!("cannot set the device's carrier ({error}); use Linux 5.0 or later")
             }
         };
-        interface::log(&self.config.name, &what);
+        interface::log(&self.config.name, &message);
     }
 
     fn answer_calls(&mut self, now_ns: u64) {
@@ -284,21 +284,21 @@ impl Device {
                 Request::Show => self.state().to_string(),
                 Request::Events => continue, // served by the control socket's thread
                 Request::Down => {
-                    self.ends = true;
+                    self.is_ended = true;
                     "{}".to_owned()
                 }
-                Request::Add { link } => self.outcome(|device| device.add_link(&link, now_ns)),
-                Request::Del { link } => self.outcome(|device| device.remove_link(&link, now_ns)),
+                Request::Add { link } => self.perform(|device| device.add_link(&link, now_ns)),
+                Request::Del { link } => self.perform(|device| device.remove_link(&link, now_ns)),
                 Request::Set { link, rate_bps } => {
-                    self.outcome(|device| device.set_rate(&link, rate_bps))
+                    self.perform(|device| device.set_rate(&link, rate_bps))
                 }
             };
             let _ = answer.try_send(text);
         }
     }
 
-    fn outcome(&mut self, act: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> String {
-        match act(self) {
+    fn perform(&mut self, action: impl FnOnce(&mut Self) -> anyhow::Result<()>) -> String {
+        match action(self) {
             Ok(()) => "{}".to_owned(),
             Err(error) => failure(&format!("{error:#}")),
         }
@@ -326,7 +326,7 @@ impl Device {
     }
 
     /// Writes events to the log and passes them to the listeners.
-    fn tell_events(&mut self) {
+    fn report_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
             if let kumi_multilink::endpoint::Event::SealMismatch { name, theirs } = &event {
                 self.seal_mismatch = Some(format!("{name} ({})", theirs.name()));
@@ -345,7 +345,7 @@ impl Device {
 
     /// Does periodic work: routes, carrier, removed interfaces, and log lines about rejected
     /// datagrams.
-    fn keep_house(&mut self, now_ns: u64) {
+    fn run_periodic_tasks(&mut self, now_ns: u64) {
         if now_ns >= self.routes_at_ns && self.lane.number == 0 {
             self.routes_at_ns = now_ns + ROUTES_EVERY_NS;
             let device = self.config.name.clone();
@@ -362,30 +362,33 @@ impl Device {
             self.reopen_links(now_ns);
         }
         if let Some(pause_ns) = self.clock.take_pause() {
-            let what = format!("this process was stopped for {} ms", pause_ns / 1_000_000);
-            interface::log(&self.config.name, &what);
+            let message = format!("this process was stopped for {} ms", pause_ns / 1_000_000);
+            interface::log(&self.config.name, &message);
         }
-        if self.logged.0.elapsed() < LOG_EVERY {
+        if self.last_log.0.elapsed() < LOG_EVERY {
             return;
         }
-        let (counters, before) = (self.core.counters(), self.logged.1);
-        for (what, now, then) in [
+        let (counters, previous) = (self.core.counters(), self.last_log.1);
+        for (description, count, previous_count) in [
             (
                 "signed with another cluster key",
                 counters.wrong_key,
-                before.wrong_key,
+                previous.wrong_key,
             ),
-            ("forged or damaged", counters.forged, before.forged),
-            ("replayed", counters.replayed, before.replayed),
-            ("malformed", counters.malformed, before.malformed),
+            ("forged or damaged", counters.forged, previous.forged),
+            ("replayed", counters.replayed, previous.replayed),
+            ("malformed", counters.malformed, previous.malformed),
         ] {
-            if now > then {
+            if count > previous_count {
                 interface::log(
                     &self.config.name,
-                    &format!("{} datagrams {what} in the last minute", now - then),
+                    &format!(
+                        "{} datagrams {description} in the last minute",
+                        count - previous_count
+                    ),
                 );
             }
         }
-        self.logged = (Instant::now(), counters);
+        self.last_log = (Instant::now(), counters);
     }
 }

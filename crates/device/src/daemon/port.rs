@@ -1,7 +1,7 @@
 //! A physical interface under the device: its socket, and the bytes that the kernel holds for it.
 
 use super::coalescing::Coalescing;
-use super::hearing::{self, Hearing};
+use super::reception::{self, Reception};
 use kumi_command::errln;
 use kumi_multilink::endpoint::{Endpoint, LinkConfig, OVERHEAD_BYTES};
 use kumi_multilink::wire::{self, Kind};
@@ -24,7 +24,7 @@ pub const SPEED_UNKNOWN_BPS: u64 = 1_000_000_000;
 const CALIBRATE_EVERY: u32 = 16;
 /// Time for which a reading of the kernel's send queue is valid, in ns. A link of 10 Gb/s carries
 /// 60 KB in it. This is about a batch, which the rate estimate allows for.
-const LOOK_EVERY_NS: u64 = 50_000;
+const READ_EVERY_NS: u64 = 50_000;
 /// Least size of the place for one received datagram, in bytes. The longest hello or handshake is
 /// much shorter.
 const PLACE_BYTES_MIN: usize = 2048;
@@ -45,16 +45,16 @@ pub struct Port {
     /// True if the socket's send buffer was full at the last send.
     pub is_blocked: bool,
     /// True if receive coalescing (`UDP_GRO`) may be used.
-    pub gathers: bool,
+    pub may_coalesce: bool,
     coalescing: Coalescing,
     /// Record of the received datagrams.
-    pub hearing: Hearing,
+    pub reception: Reception,
     /// Number of sends that the kernel refused.
-    pub refused: u64,
+    pub refused_sends: u64,
     /// Bytes of kernel buffer per byte on the wire, smoothed.
     buffer_ratio: f64,
     sends: u32,
-    looked_at_ns: u64,
+    queue_read_at_ns: u64,
     /// Size of the place for one received datagram, in bytes; at least the link's MTU.
     place_bytes: usize,
 }
@@ -70,12 +70,12 @@ pub struct PortTaken {
 }
 
 impl Port {
-    /// Opens the port of `interface`. `gather` permits receive coalescing.
+    /// Opens the port of `interface`. `may_coalesce` permits receive coalescing.
     pub fn open(
         number: u8,
         interface: &Interface,
         udp_port: u16,
-        gather: bool,
+        may_coalesce: bool,
     ) -> anyhow::Result<Self> {
         let name = &interface.name;
         let socket = LinkSocket::open(name, interface.index, udp_port, GROUP).map_err(|error| {
@@ -83,7 +83,7 @@ impl Port {
                 let name = name.clone();
                 return anyhow::Error::new(PortTaken { name, udp_port });
             }
-            let mend = match error.kind() {
+            let remedy = match error.kind() {
                 ErrorKind::PermissionDenied => "run as root or with CAP_NET_ADMIN".to_owned(),
                 ErrorKind::NetworkDown => format!("run `ip link set {name} up`"),
                 ErrorKind::NotFound | ErrorKind::InvalidInput => {
@@ -91,10 +91,11 @@ impl Port {
                 }
                 _ => format!("if IPv6 is off, run `sysctl -w net.ipv6.conf.{name}.disable_ipv6=0`"),
             };
-            anyhow::anyhow!("{name}: {error}; {mend}")
+            anyhow::anyhow!("{name}: {error}; {remedy}")
         })?;
         socket.set_filter(DATAGRAM_BYTES_MIN, &leads())?;
-        let gathers = gather && socket.set_gathering(true) && socket.set_gathering(false);
+        let may_coalesce =
+            may_coalesce && socket.set_coalescing(true) && socket.set_coalescing(false);
         Ok(Self {
             number,
             name: name.clone(),
@@ -102,13 +103,13 @@ impl Port {
             socket,
             is_gone: false,
             is_blocked: false,
-            gathers,
+            may_coalesce,
             coalescing: Coalescing::default(),
-            hearing: Hearing::default(),
-            refused: 0,
+            reception: Reception::default(),
+            refused_sends: 0,
             buffer_ratio: 1.3,
             sends: 0,
-            looked_at_ns: 0,
+            queue_read_at_ns: 0,
             place_bytes: PLACE_BYTES_MIN.max(interface.mtu as usize),
         })
     }
@@ -127,13 +128,13 @@ impl Port {
 
     /// Receives the available datagrams. Returns the kernel's error; `WouldBlock` if there are
     /// none.
-    pub fn receive(&mut self, into: &mut Datagrams) -> std::io::Result<()> {
+    pub fn receive(&mut self, datagrams: &mut Datagrams) -> std::io::Result<()> {
         let place_bytes = if self.coalescing.is_on() {
             RECEIVE_BYTES_MAX
         } else {
             self.place_bytes
         };
-        self.socket.receive(into, place_bytes)
+        self.socket.receive(datagrams, place_bytes)
     }
 
     /// Passes a datagram to the core, and records its use for the device's state.
@@ -141,21 +142,21 @@ impl Port {
         &mut self,
         node: u64,
         datagram: &mut [u8],
-        from: SocketAddr,
+        sender: SocketAddr,
         core: &mut Endpoint,
         now_ns: u64,
     ) {
-        if self.hearing.note(node, datagram, now_ns) {
+        if self.reception.note(node, datagram, now_ns) {
             return;
         }
-        let is_introduction = hearing::is_introduction(datagram);
+        let is_introduction = reception::is_introduction(datagram);
         let wrong_key = |core: &Endpoint| core.counters().wrong_key;
-        let before = if is_introduction { wrong_key(core) } else { 0 };
-        let outcome = core.handle_datagram(self.number, from, datagram, now_ns);
+        let previous = if is_introduction { wrong_key(core) } else { 0 };
+        let outcome = core.handle_datagram(self.number, sender, datagram, now_ns);
         if is_introduction {
-            let is_wrong_key = wrong_key(core) > before;
-            self.hearing
-                .note_outcome(from, outcome, is_wrong_key, now_ns);
+            let is_wrong_key = wrong_key(core) > previous;
+            self.reception
+                .note_outcome(sender, outcome, is_wrong_key, now_ns);
         }
     }
 
@@ -166,11 +167,11 @@ impl Port {
 
     /// Switches receive coalescing by load. `is_drained` states that nothing is left to read.
     pub fn adapt_coalescing(&mut self, now_ns: u64, is_drained: bool) {
-        if !self.gathers {
+        if !self.may_coalesce {
             return;
         }
-        if let Some(on) = self.coalescing.decide(now_ns, is_drained) {
-            self.socket.set_gathering(on);
+        if let Some(is_on) = self.coalescing.decide(now_ns, is_drained) {
+            self.socket.set_coalescing(is_on);
         }
     }
 
@@ -183,14 +184,14 @@ impl Port {
         {
             return;
         }
-        self.look(core, now_ns);
+        self.read_send_queue(core, now_ns);
     }
 
-    fn look(&mut self, core: &mut Endpoint, now_ns: u64) {
-        if now_ns < self.looked_at_ns + LOOK_EVERY_NS {
+    fn read_send_queue(&mut self, core: &mut Endpoint, now_ns: u64) {
+        if now_ns < self.queue_read_at_ns + READ_EVERY_NS {
             return;
         }
-        self.looked_at_ns = now_ns;
+        self.queue_read_at_ns = now_ns;
         if let Ok(bytes) = self.socket.unsent_buffer_bytes() {
             let wire_bytes = (bytes as f64 / self.buffer_ratio) as u64;
             core.observe_unsent(self.number, wire_bytes, now_ns);
@@ -202,18 +203,18 @@ impl Port {
     pub fn transmit(&mut self, core: &mut Endpoint, now_ns: u64) {
         self.is_blocked = false;
         if core.poll_transmit(self.number).is_some() {
-            self.look(core, now_ns);
+            self.read_send_queue(core, now_ns);
         }
         while let Some(batch) = core.poll_transmit(self.number) {
-            let to = batch
+            let target = batch
                 .destination
                 .expect("a batch in the queue has a destination");
             let (bytes, datagrams) = (batch.bytes.len(), batch.datagrams());
             self.sends = self.sends.wrapping_add(1);
-            let before = self.calibration_start();
-            match self.socket.send(&batch.bytes, batch.segment_bytes, to) {
+            let old_bytes = self.calibration_start();
+            match self.socket.send(&batch.bytes, batch.segment_bytes, target) {
                 Ok(()) => {
-                    self.calibrate(before, bytes + datagrams * OVERHEAD_BYTES);
+                    self.calibrate(old_bytes, bytes + datagrams * OVERHEAD_BYTES);
                     core.transmitted(self.number);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
@@ -221,8 +222,8 @@ impl Port {
                     return;
                 }
                 Err(error) => {
-                    self.refused += 1;
-                    self.hearing.note_refusal(&error, now_ns);
+                    self.refused_sends += 1;
+                    self.reception.note_refusal(&error, now_ns);
                     self.fall_back(core, datagrams, &error);
                     core.transmitted(self.number);
                 }
@@ -260,14 +261,14 @@ impl Port {
         }
     }
 
-    fn calibrate(&mut self, before: Option<usize>, wire_bytes: usize) {
-        let Some(before) = before else { return };
-        let Ok(after) = self.socket.unsent_buffer_bytes() else {
+    fn calibrate(&mut self, old_bytes: Option<usize>, wire_bytes: usize) {
+        let Some(old_bytes) = old_bytes else { return };
+        let Ok(new_bytes) = self.socket.unsent_buffer_bytes() else {
             return;
         };
         // A send that left at once shows nothing.
-        if after > before {
-            let ratio = (after - before) as f64 / wire_bytes as f64;
+        if new_bytes > old_bytes {
+            let ratio = (new_bytes - old_bytes) as f64 / wire_bytes as f64;
             self.buffer_ratio += (ratio.clamp(0.5, 8.0) - self.buffer_ratio) / 8.0;
         }
     }

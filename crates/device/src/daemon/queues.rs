@@ -20,16 +20,16 @@ use kumi_sys::tap::{self, Tap};
 /// configured to have more.
 pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadInput> {
     let name = &config.name;
-    let has_one_only = existed && tap::is_multi_queue(name) == Some(false);
-    if has_one_only && matches!(config.queues, Queues::Exactly(2..)) {
+    let is_single_queue = existed && tap::is_multi_queue(name) == Some(false);
+    if is_single_queue && matches!(config.queues, Queues::Exactly(2..)) {
         return Err(BadInput(format!(
             "{name} exists with one queue; run `kumi link down {name}` first"
         )));
     }
-    let why = format!("{name} exists with one queue until `kumi link down {name}`");
+    let reason = format!("{name} exists with one queue until `kumi link down {name}`");
     let has_no_ports = config.port > u16::MAX - u16::from(QUEUES_MAX);
-    let one_only = if has_one_only {
-        Some(why.as_str())
+    let single_queue_reason = if is_single_queue {
+        Some(reason.as_str())
     } else if has_no_ports {
         Some("the port leaves too few UDP ports for more queues")
     } else {
@@ -53,7 +53,7 @@ pub(super) fn size(config: &DeviceConfig, existed: bool) -> Result<Sizing, BadIn
         &links,
         core_bps,
         cores,
-        one_only,
+        single_queue_reason,
     ))
 }
 
@@ -73,9 +73,9 @@ pub(super) fn open_taps(name: &str, existed: bool, queues: u8) -> anyhow::Result
 }
 
 /// Ends the other queues when one queue ends, even by a panic.
-struct EndsAll<'a>(&'a Desk);
+struct EndGuard<'a>(&'a Desk);
 
-impl Drop for EndsAll<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -88,10 +88,10 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
         .next()
         .ok_or_else(|| anyhow!("the device has no queue"))?;
     std::thread::scope(|scope| {
-        let others: Vec<_> = devices
+        let threads: Vec<_> = devices
             .map(|mut device| {
                 scope.spawn(move || {
-                    let _ends = EndsAll(desk);
+                    let _guard = EndGuard(desk);
                     // The settings of the scheduler apply to the thread that makes them.
                     device.tempo = Tempo::new(device.config.uses(Offload::Priority));
                     device.serve()
@@ -99,12 +99,12 @@ pub(super) fn serve(devices: Vec<Device>, desk: &Desk) -> anyhow::Result<Device>
             })
             .collect();
         let outcome = {
-            let _ends = EndsAll(desk);
+            let _guard = EndGuard(desk);
             first.serve()
         };
-        for other in others {
-            let number = "the thread of a queue panicked; see the message above";
-            other.join().map_err(|_| anyhow!(number))??;
+        for thread in threads {
+            let message = "the thread of a queue panicked; see the message above";
+            thread.join().map_err(|_| anyhow!(message))??;
         }
         outcome
     })?;

@@ -38,8 +38,8 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     config.check()?;
     let key = key::load(&config.key)?;
     let all = interfaces()?;
-    for (at, name) in config.over.iter().enumerate() {
-        check::interface(name, &all, config.needs_ipv6(at))?;
+    for (index, name) in config.over.iter().enumerate() {
+        check::interface(name, &all, config.needs_ipv6(index))?;
     }
     let dir = RunDir::make(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
@@ -92,18 +92,18 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         .unwrap_or((sides[0].1.unit_bytes_max() - FRAME_HEADER_BYTES) as u32);
     interface::configure(&config.name, mtu, QUEUE_FRAMES, &config.address)?;
     // On an existing device, the administrator may have chosen other values.
-    let hastened = if existed {
+    let outcome = if existed {
         Ok(())
     } else {
         interface::hasten_neighbours(&config.name)
     };
-    if let Err(error) = hastened {
-        let what = "warning: cannot shorten the intervals of neighbour discovery";
-        interface::log(&config.name, &format!("{what}: {error}"));
+    if let Err(error) = outcome {
+        let warning = "warning: cannot shorten the intervals of neighbour discovery";
+        interface::log(&config.name, &format!("{warning}: {error}"));
     }
     if let Err(error) = interface::set_rto_min(&config.name) {
-        let what = "warning: cannot set the RTO floor of the device's routes";
-        interface::log(&config.name, &format!("{what}: {error}"));
+        let warning = "warning: cannot set the RTO floor of the device's routes";
+        interface::log(&config.name, &format!("{warning}: {error}"));
     }
     taps[0].set_persistent(true)?;
     let is_shaped = config.uses(Offload::Shaper);
@@ -142,12 +142,12 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
             datagrams: Default::default(),
             facts: facts.clone(),
             tap_write_errors: 0,
-            logged: (Instant::now(), Default::default()),
+            last_log: (Instant::now(), Default::default()),
             routes_at_ns: 0,
             reopen_at_ns: 0,
             carrier: Default::default(),
             seal_mismatch: None,
-            ends: false,
+            is_ended: false,
             config: config.clone(),
         });
     }
@@ -215,9 +215,9 @@ impl Device {
         if name == self.config.name {
             bail!("`{name}` cannot be under itself");
         }
-        let taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
+        let is_taken = |number: &u8| self.ports.iter().any(|port| port.number == *number);
         let number = (0..kumi_multilink::wire::LINKS_MAX as u8)
-            .find(|number| !taken(number))
+            .find(|number| !is_taken(number))
             .context("the device already has the maximum number of links")?;
         let port = open_port(
             number,
@@ -234,19 +234,19 @@ impl Device {
     /// Reopens the ports of removed interfaces, if an interface of the same name exists. A port
     /// that cannot be opened yet (the interface is down or has no IPv6) is tried again later.
     pub(super) fn reopen_links(&mut self, now_ns: u64) {
-        for at in 0..self.ports.len() {
-            if !self.ports[at].is_gone {
+        for index in 0..self.ports.len() {
+            if !self.ports[index].is_gone {
                 continue;
             }
-            let (number, name) = (self.ports[at].number, self.ports[at].name.clone());
+            let (number, name) = (self.ports[index].number, self.ports[index].name.clone());
             let fixed_bps = self.core.link(number).and_then(|link| {
                 let is_fixed = link.config.is_rate_fixed;
                 is_fixed.then(|| link.capacity.rate_bps() as u64)
             });
             let lane = self.lane;
-            let opened = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
-            if let Ok(port) = opened {
-                self.ports[at] = port;
+            let outcome = open_port(number, &name, &self.config, &mut self.core, lane, now_ns);
+            if let Ok(port) = outcome {
+                self.ports[index] = port;
                 interface::log(&self.config.name, &format!("{name} is in use again"));
                 if fixed_bps.is_some() {
                     let _ = self.set_rate(&name, fixed_bps);
@@ -256,7 +256,7 @@ impl Device {
     }
 
     pub(super) fn remove_link(&mut self, name: &str, now_ns: u64) -> anyhow::Result<()> {
-        let Some(at) = self.ports.iter().position(|port| port.name == name) else {
+        let Some(index) = self.ports.iter().position(|port| port.name == name) else {
             let names: Vec<&str> = self.ports.iter().map(|port| port.name.as_str()).collect();
             bail!(
                 "`{name}` is not a link of {}; its links are {}",
@@ -270,7 +270,7 @@ impl Device {
                 self.config.name
             );
         }
-        let port = self.ports.remove(at);
+        let port = self.ports.remove(index);
         self.core.remove_link(port.number, now_ns);
         self.transmit();
         Ok(())
@@ -295,8 +295,8 @@ impl Device {
 
 /// Returns the device's identity, which is kept while the device persists.
 fn node_identity(dir: &RunDir, existed: bool) -> anyhow::Result<u64> {
-    let known = std::fs::read_to_string(dir.node()).ok().filter(|_| existed);
-    if let Some(node) = known.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {
+    let identity = std::fs::read_to_string(dir.node()).ok().filter(|_| existed);
+    if let Some(node) = identity.and_then(|text| u64::from_str_radix(text.trim(), 16).ok()) {
         return Ok(node);
     }
     let node = random_u64()?;

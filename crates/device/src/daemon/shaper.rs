@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const DEADBAND: f64 = 0.01;
 /// Time for which a queue counts as busy after it kept the links busy, in ns. A busy queue measures
 /// its share of the links, not all of them.
-const LATELY_NS: u64 = 100_000_000;
+const RECENT_NS: u64 = 100_000_000;
 /// Rate of the open class, in bits per second. The device never reaches it, so the class lets
 /// everything through.
 const OPEN_BPS: f64 = 200e9;
@@ -36,7 +36,7 @@ pub struct Shaper {
 struct Class {
     pressure: Pressure,
     load: Load,
-    wanted_bps: f64,
+    target_bps: f64,
     /// The class in the kernel; `None` if the device is not shaped.
     kernel: Option<KernelClass>,
 }
@@ -55,7 +55,7 @@ impl Shaper {
         let class = Class {
             pressure: Pressure::default(),
             load: Load::new(queues),
-            wanted_bps: OPEN_BPS,
+            target_bps: OPEN_BPS,
             kernel,
         };
         let class = Arc::new(Mutex::new(class));
@@ -76,13 +76,13 @@ impl Shaper {
     /// device is not shaped.
     pub fn rate_bps(&self) -> Option<u64> {
         let class = self.class();
-        let is_closed = class.kernel.is_some() && class.wanted_bps < OPEN_BPS;
-        is_closed.then_some(class.wanted_bps as u64)
+        let is_closed = class.kernel.is_some() && class.target_bps < OPEN_BPS;
+        is_closed.then_some(class.target_bps as u64)
     }
 
-    /// Returns whether this queue has kept the links busy within the last `LATELY_NS`.
+    /// Returns whether this queue has kept the links busy within the last `RECENT_NS`.
     pub fn is_busy(&self, now_ns: u64) -> bool {
-        self.class().load.was_busy(self.queue, now_ns, LATELY_NS)
+        self.class().load.was_busy(self.queue, now_ns, RECENT_NS)
     }
 
     /// Reports the load of this queue and adjusts the class, at most once per `PERIOD_NS`.
@@ -121,10 +121,10 @@ impl Class {
             .pressure
             .adjust(now_ns, capacity_bps, backlog_ns, intake)
             .min(OPEN_BPS);
-        if (rate_bps - self.wanted_bps).abs() < DEADBAND * self.wanted_bps {
+        if (rate_bps - self.target_bps).abs() < DEADBAND * self.target_bps {
             return;
         }
-        self.wanted_bps = rate_bps;
+        self.target_bps = rate_bps;
         if let Some(kernel) = &self.kernel {
             kernel.set_rate(rate_bps as u64);
         }

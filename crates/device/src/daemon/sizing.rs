@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 16;
 /// The rest is the kernel's: the TAP's copy, a send with `UDP_SEGMENT` down to the NIC, and the
 /// wake-ups. Chosen by judgement from the rate that the device carried on the development machine
 /// (`docs/perf-log.md`, 2026-11-22: several queues). It errs towards fewer queues.
-const SHARE_OF_SEALING: f64 = 0.2;
+const SEALING_SHARE: f64 = 0.2;
 
 /// Number of queues, and the reason for it.
 #[derive(Debug, Clone, PartialEq)]
@@ -34,9 +34,9 @@ pub fn core_bps(seal: Seal) -> f64 {
     let key = PacketKey::new(&[1; 32], seal);
     let source = vec![0x5a; BURST_BYTES];
     let (mut burst, mut sealed) = (vec![0; BURST_BYTES], Vec::with_capacity(2 * BURST_BYTES));
-    let (began, mut sequence, mut best) = (Instant::now(), 0, Duration::MAX);
-    while began.elapsed() < MEASURE_FOR {
-        let at = Instant::now();
+    let (measurement_start, mut sequence, mut best) = (Instant::now(), 0, Duration::MAX);
+    while measurement_start.elapsed() < MEASURE_FOR {
+        let start = Instant::now();
         burst.copy_from_slice(std::hint::black_box(&source));
         sealed.clear();
         for payload in burst.chunks(UNIT_BYTES) {
@@ -44,30 +44,30 @@ pub fn core_bps(seal: Seal) -> f64 {
             sequence += 1;
         }
         std::hint::black_box(&sealed);
-        best = best.min(at.elapsed());
+        best = best.min(start.elapsed());
     }
     let best_s = best.max(Duration::from_nanos(1)).as_secs_f64();
-    BURST_BYTES as f64 * 8.0 / best_s * SHARE_OF_SEALING
+    BURST_BYTES as f64 * 8.0 / best_s * SEALING_SHARE
 }
 
 /// Chooses the number of queues for links with these names and rates, on a host with `cores`.
 ///
-/// `asked` is the configured number. `one_only` is the reason why the device cannot have more than
-/// one queue, if there is one.
+/// `configured` is the number in the configuration. `single_queue_reason` is the reason why the
+/// device cannot have more than one queue, if there is one.
 pub fn decide(
-    asked: Queues,
+    configured: Queues,
     links: &[(&str, u64)],
     core_bps: f64,
     cores: usize,
-    one_only: Option<&str>,
+    single_queue_reason: Option<&str>,
 ) -> Sizing {
     let claimed_bps: f64 = links.iter().map(|(_, rate_bps)| *rate_bps as f64).sum();
-    let needed = (claimed_bps / core_bps).ceil().max(1.0);
-    let allowed = (cores / 2).clamp(1, usize::from(QUEUES_MAX)) as u8;
-    let queues = match asked {
+    let demand = (claimed_bps / core_bps).ceil().max(1.0);
+    let limit = (cores / 2).clamp(1, usize::from(QUEUES_MAX)) as u8;
+    let queues = match configured {
         Queues::Exactly(count) => count,
-        Queues::Auto if one_only.is_some() => 1,
-        Queues::Auto => needed.min(f64::from(allowed)) as u8,
+        Queues::Auto if single_queue_reason.is_some() => 1,
+        Queues::Auto => demand.min(f64::from(limit)) as u8,
     };
     let names: Vec<&str> = links.iter().map(|(name, _)| *name).collect();
     let (claim, together) = match links.len() {
@@ -75,9 +75,9 @@ pub fn decide(
         _ => ("claim", " together"),
     };
     let plural = if queues == 1 { "" } else { "s" };
-    let outcome = match (asked, one_only) {
+    let outcome = match (configured, single_queue_reason) {
         (Queues::Exactly(_), _) => format!(": using {queues} queue{plural}, as configured"),
-        (Queues::Auto, Some(why)) => format!("; {why}"),
+        (Queues::Auto, Some(reason)) => format!("; {reason}"),
         (Queues::Auto, None) if queues == 1 => {
             "; this host has too few cores for more queues".to_owned()
         }
@@ -92,7 +92,7 @@ pub fn decide(
     Sizing {
         queues,
         core_bps,
-        note: (needed > 1.0).then_some(note),
+        note: (demand > 1.0).then_some(note),
     }
 }
 

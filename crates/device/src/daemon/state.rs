@@ -77,10 +77,10 @@ fn link(port: &Port, core: &Endpoint, now_ns: u64) -> Value {
         "rate_measured": source == "measured",
         "rate_source": source,
         "gso": link.is_some_and(|link| link.queue.segmentation),
-        "gro": port.gathers,
-        "send_errors": port.refused,
+        "gro": port.may_coalesce,
+        "send_errors": port.refused_sends,
         "gone": port.is_gone,
-        "heard": port.hearing.shown(now_ns),
+        "heard": port.reception.state(now_ns),
     })
 }
 

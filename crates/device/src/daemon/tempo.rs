@@ -67,18 +67,18 @@ pub struct Tempo {
     has_priority: bool,
     is_bulk: bool,
     is_flooded: bool,
-    turn_began_ns: u64,
+    turn_start_ns: u64,
     /// Usual pause between events, in ns, smoothed. The longest of the latest pauses would include
     /// this loop's own sleep.
     pause_ns: u64,
     active_at_ns: u64,
-    window_began_ns: u64,
-    cpu_began_ns: u64,
+    window_start_ns: u64,
+    cpu_start_ns: u64,
     spun_ns: u64,
     /// Part of `spun_ns` in which other processes had the processor.
     away_ns: u64,
     crowded_until_ns: u64,
-    received: u64,
+    receives: u64,
     received_bytes: u64,
 }
 
@@ -100,28 +100,28 @@ impl Tempo {
             has_priority: false,
             is_bulk: false,
             is_flooded: false,
-            turn_began_ns: 0,
+            turn_start_ns: 0,
             pause_ns: u64::MAX / 4,
             active_at_ns: 0,
-            window_began_ns: 0,
-            cpu_began_ns: thread_cpu_ns(),
+            window_start_ns: 0,
+            cpu_start_ns: thread_cpu_ns(),
             spun_ns: 0,
             away_ns: 0,
             crowded_until_ns: 0,
-            received: 0,
+            receives: 0,
             received_bytes: 0,
         }
     }
 
     /// Starts a turn. Returns the time to wait first, in ns, so that datagrams collect.
     pub fn space_ns(&mut self, now_ns: u64) -> u64 {
-        let next_ns = self.turn_began_ns + SPACE_NS;
+        let next_ns = self.turn_start_ns + SPACE_NS;
         let space_ns = if self.is_flooded {
             next_ns.saturating_sub(now_ns)
         } else {
             0
         };
-        self.turn_began_ns = now_ns + space_ns;
+        self.turn_start_ns = now_ns + space_ns;
         space_ns
     }
 
@@ -165,7 +165,7 @@ impl Tempo {
 
     /// Records bytes that were received at once, from the host or from a link.
     pub fn note_received(&mut self, bytes: usize) {
-        self.received += 1;
+        self.receives += 1;
         self.received_bytes += bytes as u64;
     }
 
@@ -181,41 +181,41 @@ impl Tempo {
 
     /// Takes priority or gives it back, according to the work in the last window.
     pub fn adapt(&mut self, now_ns: u64, device: &str) {
-        let window_ns = now_ns.saturating_sub(self.window_began_ns);
+        let window_ns = now_ns.saturating_sub(self.window_start_ns);
         if window_ns < WINDOW_NS {
             return;
         }
         let cpu_ns = thread_cpu_ns();
-        let worked_ns = cpu_ns
-            .saturating_sub(self.cpu_began_ns)
+        let work_ns = cpu_ns
+            .saturating_sub(self.cpu_start_ns)
             .saturating_sub(self.spun_ns.saturating_sub(self.away_ns));
-        let share = worked_ns as f64 / window_ns as f64;
-        (self.window_began_ns, self.cpu_began_ns) = (now_ns, cpu_ns);
+        let share = work_ns as f64 / window_ns as f64;
+        (self.window_start_ns, self.cpu_start_ns) = (now_ns, cpu_ns);
         (self.spun_ns, self.away_ns) = (0, 0);
-        self.is_bulk = self.received_bytes > BULK_BYTES * self.received;
-        let per_window = self.received * WINDOW_NS / window_ns;
-        self.is_flooded = per_window > if self.is_flooded { FLOOD / 4 } else { FLOOD };
-        (self.received, self.received_bytes) = (0, 0);
-        let loaded = if self.is_bulk {
+        self.is_bulk = self.received_bytes > BULK_BYTES * self.receives;
+        let window_receives = self.receives * WINDOW_NS / window_ns;
+        self.is_flooded = window_receives > if self.is_flooded { FLOOD / 4 } else { FLOOD };
+        (self.receives, self.received_bytes) = (0, 0);
+        let threshold = if self.is_bulk {
             BULK_SHARE
         } else {
             MESSAGES_SHARE
         };
-        let wants = share > loaded * if self.has_priority { HYSTERESIS } else { 1.0 };
-        if !self.may_take_priority || wants == self.has_priority {
+        let is_wanted = share > threshold * if self.has_priority { HYSTERESIS } else { 1.0 };
+        if !self.may_take_priority || is_wanted == self.has_priority {
             return;
         }
-        let outcome = if wants {
+        let outcome = if is_wanted {
             kumi_sys::punctual::become_brisk(LOADED_NICE, SLICE_NS)
         } else {
             kumi_sys::punctual::become_brisk(0, SLICE_NS)
         };
         match outcome {
-            Ok(()) => self.has_priority = wants,
+            Ok(()) => self.has_priority = is_wanted,
             Err(error) => {
                 self.may_take_priority = false;
-                let what = "expect longer round trips under load; grant CAP_SYS_NICE";
-                interface::log(device, &format!("cannot set priority ({error}): {what}"));
+                let advice = "expect longer round trips under load; grant CAP_SYS_NICE";
+                interface::log(device, &format!("cannot set priority ({error}): {advice}"));
             }
         }
     }

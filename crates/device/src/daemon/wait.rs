@@ -12,28 +12,28 @@ impl Device {
         if space_ns > 0 && !self.config.busy_poll {
             std::thread::sleep(Duration::from_nanos(space_ns));
         }
-        let began_ns = self.now_ns();
-        self.tempo.adapt(began_ns, &self.config.name);
-        let mut due_ns = self.core.poll_timeout(began_ns);
+        let start_ns = self.now_ns();
+        self.tempo.adapt(start_ns, &self.config.name);
+        let mut due_ns = self.core.poll_timeout(start_ns);
         if !self.inlet.is_empty() && !self.is_blocked() {
-            let room_at_ns = self.core.frames_wait_until(began_ns).unwrap_or(began_ns);
+            let room_at_ns = self.core.frames_wait_until(start_ns).unwrap_or(start_ns);
             due_ns = due_ns.min(room_at_ns);
         }
         let spin_ns = if self.config.busy_poll {
             u64::MAX
         } else {
-            self.tempo.spin_ns(began_ns)
+            self.tempo.spin_ns(start_ns)
         };
         let takes_frames = self.inlet.has_room();
         let yields = self.tempo.yields() && !self.config.busy_poll;
-        let mut now_ns = began_ns;
+        let mut now_ns = start_ns;
         loop {
-            let mut awake = now_ns - began_ns < spin_ns;
-            if awake && now_ns > began_ns && yields {
-                let away_from_ns = now_ns;
+            let mut awake = now_ns - start_ns < spin_ns;
+            if awake && now_ns > start_ns && yields {
+                let yield_start_ns = now_ns;
                 std::thread::yield_now();
                 now_ns = self.now_ns();
-                awake = self.tempo.note_yielded(now_ns, now_ns - away_from_ns);
+                awake = self.tempo.note_yielded(now_ns, now_ns - yield_start_ns);
             }
             let sleep_ns = if awake {
                 0
@@ -41,16 +41,16 @@ impl Device {
                 due_ns.saturating_sub(now_ns).min(SLEEP_NS_MAX)
             };
             let ready = self.poll(takes_frames, sleep_ns)?;
-            let found = ready.tap || ready.links != 0;
-            let looked_ns = now_ns;
+            let has_event = ready.tap || ready.links != 0;
+            let poll_start_ns = now_ns;
             now_ns = self.now_ns();
-            if found || !awake || now_ns >= due_ns || ready.control || ready.monitor {
+            if has_event || !awake || now_ns >= due_ns || ready.control || ready.monitor {
                 // In bulk traffic, spinning without success is not recorded, so it counts as work.
                 // The loop then takes priority sooner.
                 if awake || yields {
-                    self.tempo.note_spun(looked_ns - began_ns);
+                    self.tempo.note_spun(poll_start_ns - start_ns);
                 }
-                if found {
+                if has_event {
                     self.tempo.note_activity(now_ns);
                 }
                 return Ok(ready);

@@ -28,11 +28,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     } else {
         findings
             .iter()
-            .for_each(|finding| out!("{}", shown(finding)));
+            .for_each(|finding| out!("{}", render(finding)));
     }
     let vital_missing = findings
         .iter()
-        .any(|found| found.vital && found.state == State::Missing);
+        .any(|finding| finding.vital && finding.state == State::Missing);
     Ok(if vital_missing {
         ExitCode::FAILURE
     } else {
@@ -40,15 +40,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn shown(finding: &Finding) -> String {
+fn render(finding: &Finding) -> String {
     let state = match finding.state {
         State::Ok => "OK",
         State::Degraded => "degraded",
         State::Missing => "missing",
     };
-    let mut text = format!("{:<16} {state:<9} {}\n", finding.feature, finding.why);
-    if let Some(mend) = &finding.mend {
-        text.push_str(&format!("{:<26} fix: {mend}\n", ""));
+    let mut text = format!("{:<16} {state:<9} {}\n", finding.feature, finding.purpose);
+    if let Some(remedy) = &finding.remedy {
+        text.push_str(&format!("{:<26} fix: {remedy}\n", ""));
     }
     text
 }
@@ -60,11 +60,15 @@ mod tests {
     #[test]
     fn doctor__every_finding__has_a_reason_and_each_fault_a_remedy() {
         for finding in probes::all() {
-            assert!(!finding.why.is_empty(), "{} says nothing", finding.feature);
-            let sound = finding.state == State::Ok;
+            assert!(
+                !finding.purpose.is_empty(),
+                "{} says nothing",
+                finding.feature
+            );
+            let is_ok = finding.state == State::Ok;
             assert_eq!(
-                finding.mend.is_none(),
-                sound,
+                finding.remedy.is_none(),
+                is_ok,
                 "{}: a mend where one is due",
                 finding.feature
             );

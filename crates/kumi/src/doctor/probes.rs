@@ -35,9 +35,11 @@ pub struct Finding {
     /// State of the feature.
     pub state: State,
     /// Purpose of the feature, or the loss without it.
-    pub why: String,
+    #[serde(rename = "why")]
+    pub purpose: String,
     /// Command that repairs the feature, if a repair is needed.
-    pub mend: Option<String>,
+    #[serde(rename = "mend")]
+    pub remedy: Option<String>,
     /// True if no command works without the feature.
     pub vital: bool,
 }
@@ -48,7 +50,7 @@ type Answer = Result<(), &'static str>;
 /// Returns the findings of every probe, the vital ones first.
 pub fn all() -> Vec<Finding> {
     use State::{Degraded, Missing};
-    let on_path = |program: &str| found(is_on_path(program), install(program));
+    let on_path = |program: &str| check(is_on_path(program), install(program));
     let tap = tap_offloads();
     let mut findings = vec![
         vital("tun", "the device and the emulated links", tun()),
@@ -57,26 +59,26 @@ pub fn all() -> Vec<Finding> {
             "devices, addresses and queues",
             net_admin(),
         ),
-        other("namespaces", Missing, "the lab's hosts", namespaces()),
-        other(
+        optional("namespaces", Missing, "the lab's hosts", namespaces()),
+        optional(
             "iproute2",
             Missing,
             "the lab's links and queues (ip, tc)",
             on_path("tc"),
         ),
-        other(
+        optional(
             "ipv6",
             Degraded,
             "peers find each other; without it, name them with --peer",
             ipv6(),
         ),
-        other(
+        optional(
             "udp-segmentation",
             Degraded,
             "fewer system calls per byte",
             udp_segmentation(),
         ),
-        other(
+        optional(
             "tap-tso",
             Degraded,
             "TCP crosses the device in bursts of 64 KB; without it, segment by segment, with complete checksums",
@@ -86,13 +88,13 @@ pub fn all() -> Vec<Finding> {
                 "use Linux 5.0 or later",
             ),
         ),
-        other(
+        optional(
             "tap-uso",
             Degraded,
             "UDP bursts cross the device whole; without it, datagram by datagram",
             tap_offload(tap, |tap| tap.udp_segmentation, "use Linux 6.2 or later"),
         ),
-        other(
+        optional(
             "btf",
             Missing,
             "BPF programs",
@@ -101,65 +103,65 @@ pub fn all() -> Vec<Finding> {
                 "use a kernel built with CONFIG_DEBUG_INFO_BTF",
             ),
         ),
-        other(
+        optional(
             "cgroup2",
             Degraded,
             "kumi run; without it, only socket options are set",
-            found(
+            check(
                 kumi_tcp::cgroup_folder(std::process::id()).is_ok(),
                 "boot with systemd.unified_cgroup_hierarchy=1",
             ),
         ),
         tcp(),
-        other("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
-        other(
+        optional("mptcp", Missing, "MPTCP as a rival in kumi bench", mptcp()),
+        optional(
             "cubic",
             Missing,
             "the congestion control of every bench plan",
             congestion_control("cubic"),
         ),
-        other(
+        optional(
             "clang",
             Missing,
             "round robin as a rival in kumi bench",
             on_path("clang"),
         ),
-        other(
+        optional(
             "ethtool",
             Degraded,
             "link speeds of kumi bench --hosts, offloads in a result's manifest",
             on_path("ethtool"),
         ),
-        other(
+        optional(
             "iperf3",
             Missing,
             "streams of kumi bench and kumi demo",
             on_path("iperf3"),
         ),
-        other(
+        optional(
             "mptcpize",
             Missing,
             "MPTCP as a rival in kumi bench",
             on_path("mptcpize"),
         ),
-        other(
+        optional(
             "mpirun",
             Missing,
             "MPI bench plans and kumi demo",
             on_path("mpirun"),
         ),
-        other(
+        optional(
             "mpicc",
             Missing,
             "MPI bench plans and kumi demo",
             on_path("mpicc"),
         ),
-        other("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
-        other(
+        optional("ssh", Missing, "kumi bench --hosts", on_path("ssh")),
+        optional(
             "libkumi.so",
             Missing,
             "planned collectives of kumi run, kumi demo and MPI bench plans",
-            found(
+            check(
                 kumi_command::library::planning_library().is_ok(),
                 "copy libkumi.so of the same build next to kumi, or into ../lib",
             ),
@@ -180,20 +182,20 @@ fn ipv6_of_nics() -> Option<Finding> {
     let candidates = nics
         .iter()
         .filter(|nic| !nic.is_loopback && nic.mac.is_some() && nic.master.is_none());
-    let disabled = |nic: &&Interface| kumi_device::check::is_ipv6_disabled(&nic.name);
+    let is_disabled = |nic: &&Interface| kumi_device::check::is_ipv6_disabled(&nic.name);
     let names: Vec<&str> = candidates
-        .filter(disabled)
+        .filter(is_disabled)
         .map(|nic| nic.name.as_str())
         .collect();
     let first = names.first()?;
     Some(Finding {
         feature: "ipv6-nics".into(),
         state: State::Degraded,
-        why: format!(
+        purpose: format!(
             "IPv6 is disabled on {}: peers are not found there",
             names.join(", ")
         ),
-        mend: Some(format!("sysctl -w net.ipv6.conf.{first}.disable_ipv6=0")),
+        remedy: Some(format!("sysctl -w net.ipv6.conf.{first}.disable_ipv6=0")),
         vital: false,
     })
 }
@@ -201,63 +203,63 @@ fn ipv6_of_nics() -> Option<Finding> {
 /// Returns a finding for each device that runs here: whether it reaches its peers, and the reasons
 /// if not.
 fn devices() -> Vec<Finding> {
-    let finding = |name: &str, state: State, why: String, mend: Option<String>| Finding {
+    let finding = |name: &str, state: State, reason: String, remedy: Option<String>| Finding {
         feature: format!("link {name}"),
         state,
-        why,
-        mend,
+        purpose: reason,
+        remedy,
         vital: false,
     };
     let (states, failures) = match kumi_device::states::states(None) {
-        Ok(found) => found,
+        Ok(states) => states,
         Err(error) => (Vec::new(), vec![error]),
     };
-    let asked = states.iter().map(|state| {
+    let state_findings = states.iter().map(|state| {
         let name = state["device"].as_str().unwrap_or("-");
         let (up, reasons) = (why::peers_up(state), why::reasons(state));
         let peers = format!("{up} peers are reached");
         match (up, reasons.is_empty()) {
             (1.., true) => finding(name, State::Ok, peers, None),
             _ => {
-                let why = [&[peers], &reasons[..]].concat().join("; ");
-                let mend = format!("see `kumi link show {name}`");
+                let reason = [&[peers], &reasons[..]].concat().join("; ");
+                let remedy = format!("see `kumi link show {name}`");
                 let state = if up == 0 {
                     State::Missing
                 } else {
                     State::Degraded
                 };
-                finding(name, state, why, Some(mend))
+                finding(name, state, reason, Some(remedy))
             }
         }
     });
-    let unasked = failures.iter().map(|error| {
-        let mend = "run kumi as root".to_owned();
-        finding("", State::Degraded, format!("{error:#}"), Some(mend))
+    let failure_findings = failures.iter().map(|error| {
+        let remedy = "run kumi as root".to_owned();
+        finding("", State::Degraded, format!("{error:#}"), Some(remedy))
     });
-    asked.chain(unasked).collect()
+    state_findings.chain(failure_findings).collect()
 }
 
 /// Returns the capability tier that `kumi tcp up` would have here. The programs are loaded and
 /// released.
 fn tcp() -> Finding {
-    let (state, why, mend) = match kumi_tcp::probe() {
+    let (state, reason, remedy) = match kumi_tcp::probe() {
         Ok(tier) if tier.lost().is_none() => {
             (State::Ok, format!("capability tier {}", tier.name()), None)
         }
         Ok(tier) => {
-            let lost = tier.lost().unwrap_or_default();
-            let why = format!("capability tier {}: {lost}", tier.name());
+            let limits = tier.lost().unwrap_or_default();
+            let reason = format!("capability tier {}: {limits}", tier.name());
             (
                 State::Degraded,
-                why,
+                reason,
                 Some("use a newer kernel; see docs/kernels.md"),
             )
         }
         Err(error) => {
-            let why = format!("{error}; `kumi run` then sets only socket options");
+            let reason = format!("{error}; `kumi run` then sets only socket options");
             (
                 State::Degraded,
-                why,
+                reason,
                 Some("run kumi as root, on a kernel listed in docs/kernels.md"),
             )
         }
@@ -265,59 +267,59 @@ fn tcp() -> Finding {
     Finding {
         feature: "tcp".into(),
         state,
-        why: format!("kumi tcp and kumi run: {why}"),
-        mend: mend.map(String::from),
+        purpose: format!("kumi tcp and kumi run: {reason}"),
+        remedy: remedy.map(String::from),
         vital: false,
     }
 }
 
-fn vital(feature: &'static str, why: &str, answer: Answer) -> Finding {
+fn vital(feature: &'static str, purpose: &str, answer: Answer) -> Finding {
     Finding {
         vital: true,
-        ..other(feature, State::Missing, why, answer)
+        ..optional(feature, State::Missing, purpose, answer)
     }
 }
 
-fn other(feature: &'static str, without: State, why: &str, answer: Answer) -> Finding {
-    let state = if answer.is_ok() { State::Ok } else { without };
-    let mend = answer.err().map(String::from);
+fn optional(feature: &'static str, fallback: State, purpose: &str, answer: Answer) -> Finding {
+    let state = if answer.is_ok() { State::Ok } else { fallback };
+    let remedy = answer.err().map(String::from);
     Finding {
         feature: feature.into(),
         state,
-        why: why.into(),
-        mend,
+        purpose: purpose.into(),
+        remedy,
         vital: false,
     }
 }
 
-fn found(met: bool, mend: &'static str) -> Answer {
-    if met { Ok(()) } else { Err(mend) }
+fn check(is_met: bool, remedy: &'static str) -> Answer {
+    if is_met { Ok(()) } else { Err(remedy) }
 }
 
-fn exists(path: &str, mend: &'static str) -> Answer {
-    found(Path::new(path).exists(), mend)
+fn exists(path: &str, remedy: &'static str) -> Answer {
+    check(Path::new(path).exists(), remedy)
 }
 
 fn tun() -> Answer {
     if !Path::new("/dev/net/tun").exists() {
         return Err("modprobe tun");
     }
-    let opened = fs::OpenOptions::new()
+    let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
         .open("/dev/net/tun");
-    found(
-        opened.is_ok(),
+    check(
+        file.is_ok(),
         "run kumi as root, or: setcap cap_net_admin+ep $(command -v kumi)",
     )
 }
 
 fn net_admin() -> Answer {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mend = "run kumi as root, or: setcap cap_net_admin+ep $(command -v kumi)";
-    found(
+    let remedy = "run kumi as root, or: setcap cap_net_admin+ep $(command -v kumi)";
+    check(
         effective_capabilities(&status) >> CAP_NET_ADMIN & 1 == 1,
-        mend,
+        remedy,
     )
 }
 
@@ -330,27 +332,27 @@ fn effective_capabilities(status: &str) -> u64 {
 }
 
 fn namespaces() -> Answer {
-    let unshared = Command::new("unshare")
+    let status = Command::new("unshare")
         .args(["--net", "true"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    found(
-        unshared.is_ok_and(|status| status.success()),
+    check(
+        status.is_ok_and(|status| status.success()),
         "run kumi as root, or inside: unshare -Urn",
     )
 }
 
 fn ipv6() -> Answer {
-    let disabled = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
-    let works = disabled.is_ok_and(|text| text.trim() == "0");
-    found(works, "sysctl -w net.ipv6.conf.all.disable_ipv6=0")
+    let setting = fs::read_to_string("/proc/sys/net/ipv6/conf/all/disable_ipv6");
+    let is_enabled = setting.is_ok_and(|text| text.trim() == "0");
+    check(is_enabled, "sysctl -w net.ipv6.conf.all.disable_ipv6=0")
 }
 
 fn udp_segmentation() -> Answer {
-    let works = UdpSocket::bind("127.0.0.1:0")
+    let is_supported = UdpSocket::bind("127.0.0.1:0")
         .is_ok_and(|socket| setsockopt(&socket, sockopt::UdpGsoSegment, &1200).is_ok());
-    found(works, "use Linux 5.0 or later")
+    check(is_supported, "use Linux 5.0 or later")
 }
 
 /// Returns the offloads that a TAP has here; `None` if no TAP can be opened.
@@ -368,11 +370,11 @@ fn tap_offloads() -> Option<TapOffloads> {
 
 fn tap_offload(
     tap: Option<TapOffloads>,
-    has: impl Fn(TapOffloads) -> bool,
-    mend: &'static str,
+    is_supported: impl Fn(TapOffloads) -> bool,
+    remedy: &'static str,
 ) -> Answer {
     match tap {
-        Some(offloads) => found(has(offloads), mend),
+        Some(offloads) => check(is_supported(offloads), remedy),
         None => Err("unknown without a TAP device: fix tun and CAP_NET_ADMIN first"),
     }
 }
@@ -387,7 +389,7 @@ fn mptcp() -> Answer {
 fn congestion_control(name: &str) -> Answer {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     let available = fs::read_to_string(path).unwrap_or_default();
-    found(
+    check(
         available.split_whitespace().any(|known| known == name),
         "modprobe tcp_cubic",
     )

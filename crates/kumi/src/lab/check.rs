@@ -38,7 +38,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 check.target
             );
         }
-        outcome.void.iter().for_each(|why| outln!("void {why}"));
+        outcome
+            .void
+            .iter()
+            .for_each(|reason| outln!("void {reason}"));
     }
     let pass = outcome.checks.iter().all(|check| check.pass);
     Ok(if pass && outcome.void.is_empty() {

@@ -1,6 +1,6 @@
 //! `kumi lab exec`, `shell` and `rsh`: run programs in a host.
 
-use super::worded;
+use super::lab_error;
 use anyhow::Context;
 use kumi_lab::cluster::Roster;
 use std::ffi::OsString;
@@ -45,9 +45,9 @@ pub struct RshArgs {
 
 /// Returns a command in a host, with an environment in which mpirun works by host name.
 fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Command> {
-    let roster = Roster::find(lab).map_err(worded)?;
+    let roster = Roster::find(lab).map_err(lab_error)?;
     let program = program.to_string_lossy();
-    let mut command = roster.command(host, &program).map_err(worded)?;
+    let mut command = roster.command(host, &program).map_err(lab_error)?;
     let agent = format!("{} lab rsh", std::env::current_exe()?.display());
     command
         .env(LAB_VARIABLE, &roster.name)
@@ -63,7 +63,7 @@ fn enter(lab: Option<&str>, host: &str, program: &OsString) -> anyhow::Result<Co
 }
 
 /// Replaces this process by `command`. Returns only if that fails.
-fn become_it(mut command: Command, host: &str) -> anyhow::Result<ExitCode> {
+fn replace_process(mut command: Command, host: &str) -> anyhow::Result<ExitCode> {
     let program = command.get_program().to_string_lossy().into_owned();
     Err(command.exec()).with_context(|| format!("running `{program}` in host {host}"))
 }
@@ -72,14 +72,14 @@ fn become_it(mut command: Command, host: &str) -> anyhow::Result<ExitCode> {
 pub fn exec(args: Args) -> anyhow::Result<ExitCode> {
     let mut command = enter(args.lab.as_deref(), &args.host, &args.command[0])?;
     command.args(&args.command[1..]);
-    become_it(command, &args.host)
+    replace_process(command, &args.host)
 }
 
 /// Runs `kumi lab shell`.
 pub fn shell(args: ShellArgs) -> anyhow::Result<ExitCode> {
     let shell = std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
     let command = enter(args.lab.as_deref(), &args.host, &shell)?;
-    become_it(command, &args.host)
+    replace_process(command, &args.host)
 }
 
 /// Runs `kumi lab rsh`. As in rsh, the arguments are joined and passed to a shell.
@@ -87,5 +87,5 @@ pub fn rsh(args: RshArgs) -> anyhow::Result<ExitCode> {
     let lab = std::env::var(LAB_VARIABLE).ok();
     let mut command = enter(lab.as_deref(), &args.host, &"sh".into())?;
     command.arg("-c").arg(args.command.join(" "));
-    become_it(command, &args.host)
+    replace_process(command, &args.host)
 }

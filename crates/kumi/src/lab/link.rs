@@ -1,6 +1,6 @@
 //! `kumi lab link set`: changes a link while the lab runs.
 
-use super::worded;
+use super::lab_error;
 use clap::Subcommand;
 use kumi_command::BadInput;
 use kumi_lab::cluster::Roster;
@@ -35,14 +35,14 @@ enum Verb {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let Verb::Set { lab, link, change } = args.verb;
     let change = parse(&change).map_err(BadInput)?;
-    let roster = Roster::find(lab.as_deref()).map_err(worded)?;
-    let answer = Client::connect(&roster)?.ask(&Request::SetLink { link, change })?;
+    let roster = Roster::find(lab.as_deref()).map_err(lab_error)?;
+    let answer = Client::connect(&roster)?.request(&Request::SetLink { link, change })?;
     answer.map_err(BadInput)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Parses the words of a change, such as `loss 1% delay 5ms dir rx`.
-fn parse(words: &[String]) -> Result<LinkChange, String> {
+fn parse(tokens: &[String]) -> Result<LinkChange, String> {
     const KNOWN: [&str; 13] = [
         "rate",
         "delay",
@@ -60,8 +60,8 @@ fn parse(words: &[String]) -> Result<LinkChange, String> {
     ];
     let mut change = LinkChange::default();
     let mut faults: Option<Faults> = None;
-    let mut words = words.iter().map(String::as_str).peekable();
-    while let Some(key) = words.next() {
+    let mut tokens = tokens.iter().map(String::as_str).peekable();
+    while let Some(key) = tokens.next() {
         match key {
             "up" => change.carrier = Some(true),
             "down" => change.carrier = Some(false),
@@ -72,37 +72,37 @@ fn parse(words: &[String]) -> Result<LinkChange, String> {
             }
             "blackhole" => {
                 change.blackhole = Some(true);
-                if let Some(Ok(direction)) = words.peek().map(|word| direction(word)) {
+                if let Some(Ok(direction)) = tokens.peek().map(|token| direction(token)) {
                     change.direction = direction;
-                    words.next();
+                    tokens.next();
                 }
             }
             _ if !KNOWN.contains(&key) => {
                 let hint = nearest(key, KNOWN)
-                    .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                    .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
                 return Err(format!(
                     "link set: unknown keyword `{key}`{hint} (known: {})",
                     KNOWN.join(", ")
                 ));
             }
             _ => {
-                let value = words
+                let value = tokens
                     .next()
                     .ok_or(format!("link set: {key}: no value; write `{key} VALUE`"))?;
                 let wrong =
                     |error: kumi_lab::topology::QuantityError| format!("link set: {key}: {error}");
-                let set: &mut Faults = faults.get_or_insert_default();
+                let settings: &mut Faults = faults.get_or_insert_default();
                 let p = || value.parse::<Probability>().map_err(wrong);
                 match key {
-                    "loss" => set.loss = p()?,
-                    "corrupt" => set.corrupt = p()?,
-                    "duplicate" => set.duplicate = p()?,
-                    "reorder" => set.reorder = p()?,
-                    "reorder_delay" => set.reorder_delay = value.parse().map_err(wrong)?,
-                    "jitter" => set.jitter = value.parse().map_err(wrong)?,
+                    "loss" => settings.loss = p()?,
+                    "corrupt" => settings.corrupt = p()?,
+                    "duplicate" => settings.duplicate = p()?,
+                    "reorder" => settings.reorder = p()?,
+                    "reorder_delay" => settings.reorder_delay = value.parse().map_err(wrong)?,
+                    "jitter" => settings.jitter = value.parse().map_err(wrong)?,
                     _ => {
                         // These keys are not faults, so the link keeps its faults.
-                        if *set == Faults::default() {
+                        if *settings == Faults::default() {
                             faults = None;
                         }
                         match key {
@@ -122,12 +122,12 @@ fn parse(words: &[String]) -> Result<LinkChange, String> {
     Ok(change)
 }
 
-fn direction(word: &str) -> Result<Direction, String> {
-    match word {
+fn direction(text: &str) -> Result<Direction, String> {
+    match text {
         "tx" => Ok(Direction::Tx),
         "rx" => Ok(Direction::Rx),
         "both" => Ok(Direction::Both),
-        _ => Err(format!("`{word}` is not a direction; write tx, rx or both")),
+        _ => Err(format!("`{text}` is not a direction; write tx, rx or both")),
     }
 }
 
@@ -135,7 +135,7 @@ fn direction(word: &str) -> Result<Direction, String> {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Result<LinkChange, String> {
+    fn change(text: &str) -> Result<LinkChange, String> {
         parse(
             &text
                 .split_whitespace()
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn link_set__several_settings__make_one_change() {
-        let change = parsed("delay 5ms loss 1% dir rx").unwrap();
+        let change = change("delay 5ms loss 1% dir rx").unwrap();
         assert_eq!(change.delay.unwrap().ns(), 5_000_000);
         assert_eq!(change.faults.unwrap().loss.get(), 0.01);
         assert_eq!(change.direction, Direction::Rx);
@@ -154,18 +154,18 @@ mod tests {
 
     #[test]
     fn link_set__rate_alone__keeps_the_faults() {
-        assert_eq!(parsed("rate 1Gbit").unwrap().faults, None);
-        assert_eq!(parsed("loss 0").unwrap().faults, Some(Faults::default()));
+        assert_eq!(change("rate 1Gbit").unwrap().faults, None);
+        assert_eq!(change("loss 0").unwrap().faults, Some(Faults::default()));
     }
 
     #[test]
     fn link_set__blackhole_with_direction__applies_to_that_direction() {
         assert_eq!(
-            parsed("blackhole tx").unwrap(),
+            change("blackhole tx").unwrap(),
             LinkChange::blackhole(Direction::Tx)
         );
         assert_eq!(
-            parsed("blackhole").unwrap(),
+            change("blackhole").unwrap(),
             LinkChange::blackhole(Direction::Both)
         );
     }
@@ -173,10 +173,10 @@ mod tests {
     #[test]
     fn link_set__mistyped_word__suggests_the_nearest() {
         assert!(
-            parsed("los 1%")
+            change("los 1%")
                 .unwrap_err()
                 .contains("did you mean `loss`?")
         );
-        assert!(parsed("loss 2").unwrap_err().contains("such as `0.01`"));
+        assert!(change("loss 2").unwrap_err().contains("such as `0.01`"));
     }
 }

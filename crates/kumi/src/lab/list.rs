@@ -1,6 +1,6 @@
 //! `kumi lab ls` and `kumi lab down`.
 
-use super::worded;
+use super::lab_error;
 use kumi_command::outln;
 use kumi_lab::cluster::control::{Client, Request};
 use kumi_lab::cluster::{self, Roster, SCHEMA};
@@ -23,7 +23,7 @@ pub struct DownArgs {
 
 /// Runs `kumi lab ls`.
 pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
-    let names = cluster::living().map_err(worded)?;
+    let names = cluster::running_labs().map_err(lab_error)?;
     // A lab that goes down between the two calls is left out.
     let rosters: Vec<Roster> = names
         .iter()
@@ -52,9 +52,9 @@ pub fn ls(args: LsArgs) -> anyhow::Result<ExitCode> {
 
 /// Runs `kumi lab down`.
 pub fn down(args: DownArgs) -> anyhow::Result<ExitCode> {
-    let roster = Roster::find(args.name.as_deref()).map_err(worded)?;
+    let roster = Roster::find(args.name.as_deref()).map_err(lab_error)?;
     Client::connect(&roster)?
-        .ask(&Request::Down)?
+        .request(&Request::Down)?
         .map_err(anyhow::Error::msg)?;
     outln!("lab {} is down", roster.name);
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,6 @@
 //! `kumi lab meter` and `kumi lab validity`.
 
-use super::worded;
+use super::lab_error;
 use kumi_command::outln;
 use kumi_command::output::Output;
 use kumi_lab::cluster::control::{Client, Request};
@@ -34,7 +34,7 @@ pub struct ValidityArgs {
 
 /// Runs `kumi lab meter` until it is interrupted or its output is closed.
 pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
-    let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
+    let roster = Roster::find(args.lab.as_deref()).map_err(lab_error)?;
     if let Some(nic) = &args.nic {
         if !roster.nics.iter().any(|known| known.name() == *nic) {
             let known = roster
@@ -43,14 +43,14 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
                 .map(|nic| nic.name())
                 .collect::<Vec<_>>()
                 .join(", ");
-            return Err(worded(kumi_lab::ClusterError::NoSuchNic {
+            return Err(lab_error(kumi_lab::ClusterError::NoSuchNic {
                 nic: nic.clone(),
                 known,
             }));
         }
     }
     let mut client = Client::connect(&roster)?;
-    client.tell(&Request::Meter)?;
+    client.send(&Request::Meter)?;
     let mut out = Output;
     if args.csv {
         writeln!(out, "start_us,span_us,nic,direction,bytes,frames")?;
@@ -70,7 +70,7 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
             bytes,
             frames,
         } = &row;
-        let written = if args.csv {
+        let outcome = if args.csv {
             writeln!(
                 out,
                 "{start_us},{span_us},{nic},{direction},{bytes},{frames}"
@@ -78,29 +78,29 @@ pub fn meter(args: MeterArgs) -> anyhow::Result<ExitCode> {
         } else {
             out.write_all(line.as_bytes())
         };
-        written?;
+        outcome?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Runs `kumi lab validity`. Fails if the run is void.
 pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
-    let roster = Roster::find(args.lab.as_deref()).map_err(worded)?;
+    let roster = Roster::find(args.lab.as_deref()).map_err(lab_error)?;
     let value = Client::connect(&roster)?
-        .ask(&Request::Validity)?
+        .request(&Request::Validity)?
         .map_err(anyhow::Error::msg)?;
     let validity: Validity = serde_json::from_value(value)?;
     if args.json {
         outln!("{}", serde_json::to_string(&validity)?);
     } else {
-        if let Some(late) = validity.lateness {
+        if let Some(lateness) = validity.lateness {
             outln!(
                 "emulator lateness: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, max {:.1} us over {} frames",
-                late.p50_us,
-                late.p99_us,
-                late.p999_us,
-                late.max_us,
-                late.events
+                lateness.p50_us,
+                lateness.p99_us,
+                lateness.p999_us,
+                lateness.max_us,
+                lateness.events
             );
         }
         outln!(
@@ -109,7 +109,10 @@ pub fn validity(args: ValidityArgs) -> anyhow::Result<ExitCode> {
             validity.others * 100.0,
             validity.run_queue_wait_us
         );
-        validity.void.iter().for_each(|why| outln!("void: {why}"));
+        validity
+            .void
+            .iter()
+            .for_each(|reason| outln!("void: {reason}"));
     }
     Ok(if validity.void.is_empty() {
         ExitCode::SUCCESS

@@ -68,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Converts an error of the lab. A wrong name exits as bad input, and any other error as a failure.
-fn worded(error: ClusterError) -> anyhow::Error {
+fn lab_error(error: ClusterError) -> anyhow::Error {
     match error {
         ClusterError::NoSuchHost { .. }
         | ClusterError::NoSuchNic { .. }

@@ -1,6 +1,6 @@
 //! `kumi lab up`: starts a lab.
 
-use super::worded;
+use super::lab_error;
 use anyhow::Context;
 use kumi_command::{BadInput, interrupt};
 use kumi_command::{errln, outln};
@@ -63,13 +63,13 @@ fn prepare(args: &Args) -> anyhow::Result<(Topology, UpOptions)> {
         ))
         .into());
     }
-    if cluster::living().map_err(worded)?.contains(&name) {
+    if cluster::running_labs().map_err(lab_error)?.contains(&name) {
         if !args.replace {
-            return Err(worded(kumi_lab::ClusterError::NameTaken { name }));
+            return Err(lab_error(kumi_lab::ClusterError::NameTaken { name }));
         }
-        let roster = Roster::find(Some(&name)).map_err(worded)?;
+        let roster = Roster::find(Some(&name)).map_err(lab_error)?;
         Client::connect(&roster)?
-            .ask(&Request::Down)?
+            .request(&Request::Down)?
             .map_err(anyhow::Error::msg)?;
     }
     Ok((
@@ -87,7 +87,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (topology, options) = prepare(&args)?;
     if args.foreground {
         let signals = Signals::block()?;
-        let cluster = Cluster::up(&topology, options).map_err(worded)?;
+        let cluster = Cluster::up(&topology, options).map_err(lab_error)?;
         let (name, hosts) = (cluster.name().to_owned(), topology.hosts.len());
         supervisor::serve(cluster, &signals, |cluster| {
             show(&cluster.roster(), args.json);
@@ -118,13 +118,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(stdout) = child.stdout.take() {
         // The supervisor checks for the signal only after it has built the lab, and then takes it
         // down.
-        let _tied = interrupt::tie(child.id());
+        let _guard = interrupt::tie(child.id());
         BufReader::new(stdout).read_line(&mut line)?;
     }
-    if let Err(interrupted) = interrupt::check() {
+    if let Err(interruption) = interrupt::check() {
         child.wait()?;
         interrupt::undone(|| format!("lab {}", options.name.as_deref().unwrap_or_default()));
-        return Err(interrupted.into());
+        return Err(interruption.into());
     }
     match serde_json::from_str(&line) {
         Ok(Answer::Ok(roster)) => {
@@ -143,7 +143,7 @@ pub fn supervise(args: Args) -> anyhow::Result<ExitCode> {
     let outcome = (|| {
         let signals = Signals::block()?;
         let (topology, options) = prepare(&args)?;
-        let cluster = Cluster::up(&topology, options).map_err(worded)?;
+        let cluster = Cluster::up(&topology, options).map_err(lab_error)?;
         supervisor::serve(cluster, &signals, |cluster| {
             let answer = Answer::Ok(serde_json::to_value(cluster.roster())?);
             // If `up` was interrupted, its end of the pipe is closed. The write then fails, and the

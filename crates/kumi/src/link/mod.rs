@@ -83,7 +83,7 @@ fn parse_rate(text: &str) -> Result<Rate, String> {
     }
     let lower = text.to_ascii_lowercase();
     let (number, unit) = match lower.find(|c: char| c.is_ascii_alphabetic()) {
-        Some(at) => lower.split_at(at),
+        Some(index) => lower.split_at(index),
         None => (lower.as_str(), ""),
     };
     let factor = match unit {
@@ -144,8 +144,8 @@ fn run_device(config: DeviceConfig) -> anyhow::Result<()> {
 
 fn change(device: &str, request: &Request) -> anyhow::Result<()> {
     let socket = RunDir::of(device)?.socket();
-    let asked = control::ask(&socket, request);
-    asked.map(drop).map_err(|error| no_answer(device, error))
+    let answer = control::ask(&socket, request);
+    answer.map(drop).map_err(|error| no_answer(device, error))
 }
 
 fn down(device: &str) -> anyhow::Result<()> {

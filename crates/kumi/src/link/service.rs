@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 /// Longest time for which the request to end a device is repeated while the device starts, and the
 /// interval between attempts.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
-const START_LOOK: Duration = Duration::from_millis(20);
+const START_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Arguments of `kumi up`.
 #[derive(Debug, clap::Args)]
@@ -43,45 +43,46 @@ struct File {
 }
 
 fn read(path: &Path) -> anyhow::Result<File> {
-    let shown = path.display();
+    let name = path.display();
     let text = std::fs::read_to_string(path)
-        .map_err(|error| BadInput(format!("cannot read {shown}: {error}; set --config")))?;
+        .map_err(|error| BadInput(format!("cannot read {name}: {error}; set --config")))?;
     let file: File = toml::from_str(&text)
-        .map_err(|error| BadInput(format!("{shown}: {}", error.to_string().trim())))?;
+        .map_err(|error| BadInput(format!("{name}: {}", error.to_string().trim())))?;
     if file.link.is_empty() {
-        return Err(BadInput(format!("{shown}: no [[link]] table: expected at least one")).into());
+        return Err(BadInput(format!("{name}: no [[link]] table: expected at least one")).into());
     }
     Ok(file)
 }
 
 /// Returns all mistakes of `file`. `find` returns the mistakes of one device by itself.
 fn mistakes(file: &File, find: impl Fn(&DeviceConfig) -> Vec<String>) -> Vec<String> {
-    let mut found = Vec::new();
-    for (at, device) in file.link.iter().enumerate() {
-        let mut own = find(device);
-        let before = &file.link[..at];
-        if before.iter().any(|other| other.name == device.name) {
-            own.push("is configured twice".to_owned());
+    let mut messages = Vec::new();
+    for (index, device) in file.link.iter().enumerate() {
+        let mut device_messages = find(device);
+        let earlier = &file.link[..index];
+        if earlier.iter().any(|entry| entry.name == device.name) {
+            device_messages.push("is configured twice".to_owned());
         }
-        own.extend(
-            before
+        device_messages.extend(
+            earlier
                 .iter()
-                .filter_map(|other| check::shared_port(device, other)),
+                .filter_map(|entry| check::shared_port(device, entry)),
         );
-        found.extend(
-            own.iter()
-                .map(|what| format!("link `{}`: {what}", device.name)),
+        messages.extend(
+            device_messages
+                .iter()
+                .map(|mistake| format!("link `{}`: {mistake}", device.name)),
         );
     }
-    found
+    messages
 }
 
 /// Returns an error with all mistakes, each preceded by the name of the file.
 fn refuse(path: &Path, mistakes: Vec<String>) -> Result<(), BadInput> {
-    let named = mistakes
+    let messages = mistakes
         .iter()
-        .map(|what| format!("{}: {what}", path.display()));
-    BadInput::of_all(named.collect())
+        .map(|mistake| format!("{}: {mistake}", path.display()));
+    BadInput::of_all(messages.collect())
 }
 
 /// Runs `kumi up`.
@@ -164,7 +165,7 @@ fn take_down(device: &str) {
             );
             std::process::exit(1);
         }
-        std::thread::sleep(START_LOOK);
+        std::thread::sleep(START_POLL_INTERVAL);
     }
 }
 
@@ -172,38 +173,38 @@ fn take_down(device: &str) {
 mod tests {
     use super::*;
 
-    fn says(text: &str) -> String {
+    fn error_text(text: &str) -> String {
         let path =
             std::env::temp_dir().join(format!("kumi-conf-{:?}", std::thread::current().id()));
         std::fs::write(&path, text).unwrap();
-        let checked = read(&path)
+        let outcome = read(&path)
             .and_then(|file| Ok(refuse(&path, mistakes(&file, DeviceConfig::mistakes))?));
-        let said = checked.map_or_else(|error| error.to_string(), |()| String::new());
+        let message = outcome.map_or_else(|error| error.to_string(), |()| String::new());
         std::fs::remove_file(&path).unwrap();
-        said
+        message
     }
 
     #[test]
     fn configuration__mistakes__are_all_reported_by_name() {
         assert_eq!(
-            says("[[link]]\nname = \"kumi0\"\nover = [\"eth1\", \"eth2\"]\n"),
+            error_text("[[link]]\nname = \"kumi0\"\nover = [\"eth1\", \"eth2\"]\n"),
             ""
         );
-        let unknown = says("[[link]]\nname = \"kumi0\"\novr = [\"eth1\"]\n");
+        let unknown = error_text("[[link]]\nname = \"kumi0\"\novr = [\"eth1\"]\n");
         assert!(
             unknown.contains("line 3") && unknown.contains("ovr") && unknown.contains("over"),
             "{unknown}"
         );
-        assert!(says("").contains("no [[link]] table"));
-        let device = |name: &str, over: &str| {
-            format!("[[link]]\nname = \"{name}\"\nover = [\"{over}\"]\nmtu = 100\n")
+        assert!(error_text("").contains("no [[link]] table"));
+        let device = |name: &str, interface: &str| {
+            format!("[[link]]\nname = \"{name}\"\nover = [\"{interface}\"]\nmtu = 100\n")
         };
-        let both = says(&(device("kumi0", "eth1") + &device("kumi1", "eth1")));
-        assert_eq!(both.lines().count(), 3, "two MTUs and one port: {both}");
+        let errors = error_text(&(device("kumi0", "eth1") + &device("kumi1", "eth1")));
+        assert_eq!(errors.lines().count(), 3, "two MTUs and one port: {errors}");
         assert!(
-            both.contains("link `kumi1`: port 24870: kumi0 has"),
-            "{both}"
+            errors.contains("link `kumi1`: port 24870: kumi0 has"),
+            "{errors}"
         );
-        assert!(says("[[link]]\nname = \"kumi0\"\nover = []\n").contains("0 interfaces"));
+        assert!(error_text("[[link]]\nname = \"kumi0\"\nover = []\n").contains("0 interfaces"));
     }
 }

@@ -28,9 +28,9 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.json {
         outln!("{}", serde_json::json!({ "schema": 1, "devices": states }));
     } else if args.brief {
-        states.iter().for_each(brief);
+        states.iter().for_each(print_brief);
     } else {
-        states.iter().for_each(full);
+        states.iter().for_each(print_full);
     }
     failures.iter().for_each(|error| errln!("kumi: {error:#}"));
     Ok(if failures.is_empty() {
@@ -52,7 +52,7 @@ fn number(value: &Value, key: &str) -> f64 {
     value[key].as_f64().unwrap_or(0.0)
 }
 
-fn brief(state: &Value) {
+fn print_brief(state: &Value) {
     let up = items(state, "peers")
         .filter(|peer| peer["up"] == true)
         .count();
@@ -68,7 +68,7 @@ fn brief(state: &Value) {
     );
 }
 
-fn full(state: &Value) {
+fn print_full(state: &Value) {
     let facts = &state["facts"];
     outln!(
         "{}:{} mtu {} seal {} queue {}",
@@ -85,7 +85,7 @@ fn full(state: &Value) {
             .map_or("open".into(), rate)
     );
     if state["preset"] == "ri2n" {
-        return paper(state);
+        return print_ri2n(state);
     }
     let queues = state["queues"].as_array().map_or(1, Vec::len);
     let core = rate(number(facts, "core_bps"));
@@ -155,7 +155,7 @@ fn full(state: &Value) {
 
 /// Prints the rest of a device that uses RI2N/DRV, which measures neither rates nor round-trip
 /// times.
-fn paper(state: &Value) {
+fn print_ri2n(state: &Value) {
     for link in items(state, "links") {
         let carrier = if link["carrier"] == true {
             "carrier"
@@ -166,8 +166,8 @@ fn paper(state: &Value) {
         outln!("  link {name:<10} {carrier:<10} refused {refused}");
     }
     for peer in items(state, "peers") {
-        let is_up = if peer["up"] == true { "up" } else { "down" };
-        outln!("  peer {} {is_up}", text(peer, "mac"));
+        let status = if peer["up"] == true { "up" } else { "down" };
+        outln!("  peer {} {status}", text(peer, "mac"));
         for path in items(peer, "paths") {
             outln!(
                 "    {:<10} {:<5} tx {} rx {} failures {}",

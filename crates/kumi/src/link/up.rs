@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// Waiting time after which `--wait-peers` first reports the missing peers, and the interval of
 /// further reports.
-const EXPLAIN_AFTER: Duration = Duration::from_secs(4);
-const EXPLAIN_EVERY: Duration = Duration::from_secs(15);
+const EXPLAIN_DELAY: Duration = Duration::from_secs(4);
+const EXPLAIN_INTERVAL: Duration = Duration::from_secs(15);
 
 /// Arguments of `kumi link up`.
 #[derive(Debug, clap::Args)]
@@ -122,9 +122,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let config = args.config()?;
     // A daemon in the background prints this warning itself, and its warnings are printed below.
     if args.foreground && (args.plain || args.preset == Preset::Ri2n) {
-        let why = if args.plain { "plain" } else { "preset ri2n" };
+        let flag = if args.plain { "plain" } else { "preset ri2n" };
         errln!(
-            "kumi: warning: --{why}: anyone on {} can read and forge the traffic of {}",
+            "kumi: warning: --{flag}: anyone on {} can read and forge the traffic of {}",
             args.over.join(", "),
             args.device
         );
@@ -150,8 +150,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         interrupt::undone(|| format!("{}: the device and its addresses", config.name));
     }
     // Print the daemon's warnings. Otherwise they would only be in its log.
-    let said = daemon.said();
-    let warnings = said.lines().filter(|line| line.contains("warning: "));
+    let log = daemon.said();
+    let warnings = log.lines().filter(|line| line.contains("warning: "));
     if outcome.is_ok() {
         warnings.for_each(|line| errln!("{line}"));
     } else {
@@ -162,31 +162,31 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Waits until the device answers and has reached the requested number of peers.
 fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<ExitCode> {
-    let started = Instant::now();
-    let mut said_at = EXPLAIN_AFTER;
+    let start = Instant::now();
+    let mut report_after = EXPLAIN_DELAY;
     loop {
         interrupt::check()?;
-        if let Some((status, said)) = daemon.ended()? {
+        if let Some((status, output)) = daemon.ended()? {
             if status.code() == Some(i32::from(kumi_command::EXIT_BAD_INPUT)) {
-                return Err(kumi_command::BadInput(said).into());
+                return Err(kumi_command::BadInput(output).into());
             }
-            bail!("{said}");
+            bail!("{output}");
         }
-        let waited = started.elapsed();
+        let elapsed = start.elapsed();
         match control::ask(&dir.socket(), &Request::Show) {
             Ok(state) if why::peers_up(&state) >= args.wait_peers => return Ok(ExitCode::SUCCESS),
             Ok(state) => {
-                let is_over = args.wait_seconds > 0 && waited.as_secs() >= args.wait_seconds;
-                let what = || missing(&state, args.wait_peers);
-                if is_over {
-                    bail!("{}; {} stays up and keeps looking", what(), args.device);
+                let is_expired = args.wait_seconds > 0 && elapsed.as_secs() >= args.wait_seconds;
+                let message = || peer_report(&state, args.wait_peers);
+                if is_expired {
+                    bail!("{}; {} stays up and keeps looking", message(), args.device);
                 }
-                if waited > said_at {
-                    errln!("kumi: {}", what());
-                    said_at += EXPLAIN_EVERY;
+                if elapsed > report_after {
+                    errln!("kumi: {}", message());
+                    report_after += EXPLAIN_INTERVAL;
                 }
             }
-            Err(_) if waited > START_TIMEOUT => bail!(
+            Err(_) if elapsed > START_TIMEOUT => bail!(
                 "{} does not answer; see {}",
                 args.device,
                 dir.log().display()
@@ -198,7 +198,7 @@ fn wait(args: &Args, daemon: &mut Starting, dir: &RunDir) -> anyhow::Result<Exit
 }
 
 /// Returns the number of peers reached, and the reasons why others are missing.
-fn missing(state: &serde_json::Value, wanted: usize) -> String {
+fn peer_report(state: &serde_json::Value, requested: usize) -> String {
     let reasons = why::reasons(state);
     let (up, colon) = (
         why::peers_up(state),
@@ -206,7 +206,7 @@ fn missing(state: &serde_json::Value, wanted: usize) -> String {
     );
     let lines = reasons.iter().map(|reason| format!("\n  {reason}"));
     format!(
-        "{up} of {wanted} peers are reached{colon}{}",
+        "{up} of {requested} peers are reached{colon}{}",
         lines.collect::<String>()
     )
 }

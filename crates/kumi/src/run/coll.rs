@@ -27,7 +27,7 @@ const NAMES: [&str; 14] = [
 
 /// Environment variable with the reason why this host's ranks plan nothing. If other hosts' ranks
 /// do plan, rank 0 prints the reason.
-const WHY: &str = "KUMI_COLL_WHY";
+const REASON: &str = "KUMI_COLL_WHY";
 
 /// Options of the command line.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +43,9 @@ pub struct Choice<'a> {
 /// Sets the environment of `command`. `KUMI_COLL` is always set, because the preloaded library
 /// compares it between the ranks of a job.
 pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
-    let standing = Path::new(crate::topo::FILE);
-    let standing = standing.exists().then_some(standing);
-    let topology = choice.topology.or(standing);
+    let default_file = Path::new(crate::topo::FILE);
+    let default_file = default_file.exists().then_some(default_file);
+    let topology = choice.topology.or(default_file);
     let list = match choice.list {
         Some(list) => list,
         None if topology.is_some() => "auto",
@@ -57,33 +57,35 @@ pub fn add(command: &mut Command, choice: Choice<'_>) -> anyhow::Result<()> {
         command.env("KUMI_REPRODUCIBLE", "1");
     }
     if list == "off" || list.is_empty() {
-        let why = match choice.list {
+        let reason = match choice.list {
             Some(_) => "--coll off".to_owned(),
             None => format!("no network file {}", crate::topo::FILE),
         };
-        command.env(WHY, why);
+        command.env(REASON, reason);
         return Ok(());
     }
-    if let Err(why) = give(command, topology) {
+    if let Err(reason) = set_files(command, topology) {
         // The program starts anyway. The other hosts' ranks start too, and may have what this host
         // lacks.
-        super::warn(&format!("{why}; collectives are left to the MPI library"));
-        command.env("KUMI_COLL", "off").env(WHY, why);
+        super::warn(&format!(
+            "{reason}; collectives are left to the MPI library"
+        ));
+        command.env("KUMI_COLL", "off").env(REASON, reason);
     }
     Ok(())
 }
 
 /// Sets the network file and the planning library. Returns an error that names the one that this
 /// host lacks.
-fn give(command: &mut Command, topology: Option<&Path>) -> Result<(), String> {
+fn set_files(command: &mut Command, topology: Option<&Path>) -> Result<(), String> {
     if let Some(topology) = topology {
-        let named = |why: &dyn std::fmt::Display| format!("{}: {why}", topology.display());
+        let message = |reason: &dyn std::fmt::Display| format!("{}: {reason}", topology.display());
         if !topology.exists() {
-            return Err(named(&"no such network file"));
+            return Err(message(&"no such network file"));
         }
         // The error names the file.
         crate::topo::network_file(topology).map_err(|error| format!("{error:#}"))?;
-        let absolute = std::path::absolute(topology).map_err(|error| named(&error))?;
+        let absolute = std::path::absolute(topology).map_err(|error| message(&error))?;
         command.env("KUMI_TOPOLOGY", absolute);
     }
     let library = planning_library()?;
@@ -97,11 +99,11 @@ fn check(list: &str) -> Result<(), BadInput> {
     }
     match list.split(',').find(|name| !NAMES.contains(name)) {
         None => Ok(()),
-        Some(strange) => {
-            let near = kumi_topo::nearest(strange, NAMES);
-            let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        Some(unknown) => {
+            let best = kumi_topo::nearest(unknown, NAMES);
+            let hint = best.map_or(String::new(), |best| format!("; did you mean `{best}`?"));
             Err(BadInput(format!(
-                "KUMI_COLL: no collective `{strange}`{hint} (known: all, auto, off, {})",
+                "KUMI_COLL: no collective `{unknown}`{hint} (known: all, auto, off, {})",
                 NAMES.join(", ")
             )))
         }
@@ -114,12 +116,12 @@ mod tests {
 
     #[test]
     fn collective_names__all__are_those_the_interposer_replaces() {
-        let replaced = include_str!("../../../../bindings/mpi/collectives.c");
-        let rows = replaced
+        let source = include_str!("../../../../bindings/mpi/collectives.c");
+        let rows = source
             .lines()
             .filter(|line| line.starts_with("    {\"MPI_"));
-        let named = rows.filter_map(|row| row.split('"').nth(3));
-        assert_eq!(named.collect::<Vec<_>>(), NAMES);
+        let names = rows.filter_map(|row| row.split('"').nth(3));
+        assert_eq!(names.collect::<Vec<_>>(), NAMES);
     }
 
     /// The program must start, because other hosts' ranks wait in `MPI_Init` for the ranks of this
@@ -127,11 +129,11 @@ mod tests {
     #[test]
     fn network_file__missing_or_invalid__leaves_collectives_to_the_mpi_library() {
         let folder = std::env::temp_dir();
-        let wrong = folder.join(format!("kumi-wrong-network-{}.toml", std::process::id()));
-        std::fs::write(&wrong, "name =").unwrap();
-        for (file, why) in [
+        let invalid_file = folder.join(format!("kumi-wrong-network-{}.toml", std::process::id()));
+        std::fs::write(&invalid_file, "name =").unwrap();
+        for (file, reason) in [
             (folder.join("kumi-no-network.toml"), "no such network file"),
-            (wrong.clone(), ":1: name"),
+            (invalid_file.clone(), ":1: name"),
         ] {
             let mut command = Command::new("true");
             let choice = Choice {
@@ -140,16 +142,16 @@ mod tests {
                 is_reproducible: false,
             };
             add(&mut command, choice).unwrap();
-            let set = |name: &str| {
-                let found = command.get_envs().find(|(of, _)| *of == name);
-                found.unwrap().1.unwrap().to_str().unwrap().to_owned()
+            let value = |name: &str| {
+                let entry = command.get_envs().find(|(key, _)| *key == name);
+                entry.unwrap().1.unwrap().to_str().unwrap().to_owned()
             };
-            assert_eq!(set("KUMI_COLL"), "off");
-            let said = set(WHY);
-            assert!(said.starts_with(file.to_str().unwrap()), "{said}");
-            assert!(said.contains(why), "{said}");
+            assert_eq!(value("KUMI_COLL"), "off");
+            let message = value(REASON);
+            assert!(message.starts_with(file.to_str().unwrap()), "{message}");
+            assert!(message.contains(reason), "{message}");
         }
-        std::fs::remove_file(wrong).unwrap();
+        std::fs::remove_file(invalid_file).unwrap();
     }
 
     #[test]
@@ -157,7 +159,7 @@ mod tests {
         assert!(check("all").is_ok());
         assert!(check("gather,alltoall").is_ok());
         assert!(check("auto").is_ok());
-        let slip = check("gather,altoall").unwrap_err().to_string();
-        assert!(slip.starts_with("KUMI_COLL: no collective `altoall`; did you mean `alltoall`?"));
+        let error = check("gather,altoall").unwrap_err().to_string();
+        assert!(error.starts_with("KUMI_COLL: no collective `altoall`; did you mean `alltoall`?"));
     }
 }

@@ -74,14 +74,14 @@ fn speaks_for_job() -> bool {
 
 /// Prints a warning about a setting that CMD lacks, once per job. One write keeps it whole on a
 /// terminal that ranks share.
-fn warn(lost: &str) {
+fn warn(message: &str) {
     if speaks_for_job() {
-        let _ = io::stderr().write_all(format!("kumi: warning: {lost}\n").as_bytes());
+        let _ = io::stderr().write_all(format!("kumi: warning: {message}\n").as_bytes());
     }
 }
 
 /// Makes CMD load the library first. If that fails, CMD still runs.
-fn preload_into(command: &mut Command) {
+fn add_preload(command: &mut Command) {
     if let Err(error) = preload::add(command) {
         warn(&format!(
             "{error:#}; the program runs without marked phases, planned collectives and socket options"
@@ -114,38 +114,38 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         std::fs::create_dir_all(folder).with_context(|| format!("--learn {}", folder.display()))?;
         command.env("KUMI_LEARN", std::path::absolute(folder)?);
     }
-    let joined = ask(&Request::Join).and_then(|(reply, page)| {
+    let outcome = ask(&Request::Join).and_then(|(reply, page)| {
         let page = page.ok_or_else(|| io::Error::other("the daemon sent no phase page"))?;
         Ok((reply, kumi_sys::process::keep_on_exec(page)?))
     });
-    match joined {
+    match outcome {
         Ok((reply, page)) => {
             command.env("KUMI_PHASE_FD", page.to_string());
             if args.no_phases {
                 command.env("KUMI_PHASES", "off");
             }
-            preload_into(&mut command);
+            add_preload(&mut command);
             if args.verbose {
                 let tier = reply.tier.unwrap_or_default();
                 errln!("kumi: joined the daemon, capability tier {tier}");
             }
         }
         Err(error) => {
-            let why = match error.kind() {
+            let reason = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
                     "no daemon is running (run `kumi tcp up` as root)".to_owned()
                 }
                 _ => error.to_string(),
             };
             if args.require {
-                errln!("kumi: {why}");
+                errln!("kumi: {reason}");
                 return Ok(ExitCode::from(crate::tcp::EXIT_TIER));
             }
             warn(&format!(
-                "{why}; only socket options are set: short timeouts and a cap on unsent data"
+                "{reason}; only socket options are set: short timeouts and a cap on unsent data"
             ));
             command.env("KUMI_SOCKET_OPTIONS", socket_options());
-            preload_into(&mut command);
+            add_preload(&mut command);
         }
     }
     if args.verbose {

@@ -20,9 +20,9 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libkumi_preloa
 pub fn add(command: &mut Command) -> anyhow::Result<()> {
     ensure!(!LIBRARY.is_empty(), "this build has no preload library");
     let mut list = OsString::from(path()?);
-    if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+    if let Some(value) = std::env::var_os("LD_PRELOAD").filter(|value| !value.is_empty()) {
         list.push(":");
-        list.push(others);
+        list.push(value);
     }
     command.env("LD_PRELOAD", list);
     Ok(())
@@ -31,21 +31,21 @@ pub fn add(command: &mut Command) -> anyhow::Result<()> {
 /// Returns the path of the library, in the first folder that only this user can write.
 fn path() -> anyhow::Result<PathBuf> {
     let user = nix::unistd::geteuid();
-    let own = std::env::temp_dir().join(format!("kumi-{user}"));
+    let user_folder = std::env::temp_dir().join(format!("kumi-{user}"));
     if user.is_root() {
-        return written_to(Path::new("/run/kumi/lib")).or_else(|_| written_to(&own));
+        return install(Path::new("/run/kumi/lib")).or_else(|_| install(&user_folder));
     }
     // Slurm and sudo pass XDG_RUNTIME_DIR on to hosts and users that have no such folder.
     let session = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     match session.filter(|folder| folder.is_dir()) {
-        Some(folder) => written_to(&folder.join("kumi")).or_else(|_| written_to(&own)),
-        None => written_to(&own),
+        Some(folder) => install(&folder.join("kumi")).or_else(|_| install(&user_folder)),
+        None => install(&user_folder),
     }
 }
 
 /// Returns the path of the library in `folder`, where no other user may write. Writes the file if
 /// it is missing.
-fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
+fn install(folder: &Path) -> anyhow::Result<PathBuf> {
     let user = nix::unistd::geteuid();
     let mut builder = fs::DirBuilder::new();
     builder
@@ -67,20 +67,20 @@ fn written_to(folder: &Path) -> anyhow::Result<PathBuf> {
         fingerprint()
     );
     let path = folder.join(name);
-    if fs::read(&path).is_ok_and(|there| there == LIBRARY) {
+    if fs::read(&path).is_ok_and(|content| content == LIBRARY) {
         return Ok(path);
     }
-    let half = folder.join(format!(".{}.tmp", std::process::id()));
-    let _ = fs::remove_file(&half);
+    let temporary = folder.join(format!(".{}.tmp", std::process::id()));
+    let _ = fs::remove_file(&temporary);
     let mut options = fs::OpenOptions::new();
     let mut file = options
         .write(true)
         .create_new(true)
         .mode(0o644)
-        .open(&half)?;
+        .open(&temporary)?;
     file.write_all(LIBRARY)?;
     drop(file);
-    fs::rename(&half, &path)?; // atomic: several ranks may write it at once
+    fs::rename(&temporary, &path)?; // atomic: several ranks may write it at once
     Ok(path)
 }
 

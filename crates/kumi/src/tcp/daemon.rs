@@ -74,10 +74,10 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
     signals.thread_block()?;
     let mut adopted = Vec::new();
     let tier = match kumi_tcp::installed() {
-        Ok((there, tier)) if there == *settings => {
+        Ok((current, tier)) if current == *settings => {
             if requires_all && tier != Tier::Full {
-                let lost = tier.lost().unwrap_or_default();
-                errln!("kumi: capability tier {}: {lost}", tier.name());
+                let limits = tier.lost().unwrap_or_default();
+                errln!("kumi: capability tier {}: {limits}", tier.name());
                 return Ok(ExitCode::from(EXIT_TIER));
             }
             outln!("took over the TCP programs that an earlier daemon left in place");
@@ -115,17 +115,17 @@ pub fn run(settings: &Settings, requires_all: bool) -> anyhow::Result<ExitCode> 
 }
 
 fn announce(settings: &Settings, tier: Tier) {
-    let without = settings.left_out();
+    let omitted = settings.left_out();
     out!(
         "congestion control `kumi` is installed, capability tier {}",
         tier.name()
     );
-    if !without.is_empty() {
-        out!(", without {}", without.join(", "));
+    if !omitted.is_empty() {
+        out!(", without {}", omitted.join(", "));
     }
     outln!();
-    if let Some(lost) = tier.lost() {
-        outln!("  limits on this kernel: {lost}");
+    if let Some(limits) = tier.lost() {
+        outln!("  limits on this kernel: {limits}");
     }
     outln!("  one program             kumi run -- CMD");
     outln!("  a systemd service       kumi tcp enable UNIT");

@@ -54,15 +54,15 @@ fn json(report: &Report) -> Value {
             })).collect::<Vec<_>>(),
         })
     });
-    let connections = report.connections.iter().map(|one| {
-        let losses = one.losses.iter();
+    let connections = report.connections.iter().map(|connection| {
+        let losses = connection.losses.iter();
         json!({
-            "local": one.local.to_string(),
-            "remote": one.remote.to_string(),
-            "transfers": one.transfers,
-            "slow": one.slow,
-            "bytes": one.bytes,
-            "busy_s": one.busy_s,
+            "local": connection.local.to_string(),
+            "remote": connection.remote.to_string(),
+            "transfers": connection.transfers,
+            "slow": connection.slow,
+            "bytes": connection.bytes,
+            "busy_s": connection.busy_s,
             "losses": losses.map(|(cause, s)| json!({"cause": cause.key(), "lost_s": s})).collect::<Vec<_>>(),
         })
     });
@@ -81,28 +81,28 @@ fn json(report: &Report) -> Value {
 
 fn text(report: &Report, top: usize) -> String {
     let mut text = String::new();
-    let mut say = |line: String| {
+    let mut push_line = |line: String| {
         text.push_str(&line);
         text.push('\n');
     };
     if report.connections.is_empty() {
-        say("kumi: no observed TCP connection sent data that was acknowledged".to_owned());
+        push_line("kumi: no observed TCP connection sent data that was acknowledged".to_owned());
         return text;
     }
     let share = |s: f64| 100.0 * s / report.observed_s.max(1e-9);
-    say(format!(
+    push_line(format!(
         "observed {:.2} s: {:.2} s in transfers, of which {:.2} s ({:.0} % of the run) were lost",
         report.observed_s,
         report.busy_s,
         report.lost_s,
         share(report.lost_s)
     ));
-    let worth = report
+    let significant = report
         .losses
         .iter()
         .filter(|loss| loss.lost_s > SHARE_MIN * report.observed_s);
-    for loss in worth {
-        say(format!(
+    for loss in significant {
+        push_line(format!(
             "  {:<24} {:>8.3} s {:>4.0} %  {} times",
             loss.cause.name(),
             loss.lost_s,
@@ -110,30 +110,33 @@ fn text(report: &Report, top: usize) -> String {
             loss.count
         ));
         if !loss.phases.is_empty() {
-            say(format!("    {}", phases(&loss.phases)));
+            push_line(format!("    {}", phases(&loss.phases)));
         }
-        say(format!("    fix: {}", loss.cause.mend(loss.place)));
+        push_line(format!("    fix: {}", loss.cause.mend(loss.place)));
     }
-    let slow = report.connections.iter().filter(|one| one.slow > 0);
-    for one in slow.take(top) {
-        say(line(one));
+    let slow = report
+        .connections
+        .iter()
+        .filter(|connection| connection.slow > 0);
+    for connection in slow.take(top) {
+        push_line(line(connection));
     }
     if report.events_lost > 0 {
         let lost = report.events_lost;
-        say(format!(
+        push_line(format!(
             "  {lost} events were dropped because the buffer was full; the figures are too small"
         ));
     }
     if report.acknowledgements_joined > 0 {
-        let joined = report.acknowledgements_joined;
-        say(format!(
-            "  {joined} acknowledgements beyond the limit were merged with earlier ones; observe for a shorter time"
+        let merged = report.acknowledgements_joined;
+        push_line(format!(
+            "  {merged} acknowledgements beyond the limit were merged with earlier ones; observe for a shorter time"
         ));
     }
     if report.connections_left > 0 {
-        let left = report.connections_left;
-        say(format!(
-            "  {left} connections beyond the limit were not analysed"
+        let omitted = report.connections_left;
+        push_line(format!(
+            "  {omitted} connections beyond the limit were not analysed"
         ));
     }
     text
@@ -154,17 +157,17 @@ fn phases(phases: &[InPhase]) -> String {
             format!("{count} in {name} ({summed_s:.3} s)")
         })
         .collect();
-    let others: u64 = phases.iter().skip(PHASES_NAMED).map(|p| p.count).sum();
-    let rest = if others > 0 {
-        format!(", {others} in others")
+    let remaining: u64 = phases.iter().skip(PHASES_NAMED).map(|p| p.count).sum();
+    let suffix = if remaining > 0 {
+        format!(", {remaining} in others")
     } else {
         String::new()
     };
-    format!("{}{rest}", named.join(", "))
+    format!("{}{suffix}", named.join(", "))
 }
 
-fn line(one: &Explained) -> String {
-    let losses: Vec<String> = one
+fn line(connection: &Explained) -> String {
+    let losses: Vec<String> = connection
         .losses
         .iter()
         .take(3)
@@ -177,7 +180,7 @@ fn line(one: &Explained) -> String {
     };
     format!(
         "  {} → {}: {} of {} transfers slow{losses}",
-        one.local, one.remote, one.slow, one.transfers
+        connection.local, connection.remote, connection.slow, connection.transfers
     )
 }
 
@@ -188,7 +191,7 @@ mod tests {
     #[test]
     fn explained_connection__without_a_cause__ends_with_its_transfer_counts() {
         let address = "127.0.0.1:1".parse().unwrap();
-        let one = Explained {
+        let connection = Explained {
             local: address,
             remote: address,
             transfers: 20,
@@ -197,6 +200,6 @@ mod tests {
             busy_s: 0.1,
             losses: Vec::new(),
         };
-        assert!(line(&one).ends_with("19 of 20 transfers slow"));
+        assert!(line(&connection).ends_with("19 of 20 transfers slow"));
     }
 }

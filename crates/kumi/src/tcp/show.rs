@@ -21,7 +21,7 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let totals = kumi_tcp::totals()?;
     let connections = kumi_tcp::connections()?;
     if args.json {
-        let mechanisms: Vec<&str> = settings.mechanisms.iter().map(|one| one.name()).collect();
+        let mechanisms: Vec<&str> = settings.mechanisms.iter().map(|item| item.name()).collect();
         let object = json!({
             "schema": SCHEMA,
             "congestion_control": "kumi",
@@ -33,10 +33,10 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         outln!("{object}");
         return Ok(());
     }
-    let without = settings.left_out();
+    let omitted = settings.left_out();
     out!("kumi: capability tier {}", tier.name());
-    if !without.is_empty() {
-        out!(", without {}", without.join(", "));
+    if !omitted.is_empty() {
+        out!(", without {}", omitted.join(", "));
     }
     outln!("; {} connections so far", totals.connections);
     for (name, value) in figures(&totals) {
@@ -76,26 +76,26 @@ fn totals_json(totals: &Totals) -> Value {
     })
 }
 
-fn connection_json(one: &Connection) -> Value {
+fn connection_json(connection: &Connection) -> Value {
     json!({
-        "local": one.local.to_string(),
-        "remote": one.remote.to_string(),
-        "phase": one.phase,
-        "phase_name": one.phase_name,
-        "rank": one.rank,
-        "cwnd": one.cwnd,
-        "ssthresh": one.ssthresh,
-        "in_flight": one.in_flight,
-        "mss_bytes": one.mss_bytes,
-        "pacing_bps": one.pacing_bps,
-        "rtt_us": one.rtt_us,
-        "rto_us": one.rto_us,
-        "rto_min_us": one.rto_min_us,
-        "stalls": one.stalls,
-        "losses": one.losses,
-        "timeouts": one.timeouts,
-        "paced_restarts": one.paced,
-        "retransmits": one.retransmits,
+        "local": connection.local.to_string(),
+        "remote": connection.remote.to_string(),
+        "phase": connection.phase,
+        "phase_name": connection.phase_name,
+        "rank": connection.rank,
+        "cwnd": connection.cwnd,
+        "ssthresh": connection.ssthresh,
+        "in_flight": connection.in_flight,
+        "mss_bytes": connection.mss_bytes,
+        "pacing_bps": connection.pacing_bps,
+        "rtt_us": connection.rtt_us,
+        "rto_us": connection.rto_us,
+        "rto_min_us": connection.rto_min_us,
+        "stalls": connection.stalls,
+        "losses": connection.losses,
+        "timeouts": connection.timeouts,
+        "paced_restarts": connection.paced,
+        "retransmits": connection.retransmits,
     })
 }
 
@@ -115,29 +115,29 @@ fn print_table(connections: &[Connection]) {
         "losses",
         "RTOs"
     );
-    for one in connections {
-        let phase = if one.phase_name.is_empty() {
+    for connection in connections {
+        let phase = if connection.phase_name.is_empty() {
             "-"
         } else {
-            &one.phase_name
+            &connection.phase_name
         };
-        let ssthresh = one
+        let ssthresh = connection
             .ssthresh
             .map_or_else(|| "-".to_owned(), |packets| packets.to_string());
         outln!(
             "{:<22} {:<22} {:<16} {:>6} {:>8} {:>6} {:>9.1} {:>8.2} {:>8.0} {:>6} {:>6} {:>6}",
-            one.local.to_string(),
-            one.remote.to_string(),
+            connection.local.to_string(),
+            connection.remote.to_string(),
             phase,
-            one.cwnd,
+            connection.cwnd,
             ssthresh,
-            one.in_flight,
-            one.pacing_bps as f64 / 1e6,
-            f64::from(one.rtt_us) / 1e3,
-            one.rto_us as f64 / 1e3,
-            one.stalls,
-            one.losses,
-            one.timeouts
+            connection.in_flight,
+            connection.pacing_bps as f64 / 1e6,
+            f64::from(connection.rtt_us) / 1e3,
+            connection.rto_us as f64 / 1e3,
+            connection.stalls,
+            connection.losses,
+            connection.timeouts
         );
     }
 }

@@ -34,18 +34,18 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         None => Box::new(std::io::LineWriter::new(Output)),
     };
     let mut lost = 0;
-    let mut failed = None;
+    let mut write_error = None;
     let code = watch::run(&args.watch, Detail::Every, |event| {
         lost = event.lost;
         if let Err(error) = writeln!(out, "{}", line(&event)) {
-            failed.get_or_insert(error);
+            write_error.get_or_insert(error);
         }
     })?;
     out.flush()?;
     if lost > 0 {
         errln!("kumi: warning: {lost} events were dropped because the buffer was full");
     }
-    match failed {
+    match write_error {
         Some(error) => Err(error).context("writing the trace"),
         None => Ok(code),
     }
@@ -88,12 +88,12 @@ fn line(event: &Event) -> Value {
         "sacks": totals.sacks,
         "dsacks": totals.dsacks,
     });
-    let more = match event.kind {
+    let details = match event.kind {
         Kind::Segment { ack, payload_bytes } => {
             let acked = ack.wrapping_sub(event.snd_una);
             json!({"acked_bytes": acked, "payload_bytes": payload_bytes})
         }
-        Kind::Retransmit(why) => json!({"why": match why {
+        Kind::Retransmit(reason) => json!({"why": match reason {
             Retransmit::Fast => "fast",
             Retransmit::Timeout => "timeout",
             Retransmit::Probe => "probe",
@@ -102,8 +102,8 @@ fn line(event: &Event) -> Value {
         Kind::HeldAck { held_us } => json!({"held_us": held_us}),
         _ => json!({}),
     };
-    if let (Some(line), Value::Object(more)) = (line.as_object_mut(), more) {
-        line.extend(more);
+    if let (Some(line), Value::Object(details)) = (line.as_object_mut(), details) {
+        line.extend(details);
     }
     line
 }

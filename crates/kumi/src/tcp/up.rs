@@ -61,7 +61,7 @@ impl Args {
         }
         settings
             .mechanisms
-            .retain(|one| !self.without.iter().any(|name| name == one.name()));
+            .retain(|mechanism| !self.without.iter().any(|name| name == mechanism.name()));
         settings
     }
 }
@@ -85,23 +85,23 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(folder)
         .with_context(|| format!("cannot create {}; run as root", folder.display()))?;
     let mut starting = background::start(&path)?;
-    let started = Instant::now();
+    let start = Instant::now();
     loop {
-        if let Some((status, said)) = starting.ended()? {
+        if let Some((status, output)) = starting.ended()? {
             if status.code() == Some(EXIT_TIER.into()) {
-                errln!("kumi: {said}");
+                errln!("kumi: {output}");
                 return Ok(ExitCode::from(EXIT_TIER));
             }
             if status.code() == Some(EXIT_BAD_INPUT.into()) {
-                return Err(BadInput(said).into());
+                return Err(BadInput(output).into());
             }
-            bail!("{said}");
+            bail!("{output}");
         }
         if daemon::is_running() {
             out!("{}", starting.said());
             return Ok(ExitCode::SUCCESS);
         }
-        if started.elapsed() > START_TIMEOUT {
+        if start.elapsed() > START_TIMEOUT {
             bail!("the daemon does not answer; see {}", path.display());
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -43,9 +43,9 @@ pub struct Args {
     command: Vec<OsString>,
 }
 
-/// Observes the connections until the end, and calls `each` for every event. Returns the command's
-/// exit status.
-pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
+/// Observes the connections until the end, and calls `handle` for every event. Returns the
+/// command's exit status.
+pub fn run(args: &Args, detail: Detail, mut handle: impl FnMut(Event)) -> anyhow::Result<ExitCode> {
     let watch = match (&args.pid, &args.cgroup, args.command.is_empty()) {
         (Some(pid), _, _) => {
             if !std::path::Path::new(&format!("/proc/{pid}")).exists() {
@@ -57,11 +57,11 @@ pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::
         // The command is a child of this process.
         (_, _, false) => Watch::Process(std::process::id()),
         _ => {
-            let want = "nothing to observe: give -- CMD, --pid PID or --cgroup FOLDER";
-            return Err(BadInput(want.to_owned()).into());
+            let message = "nothing to observe: give -- CMD, --pid PID or --cgroup FOLDER";
+            return Err(BadInput(message.to_owned()).into());
         }
     };
-    let watched = match &watch {
+    let process = match &watch {
         Watch::Process(pid) if args.pid.is_some() => Some(kumi_sys::process::pidfd(*pid)?),
         _ => None,
     };
@@ -69,26 +69,26 @@ pub fn run(args: &Args, detail: Detail, mut each: impl FnMut(Event)) -> anyhow::
     signals.thread_block()?;
     let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let mut trace = Trace::start(&watch, detail)?;
-    let mut observed = Observed {
-        command: start(&args.command)?.map(Started::new),
-        process: watched,
+    let mut observation = Observation {
+        command: start(&args.command)?.map(RunningCommand::new),
+        process,
         deadline: args
             .seconds
             .map(|s| Instant::now() + Duration::from_secs_f64(s.max(0.0))),
     };
     let end = loop {
-        trace.poll(TURN, &mut each)?;
-        if let Some(end) = observed.end(signals.read_signal()?)? {
+        trace.poll(TURN, &mut handle)?;
+        if let Some(end) = observation.end(signals.read_signal()?)? {
             break end;
         }
     };
     let aftermath = Instant::now() + AFTERMATH;
-    while !matches!(end, End::Asked) && Instant::now() < aftermath {
-        trace.poll(TURN, &mut each)?;
+    while !matches!(end, End::Request) && Instant::now() < aftermath {
+        trace.poll(TURN, &mut handle)?;
     }
     Ok(match end {
         End::Command(status) => exit_code(status),
-        End::Process | End::Asked => ExitCode::SUCCESS,
+        End::Process | End::Request => ExitCode::SUCCESS,
     })
 }
 
@@ -99,23 +99,25 @@ enum End {
     /// The process that `--pid` names has ended.
     Process,
     /// A signal came or `--seconds` passed, and there is no command to wait for.
-    Asked,
+    Request,
 }
 
 /// State that determines the end of the observation.
-struct Observed {
-    command: Option<Started>,
+struct Observation {
+    command: Option<RunningCommand>,
     process: Option<OwnedFd>,
     deadline: Option<Instant>,
 }
 
-impl Observed {
+impl Observation {
     /// Returns the reason if the observation ends now. `signal` is passed on to the command.
     fn end(&mut self, signal: Option<siginfo>) -> anyhow::Result<Option<End>> {
-        let is_due = self.deadline.is_some_and(|at| Instant::now() > at);
+        let is_due = self
+            .deadline
+            .is_some_and(|deadline| Instant::now() > deadline);
         if let Some(command) = &mut self.command {
             if let Some(signal) = signal {
-                command.pass_on(&signal);
+                command.forward(&signal);
             }
             if is_due {
                 command.stop();
@@ -123,11 +125,11 @@ impl Observed {
             return Ok(command.child.try_wait()?.map(End::Command));
         }
         if signal.is_some() || is_due || kumi_command::output::has_failed() {
-            return Ok(Some(End::Asked));
+            return Ok(Some(End::Request));
         }
         let has_ended = |process: &OwnedFd| {
-            let mut watched = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
-            poll(&mut watched, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+            let mut fds = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
         };
         Ok(self
             .process
@@ -138,17 +140,17 @@ impl Observed {
 }
 
 /// The command, and the time at which it is killed.
-struct Started {
+struct RunningCommand {
     child: Child,
     /// Deadline for the command's end, set when SIGTERM is sent. After it, the command is killed.
-    killed_at: Option<Instant>,
+    kill_at: Option<Instant>,
 }
 
-impl Started {
+impl RunningCommand {
     fn new(child: Child) -> Self {
         Self {
             child,
-            killed_at: None,
+            kill_at: None,
         }
     }
 
@@ -160,22 +162,22 @@ impl Started {
 
     /// Passes a signal on, unless it comes from the terminal, which sends it to the command as
     /// well. If the command continues, it stays under observation.
-    fn pass_on(&self, signal: &siginfo) {
+    fn forward(&self, signal: &siginfo) {
         let number = i32::try_from(signal.ssi_signo).unwrap_or(0);
         match Signal::try_from(number) {
-            Ok(passed_on) if signal.ssi_code != SI_KERNEL => self.send(passed_on),
+            Ok(known_signal) if signal.ssi_code != SI_KERNEL => self.send(known_signal),
             _ => {}
         }
     }
 
     /// Sends SIGTERM to the command, and SIGKILL if it has not ended after [`STOP_TIME`].
     fn stop(&mut self) {
-        match self.killed_at {
+        match self.kill_at {
             None => {
                 self.send(Signal::SIGTERM);
-                self.killed_at = Some(Instant::now() + STOP_TIME);
+                self.kill_at = Some(Instant::now() + STOP_TIME);
             }
-            Some(at) if Instant::now() > at => self.send(Signal::SIGKILL),
+            Some(deadline) if Instant::now() > deadline => self.send(Signal::SIGKILL),
             Some(_) => {}
         }
     }

@@ -47,13 +47,13 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         Format::Kumi => network.to_toml()?,
         Format::Slurm => slurm::conf::write(&network),
         Format::SlurmYaml => slurm::yaml::write(&network),
-        Format::Mpich => mpich::write(&network, &hosts_of(&network, &args.ranks)?),
+        Format::Mpich => mpich::write(&network, &rank_hosts(&network, &args.ranks)?),
     };
     out!("{text}");
     Ok(())
 }
 
-fn hosts_of(network: &Network, ranks: &[String]) -> Result<Vec<usize>, BadInput> {
+fn rank_hosts(network: &Network, ranks: &[String]) -> Result<Vec<usize>, BadInput> {
     if ranks.is_empty() {
         return Ok((0..network.hosts.len()).collect());
     }
@@ -61,7 +61,7 @@ fn hosts_of(network: &Network, ranks: &[String]) -> Result<Vec<usize>, BadInput>
         network.host(name).ok_or_else(|| {
             let known = network.hosts.iter().map(|host| host.name.as_str());
             let hint = nearest(name, known)
-                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+                .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
             BadInput(format!("--ranks: no host `{name}`{hint}"))
         })
     });

@@ -32,8 +32,8 @@ pub enum Kind {
 impl Kind {
     /// Recognizes a file by its name and its keys. A file of no known kind counts as a network
     /// file. Mistakes in a file are left to its parser.
-    pub fn of(path: &Path, text: &str) -> Self {
-        if slurm::is_one(path) || text.contains("SwitchName=") {
+    pub fn detect(path: &Path, text: &str) -> Self {
+        if slurm::is_slurm_file(path) || text.contains("SwitchName=") {
             return Self::Slurm;
         }
         let table: Table = toml::from_str(text).unwrap_or_default();
@@ -58,11 +58,11 @@ impl Kind {
 fn read(path: &Path) -> Result<(String, String, Kind), BadInput> {
     let (file, text) =
         kumi_topo::source::read(path).map_err(|error| BadInput(error.to_string()))?;
-    let kind = Kind::of(path, &text);
+    let kind = Kind::detect(path, &text);
     Ok((file, text, kind))
 }
 
-fn devices(file: &str) -> BadInput {
+fn devices_error(file: &str) -> BadInput {
     BadInput(format!(
         "{file} is a configuration of devices, not a network file; use it with `kumi up -c {file}`"
     ))
@@ -74,7 +74,7 @@ pub fn network(path: &Path, slurm_rate: Rate) -> anyhow::Result<Network> {
     match kind {
         Kind::Network => Ok(parse(&file, &text)?),
         Kind::Slurm => slurm::read(path, slurm_rate),
-        Kind::Devices => Err(devices(&file).into()),
+        Kind::Devices => Err(devices_error(&file).into()),
         Kind::Lab => {
             let lab = Topology::parse(&file, &text).map_err(|error| BadInput(error.to_string()))?;
             let network = lab.network().ok_or_else(|| {
@@ -94,7 +94,7 @@ pub fn network_file(path: &Path) -> Result<Network, BadInput> {
     let (file, text, kind) = read(path)?;
     match kind {
         Kind::Network => parse(&file, &text),
-        Kind::Devices => Err(devices(&file)),
+        Kind::Devices => Err(devices_error(&file)),
         Kind::Lab => Err(BadInput(format!(
             "{file} is the topology of a lab, not a network file; \
              convert it with `kumi topo export --format kumi {file} > network.toml`"
@@ -118,15 +118,15 @@ pub fn lab(path: &Path) -> Result<Topology, BadInput> {
         return topology.map_err(|error| BadInput(error.to_string()));
     }
     let (file, text, kind) = read(path).map_err(|BadInput(error)| {
-        let carried: Vec<&str> = carried::names().collect();
+        let names: Vec<&str> = carried::names().collect();
         BadInput(format!(
             "{error}; expected a topology file, or the name of a built-in topology: {}",
-            carried.join(", ")
+            names.join(", ")
         ))
     })?;
     let topology = match kind {
         Kind::Lab => Topology::parse(&file, &text),
-        Kind::Devices => return Err(devices(&file)),
+        Kind::Devices => return Err(devices_error(&file)),
         Kind::Slurm => {
             return Err(BadInput(format!(
                 "{file} is a Slurm topology; run `kumi topo import {file} > network.toml`, then `kumi lab up network.toml`"
@@ -166,9 +166,9 @@ fn lab_text(network: &Network) -> (String, Vec<String>) {
         });
         let rate = link.rates[0].min(link.rates[1]);
         if link.rates[0] != link.rates[1] {
-            let [there, back] = link.rates;
+            let [tx, rx] = link.rates;
             notes.push(format!(
-                "{} to {}: {there}, and {back} back; the lab's link has {rate} in both directions",
+                "{} to {}: {tx}, and {rx} back; the lab's link has {rate} in both directions",
                 names[0], names[1]
             ));
         }
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn kind__each_known_file_type__is_recognized() {
-        let kind = |name: &str, text: &str| Kind::of(Path::new(name), text);
+        let kind = |name: &str, text: &str| Kind::detect(Path::new(name), text);
         assert_eq!(kind("network.toml", PACKAGED), Kind::Network);
         assert_eq!(kind("kumi.toml", DEVICES), Kind::Devices);
         assert_eq!(kind("topology.yaml", ""), Kind::Slurm);
@@ -207,12 +207,15 @@ mod tests {
     fn lab_text__network_file__describes_a_lab_with_the_same_tree() {
         let network = Network::parse("n", PACKAGED).unwrap();
         let (text, notes) = lab_text(&network);
-        let again = Topology::parse("lab", &text).unwrap().network().unwrap();
-        assert_eq!(again.hosts.len(), network.hosts.len());
+        let lab_network = Topology::parse("lab", &text).unwrap().network().unwrap();
+        assert_eq!(lab_network.hosts.len(), network.hosts.len());
         let rates = |link: &kumi_topo::Link| link.rates[0].min(link.rates[1]);
-        for (lab, own) in again.links.iter().zip(&network.links) {
-            assert_eq!((lab.ends, lab.latency), (own.ends, own.latency));
-            assert_eq!(rates(lab), rates(own));
+        for (lab_link, file_link) in lab_network.links.iter().zip(&network.links) {
+            assert_eq!(
+                (lab_link.ends, lab_link.latency),
+                (file_link.ends, file_link.latency)
+            );
+            assert_eq!(rates(lab_link), rates(file_link));
         }
         // One note is for the link with two rates, the other for the host with a rate both ways.
         assert_eq!(notes.len(), 2, "{notes:?}");

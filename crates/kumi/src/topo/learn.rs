@@ -31,20 +31,20 @@ struct Line {
 /// Runs `kumi topo learn`. Returns true if no link differs from the file.
 pub fn run(args: &Args) -> anyhow::Result<bool> {
     let network = super::read(&args.file)?;
-    let came = read(&args.from)?;
-    let (better, differences) = corrected(&network, &came);
+    let records = read(&args.from)?;
+    let (corrected_network, differences) = corrected(&network, &records);
     for difference in &differences {
         outln!("{difference}");
     }
     if let Some(file) = &args.corrected {
-        let text = better.to_toml()?;
+        let text = corrected_network.to_toml()?;
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
     }
-    let (file, flows) = (args.file.display(), came.len());
+    let (file, flows) = (args.file.display(), records.len());
     match differences.len() {
         0 => outln!("no link is slower than {file} says, according to {flows} flows"),
         1 => outln!("1 link is slower than {file} says, according to {flows} flows"),
-        many => outln!("{many} links are slower than {file} says, according to {flows} flows"),
+        count => outln!("{count} links are slower than {file} says, according to {flows} flows"),
     }
     Ok(differences.is_empty())
 }
@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
 fn read(folder: &Path) -> anyhow::Result<Vec<Came>> {
     let entries =
         std::fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))?;
-    let mut came = Vec::new();
+    let mut records = Vec::new();
     for entry in entries {
         let path = entry?.path();
         if path
@@ -66,11 +66,11 @@ fn read(folder: &Path) -> anyhow::Result<Vec<Came>> {
         let lines = text
             .lines()
             .filter_map(|line| serde_json::from_str::<Line>(line).ok());
-        came.extend(lines.filter(|line| line.bps > 0.0).map(|line| Came {
+        records.extend(lines.filter(|line| line.bps > 0.0).map(|line| Came {
             from: line.from,
             to: line.to,
             bps: line.bps,
         }));
     }
-    Ok(came)
+    Ok(records)
 }

@@ -59,14 +59,14 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Verb::Plan(args) => plan::run(args)?,
         Verb::Import(args) => slurm::import(args)?,
         Verb::Export(args) => export::run(args)?,
-        Verb::Verify(args) => return Ok(success_if(verify::run(args)?)),
-        Verb::Learn(args) => return Ok(success_if(learn::run(args)?)),
+        Verb::Verify(args) => return Ok(exit_code(verify::run(args)?)),
+        Verb::Learn(args) => return Ok(exit_code(learn::run(args)?)),
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn success_if(is_so: bool) -> ExitCode {
-    match is_so {
+fn exit_code(is_success: bool) -> ExitCode {
+    match is_success {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

@@ -1,7 +1,7 @@
 //! `kumi topo plan`: prints a collective's plan on a network, and checks it.
 
 use clap::ValueEnum;
-use kumi_coll::{After, Operation, Plan, Transfer, Until, bound_s, check, gather, uniform};
+use kumi_coll::{After, Operation, Plan, Progress, Transfer, bound_s, check, gather, uniform};
 use kumi_command::BadInput;
 use kumi_command::outln;
 use kumi_simulate::simulate;
@@ -14,7 +14,7 @@ const SCHEMA: u32 = 1;
 
 /// Collective operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Asked {
+enum OperationKind {
     /// The root receives every host's block.
     Gather,
     /// Every host receives its block from the root.
@@ -33,7 +33,7 @@ enum Asked {
     AllToAll,
 }
 
-impl Asked {
+impl OperationKind {
     fn operation(self, root: usize) -> Operation {
         match self {
             Self::Gather => Operation::Gather { root },
@@ -71,8 +71,8 @@ pub struct Args {
     #[arg(default_value = super::FILE)]
     file: PathBuf,
     /// Operation of the hosts.
-    #[arg(long, value_enum, default_value_t = Asked::Gather)]
-    operation: Asked,
+    #[arg(long, value_enum, default_value_t = OperationKind::Gather)]
+    operation: OperationKind,
     /// Planning algorithm.
     #[arg(long, value_enum, default_value_t = Algorithm::Best)]
     algorithm: Algorithm,
@@ -107,15 +107,15 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
     let network = super::read(&args.file)?;
     let root = root(&network, args.root.as_deref())?;
     let plan = match (args.operation, args.algorithm) {
-        (Asked::Gather, Algorithm::Paper) => gather(&network, root, args.bytes.get())?,
-        (asked, Algorithm::Paper) => {
-            let name = asked.name();
+        (OperationKind::Gather, Algorithm::Paper) => gather(&network, root, args.bytes.get())?,
+        (kind, Algorithm::Paper) => {
+            let name = kind.name();
             return Err(BadInput(format!(
                 "the paper has no plan for {name}; --algorithm paper is for gather"
             ))
             .into());
         }
-        (asked, Algorithm::Best) => uniform(&network, asked.operation(root), args.bytes.get())?,
+        (kind, Algorithm::Best) => uniform(&network, kind.operation(root), args.bytes.get())?,
     };
     if args.check {
         check(&network, &plan)?;
@@ -150,19 +150,21 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
         bound_s * 1e3,
     );
     for transfer in &plan.transfers {
-        let after = transfer
+        let predecessors = transfer
             .after
             .iter()
-            .map(|wait| &plan.transfers[wait.transfer]);
-        let after: Vec<String> = after.map(|after| names(&network, after)).collect();
-        let after = match after.is_empty() {
+            .map(|predecessor| &plan.transfers[predecessor.transfer]);
+        let predecessors: Vec<String> = predecessors
+            .map(|earlier| names(&network, earlier))
+            .collect();
+        let predecessors = match predecessors.is_empty() {
             true => String::new(),
-            false => format!(", after {}", after.join(", ")),
+            false => format!(", after {}", predecessors.join(", ")),
         };
         let blocks = transfer.blocks.len();
         let plural = if blocks == 1 { "" } else { "s" };
         outln!(
-            "  {}  {blocks} block{plural}{after}",
+            "  {}  {blocks} block{plural}{predecessors}",
             names(&network, transfer)
         );
     }
@@ -184,7 +186,7 @@ fn root(network: &Network, name: Option<&str>) -> Result<usize, BadInput> {
     network.host(name).ok_or_else(|| {
         let known = network.hosts.iter().map(|host| host.name.as_str());
         let hint = kumi_topo::nearest(name, known)
-            .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+            .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
         BadInput(format!("no host `{name}`{hint}"))
     })
 }
@@ -195,10 +197,10 @@ fn names(network: &Network, transfer: &Transfer) -> String {
 }
 
 fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
-    let after = |transfer: &Transfer| -> Vec<Value> {
+    let predecessors = |transfer: &Transfer| -> Vec<Value> {
         let waits = transfer.after.iter();
         let as_json = |wait: &After| match wait.until {
-            Until::Come {
+            Progress::Received {
                 missing_bytes,
                 with_earlier,
             } => json!({
@@ -207,7 +209,7 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
                 "missing_bytes": missing_bytes,
                 "with_earlier": with_earlier,
             }),
-            Until::Sent => json!({"transfer": wait.transfer, "until": "sent"}),
+            Progress::Sent => json!({"transfer": wait.transfer, "until": "sent"}),
         };
         waits.map(as_json).collect()
     };
@@ -218,7 +220,7 @@ fn object(network: &Network, plan: &Plan, args: &Args, bound_s: f64) -> Value {
             "blocks": transfer.blocks.numbers().collect::<Vec<_>>(),
             "bytes": plan.bytes_of(transfer),
             "combines": transfer.combines,
-            "after": after(transfer),
+            "after": predecessors(transfer),
         })
     });
     let name = |host: &usize| network.hosts[*host].name.as_str();

@@ -26,7 +26,7 @@ pub fn import(args: &ImportArgs) -> anyhow::Result<()> {
 }
 
 /// Returns whether the name of a file is that of a Slurm file.
-pub fn is_one(file: &Path) -> bool {
+pub fn is_slurm_file(file: &Path) -> bool {
     is_yaml(file) || has_extension(file, "conf")
 }
 
@@ -35,7 +35,7 @@ fn is_yaml(file: &Path) -> bool {
 }
 
 fn has_extension(file: &Path, extension: &str) -> bool {
-    file.extension().is_some_and(|its| its == extension)
+    file.extension().is_some_and(|suffix| suffix == extension)
 }
 
 /// Reads Slurm's file. The name decides whether it is a `topology.yaml`.

@@ -25,7 +25,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     corrected: Option<PathBuf>,
     #[command(flatten)]
-    how: How,
+    probe_options: How,
 }
 
 /// Measurements that must all show a difference before it is reported. Other traffic sometimes
@@ -41,49 +41,53 @@ pub fn run(args: &Args) -> anyhow::Result<bool> {
         );
         return Err(BadInput(problem).into());
     }
-    let written = kind::network(&args.file, args.rate)?;
-    let hosts: Vec<String> = written.hosts.iter().map(|host| host.name.clone()).collect();
-    let (measured, differences) = confirmed(&written, &hosts, args)?;
+    let expected = kind::network(&args.file, args.rate)?;
+    let hosts: Vec<String> = expected
+        .hosts
+        .iter()
+        .map(|host| host.name.clone())
+        .collect();
+    let (measured, differences) = confirm(&expected, &hosts, args)?;
     for difference in &differences {
         outln!("{difference}");
     }
     if let Some(file) = &args.corrected {
-        let text = named_like(&written, &measured).to_toml()?;
+        let text = named_like(&expected, &measured).to_toml()?;
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
     }
     let file = args.file.display();
     match differences.len() {
         0 => outln!("the network is as {file} says, as far as hosts can measure it"),
-        many => outln!("{} from {file}", counted(many)),
+        count => outln!("{} from {file}", count_text(count)),
     }
     Ok(differences.is_empty())
 }
 
 /// Returns the last measurement, and the differences that every measurement showed.
-fn confirmed(
-    written: &Network,
+fn confirm(
+    expected: &Network,
     hosts: &[String],
     args: &Args,
 ) -> anyhow::Result<(Network, Vec<Difference>)> {
-    let measure = || discover::measure(hosts, &written.name, &args.how);
+    let measure = || discover::measure(hosts, &expected.name, &args.probe_options);
     let mut measured = measure()?;
-    let mut standing = differences(written, &measured, args.tolerance);
+    let mut remaining = differences(expected, &measured, args.tolerance);
     for _ in 1..MEASUREMENTS {
-        if standing.is_empty() {
+        if remaining.is_empty() {
             break;
         }
-        errln!("kumi: {} to be confirmed", counted(standing.len()));
+        errln!("kumi: {} to be confirmed", count_text(remaining.len()));
         measured = measure()?;
-        let mut again = differences(written, &measured, args.tolerance);
-        again.retain(|one| standing.iter().any(|before| before.is_of_same(one)));
-        standing = again;
+        let mut repeated = differences(expected, &measured, args.tolerance);
+        repeated.retain(|new| remaining.iter().any(|old| old.is_of_same(new)));
+        remaining = repeated;
     }
-    Ok((measured, standing))
+    Ok((measured, remaining))
 }
 
-fn counted(differences: usize) -> String {
+fn count_text(differences: usize) -> String {
     match differences {
         1 => "1 difference".to_owned(),
-        many => format!("{many} differences"),
+        count => format!("{count} differences"),
     }
 }

@@ -9,9 +9,9 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Time limit for full recovery after a change, in seconds.
-const WHOLE_S_MAX: f64 = 2.0;
+const RECOVERY_S_MAX: f64 = 2.0;
 /// Share of the former rate that counts as full recovery.
-const WHOLE_SHARE: f64 = 0.85;
+const RECOVERY_SHARE: f64 = 0.85;
 
 fn pause(seconds: f64) {
     std::thread::sleep(Duration::from_secs_f64(seconds));
@@ -19,12 +19,12 @@ fn pause(seconds: f64) {
 
 impl Bench {
     /// Runs `ip` in the network namespace of the fabric.
-    fn fabric_ip(&self, words: &str) {
+    fn fabric_ip(&self, arguments: &str) {
         let pid = self.cluster.roster().fabric_pid.to_string();
         let mut command = Command::new("nsenter");
         command.args(["-t", &pid, "-n", "ip"]);
-        let status = command.args(words.split(' ')).status().unwrap();
-        assert!(status.success(), "ip {words}");
+        let status = command.args(arguments.split(' ')).status().unwrap();
+        assert!(status.success(), "ip {arguments}");
     }
 
     /// Connects the NICs of the second host to `cables`, in this order.
@@ -46,21 +46,21 @@ fn cables__swapped_under_load__recover_within_two_seconds() {
     for cables in [[1, 0], [0, 1]] {
         changes_s.push(now_s());
         bench.plug_second_host(cables);
-        pause(WHOLE_S_MAX + 0.6);
+        pause(RECOVERY_S_MAX + 0.6);
     }
     let delivered = stream.finish();
     let before_mbps = delivered.mbps(changes_s[0] - 1.0, changes_s[0]);
     for at_s in changes_s {
-        let whole_s = at_s + WHOLE_S_MAX;
-        let after_mbps = delivered.mbps(whole_s, whole_s + 0.5);
-        let found = format!(
-            "{before_mbps:.0} Mb/s, {WHOLE_S_MAX} s after the cables were swapped {after_mbps:.0}; \
-             silent for {:.2} s; {:?}",
-            delivered.longest_silence(at_s, whole_s),
-            delivered.course(at_s, whole_s + 0.5, 10),
+        let recovery_s = at_s + RECOVERY_S_MAX;
+        let after_mbps = delivered.mbps(recovery_s, recovery_s + 0.5);
+        let summary = format!(
+            "{before_mbps:.0} Mb/s, {RECOVERY_S_MAX} s after the cables were swapped \
+             {after_mbps:.0}; silent for {:.2} s; {:?}",
+            delivered.longest_silence(at_s, recovery_s),
+            delivered.course(at_s, recovery_s + 0.5, 10),
         );
-        eprintln!("{found}");
-        assert!(after_mbps > WHOLE_SHARE * before_mbps, "{found}");
+        eprintln!("{summary}");
+        assert!(after_mbps > RECOVERY_SHARE * before_mbps, "{summary}");
     }
 }
 
@@ -83,17 +83,17 @@ fn switch__dead_nic_at_each_end__traffic_continues_and_recovers() {
     let delivered = stream.finish();
     let before_mbps = delivered.mbps(dead_s - 1.0, dead_s);
     let dead_mbps = delivered.mbps(dead_s + 1.0, healed_s);
-    let whole_s = healed_s + WHOLE_S_MAX;
-    let after_mbps = delivered.mbps(whole_s, whole_s + 0.6);
-    let found = format!(
+    let recovery_s = healed_s + RECOVERY_S_MAX;
+    let after_mbps = delivered.mbps(recovery_s, recovery_s + 0.6);
+    let summary = format!(
         "{before_mbps:.0} Mb/s, {dead_mbps:.0} with a dead NIC at each end, {after_mbps:.0} \
-         {WHOLE_S_MAX} s after they healed; silent for {:.2} s; {:?}",
+         {RECOVERY_S_MAX} s after they healed; silent for {:.2} s; {:?}",
         delivered.longest_silence(dead_s, healed_s),
         delivered.course(dead_s, dead_s + 1.0, 10),
     );
-    eprintln!("{found}");
-    assert!(dead_mbps > WHOLE_SHARE * before_mbps / 2.0, "{found}");
-    assert!(after_mbps > WHOLE_SHARE * before_mbps, "{found}");
+    eprintln!("{summary}");
+    assert!(dead_mbps > RECOVERY_SHARE * before_mbps / 2.0, "{summary}");
+    assert!(after_mbps > RECOVERY_SHARE * before_mbps, "{summary}");
 }
 
 #[test]
@@ -107,19 +107,19 @@ fn switch__limited_to_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
             bench.run(host, &["ip", "link", "set", nic, "mtu", "9000"]);
         }
     }
-    let began = Instant::now();
+    let start = Instant::now();
     bench.up(1, "cluster");
     bench.up(2, "cluster");
     bench.await_peers("h1", 1);
     bench.await_peers("h2", 1);
-    let joined_s = began.elapsed().as_secs_f64();
+    let joined_s = start.elapsed().as_secs_f64();
     let jumbo_mbps = bench.stream_mbps();
-    let found = format!(
+    let summary = format!(
         "{plain_mbps:.0} Mb/s with NICs of 1500, {jumbo_mbps:.0} with jumbo NICs, which were up \
          after {joined_s:.1} s"
     );
-    eprintln!("{found}");
-    assert!(jumbo_mbps > 0.9 * plain_mbps, "{found}");
+    eprintln!("{summary}");
+    assert!(jumbo_mbps > 0.9 * plain_mbps, "{summary}");
 }
 
 /// Python program that sends junk datagrams with the first bytes of handshakes. Its first argument
@@ -156,42 +156,42 @@ fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
     let victims = nics.iter().filter(|nic| nic.host_name != "h3");
     let addresses: Vec<String> = victims.map(|nic| nic.ipv4.to_string()).collect();
     assert_eq!(addresses.len(), 4);
-    let refused = || {
-        let counters = bench.shown("h1")["counters"].clone();
+    let wrong_keys = || {
+        let counters = bench.state("h1")["counters"].clone();
         counters["wrong_key"].as_u64().unwrap()
     };
     // Each host gets half of the rate.
     let mut command = bench.command("h3", &["/usr/bin/python3", "-c", JUNK, "20000"]);
     let _flooder = Flooder(command.args(&addresses).spawn().unwrap());
     pause(0.5);
-    let (before, began) = (refused(), Instant::now());
-    let since = |began: Instant| {
+    let (initial_count, start) = (wrong_keys(), Instant::now());
+    let join_time_s = |start: Instant| {
         bench.await_peers("h1", 1);
         bench.await_peers("h2", 1);
-        began.elapsed().as_secs_f64()
+        start.elapsed().as_secs_f64()
     };
     bench.up(2, "cluster");
-    let joined_s = since(began);
+    let joined_s = join_time_s(start);
     let mut restarted_s = Vec::new();
     for _ in 0..3 {
         bench.kill_first("junk");
         pause(0.1);
-        let began = Instant::now();
+        let start = Instant::now();
         bench.up(1, "cluster");
-        restarted_s.push(since(began));
+        restarted_s.push(join_time_s(start));
     }
     pause(1.0);
-    let (was, at) = (refused(), Instant::now());
+    let (start_count, start) = (wrong_keys(), Instant::now());
     pause(1.0);
-    let a_second = (refused() - was) as f64 / at.elapsed().as_secs_f64();
-    let found = format!(
-        "joined after {joined_s:.2} s, back after {restarted_s:.2?} s, among {a_second:.0} junk \
-         handshakes a second at one host ({before} before)"
+    let per_second = (wrong_keys() - start_count) as f64 / start.elapsed().as_secs_f64();
+    let summary = format!(
+        "joined after {joined_s:.2} s, back after {restarted_s:.2?} s, among {per_second:.0} junk \
+         handshakes a second at one host ({initial_count} before)"
     );
-    eprintln!("{found}");
-    assert!(a_second > 5_000.0, "no flood: {found}");
+    eprintln!("{summary}");
+    assert!(per_second > 5_000.0, "no flood: {summary}");
     assert!(
         joined_s <= 2.0 && restarted_s.iter().all(|s| *s <= 2.0),
-        "{found}"
+        "{summary}"
     );
 }

@@ -67,10 +67,10 @@ impl Bench {
         let address = format!("10.77.0.{host}/24");
         let key = self.key(key);
         let queues = self.queues[host - 1];
-        let over = ["--over", "eth1,eth2", "--address", &address, "--key", &key];
-        let over = [&over[..], &["--queues", queues]].concat();
+        let args = ["--over", "eth1,eth2", "--address", &address, "--key", &key];
+        let args = [&args[..], &["--queues", queues]].concat();
         let host = format!("h{host}");
-        self.run(&host, &[&[KUMI, "link", "up", "kumi0"][..], &over].concat());
+        self.run(&host, &[&[KUMI, "link", "up", "kumi0"][..], &args].concat());
     }
 
     fn command(&self, host: &str, argv: &[&str]) -> Command {
@@ -82,12 +82,12 @@ impl Bench {
     /// Runs a command that must succeed. Returns its standard output.
     fn run(&self, host: &str, argv: &[&str]) -> String {
         let output = self.command(host, argv).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "{host}: {argv:?}: {said}");
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{host}: {argv:?}: {stderr}");
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    fn shown(&self, host: &str) -> Value {
+    fn state(&self, host: &str) -> Value {
         let text = self.run(host, &[KUMI, "link", "show", "-j"]);
         serde_json::from_str::<Value>(&text).unwrap()["devices"][0].clone()
     }
@@ -101,7 +101,7 @@ impl Bench {
     fn await_peers(&self, host: &str, count: usize) {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
-            let state = self.shown(host);
+            let state = self.state(host);
             let peers = state["peers"].as_array().unwrap();
             let all_paths_up = |peer: &Value| {
                 let paths = peer["paths"].as_array().unwrap();
@@ -169,13 +169,13 @@ impl Bench {
         let (receiver, sender) = (self.python(to, receive), self.python(from, &send));
         assert!(sender.wait_with_output().unwrap().status.success());
         let output = receiver.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(said.trim(), "640 640", "datagrams, and different ones");
+        let counts = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(counts.trim(), "640 640", "datagrams, and different ones");
     }
 
     /// Returns the bytes that each queue of `host` has sent to its peers.
     fn sent_by_queues(&self, host: &str) -> Vec<u64> {
-        let state = self.shown(host);
+        let state = self.state(host);
         let queues = state["queues"].as_array().unwrap().iter();
         queues
             .map(|queue| queue["tx_bytes"].as_u64().unwrap())
@@ -196,7 +196,7 @@ impl Bench {
 
     /// Returns the link and the state of each path to the first peer.
     fn path_states(&self, host: &str) -> Vec<(String, String)> {
-        let state = self.shown(host);
+        let state = self.state(host);
         let paths = state["peers"][0]["paths"].as_array().cloned();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let paths = paths.into_iter().flatten();
@@ -206,7 +206,7 @@ impl Bench {
     }
 
     fn path_state(&self, host: &str, link: &str) -> String {
-        let state = self.shown(host);
+        let state = self.state(host);
         let paths = state["peers"][0]["paths"].as_array().unwrap();
         let path = paths.iter().find(|path| path["link"] == link).unwrap();
         path["state"].as_str().unwrap().to_owned()
@@ -330,21 +330,21 @@ fn serve_with_queues(test: &str, queues: [&'static str; 2]) {
         "h1",
         &["ping", "-c", "3", "-i", "0.2", "-W", "1", "10.77.0.2"],
     );
-    let before = [bench.sent_by_queues("h1"), bench.sent_by_queues("h2")];
-    for (host, before) in before.iter().enumerate() {
-        assert_eq!(before.len().to_string(), queues[host]);
+    let initial = [bench.sent_by_queues("h1"), bench.sent_by_queues("h2")];
+    for (host, initial) in initial.iter().enumerate() {
+        assert_eq!(initial.len().to_string(), queues[host]);
         bench.scatter(host + 1);
-        let after = bench.sent_by_queues(&format!("h{}", host + 1));
-        for (queue, (now, then)) in after.iter().zip(before).enumerate() {
-            assert!(now - then > 50_000, "queue {queue}: {before:?}, {after:?}");
+        let latest = bench.sent_by_queues(&format!("h{}", host + 1));
+        for (queue, (new, old)) in latest.iter().zip(initial).enumerate() {
+            assert!(new - old > 50_000, "queue {queue}: {initial:?}, {latest:?}");
         }
     }
     let transfers: Vec<Transfer> = (0..8)
         .map(|flow| bench.transfer_to(1 + usize::from(flow % 2), 7000 + flow, 20))
         .collect();
     pause(1000);
-    let carrier = |bench: &mut Bench, has: bool| {
-        let change = LinkChange::carrier(has);
+    let carrier = |bench: &mut Bench, is_up: bool| {
+        let change = LinkChange::carrier(is_up);
         bench.cluster.set_link("h2:eth2", &change).unwrap();
     };
     carrier(&mut bench, false);

@@ -11,10 +11,10 @@ fn pause(ms: u64) {
 /// Returns a command's exit status and both of its outputs.
 fn outcome(mut command: Command) -> (Option<i32>, String) {
     let output = command.output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
+    let bytes = [output.stdout, output.stderr].concat();
     (
         output.status.code(),
-        String::from_utf8_lossy(&said).into_owned(),
+        String::from_utf8_lossy(&bytes).into_owned(),
     )
 }
 
@@ -22,10 +22,10 @@ fn outcome(mut command: Command) -> (Option<i32>, String) {
 #[ignore = "needs root, netns, tun"]
 fn link_command__mistakes__are_named_and_change_nothing() {
     let bench = Bench::new("mistakes", 2);
-    let fails = |argv: &[&str]| {
-        let (status, said) = outcome(bench.command("h1", &[&[KUMI, "link"][..], argv].concat()));
-        assert_eq!(status, Some(2), "{argv:?}: {said}");
-        said
+    let error = |argv: &[&str]| {
+        let (status, output) = outcome(bench.command("h1", &[&[KUMI, "link"][..], argv].concat()));
+        assert_eq!(status, Some(2), "{argv:?}: {output}");
+        output
     };
     for line in [
         "link add br0 type bridge",
@@ -33,14 +33,14 @@ fn link_command__mistakes__are_named_and_change_nothing() {
         "link set v1 up master br0",
         "link set v2 up",
     ] {
-        let words: Vec<&str> = line.split(' ').collect();
-        bench.run("h1", &[&["ip"][..], &words].concat());
+        let arguments: Vec<&str> = line.split(' ').collect();
+        bench.run("h1", &[&["ip"][..], &arguments].concat());
     }
     bench.run("h1", &["sysctl", "-qw", "net.ipv6.conf.v2.disable_ipv6=1"]);
     let key = bench.key("cluster");
-    let up = |over: &str, more: &[&str]| {
-        let up = ["up", "kumi1", "--over", over, "--key", &key];
-        fails(&[&up[..], more].concat())
+    let up = |interfaces: &str, options: &[&str]| {
+        let up = ["up", "kumi1", "--over", interfaces, "--key", &key];
+        error(&[&up[..], options].concat())
     };
     let port = ["--port", "25000"];
     assert!(up("eth1,eth9", &port).contains("no interface `eth9`; this host has"));
@@ -50,20 +50,20 @@ fn link_command__mistakes__are_named_and_change_nothing() {
     assert!(up("v2", &port).contains("IPv6 disabled"));
     assert!(up("kumi0", &port).contains("a kumi device itself"));
     assert!(up("eth1", &["--mtu", "100"]).contains("expected 1280"));
-    assert!(fails(&["up", "kumi0", "--over", "eth1", "--key", &key]).contains("already up"));
+    assert!(error(&["up", "kumi0", "--over", "eth1", "--key", &key]).contains("already up"));
     assert!(
-        fails(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen")
+        error(&["up", "kumi1", "--over", "eth1", "--key", "absent"]).contains("kumi link keygen")
     );
-    assert!(fails(&["add", "kumi0", "kumi0"]).contains("cannot be under itself"));
-    assert!(fails(&["add", "kumi0", "lo"]).contains("loopback"));
-    assert!(fails(&["del", "kumi0", "eth7"]).contains("its links are eth1, eth2"));
+    assert!(error(&["add", "kumi0", "kumi0"]).contains("cannot be under itself"));
+    assert!(error(&["add", "kumi0", "lo"]).contains("loopback"));
+    assert!(error(&["del", "kumi0", "eth7"]).contains("its links are eth1, eth2"));
     bench.run("h1", &[KUMI, "link", "del", "kumi0", "eth2"]);
-    assert!(fails(&["del", "kumi0", "eth1"]).contains("is the last link"));
-    assert!(fails(&["down", "kumi7"]).contains("no kumi device `kumi7`"));
+    assert!(error(&["del", "kumi0", "eth1"]).contains("is the last link"));
+    assert!(error(&["down", "kumi7"]).contains("no kumi device `kumi7`"));
     let second = ["up", "kumi1", "--over", "eth1", "--key", &key];
-    let (status, said) = outcome(bench.command("h1", &[&[KUMI, "link"][..], &second].concat()));
+    let (status, output) = outcome(bench.command("h1", &[&[KUMI, "link"][..], &second].concat()));
     assert_ne!(status, Some(0), "a second device on the same port");
-    assert!(said.contains("UDP port 24870 is in use"), "{said}");
+    assert!(output.contains("UDP port 24870 is in use"), "{output}");
     let links = bench.run("h1", &["ip", "-br", "link"]);
     assert!(
         !links.contains("kumi1"),
@@ -74,17 +74,17 @@ fn link_command__mistakes__are_named_and_change_nothing() {
         "[[link]]\nname = \"kumi1\"\nover = [\"eth1\", \"eth9\"]\nkey = \"/absent\"\nmtu = 9\n";
     std::fs::write(&file, text).unwrap();
     let check = [KUMI, "up", "--check", "-c", &file.display().to_string()];
-    let (status, said) = outcome(bench.command("h1", &check));
-    assert_eq!(status, Some(2), "{said}");
+    let (status, output) = outcome(bench.command("h1", &check));
+    assert_eq!(status, Some(2), "{output}");
     for mistake in [
         "no interface `eth9`",
         "cluster key /absent",
         "invalid mtu 9",
         "kumi0 has UDP port 24870 on eth1",
     ] {
-        assert!(said.contains(mistake), "{mistake} in: {said}");
+        assert!(output.contains(mistake), "{mistake} in: {output}");
     }
-    let nobody = [
+    let unprivileged = [
         "setpriv",
         "--reuid=65534",
         "--regid=65534",
@@ -93,9 +93,9 @@ fn link_command__mistakes__are_named_and_change_nothing() {
         "link",
         "show",
     ];
-    let (status, said) = outcome(bench.command("h1", &nobody));
-    assert_eq!(status, Some(1), "{said}");
-    assert!(said.contains("only root may send"), "{said}");
+    let (status, output) = outcome(bench.command("h1", &unprivileged));
+    assert_eq!(status, Some(1), "{output}");
+    assert!(output.contains("only root may send"), "{output}");
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn device__without_peers__reports_the_reason_and_has_no_carrier() {
         "h2",
         &[KUMI, "link", "keygen", &bench.key("not/there/other")],
     );
-    let other = bench.key("not/there/other");
+    let second_key = bench.key("not/there/other");
     let up = [
         KUMI,
         "link",
@@ -121,25 +121,25 @@ fn device__without_peers__reports_the_reason_and_has_no_carrier() {
         "--over",
         "eth1,eth2",
         "--key",
-        &other,
+        &second_key,
     ];
-    let waiting = ["--wait-peers", "1", "--wait-seconds", "3"];
-    let (status, said) = outcome(bench.command("h2", &[&up[..], &waiting].concat()));
-    assert_eq!(status, Some(1), "{said}");
+    let wait_options = ["--wait-peers", "1", "--wait-seconds", "3"];
+    let (status, output) = outcome(bench.command("h2", &[&up[..], &wait_options].concat()));
+    assert_eq!(status, Some(1), "{output}");
     assert!(
-        said.contains("0 of 1 peers are reached") && said.contains("stays up"),
-        "{said}"
+        output.contains("0 of 1 peers are reached") && output.contains("stays up"),
+        "{output}"
     );
     for link in ["eth1", "eth2"] {
-        let reason = said
+        let reason = output
             .lines()
             .find(|line| line.contains(&format!("{link}: fe80::")));
         assert!(
             reason.is_some_and(|line| line.contains("another cluster key")),
-            "{said}"
+            "{output}"
         );
     }
-    let state = bench.shown("h2");
+    let state = bench.state("h2");
     assert_eq!(
         state["peers"].as_array().map(Vec::len),
         Some(0),
@@ -157,10 +157,10 @@ fn device__without_peers__reports_the_reason_and_has_no_carrier() {
         &[&["ip"][..], &block.split(' ').collect::<Vec<_>>()].concat(),
     );
     pause(6000);
-    let shown = bench.run("h2", &[KUMI, "link", "show"]);
+    let text = bench.run("h2", &[KUMI, "link", "show"]);
     assert!(
-        shown.contains("eth1: not even this host's own hellos are received"),
-        "{shown}"
+        text.contains("eth1: not even this host's own hellos are received"),
+        "{text}"
     );
     let (_, doctor) = outcome(bench.command("h2", &[KUMI, "doctor"]));
     assert!(
@@ -183,20 +183,20 @@ fn device__nic_recreated_and_listeners_gone__reuses_the_nic_and_leaks_nothing() 
             bench.run(host, &["ip", "link", "set", "x1", "up"]);
         }
     };
-    let await_x1 = |what: &str| {
-        let began = Instant::now();
+    let await_x1 = |step: &str| {
+        let start = Instant::now();
         while !bench
             .path_states("h1")
             .contains(&("x1".to_owned(), "up".to_owned()))
         {
             assert!(
-                began.elapsed() < Duration::from_secs(8),
-                "{what}: {:#}",
-                bench.shown("h1")
+                start.elapsed() < Duration::from_secs(8),
+                "{step}: {:#}",
+                bench.state("h1")
             );
             pause(50);
         }
-        began.elapsed()
+        start.elapsed()
     };
     make();
     for host in ["h1", "h2"] {
@@ -229,7 +229,7 @@ fn device__nic_recreated_and_listeners_gone__reuses_the_nic_and_leaks_nothing() 
         (folder("task"), folder("fd"))
     };
     pause(300);
-    let before = threads();
+    let initial = threads();
     let mut listeners: Vec<_> = (0..20)
         .map(|_| {
             let mut command = bench.command("h1", &[KUMI, "link", "events", "kumi0"]);
@@ -237,16 +237,16 @@ fn device__nic_recreated_and_listeners_gone__reuses_the_nic_and_leaks_nothing() 
         })
         .collect();
     pause(400);
-    assert!(threads().0 >= before.0 + 20, "the listeners are served");
+    assert!(threads().0 >= initial.0 + 20, "the listeners are served");
     for listener in &mut listeners {
         listener.kill().unwrap();
         listener.wait().unwrap();
     }
     pause(1500);
-    let after = threads();
+    let latest = threads();
     assert!(
-        after.0 <= before.0 + 1 && after.1 <= before.1 + 1,
-        "{before:?}, then {after:?}"
+        latest.0 <= initial.0 + 1 && latest.1 <= initial.1 + 1,
+        "{initial:?}, then {latest:?}"
     );
 }
 
@@ -268,12 +268,12 @@ fn metrics__peers_restarted_three_times__have_one_series_per_label_set() {
     bench.await_peers("h1", 2);
     // An earlier identity may count as up until its liveness times out.
     let deadline = Instant::now() + Duration::from_secs(10);
-    let are_up = || {
-        let peers = bench.shown("h1")["peers"].as_array().unwrap().clone();
+    let peers_up = || {
+        let peers = bench.state("h1")["peers"].as_array().unwrap().clone();
         peers.iter().filter(|peer| peer["up"] == true).count()
     };
-    while are_up() > 2 {
-        assert!(Instant::now() < deadline, "{} peers are up", are_up());
+    while peers_up() > 2 {
+        assert!(Instant::now() < deadline, "{} peers are up", peers_up());
         pause(50);
     }
     bench.run("h1", &["ping", "-c", "2", "-i", "0.2", "10.77.0.2"]);
@@ -282,8 +282,8 @@ fn metrics__peers_restarted_three_times__have_one_series_per_label_set() {
     std::fs::write(&file, &text).unwrap();
     let parse = "import sys,collections\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as strict\nfrom prometheus_client.parser import text_string_to_metric_families as plain\ntext=open(sys.argv[1]).read()\nfor parse in strict,plain:\n families=list(parse(text))\n names=collections.Counter((s.name,tuple(sorted(s.labels.items()))) for f in families for s in f.samples)\n twice=[n for n,c in names.items() if c>1]\n assert not twice, twice\nfamilies={f.name:f for f in strict(text)}\nup=[s.value for s in families['kumi_peer_up'].samples]\nassert sum(up)==2, up\nassert families['kumi_peer_hold_seconds'].type=='histogram'\nprint(len(names))";
     let parse = ["/usr/bin/python3", "-c", parse, &file.display().to_string()];
-    let (status, said) = outcome(bench.command("h1", &parse));
-    assert_eq!(status, Some(0), "{said}\n{text}");
-    let series: usize = said.trim().parse().unwrap();
+    let (status, output) = outcome(bench.command("h1", &parse));
+    assert_eq!(status, Some(0), "{output}\n{text}");
+    let series: usize = output.trim().parse().unwrap();
     assert!(series > 50, "{series} series");
 }

@@ -18,12 +18,12 @@ fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
     // The rates are low enough for two processors, so that the links are the limit.
     let mut bench = Bench::with_rate("restart", &["auto"; 2], "300Mbit");
     let pause = |seconds| std::thread::sleep(Duration::from_secs_f64(seconds));
-    let mac = bench.shown("h2")["peers"][0]["mac"].clone();
+    let mac = bench.state("h2")["peers"][0]["mac"].clone();
     let stream = Stream::start(&bench, 11.5);
     pause(1.6);
     let cut_s = now_s();
-    let cable = |bench: &mut Bench, is_in| {
-        let change = LinkChange::carrier(is_in);
+    let cable = |bench: &mut Bench, is_plugged| {
+        let change = LinkChange::carrier(is_plugged);
         bench.cluster.set_link("h1:eth2", &change).unwrap();
     };
     cable(&mut bench, false);
@@ -50,29 +50,29 @@ fn device__restarted_with_a_cable_out_and_later_paused__recovers_quickly() {
         delivered.longest_silence(restarted_s, stopped_s),
         delivered.longest_silence(continued_s, end_s),
     ];
-    let found = format!(
+    let summary = format!(
         "{before_mbps:.0} Mb/s, one link {one_link_mbps:.0}, 2 s after the plug {after_mbps:.0}; \
          from the plug on {:?}; silent for {:.2} s after the restart, {:.2} s after the stop",
         delivered.course(plugged_s, plugged_s + 2.6, 13),
         stalls_s[0],
         stalls_s[1]
     );
-    eprintln!("{found}");
-    assert!(after_mbps > 0.85 * before_mbps, "{found}");
-    assert!(one_link_mbps < 0.7 * before_mbps, "{found}");
-    assert!(end_s > continued_s, "nothing after the stop: {found}");
-    assert!(stalls_s[0] <= RESTART_STALL_S_MAX, "{found}");
-    assert!(stalls_s[1] <= STOP_STALL_S_MAX, "{found}");
-    let now = &bench.shown("h2")["peers"][0]["mac"];
-    assert_eq!(*now, mac, "the device has kept its address");
-    leaves_a_foreign_queue_alone(&bench);
+    eprintln!("{summary}");
+    assert!(after_mbps > 0.85 * before_mbps, "{summary}");
+    assert!(one_link_mbps < 0.7 * before_mbps, "{summary}");
+    assert!(end_s > continued_s, "nothing after the stop: {summary}");
+    assert!(stalls_s[0] <= RESTART_STALL_S_MAX, "{summary}");
+    assert!(stalls_s[1] <= STOP_STALL_S_MAX, "{summary}");
+    let current = &bench.state("h2")["peers"][0]["mac"];
+    assert_eq!(*current, mac, "the device has kept its address");
+    check_foreign_queue(&bench);
 }
 
 /// Gives the device another root queue while no daemon runs. The next daemon must not replace it.
-fn leaves_a_foreign_queue_alone(bench: &Bench) {
-    let tc = |words: &str| {
-        let words: Vec<&str> = words.split(' ').collect();
-        bench.run("h1", &[&["tc", "qdisc"][..], &words].concat())
+fn check_foreign_queue(bench: &Bench) {
+    let tc = |arguments: &str| {
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        bench.run("h1", &[&["tc", "qdisc"][..], &arguments].concat())
     };
     assert!(tc("show dev kumi0").contains("htb 1: root"));
     bench.kill_first("restart");

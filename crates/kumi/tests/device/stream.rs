@@ -14,7 +14,7 @@ pub struct Stream {
 }
 
 /// Bytes delivered, in bins of [`BIN_S`] seconds.
-pub struct Delivered {
+pub struct DeliveryRecord {
     bins: Vec<(f64, f64)>,
 }
 
@@ -40,38 +40,38 @@ impl Stream {
     }
 
     /// Waits for the end. Every byte must have been delivered.
-    pub fn finish(self) -> Delivered {
-        let said = |child: Child| {
+    pub fn finish(self) -> DeliveryRecord {
+        let stdout = |child: Child| {
             let output = child.wait_with_output().unwrap();
             assert!(output.status.success(), "an end of the stream failed");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let (sent, received) = (said(self.sender), said(self.receiver));
-        let mut words = received.split_whitespace();
-        assert_eq!(words.next(), Some(sent.trim()), "bytes sent and received");
-        let bins = words.map(|word| {
-            let (at, bytes) = word.split_once(':').unwrap();
-            let at: f64 = at.parse().unwrap();
-            (at * BIN_S, bytes.parse().unwrap())
+        let (sent, received) = (stdout(self.sender), stdout(self.receiver));
+        let mut fields = received.split_whitespace();
+        assert_eq!(fields.next(), Some(sent.trim()), "bytes sent and received");
+        let bins = fields.map(|field| {
+            let (index, bytes) = field.split_once(':').unwrap();
+            let index: f64 = index.parse().unwrap();
+            (index * BIN_S, bytes.parse().unwrap())
         });
-        Delivered {
+        DeliveryRecord {
             bins: bins.collect(),
         }
     }
 }
 
-impl Delivered {
+impl DeliveryRecord {
     /// Returns the mean rate between two times, in Mb/s.
     pub fn mbps(&self, from_s: f64, to_s: f64) -> f64 {
-        let within = |at_s: f64| at_s >= from_s && at_s < to_s;
-        let bins = self.bins.iter().filter(|(at_s, _)| within(*at_s));
+        let is_within = |at_s: f64| at_s >= from_s && at_s < to_s;
+        let bins = self.bins.iter().filter(|(at_s, _)| is_within(*at_s));
         bins.map(|(_, bytes)| bytes).sum::<f64>() * 8e-6 / (to_s - from_s)
     }
 
     /// Returns the longest time without a delivery between two times, in seconds.
     pub fn longest_silence(&self, from_s: f64, to_s: f64) -> f64 {
-        let within = |at_s: &f64| *at_s > from_s && *at_s < to_s;
-        let deliveries = self.bins.iter().map(|(at_s, _)| *at_s).filter(within);
+        let is_within = |at_s: &f64| *at_s > from_s && *at_s < to_s;
+        let deliveries = self.bins.iter().map(|(at_s, _)| *at_s).filter(is_within);
         let ends = deliveries.chain([to_s]);
         let mut last_s = from_s;
         ends.map(|at_s| at_s - std::mem::replace(&mut last_s, at_s + BIN_S))
@@ -86,9 +86,9 @@ impl Delivered {
     /// Returns the rates of `parts` equal parts of the time between two times, in Mb/s.
     pub fn course(&self, from_s: f64, to_s: f64, parts: usize) -> Vec<f64> {
         let part_s = (to_s - from_s) / parts as f64;
-        let from = |part: usize| from_s + part as f64 * part_s;
+        let start_s = |part: usize| from_s + part as f64 * part_s;
         (0..parts)
-            .map(|part| self.mbps(from(part), from(part + 1)).round())
+            .map(|part| self.mbps(start_s(part), start_s(part + 1)).round())
             .collect()
     }
 }

@@ -70,12 +70,12 @@ fn hpcc__under_kumi_run__succeeds_without_errors() {
         .env("KUMI_LAB", cluster.name())
         .current_dir(&folder);
     let output = mpirun.output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let result = fs::read_to_string(folder.join("hpccoutf.txt")).unwrap_or_default();
     fs::remove_dir_all(&folder).unwrap();
-    assert!(output.status.success(), "{said}");
+    assert!(output.status.success(), "{stderr}");
     assert!(
         result.contains("Success=1") && !result.contains("FAILED"),
-        "{said}{result}"
+        "{stderr}{result}"
     );
 }

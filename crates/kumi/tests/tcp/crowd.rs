@@ -32,11 +32,11 @@ for phase in (31,32,4096,0xffffffff,7):
 print('done',flush=True)
 sys.stdin.read()";
 
-fn shown_on_h1(cluster: &Cluster) -> Vec<Value> {
+fn h1_connections(cluster: &Cluster) -> Vec<Value> {
     let mut show = cluster.command("h1", KUMI).unwrap();
     let show = show.args(["tcp", "show", "-j"]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
-    shown["connections"].as_array().unwrap().clone()
+    let state: Value = serde_json::from_slice(&show.stdout).unwrap();
+    state["connections"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn show__hundreds_of_connections__has_a_line_for_each() {
     std::thread::sleep(Duration::from_millis(500));
     let mut client = Program::start(&cluster, "h1", MANY);
     assert_eq!(client.line(), "done");
-    assert_eq!(shown_on_h1(&cluster).len(), 300);
+    assert_eq!(h1_connections(&cluster).len(), 300);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn phase__invalid_numbers__are_harmless_and_a_later_valid_one_is_used() {
     std::thread::sleep(Duration::from_millis(500));
     let mut client = Program::start(&cluster, "h1", NONSENSE);
     assert_eq!(client.line(), "done");
-    let shown = shown_on_h1(&cluster);
-    assert_eq!(shown.len(), 1, "{shown:?}");
-    assert_eq!(shown[0]["phase"], 7, "{shown:?}");
+    let connections = h1_connections(&cluster);
+    assert_eq!(connections.len(), 1, "{connections:?}");
+    assert_eq!(connections[0]["phase"], 7, "{connections:?}");
 }

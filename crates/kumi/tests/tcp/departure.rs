@@ -105,14 +105,14 @@ fn child__outlives_its_rank__does_not_take_the_next_ranks_phase() {
     std::thread::sleep(Duration::from_millis(200));
     let mut show = cluster.command("h1", KUMI).unwrap();
     let show = show.args(["tcp", "show", "-j"]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
-    let connections = shown["connections"].as_array().unwrap();
-    assert!(!connections.is_empty(), "{shown}");
-    for one in connections {
+    let state: Value = serde_json::from_slice(&show.stdout).unwrap();
+    let connections = state["connections"].as_array().unwrap();
+    assert!(!connections.is_empty(), "{state}");
+    for connection in connections {
         assert_eq!(
-            (&one["rank"], &one["phase"]),
+            (&connection["rank"], &connection["phase"]),
             (&0.into(), &0.into()),
-            "{shown}"
+            "{state}"
         );
     }
 }

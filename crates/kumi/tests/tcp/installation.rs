@@ -1,13 +1,13 @@
 //! Tests of hosts that lack requirements, and of programs that change while connections use them.
 
-use super::{Control, ECHO, KUMI, LIVE, Program, TURN, kumi, wan_under};
+use super::{Control, ECHO, KUMI, LIVE, Program, TURN, kumi, wan_with_control};
 use std::process::{Command, Output};
 use std::sync::PoisonError;
 use std::time::Duration;
 
 /// Runs `kumi ARGV` in a mount namespace of its own, after the shell command `hide` has changed the
 /// mounts.
-fn kumi_where(hide: &str, argv: &str) -> Output {
+fn kumi_with_mounts(hide: &str, argv: &str) -> Output {
     let script = format!("{hide} && {KUMI} {argv}");
     Command::new("unshare")
         .args(["--mount", "sh", "-c", &script])
@@ -15,7 +15,7 @@ fn kumi_where(hide: &str, argv: &str) -> Output {
         .unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -24,7 +24,7 @@ fn said(output: &Output) -> String {
 fn tcp_up__prerequisite_missing__is_named_and_nothing_remains() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
-    for (hide, named) in [
+    for (hide, reason) in [
         (
             "mount -t bpf bpf /sys/fs/bpf && mount -o remount,ro,bind /sys/fs/bpf",
             "check that a writable bpf file system is mounted at /sys/fs/bpf",
@@ -34,9 +34,9 @@ fn tcp_up__prerequisite_missing__is_named_and_nothing_remains() {
             "the kernel has no BTF",
         ),
     ] {
-        let up = kumi_where(hide, "tcp up");
+        let up = kumi_with_mounts(hide, "tcp up");
         assert_eq!(up.status.code(), Some(1), "{hide}: {up:?}");
-        assert!(said(&up).contains(named), "{hide}: {}", said(&up));
+        assert!(stderr(&up).contains(reason), "{hide}: {}", stderr(&up));
     }
     assert!(
         kumi(&["tcp", "up"]).status.success(),
@@ -52,38 +52,38 @@ fn run__host_without_cgroup_v2__warns_and_runs_the_command() {
     let _ = kumi(&["tcp", "down"]);
     // The daemon looks for the cgroup, so the daemon must not see one.
     let hide = "umount -a -t cgroup2";
-    let run = kumi_where(
+    let run = kumi_with_mounts(
         hide,
         &format!(
             "tcp up && {KUMI} run -- sh -c 'exit 7'; status=$?; {KUMI} tcp down; exit $status"
         ),
     );
     assert_eq!(run.status.code(), Some(7), "{run:?}");
-    let said = said(&run);
-    assert!(said.contains("not in a version 2 cgroup"), "{said}");
+    let stderr = stderr(&run);
+    assert!(stderr.contains("not in a version 2 cgroup"), "{stderr}");
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn tcp_up_replace__under_traffic__keeps_old_connections_and_controls_new_ones() {
     let control = Control::up();
-    let cluster = wan_under("replace", "reno");
+    let cluster = wan_with_control("replace", "reno");
     let _server = Program::start(&cluster, "h2", ECHO);
     std::thread::sleep(Duration::from_millis(500));
     let mut old = Program::start(&cluster, "h1", LIVE);
     assert!(old.line().starts_with("kumi "));
-    let other = kumi(&["tcp", "up", "--replace", "--without", "unsent-cap"]);
-    assert!(other.status.success(), "{}", said(&other));
-    assert!(old.line_in(0.5).starts_with("kumi "), "goes on");
-    let shown = control.shown();
-    let mechanisms = shown["mechanisms"].to_string();
-    assert!(!mechanisms.contains("unsent-cap"), "{shown}");
+    let replacement = kumi(&["tcp", "up", "--replace", "--without", "unsent-cap"]);
+    assert!(replacement.status.success(), "{}", stderr(&replacement));
+    assert!(old.later_line(0.5).starts_with("kumi "), "goes on");
+    let state = control.state();
+    let mechanisms = state["mechanisms"].to_string();
+    assert!(!mechanisms.contains("unsent-cap"), "{state}");
     drop(old);
     // The echo server has one connection at a time.
     let mut new = Program::start(&cluster, "h1", LIVE);
     assert!(new.line().starts_with("kumi "), "its rank is taken in");
     assert!(kumi(&["tcp", "down"]).status.success());
-    assert!(new.line_in(0.5).starts_with("reno "), "given back");
+    assert!(new.later_line(0.5).starts_with("reno "), "given back");
 }
 
 /// Echoes messages for a second, with kumi at both ends. Returns the number of acknowledgements
@@ -92,20 +92,20 @@ fn acks_first(control: &Control, cluster: &kumi_lab::Cluster, port: &str) -> u64
     let _server = Program::start(cluster, "h2", &ECHO.replace("7101", port));
     std::thread::sleep(Duration::from_millis(500));
     let mut client = Program::start(cluster, "h1", &LIVE.replace("7101", port));
-    assert!(client.line_in(1.0).starts_with("kumi "));
-    let shown = control.shown();
-    shown["totals"]["acks_first"].as_u64().expect("a number")
+    assert!(client.later_line(1.0).starts_with("kumi "));
+    let state = control.state();
+    state["totals"]["acks_first"].as_u64().expect("a number")
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn tcp_up_without_ack_band__echoed_messages__puts_no_acknowledgement_first() {
     let control = Control::up();
-    let cluster = wan_under("ack-band", "reno");
+    let cluster = wan_with_control("ack-band", "reno");
     assert!(acks_first(&control, &cluster, "7101") > 0);
     assert!(kumi(&["tcp", "down"]).status.success());
-    let without = kumi(&["tcp", "up", "--without", "ack-band"]);
-    assert!(without.status.success(), "{}", said(&without));
+    let output = kumi(&["tcp", "up", "--without", "ack-band"]);
+    assert!(output.status.success(), "{}", stderr(&output));
     assert_eq!(acks_first(&control, &cluster, "7102"), 0);
 }
 
@@ -124,19 +124,19 @@ fn kumi_as_nobody(argv: &[&str]) -> Command {
 fn run__runtime_folder_missing__still_starts_the_command() {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     let _ = kumi(&["tcp", "down"]);
-    let started = |temporary: &str| {
+    let launch = |temporary: &str| {
         let run = kumi_as_nobody(&["run", "--", "sh", "-c", "exit 7"])
             .env("XDG_RUNTIME_DIR", "/run/user/65534")
             .env("TMPDIR", temporary)
             .output()
             .unwrap();
         assert_eq!(run.status.code(), Some(7), "{run:?}");
-        said(&run)
+        stderr(&run)
     };
-    let lines = started("/tmp");
+    let lines = launch("/tmp");
     assert_eq!(lines.matches("warning").count(), 1, "{lines}");
     // If no folder is available at all, the message names the losses.
-    let lines = started("/proc/none");
+    let lines = launch("/proc/none");
     assert!(
         lines.contains("/proc/none") && lines.contains("runs without"),
         "{lines}"
@@ -160,14 +160,14 @@ fn tcp_up__lock_held_by_the_caller__is_not_inherited_by_the_daemon() {
             .status
             .success()
     );
-    let held = Command::new("flock")
+    let status = Command::new("flock")
         .arg("-n")
         .arg(&lock)
         .arg("true")
         .status()
         .unwrap();
     std::fs::remove_file(&lock).unwrap();
-    assert!(held.success(), "the daemon holds the lock");
+    assert!(status.success(), "the daemon holds the lock");
 }
 
 #[test]
@@ -176,8 +176,8 @@ fn tcp_down__unprivileged_user__is_refused_and_changes_nothing() {
     let control = Control::up();
     let down = kumi_as_nobody(&["tcp", "down"]).output().unwrap();
     assert!(!down.status.success());
-    assert!(said(&down).contains("run as root"), "{}", said(&down));
-    assert_eq!(control.shown()["rung"], "full");
+    assert!(stderr(&down).contains("run as root"), "{}", stderr(&down));
+    assert_eq!(control.state()["rung"], "full");
 }
 
 #[test]
@@ -190,24 +190,24 @@ held=[]
 for _ in range(300):
     s=socket.socket(socket.AF_UNIX);s.settimeout(2);s.connect('/run/kumi/tcp.sock');held.append(s)
 print('held',flush=True);time.sleep(5)";
-    let mut silent = kumi_as_nobody(&["run", "--", "python3", "-c", script])
+    let mut client = kumi_as_nobody(&["run", "--", "python3", "-c", script])
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
     let mut line = [0; 4];
-    std::io::Read::read_exact(&mut silent.stdout.take().unwrap(), &mut line).unwrap();
+    std::io::Read::read_exact(&mut client.stdout.take().unwrap(), &mut line).unwrap();
     assert_eq!(&line, b"held");
-    let asked = std::time::Instant::now();
+    let start = std::time::Instant::now();
     let run = kumi(&["run", "--require", "--", "true"]);
-    assert!(run.status.success(), "{}", said(&run));
+    assert!(run.status.success(), "{}", stderr(&run));
     assert!(
-        asked.elapsed() < Duration::from_secs(1),
+        start.elapsed() < Duration::from_secs(1),
         "{:?}",
-        asked.elapsed()
+        start.elapsed()
     );
-    silent.kill().unwrap();
-    silent.wait().unwrap();
+    client.kill().unwrap();
+    client.wait().unwrap();
 }
 
 /// Creates a cgroup of version 2 and returns its folder, or `None` if that is not possible.
@@ -226,9 +226,9 @@ fn new_cgroup(name: &str) -> Option<std::path::PathBuf> {
 fn cgroup__removed_while_in_use__does_not_block_a_replacement_and_leaves_no_program() {
     let control = Control::up();
     let folder = new_cgroup(&format!("kumi-{}", std::process::id())).expect("root may make one");
-    let inside = format!("echo $$ > {}/cgroup.procs; exec ", folder.display());
+    let prefix = format!("echo $$ > {}/cgroup.procs; exec ", folder.display());
     let run = |command: &str| {
-        let script = format!("{inside}{KUMI} run --require -- {command}");
+        let script = format!("{prefix}{KUMI} run --require -- {command}");
         Command::new("sh").args(["-c", &script]).spawn().unwrap()
     };
     let links = std::path::Path::new("/sys/fs/bpf/kumi/tcp/cgroups");
@@ -236,22 +236,22 @@ fn cgroup__removed_while_in_use__does_not_block_a_replacement_and_leaves_no_prog
     // The cgroup is removed while its process lives. Its links are then dead, and would obstruct a
     // replacement.
     let mut child = run("sleep 60");
-    let waited = std::time::Instant::now();
-    while count() == 0 && waited.elapsed() < Duration::from_secs(5) {
+    let start = std::time::Instant::now();
+    while count() == 0 && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(count(), 1);
-    let above = folder.parent().unwrap().join("cgroup.procs");
-    std::fs::write(above, child.id().to_string()).unwrap();
+    let parent_procs = folder.parent().unwrap().join("cgroup.procs");
+    std::fs::write(parent_procs, child.id().to_string()).unwrap();
     std::fs::remove_dir(&folder).unwrap();
-    let replaced = kumi(&["tcp", "up", "--replace"]);
-    assert!(replaced.status.success(), "{}", said(&replaced));
+    let output = kumi(&["tcp", "up", "--replace"]);
+    assert!(output.status.success(), "{}", stderr(&output));
     child.kill().unwrap();
     child.wait().unwrap();
-    let waited = std::time::Instant::now();
-    while count() > 0 && waited.elapsed() < Duration::from_secs(5) {
+    let start = std::time::Instant::now();
+    while count() > 0 && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(count(), 0, "no process is left");
-    assert_eq!(control.shown()["rung"], "full");
+    assert_eq!(control.state()["rung"], "full");
 }

@@ -89,7 +89,7 @@ impl Control {
         Self(turn)
     }
 
-    fn shown(&self) -> Value {
+    fn state(&self) -> Value {
         serde_json::from_slice(&kumi(&["tcp", "show", "-j"]).stdout).unwrap()
     }
 }
@@ -102,11 +102,11 @@ impl Drop for Control {
 
 /// Starts the lab of two hosts and a WAN. `test` makes its name unique.
 fn wan(test: &str) -> Cluster {
-    wan_under(test, "cubic")
+    wan_with_control(test, "cubic")
 }
 
 /// Starts the same lab, whose hosts use another congestion control.
-fn wan_under(test: &str, congestion_control: &'static str) -> Cluster {
+fn wan_with_control(test: &str, congestion_control: &'static str) -> Cluster {
     let path = Wan {
         congestion_control,
         ..Wan::default()
@@ -143,11 +143,11 @@ impl Program {
     }
 
     /// Returns the first line that is read more than `seconds` after the call.
-    fn line_in(&mut self, seconds: f64) -> String {
-        let asked = Instant::now();
+    fn later_line(&mut self, seconds: f64) -> String {
+        let start = Instant::now();
         loop {
             let line = self.line();
-            if asked.elapsed().as_secs_f64() > seconds {
+            if start.elapsed().as_secs_f64() > seconds {
                 return line;
             }
         }
@@ -197,29 +197,29 @@ fn control__burst_after_idle_time__is_sent_at_the_remembered_rate() {
         kumi_ms < 0.6 * cubic_ms,
         "kumi {kumi_ms} ms, cubic {cubic_ms} ms"
     );
-    let shown = control.shown();
+    let state = control.state();
     assert!(
-        shown["totals"]["paced_restarts"].as_u64().unwrap() >= 5,
-        "{shown}"
+        state["totals"]["paced_restarts"].as_u64().unwrap() >= 5,
+        "{state}"
     );
-    assert_eq!(shown["totals"]["connections"], 1, "{shown}");
+    assert_eq!(state["totals"]["connections"], 1, "{state}");
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn control__installed_or_removed_twice__is_refused_and_changes_nothing() {
     let control = Control::up();
-    let twice = kumi(&["tcp", "up"]);
-    assert!(!twice.status.success());
-    let said = String::from_utf8_lossy(&twice.stderr).into_owned();
-    assert!(said.contains("kumi tcp down"), "{said}");
-    assert_eq!(control.shown()["totals"]["connections"], 0);
+    let second_up = kumi(&["tcp", "up"]);
+    assert!(!second_up.status.success());
+    let stderr = String::from_utf8_lossy(&second_up.stderr).into_owned();
+    assert!(stderr.contains("kumi tcp down"), "{stderr}");
+    assert_eq!(control.state()["totals"]["connections"], 0);
     assert!(kumi(&["tcp", "down"]).status.success());
-    let again = kumi(&["tcp", "down"]);
-    let said = String::from_utf8_lossy(&again.stderr).into_owned();
+    let second_down = kumi(&["tcp", "down"]);
+    let stderr = String::from_utf8_lossy(&second_down.stderr).into_owned();
     assert!(
-        !again.status.success() && said.contains("kumi tcp up"),
-        "{said}"
+        !second_down.status.success() && stderr.contains("kumi tcp up"),
+        "{stderr}"
     );
 }
 
@@ -241,43 +241,43 @@ fn run__program_without_privilege__gets_the_control_at_both_ends_and_short_timeo
         "kumi",
         "an accepted socket is its listener's"
     );
-    assert_eq!(control.shown()["totals"]["connections"], 2);
+    assert_eq!(control.state()["totals"]["connections"], 2);
     let mut show = cluster.command("h1", KUMI).unwrap();
     let show = show.args(["tcp", "show", "-j"]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
-    let one = &shown["connections"][0];
+    let state: Value = serde_json::from_slice(&show.stdout).unwrap();
+    let connection = &state["connections"][0];
     assert!(
-        one["remote"].as_str().unwrap().ends_with(":7101"),
-        "{shown}"
+        connection["remote"].as_str().unwrap().ends_with(":7101"),
+        "{state}"
     );
-    assert_eq!(one["phase_name"], "point-to-point", "{shown}");
-    assert!(one["rtt_us"].as_u64().unwrap() >= 20_000, "{shown}");
+    assert_eq!(connection["phase_name"], "point-to-point", "{state}");
+    assert!(connection["rtt_us"].as_u64().unwrap() >= 20_000, "{state}");
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn daemon__killed_and_then_stopped_under_traffic__breaks_no_connection() {
     let _control = Control::up();
-    let cluster = wan_under("daemon", "reno");
+    let cluster = wan_with_control("daemon", "reno");
     let _server = Program::start(&cluster, "h2", ECHO);
     std::thread::sleep(Duration::from_millis(500));
     let mut client = Program::start(&cluster, "h1", LIVE);
     assert!(client.line().starts_with("kumi "));
-    let killed = Command::new("pkill")
+    let status = Command::new("pkill")
         .args(["-9", "-f", "tcp up --foreground"])
         .status();
-    assert!(killed.unwrap().success());
-    assert!(client.line_in(0.5).starts_with("kumi "));
-    let again = kumi(&["tcp", "up"]);
-    let said = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(status.unwrap().success());
+    assert!(client.later_line(0.5).starts_with("kumi "));
+    let restart = kumi(&["tcp", "up"]);
+    let stdout = String::from_utf8_lossy(&restart.stdout).into_owned();
     assert!(
-        again.status.success() && said.contains("took over"),
-        "{said}"
+        restart.status.success() && stdout.contains("took over"),
+        "{stdout}"
     );
-    assert!(client.line_in(0.5).starts_with("kumi "));
+    assert!(client.later_line(0.5).starts_with("kumi "));
     assert!(kumi(&["tcp", "down"]).status.success());
     assert!(
-        client.line_in(0.5).starts_with("reno "),
+        client.later_line(0.5).starts_with("reno "),
         "given back what it had while it lives"
     );
     assert!(
@@ -307,15 +307,15 @@ fn run__without_a_daemon__warns_sets_options_and_fails_only_if_required() {
     let _ = kumi(&["tcp", "down"]);
     let script = "import socket;print(socket.socket().getsockopt(socket.IPPROTO_TCP,45))";
     let run = kumi(&["run", "--", "python3", "-c", script]);
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
+    let stderr = String::from_utf8_lossy(&run.stderr).into_owned();
     assert!(
-        run.status.success() && said.contains("kumi tcp up"),
-        "{said}"
+        run.status.success() && stderr.contains("kumi tcp up"),
+        "{stderr}"
     );
     let rto_min_us: u32 = String::from_utf8_lossy(&run.stdout).trim().parse().unwrap();
     assert!(rto_min_us < 100_000, "{rto_min_us}");
-    let required = kumi(&["run", "--require", "--", "true"]);
-    assert_eq!(required.status.code(), Some(3));
+    let output = kumi(&["run", "--require", "--", "true"]);
+    assert_eq!(output.status.code(), Some(3));
 }
 
 /// Python client that sends in two phases by turns. It prints a line when it has been in each
@@ -350,11 +350,11 @@ fn phase__stored_in_the_page__names_the_connection_and_recalls_its_parameters() 
     assert_eq!(client.line(), "done");
     let mut show = cluster.command("h1", KUMI).unwrap();
     let show = show.args(["tcp", "show", "-j"]).output().unwrap();
-    let shown: Value = serde_json::from_slice(&show.stdout).unwrap();
-    assert_eq!(shown["connections"][0]["phase_name"], "halo", "{shown}");
+    let state: Value = serde_json::from_slice(&show.stdout).unwrap();
+    assert_eq!(state["connections"][0]["phase_name"], "halo", "{state}");
     // The switches to a known phase: halo and sum the second time, and halo the third time.
     assert!(
-        control.shown()["totals"]["phase_switches"]
+        control.state()["totals"]["phase_switches"]
             .as_u64()
             .unwrap()
             >= 3
@@ -377,11 +377,11 @@ fn explain__cubic_bursts_after_idle_time__names_idle_collapse_and_keeps_the_exit
     );
     let mut explain = cluster.command("h1", KUMI).unwrap();
     let explain = explain.args(["tcp", "explain", "-j", "--", "sh", "-c", &source]);
-    let explained = explain.output().unwrap();
+    let output = explain.output().unwrap();
     sink.kill().unwrap();
     sink.wait().unwrap();
-    assert_eq!(explained.status.code(), Some(5));
-    let report: Value = serde_json::from_slice(&explained.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(5));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     // The warm-up loses time to other causes. It shows the bottleneck rate, in whatever way the
     // ACKs of the short bursts arrive.
     let losses = report["losses"].as_array().unwrap();
@@ -416,30 +416,30 @@ fn explain__program_that_names_its_phases__names_the_phase_of_the_loss() {
     let script = IN_A_PHASE.replace("sys.argv[1]", &format!("{bindings:?}"));
     let mut explain = cluster.command("h1", KUMI).unwrap();
     let explain = explain.args(["tcp", "explain", "-j", "--", KUMI, "run", "--require", "--"]);
-    let explained = explain.args(["python3", "-c", &script]).output().unwrap();
+    let output = explain.args(["python3", "-c", &script]).output().unwrap();
     sink.kill().unwrap();
     sink.wait().unwrap();
-    let said = String::from_utf8_lossy(&explained.stderr).into_owned();
-    assert_eq!(explained.status.code(), Some(0), "{said}");
-    let report: Value = serde_json::from_slice(&explained.stdout).unwrap();
-    let lost_most = &report["losses"][0];
-    assert_eq!(lost_most["phases"][0]["phase"], "halo", "{report}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{stderr}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let largest_loss = &report["losses"][0];
+    assert_eq!(largest_loss["phases"][0]["phase"], "halo", "{report}");
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn trace__no_or_unknown_target__is_refused_with_the_reason() {
-    let nothing = kumi(&["tcp", "trace"]);
-    let said = String::from_utf8_lossy(&nothing.stderr).into_owned();
-    assert_eq!(nothing.status.code(), Some(2), "{said}");
+    let output = kumi(&["tcp", "trace"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
     assert!(
-        said.contains("--pid") && said.contains("--cgroup"),
-        "{said}"
+        stderr.contains("--pid") && stderr.contains("--cgroup"),
+        "{stderr}"
     );
-    let gone = kumi(&["tcp", "explain", "--pid", "4194304"]);
-    let said = String::from_utf8_lossy(&gone.stderr).into_owned();
+    let output = kumi(&["tcp", "explain", "--pid", "4194304"]);
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        said.contains("4194304") && gone.status.code() == Some(2),
-        "{said}"
+        stderr.contains("4194304") && output.status.code() == Some(2),
+        "{stderr}"
     );
 }

@@ -35,7 +35,7 @@ impl Program {
     fn bursts(&mut self, bytes: u32, count: u32) -> Vec<u32> {
         writeln!(self.child.stdin.as_ref().unwrap(), "{bytes} {count}").unwrap();
         let line = self.line();
-        line.split(' ').map(|word| word.parse().unwrap()).collect()
+        line.split(' ').map(|text| text.parse().unwrap()).collect()
     }
 }
 
@@ -50,19 +50,19 @@ fn burst__longer_than_before_or_at_half_the_path_rate__overflows_at_most_once() 
     source.bursts(65_536, 14);
     // The buffer holds 87 packets. When the rate was known from short bursts only, up to 121
     // segments were retransmitted (`docs/perf-log.md`, 2026-11-24).
-    let again = source.bursts(1_000_000, 4);
+    let retransmits = source.bursts(1_000_000, 4);
     assert!(
-        again.iter().sum::<u32>() <= 87,
-        "of 1 MB after 64 KB: {again:?}"
+        retransmits.iter().sum::<u32>() <= 87,
+        "of 1 MB after 64 KB: {retransmits:?}"
     );
     source.bursts(4_000_000, 2);
     let half: LinkChange = serde_json::from_str(r#"{"rate": "250Mbit"}"#).unwrap();
     cluster.set_link("s1:s2", &half).unwrap();
     // The first burst cannot know the new rate. In an earlier version, the second burst
     // retransmitted 329 segments, the third 174 and the fourth 91 (`docs/perf-log.md`, 2026-11-24).
-    let again = source.bursts(4_000_000, 3);
+    let retransmits = source.bursts(4_000_000, 3);
     assert!(
-        again[1..].iter().sum::<u32>() <= 40,
-        "at half the rate: {again:?}"
+        retransmits[1..].iter().sum::<u32>() <= 40,
+        "at half the rate: {retransmits:?}"
     );
 }

@@ -32,10 +32,10 @@ fn bursts(cluster: &Cluster) -> Vec<Value> {
     ];
     let mut trace = cluster.command("h1", KUMI).unwrap();
     let trace = trace.args(["tcp", "trace", "--", KUMI, "run", "--require", "--", KUMI]);
-    let traced = trace.args(source).output().unwrap();
+    let output = trace.args(source).output().unwrap();
     sink.kill().unwrap();
     sink.wait().unwrap();
-    let lines = String::from_utf8_lossy(&traced.stdout).into_owned();
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let events = lines.lines().filter_map(|line| {
         let event: Value = serde_json::from_str(line).ok()?;
         let is_ours = event["remote"].as_str()?.ends_with(":7104");
@@ -88,19 +88,19 @@ fn window_and_pacing__after_idle_time_or_loss__match_the_path_or_keep_a_third() 
         restarts[2]
     );
     let states = events.iter().filter(|event| event["event"] == "state");
-    let mut lost_at = None;
+    let mut loss_cwnd = None;
     for state in states {
-        match (state["to"].as_str(), lost_at) {
-            (Some("recovery"), None) => lost_at = Some(number(state, "cwnd")),
-            (Some("open"), Some(before)) => {
+        match (state["to"].as_str(), loss_cwnd) {
+            (Some("recovery"), None) => loss_cwnd = Some(number(state, "cwnd")),
+            (Some("open"), Some(window)) => {
                 // The kernel sets the window to the threshold when the recovery completes, just
                 // after this event.
-                let left = number(state, "ssthresh") / before;
+                let share = number(state, "ssthresh") / window;
                 assert!(
-                    (0.33..=1.0).contains(&left),
-                    "{left} of the window: {state}"
+                    (0.33..=1.0).contains(&share),
+                    "{share} of the window: {state}"
                 );
-                lost_at = None;
+                loss_cwnd = None;
             }
             _ => {}
         }

@@ -10,20 +10,20 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-fn watching(args: &[&str]) -> Child {
+fn start_trace(args: &[&str]) -> Child {
     let mut command = Command::new(KUMI);
     command.args(["tcp", "trace", "-o", "/dev/null"]).args(args);
     command.spawn().unwrap()
 }
 
 /// Returns the exit status of `child`, which must end within 5 s.
-fn ends(mut child: Child) -> ExitStatus {
-    let began = Instant::now();
+fn exit_status(mut child: Child) -> ExitStatus {
+    let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {
             return status;
         }
-        if began.elapsed() > Duration::from_secs(5) {
+        if start.elapsed() > Duration::from_secs(5) {
             child.kill().unwrap();
             child.wait().unwrap();
             panic!("goes on");
@@ -33,7 +33,7 @@ fn ends(mut child: Child) -> ExitStatus {
 }
 
 /// Returns whether a process with exactly this command line runs.
-fn runs(command: &str) -> bool {
+fn is_running(command: &str) -> bool {
     let output = Command::new("pgrep").args(["-f", "-x", command]).output();
     output.unwrap().status.success()
 }
@@ -43,30 +43,30 @@ fn runs(command: &str) -> bool {
 fn trace_of_a_command__interrupted_or_timed_out__ends_the_command_too() {
     let command = format!("sleep 60.{}", std::process::id());
     let args: Vec<&str> = command.split(' ').collect();
-    let tracing = watching(&[&["--"], &args[..]].concat());
-    let began = Instant::now();
-    while !runs(&command) && began.elapsed() < Duration::from_secs(5) {
+    let trace = start_trace(&[&["--"], &args[..]].concat());
+    let start = Instant::now();
+    while !is_running(&command) && start.elapsed() < Duration::from_secs(5) {
         std::thread::sleep(Duration::from_millis(20));
     }
     kill(
-        Pid::from_raw(tracing.id().try_into().unwrap()),
+        Pid::from_raw(trace.id().try_into().unwrap()),
         Signal::SIGINT,
     )
     .unwrap();
-    assert_eq!(ends(tracing).code(), Some(128 + 2));
-    assert!(!runs(&command), "the command is left behind");
-    let timed = watching(&[&["--seconds", "0.2", "--"], &args[..]].concat());
-    assert_eq!(ends(timed).code(), Some(128 + 15));
-    assert!(!runs(&command), "the command is left behind");
+    assert_eq!(exit_status(trace).code(), Some(128 + 2));
+    assert!(!is_running(&command), "the command is left behind");
+    let timed_trace = start_trace(&[&["--seconds", "0.2", "--"], &args[..]].concat());
+    assert_eq!(exit_status(timed_trace).code(), Some(128 + 15));
+    assert!(!is_running(&command), "the command is left behind");
 }
 
 #[test]
 #[ignore = "needs root, netns, bpf"]
 fn trace_of_a_process__process_exits__ends() {
     let mut process = Command::new("sleep").arg("0.7").spawn().unwrap();
-    let tracing = watching(&["--pid", &process.id().to_string()]);
+    let trace = start_trace(&["--pid", &process.id().to_string()]);
     process.wait().unwrap();
-    assert!(ends(tracing).success());
+    assert!(exit_status(trace).success());
 }
 
 /// Python server that runs before the trace starts. A child of the traced process has the listener
@@ -91,10 +91,10 @@ fn trace_of_a_running_server__new_connection__is_shown() {
         .spawn()
         .unwrap();
     let mut line = String::new();
-    let mut said = BufReader::new(server.stdout.take().unwrap());
-    said.read_line(&mut line).unwrap();
+    let mut stdout = BufReader::new(server.stdout.take().unwrap());
+    stdout.read_line(&mut line).unwrap();
     let pid = server.id().to_string();
-    let tracing = Command::new(KUMI)
+    let trace = Command::new(KUMI)
         .args(["tcp", "trace", "--seconds", "1.2", "--pid", &pid])
         .stdout(Stdio::piped())
         .spawn()
@@ -104,11 +104,11 @@ fn trace_of_a_running_server__new_connection__is_shown() {
         .args(["-c", CLIENT, line.trim()])
         .status();
     assert!(client.unwrap().success());
-    let traced = tracing.wait_with_output().unwrap();
+    let output = trace.wait_with_output().unwrap();
     let group = Pid::from_raw(-i32::try_from(server.id()).unwrap());
     kill(group, Signal::SIGKILL).unwrap();
     assert_eq!(server.wait().unwrap().signal(), Some(9));
-    let lines = String::from_utf8_lossy(&traced.stdout).into_owned();
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
     let last = lines.lines().last().expect("the connection is seen");
     let event: Value = serde_json::from_str(last).unwrap();
     assert_eq!(event["schema"], 1, "{event}");

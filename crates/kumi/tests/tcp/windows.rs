@@ -99,8 +99,8 @@ fn check(number: usize, path: &Path, seconds: u64) {
         .replace("SECONDS", &seconds.to_string())
         .replace("LIMIT", &limit.to_string());
     let line = Program::start(&cluster, "h1", &script).line();
-    let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
-    let [samples, windows, thresholds, window, threshold] = words[..] else {
+    let fields: Vec<u64> = line.split(' ').map(|text| text.parse().unwrap()).collect();
+    let [samples, windows, thresholds, window, threshold] = fields[..] else {
         panic!("{line}");
     };
     println!(
@@ -108,9 +108,9 @@ fn check(number: usize, path: &Path, seconds: u64) {
          largest {threshold}"
     );
     assert!(samples > 100, "{line}");
-    let may_miss = MISSES + samples / SAMPLES_PER_MISS;
+    let misses_max = MISSES + samples / SAMPLES_PER_MISS;
     assert!(
-        windows + thresholds <= may_miss,
+        windows + thresholds <= misses_max,
         "path {number}, limit {limit}: samples, windows above, thresholds above, the largest {line}"
     );
 }

@@ -61,11 +61,11 @@ impl Client {
     pub fn connect(roster: &Roster) -> Result<Self, ClusterError> {
         let socket = roster.control_socket()?;
         let stream = UnixStream::connect(&socket).map_err(|_| ClusterError::Unsupported {
-            what: format!(
+            reason: format!(
                 "lab `{}` is run by process {} and takes no commands",
                 roster.name, roster.pid
             ),
-            mend: "end that process to take it down".to_owned(),
+            remedy: "end that process to take it down".to_owned(),
         })?;
         Ok(Self {
             stream: BufReader::new(stream),
@@ -77,15 +77,15 @@ impl Client {
     ///
     /// # Errors
     /// If the connection fails or the answer is malformed.
-    pub fn ask(&mut self, request: &Request) -> Result<Result<Value, String>, ClusterError> {
-        let doing = format!("asking lab `{}`", self.name);
-        self.tell(request)?;
+    pub fn request(&mut self, request: &Request) -> Result<Result<Value, String>, ClusterError> {
+        let operation = format!("asking lab `{}`", self.name);
+        self.send(request)?;
         let text = self.next_line()?.unwrap_or_default();
         match serde_json::from_str(&text) {
             Ok(Answer::Ok(value)) => Ok(Ok(value)),
             Ok(Answer::Error(sentence)) => Ok(Err(sentence)),
             Err(error) => Err(ClusterError::Io {
-                doing,
+                operation,
                 reason: error.into(),
             }),
         }
@@ -95,7 +95,7 @@ impl Client {
     ///
     /// # Errors
     /// If the connection fails.
-    pub fn tell(&mut self, request: &Request) -> Result<(), ClusterError> {
+    pub fn send(&mut self, request: &Request) -> Result<(), ClusterError> {
         let mut line = serde_json::to_string(request).unwrap_or_default();
         line.push('\n');
         self.stream

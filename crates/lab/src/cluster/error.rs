@@ -73,18 +73,18 @@ pub enum ClusterError {
         message: String,
     },
     /// The fabric or the lab's owner does not support the request.
-    #[error("{what}; {mend}")]
+    #[error("{reason}; {remedy}")]
     Unsupported {
         /// Reason why the request is not supported.
-        what: String,
+        reason: String,
         /// Alternative for the user.
-        mend: String,
+        remedy: String,
     },
     /// An operation on a file, a socket or a process failed.
-    #[error("{doing}: {reason}")]
+    #[error("{operation}: {reason}")]
     Io {
         /// Operation that failed.
-        doing: String,
+        operation: String,
         /// Cause of the failure. The field is not named `source`, because a printed error chain
         /// would then show it twice.
         reason: std::io::Error,
@@ -101,8 +101,8 @@ pub enum ClusterError {
 
 impl ClusterError {
     /// Wraps an I/O error with a description of the operation that failed.
-    pub(crate) fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
-        let doing = doing.into();
-        move |reason| Self::Io { doing, reason }
+    pub(crate) fn io(operation: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let operation = operation.into();
+        move |reason| Self::Io { operation, reason }
     }
 }

@@ -20,20 +20,20 @@ fn scaled(p: Probability) -> u32 {
 /// Returns the object file for `faults` on an ingress or egress hook. With `blackhole` it drops
 /// every frame. Returns `None` if the program was not compiled.
 pub fn object(faults: &Faults, blackhole: bool, is_ingress: bool) -> Option<Vec<u8>> {
-    let mut places = OBJECT
+    let mut positions = OBJECT
         .windows(MAGIC.len())
         .enumerate()
         .filter(|(_, bytes)| *bytes == MAGIC);
-    let (at, _) = places.next()?;
+    let (offset, _) = positions.next()?;
     let burst = faults.burst_loss;
-    let of_burst = |p: fn(&crate::topology::BurstLoss) -> Probability| {
+    let burst_setting = |p: fn(&crate::topology::BurstLoss) -> Probability| {
         burst.as_ref().map_or(0, |burst| scaled(p(burst)))
     };
     let settings = [
         scaled(faults.loss),
-        of_burst(|burst| burst.enter),
-        of_burst(|burst| burst.leave),
-        of_burst(|burst| burst.loss),
+        burst_setting(|burst| burst.enter),
+        burst_setting(|burst| burst.leave),
+        burst_setting(|burst| burst.loss),
         scaled(faults.corrupt),
         scaled(faults.duplicate),
         u32::from(blackhole),
@@ -41,7 +41,7 @@ pub fn object(faults: &Faults, blackhole: bool, is_ingress: bool) -> Option<Vec<
     ];
     let mut object = OBJECT.to_vec();
     for (index, value) in settings.into_iter().enumerate() {
-        let start = at + MAGIC.len() + 4 * index;
+        let start = offset + MAGIC.len() + 4 * index;
         object
             .get_mut(start..start + 4)?
             .copy_from_slice(&value.to_le_bytes());

@@ -85,7 +85,7 @@ impl Holder {
                 package: "util-linux",
             },
             _ => ClusterError::Io {
-                doing: format!("starting host {name}"),
+                operation: format!("starting host {name}"),
                 reason: source,
             },
         })?;

@@ -8,7 +8,7 @@
 use super::error::ClusterError;
 use super::fault_program;
 use super::holder::Holder;
-use super::link_state::Way;
+use super::link_state::DirectionState;
 use super::run_dir::RunDir;
 use super::shaper;
 use super::tools;
@@ -20,7 +20,7 @@ use crate::topology::{End, Link, Topology};
 /// aggregation).
 const CABLE_GROUP_FWD_MASK: u32 = 0xfff8;
 
-fn bridge_of(topology: &Topology, link: usize, side: usize) -> String {
+fn bridge_name(topology: &Topology, link: usize, side: usize) -> String {
     match topology.links[link].ends[side] {
         End::Port(switch) => format!("sw{switch}"),
         End::Nic(_) => match topology.links[link].ends[1 - side] {
@@ -31,10 +31,10 @@ fn bridge_of(topology: &Topology, link: usize, side: usize) -> String {
 }
 
 /// Returns the fabric's devices of `link`: one per NIC, and both ends of a link between switches.
-pub fn ports_of(link: &Link, index: usize) -> Vec<(String, usize)> {
-    let between_switches = link.ends.iter().all(|end| end.nic().is_none());
+pub fn port_devices(link: &Link, index: usize) -> Vec<(String, usize)> {
+    let is_trunk = link.ends.iter().all(|end| end.nic().is_none());
     (0..2)
-        .filter(|side| between_switches || link.ends[*side].nic().is_some())
+        .filter(|side| is_trunk || link.ends[*side].nic().is_some())
         .map(|side| (port_name(index, side), side))
         .collect()
 }
@@ -78,10 +78,10 @@ pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
                 "link add name {a} mtu {mtu} type veth peer name {b} mtu {mtu}"
             ));
         }
-        for (port, side) in ports_of(link, index) {
+        for (port, side) in port_devices(link, index) {
             ip.push(format!(
                 "link set {port} master {}",
-                bridge_of(topology, index, side)
+                bridge_name(topology, index, side)
             ));
             if link.is_cable() {
                 ip.push(format!("link set {port} type bridge_slave learning off"));
@@ -100,7 +100,7 @@ pub fn build(topology: &Topology, fabric: &Holder) -> Result<(), ClusterError> {
 /// If the kernel refuses.
 pub fn set_rate(topology: &Topology, fabric: &Holder, index: usize) -> Result<(), ClusterError> {
     let link = &topology.links[index];
-    let lines: Vec<String> = ports_of(link, index)
+    let lines: Vec<String> = port_devices(link, index)
         .into_iter()
         .filter_map(|(port, side)| queue_line(topology, link, &port, side))
         .collect();
@@ -110,7 +110,7 @@ pub fn set_rate(topology: &Topology, fabric: &Holder, index: usize) -> Result<()
 /// Returns the hook at which faults apply to frames that the end at `side` sends: the device, and
 /// true for its ingress. If the sender is a NIC, the hook is behind the queue and the rate. If it
 /// is a switch port, the hook is before them.
-fn hook_of(link: &Link, index: usize, side: usize) -> (String, bool) {
+fn fault_hook(link: &Link, index: usize, side: usize) -> (String, bool) {
     match (&link.ends[side], &link.ends[1 - side]) {
         (End::Nic(_), _) => (port_name(index, side), true),
         (End::Port(_), End::Nic(_)) => (port_name(index, 1 - side), false),
@@ -118,32 +118,33 @@ fn hook_of(link: &Link, index: usize, side: usize) -> (String, bool) {
     }
 }
 
-/// Applies the faults and the blackhole of `way` to frames that the end at `side` of link `index`
-/// sends. If `way` has neither, its program is removed. Returns false if this machine has no BPF or
-/// no compiled program.
+/// Applies the faults and the blackhole of `direction` to frames that the end at `side` of link
+/// `index` sends. If `direction` has neither, its program is removed. Returns false if this machine
+/// has no BPF or no compiled program.
 ///
 /// # Errors
 /// If the files cannot be written.
-pub fn set_way(
+pub fn set_direction(
     topology: &Topology,
     fabric: &Holder,
     run_dir: &RunDir,
     (index, side): (usize, usize),
-    way: &Way,
+    direction: &DirectionState,
 ) -> Result<bool, ClusterError> {
-    let (device, is_ingress) = hook_of(&topology.links[index], index, side);
+    let (device, is_ingress) = fault_hook(&topology.links[index], index, side);
     let hook = if is_ingress { "ingress" } else { "egress" };
-    if way.is_sound() {
-        let gone = format!("tc filter del dev {device} {hook} pref 1 2>/dev/null || :");
-        return tools::script(fabric, &[gone]).map(|_| true);
+    if direction.is_sound() {
+        let removal = format!("tc filter del dev {device} {hook} pref 1 2>/dev/null || :");
+        return tools::script(fabric, &[removal]).map(|_| true);
     }
-    let Some(object) = fault_program::object(&way.faults, way.blackhole, is_ingress) else {
+    let Some(object) = fault_program::object(&direction.faults, direction.blackhole, is_ingress)
+    else {
         return Ok(false);
     };
     let path = run_dir.path().join(format!("fault-{device}-{hook}.o"));
     std::fs::write(&path, object)
         .map_err(ClusterError::io(format!("writing {}", path.display())))?;
-    let loaded = tools::script(
+    let outcome = tools::script(
         fabric,
         &[
             format!("tc qdisc add dev {device} clsact 2>/dev/null || :"),
@@ -153,10 +154,10 @@ pub fn set_way(
             ),
         ],
     );
-    match loaded {
+    match outcome {
         Ok(_) => Ok(true),
         Err(ClusterError::Refused { .. }) => Ok(false),
-        Err(other) => Err(other),
+        Err(error) => Err(error),
     }
 }
 
@@ -175,7 +176,7 @@ pub fn dismantle(topology: &Topology, fabric: &Holder) -> Result<(), ClusterErro
             ip.push(format!("link del {}", port_name(index, 0)));
             continue;
         }
-        for (port, _) in ports_of(link, index) {
+        for (port, _) in port_devices(link, index) {
             lines.push(format!("tc qdisc del dev {port} root 2>/dev/null || :"));
             lines.push(format!("tc qdisc del dev {port} clsact 2>/dev/null || :"));
         }

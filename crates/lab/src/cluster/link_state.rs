@@ -4,7 +4,7 @@ use crate::topology::{Delay, Direction, Faults, Link, LinkChange};
 
 /// State of one direction of a link.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Way {
+pub struct DirectionState {
     /// Propagation delay.
     pub delay: Delay,
     /// Faults of the wire.
@@ -13,7 +13,7 @@ pub struct Way {
     pub blackhole: bool,
 }
 
-impl Way {
+impl DirectionState {
     /// Returns whether the kernel fabric can carry the direction, given the fault program.
     pub fn fits_kernel(&self) -> bool {
         self.delay == Delay::ZERO && self.faults.needs_no_delay()
@@ -28,8 +28,9 @@ impl Way {
 /// State of a link, without its rate.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkState {
-    /// State of each direction. `ways[side]` applies to the frames that the end at `side` sends.
-    pub ways: [Way; 2],
+    /// State of each direction. `directions[side]` applies to the frames that the end at `side`
+    /// sends.
+    pub directions: [DirectionState; 2],
     /// True if the cable is plugged in.
     pub carrier: bool,
 }
@@ -37,28 +38,28 @@ pub struct LinkState {
 impl LinkState {
     /// Returns the state that the topology describes.
     pub fn new(link: &Link) -> Self {
-        let way = Way {
+        let direction = DirectionState {
             delay: link.delay,
             faults: link.faults,
             blackhole: false,
         };
         Self {
-            ways: [way; 2],
+            directions: [direction; 2],
             carrier: true,
         }
     }
 
     /// Returns the state with `change` applied, as seen from the end at `side`.
-    pub fn changed(mut self, side: usize, change: &LinkChange) -> Self {
+    pub fn with_change(mut self, side: usize, change: &LinkChange) -> Self {
         let applies = [
             (side, change.direction.has_tx()),
             (1 - side, change.direction.has_rx()),
         ];
         for (index, _) in applies.into_iter().filter(|(_, applies)| *applies) {
-            let way = &mut self.ways[index];
-            way.delay = change.delay.unwrap_or(way.delay);
-            way.faults = change.faults.unwrap_or(way.faults);
-            way.blackhole = change.blackhole.unwrap_or(way.blackhole);
+            let direction = &mut self.directions[index];
+            direction.delay = change.delay.unwrap_or(direction.delay);
+            direction.faults = change.faults.unwrap_or(direction.faults);
+            direction.blackhole = change.blackhole.unwrap_or(direction.blackhole);
         }
         self.carrier = change.carrier.unwrap_or(self.carrier);
         self
@@ -69,9 +70,9 @@ impl LinkState {
         [(Direction::Tx, 0), (Direction::Rx, 1)].map(|(direction, side)| LinkChange {
             direction,
             rate: None,
-            delay: Some(self.ways[side].delay),
-            faults: Some(self.ways[side].faults),
-            blackhole: Some(self.ways[side].blackhole),
+            delay: Some(self.directions[side].delay),
+            faults: Some(self.directions[side].faults),
+            blackhole: Some(self.directions[side].blackhole),
             carrier: Some(self.carrier),
         })
     }

@@ -62,7 +62,7 @@ enum Source {
 
 impl Meter {
     /// Starts a meter inside the emulator.
-    pub(super) fn emulated(emulator: Arc<Emulator>, plan: &[NicAddress]) -> Self {
+    pub(super) fn from_emulator(emulator: Arc<Emulator>, plan: &[NicAddress]) -> Self {
         emulator.set_metering(true);
         let names = plan
             .iter()
@@ -83,7 +83,7 @@ impl Meter {
     }
 
     /// Starts a meter that samples the counters of `ports`, the fabric's devices.
-    pub(super) fn sampled(
+    pub(super) fn from_counters(
         fabric: &Namespaces,
         ports: &[String],
         plan: &[NicAddress],
@@ -189,25 +189,26 @@ fn sample(names: &[(String, String)], rows: &Mutex<Vec<MeterRow>>, stop: &Atomic
     while !stop.load(Ordering::Relaxed) {
         let Ok(text) = read_counters() else { return };
         let now = Instant::now();
-        let all: Vec<(&str, [u64; 4])> = counters(&text).collect();
+        let devices: Vec<(&str, [u64; 4])> = counters(&text).collect();
         let current: Vec<[u64; 4]> = names
             .iter()
             .map(|(port, _)| {
-                all.iter()
+                devices
+                    .iter()
                     .find(|(device, _)| device == port)
                     .map_or([0; 4], |(_, c)| *c)
             })
             .collect();
-        if let Some((then, before)) = last.replace((now, current.clone())) {
+        if let Some((last_time, last_counts)) = last.replace((now, current.clone())) {
             let mut rows = rows
                 .lock()
                 .unwrap_or_else(std::sync::PoisonError::into_inner);
-            let start_us = then.duration_since(start).as_micros() as u64;
-            let span_us = now.duration_since(then).as_micros() as u64;
-            for (((_, nic), now), before) in names.iter().zip(&current).zip(&before) {
-                for (direction, at) in [("tx", 0), ("rx", 2)] {
-                    let bytes = now[at].saturating_sub(before[at]);
-                    let frames = now[at + 1].saturating_sub(before[at + 1]);
+            let start_us = last_time.duration_since(start).as_micros() as u64;
+            let span_us = now.duration_since(last_time).as_micros() as u64;
+            for (((_, nic), count), last_count) in names.iter().zip(&current).zip(&last_counts) {
+                for (direction, index) in [("tx", 0), ("rx", 2)] {
+                    let bytes = count[index].saturating_sub(last_count[index]);
+                    let frames = count[index + 1].saturating_sub(last_count[index + 1]);
                     if frames > 0 {
                         let direction = direction.to_owned();
                         rows.push(MeterRow {

@@ -32,7 +32,7 @@ mod wiring;
 pub use error::ClusterError;
 pub use meter::{Meter, MeterRow};
 pub use roster::{HostEntry, Roster, SCHEMA};
-pub use run_dir::living;
+pub use run_dir::running_labs;
 pub use validity::Validity;
 
 use crate::emulator::{Emulator, Processors, Report};
@@ -84,7 +84,7 @@ pub struct Cluster {
     name: String,
     topology: Topology,
     plan: Vec<NicAddress>,
-    carried_by: Fabric,
+    active_fabric: Fabric,
     processors: Option<Processors>,
     states: Vec<LinkState>,
     seed: u64,
@@ -134,8 +134,8 @@ impl Cluster {
             states: topology.links.iter().map(LinkState::new).collect(),
             topology,
             plan,
-            carried_by: Fabric::Kernel,
-            processors: Processors::divided(),
+            active_fabric: Fabric::Kernel,
+            processors: Processors::divide(),
             seed: options.seed,
             watch: Watch::start(&hosts),
             hosts,
@@ -148,7 +148,7 @@ impl Cluster {
         } else {
             kernel_fabric::build(&cluster.topology, &cluster.fabric)?;
             for index in 0..cluster.states.len() {
-                cluster.apply_ways(index)?;
+                cluster.apply_directions(index)?;
             }
         }
         cluster.await_carriers()?;
@@ -163,7 +163,7 @@ impl Cluster {
         let deadline = Instant::now() + CARRIER_WAIT_MAX;
         for host in &self.hosts {
             loop {
-                let text = tools::one(
+                let text = tools::run_command(
                     host,
                     "ip",
                     &["-o", "-6", "addr", "show", "scope", "link", "-tentative"],
@@ -187,19 +187,24 @@ impl Cluster {
     fn ports(&self) -> Vec<String> {
         self.topology
             .nics()
-            .map(|at| wiring::port_name(at.link, at.side))
+            .map(|position| wiring::port_name(position.link, position.side))
             .collect()
     }
 
     /// Starts the emulator as the fabric, from the present state of the links.
     fn start_emulator(&mut self) -> Result<(), ClusterError> {
-        let up: Vec<String> = self
+        let lines: Vec<String> = self
             .topology
             .nics()
-            .filter(|at| self.states[at.link].carrier)
-            .map(|at| format!("link set {} up", wiring::port_name(at.link, at.side)))
+            .filter(|position| self.states[position.link].carrier)
+            .map(|position| {
+                format!(
+                    "link set {} up",
+                    wiring::port_name(position.link, position.side)
+                )
+            })
             .collect();
-        tools::batch(&self.fabric, "ip", &up)?;
+        tools::batch(&self.fabric, "ip", &lines)?;
         let emulator = Emulator::start(
             &self.topology,
             self.fabric.namespaces(),
@@ -213,7 +218,7 @@ impl Cluster {
                 emulator.change(index, 0, change);
             }
         }
-        self.carried_by = Fabric::Emulator(Arc::new(emulator));
+        self.active_fabric = Fabric::Emulator(Arc::new(emulator));
         self.receive_beside_the_emulator()
     }
 
@@ -228,8 +233,8 @@ impl Cluster {
             let lines: Vec<String> = self
                 .topology
                 .nics_of(index)
-                .map(|at| {
-                    let queue = format!("/sys/class/net/{}/queues/rx-0", at.nic.device);
+                .map(|position| {
+                    let queue = format!("/sys/class/net/{}/queues/rx-0", position.nic.device);
                     format!("( echo {mask} > {queue}/rps_cpus ) 2>/dev/null || :")
                 })
                 .collect();
@@ -242,8 +247,8 @@ impl Cluster {
     fn move_to_emulator(&mut self) -> Result<(), ClusterError> {
         if self.topology.fabric == FabricChoice::Kernel {
             return Err(ClusterError::Unsupported {
-                what: "the kernel fabric has no delay, jitter or re-ordering, and without BPF no faults".to_owned(),
-                mend: "bring the lab up with `--fabric auto` or `--fabric emulator`".to_owned(),
+                reason: "the kernel fabric has no delay, jitter or re-ordering, and without BPF no faults".to_owned(),
+                remedy: "bring the lab up with `--fabric auto` or `--fabric emulator`".to_owned(),
             });
         }
         self.finish_checksums()?;
@@ -259,7 +264,7 @@ impl Cluster {
             let lines: Vec<String> = self
                 .topology
                 .nics_of(index)
-                .map(|at| format!("ethtool -K {} tx off >/dev/null", at.nic.device))
+                .map(|position| format!("ethtool -K {} tx off >/dev/null", position.nic.device))
                 .collect();
             tools::script(host, &lines)?;
         }
@@ -270,7 +275,7 @@ impl Cluster {
     fn publish(&self) -> Result<(), ClusterError> {
         let text =
             serde_json::to_string_pretty(&self.roster()).map_err(|error| ClusterError::Io {
-                doing: "writing the roster".into(),
+                operation: "writing the roster".into(),
                 reason: error.into(),
             })?;
         self.run_dir.write("roster.json", &text).map(drop)
@@ -302,7 +307,7 @@ impl Cluster {
             schema: SCHEMA,
             name: self.name.clone(),
             pid: std::process::id(),
-            fabric: self.carried_by.name().to_owned(),
+            fabric: self.active_fabric.name().to_owned(),
             fabric_pid: self.fabric.pid(),
             fabric_processor: self.fabric_processor(),
             hosts: self
@@ -333,14 +338,14 @@ impl Cluster {
 
     /// Returns the processor that hosts leave to the fabric: the emulator's, if there is one.
     fn fabric_processor(&self) -> Option<usize> {
-        match self.carried_by {
+        match self.active_fabric {
             Fabric::Kernel => None,
             Fabric::Emulator(_) => self.processors.as_ref().map(Processors::emulator),
         }
     }
 
     fn host_index(&self, host: &str) -> Result<usize, ClusterError> {
-        let known = || {
+        let host_names = || {
             let names: Vec<&str> = self
                 .topology
                 .hosts
@@ -353,7 +358,7 @@ impl Cluster {
             .host(host)
             .ok_or_else(|| ClusterError::NoSuchHost {
                 host: host.to_owned(),
-                known: known(),
+                known: host_names(),
             })
     }
 
@@ -373,14 +378,14 @@ impl Cluster {
     /// Finds the link called `name`, and the side that the name refers to. `h1:eth1` refers to the
     /// NIC's side. `a:b` between two switches refers to the side of `a`.
     fn find_link(&self, name: &str) -> Result<(usize, usize), ClusterError> {
-        if let Some(at) = self.topology.nic(name) {
-            return Ok((at.link, at.side));
+        if let Some(position) = self.topology.nic(name) {
+            return Ok((position.link, position.side));
         }
         let switch = |name: &str| self.topology.switches.iter().position(|s| s.name == name);
-        let between = name
+        let switches = name
             .split_once(':')
             .and_then(|(a, b)| Some((switch(a)?, switch(b)?)));
-        let found = between.and_then(|(a, b)| {
+        let link = switches.and_then(|(a, b)| {
             self.topology
                 .links
                 .iter()
@@ -391,7 +396,7 @@ impl Cluster {
                     _ => None,
                 })
         });
-        found.ok_or_else(|| ClusterError::NoSuchNic {
+        link.ok_or_else(|| ClusterError::NoSuchNic {
             nic: name.to_owned(),
             known: self.topology.nic_names().join(", "),
         })
@@ -408,31 +413,40 @@ impl Cluster {
         if let Some(rate) = change.rate {
             self.set_rate(index, rate)?;
         }
-        let before = self.states[index];
-        let after = before.changed(side, change);
-        self.states[index] = after;
-        match &self.carried_by {
+        let old = self.states[index];
+        let new = old.with_change(side, change);
+        self.states[index] = new;
+        match &self.active_fabric {
             Fabric::Emulator(emulator) => emulator.change(index, side, change.clone()),
-            Fabric::Kernel if before.ways != after.ways => self.apply_ways(index)?,
+            Fabric::Kernel if old.directions != new.directions => self.apply_directions(index)?,
             Fabric::Kernel => {}
         }
-        if before.carrier != after.carrier {
-            self.set_carrier(index, after.carrier)?;
+        if old.carrier != new.carrier {
+            self.set_carrier(index, new.carrier)?;
         }
         Ok(())
     }
 
     /// Applies the state of link `index` to the kernel fabric. If the kernel fabric does not
     /// support it, the whole fabric moves to the emulator.
-    fn apply_ways(&mut self, index: usize) -> Result<(), ClusterError> {
-        let ways = self.states[index].ways;
-        if ways.iter().any(|way| way.faults.corrupt.get() > 0.0) {
+    fn apply_directions(&mut self, index: usize) -> Result<(), ClusterError> {
+        let directions = self.states[index].directions;
+        if directions
+            .iter()
+            .any(|direction| direction.faults.corrupt.get() > 0.0)
+        {
             self.finish_checksums()?;
         }
-        for (side, way) in ways.iter().enumerate() {
+        for (side, direction) in directions.iter().enumerate() {
             let place = (index, side);
-            if !way.fits_kernel()
-                || !kernel_fabric::set_way(&self.topology, &self.fabric, &self.run_dir, place, way)?
+            if !direction.fits_kernel()
+                || !kernel_fabric::set_direction(
+                    &self.topology,
+                    &self.fabric,
+                    &self.run_dir,
+                    place,
+                    direction,
+                )?
             {
                 return self.move_to_emulator();
             }
@@ -442,7 +456,7 @@ impl Cluster {
 
     fn set_rate(&mut self, index: usize, rate: Rate) -> Result<(), ClusterError> {
         self.topology.links[index].rate = Some(rate);
-        if let Fabric::Kernel = self.carried_by {
+        if let Fabric::Kernel = self.active_fabric {
             kernel_fabric::set_rate(&self.topology, &self.fabric, index)?;
         }
         let link = &self.topology.links[index];
@@ -456,12 +470,12 @@ impl Cluster {
     /// Pulls or plugs the cable of link `index`. Both of its ends notice.
     fn set_carrier(&self, index: usize, up: bool) -> Result<(), ClusterError> {
         let state = if up { "up" } else { "down" };
-        let is_emulated = matches!(self.carried_by, Fabric::Emulator(_));
+        let is_emulated = matches!(self.active_fabric, Fabric::Emulator(_));
         let link = &self.topology.links[index];
         if is_emulated && link.ends.iter().all(|end| end.nic().is_none()) {
             return Ok(());
         }
-        let lines: Vec<String> = kernel_fabric::ports_of(link, index)
+        let lines: Vec<String> = kernel_fabric::port_devices(link, index)
             .into_iter()
             .map(|(port, _)| format!("link set {port} {state}"))
             .collect();
@@ -473,15 +487,19 @@ impl Cluster {
     /// # Errors
     /// If the meter's thread cannot be started.
     pub fn meter(&self) -> Result<Meter, ClusterError> {
-        match &self.carried_by {
-            Fabric::Emulator(emulator) => Ok(Meter::emulated(Arc::clone(emulator), &self.plan)),
-            Fabric::Kernel => Meter::sampled(self.fabric.namespaces(), &self.ports(), &self.plan),
+        match &self.active_fabric {
+            Fabric::Emulator(emulator) => {
+                Ok(Meter::from_emulator(Arc::clone(emulator), &self.plan))
+            }
+            Fabric::Kernel => {
+                Meter::from_counters(self.fabric.namespaces(), &self.ports(), &self.plan)
+            }
         }
     }
 
     /// Starts a new period for [`Cluster::validity`]. It is called before a measurement.
     pub fn begin_watch(&mut self) {
-        if let Fabric::Emulator(emulator) = &self.carried_by {
+        if let Fabric::Emulator(emulator) = &self.active_fabric {
             emulator.report();
         }
         self.watch = Watch::start(&self.hosts);
@@ -490,7 +508,7 @@ impl Cluster {
     /// Returns the emulator's state, if there is an emulator. It starts a new period of lateness
     /// and overruns.
     pub fn emulator_report(&self) -> Option<Report> {
-        match &self.carried_by {
+        match &self.active_fabric {
             Fabric::Emulator(emulator) => Some(emulator.report()),
             Fabric::Kernel => None,
         }
@@ -499,7 +517,7 @@ impl Cluster {
     /// Returns the number of frames dropped by the emulator's full ports, since the start. It is
     /// `None` on the kernel fabric, where the number is unknown.
     pub fn port_drops(&self) -> Option<u64> {
-        match &self.carried_by {
+        match &self.active_fabric {
             Fabric::Emulator(emulator) => Some(emulator.port_drops()),
             Fabric::Kernel => None,
         }
@@ -508,7 +526,7 @@ impl Cluster {
     /// Returns whether the run since [`Cluster::begin_watch`] (or `up`) is valid, and the reasons
     /// if it is void.
     pub fn validity(&self) -> Validity {
-        let report = match &self.carried_by {
+        let report = match &self.active_fabric {
             Fabric::Emulator(emulator) => Some(emulator.report()),
             Fabric::Kernel => None,
         };

@@ -21,9 +21,9 @@ pub fn make_room(hosts: usize) {
     for family in FAMILIES {
         for (name, times) in THRESHOLDS.into_iter().rev() {
             let path = format!("/proc/sys/net/{family}/neigh/default/{name}");
-            let standing = fs::read_to_string(&path).ok();
-            let standing = standing.and_then(|text| text.trim().parse::<usize>().ok());
-            if standing.is_some_and(|standing| standing < entries * times) {
+            let current = fs::read_to_string(&path).ok();
+            let current = current.and_then(|text| text.trim().parse::<usize>().ok());
+            if current.is_some_and(|current| current < entries * times) {
                 let _ = fs::write(&path, (entries * times).to_string());
             }
         }

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 /// Sampling interval of the processes. The time that a process takes between the last sample and
 /// its end is missed. A sample takes some milliseconds.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Parent of all kernel threads. They do not count, because their work may be for the lab.
 const KTHREADD: u32 = 2;
@@ -39,14 +39,14 @@ impl Others {
             .filter_map(|host| network(host.pid()))
             .collect();
         let ticks = Arc::new(AtomicU64::new(0));
-        let (end, ended) = channel();
-        let counted = Arc::clone(&ticks);
+        let (end, end_receiver) = channel();
+        let thread_ticks = Arc::clone(&ticks);
         std::thread::spawn(move || {
-            let mut before = outsiders(&networks);
-            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(LOOK_EVERY) {
-                let now = outsiders(&networks);
-                counted.fetch_add(grown(&before, &now), Ordering::Relaxed);
-                before = now;
+            let mut previous = outsiders(&networks);
+            while let Err(RecvTimeoutError::Timeout) = end_receiver.recv_timeout(SAMPLE_INTERVAL) {
+                let current = outsiders(&networks);
+                thread_ticks.fetch_add(growth(&previous, &current), Ordering::Relaxed);
+                previous = current;
             }
         });
         Self { ticks, _end: end }
@@ -58,14 +58,14 @@ impl Others {
     }
 }
 
-/// Returns the ticks that the processes in `now` took since `before`. A new process counts with all
-/// of its ticks.
-fn grown(before: &HashMap<Identity, u64>, now: &HashMap<Identity, u64>) -> u64 {
-    let grown = now.iter().map(|(process, ticks)| {
-        let had = before.get(process).copied().unwrap_or(0);
-        ticks.saturating_sub(had)
+/// Returns the ticks that the processes in `current` took since `previous`. A new process counts
+/// with all of its ticks.
+fn growth(previous: &HashMap<Identity, u64>, current: &HashMap<Identity, u64>) -> u64 {
+    let growth = current.iter().map(|(process, ticks)| {
+        let previous_ticks = previous.get(process).copied().unwrap_or(0);
+        ticks.saturating_sub(previous_ticks)
     });
-    grown.sum()
+    growth.sum()
 }
 
 fn network(pid: u32) -> Option<PathBuf> {
@@ -78,16 +78,16 @@ fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
         .into_iter()
         .collect();
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let outside = entries.filter_map(|entry| {
+    let processes = entries.filter_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        if own.contains(&pid) || network(pid).is_some_and(|of| networks.contains(&of)) {
+        if own.contains(&pid) || network(pid).is_some_and(|network| networks.contains(&network)) {
             return None;
         }
         let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-        let (parent, started, ticks) = times(&stat)?;
-        (pid != KTHREADD && parent != KTHREADD).then_some(((pid, started), ticks))
+        let (parent, start_time, ticks) = times(&stat)?;
+        (pid != KTHREADD && parent != KTHREADD).then_some(((pid, start_time), ticks))
     });
-    outside.collect()
+    processes.collect()
 }
 
 /// Parses proc(5)'s `stat`. Returns the parent, the start time, and the ticks of user and system
@@ -95,10 +95,10 @@ fn outsiders(networks: &HashSet<PathBuf>) -> HashMap<Identity, u64> {
 fn times(stat: &str) -> Option<(u32, u64, u64)> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
     // Indices count from the third field, the state.
-    let (parent, user, system, started) = (number(1)?, number(11)?, number(12)?, number(19)?);
-    Some((u32::try_from(parent).ok()?, started, user + system))
+    let (parent, user, system, start_time) = (number(1)?, number(11)?, number(12)?, number(19)?);
+    Some((u32::try_from(parent).ok()?, start_time, user + system))
 }
 
 #[cfg(test)]
@@ -127,15 +127,15 @@ mod tests {
             .parse()
             .unwrap();
         let others = Others::count(&[]);
-        let there: HashSet<u32> = outsiders(&HashSet::new())
+        let pids: HashSet<u32> = outsiders(&HashSet::new())
             .into_keys()
             .map(|(pid, _)| pid)
             .collect();
-        assert!(there.contains(&stranger) && !there.contains(&child.id()));
-        assert!(!there.contains(&std::process::id()) && !there.contains(&KTHREADD));
-        let began = Instant::now();
-        while others.ticks() == 0 && began.elapsed() < Duration::from_secs(15) {
-            std::thread::sleep(LOOK_EVERY);
+        assert!(pids.contains(&stranger) && !pids.contains(&child.id()));
+        assert!(!pids.contains(&std::process::id()) && !pids.contains(&KTHREADD));
+        let start = Instant::now();
+        while others.ticks() == 0 && start.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(SAMPLE_INTERVAL);
         }
         assert!(others.ticks() > 0);
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(stranger as i32), Signal::SIGTERM)

@@ -51,12 +51,12 @@ impl Roster {
     /// # Errors
     /// If there is no such lab, or if several are up and no name is given.
     pub fn find(name: Option<&str>) -> Result<Self, ClusterError> {
-        let living = run_dir::living()?;
-        let name = match (name, living.as_slice()) {
+        let running_labs = run_dir::running_labs()?;
+        let name = match (name, running_labs.as_slice()) {
             (Some(name), _) => name.to_owned(),
             (None, [only]) => only.clone(),
             (None, _) => {
-                return Err(match living.as_slice() {
+                return Err(match running_labs.as_slice() {
                     [] => ClusterError::NoneUp,
                     names => ClusterError::SeveralUp {
                         names: names.join(", "),
@@ -64,16 +64,16 @@ impl Roster {
                 });
             }
         };
-        if !living.contains(&name) {
-            let hint = nearest(&name, living.iter().map(String::as_str))
-                .map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+        if !running_labs.contains(&name) {
+            let hint = nearest(&name, running_labs.iter().map(String::as_str))
+                .map_or(String::new(), |best| format!("; did you mean `{best}`?"));
             return Err(ClusterError::NoSuchLab { name, hint });
         }
         let path = run_dir::root()?.join(&name).join("roster.json");
-        let doing = format!("reading {}", path.display());
-        let text = std::fs::read_to_string(path).map_err(ClusterError::io(doing.clone()))?;
+        let operation = format!("reading {}", path.display());
+        let text = std::fs::read_to_string(path).map_err(ClusterError::io(operation.clone()))?;
         serde_json::from_str(&text).map_err(|error| ClusterError::Io {
-            doing,
+            operation,
             reason: error.into(),
         })
     }

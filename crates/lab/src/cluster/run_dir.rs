@@ -52,7 +52,7 @@ pub fn root() -> Result<PathBuf, ClusterError> {
 }
 
 /// Returns an exclusive lock on a whole file.
-fn whole_file() -> flock {
+fn exclusive_lock() -> flock {
     flock {
         l_type: libc::F_WRLCK as libc::c_short,
         l_whence: libc::SEEK_SET as libc::c_short,
@@ -64,17 +64,17 @@ fn whole_file() -> flock {
 
 /// Returns whether the lab in `dir` has a living owner.
 fn is_alive(dir: &Path) -> bool {
-    let mut held = whole_file();
+    let mut lock = exclusive_lock();
     File::open(dir.join("lock"))
-        .is_ok_and(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut held)).is_ok())
-        && held.l_type != libc::F_UNLCK as libc::c_short
+        .is_ok_and(|file| fcntl(&file, FcntlArg::F_OFD_GETLK(&mut lock)).is_ok())
+        && lock.l_type != libc::F_UNLCK as libc::c_short
 }
 
 /// Returns the names of the labs that are up.
 ///
 /// # Errors
 /// If the directory of labs cannot be read.
-pub fn living() -> Result<Vec<String>, ClusterError> {
+pub fn running_labs() -> Result<Vec<String>, ClusterError> {
     let root = root()?;
     let entries =
         fs::read_dir(&root).map_err(ClusterError::io(format!("reading {}", root.display())))?;
@@ -94,7 +94,7 @@ impl RunDir {
     /// If a living lab has the name.
     pub fn claim(name: &str) -> Result<Self, ClusterError> {
         let root = root()?;
-        let claimed = Self::claim_in(&root, name)?;
+        let run_dir = Self::claim_in(&root, name)?;
         for entry in fs::read_dir(&root).into_iter().flatten().flatten() {
             // A directory without a roster may belong to a lab that is being created.
             let is_dead = entry.path().join("roster.json").exists() && !is_alive(&entry.path());
@@ -103,14 +103,14 @@ impl RunDir {
                 drop(Self::claim_in(&root, &name));
             }
         }
-        Ok(claimed)
+        Ok(run_dir)
     }
 
     fn claim_in(root: &Path, name: &str) -> Result<Self, ClusterError> {
         let path = root.join(name);
-        let doing = || format!("claiming {}", path.display());
+        let operation = || format!("claiming {}", path.display());
         let lock = loop {
-            fs::create_dir_all(&path).map_err(ClusterError::io(doing()))?;
+            fs::create_dir_all(&path).map_err(ClusterError::io(operation()))?;
             let file = File::options()
                 .create(true)
                 .truncate(false)
@@ -119,33 +119,36 @@ impl RunDir {
             let file = match file {
                 // Another process has just removed the directory.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
-                file => file.map_err(ClusterError::io(doing()))?,
+                file => file.map_err(ClusterError::io(operation()))?,
             };
-            fcntl(&file, FcntlArg::F_OFD_SETLK(&whole_file())).map_err(|_| {
+            fcntl(&file, FcntlArg::F_OFD_SETLK(&exclusive_lock())).map_err(|_| {
                 ClusterError::NameTaken {
                     name: name.to_owned(),
                 }
             })?;
-            let locked = file.metadata().map_err(ClusterError::io(doing()))?.ino();
-            if fs::metadata(path.join("lock")).is_ok_and(|there| there.ino() == locked) {
+            let inode = file
+                .metadata()
+                .map_err(ClusterError::io(operation()))?
+                .ino();
+            if fs::metadata(path.join("lock")).is_ok_and(|metadata| metadata.ino() == inode) {
                 break file;
             }
         };
         // The files that a crashed owner left are stale now.
         for entry in fs::read_dir(&path)
-            .map_err(ClusterError::io(doing()))?
+            .map_err(ClusterError::io(operation()))?
             .flatten()
         {
             if entry.file_name() == "lock" {
                 continue;
             }
             let stale = entry.path();
-            let removed = if stale.is_dir() {
+            let outcome = if stale.is_dir() {
                 fs::remove_dir_all(&stale)
             } else {
                 fs::remove_file(&stale)
             };
-            removed.map_err(ClusterError::io(format!(
+            outcome.map_err(ClusterError::io(format!(
                 "removing stale {}",
                 stale.display()
             )))?;
@@ -164,11 +167,11 @@ impl RunDir {
     /// If the file system refuses.
     pub fn write(&self, name: &str, text: &str) -> Result<PathBuf, ClusterError> {
         let path = self.path.join(name);
-        let doing = format!("writing {}", path.display());
+        let operation = format!("writing {}", path.display());
         if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent).map_err(ClusterError::io(doing.clone()))?;
+            fs::create_dir_all(parent).map_err(ClusterError::io(operation.clone()))?;
         }
-        fs::write(&path, text).map_err(ClusterError::io(doing))?;
+        fs::write(&path, text).map_err(ClusterError::io(operation))?;
         Ok(path)
     }
 }
@@ -210,8 +213,8 @@ mod tests {
         let root = labs("claimed");
         let owner = RunDir::claim_in(&root, "one").unwrap();
         assert!(is_alive(owner.path()));
-        let refused = RunDir::claim_in(&root, "one").unwrap_err();
-        assert!(refused.to_string().contains("`one` is already up"));
+        let error = RunDir::claim_in(&root, "one").unwrap_err();
+        assert!(error.to_string().contains("`one` is already up"));
         owner.write("h1/hosts", "").unwrap();
         drop(owner);
         assert!(!root.join("one").exists());
@@ -231,8 +234,8 @@ mod tests {
                         let Ok(owner) = RunDir::claim_in(&root, "one") else {
                             continue;
                         };
-                        let others = owners.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
-                        assert_eq!(others, 0);
+                        let owner_count = owners.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        assert_eq!(owner_count, 0);
                         claims.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
                         owners.fetch_sub(1, std::sync::atomic::Ordering::SeqCst);
                         drop(owner);

@@ -28,8 +28,8 @@ pub fn tbf_rate_bps(rate: Rate, mtu: u32) -> u64 {
 
 /// Returns the bucket's depth in bytes: `burst` at the rate, at least two frames.
 fn burst_bytes(rate: Rate, mtu: u32, burst: Delay) -> u64 {
-    let of_time = (u128::from(rate.bps()) * u128::from(burst.ns()) / 8_000_000_000) as u64;
-    of_time.max(2 * counted_bytes(mtu))
+    let time_bytes = (u128::from(rate.bps()) * u128::from(burst.ns()) / 8_000_000_000) as u64;
+    time_bytes.max(2 * counted_bytes(mtu))
 }
 
 /// Returns `tbf …` for a queue of `queue_bytes` in front of the wire `link`.

@@ -36,16 +36,16 @@ impl Signals {
     /// # Errors
     /// If the kernel refuses a signalfd.
     pub fn block() -> Result<Self, ClusterError> {
-        let failed = |error: nix::Error| ClusterError::Io {
-            doing: "blocking signals".to_owned(),
+        let signal_error = |error: nix::Error| ClusterError::Io {
+            operation: "blocking signals".to_owned(),
             reason: error.into(),
         };
         let mut set = SigSet::empty();
         for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
             set.add(signal);
         }
-        set.thread_block().map_err(failed)?;
-        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).map_err(failed)?;
+        set.thread_block().map_err(signal_error)?;
+        let fd = SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC).map_err(signal_error)?;
         Ok(Self { fd })
     }
 }
@@ -59,32 +59,32 @@ fn lock(shared: &Shared) -> MutexGuard<'_, Option<Cluster>> {
 
 /// Serves `cluster` until it is taken down or a signal arrives. The lab is then completely removed.
 ///
-/// `listening` is called once the control socket accepts connections.
+/// `announce` is called once the control socket accepts connections.
 ///
 /// # Errors
-/// If the control socket cannot be created or polled, or if `listening` fails.
+/// If the control socket cannot be created or polled, or if `announce` fails.
 pub fn serve(
     cluster: Cluster,
     signals: &Signals,
-    listening: impl FnOnce(&Cluster) -> io::Result<()>,
+    announce: impl FnOnce(&Cluster) -> io::Result<()>,
 ) -> Result<(), ClusterError> {
     let socket = cluster.dir().join("control");
-    let doing = || format!("listening on {}", socket.display());
-    let listener = UnixListener::bind(&socket).map_err(ClusterError::io(doing()))?;
-    let (done, tell_done) = UnixStream::pair().map_err(ClusterError::io(doing()))?;
-    listening(&cluster).map_err(ClusterError::io("reporting that the lab is up"))?;
+    let operation = || format!("listening on {}", socket.display());
+    let listener = UnixListener::bind(&socket).map_err(ClusterError::io(operation()))?;
+    let (done_reader, done_writer) = UnixStream::pair().map_err(ClusterError::io(operation()))?;
+    announce(&cluster).map_err(ClusterError::io("reporting that the lab is up"))?;
     let shared: Shared = Arc::new(Mutex::new(Some(cluster)));
     loop {
         let mut fds = [
             PollFd::new(listener.as_fd(), PollFlags::POLLIN),
             PollFd::new(signals.fd.as_fd(), PollFlags::POLLIN),
-            PollFd::new(done.as_fd(), PollFlags::POLLIN),
+            PollFd::new(done_reader.as_fd(), PollFlags::POLLIN),
         ];
         match poll(&mut fds, PollTimeout::NONE) {
             Ok(_) | Err(nix::Error::EINTR) => {}
             Err(error) => {
                 return Err(ClusterError::Io {
-                    doing: doing(),
+                    operation: operation(),
                     reason: error.into(),
                 });
             }
@@ -99,11 +99,11 @@ pub fn serve(
                 continue;
             };
             let shared = Arc::clone(&shared);
-            let tell_done = tell_done.try_clone();
+            let done_writer = done_writer.try_clone();
             std::thread::spawn(move || {
                 // A client that disconnects early does not affect the others.
-                if let (Ok(true), Ok(mut tell)) = (attend(&stream, &shared), tell_done) {
-                    let _ = tell.write_all(b"x");
+                if let (Ok(true), Ok(mut writer)) = (serve_client(&stream, &shared), done_writer) {
+                    let _ = writer.write_all(b"x");
                 }
             });
         }
@@ -111,7 +111,7 @@ pub fn serve(
 }
 
 /// Answers the requests of one connection. Returns true if the lab was taken down.
-fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
+fn serve_client(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
     let mut lines = BufReader::new(stream);
     let mut writer = stream;
     loop {
@@ -143,12 +143,12 @@ fn attend(stream: &UnixStream, shared: &Shared) -> io::Result<bool> {
 }
 
 fn answer(request: Request, shared: &Shared) -> Answer {
-    let mut held = lock(shared);
+    let mut guard = lock(shared);
     if request == Request::Down {
-        drop(held.take());
+        drop(guard.take());
         return Answer::Ok(Value::Null);
     }
-    let Some(cluster) = held.as_mut() else {
+    let Some(cluster) = guard.as_mut() else {
         return Answer::Error("the lab is being taken down".to_owned());
     };
     let value = match request {

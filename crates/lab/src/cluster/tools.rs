@@ -29,21 +29,21 @@ fn package_of(program: &str) -> &'static str {
 }
 
 /// Runs `command` to its end with `input` on its standard input. Returns its standard output. An
-/// error shows `shown` if the failed line of the input is unknown.
+/// error shows `command_text` if the failed line of the input is unknown.
 fn run(
     mut command: Command,
     place: &str,
     program: &str,
-    shown: &str,
+    command_text: &str,
     input: &str,
 ) -> Result<String, ClusterError> {
-    let failed = |source: std::io::Error| match source.kind() {
+    let io_error = |source: std::io::Error| match source.kind() {
         std::io::ErrorKind::NotFound => ClusterError::NoProgram {
             program: program.to_owned(),
             package: package_of(program),
         },
         _ => ClusterError::Io {
-            doing: format!("running {program} in {place}"),
+            operation: format!("running {program} in {place}"),
             reason: source,
         },
     };
@@ -53,28 +53,28 @@ fn run(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(failed)?;
+        .map_err(io_error)?;
     if let Some(mut stdin) = child.stdin.take() {
         // A tool that stops at its first error closes the pipe. Its exit status reports the error.
         let _ = stdin.write_all(input.as_bytes());
     }
-    let output = child.wait_with_output().map_err(failed)?;
+    let output = child.wait_with_output().map_err(io_error)?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     // `Command failed -:3` and `sh: 3: …` contain a line number. The error shows the line itself.
-    let of_batch = message.rsplit_once("-:").map(|(_, number)| number.trim());
-    let of_script = message
+    let batch_line = message.rsplit_once("-:").map(|(_, number)| number.trim());
+    let script_line = message
         .strip_prefix("sh: ")
-        .and_then(|rest| Some(rest.split_once(':')?.0));
-    let line = of_batch
-        .or(of_script)
+        .and_then(|tail| Some(tail.split_once(':')?.0));
+    let line = batch_line
+        .or(script_line)
         .and_then(|number| number.parse::<usize>().ok())
         .and_then(|number| input.lines().nth(number.saturating_sub(1)));
     Err(ClusterError::Refused {
         place: place.to_owned(),
-        command: line.map_or(shown.to_owned(), |line| format!("{program} {line}")),
+        command: line.map_or(command_text.to_owned(), |line| format!("{program} {line}")),
         message: message.replace('\n', "; "),
     })
 }
@@ -98,7 +98,7 @@ pub fn batch(holder: &Holder, program: &str, lines: &[String]) -> Result<(), Clu
 ///
 /// # Errors
 /// If the command fails. The error contains the tool's message.
-pub fn one(holder: &Holder, program: &str, args: &[&str]) -> Result<String, ClusterError> {
+pub fn run_command(holder: &Holder, program: &str, args: &[&str]) -> Result<String, ClusterError> {
     let mut command = holder.command(program);
     command.args(args);
     run(
@@ -136,8 +136,8 @@ pub fn sysctl_line(path: &str, value: &str) -> String {
 /// [`ClusterError::NoProgram`] with the first program that is missing.
 pub fn require(programs: &[&str]) -> Result<(), ClusterError> {
     let folders: Vec<PathBuf> = std::env::split_paths(&search_path()).collect();
-    let has = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
-    match programs.iter().find(|program| !has(program)) {
+    let is_installed = |program: &str| folders.iter().any(|folder| folder.join(program).is_file());
+    match programs.iter().find(|program| !is_installed(program)) {
         None => Ok(()),
         Some(program) => Err(ClusterError::NoProgram {
             program: (*program).to_owned(),

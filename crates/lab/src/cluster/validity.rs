@@ -64,7 +64,7 @@ pub struct Validity {
 /// Observation of a run.
 #[derive(Debug)]
 pub struct Watch {
-    since: Instant,
+    start: Instant,
     ticks: (u64, u64),
     others: Others,
 }
@@ -100,7 +100,7 @@ fn mean_wait_us(pid: &str) -> Option<f64> {
 /// Returns the longest mean wait of any process in the hosts' network namespaces, in microseconds.
 fn worst_wait_us(hosts: &[Holder]) -> f64 {
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/net")).ok();
-    let mine: Vec<_> = hosts
+    let host_namespaces: Vec<_> = hosts
         .iter()
         .filter_map(|host| namespace(&host.pid().to_string()))
         .collect();
@@ -111,7 +111,7 @@ fn worst_wait_us(hosts: &[Holder]) -> f64 {
         .flatten()
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter(|name| name.starts_with(|c: char| c.is_ascii_digit()))
-        .filter(|pid| namespace(pid).is_some_and(|of| mine.contains(&of)))
+        .filter(|pid| namespace(pid).is_some_and(|namespace| host_namespaces.contains(&namespace)))
         .filter_map(|pid| mean_wait_us(&pid))
         .fold(0.0, f64::max)
 }
@@ -120,7 +120,7 @@ impl Watch {
     /// Starts the observation now.
     pub fn start(hosts: &[Holder]) -> Self {
         Self {
-            since: Instant::now(),
+            start: Instant::now(),
             ticks: ticks(),
             others: Others::count(hosts),
         }
@@ -128,10 +128,10 @@ impl Watch {
 
     /// Judges the time since the start.
     pub fn judge(&self, topology: &Topology, report: Option<Report>, hosts: &[Holder]) -> Validity {
-        let (stolen, all) = ticks();
-        let passed = all.saturating_sub(self.ticks.1).max(1) as f64;
-        let steal = stolen.saturating_sub(self.ticks.0) as f64 / passed;
-        let others = self.others.ticks() as f64 / passed;
+        let (stolen, total) = ticks();
+        let elapsed = total.saturating_sub(self.ticks.1).max(1) as f64;
+        let steal = stolen.saturating_sub(self.ticks.0) as f64 / elapsed;
+        let others = self.others.ticks() as f64 / elapsed;
         let run_queue_wait_us = worst_wait_us(hosts);
         let mut void = Vec::new();
         if let Some(report) = &report {
@@ -146,7 +146,7 @@ impl Watch {
             void.push(format!(
                 "the hypervisor took {:.1} % of the processors over {:.1} s; the limit is {:.0} %",
                 steal * 100.0,
-                self.since.elapsed().as_secs_f64(),
+                self.start.elapsed().as_secs_f64(),
                 STEAL_MAX * 100.0
             ));
         }
@@ -154,7 +154,7 @@ impl Watch {
             void.push(format!(
                 "programs outside the lab took {:.1} % of the processors over {:.1} s; the limit is {:.0} %",
                 others * 100.0,
-                self.since.elapsed().as_secs_f64(),
+                self.start.elapsed().as_secs_f64(),
                 OTHERS_MAX * 100.0
             ));
         }

@@ -8,7 +8,7 @@ use super::holder::Holder;
 use super::shaper;
 use super::tools;
 use crate::topology::address::NicAddress;
-use crate::topology::{Delay, NicAt, NicQueue, Topology};
+use crate::topology::{Delay, NicPosition, NicQueue, Topology};
 use std::net::Ipv4Addr;
 
 /// Interface index of the first NIC. The two ends of a veth must have different indices. In two
@@ -65,8 +65,8 @@ fn host_settings(topology: &Topology) -> Vec<String> {
 }
 
 /// Returns the lines that make the host's end of a veth behave like the NIC.
-fn nic_settings(at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
-    let nic = at.nic;
+fn nic_settings(position: &NicPosition<'_>, finished_checksums: bool) -> Vec<String> {
+    let nic = position.nic;
     let device = &nic.device;
     // The wire carries frames of at most the MTU. Super-frames are divided after the queue, as in a
     // NIC.
@@ -79,15 +79,15 @@ fn nic_settings(at: &NicAt<'_>, finished_checksums: bool) -> Vec<String> {
         // NAPI, which `gro on` enables for a veth, polls again only after the timer has expired.
         // The effect is that of a NIC's interrupt moderation.
         let ns = nic.rx_coalesce.ns();
-        let refused = format!(
+        let refusal = format!(
             "{{ echo 'only root may set rx_coalesce, on {device}; run as root or remove it' >&2; exit 1; }}"
         );
         let class = format!("/sys/class/net/{device}");
         lines.push(format!(
-            "( echo 1 > {class}/napi_defer_hard_irqs ) 2>/dev/null || {refused}"
+            "( echo 1 > {class}/napi_defer_hard_irqs ) 2>/dev/null || {refusal}"
         ));
         lines.push(format!(
-            "( echo {ns} > {class}/gro_flush_timeout ) 2>/dev/null || {refused}"
+            "( echo {ns} > {class}/gro_flush_timeout ) 2>/dev/null || {refusal}"
         ));
     }
     lines
@@ -108,82 +108,82 @@ pub fn wire(
     finished_checksums: bool,
 ) -> Result<Vec<String>, ClusterError> {
     let cc = &topology.congestion_control;
-    let mut by_route = false;
+    let mut is_per_route = false;
     tools::script(
         fabric,
-        &["all", "default"].map(|which| {
+        &["all", "default"].map(|scope| {
             // The fabric must not send frames of its own, such as neighbour discovery or multicast
             // reports.
-            tools::sysctl_line(&format!("net/ipv6/conf/{which}/disable_ipv6"), "1")
+            tools::sysctl_line(&format!("net/ipv6/conf/{scope}/disable_ipv6"), "1")
         }),
     )?;
     for host in hosts {
-        by_route |= tools::script(host, &host_settings(topology))?.contains(BY_ROUTE);
+        is_per_route |= tools::script(host, &host_settings(topology))?.contains(BY_ROUTE);
     }
     let mut links = Vec::new();
-    for (at, address) in topology.nics().zip(plan) {
-        let mtu = topology.links[at.link].mtu;
+    for (position, address) in topology.nics().zip(plan) {
+        let mtu = topology.links[position.link].mtu;
         // The length is set at creation, because a queue beneath another keeps its initial length.
-        let length = match at.nic.queue {
-            NicQueue::Packets(packets) if at.nic.bands => format!(" txqueuelen {packets}"),
+        let length = match position.nic.queue {
+            NicQueue::Packets(packets) if position.nic.bands => format!(" txqueuelen {packets}"),
             _ => String::new(),
         };
         links.push(format!(
             "link add name {} index {} mtu {mtu} type veth peer name {} index {} mtu {mtu}{length} address {} netns {}",
-            port_name(at.link, at.side),
-            PORT_INDEX_BASE + 2 * at.link + at.side,
-            at.nic.device,
+            port_name(position.link, position.side),
+            PORT_INDEX_BASE + 2 * position.link + position.side,
+            position.nic.device,
             NIC_INDEX_BASE + links.len(),
             address.mac_text(),
-            hosts[at.nic.host].pid(),
+            hosts[position.nic.host].pid(),
         ));
     }
     tools::batch(fabric, "ip", &links)?;
     for (index, host) in hosts.iter().enumerate() {
         let (mut ip, mut tc, mut offloads) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, address) in topology
+        for (position, address) in topology
             .nics()
             .zip(plan)
-            .filter(|(at, _)| at.nic.host == index)
+            .filter(|(position, _)| position.nic.host == index)
         {
-            let device = &at.nic.device;
-            let link = &topology.links[at.link];
+            let device = &position.nic.device;
+            let link = &topology.links[position.link];
             ip.push(format!(
                 "addr add {}/{} brd + dev {device}",
                 address.ipv4, address.prefix_len
             ));
-            if let Some(segments) = at.nic.gso_max_segs {
+            if let Some(segments) = position.nic.gso_max_segs {
                 ip.push(format!("link set {device} gso_max_segs {segments}"));
             }
             ip.push(format!("link set {device} up"));
-            if by_route {
+            if is_per_route {
                 let Ipv4Net {
                     network,
                     address,
                     len,
-                } = Ipv4Net::of(address);
+                } = Ipv4Net::new(address);
                 ip.push(format!("route change {network}/{len} dev {device} proto kernel scope link src {address} congctl {cc}"));
                 ip.push(format!(
                     "route replace fe80::/64 dev {device} proto kernel metric 256 congctl {cc}"
                 ));
             }
-            tc.extend(shaper::nic_lines(at.nic, link));
-            offloads.extend(nic_settings(&at, finished_checksums));
+            tc.extend(shaper::nic_lines(position.nic, link));
+            offloads.extend(nic_settings(&position, finished_checksums));
         }
         tools::script(host, &offloads)?;
         tools::batch(host, "tc", &tc)?;
         tools::batch(host, "ip", &ip)?;
     }
-    let quiet: Vec<String> = topology
+    let lines: Vec<String> = topology
         .nics()
-        .map(|at| port_name(at.link, at.side))
+        .map(|position| port_name(position.link, position.side))
         .map(|port| format!("ethtool -K {port} tso off gso off gro off >/dev/null"))
         .collect();
-    tools::script(fabric, &quiet)?;
+    tools::script(fabric, &lines)?;
     let note = format!(
         "{cc} is set on the routes of the lab's NICs, not as the hosts' default, because this machine does not allow it to all users; for devices created later, give their routes `congctl {cc}`, or run `sysctl net.ipv4.tcp_allowed_congestion_control=\"$(sysctl -n net.ipv4.tcp_allowed_congestion_control) {cc}\"` before `up`"
     );
-    Ok(if by_route { vec![note] } else { Vec::new() })
+    Ok(if is_per_route { vec![note] } else { Vec::new() })
 }
 
 /// IPv4 network of a NIC, in the form that `ip route` uses.
@@ -194,7 +194,7 @@ struct Ipv4Net {
 }
 
 impl Ipv4Net {
-    fn of(nic: &NicAddress) -> Self {
+    fn new(nic: &NicAddress) -> Self {
         let mask = u32::MAX
             .checked_shl(32 - u32::from(nic.prefix_len))
             .unwrap_or(0);

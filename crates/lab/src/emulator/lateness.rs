@@ -54,10 +54,10 @@ impl Histogram {
     /// Returns the time, in nanoseconds, that a share `q` of all times does not exceed (to 6 %).
     pub fn quantile_ns(&self, q: f64) -> u64 {
         let rank = (q * self.total as f64).ceil() as u64;
-        let mut seen = 0;
+        let mut cumulative = 0;
         for (index, count) in self.counts.iter().enumerate() {
-            seen += count;
-            if seen >= rank.max(1) {
+            cumulative += count;
+            if cumulative >= rank.max(1) {
                 return lower_ns(index + 1).min(self.max_ns);
             }
         }

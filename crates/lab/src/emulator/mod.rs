@@ -9,7 +9,7 @@
 //! Frames enter the model with the kernel's time stamp, and events carry the time at which they
 //! were due. Lateness therefore delays a frame once and never adds up.
 //!
-//! The thread sleeps until the next deadline, or for a fixed rest while it is busy. It runs under
+//! The thread sleeps until the next deadline, or for a fixed pause while it is busy. It runs under
 //! SCHED_FIFO if it has the privilege. It never spins, because the kernel suspends a spinning
 //! real-time thread for 50 ms of every second. If there are two processors or more, it has one of
 //! its own (ADR 016).
@@ -92,7 +92,7 @@ impl Emulator {
             EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK,
         )?);
         let (orders, inbox): (_, Receiver<Order>) = channel();
-        let (ready, is_ready) = channel();
+        let (ready, ready_receiver) = channel();
         let (topology, fabric, ports) = (topology.clone(), fabric.clone(), ports.to_vec());
         let thread_bell = Arc::clone(&bell);
         let thread = std::thread::Builder::new()
@@ -112,7 +112,7 @@ impl Emulator {
                     }
                 }
             })?;
-        is_ready
+        ready_receiver
             .recv()
             .map_err(|_| io::Error::other("the emulator's thread ended"))??;
         Ok(Self {

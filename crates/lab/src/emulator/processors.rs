@@ -18,22 +18,22 @@ pub struct Processors {
     /// Processor of the emulator.
     emulator: usize,
     /// All other processors that this process may use, in ascending order. There is at least one.
-    others: Vec<usize>,
+    receivers: Vec<usize>,
 }
 
 impl Processors {
     /// Divides the processors that the calling thread may use. Returns `None` if there is only one.
-    pub fn divided() -> Option<Self> {
+    pub fn divide() -> Option<Self> {
         let usable = sched_getaffinity(Pid::from_raw(0)).ok()?;
         let usable = (0..CpuSet::count()).filter(|cpu| usable.is_set(*cpu).unwrap_or(false));
-        Self::of(usable.collect())
+        Self::from_usable(usable.collect())
     }
 
-    fn of(mut usable: Vec<usize>) -> Option<Self> {
+    fn from_usable(mut usable: Vec<usize>) -> Option<Self> {
         let emulator = usable.pop()?;
         (!usable.is_empty()).then_some(Self {
             emulator,
-            others: usable,
+            receivers: usable,
         })
     }
 
@@ -54,9 +54,9 @@ impl Processors {
     /// Returns the other processors in the format of `rps_cpus`: words of 32 bits in hexadecimal,
     /// the highest first.
     pub fn receivers_mask(&self) -> String {
-        let words = self.others.iter().max().map_or(1, |cpu| cpu / 32 + 1);
+        let words = self.receivers.iter().max().map_or(1, |cpu| cpu / 32 + 1);
         let mut mask = vec![0_u32; words];
-        for cpu in &self.others {
+        for cpu in &self.receivers {
             mask[cpu / 32] |= 1 << (cpu % 32);
         }
         let words: Vec<String> = mask
@@ -74,15 +74,15 @@ mod tests {
 
     #[test]
     fn processors__two__are_split_between_emulator_and_receivers() {
-        let processors = Processors::of(vec![0, 1]).expect("there are two");
+        let processors = Processors::from_usable(vec![0, 1]).expect("there are two");
         assert_eq!(processors.emulator, 1);
         assert_eq!(processors.receivers_mask(), "00000001");
-        assert_eq!(Processors::of(vec![3]), None);
+        assert_eq!(Processors::from_usable(vec![3]), None);
     }
 
     #[test]
     fn mask__more_than_32_processors__has_the_highest_word_first() {
-        let processors = Processors::of(vec![0, 33, 40]).expect("there are three");
+        let processors = Processors::from_usable(vec![0, 33, 40]).expect("there are three");
         assert_eq!(processors.receivers_mask(), "00000002,00000001");
     }
 }

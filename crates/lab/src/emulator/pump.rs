@@ -22,11 +22,11 @@ const RECEIVE_BATCH: usize = 64;
 /// Real-time priority: above all ordinary threads, below the kernel's own threads (50).
 const PRIORITY: i32 = 40;
 
-/// Rest of the thread between two rounds while it is busy, in nanoseconds (ADR 016). A wake-up for
+/// Pause of the thread between two rounds while it is busy, in nanoseconds (ADR 016). A wake-up for
 /// each frame costs more processor time than the frame. A real-time thread that uses its whole
-/// processor is suspended for 50 ms. The rest does not change the kernel's time stamps or the
+/// processor is suspended for 50 ms. The pause does not change the kernel's time stamps or the
 /// model's due times. It only makes the delivery of a frame later.
-const REST_NS: u64 = 30_000;
+const PAUSE_NS: u64 = 30_000;
 
 /// Frames within [`BUSY_NS`] from which the thread is busy: 20 000 per second (ADR 016).
 const BUSY_FRAMES: usize = 20;
@@ -64,7 +64,7 @@ pub struct Pump {
 /// Frames moved in the present period, and whether the last period was busy.
 #[derive(Debug, Default)]
 struct Load {
-    since_ns: u64,
+    period_start_ns: u64,
     frames: usize,
     is_busy: bool,
 }
@@ -72,9 +72,9 @@ struct Load {
 impl Load {
     fn note(&mut self, now_ns: u64, frames: usize) {
         self.frames += frames;
-        if now_ns - self.since_ns >= BUSY_NS {
+        if now_ns - self.period_start_ns >= BUSY_NS {
             self.is_busy = self.frames >= BUSY_FRAMES;
-            self.since_ns = now_ns;
+            self.period_start_ns = now_ns;
             self.frames = 0;
         }
     }
@@ -90,7 +90,7 @@ fn clock_ns(clock: ClockId) -> u64 {
 
 /// Returns the frame as it was on the wire, with the VLAN tag that the kernel reports separately
 /// put back.
-fn whole(received: &Received<'_>) -> Frame {
+fn frame_on_wire(received: &Received<'_>) -> Frame {
     match received.vlan {
         Some(tag) if received.bytes.len() >= 12 => {
             let mut bytes = Vec::with_capacity(received.bytes.len() + 4);
@@ -103,11 +103,11 @@ fn whole(received: &Received<'_>) -> Frame {
     }
 }
 
-/// Sleeps for [`REST_NS`], even if frames arrive.
-fn rest() -> nix::Result<()> {
+/// Sleeps for [`PAUSE_NS`], even if frames arrive.
+fn pause() -> nix::Result<()> {
     match ppoll(
         &mut [],
-        Some(TimeSpec::from(Duration::from_nanos(REST_NS))),
+        Some(TimeSpec::from(Duration::from_nanos(PAUSE_NS))),
         None,
     ) {
         Ok(_) | Err(nix::Error::EINTR) => Ok(()),
@@ -128,8 +128,8 @@ impl Pump {
         processors: Option<&Processors>,
     ) -> io::Result<Self> {
         let mut sockets = Vec::new();
-        for (port, at) in ports.iter().zip(topology.nics()) {
-            sockets.push(PacketSocket::open(port, topology.links[at.link].mtu)?);
+        for (port, position) in ports.iter().zip(topology.nics()) {
+            sockets.push(PacketSocket::open(port, topology.links[position.link].mtu)?);
         }
         punctual::forgo_timer_slack();
         if let Some(processors) = processors {
@@ -169,14 +169,14 @@ impl Pump {
             let sent = self.send();
             self.load
                 .note(clock_ns(ClockId::CLOCK_MONOTONIC), received + sent);
-            let slept = if self.load.is_busy || self.is_waiting {
-                rest()
+            let outcome = if self.load.is_busy || self.is_waiting {
+                pause()
             } else if received + sent == 0 {
                 self.sleep(bell)
             } else {
                 Ok(())
             };
-            if slept.is_err() {
+            if outcome.is_err() {
                 return;
             }
         }
@@ -211,15 +211,15 @@ impl Pump {
     /// their number.
     fn receive(&mut self) -> usize {
         let now_ns = clock_ns(ClockId::CLOCK_MONOTONIC);
-        let since_ns = clock_ns(ClockId::CLOCK_REALTIME) - now_ns;
+        let clock_offset_ns = clock_ns(ClockId::CLOCK_REALTIME) - now_ns;
         let incoming = &mut self.incoming;
         for (nic, socket) in self.sockets.iter_mut().enumerate() {
             socket.receive(RECEIVE_BATCH, |received| {
                 // Time stamps are limited to the last 10 ms, because the real-time clock may have
                 // been set.
-                let at_ns = received.realtime_ns.saturating_sub(since_ns);
+                let at_ns = received.realtime_ns.saturating_sub(clock_offset_ns);
                 let at_ns = at_ns.clamp(now_ns.saturating_sub(10_000_000), now_ns);
-                incoming.push((at_ns, nic, whole(&received)));
+                incoming.push((at_ns, nic, frame_on_wire(&received)));
             });
         }
         incoming.sort_by_key(|(at_ns, ..)| *at_ns);

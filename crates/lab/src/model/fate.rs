@@ -42,22 +42,22 @@ impl Dice {
         }
     }
 
-    fn comes_up(&mut self, p: Probability) -> bool {
+    fn roll(&mut self, p: Probability) -> bool {
         p > Probability::ZERO && self.rng.f64() < p.get()
     }
 
     fn is_lost(&mut self, faults: &Faults) -> bool {
-        let mut lost = self.comes_up(faults.loss);
+        let mut lost = self.roll(faults.loss);
         if let Some(burst) = faults.burst_loss {
-            let turns = if self.in_burst {
+            let transition = if self.in_burst {
                 burst.leave
             } else {
                 burst.enter
             };
-            if self.comes_up(turns) {
+            if self.roll(transition) {
                 self.in_burst = !self.in_burst;
             }
-            lost |= self.in_burst && self.comes_up(burst.loss);
+            lost |= self.in_burst && self.roll(burst.loss);
         }
         lost
     }
@@ -65,26 +65,26 @@ impl Dice {
     /// Draws the fate of `frame` under `faults`.
     pub fn draw(&mut self, faults: &Faults, frame: Frame) -> Fate {
         if faults.is_none() {
-            let sound = Fate::Arrives {
+            let fate = Fate::Arrives {
                 frame,
                 corrupted: false,
                 copies: 1,
                 extra_ns: 0,
                 overtaken_ns: None,
             };
-            return sound;
+            return fate;
         }
         if self.is_lost(faults) {
             return Fate::Lost;
         }
-        let corrupted = self.comes_up(faults.corrupt);
+        let corrupted = self.roll(faults.corrupt);
         let frame = if corrupted {
             let bit = self.rng.usize(..);
             frame.with_flipped_bit(bit)
         } else {
             frame
         };
-        let copies = 1 + u32::from(self.comes_up(faults.duplicate));
+        let copies = 1 + u32::from(self.roll(faults.duplicate));
         let jitter_ns = faults.jitter.ns();
         let extra_ns = if jitter_ns == 0 {
             0
@@ -92,7 +92,7 @@ impl Dice {
             self.rng.u64(0..=jitter_ns)
         };
         let overtaken_ns = self
-            .comes_up(faults.reorder)
+            .roll(faults.reorder)
             .then_some(faults.reorder_delay.ns());
         Fate::Arrives {
             frame,

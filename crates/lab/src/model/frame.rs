@@ -64,9 +64,9 @@ impl Frame {
         self.address(6)
     }
 
-    fn address(&self, at: usize) -> [u8; 6] {
+    fn address(&self, offset: usize) -> [u8; 6] {
         self.bytes
-            .get(at..at + 6)
+            .get(offset..offset + 6)
             .and_then(|a| a.try_into().ok())
             .unwrap_or_default()
     }

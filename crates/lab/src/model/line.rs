@@ -114,7 +114,7 @@ impl Line {
     }
 
     /// Returns the switch whose shared buffer the queue draws on.
-    pub fn buffer_of(&self) -> Option<usize> {
+    pub fn buffer_switch(&self) -> Option<usize> {
         match self.limit {
             QueueLimit::Port { switch, .. } => Some(switch),
             QueueLimit::Nic(_) | QueueLimit::Elsewhere => None,

@@ -129,7 +129,7 @@ impl Model {
         let nic_index = |link: usize, side: usize| {
             topology
                 .nics()
-                .position(|at| (at.link, at.side) == (link, side))
+                .position(|position| (position.link, position.side) == (link, side))
         };
         let place = |link: usize, side: usize| match &topology.links[link].ends[side] {
             End::Port(switch) => Place::Switch(*switch),
@@ -168,10 +168,11 @@ impl Model {
         }
         let receivers = topology
             .nics()
-            .map(|at| match host_side {
-                HostSide::Modelled => {
-                    Receiver::new(at.nic.rx_coalesce.ns(), at.nic.rx_coalesce_frames)
-                }
+            .map(|position| match host_side {
+                HostSide::Modelled => Receiver::new(
+                    position.nic.rx_coalesce.ns(),
+                    position.nic.rx_coalesce_frames,
+                ),
                 HostSide::Kernel => Receiver::new(0, 1),
             })
             .collect();
@@ -180,7 +181,10 @@ impl Model {
             lines,
             switches,
             receivers,
-            nic_lines: topology.nics().map(|at| 2 * at.link + at.side).collect(),
+            nic_lines: topology
+                .nics()
+                .map(|position| 2 * position.link + position.side)
+                .collect(),
             entries: BinaryHeap::new(),
             order: 0,
             delivered: VecDeque::new(),
@@ -205,7 +209,7 @@ impl Model {
             let Some(entry) = self.entries.pop() else {
                 return;
             };
-            self.happen(entry.at_ns, entry.due);
+            self.execute(entry.at_ns, entry.due);
         }
     }
 
@@ -275,16 +279,16 @@ impl Model {
     /// Returns the number of frames in queues, in transmitters and on wires. Frames in receive
     /// rings are not counted, because they have arrived.
     pub fn frames_inside(&self) -> usize {
-        let in_lines: usize = self
+        let line_frames: usize = self
             .lines
             .iter()
             .map(|line| line.queue_frames() + usize::from(line.sending.is_some()))
             .sum();
-        let on_wires = self
+        let arrivals = self
             .entries
             .iter()
             .filter(|entry| matches!(entry.due, Due::Arrival { .. }));
-        in_lines + on_wires.count()
+        line_frames + arrivals.count()
     }
 
     /// Switches the traffic meter on or off. While it is on, [`Model::take_bins`] must be called
@@ -310,12 +314,12 @@ impl Model {
         });
     }
 
-    fn happen(&mut self, now_ns: u64, due: Due) {
+    fn execute(&mut self, now_ns: u64, due: Due) {
         match due {
             Due::Sent { line, epoch } => {
                 if self.lines[line].epoch == epoch {
                     if let Some(frame) = self.lines[line].sending.take() {
-                        self.sent(now_ns, line, frame);
+                        self.handle_sent(now_ns, line, frame);
                     }
                     self.send_next(now_ns, line);
                 }
@@ -349,7 +353,7 @@ impl Model {
         }
         let room = state.has_room(&frame)
             && state
-                .buffer_of()
+                .buffer_switch()
                 .is_none_or(|switch| self.switches[switch].take_buffer(frame.queue_bytes()));
         if room {
             state.push(frame);
@@ -360,7 +364,7 @@ impl Model {
 
     fn send_next(&mut self, now_ns: u64, line: usize) {
         if let Some(frame) = self.lines[line].pop() {
-            if let Some(switch) = self.lines[line].buffer_of() {
+            if let Some(switch) = self.lines[line].buffer_switch() {
                 self.switches[switch].give_buffer(frame.queue_bytes());
             }
             self.send(now_ns, line, frame);
@@ -371,7 +375,7 @@ impl Model {
         let state = &mut self.lines[line];
         let (time_ns, epoch) = (state.send_time_ns(&frame), state.epoch);
         if time_ns == 0 {
-            return self.sent(now_ns, line, frame);
+            return self.handle_sent(now_ns, line, frame);
         }
         state.sending = Some(frame);
         state.free_at_ns = state.free_at_ns.max(now_ns) + time_ns;
@@ -380,7 +384,7 @@ impl Model {
     }
 
     /// Handles the end of the transmission of `frame`: draws its fate and schedules its arrival.
-    fn sent(&mut self, now_ns: u64, line: usize, frame: Frame) {
+    fn handle_sent(&mut self, now_ns: u64, line: usize, frame: Frame) {
         if let Some(meter) = &mut self.meter {
             meter.count(line, now_ns, frame.queue_bytes());
         }
@@ -403,11 +407,11 @@ impl Model {
         };
         state.counters.corrupted += u64::from(corrupted);
         state.counters.duplicated += u64::from(copies - 1);
-        let on_time_ns = now_ns + state.delay_ns;
+        let punctual_ns = now_ns + state.delay_ns;
         let at_ns = match overtaken_ns {
-            Some(late_ns) => on_time_ns + extra_ns + late_ns,
+            Some(late_ns) => punctual_ns + extra_ns + late_ns,
             None => {
-                state.last_arrival_ns = state.last_arrival_ns.max(on_time_ns + extra_ns);
+                state.last_arrival_ns = state.last_arrival_ns.max(punctual_ns + extra_ns);
                 state.last_arrival_ns
             }
         };
@@ -432,7 +436,7 @@ impl Model {
         match state.to {
             Place::Nic(nic) => match self.receivers[nic].push(now_ns, frame) {
                 Interrupt::Now => self.interrupt(now_ns, nic),
-                Interrupt::At(at_ns) => {
+                Interrupt::Later(at_ns) => {
                     let generation = self.receivers[nic].generation;
                     self.enter(at_ns, Due::Interrupt { nic, generation });
                 }
@@ -444,16 +448,16 @@ impl Model {
 
     /// Forwards a frame that arrived at the port of `switch` whose outgoing line is `port`.
     fn forward(&mut self, now_ns: u64, switch: usize, port: usize, frame: Frame) {
-        let out =
+        let next_line =
             self.switches[switch].learn_and_look_up(frame.source(), port, frame.destination());
-        match out {
-            Some(out) if out == port => {}
-            Some(out) => self.offer(now_ns, out, frame),
+        match next_line {
+            Some(next_line) if next_line == port => {}
+            Some(next_line) => self.offer(now_ns, next_line, frame),
             None => {
                 for index in 0..self.switches[switch].ports.len() {
-                    let out = self.switches[switch].ports[index];
-                    if out != port {
-                        self.offer(now_ns, out, frame.clone());
+                    let next_line = self.switches[switch].ports[index];
+                    if next_line != port {
+                        self.offer(now_ns, next_line, frame.clone());
                     }
                 }
             }
@@ -496,7 +500,7 @@ impl Model {
         self.lines[line].counters.cut += u64::from(sending.is_some());
         while let Some(frame) = self.lines[line].pop() {
             self.lines[line].counters.cut += 1;
-            if let Some(switch) = self.lines[line].buffer_of() {
+            if let Some(switch) = self.lines[line].buffer_switch() {
                 self.switches[switch].give_buffer(frame.queue_bytes());
             }
         }

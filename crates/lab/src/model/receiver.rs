@@ -31,7 +31,7 @@ pub enum Interrupt {
     /// The interrupt is due now and delivers every waiting frame.
     Now,
     /// The interrupt is due at this time, in nanoseconds.
-    At(u64),
+    Later(u64),
     /// A timer for the interrupt is already running.
     Pending,
 }
@@ -56,7 +56,7 @@ impl Receiver {
         if now_ns >= self.open_at_ns || self.waiting.len() >= self.batch_frames {
             Interrupt::Now
         } else if self.waiting.len() == 1 {
-            Interrupt::At(self.open_at_ns)
+            Interrupt::Later(self.open_at_ns)
         } else {
             Interrupt::Pending
         }

@@ -43,7 +43,7 @@ impl Switch {
         let known = self.stations.len();
         if !is_group(source) {
             match self.stations.get_mut(&source) {
-                Some(behind) => *behind = port,
+                Some(known_port) => *known_port = port,
                 None if known < STATIONS_MAX => {
                     self.stations.insert(source, port);
                 }
@@ -59,7 +59,8 @@ impl Switch {
 
     /// Forgets the stations behind `port`, because its carrier changed.
     pub fn forget(&mut self, port: usize) {
-        self.stations.retain(|_, behind| *behind != port);
+        self.stations
+            .retain(|_, station_port| *station_port != port);
     }
 
     /// Takes `bytes` of the shared buffer. Returns false if fewer are free.

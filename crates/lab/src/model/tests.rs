@@ -36,7 +36,7 @@ fn number(frame: &Frame) -> u32 {
 
 /// Runs the model until it is at rest. Returns the deliveries with time and NIC.
 fn drain(model: &mut Model) -> Vec<(u64, usize, Frame)> {
-    let mut out = Vec::new();
+    let mut deliveries = Vec::new();
     let mut now_ns = 0;
     loop {
         while let Some(Delivery { at_ns, nic, frame }) = model.poll_transmit() {
@@ -45,10 +45,10 @@ fn drain(model: &mut Model) -> Vec<(u64, usize, Frame)> {
                 now_ns == 0 || at_ns == now_ns,
                 "what is due is delivered then"
             );
-            out.push((at_ns, nic, frame));
+            deliveries.push((at_ns, nic, frame));
         }
         let Some(at_ns) = model.poll_timeout() else {
-            return out;
+            return deliveries;
         };
         now_ns = at_ns;
         model.handle_timeout(now_ns);
@@ -63,8 +63,8 @@ fn line__one_full_frame__takes_wire_time_and_delay() {
         1,
     );
     model.handle_frame(0, 0, frame(2, 1, 0, 1514));
-    let out = drain(&mut model);
-    assert_eq!((out[0].0, out[0].1), (12_304 + 1_000_000, 1));
+    let deliveries = drain(&mut model);
+    assert_eq!((deliveries[0].0, deliveries[0].1), (12_304 + 1_000_000, 1));
 }
 
 #[test]
@@ -127,8 +127,8 @@ fn shared_buffer__two_full_ports__share_it() {
     }
     // One frame is in each of the two transmitters, and ten are in the shared buffer, at either
     // port.
-    let out = drain(&mut model);
-    assert_eq!(out.len(), 12);
+    let deliveries = drain(&mut model);
+    assert_eq!(deliveries.len(), 12);
 }
 
 #[test]
@@ -138,7 +138,7 @@ fn switch__frame_for_a_known_station__goes_to_that_station_only() {
     assert_eq!(drain(&mut model).len(), 3, "unknown: flooded");
     model.handle_frame(1_000_000, 1, frame(1, 2, 1, 60));
     assert_eq!(
-        drain(&mut model).iter().map(|o| o.1).collect::<Vec<_>>(),
+        drain(&mut model).iter().map(|d| d.1).collect::<Vec<_>>(),
         [0]
     );
 }
@@ -199,7 +199,7 @@ fn blackhole__one_way__drops_frames_in_that_direction_only() {
     model.handle_frame(0, 0, frame(2, 1, 0, 60));
     model.handle_frame(0, 1, frame(1, 2, 0, 60));
     assert_eq!(
-        drain(&mut model).iter().map(|o| o.1).collect::<Vec<_>>(),
+        drain(&mut model).iter().map(|d| d.1).collect::<Vec<_>>(),
         [0]
     );
     assert_eq!(model.counters(0, 0).silenced, 1);
@@ -287,10 +287,10 @@ proptest! {
     #[test]
     fn frames__without_reorder_fault__stay_in_order_per_path(traffic in traffic(), faults in faults(), seed: u64) {
         let faults = Faults { corrupt: Probability::ZERO, ..faults };
-        let (out, _) = run(&traffic, faults, seed);
+        let (deliveries, _) = run(&traffic, faults, seed);
         for (source, nic) in (0..3_u8).flat_map(|s| (0..3).map(move |n| (s, n))) {
-            let numbers: Vec<u32> = out.iter()
-                .filter(|(_, at, frame)| *at == nic && frame.source()[5] == source)
+            let numbers: Vec<u32> = deliveries.iter()
+                .filter(|(_, receiver, frame)| *receiver == nic && frame.source()[5] == source)
                 .map(|(.., frame)| number(frame))
                 .collect();
             prop_assert!(numbers.is_sorted(), "{:?}", numbers);

@@ -5,20 +5,20 @@ use crate::topology::Probability;
 /// receives.
 #[derive(Debug, Default)]
 struct Pacer {
-    to: u8,
-    left: u32,
+    target: u8,
+    remaining: u32,
     gap_ns: u64,
     next_ns: u64,
     nics: usize,
     sent: u32,
     is_due: bool,
-    heard: Vec<(u64, u32)>,
+    received: Vec<(u64, u32)>,
     carriers: Vec<(u64, usize, bool)>,
 }
 
 impl Node for Pacer {
     fn handle_frame(&mut self, now_ns: u64, _nic: usize, frame: &[u8]) {
-        self.heard.push((
+        self.received.push((
             now_ns,
             u32::from_be_bytes(frame[14..18].try_into().unwrap()),
         ));
@@ -27,18 +27,18 @@ impl Node for Pacer {
         self.is_due = true;
     }
     fn poll_timeout(&self) -> Option<u64> {
-        (self.left > 0 && !self.is_due).then_some(self.next_ns)
+        (self.remaining > 0 && !self.is_due).then_some(self.next_ns)
     }
     fn poll_transmit(&mut self, now_ns: u64) -> Option<(usize, Vec<u8>)> {
         if !std::mem::take(&mut self.is_due) {
             return None;
         }
         let mut frame = vec![0; 1514];
-        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, self.to]);
+        frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, self.target]);
         frame[14..18].copy_from_slice(&self.sent.to_be_bytes());
         let nic = self.sent as usize % self.nics;
         self.sent += 1;
-        self.left -= 1;
+        self.remaining -= 1;
         self.next_ns = now_ns + self.gap_ns;
         Some((nic, frame))
     }
@@ -56,8 +56,8 @@ fn two_links(keys: &str, frames: u32, seed: u64) -> Sim<Pacer> {
     }
     let topology = Topology::parse("test", &text).unwrap();
     let sender = Pacer {
-        to: 2,
-        left: frames,
+        target: 2,
+        remaining: frames,
         gap_ns: 6_152,
         nics: 2,
         ..Pacer::default()
@@ -66,9 +66,9 @@ fn two_links(keys: &str, frames: u32, seed: u64) -> Sim<Pacer> {
 }
 
 /// Returns the number of frames that arrive directly after a frame with a higher number.
-fn overtaken(sim: &Sim<Pacer>) -> usize {
-    let heard = &sim.node(1).heard;
-    heard
+fn overtakes(sim: &Sim<Pacer>) -> usize {
+    let received = &sim.node(1).received;
+    received
         .windows(2)
         .filter(|pair| pair[1].1 < pair[0].1)
         .count()
@@ -78,15 +78,15 @@ fn overtaken(sim: &Sim<Pacer>) -> usize {
 fn round_robin__without_coalescing__stays_in_order() {
     let mut sim = two_links("", 1000, 1);
     sim.run_until(1_000_000_000);
-    assert_eq!((sim.node(1).heard.len(), overtaken(&sim)), (1000, 0));
+    assert_eq!((sim.node(1).received.len(), overtakes(&sim)), (1000, 0));
 }
 
 #[test]
 fn round_robin__with_coalescing__is_reordered() {
     let mut sim = two_links("rx_coalesce = \"50us\"", 1000, 1);
     sim.run_until(1_000_000_000);
-    assert_eq!(sim.node(1).heard.len(), 1000);
-    assert!(overtaken(&sim) > 50, "{} overtaken", overtaken(&sim));
+    assert_eq!(sim.node(1).received.len(), 1000);
+    assert!(overtakes(&sim) > 50, "{} overtaken", overtakes(&sim));
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn change_at__carrier_down_and_up__is_seen_by_both_hosts_and_affects_that_link_o
         let expected = [(10_000_000, 0, false), (20_000_000, 0, true)];
         assert_eq!(sim.node(host).carriers, expected);
     }
-    let lost = 10_000 - sim.node(1).heard.len();
+    let lost = 10_000 - sim.node(1).received.len();
     assert!(
         (800..830).contains(&lost),
         "{lost} lost in 10 ms of one of two links"
@@ -108,13 +108,13 @@ fn change_at__carrier_down_and_up__is_seen_by_both_hosts_and_affects_that_link_o
 
 #[test]
 fn run__same_seed__delivers_the_same_frames_at_the_same_times() {
-    let heard = |seed| {
+    let received = |seed| {
         let mut sim = two_links("loss = 0.1\njitter = \"20us\"", 500, seed);
         sim.run_until(1_000_000_000);
-        sim.node(1).heard.clone()
+        sim.node(1).received.clone()
     };
-    assert_eq!(heard(3), heard(3));
-    assert_ne!(heard(3), heard(4));
+    assert_eq!(received(3), received(3));
+    assert_ne!(received(3), received(4));
 }
 
 #[test]
@@ -141,6 +141,6 @@ fn loss__set_while_running__takes_effect_at_that_time() {
         LinkChange::loss(Probability::new(1.0).unwrap()),
     );
     sim.run_until(1_000_000_000);
-    let lost = 2000 - sim.node(1).heard.len();
+    let lost = 2000 - sim.node(1).received.len();
     assert!((499..=502).contains(&lost), "{lost}");
 }

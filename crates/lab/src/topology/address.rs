@@ -100,24 +100,24 @@ fn link_local(mac: [u8; 6]) -> Ipv6Addr {
 /// Returns the addresses of every NIC, in the order of [`Topology::nics`].
 pub fn plan(topology: &Topology) -> Vec<NicAddress> {
     let segments = segments(topology);
-    let mut planned: Vec<NicAddress> = Vec::new();
-    for at in topology.nics() {
-        let host = at.nic.host;
-        let segment = segments[at.link];
-        let earlier = planned.iter().filter(|other| other.host == host);
+    let mut addresses: Vec<NicAddress> = Vec::new();
+    for position in topology.nics() {
+        let host = position.nic.host;
+        let segment = segments[position.link];
+        let earlier = addresses.iter().filter(|nic| nic.host == host);
         let nic_index = earlier.clone().count();
-        let in_segment = earlier.filter(|other| other.segment == segment).count();
-        let (ipv4, prefix_len) = at.nic.address.unwrap_or((
-            Ipv4Addr::new(10, segment as u8, in_segment as u8, host as u8 + 1),
+        let segment_index = earlier.filter(|nic| nic.segment == segment).count();
+        let (ipv4, prefix_len) = position.nic.address.unwrap_or((
+            Ipv4Addr::new(10, segment as u8, segment_index as u8, host as u8 + 1),
             16,
         ));
         let mac = [0x02, 0x6b, 0x75, host as u8 + 1, 0, nic_index as u8 + 1];
-        planned.push(NicAddress {
+        addresses.push(NicAddress {
             host,
             host_name: topology.hosts[host].name.clone(),
-            device: at.nic.device.clone(),
-            link: at.link,
-            side: at.side,
+            device: position.nic.device.clone(),
+            link: position.link,
+            side: position.side,
             segment,
             mac,
             ipv4,
@@ -125,22 +125,24 @@ pub fn plan(topology: &Topology) -> Vec<NicAddress> {
             ipv6_link_local: link_local(mac),
         });
     }
-    planned
+    addresses
 }
 
 /// Returns `/etc/hosts` for the host `viewer`. Each host has an address in a segment that it shares
 /// with `viewer`, if there is one. Every NIC also has the name `HOST-DEVICE`.
 pub fn hosts_file(topology: &Topology, plan: &[NicAddress], viewer: usize) -> String {
     let mut text = String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost\n");
-    let mine: Vec<usize> = plan
+    let viewer_segments: Vec<usize> = plan
         .iter()
         .filter(|nic| nic.host == viewer)
         .map(|nic| nic.segment)
         .collect();
     for (index, host) in topology.hosts.iter().enumerate() {
-        let mut of_host = plan.iter().filter(|nic| nic.host == index);
-        let shared = of_host.clone().find(|nic| mine.contains(&nic.segment));
-        if let Some(nic) = shared.or_else(|| of_host.next()) {
+        let mut host_nics = plan.iter().filter(|nic| nic.host == index);
+        let shared = host_nics
+            .clone()
+            .find(|nic| viewer_segments.contains(&nic.segment));
+        if let Some(nic) = shared.or_else(|| host_nics.next()) {
             text.push_str(&format!("{} {}\n", nic.ipv4, host.name));
         }
     }

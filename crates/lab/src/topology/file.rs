@@ -150,8 +150,8 @@ pub fn parse(file: &str, text: &str) -> Result<Topology, TopologyError> {
     }
     if topology.fabric == FabricChoice::Kernel && !topology.fits_kernel() {
         let problem = "`kernel` does not support delay, jitter, re-ordering or a shared buffer; write \"auto\" or \"emulator\"";
-        let at = text.find("fabric").unwrap_or(0);
-        return Err(source.wrong(at..at, "fabric", problem.to_owned()));
+        let offset = text.find("fabric").unwrap_or(0);
+        return Err(source.wrong(offset..offset, "fabric", problem.to_owned()));
     }
     Ok(topology)
 }
@@ -170,15 +170,15 @@ fn check_link(
         return Err(source.wrong(link.between.span(), "between", problem));
     };
     let mut addresses = match (&link.address, &link.addresses) {
-        (Some(_), Some(both)) => {
+        (Some(_), Some(list)) => {
             let problem = "both `address` and `addresses`; write one of them".to_owned();
-            return Err(source.wrong(both.span(), "addresses", problem));
+            return Err(source.wrong(list.span(), "addresses", problem));
         }
-        (Some(one), None) => vec![address(source, one)?],
-        (None, Some(many)) => many
+        (Some(entry), None) => vec![address(source, entry)?],
+        (None, Some(list)) => list
             .get_ref()
             .iter()
-            .map(|one| address(source, one))
+            .map(|entry| address(source, entry))
             .collect::<Result<_, _>>()?,
         (None, None) => Vec::new(),
     }
@@ -188,8 +188,8 @@ fn check_link(
         .nic_bands
         .as_ref()
         .is_some_and(|bands| *bands.get_ref());
-    if let Some(asked) = link.nic_bands.as_ref().filter(|_| bands) {
-        let lacking = match (queue, link.rate) {
+    if let Some(bands_entry) = link.nic_bands.as_ref().filter(|_| bands) {
+        let problem = match (queue, link.rate) {
             (NicQueue::Bytes(_), _) => {
                 "bands are counted in packets; write `nic_queue` as a number"
             }
@@ -198,8 +198,8 @@ fn check_link(
             }
             _ => "",
         };
-        if !lacking.is_empty() {
-            return Err(source.wrong(asked.span(), "nic_bands", lacking.to_owned()));
+        if !problem.is_empty() {
+            return Err(source.wrong(bands_entry.span(), "nic_bands", problem.to_owned()));
         }
     }
     let mut end = |text: &Spanned<String>| -> Result<End, TopologyError> {
@@ -272,7 +272,7 @@ fn check_end(
     let text = end.get_ref();
     let wrong = |problem: String| Err(source.wrong(end.span(), "between", problem));
     let suggest = |name: &str, known: Vec<&str>| {
-        nearest(name, known).map_or(String::new(), |near| format!("; did you mean `{near}`?"))
+        nearest(name, known).map_or(String::new(), |best| format!("; did you mean `{best}`?"))
     };
     let host_names = || {
         topology
@@ -304,13 +304,13 @@ fn check_end(
     let Some(host) = topology.host(name) else {
         return wrong(format!("no host `{name}`{}", suggest(name, host_names())));
     };
-    let sound = !device.is_empty()
+    let is_valid = !device.is_empty()
         && device.len() <= 15
         && device != "lo"
         && device
             .chars()
             .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_' || c == '.');
-    if !sound {
+    if !is_valid {
         return wrong(format!(
             "`{device}` is not a device name; use 1 to 15 letters and digits, such as `eth1`"
         ));
@@ -331,7 +331,7 @@ fn check_trees(
     entry: &File,
 ) -> Result<(), TopologyError> {
     let mut group: Vec<usize> = (0..topology.switches.len()).collect();
-    for (link, written) in topology.links.iter().zip(&entry.link) {
+    for (link, link_entry) in topology.links.iter().zip(&entry.link) {
         let [End::Port(a), End::Port(b)] = link.ends else {
             continue;
         };
@@ -341,7 +341,7 @@ fn check_trees(
                 "joining `{}` and `{}` closes a loop of switches; remove one link of the loop",
                 topology.switches[a].name, topology.switches[b].name
             );
-            return Err(source.wrong(written.between.span(), "between", problem));
+            return Err(source.wrong(link_entry.between.span(), "between", problem));
         }
         group
             .iter_mut()

@@ -179,7 +179,7 @@ pub struct Topology {
 
 /// A NIC with its position in the topology.
 #[derive(Debug, Clone, Copy)]
-pub struct NicAt<'a> {
+pub struct NicPosition<'a> {
     /// NIC at this position.
     pub nic: &'a Nic,
     /// Index of its link in [`Topology::links`].
@@ -208,31 +208,38 @@ impl Topology {
     }
 
     /// Returns every NIC, in the order of the links and of their ends.
-    pub fn nics(&self) -> impl Iterator<Item = NicAt<'_>> {
+    pub fn nics(&self) -> impl Iterator<Item = NicPosition<'_>> {
         self.links.iter().enumerate().flat_map(|(link, l)| {
             l.ends
                 .iter()
                 .enumerate()
-                .filter_map(move |(side, end)| end.nic().map(|nic| NicAt { nic, link, side }))
+                .filter_map(move |(side, end)| end.nic().map(|nic| NicPosition { nic, link, side }))
         })
     }
 
     /// Returns the NICs of the host with index `host`, in the order of the links.
-    pub fn nics_of(&self, host: usize) -> impl Iterator<Item = NicAt<'_>> {
-        self.nics().filter(move |at| at.nic.host == host)
+    pub fn nics_of(&self, host: usize) -> impl Iterator<Item = NicPosition<'_>> {
+        self.nics()
+            .filter(move |position| position.nic.host == host)
     }
 
     /// Returns the NIC called `name`, such as `h1:eth1`.
-    pub fn nic(&self, name: &str) -> Option<NicAt<'_>> {
+    pub fn nic(&self, name: &str) -> Option<NicPosition<'_>> {
         let (host, device) = name.split_once(':')?;
-        self.nics()
-            .find(|at| self.hosts[at.nic.host].name == host && at.nic.device == device)
+        self.nics().find(|position| {
+            self.hosts[position.nic.host].name == host && position.nic.device == device
+        })
     }
 
     /// Returns the names of all NICs, such as `h1:eth1`, in the order of [`Topology::nics`].
     pub fn nic_names(&self) -> Vec<String> {
         self.nics()
-            .map(|at| format!("{}:{}", self.hosts[at.nic.host].name, at.nic.device))
+            .map(|position| {
+                format!(
+                    "{}:{}",
+                    self.hosts[position.nic.host].name, position.nic.device
+                )
+            })
             .collect()
     }
 
@@ -246,23 +253,23 @@ impl Topology {
             vec![None; self.hosts.len() + self.switches.len()];
         reached[from] = Some(Vec::new());
         let mut queue = std::collections::VecDeque::from([from]);
-        while let Some(here) = queue.pop_front() {
-            if here == to {
+        while let Some(current) = queue.pop_front() {
+            if current == to {
                 break;
             }
             // Hosts do not forward.
-            if here != from && here < self.hosts.len() {
+            if current != from && current < self.hosts.len() {
                 continue;
             }
-            let way = reached[here].clone().unwrap_or_default();
+            let path = reached[current].clone().unwrap_or_default();
             for link in &self.links {
                 let ends = [node(&link.ends[0]), node(&link.ends[1])];
-                for (near, far) in [(ends[0], ends[1]), (ends[1], ends[0])] {
-                    if near == here && reached[far].is_none() {
-                        let mut longer = way.clone();
-                        longer.push(link);
-                        reached[far] = Some(longer);
-                        queue.push_back(far);
+                for (start, end) in [(ends[0], ends[1]), (ends[1], ends[0])] {
+                    if start == current && reached[end].is_none() {
+                        let mut extended = path.clone();
+                        extended.push(link);
+                        reached[end] = Some(extended);
+                        queue.push_back(end);
                     }
                 }
             }

@@ -110,14 +110,14 @@ mod tests {
 
     #[test]
     fn network__hosts_with_one_link_each__is_a_tree() {
-        let one = "[[link]]\nbetween = [\"a:eth1\", \"s\"]\nrate = \"10Mbit\"\ndelay = \"1ms\"\n";
-        let other = "[[link]]\nbetween = [\"b:eth1\", \"s\"]\nrate = \"1Gbit\"\n";
-        let network = topology(&format!("{one}{other}")).network().unwrap();
+        let slow = "[[link]]\nbetween = [\"a:eth1\", \"s\"]\nrate = \"10Mbit\"\ndelay = \"1ms\"\n";
+        let fast = "[[link]]\nbetween = [\"b:eth1\", \"s\"]\nrate = \"1Gbit\"\n";
+        let network = topology(&format!("{slow}{fast}")).network().unwrap();
         assert_eq!(network.links[0].rates[1].bps(), 10_000_000);
         assert_eq!(network.links[0].latency.ns(), 1_000_000);
-        let second = "[[link]]\nbetween = [\"b:eth2\", \"s\"]\nrate = \"1Gbit\"\n";
-        assert_eq!(topology(&format!("{one}{other}{second}")).network(), None);
-        let again = Topology::of(&network, Bytes::new(65536)).network().unwrap();
-        assert_eq!(again, network);
+        let extra = "[[link]]\nbetween = [\"b:eth2\", \"s\"]\nrate = \"1Gbit\"\n";
+        assert_eq!(topology(&format!("{slow}{fast}{extra}")).network(), None);
+        let round_trip = Topology::of(&network, Bytes::new(65536)).network().unwrap();
+        assert_eq!(round_trip, network);
     }
 }

@@ -26,23 +26,23 @@ fn text(seed: u64, hosts: usize) -> String {
         .map(|switch| random.usize(0..switch))
         .collect();
     let mut links = vec![0_usize; switches];
-    for (at, parent) in parents.iter().enumerate() {
-        links[at + 1] += 1;
+    for (index, parent) in parents.iter().enumerate() {
+        links[index + 1] += 1;
         links[*parent] += 1;
     }
     // First each switch gets the hosts that it needs. The others go to any switch that has hosts.
-    let mut on: Vec<usize> = Vec::with_capacity(hosts);
+    let mut host_switches: Vec<usize> = Vec::with_capacity(hosts);
     for (switch, links) in links.iter().enumerate() {
-        on.extend(std::iter::repeat_n(switch, 3_usize.saturating_sub(*links)));
+        host_switches.extend(std::iter::repeat_n(switch, 3_usize.saturating_sub(*links)));
     }
-    let with_hosts = on.clone();
-    while on.len() < hosts {
-        on.push(with_hosts[random.usize(0..with_hosts.len())]);
+    let populated = host_switches.clone();
+    while host_switches.len() < hosts {
+        host_switches.push(populated[random.usize(0..populated.len())]);
     }
-    random.shuffle(&mut on);
+    random.shuffle(&mut host_switches);
     let mut text = format!("name = \"random-tree-{seed}\"\nfabric = \"emulator\"\n");
     // Writing into a string cannot fail.
-    for host in 1..=on.len() {
+    for host in 1..=host_switches.len() {
         let _ = write!(text, "[[host]]\nname = \"h{host}\"\n");
     }
     for switch in 1..=switches {
@@ -59,13 +59,13 @@ fn text(seed: u64, hosts: usize) -> String {
         );
     };
     let mut rates = fastrand::Rng::with_seed(seed ^ u64::MAX);
-    for (host, switch) in on.iter().enumerate() {
+    for (host, switch) in host_switches.iter().enumerate() {
         let mbps = [5, 10][rates.usize(0..2)];
         link(format!("\"h{}:eth1\", \"s{}\"", host + 1, switch + 1), mbps);
     }
-    for (at, parent) in parents.iter().enumerate() {
+    for (index, parent) in parents.iter().enumerate() {
         let mbps = [10, 20, 40][rates.usize(0..3)];
-        link(format!("\"s{}\", \"s{}\"", at + 2, parent + 1), mbps);
+        link(format!("\"s{}\", \"s{}\"", index + 2, parent + 1), mbps);
     }
     text
 }

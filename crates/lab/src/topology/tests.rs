@@ -96,29 +96,29 @@ fn addresses__segments__follow_the_order_of_links() {
 #[test]
 fn bench_topologies__all_files__are_valid() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/topologies");
-    let mut seen = 0;
+    let mut count = 0;
     for file in std::fs::read_dir(dir).unwrap() {
         let path = file.unwrap().path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
         Topology::read(&path).unwrap_or_else(|error| panic!("{error}"));
-        seen += 1;
+        count += 1;
     }
-    assert!(seen >= 8, "only {seen} topologies");
+    assert!(count >= 8, "only {count} topologies");
 }
 
 #[test]
 fn path__between_hosts_of_two_switches__has_the_trunk_in_the_middle() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/topologies");
     let topology = Topology::read(&dir.join("gridmpi.toml")).unwrap();
-    let near: Vec<_> = topology.path(0, 1).unwrap();
-    assert_eq!(near.len(), 2, "by the switch both are on");
-    let far: Vec<u64> = topology
+    let local_path: Vec<_> = topology.path(0, 1).unwrap();
+    assert_eq!(local_path.len(), 2, "by the switch both are on");
+    let trunk_mbps: Vec<u64> = topology
         .path(0, 15)
         .unwrap()
         .iter()
         .map(|link| link.rate.unwrap().bps() / 1_000_000)
         .collect();
-    assert_eq!(far, [1000, 500, 1000]);
+    assert_eq!(trunk_mbps, [1000, 500, 1000]);
 }

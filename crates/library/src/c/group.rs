@@ -2,7 +2,7 @@
 
 use super::spans::{Spans, Tables};
 use super::version::SizedStruct;
-use super::{index, say, text};
+use super::{index, text, write_message};
 use crate::group::{
     CARD_BYTES, Call, Config, Element, Environment, Failure, Group, GroupError, Listening, Queue,
     RANKS_MAX, Reduction, Secret, Ticket,
@@ -35,7 +35,7 @@ const _: () = assert!(size_of::<CConfig>() == 56);
 // SAFETY: its first member is its size, and all members may be zero.
 unsafe impl SizedStruct for CConfig {
     const NAME: &'static str = "kumi_group_config";
-    const LEAST: usize = 56;
+    const SIZE_MIN: usize = 56;
 }
 
 /// C layout of `struct kumi_group_call`.
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<CCall>() == 56);
 // SAFETY: its first member is its size, and all members may be zero.
 unsafe impl SizedStruct for CCall {
     const NAME: &'static str = "kumi_group_call";
-    const LEAST: usize = 56;
+    const SIZE_MIN: usize = 56;
 }
 
 /// C layout of `struct kumi_group_done`.
@@ -76,14 +76,14 @@ const _: () = assert!(size_of::<CDone>() == 24);
 // SAFETY: its first member is its size, and all members may be zero.
 unsafe impl SizedStruct for CDone {
     const NAME: &'static str = "kumi_group_done";
-    const LEAST: usize = 24;
+    const SIZE_MIN: usize = 24;
 }
 
 /// Value of `KUMI_ARGUMENT`.
 const ARGUMENT: c_int = 8;
 
 /// Returns the `enum kumi_group_outcome` of a failure.
-fn number_of(failure: &Failure) -> c_int {
+fn outcome_number(failure: &Failure) -> c_int {
     match failure {
         Failure::Late(_) => 1,
         Failure::Lost { .. } => 2,
@@ -96,7 +96,7 @@ fn number_of(failure: &Failure) -> c_int {
 }
 
 /// Converts a limit in milliseconds. A negative one means no limit.
-fn limit_of(ms: i64) -> Option<Duration> {
+fn limit_from_ms(ms: i64) -> Option<Duration> {
     u64::try_from(ms).ok().map(Duration::from_millis)
 }
 
@@ -108,13 +108,13 @@ fn variable(name: &str) -> Option<String> {
 /// `config` is null or points to a struct. Its pointers are null or point to strings, and `job` to
 /// a group.
 unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
-    let secret = Secret::of_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
-    let mut known = Config {
+    let secret = Secret::from_user(|name| std::env::var_os(name)).map_err(GroupError::Argument)?;
+    let mut settings = Config {
         secret,
         ..Config::default()
     };
     if config.is_null() {
-        return Ok(known);
+        return Ok(settings);
     }
     // SAFETY: the caller guarantees it.
     let (config, host, interface, network, secret, job) = unsafe {
@@ -128,44 +128,44 @@ unsafe fn config(config: *const CConfig) -> Result<Config, GroupError> {
             config.job.as_ref(),
         )
     };
-    known.host = host.map(|host| host.to_string_lossy().into_owned());
-    known.interface = interface.map(|name| name.to_string_lossy().into_owned());
-    known.network = network.map(|file| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
+    settings.host = host.map(|host| host.to_string_lossy().into_owned());
+    settings.interface = interface.map(|name| name.to_string_lossy().into_owned());
+    settings.network = network.map(|file| PathBuf::from(OsStr::from_bytes(file.to_bytes())));
     if let Some(secret) = secret {
-        let secret = Secret::chosen(secret.to_bytes(), "kumi_group_config.secret");
-        known.secret = Some(secret.map_err(GroupError::Argument)?);
+        let secret = Secret::from_bytes(secret.to_bytes(), "kumi_group_config.secret");
+        settings.secret = Some(secret.map_err(GroupError::Argument)?);
     }
-    known.job = job.map(|job| job.hosts().to_vec());
-    let of = |ms: u32, default| match ms {
+    settings.job = job.map(|job| job.hosts().to_vec());
+    let timeout = |ms: u32, default| match ms {
         0 => default,
         ms => Duration::from_millis(u64::from(ms)),
     };
-    known.silence = of(config.silence_ms, known.silence);
-    known.patience = of(config.patience_ms, known.patience);
-    Ok(known)
+    settings.loss_timeout = timeout(config.silence_ms, settings.loss_timeout);
+    settings.start_timeout = timeout(config.patience_ms, settings.start_timeout);
+    Ok(settings)
 }
 
 /// Returns a pointer to the boxed value, or writes the error and returns null.
 ///
 /// # Safety
 /// `error` is null or has room for `error_bytes`.
-unsafe fn give<T, E: std::fmt::Display>(
-    made: Result<T, E>,
+unsafe fn into_pointer<T, E: std::fmt::Display>(
+    result: Result<T, E>,
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut T {
-    match made {
-        Ok(made) => Box::into_raw(Box::new(made)),
+    match result {
+        Ok(value) => Box::into_raw(Box::new(value)),
         Err(problem) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             ptr::null_mut()
         }
     }
 }
 
 /// # Safety
-/// The requirements of [`config`] and [`say`] hold; `card` has room for a card.
+/// The requirements of [`config`] and [`write_message`] hold; `card` has room for a card.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_listen(
     settings: *const CConfig,
@@ -182,12 +182,12 @@ pub unsafe extern "C" fn kumi_group_listen(
         }
     }
     // SAFETY: the caller guarantees it.
-    unsafe { give(listening, error, error_bytes) }
+    unsafe { into_pointer(listening, error, error_bytes) }
 }
 
 /// # Safety
 /// `listening` comes from `kumi_group_listen` and is not used again; `cards` holds `ranks` cards.
-/// The requirements of [`say`] hold.
+/// The requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_join(
     listening: *mut Listening,
@@ -200,7 +200,7 @@ pub unsafe extern "C" fn kumi_group_join(
     // SAFETY: the caller guarantees that `Box::into_raw` made it.
     let listening = unsafe { Box::from_raw(listening) };
     let ranks = index(ranks);
-    let joined = match ranks {
+    let group = match ranks {
         1..=RANKS_MAX => {
             // SAFETY: the caller guarantees it.
             let cards =
@@ -214,11 +214,11 @@ pub unsafe extern "C" fn kumi_group_join(
         }
     };
     // SAFETY: the caller guarantees it.
-    unsafe { give(joined, error, error_bytes) }
+    unsafe { into_pointer(group, error, error_bytes) }
 }
 
 /// # Safety
-/// The requirements of [`config`] and [`say`] hold.
+/// The requirements of [`config`] and [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_from_environment(
     settings: *const CConfig,
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn kumi_group_from_environment(
     let environment = environment.map_err(GroupError::Argument);
     let group = config.and_then(|config| Group::from_environment(config, &environment?));
     // SAFETY: the caller guarantees it.
-    unsafe { give(group, error, error_bytes) }
+    unsafe { into_pointer(group, error, error_bytes) }
 }
 
 /// # Safety
@@ -269,7 +269,7 @@ pub unsafe extern "C" fn kumi_group_members(
     room: usize,
 ) -> usize {
     // SAFETY: the caller guarantees it.
-    unsafe { list(&(*group).members(), ranks, room) }
+    unsafe { write_ranks(&(*group).members(), ranks, room) }
 }
 
 /// # Safety
@@ -281,21 +281,21 @@ pub unsafe extern "C" fn kumi_group_lost(
     room: usize,
 ) -> usize {
     // SAFETY: the caller guarantees it.
-    unsafe { list(&(*group).lost(), ranks, room) }
+    unsafe { write_ranks(&(*group).lost(), ranks, room) }
 }
 
 /// # Safety
 /// `ranks` has room for `room` numbers.
-unsafe fn list(of: &[usize], ranks: *mut i32, room: usize) -> usize {
-    for (at, rank) in of.iter().take(room).enumerate() {
+unsafe fn write_ranks(members: &[usize], ranks: *mut i32, room: usize) -> usize {
+    for (position, rank) in members.iter().take(room).enumerate() {
         // SAFETY: the caller guarantees it.
-        unsafe { ranks.add(at).write(*rank as i32) };
+        unsafe { ranks.add(position).write(*rank as i32) };
     }
-    of.len()
+    members.len()
 }
 
 /// # Safety
-/// `group` comes from a function above. The requirements of [`say`] hold.
+/// `group` comes from a function above. The requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_shrink(
     group: *const Group,
@@ -304,13 +304,13 @@ pub unsafe extern "C" fn kumi_group_shrink(
     error_bytes: usize,
 ) -> c_int {
     // SAFETY: the caller guarantees it.
-    match unsafe { &*group }.shrink(limit_of(limit_ms)) {
+    match unsafe { &*group }.shrink(limit_from_ms(limit_ms)) {
         Ok(()) => 0,
         Err(problem) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             match problem {
-                GroupError::Failed(failure) => number_of(&failure),
+                GroupError::Failed(failure) => outcome_number(&failure),
                 _ => 6,
             }
         }
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn kumi_group_shrink(
 
 /// # Safety
 /// `group` comes from a function above; `call` is as `bindings/c/kumi_group.h` requires. The
-/// requirements of [`say`] hold.
+/// requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_start(
     group: *const Group,
@@ -331,7 +331,7 @@ pub unsafe extern "C" fn kumi_group_start(
     unsafe {
         let call = CCall::read(call).map_err(GroupError::from);
         let ticket = call.and_then(|call| start(&*group, &call));
-        give(ticket, error, error_bytes)
+        into_pointer(ticket, error, error_bytes)
     }
 }
 
@@ -340,15 +340,15 @@ pub unsafe extern "C" fn kumi_group_start(
 unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> {
     let operation = RequestedOperation::from_number(call.operation);
     let operation = operation.ok_or(WorkError::Operation(call.operation))?;
-    let none = |what: &str, number: i32| {
+    let invalid_value = |name: &str, number: i32| {
         GroupError::Argument(format!(
-            "invalid {what} {number}: expected a value of enum kumi_{what}"
+            "invalid {name} {number}: expected a value of enum kumi_{name}"
         ))
     };
     let element = Element::from_number(call.element);
-    let element = element.ok_or_else(|| none("element", call.element))?;
+    let element = element.ok_or_else(|| invalid_value("element", call.element))?;
     let reduction = Reduction::from_number(call.reduction);
-    let reduction = reduction.ok_or_else(|| none("reduction", call.reduction))?;
+    let reduction = reduction.ok_or_else(|| invalid_value("reduction", call.reduction))?;
     group.check()?;
     let (rank, ranks, root) = (group.rank(), group.size(), index(call.root));
     let blocks = match operation {
@@ -381,7 +381,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
         (bytes.to_vec(), memory)
     };
     group.start(Call {
-        asked: Request {
+        request: Request {
             operation,
             root,
             bytes,
@@ -395,7 +395,7 @@ unsafe fn start(group: &Group, call: &CCall) -> Result<Arc<Ticket>, GroupError> 
 
 /// # Safety
 /// `group` comes from a function above; `at` stays valid until the ticket is settled. The
-/// requirements of [`say`] hold.
+/// requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_send(
     group: *const Group,
@@ -406,10 +406,10 @@ pub unsafe extern "C" fn kumi_group_send(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Arc<Ticket> {
-    let memory = Box::new(Spans::one(at.cast_mut(), bytes));
+    let memory = Box::new(Spans::single(at.cast_mut(), bytes));
     // SAFETY: the caller guarantees it.
     unsafe {
-        give(
+        into_pointer(
             (*group).send(index(to), tag, bytes, memory),
             error,
             error_bytes,
@@ -419,7 +419,7 @@ pub unsafe extern "C" fn kumi_group_send(
 
 /// # Safety
 /// `group` comes from a function above; `at` stays valid until the ticket is settled. The
-/// requirements of [`say`] hold.
+/// requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_group_receive(
     group: *const Group,
@@ -430,11 +430,11 @@ pub unsafe extern "C" fn kumi_group_receive(
     error: *mut c_char,
     error_bytes: usize,
 ) -> *mut Arc<Ticket> {
-    let memory = Box::new(Spans::one(at, bytes));
+    let memory = Box::new(Spans::single(at, bytes));
     let from = (from >= 0).then(|| index(from));
     // SAFETY: the caller guarantees it.
     unsafe {
-        give(
+        into_pointer(
             (*group).receive(from, tag, bytes, memory),
             error,
             error_bytes,
@@ -444,7 +444,7 @@ pub unsafe extern "C" fn kumi_group_receive(
 
 /// # Safety
 /// `ticket` comes from a function above; `done` is null or points to a struct whose size is set.
-/// The requirements of [`say`] hold.
+/// The requirements of [`write_message`] hold.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn kumi_ticket_wait(
     ticket: *const Arc<Ticket>,
@@ -453,33 +453,33 @@ pub unsafe extern "C" fn kumi_ticket_wait(
     error: *mut c_char,
     error_bytes: usize,
 ) -> c_int {
-    let limit = limit_of(limit_ms);
+    let limit = limit_from_ms(limit_ms);
     if !done.is_null() {
         // SAFETY: the caller guarantees it.
         if let Err(problem) = unsafe { CDone::read(done) } {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             return ARGUMENT;
         }
     }
     // SAFETY: the caller guarantees it.
     match unsafe { &*ticket }.wait(limit) {
         None => 1,
-        Some(Ok(came)) => {
+        Some(Ok(completion)) => {
             if !done.is_null() {
                 // SAFETY: its size, which was checked, includes these members.
                 unsafe {
-                    (*done).from = came.from as i32;
+                    (*done).from = completion.from as i32;
                     (*done).reserved = 0;
-                    (*done).bytes = came.bytes;
+                    (*done).bytes = completion.bytes;
                 }
             }
             0
         }
         Some(Err(failure)) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&failure, error, error_bytes) };
-            number_of(&failure)
+            unsafe { write_message(&failure, error, error_bytes) };
+            outcome_number(&failure)
         }
     }
 }
@@ -520,7 +520,7 @@ pub unsafe extern "C" fn kumi_ticket_tell(
 ) {
     // SAFETY: the caller guarantees it.
     let (ticket, queue) = unsafe { (&*ticket, &*queue) };
-    ticket.tell(queue, name);
+    ticket.notify(queue, name);
 }
 
 /// # Safety
@@ -532,7 +532,7 @@ pub unsafe extern "C" fn kumi_queue_next(
     name: *mut u64,
 ) -> c_int {
     // SAFETY: the caller guarantees it.
-    match unsafe { &*queue }.next(limit_of(limit_ms)) {
+    match unsafe { &*queue }.next(limit_from_ms(limit_ms)) {
         Some(next) => {
             // SAFETY: the caller guarantees it.
             unsafe { name.write(next) };

@@ -17,7 +17,7 @@ use std::ptr;
 ///
 /// # Safety
 /// `error` is null or has room for `error_bytes`.
-unsafe fn say(message: &dyn std::fmt::Display, error: *mut c_char, error_bytes: usize) {
+unsafe fn write_message(message: &dyn std::fmt::Display, error: *mut c_char, error_bytes: usize) {
     if error.is_null() || error_bytes == 0 {
         return;
     }

@@ -1,7 +1,7 @@
 //! C interface of plans, for callers that transport the bytes themselves. `bindings/c/kumi_coll.h`
 //! documents the functions.
 
-use super::{index, say, text};
+use super::{index, text, write_message};
 use crate::equal_blocks::{EqualBlocks, OwnBytes};
 use crate::ranks::{Ranks, network_digest};
 use crate::request::{Request, RequestedOperation, WorkError};
@@ -65,14 +65,14 @@ pub unsafe extern "C" fn kumi_coll_network_digest(
     let file = unsafe { text(file) };
     let file = file.map(|file| Path::new(OsStr::from_bytes(file.to_bytes())));
     match network_digest(file) {
-        Ok(found) => {
+        Ok(value) => {
             // SAFETY: the caller guarantees it.
-            unsafe { digest.write(found) };
+            unsafe { digest.write(value) };
             0
         }
         Err(problem) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             -1
         }
     }
@@ -116,7 +116,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_in_job(
         Ok(ranks) => Box::into_raw(Box::new(ranks)),
         Err(problem) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             ptr::null_mut()
         }
     }
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn kumi_coll_ranks_in_job(
 unsafe fn names<'a>(hosts: *const *const c_char, count: c_int) -> Vec<Cow<'a, str>> {
     let all = 0..usize::try_from(count).unwrap_or(0);
     // SAFETY: the caller guarantees it.
-    all.map(|at| unsafe { CStr::from_ptr(*hosts.add(at)) }.to_string_lossy())
+    all.map(|index| unsafe { CStr::from_ptr(*hosts.add(index)) }.to_string_lossy())
         .collect()
 }
 
@@ -169,24 +169,24 @@ pub unsafe extern "C" fn kumi_coll_work_new(
     error_bytes: usize,
 ) -> *mut Work {
     // SAFETY: the caller guarantees it.
-    let (ranks, asked, bytes) = unsafe {
-        let asked = &*asked;
-        let bytes = std::slice::from_raw_parts(asked.bytes, asked.blocks);
-        (&*ranks, asked, bytes.to_vec())
+    let (ranks, request, bytes) = unsafe {
+        let request = &*asked;
+        let bytes = std::slice::from_raw_parts(request.bytes, request.blocks);
+        (&*ranks, request, bytes.to_vec())
     };
     let work = || {
-        let operation = RequestedOperation::from_number(asked.operation)
-            .ok_or(WorkError::Operation(asked.operation))?;
-        let asked = Request {
+        let operation = RequestedOperation::from_number(request.operation)
+            .ok_or(WorkError::Operation(request.operation))?;
+        let request = Request {
             operation,
-            root: index(asked.root),
+            root: index(request.root),
             bytes,
-            element_bytes: asked.element_bytes,
+            element_bytes: request.element_bytes,
         };
-        Work::new(ranks, index(rank), asked)
+        Work::new(ranks, index(rank), request)
     };
     // SAFETY: the caller guarantees it.
-    unsafe { given(work(), error, error_bytes) }
+    unsafe { into_pointer(work(), error, error_bytes) }
 }
 
 /// # Safety
@@ -204,33 +204,33 @@ pub unsafe extern "C" fn kumi_coll_work_like(
     let (ranks, like) = unsafe { (&*ranks, &*like) };
     let count = ranks.network().hosts.len();
     // SAFETY: the caller guarantees it.
-    let numbers = |at: *const u64| unsafe { std::slice::from_raw_parts(at, count) }.to_vec();
+    let numbers = |table: *const u64| unsafe { std::slice::from_raw_parts(table, count) }.to_vec();
     let work = || {
         let operation = RequestedOperation::from_number(like.operation)
             .ok_or(WorkError::Operation(like.operation))?;
         let own = OwnBytes {
-            out: numbers(like.out_bytes),
-            into: match operation {
+            out_bytes: numbers(like.out_bytes),
+            in_bytes: match operation {
                 RequestedOperation::AllToAll => numbers(like.in_bytes),
                 _ => Vec::new(),
             },
         };
-        let like = EqualBlocks {
+        let request = EqualBlocks {
             operation,
             root: index(like.root),
             block_bytes: like.block_bytes,
         };
-        Work::like(ranks, index(rank), like, &own)
+        Work::with_equal_blocks(ranks, index(rank), request, &own)
     };
     // SAFETY: the caller guarantees it.
-    unsafe { given(work(), error, error_bytes) }
+    unsafe { into_pointer(work(), error, error_bytes) }
 }
 
 /// Returns a pointer to the boxed work, or writes the error and returns null.
 ///
 /// # Safety
 /// `error` is null or has room for `error_bytes`.
-unsafe fn given(
+unsafe fn into_pointer(
     work: Result<Work, WorkError>,
     error: *mut c_char,
     error_bytes: usize,
@@ -239,7 +239,7 @@ unsafe fn given(
         Ok(work) => Box::into_raw(Box::new(work)),
         Err(problem) => {
             // SAFETY: the caller guarantees it.
-            unsafe { say(&problem, error, error_bytes) };
+            unsafe { write_message(&problem, error, error_bytes) };
             ptr::null_mut()
         }
     }
@@ -251,19 +251,19 @@ unsafe fn given(
 pub unsafe extern "C" fn kumi_coll_work_begin(work: *mut Work, step: *mut CStep) -> i64 {
     // SAFETY: the caller guarantees it.
     let work = unsafe { &mut *work };
-    let Some((at, named)) = work.begin() else {
+    let Some((index, caller_step)) = work.begin() else {
         return -1;
     };
-    let begun = CStep {
-        action: named.action as i32,
-        peer: named.peer as i32,
-        block: named.block,
-        offset: named.offset,
-        bytes: named.bytes,
+    let c_step = CStep {
+        action: caller_step.action as i32,
+        peer: caller_step.peer as i32,
+        block: caller_step.block,
+        offset: caller_step.offset,
+        bytes: caller_step.bytes,
     };
     // SAFETY: the caller guarantees it.
-    unsafe { step.write(begun) };
-    at as i64
+    unsafe { step.write(c_step) };
+    index as i64
 }
 
 /// # Safety

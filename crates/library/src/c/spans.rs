@@ -7,12 +7,12 @@ use std::ptr;
 /// Contiguous memory of the caller.
 #[derive(Debug, Clone, Copy)]
 struct Span {
-    at: *mut u8,
+    start: *mut u8,
     bytes: u64,
 }
 
-const NONE: Span = Span {
-    at: ptr::null_mut(),
+const EMPTY: Span = Span {
+    start: ptr::null_mut(),
     bytes: 0,
 };
 
@@ -26,15 +26,15 @@ impl Span {
         );
         // SAFETY: the part lies within the span, which is contiguous memory as its creator
         // guarantees.
-        unsafe { self.at.add(offset as usize) }
+        unsafe { self.start.add(offset as usize) }
     }
 
     /// # Safety
     /// Both spans have the same length, and may be read and written.
-    unsafe fn copy_to(&self, other: &Self) {
-        if self.bytes > 0 && self.at != other.at {
+    unsafe fn copy_to(&self, target: &Self) {
+        if self.bytes > 0 && self.start != target.start {
             // SAFETY: the caller guarantees it.
-            unsafe { ptr::copy(self.at, other.at, self.bytes as usize) };
+            unsafe { ptr::copy(self.start, target.start, self.bytes as usize) };
         }
     }
 }
@@ -42,14 +42,14 @@ impl Span {
 /// Blocks of one collective on one rank.
 #[derive(Debug)]
 pub struct Spans {
-    out: Vec<Span>,
-    place: Vec<Span>,
+    sources: Vec<Span>,
+    destinations: Vec<Span>,
     /// Number of ranks in an all-to-all, whose blocks are numbered by pair; otherwise `None`.
-    pairs_of: Option<u64>,
+    all_to_all_ranks: Option<u64>,
     /// Copies of the caller's blocks, where a collective must not write to them.
     _scratch: Vec<u8>,
     /// Source and destination of a copy at the end.
-    end: Option<(Span, Span)>,
+    final_copy: Option<(Span, Span)>,
 }
 
 // SAFETY: the caller does not touch the memory until the collective has ended, so any thread may
@@ -71,22 +71,22 @@ pub struct Tables<'a> {
 
 impl Tables<'_> {
     /// # Safety
-    /// `from` holds more than `at` pointers.
-    unsafe fn from(&self, at: usize, bytes: u64) -> Span {
+    /// `from` holds more than `index` pointers.
+    unsafe fn source(&self, index: usize, bytes: u64) -> Span {
         // SAFETY: the caller guarantees it.
-        let at = unsafe { *self.from.add(at) };
+        let start = unsafe { *self.from.add(index) };
         Span {
-            at: at.cast_mut(),
+            start: start.cast_mut(),
             bytes,
         }
     }
 
     /// # Safety
-    /// `to` holds more than `at` pointers.
-    unsafe fn to(&self, at: usize, bytes: u64) -> Span {
+    /// `to` holds more than `index` pointers.
+    unsafe fn destination(&self, index: usize, bytes: u64) -> Span {
         // SAFETY: the caller guarantees it.
-        let at = unsafe { *self.to.add(at) };
-        Span { at, bytes }
+        let start = unsafe { *self.to.add(index) };
+        Span { start, bytes }
     }
 }
 
@@ -107,73 +107,82 @@ impl Spans {
             ..
         } = *tables;
         let is_root = rank == root;
-        let own = |span: Span| {
-            let mut table = vec![NONE; ranks];
+        let own_table = |span: Span| {
+            let mut table = vec![EMPTY; ranks];
             table[rank] = span;
             table
         };
         // SAFETY: the caller guarantees the length of the tables and their contents.
         unsafe {
-            let all_from = |bytes: &[u64]| -> Vec<Span> {
+            let all_sources = |bytes: &[u64]| -> Vec<Span> {
                 let spans = bytes.iter().enumerate();
-                spans.map(|(at, bytes)| tables.from(at, *bytes)).collect()
+                spans
+                    .map(|(index, bytes)| tables.source(index, *bytes))
+                    .collect()
             };
-            let all_to = |bytes: &[u64]| -> Vec<Span> {
+            let all_destinations = |bytes: &[u64]| -> Vec<Span> {
                 let spans = bytes.iter().enumerate();
-                spans.map(|(at, bytes)| tables.to(at, *bytes)).collect()
+                spans
+                    .map(|(index, bytes)| tables.destination(index, *bytes))
+                    .collect()
             };
             match operation {
                 RequestedOperation::Gather if is_root => {
-                    let to = all_to(bytes);
-                    tables.from(0, bytes[rank]).copy_to(&to[rank]);
-                    Self::of(to)
+                    let to = all_destinations(bytes);
+                    tables.source(0, bytes[rank]).copy_to(&to[rank]);
+                    Self::from_spans(to)
                 }
-                RequestedOperation::Gather => Self::of(own(tables.from(0, bytes[rank]))),
+                RequestedOperation::Gather => {
+                    Self::from_spans(own_table(tables.source(0, bytes[rank])))
+                }
                 RequestedOperation::Scatter if is_root => {
-                    let from = all_from(bytes);
-                    from[rank].copy_to(&tables.to(0, bytes[rank]));
-                    Self::of(from)
+                    let from = all_sources(bytes);
+                    from[rank].copy_to(&tables.destination(0, bytes[rank]));
+                    Self::from_spans(from)
                 }
-                RequestedOperation::Scatter => Self::of(own(tables.to(0, bytes[rank]))),
-                RequestedOperation::Broadcast => Self::of(all_to(bytes)),
+                RequestedOperation::Scatter => {
+                    Self::from_spans(own_table(tables.destination(0, bytes[rank])))
+                }
+                RequestedOperation::Broadcast => Self::from_spans(all_destinations(bytes)),
                 RequestedOperation::AllReduce => {
-                    let to = tables.to(0, bytes[0]);
-                    tables.from(0, bytes[0]).copy_to(&to);
-                    Self::of(vec![to])
+                    let to = tables.destination(0, bytes[0]);
+                    tables.source(0, bytes[0]).copy_to(&to);
+                    Self::from_spans(vec![to])
                 }
                 RequestedOperation::Reduce if is_root => {
-                    let to = tables.to(0, bytes[0]);
-                    tables.from(0, bytes[0]).copy_to(&to);
-                    Self::of(vec![to])
+                    let to = tables.destination(0, bytes[0]);
+                    tables.source(0, bytes[0]).copy_to(&to);
+                    Self::from_spans(vec![to])
                 }
-                RequestedOperation::Reduce => Self::apart(&all_from(bytes)),
+                RequestedOperation::Reduce => Self::from_copies(&all_sources(bytes)),
                 RequestedOperation::AllGather => {
-                    let to = all_to(bytes);
-                    tables.from(0, bytes[rank]).copy_to(&to[rank]);
-                    Self::of(to)
+                    let to = all_destinations(bytes);
+                    tables.source(0, bytes[rank]).copy_to(&to[rank]);
+                    Self::from_spans(to)
                 }
                 RequestedOperation::ReduceScatter => {
-                    let mut spans = Self::apart(&all_from(bytes));
-                    spans.end = Some((spans.out[rank], tables.to(0, bytes[rank])));
+                    let mut spans = Self::from_copies(&all_sources(bytes));
+                    spans.final_copy =
+                        Some((spans.sources[rank], tables.destination(0, bytes[rank])));
                     spans
                 }
                 RequestedOperation::AllToAll => {
                     let row = &bytes[rank * ranks..][..ranks];
                     let column: Vec<u64> =
                         bytes.iter().skip(rank).step_by(ranks).copied().collect();
-                    let (from, to) = (all_from(row), all_to(&column));
+                    let (from, to) = (all_sources(row), all_destinations(&column));
                     let is_shared = |span: &Span| {
-                        span.bytes > 0 && to.iter().any(|to| to.at == span.at && to.bytes > 0)
+                        span.bytes > 0 && to.iter().any(|to| to.start == span.start && to.bytes > 0)
                     };
                     let mut spans = match from.iter().any(is_shared) {
                         // The operation is in place: the blocks to send lie where blocks will be
                         // received.
-                        true => Self::apart(&from),
-                        false => Self::of(from),
+                        true => Self::from_copies(&from),
+                        false => Self::from_spans(from),
                     };
-                    spans.out[rank].copy_to(&to[rank]);
-                    spans.place = to;
-                    spans.pairs_of = Some(ranks as u64);
+                    spans.sources[rank].copy_to(&to[rank]);
+                    spans.destinations = to;
+                    spans.all_to_all_ranks = Some(ranks as u64);
                     spans
                 }
             }
@@ -181,17 +190,17 @@ impl Spans {
     }
 
     /// Returns the memory of a message, which is a single block.
-    pub fn one(at: *mut u8, bytes: u64) -> Self {
-        Self::of(vec![Span { at, bytes }])
+    pub fn single(start: *mut u8, bytes: u64) -> Self {
+        Self::from_spans(vec![Span { start, bytes }])
     }
 
-    fn of(spans: Vec<Span>) -> Self {
+    fn from_spans(spans: Vec<Span>) -> Self {
         Self {
-            out: spans.clone(),
-            place: spans,
-            pairs_of: None,
+            sources: spans.clone(),
+            destinations: spans,
+            all_to_all_ranks: None,
             _scratch: Vec::new(),
-            end: None,
+            final_copy: None,
         }
     }
 
@@ -199,56 +208,56 @@ impl Spans {
     ///
     /// # Safety
     /// They may be read.
-    unsafe fn apart(spans: &[Span]) -> Self {
-        let all: u64 = spans.iter().map(|span| span.bytes).sum();
-        let mut scratch = vec![0; all as usize];
-        let mut begin = 0;
+    unsafe fn from_copies(spans: &[Span]) -> Self {
+        let total_bytes: u64 = spans.iter().map(|span| span.bytes).sum();
+        let mut scratch = vec![0; total_bytes as usize];
+        let mut offset = 0;
         let copies = spans.iter().map(|span| {
             // SAFETY: `scratch` is as long as all copies together and does not move. The caller
             // guarantees `span`.
             let copy = unsafe {
                 let copy = Span {
-                    at: scratch.as_mut_ptr().add(begin),
+                    start: scratch.as_mut_ptr().add(offset),
                     bytes: span.bytes,
                 };
                 span.copy_to(&copy);
                 copy
             };
-            begin += span.bytes as usize;
+            offset += span.bytes as usize;
             copy
         });
         let copies = copies.collect();
         Self {
             _scratch: scratch,
-            ..Self::of(copies)
+            ..Self::from_spans(copies)
         }
     }
 }
 
 impl Memory for Spans {
-    fn out(&self, block: u64, offset: u64, bytes: usize) -> &[u8] {
+    fn source(&self, block: u64, offset: u64, bytes: usize) -> &[u8] {
         if bytes == 0 {
             return &[];
         }
-        let block = self.pairs_of.map_or(block, |ranks| block % ranks);
-        let at = self.out[block as usize].part(offset, bytes);
+        let block = self.all_to_all_ranks.map_or(block, |ranks| block % ranks);
+        let start = self.sources[block as usize].part(offset, bytes);
         // SAFETY: the part lies within a span, which the caller does not touch until the collective
         // has ended.
-        unsafe { std::slice::from_raw_parts(at, bytes) }
+        unsafe { std::slice::from_raw_parts(start, bytes) }
     }
 
-    fn place(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8] {
+    fn destination(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8] {
         if bytes == 0 {
             return &mut [];
         }
-        let block = self.pairs_of.map_or(block, |ranks| block / ranks);
-        let at = self.place[block as usize].part(offset, bytes);
+        let block = self.all_to_all_ranks.map_or(block, |ranks| block / ranks);
+        let start = self.destinations[block as usize].part(offset, bytes);
         // SAFETY: as above; and `self` is borrowed exclusively, so no other slice of it exists.
-        unsafe { std::slice::from_raw_parts_mut(at, bytes) }
+        unsafe { std::slice::from_raw_parts_mut(start, bytes) }
     }
 
     fn finish(&mut self) {
-        if let Some((from, to)) = self.end.take() {
+        if let Some((from, to)) = self.final_copy.take() {
             // SAFETY: both are blocks of this rank's length, one of them in scratch memory.
             unsafe { from.copy_to(&to) };
         }

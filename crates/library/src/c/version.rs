@@ -17,10 +17,10 @@ pub extern "C" fn kumi_version() -> *const c_char {
 const ABI: u32 = number(env!("KUMI_ABI"));
 
 const fn number(text: &str) -> u32 {
-    let (mut number, mut at) = (0, 0);
-    while at < text.len() {
-        number = number * 10 + (text.as_bytes()[at] - b'0') as u32;
-        at += 1;
+    let (mut number, mut index) = (0, 0);
+    while index < text.len() {
+        number = number * 10 + (text.as_bytes()[index] - b'0') as u32;
+        index += 1;
     }
     number
 }
@@ -30,15 +30,15 @@ const fn number(text: &str) -> u32 {
 pub enum SizeError {
     /// The size member was not set, or it is less than in any release.
     #[error(
-        "{name}.size is {size}: expected at least {least}; set it to sizeof(struct {name}) before any other member"
+        "{name}.size is {size}: expected at least {min}; set it to sizeof(struct {name}) before any other member"
     )]
-    Less {
+    TooSmall {
         /// Name of the struct in C.
         name: &'static str,
         /// Value of the size member, in bytes.
         size: usize,
         /// Size of the struct in its first release, in bytes.
-        least: usize,
+        min: usize,
     },
     /// The caller's header is newer, and a member is set that this library does not know.
     #[error(
@@ -63,37 +63,37 @@ pub unsafe trait SizedStruct: Copy {
     /// Name of the struct in C.
     const NAME: &'static str;
     /// Size of the struct in its first release, in bytes.
-    const LEAST: usize;
+    const SIZE_MIN: usize;
 
     /// Reads a struct of any release. Members that the caller's struct lacks are zero.
     ///
     /// # Safety
-    /// `at` points to a struct as long as its first member states.
-    unsafe fn read(at: *const Self) -> Result<Self, SizeError> {
+    /// `pointer` points to a struct as long as its first member states.
+    unsafe fn read(pointer: *const Self) -> Result<Self, SizeError> {
         let (name, known) = (Self::NAME, size_of::<Self>());
         // SAFETY: the caller guarantees that the first member exists.
-        let size = unsafe { at.cast::<usize>().read() };
-        if size < Self::LEAST {
-            let least = Self::LEAST;
-            return Err(SizeError::Less { name, size, least });
+        let size = unsafe { pointer.cast::<usize>().read() };
+        if size < Self::SIZE_MIN {
+            let min = Self::SIZE_MIN;
+            return Err(SizeError::TooSmall { name, size, min });
         }
-        let mut own = std::mem::MaybeUninit::<Self>::zeroed();
+        let mut value = std::mem::MaybeUninit::<Self>::zeroed();
         // SAFETY: the caller guarantees that the struct has `size` bytes. The trait guarantees that
         // zeros are valid.
         unsafe {
-            let rest = std::slice::from_raw_parts(
-                at.cast::<u8>().add(size.min(known)),
+            let tail = std::slice::from_raw_parts(
+                pointer.cast::<u8>().add(size.min(known)),
                 size - size.min(known),
             );
-            if rest.iter().any(|byte| *byte != 0) {
+            if tail.iter().any(|byte| *byte != 0) {
                 return Err(SizeError::Unknown { name, size, known });
             }
             std::ptr::copy_nonoverlapping(
-                at.cast::<u8>(),
-                own.as_mut_ptr().cast(),
+                pointer.cast::<u8>(),
+                value.as_mut_ptr().cast(),
                 size.min(known),
             );
-            Ok(own.assume_init())
+            Ok(value.assume_init())
         }
     }
 }
@@ -104,28 +104,28 @@ mod tests {
 
     #[repr(C)]
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-    struct Now {
+    struct TestStruct {
         size: usize,
         old: u64,
         new: u64,
     }
 
     // SAFETY: its first member is its size, and all members may be zero.
-    unsafe impl SizedStruct for Now {
+    unsafe impl SizedStruct for TestStruct {
         const NAME: &'static str = "kumi_now";
-        const LEAST: usize = 16;
+        const SIZE_MIN: usize = 16;
     }
 
-    fn read(words: &[u64]) -> Result<Now, SizeError> {
-        assert!(words[0] as usize <= size_of_val(words));
-        // SAFETY: `words` are as long as the first of them states.
-        unsafe { Now::read(words.as_ptr().cast()) }
+    fn read(values: &[u64]) -> Result<TestStruct, SizeError> {
+        assert!(values[0] as usize <= size_of_val(values));
+        // SAFETY: `values` are as long as the first of them states.
+        unsafe { TestStruct::read(values.as_ptr().cast()) }
     }
 
     #[test]
     fn struct__of_another_release__is_read_or_refused_by_name() {
         let (size, old) = (16, 7);
-        assert_eq!(read(&[16, 7, 9]), Ok(Now { size, old, new: 0 }));
+        assert_eq!(read(&[16, 7, 9]), Ok(TestStruct { size, old, new: 0 }));
         assert_eq!(read(&[24, 7, 9]).unwrap().new, 9);
         assert_eq!(read(&[32, 7, 9, 0]).unwrap().new, 9);
         let newer = read(&[32, 7, 9, 1]).unwrap_err().to_string();

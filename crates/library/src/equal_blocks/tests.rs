@@ -1,12 +1,12 @@
 use super::*;
 use crate::ranks::Ranks;
 use crate::request::Request;
-use crate::work::{Named, Work};
+use crate::work::{CallerStep, Work};
 use kumi_coll::Action;
 use proptest::prelude::*;
 use std::collections::{HashMap, VecDeque};
 
-fn ranks_of(hosts: usize) -> Ranks {
+fn make_ranks(hosts: usize) -> Ranks {
     let names: Vec<String> = (0..hosts).map(|host| format!("h{host}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     Ranks::new(None, &names).unwrap()
@@ -15,39 +15,39 @@ fn ranks_of(hosts: usize) -> Ranks {
 /// Runs the parts of all ranks to completion. Messages between two ranks stay in order. Returns the
 /// bytes received of each block, by receiver.
 fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
-    let mut came = vec![HashMap::new(); works.len()];
+    let mut received = vec![HashMap::new(); works.len()];
     // By sender, receiver and kind: the bytes in flight, and the receiver's waiting steps.
-    let mut sent: HashMap<(usize, usize, bool), VecDeque<(usize, u64)>> = HashMap::new();
-    let mut awaited: HashMap<(usize, usize, bool), VecDeque<(usize, Named)>> = HashMap::new();
+    let mut in_flight: HashMap<(usize, usize, bool), VecDeque<(usize, u64)>> = HashMap::new();
+    let mut waiting: HashMap<(usize, usize, bool), VecDeque<(usize, CallerStep)>> = HashMap::new();
     loop {
         let mut is_idle = true;
         for (rank, work) in works.iter_mut().enumerate() {
-            while let Some((step, named)) = work.begin() {
+            while let Some((index, step)) = work.begin() {
                 is_idle = false;
-                match named.action {
+                match step.action {
                     Action::Send | Action::Post | Action::Grant => {
-                        let lane = (rank, named.peer, named.action != Action::Grant);
-                        let lane = sent.entry(lane).or_default();
-                        lane.push_back((step, named.bytes));
+                        let key = (rank, step.peer, step.action != Action::Grant);
+                        let messages = in_flight.entry(key).or_default();
+                        messages.push_back((index, step.bytes));
                     }
                     _ => {
-                        let lane = (named.peer, rank, named.action != Action::Await);
-                        awaited.entry(lane).or_default().push_back((step, named));
+                        let key = (step.peer, rank, step.action != Action::Await);
+                        waiting.entry(key).or_default().push_back((index, step));
                     }
                 }
             }
         }
-        for (lane, waiting) in &mut awaited {
-            let lane_of = sent.entry(*lane).or_default();
-            while !waiting.is_empty() && !lane_of.is_empty() {
-                let ((receive, named), (send, bytes)) =
-                    (waiting.pop_front().unwrap(), lane_of.pop_front().unwrap());
+        for (key, steps) in &mut waiting {
+            let messages = in_flight.entry(*key).or_default();
+            while !steps.is_empty() && !messages.is_empty() {
+                let ((receive, step), (send, bytes)) =
+                    (steps.pop_front().unwrap(), messages.pop_front().unwrap());
                 is_idle = false;
-                assert_eq!(bytes, named.bytes, "from {} to {}", lane.0, lane.1);
-                if lane.2 {
-                    *came[lane.1].entry(named.block).or_default() += bytes;
+                assert_eq!(bytes, step.bytes, "from {} to {}", key.0, key.1);
+                if key.2 {
+                    *received[key.1].entry(step.block).or_default() += bytes;
                 }
-                assert!(works[lane.0].complete(send) && works[lane.1].complete(receive));
+                assert!(works[key.0].complete(send) && works[key.1].complete(receive));
             }
         }
         if is_idle {
@@ -55,7 +55,7 @@ fn run(works: &mut [Work]) -> Vec<HashMap<u64, u64>> {
                 works.iter().all(Work::is_complete),
                 "ranks wait for each other"
             );
-            return came;
+            return received;
         }
     }
 }
@@ -66,30 +66,34 @@ proptest! {
     #[test]
     fn all_to_all__ranks_know_only_their_own_lengths__delivers_every_block(
         ranks in 2_usize..9,
-        planned in 1_u64..200_000,
+        block_bytes in 1_u64..200_000,
         seed in any::<u64>(),
     ) {
-        let network = ranks_of(ranks);
+        let network = make_ranks(ranks);
         let mut random = fastrand::Rng::with_seed(seed);
         // A third of the blocks are empty, and some are much longer than the plan's.
         let bytes: Vec<Vec<u64>> = (0..ranks)
             .map(|_| (0..ranks).map(|_| [0, random.u64(0..9000), random.u64(0..400_000)][random.usize(0..3)]).collect())
             .collect();
-        let like = EqualBlocks { operation: RequestedOperation::AllToAll, root: 0, block_bytes: planned };
+        let request = EqualBlocks {
+            operation: RequestedOperation::AllToAll,
+            root: 0,
+            block_bytes,
+        };
         let mut works: Vec<Work> = (0..ranks)
             .map(|rank| {
                 let own = OwnBytes {
-                    out: bytes[rank].clone(),
-                    into: bytes.iter().map(|row| row[rank]).collect(),
+                    out_bytes: bytes[rank].clone(),
+                    in_bytes: bytes.iter().map(|row| row[rank]).collect(),
                 };
-                Work::like(&network, rank, like, &own).unwrap()
+                Work::with_equal_blocks(&network, rank, request, &own).unwrap()
             })
             .collect();
-        let came = run(&mut works);
+        let received = run(&mut works);
         for (from, row) in bytes.iter().enumerate() {
             for to in (0..ranks).filter(|to| *to != from) {
                 let block = (from * ranks + to) as u64;
-                prop_assert_eq!(came[to].get(&block).copied().unwrap_or(0), row[to]);
+                prop_assert_eq!(received[to].get(&block).copied().unwrap_or(0), row[to]);
             }
         }
     }
@@ -101,22 +105,30 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let root = root % ranks;
-        let network = ranks_of(ranks);
+        let network = make_ranks(ranks);
         let mut random = fastrand::Rng::with_seed(seed);
         let bytes: Vec<u64> = (0..ranks).map(|_| random.u64(0..100_000) * random.u64(0..2)).collect();
         for operation in [RequestedOperation::Gather, RequestedOperation::Scatter] {
-            let like = EqualBlocks { operation, root, block_bytes: 1 << 14 };
+            let request = EqualBlocks { operation, root, block_bytes: 1 << 14 };
             let mut works: Vec<Work> = (0..ranks)
                 .map(|rank| {
-                    let known = |of: usize| if rank == root || of == rank { bytes[of] } else { 77 };
-                    let own = OwnBytes { out: (0..ranks).map(known).collect(), into: Vec::new() };
-                    Work::like(&network, rank, like, &own).unwrap()
+                    let known = |owner: usize| {
+                        if rank == root || owner == rank { bytes[owner] } else { 77 }
+                    };
+                    let own = OwnBytes {
+                        out_bytes: (0..ranks).map(known).collect(),
+                        in_bytes: Vec::new(),
+                    };
+                    Work::with_equal_blocks(&network, rank, request, &own).unwrap()
                 })
                 .collect();
-            let came = run(&mut works);
-            for of in (0..ranks).filter(|of| *of != root) {
-                let at = if operation == RequestedOperation::Gather { root } else { of };
-                prop_assert_eq!(came[at].get(&(of as u64)).copied().unwrap_or(0), bytes[of]);
+            let received = run(&mut works);
+            for owner in (0..ranks).filter(|owner| *owner != root) {
+                let receiver = if operation == RequestedOperation::Gather { root } else { owner };
+                prop_assert_eq!(
+                    received[receiver].get(&(owner as u64)).copied().unwrap_or(0),
+                    bytes[owner]
+                );
             }
         }
     }
@@ -124,51 +136,54 @@ proptest! {
 
 #[test]
 fn order__equal_blocks__matches_the_exact_plan() {
-    let network = ranks_of(6);
+    let network = make_ranks(6);
     for rank in 0..6 {
-        let like = EqualBlocks {
+        let request = EqualBlocks {
             operation: RequestedOperation::AllToAll,
             root: 0,
             block_bytes: 50_000,
         };
         let own = OwnBytes {
-            out: vec![50_000; 6],
-            into: vec![50_000; 6],
+            out_bytes: vec![50_000; 6],
+            in_bytes: vec![50_000; 6],
         };
-        let asked = Request {
+        let exact_request = Request {
             operation: RequestedOperation::AllToAll,
             root: 0,
             bytes: vec![50_000; 36],
             element_bytes: 1,
         };
-        let mut ours = Work::like(&network, rank, like, &own).unwrap();
-        let mut exact = Work::new(&network, rank, asked).unwrap();
+        let mut ours = Work::with_equal_blocks(&network, rank, request, &own).unwrap();
+        let mut exact = Work::new(&network, rank, exact_request).unwrap();
         loop {
-            let (one, other) = (ours.begin(), exact.begin());
-            assert_eq!(one.map(|(_, named)| named), other.map(|(_, named)| named));
-            let (Some((one, _)), Some((other, _))) = (one, other) else {
+            let (ours_step, exact_step) = (ours.begin(), exact.begin());
+            assert_eq!(
+                ours_step.map(|(_, step)| step),
+                exact_step.map(|(_, step)| step)
+            );
+            let (Some((ours_index, _)), Some((exact_index, _))) = (ours_step, exact_step) else {
                 break;
             };
-            assert!(ours.complete(one) && exact.complete(other));
+            assert!(ours.complete(ours_index) && exact.complete(exact_index));
         }
     }
 }
 
 #[test]
 fn equal_blocks__operation_that_relays__is_refused() {
-    let network = ranks_of(3);
-    let like = EqualBlocks {
+    let network = make_ranks(3);
+    let request = EqualBlocks {
         operation: RequestedOperation::AllGather,
         root: 0,
         block_bytes: 8,
     };
     let own = OwnBytes {
-        out: vec![8; 3],
-        into: Vec::new(),
+        out_bytes: vec![8; 3],
+        in_bytes: Vec::new(),
     };
-    let refused = Work::like(&network, 0, like, &own).unwrap_err();
+    let error = Work::with_equal_blocks(&network, 0, request, &own).unwrap_err();
     assert!(
-        refused
+        error
             .to_string()
             .contains("expected Gather, Scatter or AllToAll")
     );
@@ -186,11 +201,11 @@ fn order__1000_ranks__needs_no_table_of_all_pairs() {
         kumi_topo::Rate::from_bps(1_000_000_000).unwrap(),
         kumi_topo::Delay::from_ns(25_000),
     );
-    let like = EqualBlocks {
+    let request = EqualBlocks {
         operation: RequestedOperation::Gather,
         root: 0,
         block_bytes: 1 << 14,
     };
-    let order = Order::new(&network, 7, &like).unwrap();
+    let order = Order::new(&network, 7, &request).unwrap();
     assert!(order.memory_bytes() < 10_000, "{}", order.memory_bytes());
 }

@@ -61,8 +61,8 @@ impl Card {
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == 0)?;
         let text = std::str::from_utf8(&bytes[..end]).ok()?;
-        let mut words = text.split(' ');
-        let mut next = || words.next();
+        let mut fields = text.split(' ');
+        let mut next = || fields.next();
         if next()? != FORMAT {
             return None;
         }
@@ -74,10 +74,10 @@ impl Card {
         let addresses = next()?.split(',').map(str::parse);
         let addresses = addresses.collect::<Result<Vec<IpAddr>, _>>().ok()?;
         let host = next()?.to_owned();
-        let is_right = addresses.len() <= ADDRESSES_MAX
+        let is_valid = addresses.len() <= ADDRESSES_MAX
             && host.len() <= HOST_BYTES_MAX
             && version.len() <= VERSION_BYTES_MAX;
-        is_right.then_some(Self {
+        is_valid.then_some(Self {
             key,
             proof,
             version,
@@ -91,7 +91,7 @@ impl Card {
 
 /// Address of a local interface, with its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Own {
+pub struct LocalAddress {
     pub address: IpAddr,
     pub prefix: u8,
     is_loopback: bool,
@@ -102,8 +102,8 @@ pub struct Own {
 ///
 /// # Errors
 /// The kernel does not list the interfaces.
-pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
-    let mut own = Vec::new();
+pub fn local_addresses(interface: Option<&str>) -> std::io::Result<Vec<LocalAddress>> {
+    let mut addresses = Vec::new();
     for entry in getifaddrs()? {
         let is_up = entry.flags.contains(InterfaceFlags::IFF_UP);
         if !is_up || interface.is_some_and(|name| name != entry.interface_name) {
@@ -115,8 +115,8 @@ pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
         };
         let ip = |storage: Option<nix::sys::socket::SockaddrStorage>| {
             let storage = storage?;
-            let v4 = storage.as_sockaddr_in().map(|one| IpAddr::V4(one.ip()));
-            v4.or_else(|| storage.as_sockaddr_in6().map(|one| IpAddr::V6(one.ip())))
+            let v4 = storage.as_sockaddr_in().map(|v4| IpAddr::V4(v4.ip()));
+            v4.or_else(|| storage.as_sockaddr_in6().map(|v6| IpAddr::V6(v6.ip())))
         };
         let Some(address) = ip(entry.address) else {
             continue;
@@ -125,41 +125,45 @@ pub fn own_addresses(interface: Option<&str>) -> std::io::Result<Vec<Own>> {
         if matches!(address, IpAddr::V6(address) if address.is_unicast_link_local()) {
             continue;
         }
-        own.push(Own {
+        addresses.push(LocalAddress {
             address,
             prefix: ip(entry.netmask).map_or(0, bits) as u8,
             is_loopback: address.is_loopback(),
         });
     }
-    own.sort_by_key(|one| (one.is_loopback, one.address.is_ipv6()));
+    addresses.sort_by_key(|local| (local.is_loopback, local.address.is_ipv6()));
     // No other host can reach a loopback address, so loopback is used only without an alternative.
-    if own.iter().any(|one| !one.is_loopback) {
-        own.retain(|one| !one.is_loopback);
+    if addresses.iter().any(|local| !local.is_loopback) {
+        addresses.retain(|local| !local.is_loopback);
     }
-    own.truncate(ADDRESSES_MAX);
-    Ok(own)
+    addresses.truncate(ADDRESSES_MAX);
+    Ok(addresses)
 }
 
 /// Returns the address at which a host with these addresses reaches a card's owner. An address on a
 /// common subnet is preferred.
-pub fn reach(card: &Card, own: &[Own]) -> Option<SocketAddr> {
-    let is_near = |address: &&IpAddr| own.iter().any(|one| one.has_on_link(**address));
-    let near = card.addresses.iter().find(is_near);
-    let address = near.or_else(|| card.addresses.first())?;
+pub fn reach(card: &Card, local_addresses: &[LocalAddress]) -> Option<SocketAddr> {
+    let is_on_link = |address: &&IpAddr| {
+        local_addresses
+            .iter()
+            .any(|local| local.has_on_link(**address))
+    };
+    let on_link = card.addresses.iter().find(is_on_link);
+    let address = on_link.or_else(|| card.addresses.first())?;
     Some(SocketAddr::new(*address, card.port))
 }
 
-impl Own {
-    fn has_on_link(&self, other: IpAddr) -> bool {
+impl LocalAddress {
+    fn has_on_link(&self, remote: IpAddr) -> bool {
         let prefix = u32::from(self.prefix);
-        match (self.address, other) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
+        match (self.address, remote) {
+            (IpAddr::V4(local), IpAddr::V4(remote)) => {
                 let mask = |address: Ipv4Addr| address.to_bits().checked_shr(32 - prefix);
-                prefix > 0 && mask(own) == mask(other)
+                prefix > 0 && mask(local) == mask(remote)
             }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
+            (IpAddr::V6(local), IpAddr::V6(remote)) => {
                 let mask = |address: Ipv6Addr| address.to_bits().checked_shr(128 - prefix);
-                prefix > 0 && mask(own) == mask(other)
+                prefix > 0 && mask(local) == mask(remote)
             }
             _ => false,
         }
@@ -200,25 +204,28 @@ mod tests {
 
     #[test]
     fn reach__peer_on_a_shared_network__uses_its_address_there() {
-        let own = |address: &str, prefix| Own {
+        let local = |address: &str, prefix| LocalAddress {
             address: address.parse().unwrap(),
             prefix,
             is_loopback: false,
         };
-        let near = [own("192.168.1.1", 24), own("fd00::1", 64)];
+        let same_subnet = [local("192.168.1.1", 24), local("fd00::1", 64)];
         assert_eq!(
-            reach(&card(), &near),
+            reach(&card(), &same_subnet),
             Some("[fd00::7]:4000".parse().unwrap())
         );
-        let far = [own("192.168.1.1", 24), own("10.0.1.1", 24)];
-        assert_eq!(reach(&card(), &far), Some("10.0.0.7:4000".parse().unwrap()));
+        let other_subnets = [local("192.168.1.1", 24), local("10.0.1.1", 24)];
+        assert_eq!(
+            reach(&card(), &other_subnets),
+            Some("10.0.0.7:4000".parse().unwrap())
+        );
     }
 
     #[test]
     fn own_addresses__given_interface__lists_only_its_addresses() {
-        assert!(!own_addresses(None).unwrap().is_empty());
-        assert!(own_addresses(Some("none-such")).unwrap().is_empty());
-        let loopback = own_addresses(Some("lo")).unwrap();
-        assert!(loopback.iter().all(|one| one.address.is_loopback()));
+        assert!(!local_addresses(None).unwrap().is_empty());
+        assert!(local_addresses(Some("none-such")).unwrap().is_empty());
+        let loopback = local_addresses(Some("lo")).unwrap();
+        assert!(loopback.iter().all(|local| local.address.is_loopback()));
     }
 }

@@ -57,8 +57,8 @@ const ELEMENTS: [(Element, &str, u64); 14] = [
 impl Element {
     /// Returns the element type that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
-        let known = ELEMENTS.iter().find(|one| one.0 as i32 == number);
-        known.map(|(element, _, _)| *element)
+        let entry = ELEMENTS.iter().find(|entry| entry.0 as i32 == number);
+        entry.map(|(element, _, _)| *element)
     }
 
     /// Returns NumPy's name of the type.
@@ -81,9 +81,9 @@ pub enum Reduction {
     /// Product. Integers wrap.
     Product = 1,
     /// Minimum. If one operand is NaN, the result is the other.
-    Least = 2,
+    Min = 2,
     /// Maximum. If one operand is NaN, the result is the other.
-    Greatest = 3,
+    Max = 3,
     /// Bitwise and of integers, logical and of booleans.
     And = 4,
     /// Bitwise or of integers, logical or of booleans.
@@ -95,8 +95,8 @@ pub enum Reduction {
 const REDUCTIONS: [(Reduction, &str); 7] = [
     (Reduction::Sum, "sum"),
     (Reduction::Product, "product"),
-    (Reduction::Least, "min"),
-    (Reduction::Greatest, "max"),
+    (Reduction::Min, "min"),
+    (Reduction::Max, "max"),
     (Reduction::And, "and"),
     (Reduction::Or, "or"),
     (Reduction::Xor, "xor"),
@@ -105,8 +105,8 @@ const REDUCTIONS: [(Reduction, &str); 7] = [
 impl Reduction {
     /// Returns the reduction that has this number in the C interface.
     pub fn from_number(number: i32) -> Option<Self> {
-        let known = REDUCTIONS.iter().find(|one| one.0 as i32 == number);
-        known.map(|(reduction, _)| *reduction)
+        let entry = REDUCTIONS.iter().find(|entry| entry.0 as i32 == number);
+        entry.map(|(reduction, _)| *reduction)
     }
 
     /// Returns the name of the reduction.
@@ -115,68 +115,72 @@ impl Reduction {
     }
 }
 
-/// Function that combines the received elements `came` into those in `place`.
-pub type Combine = fn(place: &mut [u8], came: &[u8]);
+/// Function that combines the received elements `received` into those in `local`.
+pub type Combine = fn(local: &mut [u8], received: &[u8]);
 
-/// Replaces each element in `place` by its combination with the element of `came` at the same
+/// Replaces each element in `local` by its combination with the element of `received` at the same
 /// position.
-fn each<const N: usize>(place: &mut [u8], came: &[u8], of: impl Fn([u8; N], [u8; N]) -> [u8; N]) {
-    for (place, came) in place.chunks_exact_mut(N).zip(came.chunks_exact(N)) {
+fn combine_each<const N: usize>(
+    local: &mut [u8],
+    received: &[u8],
+    op: impl Fn([u8; N], [u8; N]) -> [u8; N],
+) {
+    for (local, received) in local.chunks_exact_mut(N).zip(received.chunks_exact(N)) {
         let (mut a, mut b) = ([0; N], [0; N]);
-        a.copy_from_slice(place);
-        b.copy_from_slice(came);
-        place.copy_from_slice(&of(a, b));
+        a.copy_from_slice(local);
+        b.copy_from_slice(received);
+        local.copy_from_slice(&op(a, b));
     }
 }
 
-macro_rules! of_integer {
+macro_rules! combine_integers {
     ($integer:ty, $reduction:expr) => {{
-        type Is = $integer;
-        const BYTES: usize = size_of::<Is>();
-        macro_rules! by {
-            ($of:expr) => {
-                |place: &mut [u8], came: &[u8]| {
-                    each::<BYTES>(place, came, |a, b| {
-                        let of: fn(Is, Is) -> Is = $of;
-                        of(Is::from_ne_bytes(a), Is::from_ne_bytes(b)).to_ne_bytes()
+        type T = $integer;
+        const BYTES: usize = size_of::<T>();
+        macro_rules! function {
+            ($op:expr) => {
+                |local: &mut [u8], received: &[u8]| {
+                    combine_each::<BYTES>(local, received, |a, b| {
+                        let op: fn(T, T) -> T = $op;
+                        op(T::from_ne_bytes(a), T::from_ne_bytes(b)).to_ne_bytes()
                     })
                 }
             };
         }
         Some(match $reduction {
-            Reduction::Sum => by!(|a, b| a.wrapping_add(b)) as Combine,
-            Reduction::Product => by!(|a, b| a.wrapping_mul(b)),
-            Reduction::Least => by!(|a, b| a.min(b)),
-            Reduction::Greatest => by!(|a, b| a.max(b)),
-            Reduction::And => by!(|a, b| a & b),
-            Reduction::Or => by!(|a, b| a | b),
-            Reduction::Xor => by!(|a, b| a ^ b),
+            Reduction::Sum => function!(|a, b| a.wrapping_add(b)) as Combine,
+            Reduction::Product => function!(|a, b| a.wrapping_mul(b)),
+            Reduction::Min => function!(|a, b| a.min(b)),
+            Reduction::Max => function!(|a, b| a.max(b)),
+            Reduction::And => function!(|a, b| a & b),
+            Reduction::Or => function!(|a, b| a | b),
+            Reduction::Xor => function!(|a, b| a ^ b),
         })
     }};
 }
 
-macro_rules! of_float {
+macro_rules! combine_floats {
     ($float:ty, $wide:ty, $widen:expr, $narrow:expr, $reduction:expr) => {{
-        type Is = $float;
+        type T = $float;
         type Wide = $wide;
-        const BYTES: usize = size_of::<Is>();
-        macro_rules! by {
-            ($of:expr) => {
-                |place: &mut [u8], came: &[u8]| {
-                    each::<BYTES>(place, came, |a, b| {
-                        let of: fn(Wide, Wide) -> Wide = $of;
-                        let (widen, narrow): (fn(Is) -> Wide, fn(Wide) -> Is) = ($widen, $narrow);
-                        narrow(of(widen(Is::from_ne_bytes(a)), widen(Is::from_ne_bytes(b))))
+        const BYTES: usize = size_of::<T>();
+        macro_rules! function {
+            ($op:expr) => {
+                |local: &mut [u8], received: &[u8]| {
+                    combine_each::<BYTES>(local, received, |a, b| {
+                        let op: fn(Wide, Wide) -> Wide = $op;
+                        let (widen, narrow): (fn(T) -> Wide, fn(Wide) -> T) = ($widen, $narrow);
+                        narrow(op(widen(T::from_ne_bytes(a)), widen(T::from_ne_bytes(b))))
                             .to_ne_bytes()
                     })
                 }
             };
         }
         match $reduction {
-            Reduction::Sum => Some(by!(|a, b| a + b) as Combine),
-            Reduction::Product => Some(by!(|a, b| a * b)),
-            Reduction::Least => Some(by!(|a, b| a.min(b))),
-            Reduction::Greatest => Some(by!(|a, b| a.max(b))),
+            Reduction::Sum => Some(function!(|a, b| a + b) as Combine),
+            Reduction::Product => Some(function!(|a, b| a * b)),
+            Reduction::Min => Some(function!(|a, b| a.min(b))),
+            Reduction::Max => Some(function!(|a, b| a.max(b))),
             Reduction::And | Reduction::Or | Reduction::Xor => None,
         }
     }};
@@ -186,37 +190,37 @@ macro_rules! of_float {
 pub fn combine(element: Element, reduction: Reduction) -> Option<Combine> {
     match element {
         Element::Byte => None,
-        Element::I8 => of_integer!(i8, reduction),
-        Element::U8 => of_integer!(u8, reduction),
-        Element::I16 => of_integer!(i16, reduction),
-        Element::U16 => of_integer!(u16, reduction),
-        Element::I32 => of_integer!(i32, reduction),
-        Element::U32 => of_integer!(u32, reduction),
-        Element::I64 => of_integer!(i64, reduction),
-        Element::U64 => of_integer!(u64, reduction),
-        Element::F16 => of_float!(f16, f32, f16::to_f32, f16::from_f32, reduction),
-        Element::Bf16 => of_float!(bf16, f32, bf16::to_f32, bf16::from_f32, reduction),
-        Element::F32 => of_float!(f32, f32, |a| a, |a| a, reduction),
-        Element::F64 => of_float!(f64, f64, |a| a, |a| a, reduction),
-        Element::Bool => Some(of_bool(reduction)),
+        Element::I8 => combine_integers!(i8, reduction),
+        Element::U8 => combine_integers!(u8, reduction),
+        Element::I16 => combine_integers!(i16, reduction),
+        Element::U16 => combine_integers!(u16, reduction),
+        Element::I32 => combine_integers!(i32, reduction),
+        Element::U32 => combine_integers!(u32, reduction),
+        Element::I64 => combine_integers!(i64, reduction),
+        Element::U64 => combine_integers!(u64, reduction),
+        Element::F16 => combine_floats!(f16, f32, f16::to_f32, f16::from_f32, reduction),
+        Element::Bf16 => combine_floats!(bf16, f32, bf16::to_f32, bf16::from_f32, reduction),
+        Element::F32 => combine_floats!(f32, f32, |a| a, |a| a, reduction),
+        Element::F64 => combine_floats!(f64, f64, |a| a, |a| a, reduction),
+        Element::Bool => Some(combine_bools(reduction)),
     }
 }
 
-fn of_bool(reduction: Reduction) -> Combine {
-    macro_rules! by {
-        ($of:expr) => {
-            |place: &mut [u8], came: &[u8]| {
-                each::<1>(place, came, |[a], [b]| {
-                    let of: fn(bool, bool) -> bool = $of;
-                    [u8::from(of(a != 0, b != 0))]
+fn combine_bools(reduction: Reduction) -> Combine {
+    macro_rules! function {
+        ($op:expr) => {
+            |local: &mut [u8], received: &[u8]| {
+                combine_each::<1>(local, received, |[a], [b]| {
+                    let op: fn(bool, bool) -> bool = $op;
+                    [u8::from(op(a != 0, b != 0))]
                 })
             }
         };
     }
     match reduction {
-        Reduction::Sum | Reduction::Greatest | Reduction::Or => by!(|a, b| a || b),
-        Reduction::Product | Reduction::Least | Reduction::And => by!(|a, b| a && b),
-        Reduction::Xor => by!(|a, b| a != b),
+        Reduction::Sum | Reduction::Max | Reduction::Or => function!(|a, b| a || b),
+        Reduction::Product | Reduction::Min | Reduction::And => function!(|a, b| a && b),
+        Reduction::Xor => function!(|a, b| a != b),
     }
 }
 
@@ -230,9 +234,9 @@ mod tests {
         a: [u8; N],
         b: [u8; N],
     ) -> [u8; N] {
-        let mut place = a;
-        combine(element, reduction).unwrap()(&mut place, &b);
-        place
+        let mut local = a;
+        combine(element, reduction).unwrap()(&mut local, &b);
+        local
     }
 
     #[test]
@@ -249,12 +253,9 @@ mod tests {
         let halves = [f16::from_f32(1.5), f16::from_f32(-4.0)].map(f16::to_ne_bytes);
         let product = combined(Element::F16, Reduction::Product, halves[0], halves[1]);
         assert_eq!(f16::from_ne_bytes(product), f16::from_f32(-6.0));
-        let greatest = combined(Element::I8, Reduction::Greatest, [255, 3], [1, 2]);
-        assert_eq!(greatest, [1, 3]);
-        assert_eq!(
-            combined(Element::U8, Reduction::Greatest, [255], [1]),
-            [255]
-        );
+        let max = combined(Element::I8, Reduction::Max, [255, 3], [1, 2]);
+        assert_eq!(max, [1, 3]);
+        assert_eq!(combined(Element::U8, Reduction::Max, [255], [1]), [255]);
         assert_eq!(combined(Element::U8, Reduction::Sum, [255], [2]), [1]);
         assert_eq!(
             combined(Element::U16, Reduction::Xor, [1, 2], [3, 2]),
@@ -263,20 +264,20 @@ mod tests {
         // A sum of bytes would wrap: 1 + 255 and 128 + 128 are 0 modulo 256.
         for (reduction, both, one, none) in [
             (Reduction::Sum, 1, 1, 0),
-            (Reduction::Greatest, 1, 1, 0),
+            (Reduction::Max, 1, 1, 0),
             (Reduction::Or, 1, 1, 0),
             (Reduction::Product, 1, 0, 0),
-            (Reduction::Least, 1, 0, 0),
+            (Reduction::Min, 1, 0, 0),
             (Reduction::And, 1, 0, 0),
             (Reduction::Xor, 0, 1, 0),
         ] {
-            let came = combined(
+            let result = combined(
                 Element::Bool,
                 reduction,
                 [1, 128, 255, 0, 0],
                 [255, 128, 0, 2, 0],
             );
-            assert_eq!(came, [both, both, one, one, none], "{reduction:?}");
+            assert_eq!(result, [both, both, one, one, none], "{reduction:?}");
         }
         assert!(combine(Element::F64, Reduction::And).is_none());
         assert!(combine(Element::Byte, Reduction::Sum).is_none());
@@ -284,12 +285,12 @@ mod tests {
 
     #[test]
     fn numbers__of_elements_and_reductions__are_table_indices() {
-        for (at, (element, _, _)) in ELEMENTS.iter().enumerate() {
-            assert_eq!(*element as usize, at);
-            assert_eq!(Element::from_number(at as i32), Some(*element));
+        for (index, (element, _, _)) in ELEMENTS.iter().enumerate() {
+            assert_eq!(*element as usize, index);
+            assert_eq!(Element::from_number(index as i32), Some(*element));
         }
-        for (at, (reduction, _)) in REDUCTIONS.iter().enumerate() {
-            assert_eq!(*reduction as usize, at);
+        for (index, (reduction, _)) in REDUCTIONS.iter().enumerate() {
+            assert_eq!(*reduction as usize, index);
         }
         assert_eq!(
             (Element::from_number(14), Reduction::from_number(-1)),

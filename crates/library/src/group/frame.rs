@@ -16,20 +16,22 @@ const MAGIC: [u8; 8] = *b"KUMIGRP2";
 /// only the other end does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
-pub enum Lane {
+pub enum Channel {
     /// Control messages, which must not wait behind data.
-    Words = 0,
+    Control = 0,
     /// Chunks of collectives.
-    Pieces = 1,
+    Chunks = 1,
     /// Point-to-point messages.
     Messages = 2,
 }
 
-impl Lane {
+impl Channel {
     /// Returns the kind that has this number.
-    pub fn of_number(number: u64) -> Option<Self> {
-        let lanes = [Self::Words, Self::Pieces, Self::Messages];
-        lanes.into_iter().find(|lane| *lane as u64 == number)
+    pub fn from_number(number: u64) -> Option<Self> {
+        let channels = [Self::Control, Self::Chunks, Self::Messages];
+        channels
+            .into_iter()
+            .find(|channel| *channel as u64 == number)
     }
 }
 
@@ -37,7 +39,7 @@ impl Lane {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// Kind of the connection.
-    pub lane: Lane,
+    pub channel: Channel,
     /// True in a reverse connection: the other end sends on it, because it could not connect
     /// itself.
     pub is_call: bool,
@@ -55,7 +57,7 @@ impl Hello {
     pub fn bytes(&self) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
         bytes[..8].copy_from_slice(&MAGIC);
-        bytes[8] = self.lane as u8;
+        bytes[8] = self.channel as u8;
         bytes[9] = u8::from(self.is_call);
         bytes[12..16].copy_from_slice(&self.from.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.term.to_le_bytes());
@@ -66,7 +68,7 @@ impl Hello {
     /// Parses a hello. Returns `None` if it is malformed.
     pub fn parse(bytes: &[u8; HELLO_BYTES]) -> Option<Self> {
         let hello = Self {
-            lane: Lane::of_number(u64::from(bytes[8]))?,
+            channel: Channel::from_number(u64::from(bytes[8]))?,
             is_call: bytes[9] != 0,
             from: u32_at(bytes, 12),
             term: u32_at(bytes, 16),
@@ -86,7 +88,7 @@ pub enum Kind {
     /// Grants to the peer, `number` of them.
     Grant = 2,
     /// Acknowledgement of `number` more chunks of the peer.
-    Got = 3,
+    Ack = 3,
     /// Request that the sender makes for a collective. Its description follows.
     Request = 4,
     /// Report that ranks made different requests. A text follows.
@@ -113,7 +115,7 @@ pub enum Kind {
     /// The sender has begun collective `sequence`. It is sent to the previous member of the ring.
     Begun = 15,
     /// Chunk of a collective.
-    Piece = 16,
+    Chunk = 16,
     /// Point-to-point message `number`.
     Message = 17,
 }
@@ -147,11 +149,11 @@ impl Header {
 
     /// Parses a header of a connection. Returns `None` if its kind does not belong there or its
     /// body is too long.
-    pub fn parse(bytes: &[u8; HEADER_BYTES], lane: Lane) -> Option<Self> {
-        let kind = match (lane, bytes[0]) {
-            (Lane::Pieces, 16) => Kind::Piece,
-            (Lane::Messages, 17) => Kind::Message,
-            (Lane::Words, kind) => word(kind)?,
+    pub fn parse(bytes: &[u8; HEADER_BYTES], channel: Channel) -> Option<Self> {
+        let kind = match (channel, bytes[0]) {
+            (Channel::Chunks, 16) => Kind::Chunk,
+            (Channel::Messages, 17) => Kind::Message,
+            (Channel::Control, number) => control_kind(number)?,
             _ => return None,
         };
         let header = Self {
@@ -165,22 +167,22 @@ impl Header {
             kind,
             Kind::Request | Kind::Disagree | Kind::Lost | Kind::Vote | Kind::Offer | Kind::Refuse
         );
-        let is_right = match lane {
-            Lane::Words => match has_body {
+        let is_valid = match channel {
+            Channel::Control => match has_body {
                 true => header.bytes <= BODY_BYTES_MAX as u64,
                 false => header.bytes == 0,
             },
-            Lane::Pieces | Lane::Messages => true,
+            Channel::Chunks | Channel::Messages => true,
         };
-        (is_right && bytes[1..4] == [0; 3]).then_some(header)
+        (is_valid && bytes[1..4] == [0; 3]).then_some(header)
     }
 }
 
-fn word(kind: u8) -> Option<Kind> {
+fn control_kind(number: u8) -> Option<Kind> {
     let kinds = [
         Kind::Alive,
         Kind::Grant,
-        Kind::Got,
+        Kind::Ack,
         Kind::Request,
         Kind::Disagree,
         Kind::Lost,
@@ -194,17 +196,17 @@ fn word(kind: u8) -> Option<Kind> {
         Kind::Want,
         Kind::Begun,
     ];
-    kinds.into_iter().find(|one| *one as u8 == kind)
+    kinds.into_iter().find(|kind| *kind as u8 == number)
 }
 
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+fn array_at<const N: usize>(bytes: &[u8], offset: usize) -> [u8; N] {
     let mut array = [0; N];
-    array.copy_from_slice(&bytes[at..at + N]);
+    array.copy_from_slice(&bytes[offset..offset + N]);
     array
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u32::from_le_bytes(array_at(bytes, at))
+fn u32_at(bytes: &[u8], offset: usize) -> u32 {
+    u32::from_le_bytes(array_at(bytes, offset))
 }
 
 #[cfg(test)]
@@ -215,7 +217,7 @@ mod tests {
     #[test]
     fn hello__encoded__matches_the_specification() {
         let hello = Hello {
-            lane: Lane::Pieces,
+            channel: Channel::Chunks,
             is_call: false,
             from: 258,
             term: 3,
@@ -230,8 +232,8 @@ mod tests {
         };
         assert_eq!(call.bytes()[8..10], [1, 1]);
         assert_eq!(Hello::parse(&call.bytes()), Some(call));
-        for at in [9, 63] {
-            bytes[at] = 2;
+        for offset in [9, 63] {
+            bytes[offset] = 2;
             assert_eq!(Hello::parse(&bytes), None);
         }
     }
@@ -239,7 +241,7 @@ mod tests {
     #[test]
     fn header__encoded__matches_the_specification() {
         let header = Header {
-            kind: Kind::Piece,
+            kind: Kind::Chunk,
             term: 1,
             sequence: 2,
             number: 0,
@@ -251,22 +253,24 @@ mod tests {
             [16, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0]
         );
         assert_eq!(bytes[24..], [0, 32, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(Header::parse(&bytes, Lane::Pieces), Some(header));
-        assert_eq!(Header::parse(&bytes, Lane::Words), None);
+        assert_eq!(Header::parse(&bytes, Channel::Chunks), Some(header));
+        assert_eq!(Header::parse(&bytes, Channel::Control), None);
     }
 
     proptest! {
         #[test]
         fn frame__any_bytes__are_refused_or_round_trip(bytes: [u8; HEADER_BYTES], hello: [u8; 32]) {
-            for lane in [Lane::Words, Lane::Pieces, Lane::Messages] {
-                if let Some(header) = Header::parse(&bytes, lane) {
+            for channel in [Channel::Control, Channel::Chunks, Channel::Messages] {
+                if let Some(header) = Header::parse(&bytes, channel) {
                     prop_assert_eq!(header.bytes(), bytes);
-                    prop_assert!(lane != Lane::Words || header.bytes <= BODY_BYTES_MAX as u64);
+                    prop_assert!(
+                        channel != Channel::Control || header.bytes <= BODY_BYTES_MAX as u64
+                    );
                 }
             }
-            let mut whole = [0; HELLO_BYTES];
-            whole[8..40].copy_from_slice(&hello);
-            prop_assert!(Hello::parse(&whole).is_none());
+            let mut hello_bytes = [0; HELLO_BYTES];
+            hello_bytes[8..40].copy_from_slice(&hello);
+            prop_assert!(Hello::parse(&hello_bytes).is_none());
         }
     }
 }

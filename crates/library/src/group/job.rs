@@ -2,15 +2,15 @@
 
 use crate::group::combine::Combine;
 use crate::group::memory::Memory;
-use crate::work::{Named, Work};
+use crate::work::{CallerStep, Work};
 use kumi_coll::Action;
 use std::collections::VecDeque;
 
 /// Action that is due now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum DueAction {
     /// Send this chunk to a member.
-    Send(usize, Named),
+    Send(usize, CallerStep),
     /// Send a grant to a member.
     Grant(usize),
     /// Read from a member, because its next chunk now has a destination.
@@ -23,12 +23,12 @@ pub struct Job {
     memory: Box<dyn Memory>,
     combine: Option<Combine>,
     /// Chunks that each member is to send, in order.
-    expected: Vec<VecDeque<(usize, Named)>>,
+    expected_chunks: Vec<VecDeque<(usize, CallerStep)>>,
     /// Chunks sent to each member and not yet acknowledged, in order.
-    sent: Vec<VecDeque<usize>>,
-    /// Steps that await a grant, by member; and in `heard` the grants that arrived early.
-    hears: Vec<VecDeque<usize>>,
-    heard: Vec<u64>,
+    sent_steps: Vec<VecDeque<usize>>,
+    /// Steps that await a grant, by member; and in `early_grants` the grants that arrived early.
+    waiting_steps: Vec<VecDeque<usize>>,
+    early_grants: Vec<u64>,
 }
 
 impl Job {
@@ -42,64 +42,64 @@ impl Job {
             work,
             memory,
             combine,
-            expected: vec![VecDeque::new(); members],
-            sent: vec![VecDeque::new(); members],
-            hears: vec![VecDeque::new(); members],
-            heard: vec![0; members],
+            expected_chunks: vec![VecDeque::new(); members],
+            sent_steps: vec![VecDeque::new(); members],
+            waiting_steps: vec![VecDeque::new(); members],
+            early_grants: vec![0; members],
         }
     }
 
     /// Returns the next due action, if there is one.
-    pub fn next(&mut self) -> Option<Due> {
-        while let Some((at, named)) = self.work.begin() {
-            let peer = named.peer;
-            match named.action {
+    pub fn next(&mut self) -> Option<DueAction> {
+        while let Some((index, step)) = self.work.begin() {
+            let peer = step.peer;
+            match step.action {
                 // A member acknowledges every chunk, including those that need no acknowledgement.
                 Action::Send | Action::Post => {
-                    self.sent[peer].push_back(at);
-                    return Some(Due::Send(peer, named));
+                    self.sent_steps[peer].push_back(index);
+                    return Some(DueAction::Send(peer, step));
                 }
                 Action::Grant => {
-                    self.work.complete(at);
-                    return Some(Due::Grant(peer));
+                    self.work.complete(index);
+                    return Some(DueAction::Grant(peer));
                 }
                 Action::Receive | Action::Combine => {
-                    self.expected[peer].push_back((at, named));
-                    return Some(Due::Expect(peer));
+                    self.expected_chunks[peer].push_back((index, step));
+                    return Some(DueAction::Expect(peer));
                 }
-                Action::Await if self.heard[peer] > 0 => {
-                    self.heard[peer] -= 1;
-                    self.work.complete(at);
+                Action::Await if self.early_grants[peer] > 0 => {
+                    self.early_grants[peer] -= 1;
+                    self.work.complete(index);
                 }
-                Action::Await => self.hears[peer].push_back(at),
+                Action::Await => self.waiting_steps[peer].push_back(index),
             }
         }
         None
     }
 
     /// Handles a number of grants from a member.
-    pub fn hear(&mut self, peer: usize, words: u64) {
-        for used in 0..words {
-            match self.hears[peer].pop_front() {
-                Some(at) => {
-                    self.work.complete(at);
+    pub fn add_grants(&mut self, peer: usize, count: u64) {
+        for used in 0..count {
+            match self.waiting_steps[peer].pop_front() {
+                Some(index) => {
+                    self.work.complete(index);
                 }
                 None => {
-                    self.heard[peer] = self.heard[peer].saturating_add(words - used);
+                    self.early_grants[peer] = self.early_grants[peer].saturating_add(count - used);
                     return;
                 }
             }
         }
     }
 
-    /// Handles an acknowledgement of `pieces` more chunks. Returns false if this rank did not send
+    /// Handles an acknowledgement of `chunks` more chunks. Returns false if this rank did not send
     /// that many.
     #[must_use]
-    pub fn got(&mut self, peer: usize, pieces: u64) -> bool {
-        for _ in 0..pieces {
-            match self.sent[peer].pop_front() {
-                Some(at) => {
-                    self.work.complete(at);
+    pub fn acknowledge(&mut self, peer: usize, chunks: u64) -> bool {
+        for _ in 0..chunks {
+            match self.sent_steps[peer].pop_front() {
+                Some(index) => {
+                    self.work.complete(index);
                 }
                 None => return false,
             }
@@ -108,40 +108,40 @@ impl Job {
     }
 
     /// Returns the chunk that a member is to send next.
-    pub fn expects(&self, peer: usize) -> Option<Named> {
-        self.expected[peer].front().map(|(_, named)| *named)
+    pub fn next_chunk(&self, peer: usize) -> Option<CallerStep> {
+        self.expected_chunks[peer].front().map(|(_, step)| *step)
     }
 
     /// Returns the bytes of a chunk to send.
-    pub fn out(&self, named: &Named) -> &[u8] {
+    pub fn source(&self, step: &CallerStep) -> &[u8] {
         self.memory
-            .out(named.block, named.offset, named.bytes as usize)
+            .source(step.block, step.offset, step.bytes as usize)
     }
 
     /// Returns the destination of a chunk that is not combined.
-    pub fn place(&mut self, named: &Named) -> &mut [u8] {
+    pub fn destination(&mut self, step: &CallerStep) -> &mut [u8] {
         self.memory
-            .place(named.block, named.offset, named.bytes as usize)
+            .destination(step.block, step.offset, step.bytes as usize)
     }
 
     /// Completes the chunk that was expected next. A chunk to combine is in `scratch`; others are
     /// already at their destination.
-    pub fn received(&mut self, peer: usize, scratch: &[u8]) {
-        let Some((at, named)) = self.expected[peer].pop_front() else {
+    pub fn complete_chunk(&mut self, peer: usize, scratch: &[u8]) {
+        let Some((index, step)) = self.expected_chunks[peer].pop_front() else {
             return;
         };
-        if let (Action::Combine, Some(combine)) = (named.action, self.combine) {
-            combine(self.place(&named), scratch);
+        if let (Action::Combine, Some(combine)) = (step.action, self.combine) {
+            combine(self.destination(&step), scratch);
         }
-        self.work.complete(at);
+        self.work.complete(index);
     }
 
     /// Returns whether all steps are complete. If they are, it also finishes the caller's memory.
     pub fn is_complete(&mut self) -> bool {
-        let is_over = self.work.is_complete();
-        if is_over {
+        let is_complete = self.work.is_complete();
+        if is_complete {
             self.memory.finish();
         }
-        is_over
+        is_complete
     }
 }

@@ -1,6 +1,6 @@
 //! A rank before it joins its group: it listens, and its card states where.
 
-use super::card::{CARD_BYTES, Card, Own, own_addresses};
+use super::card::{CARD_BYTES, Card, LocalAddress, local_addresses};
 use super::membership::Membership;
 use super::progress::{Progress, Settings};
 use super::secret::Secret;
@@ -19,42 +19,43 @@ pub struct Listening {
     config: Config,
     pub(super) listeners: Vec<Private<TcpListener>>,
     pub(super) card: Card,
-    own: Vec<Own>,
+    local_addresses: Vec<LocalAddress>,
 }
 
 /// Number of ports to try until one is free at all addresses.
 const PORTS_MAX: usize = 16;
 
 /// Listens on one port at exactly these addresses. Removes addresses that are not available from
-/// `own`.
-fn listen(own: &mut Vec<Own>) -> io::Result<(Vec<Private<TcpListener>>, u16)> {
-    let mut why = io::ErrorKind::AddrNotAvailable.into();
+/// `addresses`.
+fn listen(addresses: &mut Vec<LocalAddress>) -> io::Result<(Vec<Private<TcpListener>>, u16)> {
+    let mut last_error = io::ErrorKind::AddrNotAvailable.into();
     for _ in 0..PORTS_MAX {
-        let (mut port, mut listeners, mut heard) = (0, Vec::new(), Vec::new());
-        let is_all = own
-            .iter()
-            .all(|one| match TcpListener::bind((one.address, port)) {
-                Ok(listener) => {
-                    port = listener.local_addr().map_or(0, |address| address.port());
-                    listeners.push(Private::new(listener));
-                    heard.push(*one);
-                    port != 0
-                }
-                Err(error) => {
-                    let is_absent = error.kind() == io::ErrorKind::AddrNotAvailable;
-                    why = error;
-                    is_absent
-                }
-            });
-        if is_all && !listeners.is_empty() {
-            *own = heard;
+        let (mut port, mut listeners, mut available) = (0, Vec::new(), Vec::new());
+        let is_complete =
+            addresses
+                .iter()
+                .all(|local| match TcpListener::bind((local.address, port)) {
+                    Ok(listener) => {
+                        port = listener.local_addr().map_or(0, |address| address.port());
+                        listeners.push(Private::new(listener));
+                        available.push(*local);
+                        port != 0
+                    }
+                    Err(error) => {
+                        let is_absent = error.kind() == io::ErrorKind::AddrNotAvailable;
+                        last_error = error;
+                        is_absent
+                    }
+                });
+        if is_complete && !listeners.is_empty() {
+            *addresses = available;
             for listener in &listeners {
                 listener.set_nonblocking(true)?;
             }
             return Ok((listeners, port));
         }
     }
-    Err(why)
+    Err(last_error)
 }
 
 impl Listening {
@@ -64,16 +65,16 @@ impl Listening {
     /// The host has no such interface, no address or no valid name, or the network file cannot be
     /// read.
     pub fn new(config: Config) -> Result<Self, GroupError> {
-        let mut own = own_addresses(config.interface.as_deref())
+        let mut local_addresses = local_addresses(config.interface.as_deref())
             .map_err(system("cannot read the host's addresses"))?;
-        if own.is_empty() {
-            let of = config.interface.as_deref();
-            let of = of.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
+        if local_addresses.is_empty() {
+            let owner = config.interface.as_deref();
+            let owner = owner.map_or("this host".to_owned(), |name| format!("interface `{name}`"));
             return Err(GroupError::Argument(format!(
-                "{of} has no address that is up"
+                "{owner} has no address that is up"
             )));
         }
-        let (listeners, port) = listen(&mut own).map_err(system("cannot listen"))?;
+        let (listeners, port) = listen(&mut local_addresses).map_err(system("cannot listen"))?;
         let mut key = [0; 16];
         random(&mut key).map_err(system("/dev/urandom"))?;
         let host = match &config.host {
@@ -103,7 +104,7 @@ impl Listening {
             true => 0,
             false => digest(&network),
         };
-        let addresses = own.iter().map(|one| one.address).collect();
+        let addresses = local_addresses.iter().map(|local| local.address).collect();
         Ok(Self {
             card: Card {
                 key,
@@ -116,7 +117,7 @@ impl Listening {
             },
             config,
             listeners,
-            own,
+            local_addresses,
         })
     }
 
@@ -132,9 +133,11 @@ impl Listening {
     /// A card is malformed, or ranks have different secrets, libraries or network files, or a rank
     /// does not arrive in time.
     pub fn join(self, rank: usize, cards: &[Vec<u8>]) -> Result<Group, GroupError> {
-        let cards = cards.iter().enumerate().map(|(of, card)| {
+        let cards = cards.iter().enumerate().map(|(card_rank, card)| {
             let card = Card::parse(card);
-            card.ok_or_else(|| GroupError::Argument(format!("the card of rank {of} is malformed")))
+            card.ok_or_else(|| {
+                GroupError::Argument(format!("the card of rank {card_rank} is malformed"))
+            })
         });
         let cards = cards.collect::<Result<Vec<_>, _>>()?;
         if cards.len() > RANKS_MAX || cards.get(rank) != Some(&self.card) {
@@ -144,35 +147,35 @@ impl Listening {
             );
             return Err(GroupError::Argument(text));
         }
-        if let Some(why) = self.config.is_unlike(rank, &cards) {
-            return Err(GroupError::Argument(why));
+        if let Some(reason) = self.config.find_difference(rank, &cards) {
+            return Err(GroupError::Argument(reason));
         }
         let hosts: Vec<String> = cards.iter().map(|card| card.host.clone()).collect();
         let members: Vec<usize> = (0..hosts.len()).collect();
         let view = View::new(&self.config, &hosts, &members, rank, 0)?;
         let shared = Arc::new(Mutex::new(Membership::new(rank, cards.len())));
         let flags = EfdFlags::EFD_NONBLOCK | EfdFlags::EFD_CLOEXEC;
-        let bell = EventFd::from_value_and_flags(0, flags);
-        let bell = bell.map_err(|error| system("eventfd")(error.into()))?;
-        let bell = Arc::new(Private::new(bell));
-        let (orders, inbox) = channel();
-        let (joins, joined) = Promise::new();
+        let wakeup = EventFd::from_value_and_flags(0, flags);
+        let wakeup = wakeup.map_err(|error| system("eventfd")(error.into()))?;
+        let wakeup = Arc::new(Private::new(wakeup));
+        let (commands, command_receiver) = channel();
+        let (join_promise, join_ticket) = Promise::new();
         let settings = Settings {
             rank,
             cards,
             secret: secret(&self.config),
-            own: self.own,
-            silence: self.config.silence,
-            patience: self.config.patience,
-            pace: view.pace(&self.config),
+            local_addresses: self.local_addresses,
+            loss_timeout: self.config.loss_timeout,
+            start_timeout: self.config.start_timeout,
+            pace_bytes_per_s: view.pace_bytes_per_s(&self.config),
         };
         let progress = Progress::new(
             settings,
             Arc::clone(&shared),
             self.listeners,
-            inbox,
-            Arc::clone(&bell),
-            joins,
+            command_receiver,
+            Arc::clone(&wakeup),
+            join_promise,
         );
         let progress = progress.map_err(|error| system("epoll")(error.into()))?;
         let thread = std::thread::Builder::new().name("kumi-group".to_owned());
@@ -184,13 +187,13 @@ impl Listening {
             hosts,
             shared,
             view: Mutex::new(Arc::new(view)),
-            orders,
-            bell,
+            commands,
+            wakeup,
             thread: Some(thread),
             process: std::process::id(),
         };
-        group.ring();
-        match joined.wait(None) {
+        group.wake();
+        match join_ticket.wait(None) {
             Some(Err(failure)) => Err(failure.into()),
             _ => Ok(group),
         }
@@ -205,34 +208,34 @@ fn secret(config: &Config) -> Secret {
 
 impl Config {
     /// Returns the reason that ranks with these cards cannot form a group, if there is one.
-    fn is_unlike(&self, rank: usize, cards: &[Card]) -> Option<String> {
+    fn find_difference(&self, rank: usize, cards: &[Card]) -> Option<String> {
         let own = &cards[rank];
-        let pair = |other: usize| {
-            let [here, there] = [&own.host, &cards[other].host];
-            format!("rank {rank} on {here} and rank {other} on {there}")
+        let pair = |peer: usize| {
+            let [own_host, peer_host] = [&own.host, &cards[peer].host];
+            format!("rank {rank} on {own_host} and rank {peer} on {peer_host}")
         };
         let secret = secret(self);
-        if let Some(other) = cards
+        if let Some(peer) = cards
             .iter()
             .position(|card| card.proof != secret.proof(&card.key))
         {
             return Some(format!(
                 "{} have different job secrets, or one has none (KUMI_JOB_SECRET; rank {rank} has {})",
-                pair(other),
+                pair(peer),
                 secret.origin()
             ));
         }
-        if let Some(other) = cards.iter().position(|card| card.version != own.version) {
-            let [here, there] = [&own.version, &cards[other].version];
+        if let Some(peer) = cards.iter().position(|card| card.version != own.version) {
+            let [own_version, peer_version] = [&own.version, &cards[peer].version];
             return Some(format!(
-                "{} have different libraries, which may plan differently: libkumi {here} and {there}",
-                pair(other)
+                "{} have different libraries, which may plan differently: libkumi {own_version} and {peer_version}",
+                pair(peer)
             ));
         }
-        let other = cards.iter().position(|card| card.network != own.network)?;
+        let peer = cards.iter().position(|card| card.network != own.network)?;
         Some(format!(
             "{} have different topology files, or one has none, or are of different jobs",
-            pair(other)
+            pair(peer)
         ))
     }
 }
@@ -256,7 +259,7 @@ mod tests {
         let ports: Vec<_> = listening
             .listeners
             .iter()
-            .map(|one| one.local_addr().unwrap())
+            .map(|listener| listener.local_addr().unwrap())
             .collect();
         assert!(!ports.is_empty());
         for port in ports {
@@ -266,34 +269,35 @@ mod tests {
             );
         }
         // All of 127.0.0.0/8 belongs to the loopback interface, which lists only one address of it.
-        let other = ("127.0.0.2", listening.card.port);
-        let refused = std::net::TcpStream::connect(other).unwrap_err();
-        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        let address = ("127.0.0.2", listening.card.port);
+        let error = std::net::TcpStream::connect(address).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
     }
 
     #[test]
     fn cards__different_secret_or_version__are_refused_with_the_difference() {
         let config = |secret: Option<&str>| Config {
             interface: Some("lo".to_owned()),
-            secret: secret.map(|text| Secret::chosen(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
+            secret: secret
+                .map(|text| Secret::from_bytes(text.as_bytes(), "KUMI_JOB_SECRET").unwrap()),
             ..Config::default()
         };
-        let refused = |other: Config, change: &dyn Fn(&mut Card)| {
-            let one = Listening::new(config(Some("what the job knows"))).unwrap();
-            let mut other = Listening::new(other).unwrap();
-            change(&mut other.card);
-            let cards = [one.card(), other.card()].map(|card| card.to_vec());
-            one.join(0, &cards).unwrap_err().to_string()
+        let error_of = |peer: Config, change: &dyn Fn(&mut Card)| {
+            let own = Listening::new(config(Some("what the job knows"))).unwrap();
+            let mut peer = Listening::new(peer).unwrap();
+            change(&mut peer.card);
+            let cards = [own.card(), peer.card()].map(|card| card.to_vec());
+            own.join(0, &cards).unwrap_err().to_string()
         };
-        for other in [None, Some("what another job knows")] {
-            let why = refused(config(other), &|_| ());
-            assert!(why.contains("have different job secrets"), "{why}");
+        for peer in [None, Some("what another job knows")] {
+            let error = error_of(config(peer), &|_| ());
+            assert!(error.contains("have different job secrets"), "{error}");
         }
-        let alike = config(Some("what the job knows"));
-        let why = refused(alike, &|card| card.version = "0.0.9+0".to_owned());
+        let same_secret = config(Some("what the job knows"));
+        let error = error_of(same_secret, &|card| card.version = "0.0.9+0".to_owned());
         assert!(
-            why.contains("which may plan differently: libkumi 0.1.0+"),
-            "{why}"
+            error.contains("which may plan differently: libkumi 0.1.0+"),
+            "{error}"
         );
     }
 
@@ -303,16 +307,16 @@ mod tests {
         use std::io::{Read, Write};
         let config = Config {
             interface: Some("lo".to_owned()),
-            secret: Some(Secret::chosen(b"what the job knows", "").unwrap()),
+            secret: Some(Secret::from_bytes(b"what the job knows", "").unwrap()),
             ..Config::default()
         };
-        let [one, other] = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
-        let cards = [one.card(), other.card()].map(|card| card.to_vec());
-        let card = one.card.clone();
+        let [first, second] = [(); 2].map(|()| Listening::new(config.clone()).unwrap());
+        let cards = [first.card(), second.card()].map(|card| card.to_vec());
+        let card = first.card.clone();
         std::thread::scope(|scope| {
-            let zero = scope.spawn(|| one.join(0, &cards).unwrap());
+            let first_thread = scope.spawn(|| first.join(0, &cards).unwrap());
             let hello = crate::group::frame::Hello {
-                lane: crate::group::frame::Lane::Words,
+                channel: crate::group::frame::Channel::Control,
                 is_call: false,
                 from: 1,
                 term: 0,
@@ -321,11 +325,11 @@ mod tests {
             let mut stranger =
                 std::net::TcpStream::connect((card.addresses[0], card.port)).unwrap();
             stranger.write_all(&hello.bytes()).unwrap();
-            let mut said = Vec::new();
-            assert_eq!(stranger.read_to_end(&mut said).unwrap(), 0);
-            assert!(!zero.is_finished());
-            let group = other.join(1, &cards).unwrap();
-            drop((zero.join().unwrap(), group));
+            let mut answer = Vec::new();
+            assert_eq!(stranger.read_to_end(&mut answer).unwrap(), 0);
+            assert!(!first_thread.is_finished());
+            let group = second.join(1, &cards).unwrap();
+            drop((first_thread.join().unwrap(), group));
         });
     }
 }

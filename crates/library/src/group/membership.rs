@@ -22,7 +22,7 @@ pub struct Membership {
     term: u32,
     votes: Vec<Option<BTreeSet<usize>>>,
     /// True if this rank has voted and waits for an agreement.
-    votes_itself: bool,
+    has_voted: bool,
 }
 
 impl Membership {
@@ -35,7 +35,7 @@ impl Membership {
             members: (0..ranks).collect(),
             term: 0,
             votes: vec![None; ranks],
-            votes_itself: false,
+            has_voted: false,
         }
     }
 
@@ -46,8 +46,8 @@ impl Membership {
 
     /// Returns the current rank of this process.
     pub fn rank(&self) -> usize {
-        let place = self.members.iter().position(|member| *member == self.rank);
-        place.unwrap_or(0)
+        let position = self.members.iter().position(|member| *member == self.rank);
+        position.unwrap_or(0)
     }
 
     /// Returns the term's number, which is the number of ranks lost before it.
@@ -62,7 +62,7 @@ impl Membership {
 
     /// Returns whether no member has been lost since the term began.
     #[cfg(test)]
-    fn is_whole(&self) -> bool {
+    fn is_intact(&self) -> bool {
         self.lost.len() == self.term as usize
     }
 
@@ -73,13 +73,13 @@ impl Membership {
 
     /// Votes to continue without the lost ranks. Returns the vote to send to all others.
     pub fn begin(&mut self) -> Vec<u8> {
-        self.votes_itself = true;
+        self.has_voted = true;
         self.vote()
     }
 
     /// Returns whether this rank has voted and waits for an agreement.
     pub fn is_voting(&self) -> bool {
-        self.votes_itself
+        self.has_voted
     }
 
     /// Returns this rank's vote: a bit for each rank, set if it is lost.
@@ -93,7 +93,7 @@ impl Membership {
 
     /// Records a rank's vote. Returns the ranks in it that this rank did not know to be lost, which
     /// may include this rank itself. Returns `None` if the vote is malformed.
-    pub fn hear(&mut self, from: usize, set: &[u8]) -> Option<Vec<usize>> {
+    pub fn record_vote(&mut self, from: usize, set: &[u8]) -> Option<Vec<usize>> {
         if from >= self.ranks || set.len() != self.ranks.div_ceil(8) {
             return None;
         }
@@ -102,14 +102,14 @@ impl Membership {
             return None;
         }
         let lost: BTreeSet<usize> = (0..self.ranks).filter(|rank| has(*rank)).collect();
-        let news = lost.difference(&self.lost).copied().collect();
+        let new_losses = lost.difference(&self.lost).copied().collect();
         // The control messages of a rank arrive in order, and its sets only grow.
         self.votes[from] = Some(lost);
-        Some(news)
+        Some(new_losses)
     }
 
     /// Returns the other live ranks that have not voted for this rank's set.
-    pub fn silent(&self) -> Vec<usize> {
+    pub fn missing_votes(&self) -> Vec<usize> {
         let living = (0..self.ranks).filter(|rank| !self.lost.contains(rank));
         let agrees = |rank: &usize| self.votes[*rank].as_ref() == Some(&self.lost);
         living
@@ -119,10 +119,10 @@ impl Membership {
 
     /// Begins a new term if all live ranks agree. Returns whether it has begun.
     pub fn agree(&mut self) -> bool {
-        if !self.votes_itself || !self.silent().is_empty() {
+        if !self.has_voted || !self.missing_votes().is_empty() {
             return false;
         }
-        self.votes_itself = false;
+        self.has_voted = false;
         self.term = self.lost.len() as u32;
         self.members = (0..self.ranks)
             .filter(|rank| !self.lost.contains(rank))
@@ -142,52 +142,54 @@ mod tests {
         for seed in 0..500 {
             let mut random = fastrand::Rng::with_seed(seed);
             let ranks = random.usize(2..9);
-            let mut all: Vec<Membership> = (0..ranks)
+            let mut group: Vec<Membership> = (0..ranks)
                 .map(|rank| Membership::new(rank, ranks))
                 .collect();
             let mut dead = vec![false; ranks];
             // Control messages in flight, by sender and receiver, in order.
-            let mut words = vec![vec![Vec::new(); ranks]; ranks];
+            let mut in_flight = vec![vec![Vec::new(); ranks]; ranks];
             let mut deaths_left = random.usize(1..ranks);
             for _ in 0..20_000 {
-                let at = random.usize(0..ranks);
-                let by = random.usize(0..ranks);
-                if deaths_left > 0 && random.f64() < 0.02 && !dead[at] {
-                    dead[at] = true;
+                let sender = random.usize(0..ranks);
+                let receiver = random.usize(0..ranks);
+                if deaths_left > 0 && random.f64() < 0.02 && !dead[sender] {
+                    dead[sender] = true;
                     deaths_left -= 1;
                     // Some of its last messages are lost with it.
-                    for to in &mut words[at] {
-                        to.truncate(random.usize(0..=to.len()));
+                    for queue in &mut in_flight[sender] {
+                        queue.truncate(random.usize(0..=queue.len()));
                     }
                 }
-                if dead[by] || by == at {
+                if dead[receiver] || receiver == sender {
                     continue;
                 }
-                let before = all[by].lost.len();
+                let lost_before = group[receiver].lost.len();
                 // The survivor's own detector fires at some time; otherwise it handles a message,
                 // if there is one.
-                if dead[at] && words[at][by].is_empty() && random.f64() < 0.1 {
-                    all[by].lose(at);
-                } else if !words[at][by].is_empty() {
-                    let word: Vec<u8> = words[at][by].remove(0);
-                    for lost in all[by].hear(at, &word).unwrap() {
-                        all[by].lose(lost);
+                if dead[sender] && in_flight[sender][receiver].is_empty() && random.f64() < 0.1 {
+                    group[receiver].lose(sender);
+                } else if !in_flight[sender][receiver].is_empty() {
+                    let message: Vec<u8> = in_flight[sender][receiver].remove(0);
+                    for lost in group[receiver].record_vote(sender, &message).unwrap() {
+                        group[receiver].lose(lost);
                     }
                 }
-                let begins = !all[by].is_voting() && !all[by].is_whole();
-                if begins || (all[by].is_voting() && all[by].lost.len() > before) {
-                    let vote = all[by].begin();
-                    for to in &mut words[by] {
-                        to.push(vote.clone());
+                let begins = !group[receiver].is_voting() && !group[receiver].is_intact();
+                if begins
+                    || (group[receiver].is_voting() && group[receiver].lost.len() > lost_before)
+                {
+                    let vote = group[receiver].begin();
+                    for queue in &mut in_flight[receiver] {
+                        queue.push(vote.clone());
                     }
                 }
-                all[by].agree();
+                group[receiver].agree();
             }
-            let living: Vec<usize> = (0..ranks).filter(|rank| !dead[*rank]).collect();
-            for rank in &living {
-                assert_eq!(all[*rank].members(), living, "seed {seed}");
+            let survivors: Vec<usize> = (0..ranks).filter(|rank| !dead[*rank]).collect();
+            for rank in &survivors {
+                assert_eq!(group[*rank].members(), survivors, "seed {seed}");
                 assert!(
-                    all[*rank].is_whole() && !all[*rank].is_voting(),
+                    group[*rank].is_intact() && !group[*rank].is_voting(),
                     "seed {seed}"
                 );
             }
@@ -197,10 +199,10 @@ mod tests {
     #[test]
     fn membership__malformed_set_or_unknown_sender__is_refused() {
         let mut membership = Membership::new(0, 3);
-        assert_eq!(membership.hear(1, &[]), None);
-        assert_eq!(membership.hear(1, &[0b1000]), None);
-        assert_eq!(membership.hear(3, &[0]), None);
-        assert_eq!(membership.hear(1, &[0b101]), Some(vec![0, 2]));
+        assert_eq!(membership.record_vote(1, &[]), None);
+        assert_eq!(membership.record_vote(1, &[0b1000]), None);
+        assert_eq!(membership.record_vote(3, &[0]), None);
+        assert_eq!(membership.record_vote(1, &[0b101]), Some(vec![0, 2]));
         assert!(!membership.lose(0) && membership.lose(2));
     }
 }

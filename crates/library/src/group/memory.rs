@@ -4,9 +4,9 @@
 /// bug of the library and panics.
 pub trait Memory: Send {
     /// Returns the part of a block that is to be sent.
-    fn out(&self, block: u64, offset: u64, bytes: usize) -> &[u8];
+    fn source(&self, block: u64, offset: u64, bytes: usize) -> &[u8];
     /// Returns the part of a block that is to be received or combined.
-    fn place(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8];
+    fn destination(&mut self, block: u64, offset: u64, bytes: usize) -> &mut [u8];
     /// Called when the collective is complete on this rank.
     fn finish(&mut self) {}
 }

@@ -22,7 +22,7 @@ pub const WINDOW: usize = 256;
 
 /// Maximum number of buffers that may wait on a rank. It also bounds the tags that the rank may
 /// want from others.
-const PLACES_MAX: usize = 1 << 16;
+const BUFFERS_MAX: usize = 1 << 16;
 
 /// Maximum number of messages of a rank that may wait to be received, at about 200 bytes each.
 const SENDS_MAX: usize = 1 << 20;
@@ -51,7 +51,7 @@ struct Offer {
 
 /// Control message that is due to a member.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Act {
+pub enum ControlMessage {
     /// A message of this rank is ready to send.
     Offer { name: u64, tag: u64, bytes: u64 },
     /// The member is to send an offered message now.
@@ -60,7 +60,7 @@ pub enum Act {
     Refuse {
         name: u64,
         bytes: u64,
-        place_bytes: u64,
+        buffer_bytes: u64,
     },
     /// There is no room for the member's offer. The member keeps it back.
     Hold { name: u64 },
@@ -77,34 +77,34 @@ pub struct Malformed;
 #[derive(Debug, Default)]
 struct Outbox {
     /// Number of messages offered and not answered yet.
-    offered: usize,
+    offer_count: usize,
     /// Names of the messages to offer when the window has room, in order; and the same for each
     /// tag.
-    held: BTreeSet<u64>,
-    held_of_tag: HashMap<u64, BTreeSet<u64>>,
+    held_names: BTreeSet<u64>,
+    held_by_tag: HashMap<u64, BTreeSet<u64>>,
     /// Tags that the member wants beyond the window.
-    wanted: BTreeSet<u64>,
+    wanted_tags: BTreeSet<u64>,
 }
 
 impl Outbox {
     fn hold(&mut self, name: u64, tag: u64) {
-        self.held.insert(name);
-        self.held_of_tag.entry(tag).or_default().insert(name);
+        self.held_names.insert(name);
+        self.held_by_tag.entry(tag).or_default().insert(name);
     }
 
     fn release(&mut self, name: u64, tag: u64) {
-        self.held.remove(&name);
-        if let Some(of_tag) = self.held_of_tag.get_mut(&tag) {
-            of_tag.remove(&name);
-            if of_tag.is_empty() {
-                self.held_of_tag.remove(&tag);
+        self.held_names.remove(&name);
+        if let Some(names) = self.held_by_tag.get_mut(&tag) {
+            names.remove(&name);
+            if names.is_empty() {
+                self.held_by_tag.remove(&tag);
             }
         }
     }
 
     /// Returns the oldest held message with a tag.
     fn oldest(&self, tag: u64) -> Option<u64> {
-        self.held_of_tag.get(&tag)?.first().copied()
+        self.held_by_tag.get(&tag)?.first().copied()
     }
 }
 
@@ -116,26 +116,26 @@ struct Outgoing {
 /// State of all messages of one rank.
 #[derive(Default)]
 pub struct Messages {
-    names: u64,
+    last_name: u64,
     /// Messages neither sent nor refused yet, by name.
     outgoing: HashMap<u64, Outgoing>,
     outboxes: HashMap<usize, Outbox>,
     offers: VecDeque<Offer>,
     /// Number of waiting offers, by member.
-    known: HashMap<usize, usize>,
+    offer_counts: HashMap<usize, usize>,
     /// Members and tags for which a want is pending: the member has not offered such a message
     /// since.
-    asked: BTreeSet<(usize, u64)>,
-    places: VecDeque<Parcel>,
+    pending_wants: BTreeSet<(usize, u64)>,
+    buffers: VecDeque<Parcel>,
     /// Buffers of messages that were taken and are in flight, by sender and name.
     incoming: HashMap<(usize, u64), Parcel>,
-    acts: Vec<(usize, Act)>,
+    control_messages: Vec<(usize, ControlMessage)>,
 }
 
 impl Messages {
     /// Returns the control messages that became due since the last call, in order.
-    pub fn acts(&mut self) -> Vec<(usize, Act)> {
-        std::mem::take(&mut self.acts)
+    pub fn drain_control_messages(&mut self) -> Vec<(usize, ControlMessage)> {
+        std::mem::take(&mut self.control_messages)
     }
 
     /// Offers a message to its member, now or when there is room. Returns the parcel if too many
@@ -152,13 +152,15 @@ impl Messages {
                 ),
             ));
         }
-        self.names += 1;
-        let (name, tag) = (self.names, parcel.tag);
+        self.last_name += 1;
+        let (name, tag) = (self.last_name, parcel.tag);
         let is_offered = false;
         self.outgoing.insert(name, Outgoing { parcel, is_offered });
         let outbox = self.outboxes.entry(to).or_default();
         // Messages with the same tag stay in order: none is offered while an earlier one is held.
-        match outbox.offered < WINDOW && outbox.held.is_empty() || outbox.wanted.contains(&tag) {
+        match outbox.offer_count < WINDOW && outbox.held_names.is_empty()
+            || outbox.wanted_tags.contains(&tag)
+        {
             true => self.offer(to, name),
             false => outbox.hold(name, tag),
         }
@@ -172,24 +174,28 @@ impl Messages {
         outgoing.is_offered = true;
         let (tag, bytes) = (outgoing.parcel.tag, outgoing.parcel.bytes);
         let outbox = self.outboxes.entry(to).or_default();
-        outbox.offered += 1;
+        outbox.offer_count += 1;
         outbox.release(name, tag);
-        outbox.wanted.remove(&tag);
-        self.acts.push((to, Act::Offer { name, tag, bytes }));
+        outbox.wanted_tags.remove(&tag);
+        self.control_messages
+            .push((to, ControlMessage::Offer { name, tag, bytes }));
     }
 
     /// Handles an answer to an offer, which may make room for the next one. Returns false if there
     /// is no such offer.
-    fn answered(&mut self, to: usize, name: u64) -> bool {
-        let is_its =
+    fn handle_answer(&mut self, to: usize, name: u64) -> bool {
+        let is_pending =
             |outgoing: &&mut Outgoing| outgoing.parcel.peer == Some(to) && outgoing.is_offered;
-        let Some(outgoing) = self.outgoing.get_mut(&name).filter(is_its) else {
+        let Some(outgoing) = self.outgoing.get_mut(&name).filter(is_pending) else {
             return false;
         };
         outgoing.is_offered = false;
         if let Some(outbox) = self.outboxes.get_mut(&to) {
-            outbox.offered -= 1;
-            let next = outbox.held.first().filter(|_| outbox.offered < WINDOW);
+            outbox.offer_count -= 1;
+            let next = outbox
+                .held_names
+                .first()
+                .filter(|_| outbox.offer_count < WINDOW);
             if let Some(next) = next.copied() {
                 self.offer(to, next);
             }
@@ -198,51 +204,54 @@ impl Messages {
     }
 
     /// Handles a take of an offered message. Returns the length of the message, in bytes.
-    pub fn taken(&mut self, by: usize, name: u64) -> Result<u64, Malformed> {
-        match self.answered(by, name) {
-            true => Ok(self.outgoing.get(&name).map_or(0, |one| one.parcel.bytes)),
+    pub fn handle_take(&mut self, member: usize, name: u64) -> Result<u64, Malformed> {
+        match self.handle_answer(member, name) {
+            true => Ok(self
+                .outgoing
+                .get(&name)
+                .map_or(0, |outgoing| outgoing.parcel.bytes)),
             false => Err(Malformed),
         }
     }
 
     /// Handles a refusal of an offered message, whose buffer is too short. Returns the message.
-    pub fn refused(&mut self, by: usize, name: u64) -> Result<Option<Parcel>, Malformed> {
-        match self.answered(by, name) {
-            true => Ok(self.sent(name)),
+    pub fn handle_refuse(&mut self, member: usize, name: u64) -> Result<Option<Parcel>, Malformed> {
+        match self.handle_answer(member, name) {
+            true => Ok(self.remove_outgoing(name)),
             false => Err(Malformed),
         }
     }
 
     /// Handles a hold of an offered message, for which the member has no room.
-    pub fn held(&mut self, by: usize, name: u64) -> Result<(), Malformed> {
-        let is_its =
-            |outgoing: &&mut Outgoing| outgoing.parcel.peer == Some(by) && outgoing.is_offered;
+    pub fn handle_hold(&mut self, member: usize, name: u64) -> Result<(), Malformed> {
+        let is_pending =
+            |outgoing: &&mut Outgoing| outgoing.parcel.peer == Some(member) && outgoing.is_offered;
         let outgoing = self
             .outgoing
             .get_mut(&name)
-            .filter(is_its)
+            .filter(is_pending)
             .ok_or(Malformed)?;
         outgoing.is_offered = false;
         let tag = outgoing.parcel.tag;
-        let outbox = self.outboxes.entry(by).or_default();
-        outbox.offered -= 1;
+        let outbox = self.outboxes.entry(member).or_default();
+        outbox.offer_count -= 1;
         outbox.hold(name, tag);
         Ok(())
     }
 
     /// Handles a want. If `is_on`, the member has a buffer for this tag, and other offers fill its
     /// window. Otherwise it no longer has such a buffer.
-    pub fn wanted(&mut self, by: usize, tag: u64, is_on: bool) -> Result<(), Malformed> {
-        let outbox = self.outboxes.entry(by).or_default();
+    pub fn handle_want(&mut self, member: usize, tag: u64, is_on: bool) -> Result<(), Malformed> {
+        let outbox = self.outboxes.entry(member).or_default();
         if !is_on {
-            outbox.wanted.remove(&tag);
+            outbox.wanted_tags.remove(&tag);
             return Ok(());
         }
         match outbox.oldest(tag) {
-            Some(name) => self.offer(by, name),
-            None if outbox.wanted.len() >= PLACES_MAX => return Err(Malformed),
+            Some(name) => self.offer(member, name),
+            None if outbox.wanted_tags.len() >= BUFFERS_MAX => return Err(Malformed),
             None => {
-                outbox.wanted.insert(tag);
+                outbox.wanted_tags.insert(tag);
             }
         }
         Ok(())
@@ -254,7 +263,7 @@ impl Messages {
     }
 
     /// Removes a message that was sent or refused.
-    pub fn sent(&mut self, name: u64) -> Option<Parcel> {
+    pub fn remove_outgoing(&mut self, name: u64) -> Option<Parcel> {
         self.outgoing.remove(&name).map(|outgoing| outgoing.parcel)
     }
 
@@ -264,163 +273,171 @@ impl Messages {
     }
 
     /// Removes the buffer of a message that was received or refused.
-    pub fn received(&mut self, from: usize, name: u64) -> Option<Parcel> {
+    pub fn remove_incoming(&mut self, from: usize, name: u64) -> Option<Parcel> {
         self.incoming.remove(&(from, name))
     }
 
-    /// Adds a buffer for a message. If it is for any member, the message may come from `others`.
+    /// Adds a buffer for a message. If it is for any member, the message may come from `members`.
     /// Returns the buffer if too many wait.
     pub fn receive(
         &mut self,
-        place: Parcel,
-        others: impl Iterator<Item = usize>,
+        buffer: Parcel,
+        members: impl Iterator<Item = usize>,
     ) -> Result<(), (Parcel, String)> {
-        if self.places.len() >= PLACES_MAX {
+        if self.buffers.len() >= BUFFERS_MAX {
             return Err((
-                place,
-                format!("{PLACES_MAX} receives are already pending on this rank, the limit"),
+                buffer,
+                format!("{BUFFERS_MAX} receives are already pending on this rank, the limit"),
             ));
         }
-        let fits = |offer: &Offer| is_for(offer, &place);
-        let at = self.offers.iter().position(fits);
-        if let Some(offer) = at.and_then(|at| self.offers.remove(at)) {
-            if let Some(known) = self.known.get_mut(&offer.from) {
-                *known -= 1;
+        let fits = |offer: &Offer| is_match(offer, &buffer);
+        let index = self.offers.iter().position(fits);
+        if let Some(offer) = index.and_then(|index| self.offers.remove(index)) {
+            if let Some(count) = self.offer_counts.get_mut(&offer.from) {
+                *count -= 1;
             }
-            self.answer(offer, place);
+            self.answer(offer, buffer);
             return Ok(());
         }
-        let (from, tag) = (place.peer, place.tag);
-        self.places.push_back(place);
+        let (from, tag) = (buffer.peer, buffer.tag);
+        self.buffers.push_back(buffer);
         match from {
-            Some(from) => self.ask(from, tag),
-            None => others.for_each(|from| self.ask(from, tag)),
+            Some(from) => self.queue_want(from, tag),
+            None => members.for_each(|from| self.queue_want(from, tag)),
         }
         Ok(())
     }
 
     /// Sends a want for a tag to a member whose window is full, unless one is pending.
-    fn ask(&mut self, from: usize, tag: u64) {
-        if self.is_full(from) && self.asked.insert((from, tag)) {
+    fn queue_want(&mut self, from: usize, tag: u64) {
+        if self.is_full(from) && self.pending_wants.insert((from, tag)) {
             let is_on = true;
-            self.acts.push((from, Act::Want { tag, is_on }));
+            self.control_messages
+                .push((from, ControlMessage::Want { tag, is_on }));
         }
     }
 
     fn is_full(&self, from: usize) -> bool {
-        self.known.get(&from).is_some_and(|known| *known >= WINDOW)
+        self.offer_counts
+            .get(&from)
+            .is_some_and(|count| *count >= WINDOW)
     }
 
     /// Handles a member's offer.
-    pub fn offered(&mut self, from: usize, name: u64, tag: u64, bytes: u64) {
+    pub fn handle_offer(&mut self, from: usize, name: u64, tag: u64, bytes: u64) {
         let offer = Offer {
             from,
             name,
             tag,
             bytes,
         };
-        self.asked.remove(&(from, tag));
-        let at = self.places.iter().position(|place| is_for(&offer, place));
-        if let Some(place) = at.and_then(|at| self.places.remove(at)) {
-            let is_for_any = place.peer.is_none();
-            self.answer(offer, place);
-            if self.places.iter().any(|place| is_for(&offer, place)) {
-                self.ask(from, tag);
+        self.pending_wants.remove(&(from, tag));
+        let index = self
+            .buffers
+            .iter()
+            .position(|buffer| is_match(&offer, buffer));
+        if let Some(buffer) = index.and_then(|index| self.buffers.remove(index)) {
+            let is_for_any = buffer.peer.is_none();
+            self.answer(offer, buffer);
+            if self.buffers.iter().any(|buffer| is_match(&offer, buffer)) {
+                self.queue_want(from, tag);
             }
             if is_for_any {
-                self.ask_no_more(tag);
+                self.withdraw_wants(tag);
             }
             return;
         }
         if self.is_full(from) {
-            self.acts.push((from, Act::Hold { name }));
+            self.control_messages
+                .push((from, ControlMessage::Hold { name }));
             return;
         }
         self.offers.push_back(offer);
-        *self.known.entry(from).or_default() += 1;
+        *self.offer_counts.entry(from).or_default() += 1;
         if self.is_full(from) {
-            let may_come = self
-                .places
+            let candidates = self
+                .buffers
                 .iter()
-                .filter(|place| place.peer.is_none_or(|peer| peer == from));
-            let tags: BTreeSet<u64> = may_come.map(|place| place.tag).collect();
-            tags.into_iter().for_each(|tag| self.ask(from, tag));
+                .filter(|buffer| buffer.peer.is_none_or(|peer| peer == from));
+            let tags: BTreeSet<u64> = candidates.map(|buffer| buffer.tag).collect();
+            tags.into_iter().for_each(|tag| self.queue_want(from, tag));
         }
     }
 
     /// Withdraws the wants for a tag after a buffer for any member was used. Wants for which
     /// another buffer waits stay.
-    fn ask_no_more(&mut self, tag: u64) {
-        let places = &self.places;
-        let is_needless = |(from, of): &(usize, u64)| {
-            let may_come =
-                |place: &Parcel| place.tag == tag && place.peer.is_none_or(|peer| peer == *from);
-            *of == tag && !places.iter().any(may_come)
+    fn withdraw_wants(&mut self, tag: u64) {
+        let buffers = &self.buffers;
+        let is_needless = |(from, wanted_tag): &(usize, u64)| {
+            let is_candidate =
+                |buffer: &Parcel| buffer.tag == tag && buffer.peer.is_none_or(|peer| peer == *from);
+            *wanted_tag == tag && !buffers.iter().any(is_candidate)
         };
         let needless: Vec<(usize, u64)> = self
-            .asked
+            .pending_wants
             .iter()
-            .filter(|one| is_needless(one))
+            .filter(|want| is_needless(want))
             .copied()
             .collect();
         for (from, tag) in needless {
-            self.asked.remove(&(from, tag));
+            self.pending_wants.remove(&(from, tag));
             let is_on = false;
-            self.acts.push((from, Act::Want { tag, is_on }));
+            self.control_messages
+                .push((from, ControlMessage::Want { tag, is_on }));
         }
     }
 
-    fn answer(&mut self, offer: Offer, mut place: Parcel) {
+    fn answer(&mut self, offer: Offer, mut buffer: Parcel) {
         let Offer {
             from, name, bytes, ..
         } = offer;
-        place.peer = Some(from);
-        let place_bytes = place.bytes;
-        let act = match bytes > place_bytes {
+        buffer.peer = Some(from);
+        let buffer_bytes = buffer.bytes;
+        let message = match bytes > buffer_bytes {
             // The buffer is kept until the refusal is sent, so that its ticket is settled like any
             // other.
-            true => Act::Refuse {
+            true => ControlMessage::Refuse {
                 name,
                 bytes,
-                place_bytes,
+                buffer_bytes,
             },
             false => {
-                place.bytes = bytes;
-                Act::Take { name }
+                buffer.bytes = bytes;
+                ControlMessage::Take { name }
             }
         };
-        self.incoming.insert((from, name), place);
-        self.acts.push((from, act));
+        self.incoming.insert((from, name), buffer);
+        self.control_messages.push((from, message));
     }
 
     /// Returns whether a message from or to a member is pending.
     pub fn needs(&self, member: usize) -> bool {
-        let with = |parcel: &Parcel| parcel.peer == Some(member);
+        let has_peer = |parcel: &Parcel| parcel.peer == Some(member);
         let outgoing = self.outgoing.values().map(|outgoing| &outgoing.parcel);
         let mut parcels = outgoing.chain(self.incoming.values());
-        parcels.any(with) || self.places.iter().any(with)
+        parcels.any(has_peer) || self.buffers.iter().any(has_peer)
     }
 
     /// Drops all messages and returns them, so that their tickets can be settled.
     pub fn abandon(&mut self) -> Vec<Parcel> {
-        let names = self.names;
+        let last_name = self.last_name;
         let old = std::mem::replace(
             self,
             Self {
-                names,
+                last_name,
                 ..Self::default()
             },
         );
         let outgoing = old.outgoing.into_values().map(|outgoing| outgoing.parcel);
         outgoing
             .chain(old.incoming.into_values())
-            .chain(old.places)
+            .chain(old.buffers)
             .collect()
     }
 }
 
-fn is_for(offer: &Offer, place: &Parcel) -> bool {
-    offer.tag == place.tag && place.peer.is_none_or(|peer| peer == offer.from)
+fn is_match(offer: &Offer, buffer: &Parcel) -> bool {
+    offer.tag == buffer.tag && buffer.peer.is_none_or(|peer| peer == offer.from)
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@
 
 mod bootstrap;
 mod card;
+mod channel;
 mod combine;
 mod frame;
 mod job;
-mod lane;
 mod listening;
 mod membership;
 mod memory;
@@ -24,7 +24,7 @@ pub use combine::{Element, Reduction};
 pub use listening::Listening;
 pub use memory::Memory;
 pub use secret::Secret;
-pub use ticket::{Done, Failure, Queue, Ticket};
+pub use ticket::{Completion, Failure, Queue, Ticket};
 
 use crate::c::SizeError;
 use crate::ranks::{Ranks, RanksError};
@@ -35,7 +35,7 @@ use kumi_topo::Paths;
 use membership::Membership;
 use messages::Parcel;
 use nix::sys::eventfd::EventFd;
-use progress::{Order, Wanted};
+use progress::{Command, QueuedCollective};
 use std::io;
 use std::path::PathBuf;
 use std::sync::mpsc::Sender;
@@ -63,9 +63,9 @@ pub struct Config {
     pub secret: Option<Secret>,
     /// Time without a sign of life after which a rank counts as lost. The default of 700 ms leaves
     /// time to notify the other ranks within one second (ADR 019).
-    pub silence: Duration,
+    pub loss_timeout: Duration,
     /// Time limit for the ranks to find each other. The default is 60 s.
-    pub patience: Duration,
+    pub start_timeout: Duration,
 }
 
 impl Default for Config {
@@ -76,8 +76,8 @@ impl Default for Config {
             network: None,
             job: None,
             secret: None,
-            silence: Duration::from_millis(700),
-            patience: Duration::from_secs(60),
+            loss_timeout: Duration::from_millis(700),
+            start_timeout: Duration::from_secs(60),
         }
     }
 }
@@ -86,10 +86,10 @@ impl Default for Config {
 #[derive(Debug, thiserror::Error)]
 pub enum GroupError {
     /// A system call failed.
-    #[error("{what}: {error}")]
+    #[error("{operation}: {error}")]
     System {
         /// Operation that failed.
-        what: String,
+        operation: String,
         /// Error that the kernel returned.
         error: io::Error,
     },
@@ -110,9 +110,9 @@ pub enum GroupError {
     Failed(#[from] Failure),
 }
 
-fn system(what: &str) -> impl FnOnce(io::Error) -> GroupError + '_ {
+fn system(operation: &str) -> impl FnOnce(io::Error) -> GroupError + '_ {
     move |error| GroupError::System {
-        what: what.to_owned(),
+        operation: operation.to_owned(),
         error,
     }
 }
@@ -159,21 +159,21 @@ impl View {
 
     /// Returns the bottleneck rate of the path to each rank, in bytes per second, if there is a
     /// network file.
-    fn pace(&self, config: &Config) -> Vec<Option<u64>> {
+    fn pace_bytes_per_s(&self, config: &Config) -> Vec<Option<u64>> {
         let network = self.ranks.network();
         let paths = Paths::new(network);
-        let of = |peer: usize| {
+        let rate = |peer: usize| {
             let is_known = config.network.is_some() && peer != self.rank;
             is_known.then(|| paths.bytes_per_s(self.rank, peer) as u64)
         };
-        (0..self.members.len()).map(of).collect()
+        (0..self.members.len()).map(rate).collect()
     }
 }
 
 /// Request for a collective on one rank.
 pub struct Call {
     /// Request, which is the same on all ranks.
-    pub asked: Request,
+    pub request: Request,
     /// Type of the elements. Only reductions use it.
     pub element: Element,
     /// Reduction that combines the elements.
@@ -189,8 +189,8 @@ pub struct Group {
     hosts: Vec<String>,
     shared: Arc<Mutex<Membership>>,
     view: Mutex<Arc<View>>,
-    orders: Sender<Order>,
-    bell: Arc<Private<EventFd>>,
+    commands: Sender<Command>,
+    wakeup: Arc<Private<EventFd>>,
     thread: Option<JoinHandle<()>>,
     /// Process that owns the thread. A forked child has no such thread.
     process: u32,
@@ -202,24 +202,24 @@ impl Group {
     /// # Errors
     /// A variable is missing or invalid, or other ranks do not arrive in time.
     pub fn from_environment(config: Config, environment: &Environment) -> Result<Self, GroupError> {
-        let patience = config.patience;
+        let start_timeout = config.start_timeout;
         let secret = config.secret.clone();
         let secret = secret.unwrap_or_else(|| environment.launcher.clone());
         let listening = Listening::new(config)?;
-        let cards = exchange(environment, &secret, &listening.card(), patience);
+        let cards = exchange(environment, &secret, &listening.card(), start_timeout);
         let cards = cards.map_err(system("cannot exchange the ranks' cards"))?;
         listening.join(environment.rank, &cards)
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         // The write fails only if the counter is full, and then the thread wakes up in any case.
-        let _ = self.bell.write(1);
+        let _ = self.wakeup.write(1);
     }
 
-    fn order(&self, order: Order) {
-        // If the thread has ended, the order is dropped, which fails its ticket.
-        let _ = self.orders.send(order);
-        self.ring();
+    fn submit(&self, command: Command) {
+        // If the thread has ended, the command is dropped, which fails its ticket.
+        let _ = self.commands.send(command);
+        self.wake();
     }
 
     /// Checks that this process owns the group.
@@ -288,32 +288,32 @@ impl Group {
     /// The request is invalid. This is detected before any other rank is notified.
     pub fn start(&self, call: Call) -> Result<Arc<Ticket>, GroupError> {
         let Call {
-            asked,
+            request,
             element,
             reduction,
             memory,
         } = call;
         let view = self.view()?;
         let is_reduction = matches!(
-            asked.operation,
+            request.operation,
             RequestedOperation::Reduce
                 | RequestedOperation::ReduceScatter
                 | RequestedOperation::AllReduce
         );
         let combine = combine::combine(element, reduction);
         if is_reduction && combine.is_none() {
-            let (of, by) = (element.name(), reduction.name());
+            let (element_name, reduction_name) = (element.name(), reduction.name());
             return Err(GroupError::Argument(format!(
-                "the reduction {by} is not defined for {of}"
+                "the reduction {reduction_name} is not defined for {element_name}"
             )));
         }
-        let text = describe(&asked, is_reduction.then_some((element, reduction)));
+        let text = describe(&request, is_reduction.then_some((element, reduction)));
         let work = match view.members.len() {
             1 => None,
-            _ => Some(Work::new(&view.ranks, view.rank, asked)?),
+            _ => Some(Work::new(&view.ranks, view.rank, request)?),
         };
         let (promise, ticket) = Promise::new();
-        self.order(Order::Collective(Box::new(Wanted {
+        self.submit(Command::Collective(Box::new(QueuedCollective {
             term: view.term,
             text,
             work,
@@ -363,7 +363,7 @@ impl Group {
         memory: Box<dyn Memory>,
     ) -> Result<Arc<Ticket>, GroupError> {
         let (parcel, ticket) = self.parcel(Some(to), tag, bytes, memory)?;
-        self.order(Order::Send(parcel));
+        self.submit(Command::Send(parcel));
         Ok(ticket)
     }
 
@@ -379,7 +379,7 @@ impl Group {
         memory: Box<dyn Memory>,
     ) -> Result<Arc<Ticket>, GroupError> {
         let (parcel, ticket) = self.parcel(from, tag, bytes, memory)?;
-        self.order(Order::Receive(parcel));
+        self.submit(Command::Receive(parcel));
         Ok(ticket)
     }
 
@@ -393,8 +393,8 @@ impl Group {
     pub fn shrink(&self, limit: Option<Duration>) -> Result<(), GroupError> {
         is_own(self.process)?;
         let (promise, ticket) = Promise::new();
-        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
-        self.order(Order::Shrink(promise, until));
+        let deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        self.submit(Command::Shrink(promise, deadline));
         match ticket.wait(None) {
             Some(Err(failure)) => Err(failure.into()),
             _ => Ok(()),
@@ -410,7 +410,7 @@ impl Drop for Group {
             std::mem::forget(thread);
             return;
         }
-        self.order(Order::Close);
+        self.submit(Command::Close);
         if let Some(thread) = thread {
             // An error means that the thread has panicked and printed a message.
             let _ = thread.join();
@@ -419,8 +419,8 @@ impl Drop for Group {
 }
 
 /// Returns a description of a request. Different requests have different descriptions.
-fn describe(asked: &Request, combines: Option<(Element, Reduction)>) -> String {
-    let name = match asked.operation {
+fn describe(request: &Request, reduction: Option<(Element, Reduction)>) -> String {
+    let name = match request.operation {
         RequestedOperation::Gather => "a gather",
         RequestedOperation::Scatter => "a scatter",
         RequestedOperation::Broadcast => "a broadcast",
@@ -430,37 +430,37 @@ fn describe(asked: &Request, combines: Option<(Element, Reduction)>) -> String {
         RequestedOperation::AllReduce => "an all-reduce",
         RequestedOperation::AllToAll => "an all-to-all",
     };
-    let root = match asked.operation {
+    let root = match request.operation {
         RequestedOperation::Gather | RequestedOperation::Scatter => {
-            format!(" with root {}", asked.root)
+            format!(" with root {}", request.root)
         }
         RequestedOperation::Broadcast | RequestedOperation::Reduce => {
-            format!(" with root {}", asked.root)
+            format!(" with root {}", request.root)
         }
         _ => String::new(),
     };
-    let sum: u64 = asked.bytes.iter().sum();
-    let first = asked.bytes.first().copied().unwrap_or(0);
-    let bytes = match asked.bytes.iter().all(|bytes| *bytes == first) {
-        true if asked.bytes.len() == 1 => format!("{first} bytes"),
-        true => format!("{} blocks of {first} bytes", asked.bytes.len()),
+    let sum: u64 = request.bytes.iter().sum();
+    let first = request.bytes.first().copied().unwrap_or(0);
+    let bytes = match request.bytes.iter().all(|bytes| *bytes == first) {
+        true if request.bytes.len() == 1 => format!("{first} bytes"),
+        true => format!("{} blocks of {first} bytes", request.bytes.len()),
         false => {
-            let flat: Vec<u8> = asked
+            let all_bytes: Vec<u8> = request
                 .bytes
                 .iter()
                 .flat_map(|bytes| bytes.to_le_bytes())
                 .collect();
-            let digest = digest(&flat) as u32;
+            let digest = digest(&all_bytes) as u32;
             format!(
                 "{} blocks, {sum} bytes in all (sizes {digest:08x})",
-                asked.bytes.len()
+                request.bytes.len()
             )
         }
     };
-    let combined = combines.map_or(String::new(), |(element, reduction)| {
+    let suffix = reduction.map_or(String::new(), |(element, reduction)| {
         format!(", {} of {}", reduction.name(), element.name())
     });
-    format!("{name} of {bytes}{combined}{root}")
+    format!("{name} of {bytes}{suffix}{root}")
 }
 
 #[cfg(test)]

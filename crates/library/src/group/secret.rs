@@ -56,8 +56,8 @@ pub struct Secret {
 }
 
 impl fmt::Debug for Secret {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(to, "Secret({})", self.origin)
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Secret({})", self.origin)
     }
 }
 
@@ -66,14 +66,14 @@ impl Secret {
     ///
     /// # Errors
     /// It is too short.
-    pub fn chosen(bytes: &[u8], origin: &str) -> Result<Self, String> {
+    pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Self, String> {
         if bytes.len() < BYTES_MIN {
-            let given = bytes.len();
+            let count = bytes.len();
             return Err(format!(
-                "{origin} has {given} bytes: expected {BYTES_MIN} or more, for instance from `openssl rand -hex 16`"
+                "{origin} has {count} bytes: expected {BYTES_MIN} or more, for instance from `openssl rand -hex 16`"
             ));
         }
-        Ok(Self::of(b"chosen", bytes, origin))
+        Ok(Self::from_source(b"chosen", bytes, origin))
     }
 
     /// Returns the secret that the user has put into the environment, if there is one. It may be
@@ -82,7 +82,7 @@ impl Secret {
     /// # Errors
     /// A variable is set but empty, the secret is too short, or its file cannot be read or can be
     /// read by others. None of these falls back to a weaker secret.
-    pub fn of_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, String> {
+    pub fn from_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<Option<Self>, String> {
         if let Some(secret) = variable("KUMI_JOB_SECRET") {
             if secret.is_empty() {
                 return Err(
@@ -91,7 +91,7 @@ impl Secret {
                         .to_owned(),
                 );
             }
-            return Self::chosen(secret.as_bytes(), "KUMI_JOB_SECRET").map(Some);
+            return Self::from_bytes(secret.as_bytes(), "KUMI_JOB_SECRET").map(Some);
         }
         let Some(file) = variable("KUMI_JOB_SECRET_FILE") else {
             return Ok(None);
@@ -104,32 +104,32 @@ impl Secret {
         }
         let file = Path::new(&file);
         let origin = format!("KUMI_JOB_SECRET_FILE ({})", file.display());
-        let bytes = read_private(file).map_err(|why| format!("{origin}: {why}"))?;
-        Self::chosen(bytes.trim_ascii(), &origin).map(Some)
+        let bytes = read_private(file).map_err(|error| format!("{origin}: {error}"))?;
+        Self::from_bytes(bytes.trim_ascii(), &origin).map(Some)
     }
 
     /// Returns the secret that the launcher gives to all processes of the job, if any.
-    pub fn of_launcher(variable: impl Fn(&str) -> Option<String>) -> Self {
+    pub fn from_launcher(variable: impl Fn(&str) -> Option<String>) -> Self {
         // `torchrun` without `--rdzv-id` sets the variable to "none".
-        let set = |name: &str| variable(name).filter(|text| !text.is_empty() && text != "none");
-        if let Some(text) = set(JOB_KEY) {
-            return Self::of(b"launcher", text.as_bytes(), JOB_KEY);
+        let value = |name: &str| variable(name).filter(|text| !text.is_empty() && text != "none");
+        if let Some(text) = value(JOB_KEY) {
+            return Self::from_source(b"launcher", text.as_bytes(), JOB_KEY);
         }
         let number = JOB_NUMBERS
             .iter()
-            .find_map(|name| Some((*name, set(name)?)));
+            .find_map(|name| Some((*name, value(name)?)));
         match number {
-            Some((name, text)) => Self::of(b"number", text.as_bytes(), name),
+            Some((name, text)) => Self::from_source(b"number", text.as_bytes(), name),
             None => Self::none(),
         }
     }
 
     /// Returns the value that stands for no secret. It is public.
     pub fn none() -> Self {
-        Self::of(b"none", &[], "no secret")
+        Self::from_source(b"none", &[], "no secret")
     }
 
-    fn of(kind: &[u8], bytes: &[u8], origin: &str) -> Self {
+    fn from_source(kind: &[u8], bytes: &[u8], origin: &str) -> Self {
         let mut data = kind.to_vec();
         data.push(0);
         data.extend_from_slice(bytes);
@@ -146,26 +146,26 @@ impl Secret {
 
     /// Returns the hello that the listener with this card's key expects.
     pub fn hello(&self, card: &[u8; 16]) -> [u8; 16] {
-        self.shown(b"hello", card)
+        self.derive(b"hello", card)
     }
 
-    /// Returns whether `said` is the hello that the listener with this card's key expects. The time
+    /// Returns whether `hello` is the one that the listener with this card's key expects. The time
     /// for the comparison does not depend on the number of matching bytes.
-    pub fn is_hello(&self, card: &[u8; 16], said: &[u8; 16]) -> bool {
-        self.hello(card).ct_eq(said).into()
+    pub fn is_hello(&self, card: &[u8; 16], hello: &[u8; 16]) -> bool {
+        self.hello(card).ct_eq(hello).into()
     }
 
     /// Returns the proof in the card with this key. It reveals a different secret before any rank
     /// connects.
     pub fn proof(&self, card: &[u8; 16]) -> [u8; 8] {
-        self.shown(b"proof", card)
+        self.derive(b"proof", card)
     }
 
-    fn shown<const N: usize>(&self, to: &[u8], card: &[u8; 16]) -> [u8; N] {
-        let all = keyed(&self.key, &[to, &card[..]].concat());
-        let mut shown = [0; N];
-        shown.copy_from_slice(&all[..N]);
-        shown
+    fn derive<const N: usize>(&self, label: &[u8], card: &[u8; 16]) -> [u8; N] {
+        let digest = keyed(&self.key, &[label, &card[..]].concat());
+        let mut value = [0; N];
+        value.copy_from_slice(&digest[..N]);
+        value
     }
 
     /// Returns the handshake state of a rank that connects to rank 0.
@@ -187,20 +187,20 @@ impl Secret {
 /// Returns the HMAC-BLAKE2s of `data`.
 fn keyed(key: &[u8], data: &[u8]) -> [u8; 32] {
     let choice = &snow::params::HashChoice::Blake2s;
-    let mut out = [0; 32];
+    let mut digest = [0; 32];
     match DefaultResolver.resolve_hash(choice) {
-        Some(mut hash) => hash.hmac(key, data, &mut out),
+        Some(mut hash) => hash.hmac(key, data, &mut digest),
         // The pattern above uses the same function, so every handshake would fail as well.
         None => unreachable!("snow is built with BLAKE2s"),
     }
-    out
+    digest
 }
 
 /// Reads a file. Fails if other users than its owner have access.
 fn read_private(file: &Path) -> Result<Vec<u8>, String> {
     use std::io::Read;
-    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
-    let mode = opened.metadata().map_err(|error| error.to_string())?;
+    let handle = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    let mode = handle.metadata().map_err(|error| error.to_string())?;
     let mode = mode.permissions().mode() & 0o777;
     if mode & 0o077 != 0 {
         return Err(format!(
@@ -208,8 +208,8 @@ fn read_private(file: &Path) -> Result<Vec<u8>, String> {
         ));
     }
     let mut bytes = Vec::new();
-    let read = opened.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
-    read.map_err(|error| error.to_string())?;
+    let result = handle.take(FILE_BYTES_MAX).read_to_end(&mut bytes);
+    result.map_err(|error| error.to_string())?;
     Ok(bytes)
 }
 
@@ -222,7 +222,7 @@ mod tests {
 
     fn variables<'a>(pairs: &'a [(&str, &str)]) -> impl Fn(&str) -> Option<String> + 'a {
         |name| {
-            let pair = pairs.iter().find(|(of, _)| *of == name);
+            let pair = pairs.iter().find(|(key, _)| *key == name);
             pair.map(|(_, text)| (*text).to_owned())
         }
     }
@@ -234,47 +234,47 @@ mod tests {
 
     #[test]
     fn secret__same_text_from_different_sources__gives_different_keys() {
-        let user = Secret::of_user(os(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
+        let user = Secret::from_user(os(&[("KUMI_JOB_SECRET", GOOD)])).unwrap();
         let sources = [
             user.unwrap(),
-            Secret::of_launcher(variables(&[(JOB_KEY, GOOD)])),
-            Secret::of_launcher(variables(&[("SLURM_JOB_ID", GOOD)])),
-            Secret::of_launcher(variables(&[])),
+            Secret::from_launcher(variables(&[(JOB_KEY, GOOD)])),
+            Secret::from_launcher(variables(&[("SLURM_JOB_ID", GOOD)])),
+            Secret::from_launcher(variables(&[])),
         ];
-        for (at, one) in sources.iter().enumerate() {
-            for other in &sources[..at] {
-                assert_ne!(one.key, other.key, "{one:?} {other:?}");
+        for (index, secret) in sources.iter().enumerate() {
+            for earlier in &sources[..index] {
+                assert_ne!(secret.key, earlier.key, "{secret:?} {earlier:?}");
             }
         }
         let both = [("SLURM_JOB_ID", "7"), (JOB_KEY, GOOD)];
-        assert_eq!(Secret::of_launcher(variables(&both)), sources[1]);
+        assert_eq!(Secret::from_launcher(variables(&both)), sources[1]);
         let elastic = [("TORCHELASTIC_RUN_ID", "none"), ("SLURM_JOB_ID", GOOD)];
-        assert_eq!(Secret::of_launcher(variables(&elastic)), sources[2]);
-        assert_eq!(Secret::of_user(os(&both)), Ok(None));
+        assert_eq!(Secret::from_launcher(variables(&elastic)), sources[2]);
+        assert_eq!(Secret::from_user(os(&both)), Ok(None));
         assert!(!format!("{sources:?}").contains(GOOD));
     }
 
     #[test]
     fn secret__too_short_or_readable_by_others__is_refused_by_name() {
-        let short = Secret::of_user(os(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
+        let error = Secret::from_user(os(&[("KUMI_JOB_SECRET", "hello")])).unwrap_err();
         assert!(
-            short.starts_with("KUMI_JOB_SECRET has 5 bytes: expected 16 or more"),
-            "{short}"
+            error.starts_with("KUMI_JOB_SECRET has 5 bytes: expected 16 or more"),
+            "{error}"
         );
         let file = std::env::temp_dir().join(format!("kumi-secret-{}", std::process::id()));
-        let named = file.to_str().unwrap().to_owned();
-        let read = || Secret::of_user(os(&[("KUMI_JOB_SECRET_FILE", &named)]));
-        assert!(read().unwrap_err().contains(&named));
+        let path = file.to_str().unwrap().to_owned();
+        let read = || Secret::from_user(os(&[("KUMI_JOB_SECRET_FILE", &path)]));
+        assert!(read().unwrap_err().contains(&path));
         std::fs::write(&file, format!("{GOOD}\n")).unwrap();
         let mode = |mode| {
             let mode = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&file, mode).unwrap();
         };
         mode(0o640);
-        let open = read().unwrap_err();
-        assert!(open.contains("mode 640 lets others read"), "{open}");
+        let error = read().unwrap_err();
+        assert!(error.contains("mode 640 lets others read"), "{error}");
         mode(0o600);
-        let chosen = Secret::chosen(GOOD.as_bytes(), "").unwrap();
+        let chosen = Secret::from_bytes(GOOD.as_bytes(), "").unwrap();
         assert_eq!(read().unwrap().unwrap().key, chosen.key);
         std::fs::remove_file(file).unwrap();
     }
@@ -282,15 +282,18 @@ mod tests {
     #[test]
     fn secret__not_utf8__is_used_as_bytes() {
         let bytes = [0xff; 16];
-        let named = |wanted: &'static str, bytes: &[u8]| {
+        let variable = |expected: &'static str, bytes: &[u8]| {
             let value = OsStr::from_bytes(bytes).to_owned();
-            move |name: &str| (name == wanted).then(|| value.clone())
+            move |name: &str| (name == expected).then(|| value.clone())
         };
-        let read = Secret::of_user(named("KUMI_JOB_SECRET", &bytes)).unwrap();
-        assert_eq!(read.unwrap().key, Secret::chosen(&bytes, "").unwrap().key);
+        let read = Secret::from_user(variable("KUMI_JOB_SECRET", &bytes)).unwrap();
+        assert_eq!(
+            read.unwrap().key,
+            Secret::from_bytes(&bytes, "").unwrap().key
+        );
         // The same holds for a file's name. The file is opened, and the variable does not count as
         // unset.
-        let missing = Secret::of_user(named("KUMI_JOB_SECRET_FILE", b"/nowhere/\xff"));
+        let missing = Secret::from_user(variable("KUMI_JOB_SECRET_FILE", b"/nowhere/\xff"));
         let missing = missing.unwrap_err();
         assert!(
             missing.starts_with("KUMI_JOB_SECRET_FILE (/nowhere/"),
@@ -301,17 +304,14 @@ mod tests {
     #[test]
     fn secret__set_but_empty__is_refused_by_name() {
         for name in ["KUMI_JOB_SECRET", "KUMI_JOB_SECRET_FILE"] {
-            let refused = Secret::of_user(os(&[(name, "")])).unwrap_err();
-            assert!(
-                refused.starts_with(&format!("{name} is empty: ")),
-                "{refused}"
-            );
+            let error = Secret::from_user(os(&[(name, "")])).unwrap_err();
+            assert!(error.starts_with(&format!("{name} is empty: ")), "{error}");
         }
     }
 
     #[test]
     fn hello__any_bit_flipped__is_refused() {
-        let secret = Secret::chosen(GOOD.as_bytes(), "").unwrap();
+        let secret = Secret::from_bytes(GOOD.as_bytes(), "").unwrap();
         let right = secret.hello(&[1; 16]);
         assert!(secret.is_hello(&[1; 16], &right));
         assert!(!secret.is_hello(&[2; 16], &right));
@@ -324,11 +324,11 @@ mod tests {
 
     #[test]
     fn proof_and_hello__different_secrets__are_different() {
-        let [one, other] = ["0123456789abcdef", "0123456789abcdeg"]
-            .map(|text| Secret::chosen(text.as_bytes(), "").unwrap());
-        assert_ne!(one.proof(&[1; 16]), other.proof(&[1; 16]));
-        assert_ne!(one.hello(&[1; 16]), other.hello(&[1; 16]));
-        assert_ne!(one.hello(&[1; 16]), one.hello(&[2; 16]));
-        assert_ne!(one.hello(&[1; 16])[..8], one.proof(&[1; 16]));
+        let [first, second] = ["0123456789abcdef", "0123456789abcdeg"]
+            .map(|text| Secret::from_bytes(text.as_bytes(), "").unwrap());
+        assert_ne!(first.proof(&[1; 16]), second.proof(&[1; 16]));
+        assert_ne!(first.hello(&[1; 16]), second.hello(&[1; 16]));
+        assert_ne!(first.hello(&[1; 16]), first.hello(&[2; 16]));
+        assert_ne!(first.hello(&[1; 16])[..8], first.proof(&[1; 16]));
     }
 }

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 pub enum Failure {
     /// A rank no longer runs or cannot be reached. The remaining ranks may shrink the group and
     /// continue.
-    #[error("rank {rank} is lost: {why}")]
+    #[error("rank {rank} is lost: {reason}")]
     Lost {
         /// Current rank of the lost member.
         rank: usize,
         /// Evidence of the loss.
-        why: String,
+        reason: String,
     },
     /// The other ranks continue without this rank.
     #[error("the other ranks continue without this rank: {0}")]
@@ -50,13 +50,13 @@ pub(crate) fn is_own(process: u32) -> Result<(), Failure> {
     }
 }
 
-type Outcome = Result<Done, Failure>;
+type Outcome = Result<Completion, Failure>;
 
 /// Handle of a pending operation.
 #[derive(Debug)]
 pub struct Ticket {
     state: Mutex<State>,
-    comes: Condvar,
+    condvar: Condvar,
     process: u32,
 }
 
@@ -64,12 +64,12 @@ pub struct Ticket {
 struct State {
     outcome: Option<Outcome>,
     /// Queues to notify when the ticket is settled, each with the name to put into it.
-    told: Vec<(Arc<Queue>, u64)>,
+    queues: Vec<(Arc<Queue>, u64)>,
 }
 
 /// Result of an operation that succeeded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct Completion {
     /// Current rank of a message's sender; 0 for other operations.
     pub from: usize,
     /// Length of a message in bytes; 0 for other operations.
@@ -85,10 +85,10 @@ impl Ticket {
     fn settle(&self, outcome: Outcome) {
         let mut state = self.state();
         state.outcome.get_or_insert(outcome);
-        let told = std::mem::take(&mut state.told);
+        let queues = std::mem::take(&mut state.queues);
         drop(state);
-        self.comes.notify_all();
-        for (queue, name) in told {
+        self.condvar.notify_all();
+        for (queue, name) in queues {
             queue.push(name);
         }
     }
@@ -98,24 +98,24 @@ impl Ticket {
         if let Err(failure) = is_own(self.process) {
             return Some(Err(failure));
         }
-        let until = limit.map(|limit| Instant::now() + limit);
+        let deadline = limit.map(|limit| Instant::now() + limit);
         let mut state = self.state();
         loop {
             if state.outcome.is_some() {
                 return state.outcome.clone();
             }
-            state = match until {
+            state = match deadline {
                 None => self
-                    .comes
+                    .condvar
                     .wait(state)
                     .unwrap_or_else(PoisonError::into_inner),
-                Some(until) => {
-                    let left = until.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
+                Some(deadline) => {
+                    let remaining = deadline.saturating_duration_since(Instant::now());
+                    if remaining.is_zero() {
                         return None;
                     }
-                    let waited = self.comes.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
+                    let result = self.condvar.wait_timeout(state, remaining);
+                    result.unwrap_or_else(PoisonError::into_inner).0
                 }
             };
         }
@@ -123,11 +123,11 @@ impl Ticket {
 
     /// Puts `name` into a queue when the ticket is settled. If it is settled already, this happens
     /// at once.
-    pub fn tell(&self, queue: &Arc<Queue>, name: u64) {
+    pub fn notify(&self, queue: &Arc<Queue>, name: u64) {
         let is_settled = is_own(self.process).is_err() || {
             let mut state = self.state();
             if state.outcome.is_none() {
-                state.told.push((Arc::clone(queue), name));
+                state.queues.push((Arc::clone(queue), name));
             }
             state.outcome.is_some()
         };
@@ -137,12 +137,12 @@ impl Ticket {
     }
 }
 
-/// Names of settled tickets, in the order in which they were settled: one for each [`Ticket::tell`]
-/// at most.
+/// Names of settled tickets, in the order in which they were settled: at most one for each
+/// [`Ticket::notify`].
 #[derive(Debug, Default)]
 pub struct Queue {
     settled: Mutex<VecDeque<u64>>,
-    comes: Condvar,
+    condvar: Condvar,
 }
 
 impl Queue {
@@ -152,7 +152,7 @@ impl Queue {
 
     fn push(&self, name: u64) {
         self.settled().push_back(name);
-        self.comes.notify_one();
+        self.condvar.notify_one();
     }
 
     /// Returns the next name. Waits for one, for `limit` at most if there is one.
@@ -161,12 +161,12 @@ impl Queue {
         let settled = self.settled();
         let mut settled = match limit {
             None => self
-                .comes
+                .condvar
                 .wait_while(settled, is_empty)
                 .unwrap_or_else(PoisonError::into_inner),
             Some(limit) => {
-                let waited = self.comes.wait_timeout_while(settled, limit, is_empty);
-                waited.unwrap_or_else(PoisonError::into_inner).0
+                let result = self.condvar.wait_timeout_while(settled, limit, is_empty);
+                result.unwrap_or_else(PoisonError::into_inner).0
             }
         };
         settled.pop_front()
@@ -183,7 +183,7 @@ impl Promise {
     pub fn new() -> (Self, Arc<Ticket>) {
         let ticket = Arc::new(Ticket {
             state: Mutex::default(),
-            comes: Condvar::new(),
+            condvar: Condvar::new(),
             process: std::process::id(),
         });
         (Self(Arc::clone(&ticket)), ticket)
@@ -197,8 +197,8 @@ impl Promise {
 
 impl Drop for Promise {
     fn drop(&mut self) {
-        let why = "the group's thread has ended; the group cannot be used any more".to_owned();
-        self.0.settle(Err(Failure::System(why)));
+        let reason = "the group's thread has ended; the group cannot be used any more".to_owned();
+        self.0.settle(Err(Failure::System(reason)));
     }
 }
 
@@ -210,22 +210,22 @@ mod tests {
     fn ticket__promise_dropped__fails() {
         let (promise, ticket) = Promise::new();
         let queue = Arc::new(Queue::default());
-        ticket.tell(&queue, 7);
+        ticket.notify(&queue, 7);
         assert_eq!(ticket.wait(Some(Duration::ZERO)), None);
         assert_eq!(queue.next(Some(Duration::ZERO)), None);
         drop(promise);
-        let failed = ticket.wait(None).unwrap();
-        assert!(matches!(failed, Err(Failure::System(_))), "{failed:?}");
-        ticket.tell(&queue, 8);
-        let told = [(); 2].map(|()| queue.next(None).unwrap());
-        assert_eq!((told, queue.next(Some(Duration::ZERO))), ([7, 8], None));
+        let outcome = ticket.wait(None).unwrap();
+        assert!(matches!(outcome, Err(Failure::System(_))), "{outcome:?}");
+        ticket.notify(&queue, 8);
+        let names = [(); 2].map(|()| queue.next(None).unwrap());
+        assert_eq!((names, queue.next(Some(Duration::ZERO))), ([7, 8], None));
     }
 
     #[test]
     fn ticket__settled__keeps_its_outcome() {
         let (promise, ticket) = Promise::new();
-        promise.settle(Ok(Done::default()));
+        promise.settle(Ok(Completion::default()));
         drop(promise);
-        assert_eq!(ticket.wait(None), Some(Ok(Done::default())));
+        assert_eq!(ticket.wait(None), Some(Ok(Completion::default())));
     }
 }

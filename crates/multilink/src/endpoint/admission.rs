@@ -23,7 +23,7 @@ const PROVEN_PER_S: f64 = 500.0;
 const COOKIES_PER_S: f64 = 20_000.0;
 /// Messages that are remembered, so that a copy costs one HMAC. A genuine node makes one every two
 /// minutes: these are eight hours of handshakes with sixteen peers.
-const SEEN_MAX: usize = 4096;
+const RECENT_MAX: usize = 4096;
 /// Time for which a cookie is issued, in ns: WireGuard's `COOKIE_SECRET_MAX_AGE`. It is accepted
 /// for as long again.
 const COOKIE_NS: u64 = 120_000_000_000;
@@ -31,27 +31,27 @@ const COOKIE_NS: u64 = 120_000_000_000;
 /// Token bucket with a burst of one second.
 #[derive(Debug)]
 struct Tokens {
-    per_s: f64,
-    left: f64,
-    at_ns: u64,
+    rate_per_s: f64,
+    available: f64,
+    updated_at_ns: u64,
 }
 
 impl Tokens {
-    fn new(per_s: f64, now_ns: u64) -> Self {
+    fn new(rate_per_s: f64, now_ns: u64) -> Self {
         Self {
-            per_s,
-            left: per_s,
-            at_ns: now_ns,
+            rate_per_s,
+            available: rate_per_s,
+            updated_at_ns: now_ns,
         }
     }
 
     fn take(&mut self, now_ns: u64) -> bool {
-        let earned = now_ns.saturating_sub(self.at_ns) as f64 * self.per_s / 1e9;
-        self.left = (self.left + earned).min(self.per_s);
-        self.at_ns = now_ns;
-        let has_one = self.left >= 1.0;
-        self.left -= f64::from(u8::from(has_one));
-        has_one
+        let earned = now_ns.saturating_sub(self.updated_at_ns) as f64 * self.rate_per_s / 1e9;
+        self.available = (self.available + earned).min(self.rate_per_s);
+        self.updated_at_ns = now_ns;
+        let has_token = self.available >= 1.0;
+        self.available -= f64::from(u8::from(has_token));
+        has_token
     }
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Admission {
     unproven: Tokens,
     proven: Tokens,
     cookies: Tokens,
-    seen: HashSet<Tag>,
+    recent: HashSet<Tag>,
     oldest: VecDeque<Tag>,
 }
 
@@ -84,14 +84,14 @@ impl Admission {
             unproven: Tokens::new(UNPROVEN_PER_S, now_ns),
             proven: Tokens::new(PROVEN_PER_S, now_ns),
             cookies: Tokens::new(COOKIES_PER_S, now_ns),
-            seen: HashSet::new(),
+            recent: HashSet::new(),
             oldest: VecDeque::new(),
         }
     }
 
     /// Decides about the message with the MAC `tag`.
     pub(super) fn judge(&mut self, tag: Tag, is_proven: bool, now_ns: u64) -> Verdict {
-        if self.seen.contains(&tag) {
+        if self.recent.contains(&tag) {
             return Verdict::Replayed;
         }
         let verdict = if is_proven {
@@ -107,7 +107,7 @@ impl Admission {
             Verdict::Refused
         };
         if verdict != Verdict::Refused {
-            self.note_seen(tag);
+            self.remember(tag);
         }
         verdict
     }
@@ -117,14 +117,14 @@ impl Admission {
         self.cookies.take(now_ns)
     }
 
-    fn note_seen(&mut self, tag: Tag) {
-        if self.oldest.len() == SEEN_MAX {
+    fn remember(&mut self, tag: Tag) {
+        if self.oldest.len() == RECENT_MAX {
             if let Some(oldest) = self.oldest.pop_front() {
-                self.seen.remove(&oldest);
+                self.recent.remove(&oldest);
             }
         }
         self.oldest.push_back(tag);
-        self.seen.insert(tag);
+        self.recent.insert(tag);
     }
 }
 
@@ -143,12 +143,12 @@ impl Cookies<'_> {
     }
 
     /// Returns whether `cookie` was issued to `sender` on `link` lately.
-    pub(super) fn knows(&self, cookie: Tag, link: u8, sender: SocketAddr, now_ns: u64) -> bool {
+    pub(super) fn is_valid(&self, cookie: Tag, link: u8, sender: SocketAddr, now_ns: u64) -> bool {
         let epoch = now_ns / COOKIE_NS;
         let epochs = [Some(epoch), epoch.checked_sub(1)];
-        let mut given = epochs.into_iter().flatten();
+        let mut valid_epochs = epochs.into_iter().flatten();
         cookie != Tag::default()
-            && given.any(|epoch| self.cookie_at_epoch(link, sender, epoch) == cookie)
+            && valid_epochs.any(|epoch| self.cookie_at_epoch(link, sender, epoch) == cookie)
     }
 
     fn cookie_at_epoch(&self, link: u8, sender: SocketAddr, epoch: u64) -> Tag {
@@ -200,19 +200,19 @@ mod tests {
         for _ in 0..10_000 {
             assert_eq!(admission.judge(tag(1), false, 0), Verdict::Replayed);
         }
-        let other = admission.judge(tag(2), false, 0);
-        assert_eq!(other, Verdict::Admitted { is_proven: false });
+        let second = admission.judge(tag(2), false, 0);
+        assert_eq!(second, Verdict::Admitted { is_proven: false });
     }
 
     #[test]
     fn admission__any_number_of_messages__memory_stays_bounded() {
         let mut admission = Admission::new(0);
-        for number in 0..3 * SEEN_MAX as u32 {
+        for number in 0..3 * RECENT_MAX as u32 {
             admission.judge(tag(number), false, u64::from(number) * S);
         }
         assert_eq!(
-            (admission.seen.len(), admission.oldest.len()),
-            (SEEN_MAX, SEEN_MAX)
+            (admission.recent.len(), admission.oldest.len()),
+            (RECENT_MAX, RECENT_MAX)
         );
     }
 
@@ -223,13 +223,13 @@ mod tests {
             key: &key,
             instance: 5,
         };
-        let (sender, other) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 7).into());
+        let (sender, second) = (([10, 0, 0, 1], 7).into(), ([10, 0, 0, 2], 7).into());
         let cookie = cookies.cookie(0, sender, 10 * S);
-        assert!(cookies.knows(cookie, 0, sender, 20 * S));
-        assert!(cookies.knows(cookie, 0, sender, 200 * S));
-        assert!(!cookies.knows(cookie, 0, sender, 300 * S));
-        assert!(!cookies.knows(cookie, 0, other, 20 * S));
-        assert!(!cookies.knows(cookie, 1, sender, 20 * S));
-        assert!(!cookies.knows(Tag::default(), 0, sender, 20 * S));
+        assert!(cookies.is_valid(cookie, 0, sender, 20 * S));
+        assert!(cookies.is_valid(cookie, 0, sender, 200 * S));
+        assert!(!cookies.is_valid(cookie, 0, sender, 300 * S));
+        assert!(!cookies.is_valid(cookie, 0, second, 20 * S));
+        assert!(!cookies.is_valid(cookie, 1, sender, 20 * S));
+        assert!(!cookies.is_valid(Tag::default(), 0, sender, 20 * S));
     }
 }

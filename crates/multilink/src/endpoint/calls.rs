@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 
 use super::admission::{Cookies, Verdict};
 use super::introduce::{DIAL_MAX_NS, DIAL_NS, YIELD_NS};
-use super::lanes::of_lane;
+use super::lanes::lane_address;
 use super::{Endpoint, shared};
 use crate::handshake::{Envelope, Initiator, Refused, Responder};
 use crate::peer::{Dial, Next, Peer, Shared};
@@ -20,9 +20,9 @@ impl Endpoint {
     /// Dials a peer: sends an Init.
     pub(super) fn dial(&mut self, number: usize, now_ns: u64) {
         let attempts = self.peers[number].dial_attempts as usize;
-        let ways = self.peers[number].ways(&self.links);
-        let Some(&(link, to)) = ways.get(attempts % ways.len().max(1)) else {
-            self.peers[number].dial_again_at_ns = now_ns + DIAL_NS;
+        let targets = self.peers[number].dial_targets(&self.links);
+        let Some(&(link, to)) = targets.get(attempts % targets.len().max(1)) else {
+            self.peers[number].next_dial_at_ns = now_ns + DIAL_NS;
             return;
         };
         let knows = self.peers[number].associated.unwrap_or(0);
@@ -30,57 +30,65 @@ impl Endpoint {
         let peer = &mut self.peers[number];
         peer.dial = Some(dial);
         peer.dial_attempts += 1;
-        peer.dial_again_at_ns = now_ns + (DIAL_NS << attempts.min(8)).min(DIAL_MAX_NS);
+        peer.next_dial_at_ns = now_ns + (DIAL_NS << attempts.min(8)).min(DIAL_MAX_NS);
         self.renew_session_index(number);
     }
 
-    fn send_init(&mut self, way: (u8, SocketAddr), knows: u64, now_ns: u64) -> Dial {
+    fn send_init(&mut self, target: (u8, SocketAddr), knows: u64, now_ns: u64) -> Dial {
         let session = self.allocate_session();
-        let params = self.params(way.0, session, knows, now_ns);
+        let params = self.params(target.0, session, knows, now_ns);
         let (initiator, datagram) = Initiator::start(&self.config.key, &params);
-        self.send_plain(way.0, way.1, &datagram, now_ns);
+        self.send_plain(target.0, target.1, &datagram, now_ns);
         Dial {
             initiator,
-            at_ns: now_ns,
-            way,
+            sent_at_ns: now_ns,
+            target,
         }
     }
 
     /// Ends a dial that can no longer be answered.
     pub(super) fn end_dial(&mut self, number: usize, now_ns: u64) {
         let dial = &mut self.peers[number].dial;
-        let ended = dial.take_if(|dial| now_ns > dial.at_ns + DIAL_MAX_NS);
+        let ended = dial.take_if(|dial| now_ns > dial.sent_at_ns + DIAL_MAX_NS);
         if ended.is_some() {
             self.renew_session_index(number);
         }
     }
 
     pub(super) fn dial_statics(&mut self, now_ns: u64) {
-        for at in 0..self.config.static_peers.len() {
-            let addresses = self.config.static_peers[at].clone();
-            let its = |peer: &Peer, address| of_lane(address, peer.params.lane.number);
+        for index in 0..self.config.static_peers.len() {
+            let addresses = self.config.static_peers[index].clone();
+            let peer_address =
+                |peer: &Peer, address| lane_address(address, peer.params.lane.number);
             // The peer may answer from another of its addresses than the configured one.
-            let answered = self.introduction.static_nodes[at];
+            let answering_node = self.introduction.static_nodes[index];
             let is_known = self.peers.iter().any(|peer| {
                 let mut paths = peer.paths.iter();
                 peer.current.is_some()
-                    && (answered == Some(peer.params.node)
-                        || paths
-                            .any(|p| addresses.iter().any(|(_, a)| p.to == Some(its(peer, *a)))))
+                    && (answering_node == Some(peer.params.node)
+                        || paths.any(|p| {
+                            addresses
+                                .iter()
+                                .any(|(_, a)| p.destination == Some(peer_address(peer, *a)))
+                        }))
             });
             if is_known {
                 continue;
             }
             let lanes = self.config.lane.counterparts();
-            let ways: Vec<(u8, SocketAddr)> = lanes
-                .flat_map(|lane| addresses.iter().map(move |(l, a)| (*l, of_lane(*a, lane))))
+            let targets: Vec<(u8, SocketAddr)> = lanes
+                .flat_map(|lane| {
+                    addresses
+                        .iter()
+                        .map(move |(l, a)| (*l, lane_address(*a, lane)))
+                })
                 .collect();
-            let turn = (now_ns / (2 * DIAL_NS)) as usize % ways.len().max(1);
-            let Some(&way) = ways.get(turn) else {
+            let turn = (now_ns / (2 * DIAL_NS)) as usize % targets.len().max(1);
+            let Some(&target) = targets.get(turn) else {
                 continue;
             };
-            let dial = self.send_init(way, 0, now_ns);
-            self.introduction.static_dials[at] = Some(dial);
+            let dial = self.send_init(target, 0, now_ns);
+            self.introduction.static_dials[index] = Some(dial);
         }
     }
 
@@ -107,7 +115,7 @@ impl Endpoint {
             key: &self.config.key,
             instance: self.config.instance,
         };
-        let is_proven = cookies.knows(envelope.tie, link, from, now_ns);
+        let is_proven = cookies.is_valid(envelope.tie, link, from, now_ns);
         let admission = &mut self.introduction.admission;
         match admission.judge(envelope.tag, is_proven, now_ns) {
             Verdict::Admitted { is_proven } => return Some(is_proven),
@@ -135,11 +143,11 @@ impl Endpoint {
 
     /// Returns whether this side is the pair's caller and has a fresh dial open to this sender.
     fn has_dialled(&self, number: usize, from: SocketAddr, params: &Params, now_ns: u64) -> bool {
-        let is_fresh = |dial: &Dial| now_ns < dial.at_ns + DIAL_NS;
+        let is_fresh = |dial: &Dial| now_ns < dial.sent_at_ns + DIAL_NS;
         let mut statics = self.introduction.static_dials.iter().flatten();
-        let dials_its_address = statics.any(|dial| dial.way.1 == from && is_fresh(dial));
-        let dials_it = self.peers[number].dial.as_ref().is_some_and(is_fresh);
-        self.is_caller(params) && (dials_it || dials_its_address)
+        let has_address_dial = statics.any(|dial| dial.target.1 == from && is_fresh(dial));
+        let has_peer_dial = self.peers[number].dial.as_ref().is_some_and(is_fresh);
+        self.is_caller(params) && (has_peer_dial || has_address_dial)
     }
 
     pub(super) fn handle_init(
@@ -151,14 +159,14 @@ impl Endpoint {
     ) -> Result<(), Malformed> {
         let envelope = match Envelope::open(Kind::Init, &self.config.key, datagram) {
             Ok(envelope) => envelope,
-            Err(refused) => return self.refuse(refused),
+            Err(reason) => return self.refuse(reason),
         };
         let Some(is_proven) = self.admit(link, from, &envelope, now_ns) else {
             return Ok(());
         };
         let (responder, params) = match Responder::read(&self.config.key, &envelope) {
             Ok(read) => read,
-            Err(refused) => return self.refuse(refused),
+            Err(reason) => return self.refuse(reason),
         };
         let is_for_us = self.may_talk_to(link, from, &params);
         if !is_for_us || !self.agrees_on_seal(&params) {
@@ -191,11 +199,11 @@ impl Endpoint {
         let peer = &mut self.peers[number];
         // The state of the peer is unchanged until it uses the keys, because the Init may be a
         // recording.
-        let rested = now_ns >= peer.yields_until_ns + 3 * ANSWERED_NS;
-        if rested || peer.yields_until_ns == 0 {
+        let has_rested = now_ns >= peer.yields_until_ns + 3 * ANSWERED_NS;
+        if has_rested || peer.yields_until_ns == 0 {
             peer.yields_until_ns = now_ns + ANSWERED_NS;
         }
-        if peer.ways(&self.links).is_empty() {
+        if peer.dial_targets(&self.links).is_empty() {
             peer.note_heard(link, params.link, from, &self.links, now_ns);
         }
         peer.await_use(Next {
@@ -208,8 +216,8 @@ impl Endpoint {
         Ok(())
     }
 
-    fn refuse(&mut self, refused: Refused) -> Result<(), Malformed> {
-        match refused {
+    fn refuse(&mut self, reason: Refused) -> Result<(), Malformed> {
+        match reason {
             Refused::Key => {
                 self.counters.wrong_key += 1;
                 Ok(())
@@ -233,15 +241,15 @@ impl Endpoint {
         };
         let key = self.config.key.clone();
         let mut dials = self.open_dials();
-        let challenged = dials.find_map(|(_, dial)| {
+        let repeat = dials.find_map(|(_, dial)| {
             (dial.initiator.tag == reply.init).then(|| {
-                let again = dial.initiator.with_cookie(&key, reply.cookie).to_vec();
-                (dial.way, again)
+                let init = dial.initiator.with_cookie(&key, reply.cookie).to_vec();
+                (dial.target, init)
             })
         });
         drop(dials);
-        match challenged {
-            Some(((link, to), again)) => self.send_plain(link, to, &again, now_ns),
+        match repeat {
+            Some(((link, to), init)) => self.send_plain(link, to, &init, now_ns),
             None => self.counters.replayed += 1,
         }
         Ok(())
@@ -257,19 +265,19 @@ impl Endpoint {
         let key = self.config.key.clone();
         let envelope = match Envelope::open(Kind::Reply, &key, datagram) {
             Ok(envelope) => envelope,
-            Err(refused) => return self.refuse(refused),
+            Err(reason) => return self.refuse(reason),
         };
         let mut dials = self.open_dials();
-        let answered = dials
+        let answer = dials
             .find(|(_, dial)| dial.initiator.tag == envelope.tie)
             .map(|(number, dial)| {
-                let dialled = (dial.initiator.session, dial.at_ns);
+                let dialled = (dial.initiator.session, dial.sent_at_ns);
                 (number, dialled, dial.initiator.finish(&envelope))
             });
         drop(dials);
-        let (number, (local, dialled_ns), params, keys) = match answered {
+        let (number, (local, dialled_ns), params, keys) = match answer {
             Some((number, dialled, Ok((params, keys)))) => (number, dialled, params, keys),
-            Some((.., Err(refused))) => return self.refuse(refused),
+            Some((.., Err(reason))) => return self.refuse(reason),
             None => {
                 self.counters.replayed += 1;
                 return Ok(());
@@ -282,7 +290,7 @@ impl Endpoint {
             return Ok(());
         };
         let peer = &mut self.peers[number];
-        peer.dial_again_at_ns = now_ns + YIELD_NS;
+        peer.next_dial_at_ns = now_ns + YIELD_NS;
         peer.await_use(Next {
             session: Peer::session(local, &params, &keys, now_ns),
             params: params.clone(),
@@ -311,12 +319,12 @@ impl Endpoint {
         now_ns: u64,
     ) -> Option<usize> {
         if let Some(number) = dialled {
-            return self.is_of(number, params).then_some(number);
+            return self.is_sender(number, params).then_some(number);
         }
         let introduction = &mut self.introduction;
-        for (at, dial) in introduction.static_dials.iter_mut().enumerate() {
+        for (index, dial) in introduction.static_dials.iter_mut().enumerate() {
             if dial.take_if(|d| d.initiator.session == local).is_some() {
-                introduction.static_nodes[at] = Some(params.node);
+                introduction.static_nodes[index] = Some(params.node);
             }
         }
         self.peer_for(params, now_ns)
@@ -327,7 +335,7 @@ impl Endpoint {
     /// time.
     pub(super) fn unused_at_ns(&self, number: usize) -> Option<u64> {
         let peer = &self.peers[number];
-        let unused = peer
+        let session = peer
             .current
             .as_ref()
             .filter(|current| !current.is_confirmed)?;
@@ -336,28 +344,28 @@ impl Endpoint {
         } else {
             YIELD_NS
         };
-        Some(unused.made_at_ns + CONFIRM_NS + yield_ns + 1)
+        Some(session.made_at_ns + CONFIRM_NS + yield_ns + 1)
     }
 
     pub(super) fn wants_dial(&self, number: usize, now_ns: u64) -> bool {
         let peer = &self.peers[number];
         let is_gone = peer.params.lane.is_gone() && !peer.wants_session;
-        if is_gone || now_ns < peer.dial_again_at_ns {
+        if is_gone || now_ns < peer.next_dial_at_ns {
             return false;
         }
-        let is_ours = self.is_caller(&peer.params);
+        let is_caller = self.is_caller(&peer.params);
         match &peer.current {
             None if now_ns < peer.yields_until_ns => false,
             // The peer sent a goodbye. Its next epoch introduces itself or dials.
             None if peer.is_retired(peer.params.instance) => false,
             // The side that is not the caller waits longer, so the two seldom dial at once.
-            None => is_ours || now_ns > peer.created_at_ns + YIELD_NS,
+            None => is_caller || now_ns > peer.created_at_ns + YIELD_NS,
             Some(session) => {
                 let is_unused = self
                     .unused_at_ns(number)
                     .is_some_and(|at_ns| now_ns >= at_ns);
                 let is_due = peer.wants_session || session.is_old(now_ns) || peer.is_key_worn();
-                is_unused || is_ours && is_due
+                is_unused || is_caller && is_due
             }
         }
     }

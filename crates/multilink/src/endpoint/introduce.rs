@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use super::admission::Admission;
-use super::lanes::of_lane;
+use super::lanes::lane_address;
 use super::{Config, Endpoint, Event, PEERS_MAX};
 use crate::peer::{Dial, Peer};
 use crate::wire::{Hello, Malformed, Params};
@@ -13,7 +13,7 @@ const HELLO_NS: u64 = 1_000_000_000;
 /// Interval between hellos after a start, a new link, or packets of an unknown session, in ns.
 const HELLO_HURRY_NS: u64 = 100_000_000;
 /// Number of hellos at the short interval.
-const HELLO_HURRIED: u32 = 5;
+const HELLO_HURRY_COUNT: u32 = 5;
 /// First wait for an answer to an Init, in ns. It doubles up to [`DIAL_MAX_NS`].
 pub(super) const DIAL_NS: u64 = 200_000_000;
 /// Longest wait for an answer to an Init, in ns. A dial without an answer ends after it.
@@ -27,7 +27,7 @@ const FORGET_NS: u64 = 60_000_000_000;
 #[derive(Debug)]
 pub(super) struct Introduction {
     hello_at_ns: u64,
-    hurried: u32,
+    hurried_hellos: u32,
     pub(super) admission: Admission,
     static_at_ns: u64,
     /// Open dials to configured peers.
@@ -48,7 +48,7 @@ impl Introduction {
         static_dials.resize_with(config.static_peers.len(), || None);
         Self {
             hello_at_ns: now_ns,
-            hurried: HELLO_HURRIED,
+            hurried_hellos: HELLO_HURRY_COUNT,
             admission: Admission::new(now_ns),
             static_at_ns: now_ns,
             static_dials,
@@ -58,8 +58,8 @@ impl Introduction {
 
     /// Sends the next hellos at the short interval.
     pub(super) fn hurry(&mut self, now_ns: u64) {
-        if self.hurried == 0 {
-            self.hurried = HELLO_HURRIED;
+        if self.hurried_hellos == 0 {
+            self.hurried_hellos = HELLO_HURRY_COUNT;
             self.hello_at_ns = self.hello_at_ns.min(now_ns + HELLO_HURRY_NS / 10);
         }
     }
@@ -144,7 +144,7 @@ impl Endpoint {
         let peer = &self.peers[number];
         let silent_ns = now_ns.saturating_sub(peer.heard_at_ns);
         let is_silent = !peer.is_up && silent_ns > FORGET_NS;
-        is_silent || self.peers.iter().any(|other| other.supersedes(peer))
+        is_silent || self.peers.iter().any(|rival| rival.supersedes(peer))
     }
 
     pub(super) fn forget_dead(&mut self, now_ns: u64) {
@@ -157,25 +157,25 @@ impl Endpoint {
 
     /// Forgets a peer. If it comes back with the same epoch, both sides count from 0 again.
     fn forget(&mut self, number: usize) {
-        let gone = self.peers.swap_remove(number);
-        if gone.is_up {
+        let dead_peer = self.peers.swap_remove(number);
+        if dead_peer.is_up {
             self.events.push_back(Event::Peer {
-                node: gone.params.node,
-                name: gone.params.name.clone(),
+                node: dead_peer.params.node,
+                name: dead_peer.params.name.clone(),
                 is_up: false,
             });
         }
-        let moved = self.peers.len();
-        let key = (gone.params.node, gone.params.lane.number);
+        let last = self.peers.len();
+        let key = (dead_peer.params.node, dead_peer.params.lane.number);
         self.by_node.remove(&key);
         self.by_session.retain(|_, peer| *peer != number);
         let numbers = self.by_node.values_mut();
         for peer in numbers.chain(self.by_session.values_mut()) {
-            if *peer == moved {
+            if *peer == last {
                 *peer = number;
             }
         }
-        self.stations.forget(number, moved);
+        self.stations.forget(number, last);
     }
 
     /// Returns whether the peer's seal is the same as this side's. A difference raises an event,
@@ -229,7 +229,7 @@ impl Endpoint {
             return Ok(());
         }
         if is_new_instance && peer.current.is_none() {
-            peer.hello_seen_ns = params.sent_at_ns;
+            peer.newest_hello_sent_ns = params.sent_at_ns;
             peer.params = params;
         } else if is_new_instance {
             peer.note_doubt(params.instance, now_ns);
@@ -242,14 +242,18 @@ impl Endpoint {
         let lane = self.peers[number].params.lane.number;
         let mut known = self.config.static_peers.iter();
         let Some(addresses) = known
-            .find(|addresses| addresses.iter().any(|(_, a)| of_lane(*a, lane) == from))
+            .find(|addresses| {
+                addresses
+                    .iter()
+                    .any(|(_, a)| lane_address(*a, lane) == from)
+            })
             .cloned()
         else {
             return;
         };
         for (link, address) in addresses {
             if self.links[usize::from(link)].is_some() {
-                let address = of_lane(address, lane);
+                let address = lane_address(address, lane);
                 let peer = &mut self.peers[number];
                 peer.note_heard(link, link, address, &self.links, now_ns);
                 peer.paths[usize::from(link)]
@@ -262,10 +266,10 @@ impl Endpoint {
     /// Sends the hellos and starts the dials that are due.
     pub(super) fn introduce(&mut self, now_ns: u64) {
         if now_ns >= self.introduction.hello_at_ns {
-            let hurried = self.introduction.hurried > 0;
-            self.introduction.hurried = self.introduction.hurried.saturating_sub(1);
+            let is_hurried = self.introduction.hurried_hellos > 0;
+            self.introduction.hurried_hellos = self.introduction.hurried_hellos.saturating_sub(1);
             self.introduction.hello_at_ns =
-                now_ns + if hurried { HELLO_HURRY_NS } else { HELLO_NS };
+                now_ns + if is_hurried { HELLO_HURRY_NS } else { HELLO_NS };
             self.forget_dead(now_ns);
             self.send_hellos(now_ns);
         }
@@ -294,7 +298,7 @@ impl Endpoint {
             }
             .emit(&self.config.key);
             for lane in self.config.lane.counterparts() {
-                self.send_plain(number, of_lane(to, lane), &hello, now_ns);
+                self.send_plain(number, lane_address(to, lane), &hello, now_ns);
             }
         }
     }
@@ -305,12 +309,12 @@ impl Endpoint {
             due_ns = due_ns.min(self.introduction.static_at_ns);
         }
         let dials = self.peers.iter().enumerate().flat_map(|(number, peer)| {
-            let again_ns = peer.dial_again_at_ns.max(peer.yields_until_ns);
+            let dial_ns = peer.next_dial_at_ns.max(peer.yields_until_ns);
             let patient_ns = peer.created_at_ns + YIELD_NS + 1;
-            [Some(again_ns), Some(patient_ns), self.unused_at_ns(number)]
+            [Some(dial_ns), Some(patient_ns), self.unused_at_ns(number)]
                 .into_iter()
                 .flatten()
-                .map(move |at_ns| at_ns.max(again_ns).max(now_ns))
+                .map(move |at_ns| at_ns.max(dial_ns).max(now_ns))
                 .filter(move |at_ns| self.wants_dial(number, *at_ns))
         });
         dials.min().map_or(due_ns, |dial_ns| dial_ns.min(due_ns))

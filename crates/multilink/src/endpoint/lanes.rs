@@ -9,7 +9,7 @@ use crate::wire::Params;
 
 /// Returns the address of a lane: the device's address with the port increased by the number of the
 /// lane.
-pub(super) fn of_lane(mut device: SocketAddr, lane: u8) -> SocketAddr {
+pub(super) fn lane_address(mut device: SocketAddr, lane: u8) -> SocketAddr {
     device.set_port(device.port().wrapping_add(u16::from(lane)));
     device
 }
@@ -25,13 +25,13 @@ impl Endpoint {
         }
         let local = self.links[usize::from(link)].as_ref();
         let group = local.and_then(|link| link.config.hello_to);
-        let is_at_its_port =
-            group.is_none_or(|group| of_lane(group, theirs.number).port() == from.port());
-        is_at_its_port || ours.count == 1 && theirs.count == 1
+        let is_lane_port =
+            group.is_none_or(|group| lane_address(group, theirs.number).port() == from.port());
+        is_lane_port || ours.count == 1 && theirs.count == 1
     }
 
     /// Returns whether the peer `number` is the sender of `params`.
-    pub(super) fn is_of(&self, number: usize, params: &Params) -> bool {
+    pub(super) fn is_sender(&self, number: usize, params: &Params) -> bool {
         let known = &self.peers[number].params;
         known.node == params.node && known.lane.number == params.lane.number
     }
@@ -48,7 +48,7 @@ impl Endpoint {
     }
 
     /// Returns the peer that gets the frames for stations heard through peer `number`.
-    pub(super) fn home_of(&self, number: usize) -> usize {
+    pub(super) fn home_peer(&self, number: usize) -> usize {
         let (node, theirs) = (
             self.peers[number].params.node,
             self.peers[number].params.lane,
@@ -141,7 +141,7 @@ mod tests {
             is_rate_fixed: false,
         };
         end.add_link(0, link, now_ns);
-        (of_lane(address(node), lane.number), end)
+        (lane_address(address(node), lane.number), end)
     }
 
     fn host(node: u8, count: u8, peer: Option<u8>, now_ns: u64) -> Vec<(SocketAddr, Endpoint)> {
@@ -199,7 +199,7 @@ mod tests {
         }
 
         /// Sends one frame from endpoint `number`. Returns the endpoints that delivered it.
-        fn sent(&mut self, number: usize, to: [u8; 6]) -> Vec<usize> {
+        fn send(&mut self, number: usize, to: [u8; 6]) -> Vec<usize> {
             let from = self.ends[number].1.config.node as u8;
             let frame = [&to[..], &[2, 0, 0, 0, 0, from, 8, 0], &[0; 80]].concat();
             let now_ns = self.now_ns;
@@ -217,12 +217,12 @@ mod tests {
     fn check(mut lan: Lan, (ours, theirs): (u8, u8)) {
         let (ours, theirs) = (usize::from(ours), usize::from(theirs));
         for end in (0..ours + theirs).chain(0..ours + theirs) {
-            let other = if end < ours { 2 } else { 1 };
-            for to in [[2, 0, 0, 0, 0, other], GROUP] {
-                let arrived = lan.sent(end, to);
-                let is_right = |at: &usize| (*at < ours) == (other == 1);
-                assert_eq!(arrived.len(), 1, "{ours}/{theirs}: {end} to {to:?}");
-                assert!(arrived.iter().all(is_right), "{ours}/{theirs}: {end}");
+            let peer = if end < ours { 2 } else { 1 };
+            for to in [[2, 0, 0, 0, 0, peer], GROUP] {
+                let receivers = lan.send(end, to);
+                let is_receiver = |index: &usize| (*index < ours) == (peer == 1);
+                assert_eq!(receivers.len(), 1, "{ours}/{theirs}: {end} to {to:?}");
+                assert!(receivers.iter().all(is_receiver), "{ours}/{theirs}: {end}");
             }
         }
     }
@@ -255,8 +255,8 @@ mod tests {
             lan.run_for(4000 * MS);
             for end in 0..2 {
                 for to in [[2, 0, 0, 0, 0, 2], GROUP] {
-                    let arrived = lan.sent(end, to);
-                    assert_eq!(arrived.len(), 1, "{before} to {after}: {end} to {to:?}");
+                    let receivers = lan.send(end, to);
+                    assert_eq!(receivers.len(), 1, "{before} to {after}: {end} to {to:?}");
                 }
             }
         }

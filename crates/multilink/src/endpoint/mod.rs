@@ -229,18 +229,18 @@ impl Endpoint {
 
     /// Sends a frame to every peer: broadcast, multicast, and unknown stations.
     fn flood(&mut self, frame: Frame, now_ns: u64) {
-        let mut found_a_way = false;
+        let mut is_sent = false;
         let lane = self.config.lane;
-        let reached = self.peers.iter_mut();
-        for peer in reached.filter(|peer| lane.sends_to(peer.params.lane)) {
+        let peers = self.peers.iter_mut();
+        for peer in peers.filter(|peer| lane.sends_to(peer.params.lane)) {
             let mut copy = self.pool.take(frame.as_slice().len());
             copy.buffer()[..frame.as_slice().len()].copy_from_slice(frame.as_slice());
             match peer.send_frame(copy, shared!(self, now_ns)) {
-                Ok(()) => found_a_way = true,
+                Ok(()) => is_sent = true,
                 Err(copy) => self.pool.give(copy),
             }
         }
-        self.counters.unroutable += u64::from(!found_a_way);
+        self.counters.unroutable += u64::from(!is_sent);
         self.pool.give(frame);
     }
 
@@ -287,9 +287,9 @@ impl Endpoint {
             return Ok(());
         };
         header.check_payload(payload.len())?;
-        let (before, home) = (self.frames.len(), self.home_of(number));
+        let (frame_count, home) = (self.frames.len(), self.home_peer(number));
         self.peers[number].handle_unit(link, &header, &datagram[payload], shared!(self, now_ns));
-        for frame in self.frames.iter().skip(before) {
+        for frame in self.frames.iter().skip(frame_count) {
             self.stations.learn(frame.ethernet(), home, now_ns);
         }
         Ok(())
@@ -359,22 +359,22 @@ impl Endpoint {
                 return None;
             }
         };
-        let left_a_gap = keys.accept(remote_link, seq, now_ns);
+        let has_gap = keys.accept(remote_link, seq, now_ns);
         let is_next = peer.next.iter().any(|next| next.session.local == session);
         // If both sides dialled at once, both use the caller's session.
-        let keeps_own = peer.has_newer(session) && self.is_caller(&self.peers[number].params);
+        let prefers_current = peer.has_newer(session) && self.is_caller(&self.peers[number].params);
         let peer = &mut self.peers[number];
-        if is_next && !keeps_own {
+        if is_next && !prefers_current {
             peer.confirm_next(session, self.config.instance, &mut self.pool);
-            peer.dial_again_at_ns = now_ns + introduce::YIELD_NS;
+            peer.next_dial_at_ns = now_ns + introduce::YIELD_NS;
             self.renew_session_index(number);
             self.settle_lanes(number, now_ns);
         }
         let peer = &mut self.peers[number];
         peer.arrival_session = session;
         peer.reorder.note_heard(remote_link, now_ns);
-        peer.note_arrival(link, datagram.len(), eliciting, left_a_gap, now_ns);
-        if peer.paths[usize::from(link)].to != Some(from) {
+        peer.note_arrival(link, datagram.len(), eliciting, has_gap, now_ns);
+        if peer.paths[usize::from(link)].destination != Some(from) {
             peer.note_sealed_from(link, remote_link, from, &self.links, now_ns);
         }
         Some((number, payload))
@@ -402,9 +402,9 @@ impl Endpoint {
     /// late wake-up would look like a silent peer.
     pub fn handle_timeout(&mut self, now_ns: u64) {
         for number in 0..self.peers.len() {
-            let (before, home) = (self.frames.len(), self.home_of(number));
+            let (frame_count, home) = (self.frames.len(), self.home_peer(number));
             self.peers[number].handle_timeout(shared!(self, now_ns));
-            for frame in self.frames.iter().skip(before) {
+            for frame in self.frames.iter().skip(frame_count) {
                 self.stations.learn(frame.ethernet(), home, now_ns);
             }
             if self.peers[number].expire_sessions(now_ns) {
@@ -414,11 +414,11 @@ impl Endpoint {
                 self.introduction.hurry(now_ns);
             }
         }
-        let mut came_up = false;
+        let mut has_new_peer = false;
         for peer in &mut self.peers {
-            came_up |= std::mem::take(&mut peer.came_up);
+            has_new_peer |= std::mem::take(&mut peer.is_newly_up);
         }
-        if came_up {
+        if has_new_peer {
             self.forget_dead(now_ns);
         }
         self.introduce(now_ns);
@@ -427,16 +427,16 @@ impl Endpoint {
     /// Returns the time at which [`Endpoint::handle_timeout`] is due.
     pub fn poll_timeout(&self, now_ns: u64) -> u64 {
         let mut changed = self.peers.iter();
-        if changed.any(|peer| peer.came_up || peer.wants_hellos) {
+        if changed.any(|peer| peer.is_newly_up || peer.wants_hellos) {
             return now_ns;
         }
-        let peers = self
+        let peer_ns = self
             .peers
             .iter()
             .filter_map(|peer| peer.poll_timeout(&self.links))
             .min();
-        let introduction = self.introduction_due_ns(now_ns);
-        peers.map_or(introduction, |peers| peers.min(introduction))
+        let introduction_ns = self.introduction_due_ns(now_ns);
+        peer_ns.map_or(introduction_ns, |peer_ns| peer_ns.min(introduction_ns))
     }
 
     /// Returns the next batch for a link.
@@ -478,6 +478,6 @@ impl Endpoint {
 }
 
 #[cfg(test)]
-mod far;
+mod distant;
 #[cfg(test)]
 mod tests;

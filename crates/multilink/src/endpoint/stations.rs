@@ -44,12 +44,12 @@ impl Stations {
         self.table.insert(mac, (peer, now_ns));
     }
 
-    /// Forgets peer `gone`. Peer `moved` has its number from now on.
-    pub fn forget(&mut self, gone: usize, moved: usize) {
+    /// Forgets peer `number`. Peer `last` has its number from now on.
+    pub fn forget(&mut self, number: usize, last: usize) {
         self.last = None;
-        self.table.retain(|_, (peer, _)| *peer != gone);
-        for (peer, _) in self.table.values_mut().filter(|entry| entry.0 == moved) {
-            *peer = gone;
+        self.table.retain(|_, (peer, _)| *peer != number);
+        for (peer, _) in self.table.values_mut().filter(|entry| entry.0 == last) {
+            *peer = number;
         }
     }
 

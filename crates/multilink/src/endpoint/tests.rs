@@ -38,7 +38,7 @@ fn link_config(number: u8) -> LinkConfig {
 }
 
 /// Returns the hello that `end` sends on `link` by `now_ns`.
-fn hello_of(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
+fn take_hello(end: &mut Endpoint, link: u8, now_ns: u64) -> Vec<u8> {
     end.handle_timeout(now_ns);
     loop {
         let batch = end.poll_transmit(link).expect("a hello is due");
@@ -84,12 +84,12 @@ impl Pair {
 
     /// Transfers all queued datagrams and delivers all frames.
     fn settle(&mut self) {
-        let mut moved = true;
-        while std::mem::take(&mut moved) {
+        let mut has_moved = true;
+        while std::mem::take(&mut has_moved) {
             for side in 0..2 {
                 for link in 0..LINKS {
                     while let Some(batch) = self.ends[side].poll_transmit(link) {
-                        moved = true;
+                        has_moved = true;
                         let (mut bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
                         self.ends[side].transmitted(link);
                         if self.cut[side][usize::from(link)] {
@@ -132,8 +132,8 @@ impl Pair {
             for end in &mut self.ends {
                 if end.poll_timeout(self.now_ns) <= self.now_ns {
                     end.handle_timeout(self.now_ns);
-                    let again_ns = end.poll_timeout(self.now_ns);
-                    assert!(again_ns > self.now_ns, "what was just done is due again");
+                    let next_ns = end.poll_timeout(self.now_ns);
+                    assert!(next_ns > self.now_ns, "what was just done is due again");
                 }
             }
         }
@@ -188,7 +188,7 @@ fn endpoint__no_reports__memory_stays_bounded() {
         "{memory:?}"
     );
     assert!(
-        memory.retained_places <= 2 * crate::ledger::LEDGER_MAX + 2,
+        memory.retained_entries <= 2 * crate::ledger::LEDGER_MAX + 2,
         "{memory:?}"
     );
     assert!(
@@ -209,9 +209,9 @@ fn endpoint__one_of_two_links_down__accepts_less_than_2_ms_of_frames() {
         accepted += 1;
         pair.send(0, accepted);
     }
-    let in_two_ms = 2 * 125_000 / 100;
+    let frames_max = 2 * 125_000 / 100;
     assert!(
-        accepted < in_two_ms,
+        accepted < frames_max,
         "{accepted} frames of 100 B and more within 2 ms of a gigabit"
     );
 }
@@ -261,7 +261,7 @@ fn endpoint__all_links_still_unproven__bounds_the_frames_accepted() {
         pair.ends[0].remove_link(link, pair.now_ns);
         let config = link_config(link);
         pair.ends[0].add_link(link, config, pair.now_ns);
-        let hello = hello_of(&mut pair.ends[1], link, pair.now_ns + 2000 * MS);
+        let hello = take_hello(&mut pair.ends[1], link, pair.now_ns + 2000 * MS);
         let from = address(1, link);
         let _ = pair.ends[0].handle_datagram(link, from, &mut hello.clone(), pair.now_ns);
     }
@@ -306,11 +306,11 @@ fn endpoint__healed_path__is_not_quarantined_for_earlier_losses() {
     while pair.states(0) != [State::Up; 2] {
         pair.run_for(10 * MS);
     }
-    let before = failures(&pair);
+    let failures_before = failures(&pair);
     send_for_a_second(&mut pair, false);
     assert_eq!(
         (pair.states(0), failures(&pair)),
-        (vec![State::Up; 2], before)
+        (vec![State::Up; 2], failures_before)
     );
 }
 
@@ -330,9 +330,9 @@ fn endpoint__report_that_heals_a_path__does_not_quarantine_it_for_the_losses_it_
 
 #[test]
 fn endpoint__broadcast_without_peers__is_counted_as_unroutable() {
-    let mut alone = endpoint(1, 1, 0);
-    alone.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
-    assert_eq!(alone.counters().unroutable, 1);
+    let mut end = endpoint(1, 1, 0);
+    end.handle_frame(Frame::from_ethernet(&[0xff; 60]), 0);
+    assert_eq!(end.counters().unroutable, 1);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn endpoint__peer_absent_while_another_appears__receives_frames_again_on_return(
     pair.run_for(100 * MS);
     pair.cut = [[true; 2]; 2];
     pair.run_for(70_000 * MS);
-    let hello = hello_of(&mut endpoint(3, 33, pair.now_ns), 0, pair.now_ns);
+    let hello = take_hello(&mut endpoint(3, 33, pair.now_ns), 0, pair.now_ns);
     let from = address(2, 0);
     let _ = pair.ends[0].handle_datagram(0, from, &mut hello.clone(), pair.now_ns);
     pair.cut = [[false; 2]; 2];
@@ -464,7 +464,7 @@ fn endpoint__peer_answers_from_another_address_than_configured__frames_flow_both
 fn endpoint__answered_init_that_is_not_followed_up__dials_the_peer_itself() {
     let mut caller = endpoint(1, 11, 0);
     let mut old = endpoint(2, 22, 0);
-    let hello = hello_of(&mut old, 0, 0);
+    let hello = take_hello(&mut old, 0, 0);
     let key = ClusterKey::from_bytes([7; 32]);
     let hello = crate::wire::Hello::parse(&hello, &key).unwrap().unwrap();
     let params = crate::wire::Params {

@@ -60,53 +60,56 @@ impl Peer {
             .filter_map(|(number, (path, link))| {
                 let link = link
                     .as_ref()
-                    .filter(|link| link.has_carrier && path.to.is_some())?;
+                    .filter(|link| link.has_carrier && path.destination.is_some())?;
                 accept
                     .contains(&path.liveness.state())
                     .then_some((number, path, link))
             });
         let mut count = 0;
-        let mut nearest_ns = u64::MAX;
+        let mut delay_min_ns = u64::MAX;
         for (number, path, link) in open {
             if !takes_full && link.full_for_ns(now_ns) > 0.0 {
                 continue;
             }
             let delay_ns = path.rtt.min_ns();
-            nearest_ns = nearest_ns.min(delay_ns);
+            delay_min_ns = delay_min_ns.min(delay_ns);
             let link_bps = link.capacity.rate_bps();
             let rate_bps = path
                 .bottleneck
                 .limit_bps()
                 .unwrap_or(link_bps)
                 .min(link_bps);
-            let keeps = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
+            let factor = (1.0 - LOSS_AVERSION * path.loss.share()).max(0.2);
             candidates[count] = Candidate {
                 link: number as u8,
                 ready_ns: link.backlog_ns(now_ns) + delay_ns as f64,
-                rate: rate_bps / 8e9 * keeps,
+                rate: rate_bps / 8e9 * factor,
             };
             count += 1;
         }
         // Only differences of delay matter, and small ones are measurement noise. The whole round
         // trip is compared, because reports return by the quickest path, whichever path they are
         // about.
-        let known = nearest_ns.saturating_add(DELAY_NOISE_NS) as f64;
+        let base_ns = delay_min_ns.saturating_add(DELAY_NOISE_NS) as f64;
         for candidate in &mut candidates[..count] {
             let link = usize::from(candidate.link);
             let delay_ns = self.paths[link].rtt.min_ns() as f64;
-            candidate.ready_ns += (delay_ns - known).max(0.0) - delay_ns;
+            candidate.ready_ns += (delay_ns - base_ns).max(0.0) - delay_ns;
         }
         count
     }
 
     /// Returns whether the links have nearly as much to carry as they can.
     pub(super) fn is_saturated(&self, links: &Links, candidates: &[Candidate]) -> bool {
-        let known = || {
-            let of = |candidate: &Candidate| links[usize::from(candidate.link)].as_ref();
-            candidates.iter().filter_map(of).map(|link| &link.capacity)
+        let capacities = || {
+            let local_link = |candidate: &Candidate| links[usize::from(candidate.link)].as_ref();
+            candidates
+                .iter()
+                .filter_map(local_link)
+                .map(|link| &link.capacity)
         };
-        let carried_bps: f64 = known().map(Capacity::carried_bps).sum();
-        let rate_bps: f64 = known().map(Capacity::rate_bps).sum();
+        let carried_bps: f64 = capacities().map(Capacity::carried_bps).sum();
+        let rate_bps: f64 = capacities().map(Capacity::rate_bps).sum();
         carried_bps >= SATURATED_SHARE * rate_bps
     }
 

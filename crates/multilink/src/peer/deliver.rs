@@ -39,7 +39,7 @@ impl Peer {
         );
         let counters = &mut self.paths[usize::from(link)].counters;
         match fate {
-            Fate::Taken | Fate::Malformed => {}
+            Fate::Accepted | Fate::Malformed => {}
             Fate::Late => counters.late += 1,
             Fate::Duplicate => counters.duplicate += 1,
         }
@@ -53,30 +53,30 @@ impl Peer {
         link: u8,
         bytes: usize,
         eliciting: bool,
-        left_a_gap: bool,
+        has_gap: bool,
         now_ns: u64,
     ) {
         let counters = &mut self.paths[usize::from(link)].counters;
         counters.rx_packets += 1;
         counters.rx_bytes += (bytes + crate::link::OVERHEAD_BYTES) as u64;
         self.heard_at_ns = now_ns;
-        if left_a_gap {
-            self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);
+        if has_gap {
+            self.schedule_report(self.reported_at_ns + REPORT_MIN_NS, now_ns);
         } else if eliciting && self.report_due_ns.is_none() {
-            self.report_by(self.reported_at_ns + REPORT_NS, now_ns);
+            self.schedule_report(self.reported_at_ns + REPORT_NS, now_ns);
         }
     }
 
-    /// Schedules a report for `at_ns` at the latest, and not before now.
-    pub(super) fn report_by(&mut self, at_ns: u64, now_ns: u64) {
-        let at_ns = at_ns.max(now_ns);
-        self.report_due_ns = Some(self.report_due_ns.map_or(at_ns, |due| due.min(at_ns)));
+    /// Schedules a report for `due_ns` at the latest, and not before now.
+    pub(super) fn schedule_report(&mut self, due_ns: u64, now_ns: u64) {
+        let due_ns = due_ns.max(now_ns);
+        self.report_due_ns = Some(self.report_due_ns.map_or(due_ns, |due| due.min(due_ns)));
     }
 
     /// Handles a ping: the report is due at once, but not before `REPORT_MIN_NS` after the last
     /// one.
     pub(crate) fn handle_ping(&mut self, now_ns: u64) {
-        self.report_by(self.reported_at_ns + REPORT_MIN_NS, now_ns);
+        self.schedule_report(self.reported_at_ns + REPORT_MIN_NS, now_ns);
     }
 
     /// Releases the frames that have been on hold long enough.
@@ -116,7 +116,7 @@ impl Peer {
             let units = paths.map(|path| path.mtu.size().saturating_sub(framing));
             units.min()
         };
-        let known = || self.paths.iter().filter(|path| path.to.is_some());
+        let known = || self.paths.iter().filter(|path| path.destination.is_some());
         let in_use = least(&mut known().filter(|path| path.is_settled()));
         let fitting = in_use.or_else(|| least(&mut known()));
         self.unit_bytes_max = self.unit_limit.min(fitting.unwrap_or(self.unit_limit));

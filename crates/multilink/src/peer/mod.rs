@@ -45,9 +45,9 @@ pub(crate) struct Shared<'a> {
 /// A handshake that this side began.
 pub(crate) struct Dial {
     pub(crate) initiator: Initiator,
-    pub(crate) at_ns: u64,
+    pub(crate) sent_at_ns: u64,
     /// Local link and destination address of the Init.
-    pub(crate) way: (u8, SocketAddr),
+    pub(crate) target: (u8, SocketAddr),
 }
 
 /// A session that this side has made and the peer has not yet used.
@@ -86,7 +86,7 @@ pub(crate) struct Peer {
     doubt: Option<u64>,
     doubted_at_ns: Option<u64>,
     /// Time at which the newest hello of the epoch was sent, by the peer's clock.
-    pub(crate) hello_seen_ns: u64,
+    pub(crate) newest_hello_sent_ns: u64,
     /// Time until which this side does not dial, because the peer got a Reply and may send first.
     /// It does so at once or not at all.
     pub(crate) yields_until_ns: u64,
@@ -96,16 +96,16 @@ pub(crate) struct Peer {
     /// True if the peer seems to have restarted without knowledge of this session.
     pub(crate) wants_session: bool,
     pub(crate) dial: Option<Dial>,
-    pub(crate) dial_again_at_ns: u64,
+    pub(crate) next_dial_at_ns: u64,
     pub(crate) dial_attempts: u32,
     /// `sent_at_ns` of the last handshake accepted from this epoch. Older ones are replays.
-    pub(crate) handshake_seen_ns: u64,
+    pub(crate) newest_handshake_sent_ns: u64,
     pub(crate) paths: Vec<Path>,
     /// True after a path went down: hellos are to be sent soon, because the peer's links may be
     /// heard elsewhere now.
     pub(crate) wants_hellos: bool,
     /// True after the peer came up: another peer at its address may be its past identity.
-    pub(crate) came_up: bool,
+    pub(crate) is_newly_up: bool,
     /// Time at which the last authentic datagram arrived.
     pub(crate) heard_at_ns: u64,
     pub(crate) is_up: bool,
@@ -124,7 +124,7 @@ pub(crate) struct Peer {
     report_seq: u32,
     reported_at_ns: u64,
     report_due_ns: Option<u64>,
-    report_seen: Option<u32>,
+    newest_report_seq: Option<u32>,
     silence_checked_ns: u64,
 }
 
@@ -143,18 +143,18 @@ impl Peer {
             retired: VecDeque::new(),
             doubt: None,
             doubted_at_ns: None,
-            hello_seen_ns: 0,
+            newest_hello_sent_ns: 0,
             yields_until_ns: 0,
             arrival_session: 0,
             created_at_ns: now_ns,
             wants_session: false,
             dial: None,
-            dial_again_at_ns: now_ns,
+            next_dial_at_ns: now_ns,
             dial_attempts: 0,
-            handshake_seen_ns: 0,
+            newest_handshake_sent_ns: 0,
             paths,
             wants_hellos: false,
-            came_up: false,
+            is_newly_up: false,
             heard_at_ns: now_ns,
             is_up: false,
             next_unit: 0,
@@ -168,7 +168,7 @@ impl Peer {
             report_seq: 0,
             reported_at_ns: 0,
             report_due_ns: None,
-            report_seen: None,
+            newest_report_seq: None,
             silence_checked_ns: 0,
         }
     }
@@ -199,8 +199,8 @@ impl Peer {
         self.reorder = Reorder::default();
         self.next_unit = 0;
         self.flow_ends.fill(0);
-        self.handshake_seen_ns = 0;
-        self.report_seen = None;
+        self.newest_handshake_sent_ns = 0;
+        self.newest_report_seq = None;
         self.settle_all(pool);
         (self.current, self.previous) = (None, None);
         for path in &mut self.paths {
@@ -216,8 +216,8 @@ impl Peer {
         self.associated = None;
         (self.dial, self.doubt) = (None, None);
         self.wants_session = false;
-        let gone = self.params.instance;
-        self.next.retain(|next| next.params.instance != gone);
+        let instance = self.params.instance;
+        self.next.retain(|next| next.params.instance != instance);
         for link in 0..self.paths.len() as u8 {
             let path = &mut self.paths[usize::from(link)];
             if let Some(change) = path.liveness.handle_goodbye() {
@@ -242,7 +242,7 @@ impl Peer {
     /// Datagrams in flight under the old keys count as received; TCP repairs those that were not.
     fn adopt(&mut self, session: Session, pool: &mut FramePool) {
         self.settle_all(pool);
-        self.report_seen = None;
+        self.newest_report_seq = None;
         self.dial_attempts = 0;
         self.previous = self.current.replace(session);
         for path in &mut self.paths {
@@ -256,7 +256,8 @@ impl Peer {
         let answered = |next: &Next| {
             next.params.instance == params.instance && sent_ns <= next.params.sent_at_ns
         };
-        let is_known = self.params.instance == params.instance && sent_ns <= self.handshake_seen_ns;
+        let is_known =
+            self.params.instance == params.instance && sent_ns <= self.newest_handshake_sent_ns;
         is_known || self.is_retired(params.instance) || self.next.iter().any(answered)
     }
 
@@ -319,18 +320,18 @@ impl Peer {
         // If both sides dialled at once, the peer may use another session of the same epoch.
         self.next
             .retain(|next| next.params.instance == params.instance);
-        let is_another = self.associated.filter(|before| *before != params.instance);
-        if is_another.is_some() || self.associated.is_some() && params.knows != own {
+        let past_epoch = self.associated.filter(|epoch| *epoch != params.instance);
+        if past_epoch.is_some() || self.associated.is_some() && params.knows != own {
             self.restart(pool);
         }
-        if let Some(before) = is_another {
-            self.retire(before);
+        if let Some(epoch) = past_epoch {
+            self.retire(epoch);
         }
         if self.params.instance != params.instance {
-            self.hello_seen_ns = 0;
+            self.newest_hello_sent_ns = 0;
         }
         self.associated = Some(params.instance);
-        self.handshake_seen_ns = self.handshake_seen_ns.max(params.sent_at_ns);
+        self.newest_handshake_sent_ns = self.newest_handshake_sent_ns.max(params.sent_at_ns);
         self.dial = None;
         self.params = params;
         self.wants_session = false;
@@ -348,18 +349,18 @@ impl Peer {
 
     /// Drops the sessions that have expired. Returns whether any session ended.
     pub(crate) fn expire_sessions(&mut self, now_ns: u64) -> bool {
-        let before = self.session_numbers().count();
+        let old_count = self.session_numbers().count();
         self.next
             .retain(|next| now_ns < next.session.made_at_ns + OVERLAP_NS);
-        let made = self
+        let made_at_ns = self
             .current
             .as_ref()
             .map_or(0, |current| current.made_at_ns);
-        let is_over = self.previous.is_some() && now_ns.saturating_sub(made) > OVERLAP_NS;
-        if is_over {
+        let is_expired = self.previous.is_some() && now_ns.saturating_sub(made_at_ns) > OVERLAP_NS;
+        if is_expired {
             self.previous = None;
         }
-        self.session_numbers().count() < before
+        self.session_numbers().count() < old_count
     }
 
     /// Returns the session `local` with the keys of a finished handshake.
@@ -407,7 +408,7 @@ impl Peer {
             .any(|path| path.liveness.state() == State::Up);
         if is_up != self.is_up {
             self.is_up = is_up;
-            self.came_up |= is_up;
+            self.is_newly_up |= is_up;
             shared.events.push_back(Event::Peer {
                 node: self.params.node,
                 name: self.params.name.clone(),

@@ -18,11 +18,11 @@ fn rank(links: &Links, link: u8) -> usize {
 
 impl Peer {
     /// Returns the destinations of the paths that are up, except that over `link`.
-    fn taken(&self, link: u8) -> Vec<SocketAddr> {
-        let others = self.paths.iter().enumerate();
-        others
-            .filter(|(at, path)| *at != usize::from(link) && path.liveness.state() == State::Up)
-            .filter_map(|(_, path)| path.to)
+    fn taken_destinations(&self, link: u8) -> Vec<SocketAddr> {
+        let paths = self.paths.iter().enumerate();
+        paths
+            .filter(|(i, path)| *i != usize::from(link) && path.liveness.state() == State::Up)
+            .filter_map(|(_, path)| path.destination)
             .collect()
     }
 
@@ -37,7 +37,7 @@ impl Peer {
         now_ns: u64,
     ) {
         if self.paths[usize::from(link)].note_heard(remote, address, now_ns) {
-            let taken = self.taken(link);
+            let taken = self.taken_destinations(link);
             self.paths[usize::from(link)].choose(now_ns, link, rank(links, link), &taken);
         }
     }
@@ -51,8 +51,8 @@ impl Peer {
         if params.instance != self.params.instance {
             return true; // a restart or a recording: a dial finds out
         }
-        let newest_ns = self.hello_seen_ns.max(params.sent_at_ns);
-        self.hello_seen_ns = newest_ns;
+        let newest_ns = self.newest_hello_sent_ns.max(params.sent_at_ns);
+        self.newest_hello_sent_ns = newest_ns;
         params.sent_at_ns.saturating_add(HEARD_LATELY_NS) > newest_ns
     }
 
@@ -64,7 +64,7 @@ impl Peer {
             return;
         }
         (self.doubt, self.doubted_at_ns) = (Some(instance), Some(now_ns));
-        self.dial_again_at_ns = self.dial_again_at_ns.min(now_ns);
+        self.next_dial_at_ns = self.next_dial_at_ns.min(now_ns);
         self.wants_session = true;
     }
 
@@ -79,39 +79,41 @@ impl Peer {
         now_ns: u64,
     ) {
         self.note_heard(link, remote, address, links, now_ns);
-        let taken = self.taken(link);
+        let taken = self.taken_destinations(link);
         self.paths[usize::from(link)].note_sealed_from(address, now_ns, &taken);
     }
 
     /// Tries another partner for a path whose partner does not answer.
     pub(super) fn retry_unanswered(&mut self, link: u8, links: &Links, now_ns: u64) {
         if self.paths[usize::from(link)].is_unanswered(now_ns) {
-            let taken = self.taken(link);
+            let taken = self.taken_destinations(link);
             self.paths[usize::from(link)].retry(now_ns, link, rank(links, link), &taken);
         }
     }
 
-    /// Returns whether a path that is up has the same destination as the path of `other` on the
+    /// Returns whether a path that is up has the same destination as the path of `old_peer` on the
     /// same link.
-    fn is_at_address_of(&self, other: &Peer) -> bool {
-        let mut paths = self.paths.iter().zip(&other.paths);
+    fn shares_destination(&self, old_peer: &Peer) -> bool {
+        let mut paths = self.paths.iter().zip(&old_peer.paths);
         paths.any(|(ours, theirs)| {
-            ours.liveness.state() == State::Up && ours.to.is_some() && ours.to == theirs.to
+            ours.liveness.state() == State::Up
+                && ours.destination.is_some()
+                && ours.destination == theirs.destination
         })
     }
 
-    /// Returns whether this peer is up in the place of `other`: a path of both has the same
-    /// destination, and one socket is one device. `other` must be down, or not have been heard
+    /// Returns whether this peer is up in the place of `old_peer`: a path of both has the same
+    /// destination, and one socket is one device. `old_peer` must be down, or not have been heard
     /// since this peer's keys were agreed.
-    pub(crate) fn supersedes(&self, other: &Peer) -> bool {
+    pub(crate) fn supersedes(&self, old_peer: &Peer) -> bool {
         let keyed_ns = self.current.as_ref().map(|session| session.made_at_ns);
-        let is_newer = keyed_ns.is_some_and(|at_ns| at_ns >= other.heard_at_ns);
-        self.is_up && (is_newer || !other.is_up) && self.is_at_address_of(other)
+        let is_newer = keyed_ns.is_some_and(|at_ns| at_ns >= old_peer.heard_at_ns);
+        self.is_up && (is_newer || !old_peer.is_up) && self.shares_destination(old_peer)
     }
 
-    /// Returns the ways to dial the peer: first the destinations of its paths, then the other
+    /// Returns the targets to dial the peer: first the destinations of its paths, then the other
     /// addresses at which it was heard.
-    pub(crate) fn ways(&self, links: &Links) -> Vec<(u8, SocketAddr)> {
+    pub(crate) fn dial_targets(&self, links: &Links) -> Vec<(u8, SocketAddr)> {
         let open = || {
             let paths = self.paths.iter().zip(links).enumerate();
             paths.filter_map(|(number, (path, link))| {
@@ -119,13 +121,13 @@ impl Peer {
                 is_open.then_some((number as u8, path))
             })
         };
-        let chosen = open().filter_map(|(number, path)| Some((number, path.to?)));
-        let others = open().flat_map(|(number, path)| {
+        let chosen = open().filter_map(|(number, path)| Some((number, path.destination?)));
+        let alternatives = open().flat_map(|(number, path)| {
             let addresses = path.partners.addresses();
             addresses
-                .filter(|address| path.to != Some(*address))
+                .filter(|address| path.destination != Some(*address))
                 .map(move |address| (number, address))
         });
-        chosen.chain(others).collect()
+        chosen.chain(alternatives).collect()
     }
 }

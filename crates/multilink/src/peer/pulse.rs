@@ -105,10 +105,10 @@ impl Peer {
         let Some(open) = path.ledger.oldest_open() else {
             return;
         };
-        let (sent_at_ns, rtt_ns) = (open.at_ns, path.rtt.smoothed_ns());
-        let overtaken = self.paths.iter().enumerate().any(|(other, path)| {
+        let (sent_at_ns, rtt_ns) = (open.queued_at_ns, path.rtt.smoothed_ns());
+        let overtaken = self.paths.iter().enumerate().any(|(index, path)| {
             let slower_ns = rtt_ns.saturating_sub(path.rtt.smoothed_ns());
-            other != usize::from(link)
+            index != usize::from(link)
                 && path.newest_acked_sent_ns > sent_at_ns + OVERTAKE_NS + slower_ns
         });
         let silent_ns = shared.now_ns.saturating_sub(sent_at_ns);
@@ -120,16 +120,16 @@ impl Peer {
 
     fn ping_due_ns(&self, link: usize) -> Option<u64> {
         let path = &self.paths[link];
-        path.to?;
-        let since = |at_ns: u64, interval_ns: u64| Some(at_ns + interval_ns);
+        path.destination?;
+        let due = |start_ns: u64, interval_ns: u64| Some(start_ns + interval_ns);
         match path.liveness.state() {
-            State::Suspect => since(path.pinged_at_ns, SUSPECT_PING_NS),
+            State::Suspect => due(path.pinged_at_ns, SUSPECT_PING_NS),
             State::Down if path.pinged_at_ns > path.answered_at_ns + LONG_DOWN_NS => {
-                since(path.pinged_at_ns, LONG_DOWN_PING_NS)
+                due(path.pinged_at_ns, LONG_DOWN_PING_NS)
             }
-            State::Down => since(path.pinged_at_ns, DOWN_PING_NS),
-            State::Quarantined => since(path.pinged_at_ns, QUARANTINE_PING_NS),
-            State::New => since(path.pinged_at_ns, HEARTBEAT_NS / 2),
+            State::Down => due(path.pinged_at_ns, DOWN_PING_NS),
+            State::Quarantined => due(path.pinged_at_ns, QUARANTINE_PING_NS),
+            State::New => due(path.pinged_at_ns, HEARTBEAT_NS / 2),
             State::Up => {
                 let is_idle = path.eliciting_at_ns > self.active_at_ns + IDLE_NS;
                 let heartbeat = if is_idle {

@@ -29,7 +29,7 @@ impl Peer {
     /// Moves the paths without known losses to the front and returns their number, or the number of
     /// all if there are no such paths. There is seldom time to repair a repair.
     fn prefer_sound(&self, candidates: &mut [Candidate]) -> usize {
-        let is_lossy = |candidate: &Candidate| self.paths[usize::from(candidate.link)].lossy_told;
+        let is_lossy = |candidate: &Candidate| self.paths[usize::from(candidate.link)].is_lossy;
         candidates.sort_by_key(is_lossy);
         match candidates
             .iter()
@@ -81,10 +81,10 @@ impl Peer {
     pub(super) fn evacuate(&mut self, link: u8, shared: &mut Shared<'_>) {
         let mut candidates = [Candidate::NONE; LINKS_MAX];
         let count = self.candidates(shared.now_ns, shared.links, &mut candidates);
-        let others = candidates[..count]
+        let has_alternative = candidates[..count]
             .iter()
             .any(|candidate| candidate.link != link);
-        if !others && self.paths[usize::from(link)].liveness.state() == State::Suspect {
+        if !has_alternative && self.paths[usize::from(link)].liveness.state() == State::Suspect {
             return; // there is no better path for them
         }
         let units: Vec<UnitRef> = self.paths[usize::from(link)].ledger.take_units().collect();
@@ -92,7 +92,7 @@ impl Peer {
             .iter()
             .filter_map(|unit| Some(self.retained.get(*unit)?.1.unit_bytes))
             .sum();
-        if others {
+        if has_alternative {
             self.repair_budget_bytes +=
                 (bytes + units.len() * (OVERHEAD_BYTES + DATA_HEADER_BYTES)) as f64;
             self.repair_queue.extend(units);

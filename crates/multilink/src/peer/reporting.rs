@@ -2,7 +2,7 @@
 
 use super::deliver::REPORT_MIN_NS;
 use super::{Peer, Shared};
-use crate::ledger::Lost;
+use crate::ledger::LostRun;
 use crate::link::OVERHEAD_BYTES;
 use crate::liveness::State;
 use crate::path::Path;
@@ -32,9 +32,9 @@ impl Peer {
         report.clock_us = (now_ns / 1000) as u32;
         report.links.clear();
         report.missing.clear();
-        let mut news_later = false;
+        let mut has_undecided = false;
         for (link, arrivals) in session.arrivals().iter_mut().enumerate() {
-            if !arrivals.is_any() {
+            if !arrivals.has_packets() {
                 continue;
             }
             let (link, missing) = (link as u8, &mut report.missing);
@@ -49,7 +49,7 @@ impl Peer {
                 }
                 fits
             });
-            news_later |= decided < arrivals.next();
+            has_undecided |= decided < arrivals.next();
             let Some(highest) = decided.checked_sub(1) else {
                 continue; // the very first packet is missing and may only be late
             };
@@ -64,12 +64,12 @@ impl Peer {
         report.emit(&mut body);
         (self.report, self.report_seq) = (report, seq);
         self.reported_at_ns = now_ns;
-        self.report_due_ns = news_later.then_some(now_ns + 2 * REPORT_MIN_NS);
+        self.report_due_ns = has_undecided.then_some(now_ns + 2 * REPORT_MIN_NS);
         for link in 0..self.paths.len() {
             let has_carrier = shared.links[link]
                 .as_ref()
                 .is_some_and(|link| link.has_carrier);
-            if has_carrier && self.paths[link].to.is_some() {
+            if has_carrier && self.paths[link].destination.is_some() {
                 self.send_control(link as u8, ControlKind::Report, &body, shared);
             }
         }
@@ -101,10 +101,10 @@ impl Peer {
             .as_ref()
             .is_some_and(|s| s.remote == report.session);
         let is_newer = self
-            .report_seen
-            .is_none_or(|seen| report.seq.wrapping_sub(seen) as i32 > 0);
+            .newest_report_seq
+            .is_none_or(|newest| report.seq.wrapping_sub(newest) as i32 > 0);
         if is_ours && is_newer {
-            self.report_seen = Some(report.seq);
+            self.newest_report_seq = Some(report.seq);
         }
         is_ours && is_newer
     }
@@ -122,15 +122,15 @@ impl Peer {
         if let Some(sent) = path.ledger.get(highest) {
             let held_ns = u64::from(link.held_us) * 1000;
             path.rtt
-                .sample(now_ns.saturating_sub(sent.at_ns + held_ns).max(1));
-            let network_ns = now_ns.saturating_sub(sent.leaves_ns + held_ns).max(1);
-            let wait_ns = sent.leaves_ns.saturating_sub(sent.at_ns);
+                .sample(now_ns.saturating_sub(sent.queued_at_ns + held_ns).max(1));
+            let network_ns = now_ns.saturating_sub(sent.departure_ns + held_ns).max(1);
+            let wait_ns = sent.departure_ns.saturating_sub(sent.queued_at_ns);
             path.rtt.sample_network(now_ns, network_ns, wait_ns);
             let arrived_us = report.clock_us.wrapping_sub(link.held_us);
-            let there_us = arrived_us.wrapping_sub((sent.leaves_ns / 1000) as u32);
-            path.rtt.sample_there(now_ns, there_us, wait_ns);
+            let forward_us = arrived_us.wrapping_sub((sent.departure_ns / 1000) as u32);
+            path.rtt.sample_forward(now_ns, forward_us, wait_ns);
         }
-        let lost: Vec<Lost> = report
+        let lost: Vec<LostRun> = report
             .missing
             .iter()
             .filter(|run| run.link == link.link)
@@ -171,7 +171,7 @@ impl Peer {
             if !is_lost {
                 delivered_bytes += sent.bytes;
                 progressed |= sent.eliciting;
-                *newest_acked_sent_ns = sent.at_ns.max(*newest_acked_sent_ns);
+                *newest_acked_sent_ns = sent.queued_at_ns.max(*newest_acked_sent_ns);
             }
         });
         settled
@@ -197,7 +197,7 @@ impl Peer {
         if progressed && (path.is_settled() || path.mtu.is_confirmed()) {
             let alone = !self.paths.iter().any(Path::is_settled);
             let path = &mut self.paths[usize::from(link.link)];
-            if let Some(to) = path.to {
+            if let Some(to) = path.destination {
                 path.partners.note_answer(to);
             }
             if let Some(change) = path.liveness.handle_ack(now_ns, alone) {
@@ -213,19 +213,19 @@ impl Peer {
 
     fn judge_loss(&mut self, link: u8, share: f64, shared: &mut Shared<'_>) {
         let path = &mut self.paths[usize::from(link)];
-        let was_lossy = path.lossy_told;
-        path.lossy_told = if was_lossy {
+        let was_lossy = path.is_lossy;
+        path.is_lossy = if was_lossy {
             share > LOSSY_SHARE / 5.0
         } else {
             share > LOSSY_SHARE
         };
-        if path.lossy_told != was_lossy {
+        if path.is_lossy != was_lossy {
             shared.events.push_back(crate::event::Event::Lossy {
                 node: self.params.node,
                 name: self.params.name.clone(),
                 link,
                 share,
-                is_lossy: path.lossy_told,
+                is_lossy: path.is_lossy,
             });
         }
         if let Some(change) = path.liveness.handle_loss(shared.now_ns, share) {

@@ -4,7 +4,7 @@
 use super::{Peer, Shared};
 use crate::flow;
 use crate::frame::{Frame, VNET_BYTES};
-use crate::ledger::Sent;
+use crate::ledger::SentDatagram;
 use crate::link::OVERHEAD_BYTES;
 use crate::retain::{Cut, UnitRef};
 use crate::stripe::{Candidate, Run, links_worth, split};
@@ -55,11 +55,11 @@ impl Peer {
         }
         let bucket = flow::bucket(frame.as_slice());
         let end = self.flow_ends[bucket];
-        let back = self.next_unit + 1 - end;
-        cut.depends = if end == 0 {
+        let distance = self.next_unit + 1 - end;
+        cut.predecessor_distance = if end == 0 {
             0
         } else {
-            u16::try_from(back).unwrap_or(0)
+            u16::try_from(distance).unwrap_or(0)
         };
         cut.first_seq = self.next_unit;
         self.next_unit += units as u64;
@@ -70,7 +70,7 @@ impl Peer {
         let mut index = 0;
         for run in &runs[..used] {
             for _ in 0..run.units {
-                self.send_unit(run.link, unit.at(index), false, shared);
+                self.send_unit(run.link, unit.with_index(index), false, shared);
                 index = index.wrapping_add(1);
             }
         }
@@ -98,7 +98,7 @@ impl Peer {
             unit_bytes,
             last,
             first_seq: 0,
-            depends: 0,
+            predecessor_distance: 0,
             has_vnet,
         })
     }
@@ -108,20 +108,21 @@ impl Peer {
         &mut self,
         link: u8,
         unit: UnitRef,
-        repair: bool,
+        is_repair: bool,
         shared: &mut Shared<'_>,
     ) {
         let (Some(session), Some((frame, cut))) = (&self.current, self.retained.get(unit)) else {
             return;
         };
         let path = &mut self.paths[usize::from(link)];
-        let (Some(to), Some(local)) = (path.to, &mut shared.links[usize::from(link)]) else {
+        let (Some(to), Some(local)) = (path.destination, &mut shared.links[usize::from(link)])
+        else {
             self.retained.settle(unit, shared.pool);
             return;
         };
         let link_seq = path.ledger.next_seq();
         let flags =
-            if repair { flag::REPAIR } else { 0 } | if cut.has_vnet { flag::VNET } else { 0 };
+            if is_repair { flag::REPAIR } else { 0 } | if cut.has_vnet { flag::VNET } else { 0 };
         let header = DataHeader {
             link,
             flags,
@@ -131,7 +132,7 @@ impl Peer {
             index: unit.index,
             last: cut.last,
             aux: if unit.index == 0 {
-                cut.depends
+                cut.predecessor_distance
             } else {
                 cut.unit_bytes as u16
             },
@@ -140,18 +141,18 @@ impl Peer {
         header.emit(&mut head);
         let payload = &frame.as_slice()[cut.range(unit.index)];
         let bytes = DATA_HEADER_BYTES + payload.len() + session.seal.tag_bytes();
-        let leaves_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
+        let departure_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
         local.queue.push(to, bytes, |out| {
             session.seal(link, link_seq, &head, payload, out)
         });
         local.note_queued(shared.now_ns, bytes + OVERHEAD_BYTES);
         path.counters.tx_packets += 1;
         path.counters.tx_bytes += (bytes + OVERHEAD_BYTES) as u64;
-        path.counters.repaired += u64::from(repair);
+        path.counters.repaired += u64::from(is_repair);
         path.eliciting_at_ns = shared.now_ns;
-        let forgotten = path.ledger.record(Sent {
-            at_ns: shared.now_ns,
-            leaves_ns,
+        let forgotten = path.ledger.record(SentDatagram {
+            queued_at_ns: shared.now_ns,
+            departure_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting: true,
             unit: Some(unit),
@@ -171,7 +172,8 @@ impl Peer {
     ) {
         let Some(session) = &self.current else { return };
         let path = &mut self.paths[usize::from(link)];
-        let (Some(to), Some(local)) = (path.to, &mut shared.links[usize::from(link)]) else {
+        let (Some(to), Some(local)) = (path.destination, &mut shared.links[usize::from(link)])
+        else {
             return;
         };
         if local.queue.is_full() {
@@ -192,7 +194,7 @@ impl Peer {
         let mut head = [0; CONTROL_HEADER_BYTES];
         header.emit(&mut head);
         let bytes = CONTROL_HEADER_BYTES + body.len() + session.seal.tag_bytes();
-        let leaves_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
+        let departure_ns = shared.now_ns + local.backlog_ns(shared.now_ns) as u64;
         local.queue.push(to, bytes, |out| {
             session.seal(link, link_seq, &head, body, out)
         });
@@ -204,9 +206,9 @@ impl Peer {
             path.eliciting_at_ns = shared.now_ns;
             path.pinged_at_ns = shared.now_ns;
         }
-        let forgotten = path.ledger.record(Sent {
-            at_ns: shared.now_ns,
-            leaves_ns,
+        let forgotten = path.ledger.record(SentDatagram {
+            queued_at_ns: shared.now_ns,
+            departure_ns,
             bytes: (bytes + OVERHEAD_BYTES) as u32,
             eliciting,
             unit: None,

@@ -33,7 +33,7 @@ impl Unit<'_> {
 }
 
 /// Returns the frame of a unit that is the only one of its frame.
-pub(super) fn copy_whole(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
+pub(super) fn single_unit_frame(unit: &Unit<'_>, pool: &mut FramePool) -> Frame {
     let head = if unit.has_vnet { 0 } else { VNET_BYTES };
     let mut frame = pool.take(head + unit.payload.len());
     frame.buffer()[..head].fill(0);
@@ -111,13 +111,13 @@ impl Assembly {
             usize::from(unit.aux)
         };
         let is_last = unit.index == self.last_index;
-        let consistent = unit.last == self.last_index
+        let is_consistent = unit.last == self.last_index
             && (self.unit_bytes == 0 || self.unit_bytes == unit_bytes)
             && (is_last || unit.payload.len() == unit_bytes)
             && unit.payload.len() <= unit_bytes
             && (self.head == 0) == unit.has_vnet;
         let start = self.head + usize::from(unit.index) * unit_bytes;
-        if !consistent || start + unit.payload.len() > frame.buffer().len() {
+        if !is_consistent || start + unit.payload.len() > frame.buffer().len() {
             return Fate::Malformed;
         }
         self.unit_bytes = unit_bytes;
@@ -135,7 +135,7 @@ impl Assembly {
             let len = self.head + usize::from(self.last_index) * self.unit_bytes + self.last_bytes;
             self.frame.as_mut().expect("just filled").set_len(len);
         }
-        Fate::Taken
+        Fate::Accepted
     }
 
     /// Ends the assembly and returns its frame.
@@ -155,7 +155,7 @@ impl Assembly {
         self.received_count == u16::from(self.last_index) + 1
     }
 
-    pub(super) fn has(&self, index: u8) -> bool {
+    pub(super) fn has_unit(&self, index: u8) -> bool {
         self.received[usize::from(index / 64)] & 1 << (index % 64) != 0
     }
 
@@ -201,14 +201,14 @@ impl Assembly {
     pub(super) fn last_missing(&self) -> Option<u64> {
         (0..=self.last_index)
             .rev()
-            .find(|index| !self.has(*index))
+            .find(|index| !self.has_unit(*index))
             .map(|i| self.first + u64::from(i))
     }
 
     /// Returns the received stretches of the frame as byte ranges.
-    pub(super) fn present(&self) -> Vec<std::ops::Range<usize>> {
+    pub(super) fn received_ranges(&self) -> Vec<std::ops::Range<usize>> {
         let mut ranges: Vec<std::ops::Range<usize>> = Vec::new();
-        for index in (0..=self.last_index).filter(|index| self.has(*index)) {
+        for index in (0..=self.last_index).filter(|index| self.has_unit(*index)) {
             let bytes = if index == self.last_index {
                 self.last_bytes
             } else {

@@ -15,29 +15,33 @@ impl Reorder {
 
     pub(super) fn is_proven_lost(&self, slot: u32, proven: u64) -> bool {
         let assembly = &self.slots[slot as usize];
-        let own = assembly
+        let is_own_decided = assembly
             .last_missing()
             .is_none_or(|missing| missing < proven);
-        let before = assembly
+        let is_predecessor_decided = assembly
             .predecessor()
-            .is_none_or(|before| self.window.is_resolved(before) || before < proven);
-        own && before
+            .is_none_or(|seq| self.window.is_resolved(seq) || seq < proven);
+        is_own_decided && is_predecessor_decided
     }
 
     /// Returns the time of the newest unit.
     pub(super) fn newest_ns(&self) -> u64 {
-        self.links.iter().map(|link| link.at_ns).max().unwrap_or(0)
+        self.links
+            .iter()
+            .map(|link| link.unit_at_ns)
+            .max()
+            .unwrap_or(0)
     }
 
     /// Returns the time for which to wait for a unit that may still be in flight.
     pub(super) fn hold_ns(&self, now_ns: u64) -> u64 {
         let newest_ns = self.newest_ns();
-        let a_link_is_silent = self.links.iter().any(|link| {
-            link.active
-                && newest_ns.saturating_sub(link.at_ns) > SILENT_NS
-                && now_ns.saturating_sub(link.at_ns) < LINK_ACTIVE_NS
+        let has_silent_link = self.links.iter().any(|link| {
+            link.is_active
+                && newest_ns.saturating_sub(link.unit_at_ns) > SILENT_NS
+                && now_ns.saturating_sub(link.unit_at_ns) < LINK_ACTIVE_NS
         });
-        if a_link_is_silent {
+        if has_silent_link {
             HOLD_MAX_NS
         } else {
             (2 * self.skew_ns + HOLD_MIN_NS).min(HOLD_MAX_NS)
@@ -49,15 +53,15 @@ impl Reorder {
     /// grows.
     pub(super) fn last_progress_ns(&self, slot: u32) -> u64 {
         let assembly = &self.slots[slot as usize];
-        let before = assembly
+        let predecessor = assembly
             .predecessor()
-            .filter(|before| !self.window.is_resolved(*before));
-        let before = before.map_or(NO_SLOT, |before| self.window.assembly_ending(before));
-        let of = |slot: u32| self.slots[slot as usize].touched_ns();
-        if before == NO_SLOT {
-            of(slot)
+            .filter(|seq| !self.window.is_resolved(*seq));
+        let predecessor = predecessor.map_or(NO_SLOT, |seq| self.window.assembly_ending(seq));
+        let touched_ns = |slot: u32| self.slots[slot as usize].touched_ns();
+        if predecessor == NO_SLOT {
+            touched_ns(slot)
         } else {
-            of(slot).max(of(before))
+            touched_ns(slot).max(touched_ns(predecessor))
         }
     }
 

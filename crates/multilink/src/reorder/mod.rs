@@ -30,7 +30,7 @@ use crate::salvage::salvage;
 use crate::seq::extend;
 use crate::wire::{LINKS_MAX, UNIT_INDEX_MAX};
 pub use assembly::Unit;
-use assembly::{Assembly, copy_whole};
+use assembly::{Assembly, single_unit_frame};
 use window::{NO_SLOT, WINDOW, Window};
 
 /// Longest hold of a unit, in nanoseconds: the paper's `FAST_TOUT`. It is a tenth of TCP's usual
@@ -49,7 +49,7 @@ const REPAIR_MARGIN_NS: u64 = 1_500_000;
 /// Bytes of frames held for one peer (the paper's `MAXBUF`): 20 ms at 10 Gb/s.
 const HELD_BYTES_MAX: usize = 25_000_000;
 /// Interval of the checks of frames that are past their first deadline, in nanoseconds.
-const LOOK_NS: u64 = 500_000;
+const CHECK_NS: u64 = 500_000;
 /// Time without units after which a link counts as unused and no longer as silent, in nanoseconds.
 const LINK_ACTIVE_NS: u64 = 100_000_000;
 /// Time without any datagram after which a link no longer counts for the proof of loss, in
@@ -60,13 +60,13 @@ const LINK_ALIVE_NS: u64 = 1_000_000_000;
 /// decays like a measured skew.
 const SKEW_FIRST_NS: u64 = 8_000_000;
 /// Lowest skew after a unit arrived later than its hold, in nanoseconds.
-const SKEW_LEARNT_NS: u64 = 1_000_000;
+const SKEW_LATE_MIN_NS: u64 = 1_000_000;
 
 /// Result of processing a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// Accepted. Its frame may have been delivered.
-    Taken,
+    Accepted,
     /// Accepted after its number was given up. Its frame is still delivered once it is complete.
     Late,
     /// Received before.
@@ -94,8 +94,8 @@ pub struct ReorderCounts {
 #[derive(Debug, Clone, Copy, Default)]
 struct LinkProgress {
     last_unit: u64,
-    at_ns: u64,
-    active: bool,
+    unit_at_ns: u64,
+    is_active: bool,
     /// Time of the last authentic datagram on the link.
     heard_ns: Option<u64>,
 }
@@ -111,11 +111,11 @@ pub struct Reorder {
     young: VecDeque<(u32, u32)>,
     old: VecDeque<(u32, u32)>,
     /// Time of the last check of the old assemblies.
-    looked_at_ns: u64,
+    checked_at_ns: u64,
     /// Skipped unit ranges: start, end and the time at which they were skipped.
     gaps: VecDeque<(u64, u64, u64)>,
     /// One past the highest missing unit that a frame was delivered past.
-    passed: u64,
+    skipped_end: u64,
     links: [LinkProgress; LINKS_MAX],
     held_bytes: usize,
     skew_ns: u64,
@@ -136,9 +136,9 @@ impl Default for Reorder {
             free: Vec::new(),
             young: VecDeque::new(),
             old: VecDeque::new(),
-            looked_at_ns: 0,
+            checked_at_ns: 0,
             gaps: VecDeque::new(),
-            passed: 0,
+            skipped_end: 0,
             links: Default::default(),
             held_bytes: 0,
             skew_ns: SKEW_FIRST_NS,
@@ -180,18 +180,18 @@ impl Reorder {
         &mut self,
         now_ns: u64,
         link: u8,
-        repair: bool,
+        is_repair: bool,
         unit: &Unit<'_>,
         pool: &mut FramePool,
         out: &mut VecDeque<Frame>,
     ) -> Fate {
         self.window.prepare();
         let seq = extend(unit.seq, self.window.next());
-        if !repair {
+        if !is_repair {
             let progress = &mut self.links[usize::from(link) % LINKS_MAX];
             progress.last_unit = progress.last_unit.max(seq);
-            progress.at_ns = now_ns;
-            progress.active = true;
+            progress.unit_at_ns = now_ns;
+            progress.is_active = true;
             progress.heard_ns = Some(now_ns);
         }
         let Some(first) = seq.checked_sub(u64::from(unit.index)) else {
@@ -202,35 +202,35 @@ impl Reorder {
             self.overrun(last, pool, out);
         }
         if self.window.is_resolved(seq) {
-            if !repair && !self.window.is_taken(seq) {
+            if !is_repair && !self.window.is_received(seq) {
                 // The unit was not lost: the skew of the links is larger than estimated.
-                self.skew_ns = (2 * self.skew_ns).clamp(SKEW_LEARNT_NS, HOLD_MAX_NS / 2);
+                self.skew_ns = (2 * self.skew_ns).clamp(SKEW_LATE_MIN_NS, HOLD_MAX_NS / 2);
             }
-            return self.late(now_ns, seq, unit, pool, out);
+            return self.push_late(now_ns, seq, unit, pool, out);
         }
         if let Some(gap) = self.window.advance(seq) {
             self.gaps.push_back((gap.start, gap.end, now_ns));
         }
-        if unit.last == 0 && self.is_free_to_go(unit, seq) {
+        if unit.last == 0 && self.is_predecessor_resolved(unit, seq) {
             self.window.resolve(seq, true);
-            self.counts.late += u64::from(seq < self.passed);
-            out.push_back(copy_whole(unit, pool));
+            self.counts.late += u64::from(seq < self.skipped_end);
+            out.push_back(single_unit_frame(unit, pool));
             self.deliver_dependents(now_ns, seq, true, out);
-            return Fate::Taken;
+            return Fate::Accepted;
         }
         self.assemble(now_ns, unit, first, last, pool, out)
     }
 
     /// Returns whether the predecessor of the frame that `unit` begins at `seq` is resolved or
     /// absent.
-    fn is_free_to_go(&self, unit: &Unit<'_>, seq: u64) -> bool {
+    fn is_predecessor_resolved(&self, unit: &Unit<'_>, seq: u64) -> bool {
         unit.predecessor(seq)
-            .is_none_or(|before| self.window.is_resolved(before))
+            .is_none_or(|predecessor| self.window.is_resolved(predecessor))
     }
 
     /// Processes a unit whose number is already resolved. Its frame is still delivered, because a
     /// late frame costs its flow less than a lost one.
-    fn late(
+    fn push_late(
         &mut self,
         now_ns: u64,
         seq: u64,
@@ -238,19 +238,19 @@ impl Reorder {
         pool: &mut FramePool,
         out: &mut VecDeque<Frame>,
     ) -> Fate {
-        if self.window.is_taken(seq) {
+        if self.window.is_received(seq) {
             return Fate::Duplicate;
         }
         let first = seq - u64::from(unit.index);
         if unit.last == 0 {
             self.window.resolve(seq, true);
             self.counts.late += 1;
-            out.push_back(copy_whole(unit, pool));
+            out.push_back(single_unit_frame(unit, pool));
             return Fate::Late;
         }
         match self.assemble(now_ns, unit, first, first + u64::from(unit.last), pool, out) {
-            Fate::Taken => Fate::Late,
-            refused => refused,
+            Fate::Accepted => Fate::Late,
+            fate => fate,
         }
     }
 
@@ -279,20 +279,20 @@ impl Reorder {
             return Fate::Malformed;
         }
         match assembly.add(now_ns, unit) {
-            Fate::Taken => {}
-            refused => return refused,
+            Fate::Accepted => {}
+            fate => return fate,
         }
-        let waits_for = unit
+        let missing_predecessor = unit
             .predecessor(first)
-            .filter(|before| !self.window.is_resolved(*before));
-        if let Some(before) = waits_for {
-            self.window.set_dependent(before, slot);
+            .filter(|seq| !self.window.is_resolved(*seq));
+        if let Some(predecessor) = missing_predecessor {
+            self.window.set_dependent(predecessor, slot);
         }
         if self.is_deliverable(slot) {
             self.deliver(now_ns, slot, true, out);
             self.deliver_dependents(now_ns, last, true, out);
         }
-        Fate::Taken
+        Fate::Accepted
     }
 
     fn is_deliverable(&self, slot: u32) -> bool {
@@ -300,12 +300,12 @@ impl Reorder {
         assembly.is_complete()
             && assembly
                 .predecessor()
-                .is_none_or(|before| self.window.is_resolved(before))
+                .is_none_or(|predecessor| self.window.is_resolved(predecessor))
     }
 
-    /// Delivers a complete frame. `filled` is true if the units that it waited for have arrived.
+    /// Delivers a complete frame. `is_filled` is true if the units that it waited for have arrived.
     /// Only then does the wait show skew. Waiting for units that never arrive does not.
-    fn deliver(&mut self, now_ns: u64, slot: u32, filled: bool, out: &mut VecDeque<Frame>) {
+    fn deliver(&mut self, now_ns: u64, slot: u32, is_filled: bool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
         let held_ns = now_ns.saturating_sub(assembly.arrived_ns());
@@ -313,12 +313,12 @@ impl Reorder {
             self.counts.held += 1;
             let bucket = (held_ns / 64_000 + 1).ilog2() as usize;
             self.hold_histogram[bucket.min(HOLD_BUCKETS - 1)] += 1;
-            if filled && held_ns <= HOLD_MAX_NS {
+            if is_filled && held_ns <= HOLD_MAX_NS {
                 // The skew is a maximum that decays by 1/256 with each held frame.
                 self.skew_ns = held_ns.max(self.skew_ns - self.skew_ns / 256);
             }
         }
-        self.counts.late += u64::from(last < self.passed);
+        self.counts.late += u64::from(last < self.skipped_end);
         for seq in first..=last {
             self.window.resolve(seq, true);
         }
@@ -340,7 +340,7 @@ impl Reorder {
         &mut self,
         now_ns: u64,
         mut seq: u64,
-        filled: bool,
+        is_filled: bool,
         out: &mut VecDeque<Frame>,
     ) {
         while let Some(slot) = self.window.take_dependent(seq) {
@@ -349,27 +349,27 @@ impl Reorder {
                 || assembly.predecessor() != Some(seq)
                 || !self.is_deliverable(slot)
             {
-                if filled {
+                if is_filled {
                     self.slots[slot as usize].touch(now_ns); // its predecessor was delivered
                 }
                 return;
             }
             seq = assembly.last();
-            self.deliver(now_ns, slot, filled, out);
+            self.deliver(now_ns, slot, is_filled, out);
         }
     }
 
     /// Gives up `slot` and, before it, the frames on which it depends.
     fn give_up(&mut self, now_ns: u64, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let mut chain = vec![slot];
-        while let Some(before) = self.slots[chain[chain.len() - 1] as usize].predecessor() {
-            if self.window.is_resolved(before) {
+        while let Some(seq) = self.slots[chain[chain.len() - 1] as usize].predecessor() {
+            if self.window.is_resolved(seq) {
                 break;
             }
-            match self.window.assembly_ending(before) {
+            match self.window.assembly_ending(seq) {
                 NO_SLOT => {
-                    self.window.resolve(before, false);
-                    self.passed = self.passed.max(before + 1);
+                    self.window.resolve(seq, false);
+                    self.skipped_end = self.skipped_end.max(seq + 1);
                     break;
                 }
                 predecessor => chain.push(predecessor),
@@ -394,20 +394,18 @@ impl Reorder {
     fn abandon(&mut self, slot: u32, pool: &mut FramePool, out: &mut VecDeque<Frame>) {
         let assembly = &self.slots[slot as usize];
         let (first, last) = (assembly.first(), assembly.last());
-        let is_late = last < self.passed;
-        self.passed = self.passed.max(last + 1);
+        let is_late = last < self.skipped_end;
+        self.skipped_end = self.skipped_end.max(last + 1);
         for (index, seq) in (first..=last).enumerate() {
-            let taken = self.slots[slot as usize].has(index as u8);
-            self.window.resolve(seq, taken);
+            let is_received = self.slots[slot as usize].has_unit(index as u8);
+            self.window.resolve(seq, is_received);
         }
-        let present = self.slots[slot as usize].present();
+        let ranges = self.slots[slot as usize].received_ranges();
         if let Some(frame) = self.retire(slot) {
-            let before = out.len();
-            salvage(frame.as_slice(), &present, pool, |piece| {
-                out.push_back(piece)
-            });
+            let frame_count = out.len();
+            salvage(frame.as_slice(), &ranges, pool, |part| out.push_back(part));
             self.counts.late += if is_late {
-                (out.len() - before) as u64
+                (out.len() - frame_count) as u64
             } else {
                 0
             };
@@ -440,7 +438,7 @@ impl Reorder {
         }
         self.gaps.clear();
         self.window.resolve_all();
-        self.passed = self.window.base();
+        self.skipped_end = self.window.base();
     }
 
     /// Releases the frames whose hold has ended. `rtt_ns` is the round-trip time of a repair.
@@ -465,11 +463,11 @@ impl Reorder {
             }
             self.young.pop_front();
         }
-        self.looked_at_ns = now_ns;
+        self.checked_at_ns = now_ns;
         // Frames checked earlier in this pass may have waited for a frame that was given up later.
         // The pass is repeated until it gives up no frame.
-        let mut gave_up = true;
-        while std::mem::take(&mut gave_up) {
+        let mut any_released = true;
+        while std::mem::take(&mut any_released) {
             for _ in 0..self.old.len() {
                 let Some((slot, generation)) = self.old.pop_front() else {
                     break;
@@ -477,14 +475,14 @@ impl Reorder {
                 if !self.slots[slot as usize].is_generation(generation) {
                     continue;
                 }
-                let overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
-                let past_repair = self.is_proven_lost(slot, proven) && {
-                    let since_ns = self.slots[slot as usize].note_proven(newest_ns);
-                    since_ns + short_ns <= now_ns
+                let is_overdue = self.last_progress_ns(slot) + hold_ns <= now_ns;
+                let is_repair_overdue = self.is_proven_lost(slot, proven) && {
+                    let proven_ns = self.slots[slot as usize].note_proven(newest_ns);
+                    proven_ns + short_ns <= now_ns
                 };
-                if overdue || past_repair {
+                if is_overdue || is_repair_overdue {
                     self.give_up(now_ns, slot, pool, out);
-                    gave_up = true;
+                    any_released = true;
                 } else {
                     self.old.push_back((slot, generation));
                 }
@@ -519,7 +517,7 @@ impl Reorder {
             let is_assembling = assembling.get(next).is_some_and(|(first, _)| *first <= seq);
             if !is_assembling && !self.window.is_resolved(seq) {
                 self.window.resolve(seq, false);
-                self.passed = self.passed.max(seq + 1);
+                self.skipped_end = self.skipped_end.max(seq + 1);
                 self.deliver_dependents(now_ns, seq, false, out);
             }
         }
@@ -533,7 +531,7 @@ impl Reorder {
             let is_live = assembly.is_generation(*generation);
             is_live.then(|| assembly.arrived_ns() + short_ns)
         });
-        let old = (!self.old.is_empty()).then_some(self.looked_at_ns + LOOK_NS);
+        let old = (!self.old.is_empty()).then_some(self.checked_at_ns + CHECK_NS);
         let gap = self.gaps.front().map(|(_, _, at_ns)| at_ns + HOLD_MAX_NS);
         [young, old, gap].into_iter().flatten().min()
     }

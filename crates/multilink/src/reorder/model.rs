@@ -32,15 +32,15 @@ impl Model {
         let mut out = BTreeSet::new();
         loop {
             let next = cuts.values().find(|cut| {
-                let is_here = (cut.first..cut.first + u32::from(cut.units))
+                let is_complete = (cut.first..cut.first + u32::from(cut.units))
                     .all(|unit| self.received.contains(&unit));
-                let before = cut.first - u32::from(cut.back);
-                let is_turn = cut.back == 0
-                    || cuts.values().any(|other| {
-                        other.first + u32::from(other.units) == before + 1
-                            && self.delivered.contains(&other.first)
+                let predecessor = cut.first - u32::from(cut.back);
+                let is_next = cut.back == 0
+                    || cuts.values().any(|previous| {
+                        previous.first + u32::from(previous.units) == predecessor + 1
+                            && self.delivered.contains(&previous.first)
                     });
-                is_here && is_turn && !self.delivered.contains(&cut.first)
+                is_complete && is_next && !self.delivered.contains(&cut.first)
             });
             let Some(next) = next else { return out };
             self.delivered.insert(next.first);
@@ -98,11 +98,11 @@ fn push(
     reorder.push(now_ns, index % 4, false, &unit, pool, out)
 }
 
-fn first_of(frame: &Frame) -> u32 {
+fn first_unit(frame: &Frame) -> u32 {
     u32::from_be_bytes(frame.ethernet()[..4].try_into().expect("a unit's bytes"))
 }
 
-fn assert_whole(frame: &Frame, cut: &Cut) {
+fn assert_complete(frame: &Frame, cut: &Cut) {
     let units = cut.first..cut.first + u32::from(cut.units);
     let expected: Vec<u8> = units.flat_map(payload).collect();
     assert_eq!(frame.ethernet(), expected);
@@ -117,14 +117,14 @@ fn orders() -> impl Strategy<Value = (Vec<(u8, usize)>, Vec<usize>)> {
         let moves = proptest::collection::vec((0..units, 0usize..20), 0..2 * units);
         (Just(shape), moves).prop_map(move |(shape, moves)| {
             let mut order: Vec<usize> = (0..units).collect();
-            for (at, kind) in moves {
-                let at = at % order.len().max(1);
+            for (index, kind) in moves {
+                let index = index % order.len().max(1);
                 match kind {
-                    0 if order.len() > 1 => drop(order.remove(at)),
-                    1 => order.insert(at, order[at]),
+                    0 if order.len() > 1 => drop(order.remove(index)),
+                    1 => order.insert(index, order[index]),
                     _ => {
-                        let other = (at + kind) % order.len();
-                        order.swap(at, other);
+                        let second = (index + kind) % order.len();
+                        order.swap(index, second);
                     }
                 }
             }
@@ -144,14 +144,14 @@ proptest! {
         let (mut pool, mut out) = (FramePool::default(), VecDeque::new());
         for &unit in &order {
             let unit = unit as u32;
-            let was_here = model.received.contains(&unit);
+            let was_received = model.received.contains(&unit);
             let expected = model.take(&cuts, unit);
             let fate = push(&mut reorder, owner(unit), unit, 0, &mut pool, &mut out);
-            prop_assert_eq!(fate, if was_here { Fate::Duplicate } else { Fate::Taken });
-            let delivered: Vec<u32> = out.iter().map(first_of).collect();
+            prop_assert_eq!(fate, if was_received { Fate::Duplicate } else { Fate::Accepted });
+            let delivered: Vec<u32> = out.iter().map(first_unit).collect();
             prop_assert_eq!(delivered.iter().copied().collect::<BTreeSet<_>>(), expected);
             prop_assert!(delivered.windows(2).all(|pair| pair[0] < pair[1]), "{delivered:?}");
-            out.drain(..).for_each(|frame| assert_whole(&frame, &cuts[&first_of(&frame)]));
+            out.drain(..).for_each(|frame| assert_complete(&frame, &cuts[&first_unit(&frame)]));
         }
         // Frames still held are released when their hold ends. Complete frames are whole, and no
         // frame is delivered twice. Flows keep their order except for frames counted as late: a
@@ -165,19 +165,19 @@ proptest! {
         let flows: BTreeMap<u32, usize> =
             cuts.keys().copied().zip(shape.iter().map(|(_, flow)| *flow)).collect();
         for frame in out.drain(..) {
-            let first = first_of(&frame);
-            assert_whole(&frame, &cuts[&first]);
+            let first = first_unit(&frame);
+            assert_complete(&frame, &cuts[&first]);
             prop_assert!(model.delivered.insert(first), "{first} was delivered before");
-            let before = newest.entry(flows[&first]).or_insert(first);
-            overtaken += u64::from(first < *before);
-            *before = first.max(*before);
+            let newest_first = newest.entry(flows[&first]).or_insert(first);
+            overtaken += u64::from(first < *newest_first);
+            *newest_first = first.max(*newest_first);
         }
         let late = reorder.counts().late;
         prop_assert!(overtaken <= late, "{overtaken} out of order, {late} counted as late");
         for cut in cuts.values() {
-            let is_here = (cut.first..cut.first + u32::from(cut.units))
+            let is_complete = (cut.first..cut.first + u32::from(cut.units))
                 .all(|unit| model.received.contains(&unit));
-            prop_assert_eq!(model.delivered.contains(&cut.first), is_here, "{:?}", cut);
+            prop_assert_eq!(model.delivered.contains(&cut.first), is_complete, "{:?}", cut);
         }
     }
 }

@@ -168,7 +168,7 @@ fn reorder__jump_beyond_the_window__releases_the_frames_on_hold() {
 #[test]
 fn reorder__contradicting_units__are_refused() {
     let mut bench = Bench::default();
-    assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Taken);
+    assert_eq!(bench.unit(0, 0, 5, 1, 3, 10), Fate::Accepted);
     assert_eq!(
         bench.unit(0, 0, 6, 2, 3, 11),
         Fate::Malformed,
@@ -235,7 +235,7 @@ fn reorder__burst_over_a_formerly_idle_link__is_not_declared_lost() {
     assert!(bench.delivered().is_empty());
     assert_eq!(
         bench.unit(later_ns + 5 * MS / 2, 1, 3, 1, 1, 10),
-        Fate::Taken
+        Fate::Accepted
     );
     assert_eq!(bench.delivered(), [2]);
 }
@@ -247,9 +247,9 @@ fn reorder__late_unit__increases_the_learned_skew() {
     bench.single(0, 0, 0, 0);
     bench.single(0, 1, 2, 1);
     bench.tick(HOLD_MIN_NS);
-    bench.tick(HOLD_MIN_NS + LOOK_NS);
+    bench.tick(HOLD_MIN_NS + CHECK_NS);
     assert_eq!(bench.single(4 * MS, 0, 1, 1), Fate::Late);
-    assert_eq!(bench.reorder.skew_ns(), SKEW_LEARNT_NS);
+    assert_eq!(bench.reorder.skew_ns(), SKEW_LATE_MIN_NS);
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn reorder__long_burst_with_a_lost_unit__is_held_until_the_repair() {
     bench.tick(10 * MS + MS / 2);
     bench.tick(11 * MS);
     assert_eq!(bench.delivered(), [40], "the burst waits for the repair");
-    assert_eq!(bench.unit(11 * MS, 0, 20, 20, 39, 10), Fate::Taken);
+    assert_eq!(bench.unit(11 * MS, 0, 20, 20, 39, 10), Fate::Accepted);
     assert_eq!(bench.delivered(), [0]);
 }
 
@@ -279,6 +279,6 @@ fn reorder__chain_of_damaged_bursts__is_released_within_one_hold() {
         bench.unit(0, 0, 3 * burst + 2, 2, 2, 10);
     }
     bench.tick(HOLD_MAX_NS);
-    bench.tick(HOLD_MAX_NS + LOOK_NS);
+    bench.tick(HOLD_MAX_NS + CHECK_NS);
     assert_eq!(bench.reorder.held_bytes(), 0);
 }

@@ -20,7 +20,7 @@ pub(super) struct Window {
     /// Bit per number: delivered or given up.
     resolved: Vec<u64>,
     /// Bit per number: received, so a second copy is a duplicate.
-    taken: Vec<u64>,
+    received: Vec<u64>,
     /// Assembly whose last unit has this number.
     ending: Vec<u32>,
     /// Assembly that waits for this number.
@@ -34,8 +34,8 @@ impl std::fmt::Debug for Window {
 }
 
 fn bit(seq: u64) -> (usize, u64) {
-    let place = seq % RING;
-    ((place / 64) as usize, 1 << (place % 64))
+    let index = seq % RING;
+    ((index / 64) as usize, 1 << (index % 64))
 }
 
 impl Window {
@@ -43,7 +43,7 @@ impl Window {
     pub(super) fn prepare(&mut self) {
         if self.ending.is_empty() {
             self.resolved = vec![0; (RING / 64) as usize];
-            self.taken = vec![0; (RING / 64) as usize];
+            self.received = vec![0; (RING / 64) as usize];
             self.ending = vec![NO_SLOT; RING as usize];
             self.dependent = vec![NO_SLOT; RING as usize];
         }
@@ -63,9 +63,9 @@ impl Window {
     }
 
     /// Returns whether `seq` was received. Numbers too old for the window count as received.
-    pub(super) fn is_taken(&self, seq: u64) -> bool {
+    pub(super) fn is_received(&self, seq: u64) -> bool {
         let (word, mask) = bit(seq);
-        seq + WINDOW < self.next || (seq < self.next && self.taken[word] & mask != 0)
+        seq + WINDOW < self.next || (seq < self.next && self.received[word] & mask != 0)
     }
 
     /// Extends the window up to and including `seq`. Returns the numbers that were skipped, if any.
@@ -74,8 +74,8 @@ impl Window {
             return None;
         }
         let skipped = self.next..seq;
-        for fresh in self.next..=seq {
-            self.forget(fresh);
+        for number in self.next..=seq {
+            self.forget(number);
         }
         self.next = seq + 1;
         (!skipped.is_empty()).then_some(skipped)
@@ -84,7 +84,7 @@ impl Window {
     fn forget(&mut self, seq: u64) {
         let (word, mask) = bit(seq);
         self.resolved[word] &= !mask;
-        self.taken[word] &= !mask;
+        self.received[word] &= !mask;
         // The entry in `ending` stays. An assembly's last unit may be past `next`, so the entry may
         // already belong to this number.
         if self.dependent[(seq % RING) as usize] != NO_SLOT {
@@ -93,14 +93,14 @@ impl Window {
     }
 
     /// Marks `seq` as delivered or given up, and moves the base past resolved numbers.
-    pub(super) fn resolve(&mut self, seq: u64, taken: bool) {
+    pub(super) fn resolve(&mut self, seq: u64, is_received: bool) {
         if seq >= self.next {
             self.advance(seq);
         }
         let (word, mask) = bit(seq);
         self.resolved[word] |= mask;
-        if taken {
-            self.taken[word] |= mask;
+        if is_received {
+            self.received[word] |= mask;
         }
         while self.base < self.next {
             let (word, mask) = bit(self.base);
@@ -120,7 +120,7 @@ impl Window {
     pub(super) fn restart_at(&mut self, base: u64) {
         debug_assert!(base >= self.next);
         self.resolved.fill(0);
-        self.taken.fill(0);
+        self.received.fill(0);
         self.ending.fill(NO_SLOT);
         self.dependent.fill(NO_SLOT);
         self.base = base;

@@ -16,14 +16,14 @@ impl<'a> Reader<'a> {
 
     /// Returns the next `count` bytes.
     pub fn take(&mut self, count: usize) -> Result<&'a [u8], Short> {
-        let (head, rest) = self.0.split_at_checked(count).ok_or(Short)?;
-        self.0 = rest;
+        let (head, tail) = self.0.split_at_checked(count).ok_or(Short)?;
+        self.0 = tail;
         Ok(head)
     }
 
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Short> {
-        let (head, rest) = self.0.split_first_chunk::<N>().ok_or(Short)?;
-        self.0 = rest;
+        let (head, tail) = self.0.split_first_chunk::<N>().ok_or(Short)?;
+        self.0 = tail;
         Ok(*head)
     }
 
@@ -53,7 +53,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns the bytes not yet read.
-    pub fn rest(&self) -> &'a [u8] {
+    pub fn remaining(&self) -> &'a [u8] {
         self.0
     }
 }

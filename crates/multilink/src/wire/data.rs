@@ -104,8 +104,8 @@ impl DataHeader {
     /// Checks the length of the opened payload. The first unit of a frame must contain the complete
     /// virtio_net header that its flags announce.
     pub fn check_payload(&self, bytes: usize) -> Result<(), Malformed> {
-        let announces_header = self.index == 0 && self.flags & flag::VNET != 0;
-        if announces_header && bytes < VNET_BYTES {
+        let has_vnet_header = self.index == 0 && self.flags & flag::VNET != 0;
+        if has_vnet_header && bytes < VNET_BYTES {
             return Err(Malformed::Short);
         }
         Ok(())

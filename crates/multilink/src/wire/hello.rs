@@ -154,7 +154,7 @@ impl Hello {
             return Err(Malformed::Field("reserved"));
         }
         let params = Params::parse(&mut reader)?;
-        if reader.rest().is_empty() {
+        if reader.remaining().is_empty() {
             Ok(Some(Self { params }))
         } else {
             Err(Malformed::Field("length"))

@@ -99,7 +99,7 @@ pub fn kind_of(datagram: &[u8]) -> Result<Kind, Malformed> {
         4 => Ok(Kind::Init),
         5 => Ok(Kind::Reply),
         6 => Ok(Kind::Cookie),
-        other => Err(Malformed::Kind(other)),
+        value => Err(Malformed::Kind(value)),
     }
 }
 

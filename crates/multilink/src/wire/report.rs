@@ -121,7 +121,7 @@ impl Report {
             }
             self.missing.push(run);
         }
-        if reader.rest().is_empty() {
+        if reader.remaining().is_empty() {
             Ok(())
         } else {
             Err(Malformed::Field("length"))

@@ -6,18 +6,18 @@ use std::collections::BTreeMap;
 
 /// A frame that a core accepted.
 #[derive(Debug)]
-struct Sent {
+struct SentFrame {
     position: u64,
     bytes: usize,
-    at_ns: u64,
+    sent_at_ns: u64,
     /// Stretches delivered, by receiver. A whole frame is one stretch.
-    got: Vec<(usize, std::ops::Range<u64>)>,
+    stretches: Vec<(usize, std::ops::Range<u64>)>,
 }
 
 #[derive(Debug)]
 struct FlowAccount {
     flow: Flow,
-    sent: Vec<Sent>,
+    sent: Vec<SentFrame>,
     next_position: u64,
     /// Highest position delivered and the time of the last delivery, by receiver.
     newest: BTreeMap<usize, (u64, u64)>,
@@ -34,9 +34,9 @@ pub struct Account {
     /// Number of frames that the cores delivered.
     pub delivered: u64,
     /// Number of these that are parts of bursts.
-    pub pieces: u64,
+    pub parts: u64,
     /// Start of the measurement of gaps between deliveries, in nanoseconds.
-    pub gaps_from_ns: u64,
+    pub gaps_start_ns: u64,
 }
 
 impl Account {
@@ -76,11 +76,11 @@ impl Account {
         } else {
             1
         };
-        account.sent.push(Sent {
+        account.sent.push(SentFrame {
             position,
             bytes,
-            at_ns: now_ns,
-            got: Vec::new(),
+            sent_at_ns: now_ns,
+            stretches: Vec::new(),
         });
     }
 
@@ -95,8 +95,8 @@ impl Account {
         let account = self.flows.get_mut(usize::from(id));
         let account = account.unwrap_or_else(|| panic!("frame of unknown flow {id}"));
         let flow = account.flow;
-        let to = &frame[VNET_BYTES..VNET_BYTES + 6];
-        if to[0] & 1 == 0 && to != frames::device_mac(host) {
+        let destination = &frame[VNET_BYTES..VNET_BYTES + 6];
+        if destination[0] & 1 == 0 && destination != frames::device_mac(host) {
             return; // flooded, as by a switch; the host's stack ignores it
         }
         let is_for_us = flow.to == host || flow.shape == Shape::Broadcast && flow.from != host;
@@ -105,26 +105,26 @@ impl Account {
             "flow {id} is from {} to {}, not {host}",
             flow.from, flow.to
         );
-        let at = account
+        let index = account
             .sent
             .partition_point(|sent| sent.position <= position);
-        assert!(at > 0, "flow {id}: position {position} was never sent");
-        let sent = &mut account.sent[at - 1];
+        assert!(index > 0, "flow {id}: position {position} was never sent");
+        let sent = &mut account.sent[index - 1];
         let (start, end) = (sent.position, sent.position + span(&flow, sent.bytes));
         let range = position..position + span(&flow, bytes);
         assert!(
             range.end <= end,
             "flow {id}: {range:?} is not within the burst {start}..{end}"
         );
-        let is_whole = range == (start..end);
-        if is_whole {
+        let is_complete = range == (start..end);
+        if is_complete {
             let expected = frames::build(&flow, position, sent.bytes);
             assert!(
                 frame == expected,
                 "flow {id} at {position}: {bytes} B differ from what was sent"
             );
         } else {
-            self.pieces += 1;
+            self.parts += 1;
             assert!(
                 flow.shape == Shape::Tcp,
                 "flow {id}: a piece of what is not a stream"
@@ -135,24 +135,24 @@ impl Account {
                 "flow {id}: bad stretch {range:?} of {start}..{end}"
             );
         }
-        let again = sent
-            .got
+        let duplicate = sent
+            .stretches
             .iter()
-            .find(|(to, got)| *to == host && got.start < range.end && range.start < got.end);
+            .find(|(to, part)| *to == host && part.start < range.end && range.start < part.end);
         assert!(
-            again.is_none(),
-            "flow {id}: {range:?} delivered twice, before as {again:?}"
+            duplicate.is_none(),
+            "flow {id}: {range:?} delivered twice, before as {duplicate:?}"
         );
-        sent.got.push((host, range.clone()));
+        sent.stretches.push((host, range.clone()));
         let is_overtaken = account
             .newest
             .get(&host)
             .is_some_and(|(newest, _)| position < *newest);
         *self.overtaken.entry((host, flow.from)).or_default() += u64::from(is_overtaken);
         if let Some((_, at_ns)) = account.newest.get(&host)
-            && now_ns >= self.gaps_from_ns
+            && now_ns >= self.gaps_start_ns
         {
-            let since_ns = (*at_ns).max(self.gaps_from_ns);
+            let since_ns = (*at_ns).max(self.gaps_start_ns);
             account.gap_max_ns = account.gap_max_ns.max(now_ns - since_ns);
         }
         account.delivered_bytes += bytes as u64;
@@ -204,25 +204,25 @@ impl Account {
             for sent in account
                 .sent
                 .iter()
-                .filter(|s| (from_ns..until_ns).contains(&s.at_ns))
+                .filter(|s| (from_ns..until_ns).contains(&s.sent_at_ns))
             {
                 for &receiver in &receivers {
-                    let got: u64 = sent
-                        .got
+                    let received: u64 = sent
+                        .stretches
                         .iter()
                         .filter(|(to, _)| *to == receiver)
                         .map(|(_, range)| range.end - range.start)
                         .sum();
-                    if got < span(&flow, sent.bytes) {
+                    if received < span(&flow, sent.bytes) {
                         missing.push(format!(
                             "{:?} flow {} {}->{receiver} at {}: {} of {} B, sent at {} us",
                             flow.shape,
                             flow.id,
                             flow.from,
                             sent.position,
-                            got,
+                            received,
                             sent.bytes,
-                            sent.at_ns / 1000,
+                            sent.sent_at_ns / 1000,
                         ));
                     }
                 }

@@ -10,22 +10,22 @@ use kumi_multilink::liveness::State;
 const BURST: std::ops::RangeInclusive<usize> = 60_000..=60_000;
 
 /// Returns two links of `rate_mbps` that have carried one stream from h0 to h1 for 200 ms.
-fn loaded(rate_mbps: u64) -> World {
-    let mut world = World::pair(vec![LinkPlan::of(rate_mbps); 2]);
+fn pair_under_load(rate_mbps: u64) -> World {
+    let mut world = World::pair(vec![LinkPlan::new(rate_mbps); 2]);
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, BURST);
     world.run_for(200 * MS);
-    world.account.borrow_mut().gaps_from_ns = world.now_ns();
+    world.account.borrow_mut().gaps_start_ns = world.now_ns();
     world
 }
 
 /// Returns the time at which h0's path over `link` first changed to `state` after `from_ns`.
-fn changed_at(world: &World, link: u8, state: State, from_ns: u64) -> Option<u64> {
+fn change_ns(world: &World, link: u8, state: State, from_ns: u64) -> Option<u64> {
     let station: &Station = world.sim.node(0);
     let change = station.events.iter().find(|(at_ns, event)| {
-        let is_it = |event: &Event| {
+        let is_match = |event: &Event| {
             matches!(event, Event::Path { link: l, change, .. } if *l == link && change.to == state)
         };
-        *at_ns >= from_ns && is_it(event)
+        *at_ns >= from_ns && is_match(event)
     });
     change.map(|(at_ns, _)| *at_ns)
 }
@@ -40,7 +40,7 @@ fn tx_bytes(world: &World, link: usize) -> u64 {
 
 #[test]
 fn load__two_healthy_links__is_delivered_at_the_sum_of_both_rates() {
-    let mut world = World::pair(vec![LinkPlan::of(200); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(200); 2]);
     let begin_ns = world.now_ns();
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, BURST);
     world.run_for(S);
@@ -58,12 +58,12 @@ fn load__two_healthy_links__is_delivered_at_the_sum_of_both_rates() {
 
 #[test]
 fn blackhole__one_way_under_load__is_detected_within_50_ms_and_loses_no_frame() {
-    let mut world = loaded(200);
+    let mut world = pair_under_load(200);
     let cut_ns = world.now_ns();
     world.change("h0:eth0", LinkChange::blackhole(Direction::Tx));
     world.run_for(500 * MS);
     world.stop();
-    let down_ns = changed_at(&world, 0, State::Down, cut_ns).expect("it is down") - cut_ns;
+    let down_ns = change_ns(&world, 0, State::Down, cut_ns).expect("it is down") - cut_ns;
     assert!(down_ns <= 50 * MS, "down after {down_ns} ns");
     let gap_ns = world.account.borrow().gap_max_ns();
     assert!(gap_ns <= 100 * MS, "nothing delivered for {gap_ns} ns");
@@ -73,7 +73,7 @@ fn blackhole__one_way_under_load__is_detected_within_50_ms_and_loses_no_frame() 
 
 #[test]
 fn carrier__lost_under_load__loses_no_frame_and_interrupts_at_most_20_ms() {
-    let mut world = loaded(200);
+    let mut world = pair_under_load(200);
     let cut_ns = world.now_ns();
     world.change("h0:eth0", LinkChange::carrier(false));
     world.run_for(500 * MS);
@@ -84,13 +84,13 @@ fn carrier__lost_under_load__loses_no_frame_and_interrupts_at_most_20_ms() {
     assert!(gap_ns <= 20 * MS, "nothing delivered for {gap_ns} ns");
     world.assert_all_arrived(0);
     let healed_ns = cut_ns + 500 * MS;
-    let up_ns = changed_at(&world, 0, State::Up, healed_ns).expect("it is used again") - healed_ns;
+    let up_ns = change_ns(&world, 0, State::Up, healed_ns).expect("it is used again") - healed_ns;
     assert!(up_ns <= S, "in use again after {up_ns} ns");
 }
 
 #[test]
 fn loss__one_percent_on_one_link__is_repaired_without_a_flap() {
-    let mut world = World::pair(vec![LinkPlan::of(50); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(50); 2]);
     let begin_ns = world.now_ns();
     world.change("h0:eth0", LinkChange::loss(Probability::new(0.01).unwrap()));
     world.start_sized(0, 1, Shape::Tcp, Pace::Every(10 * MS), None, BURST);
@@ -111,7 +111,7 @@ fn loss__one_percent_on_one_link__is_repaired_without_a_flap() {
 
 #[test]
 fn link__flapping_at_1_hz__is_rarely_used_and_does_not_slow_the_other_link() {
-    let mut world = World::pair(vec![LinkPlan::of(20); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(20); 2]);
     let begin_ns = world.now_ns();
     world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, 20_000..=20_000);
     for second in 0..30 {
@@ -135,8 +135,8 @@ fn link__flapping_at_1_hz__is_rarely_used_and_does_not_slow_the_other_link() {
     }
     let bytes = world.account.borrow().delivered_bytes() as f64;
     assert!(used_ms <= 1000, "used for {used_ms} ms of 30 s");
-    let one_link = 30.0 * 20e6 / 8.0 * 1420.0 / 1538.0;
-    assert!(bytes > 0.95 * one_link, "{bytes} B of {one_link}");
+    let link_bytes = 30.0 * 20e6 / 8.0 * 1420.0 / 1538.0;
+    assert!(bytes > 0.95 * link_bytes, "{bytes} B of {link_bytes}");
     world.stop();
     world.assert_all_arrived(begin_ns);
 }
@@ -146,9 +146,9 @@ fn links__1000_and_300_mbps__each_carry_at_least_90_percent_of_their_rate() {
     for claimed_mbps in [300, 1000] {
         let slow = LinkPlan {
             claimed_mbps,
-            ..LinkPlan::of(300)
+            ..LinkPlan::new(300)
         };
-        let mut world = World::pair(vec![LinkPlan::of(1000), slow]);
+        let mut world = World::pair(vec![LinkPlan::new(1000), slow]);
         world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, BURST);
         world.run_for(300 * MS);
         let before = (tx_bytes(&world, 0), tx_bytes(&world, 1));
@@ -175,23 +175,23 @@ fn links__1000_and_300_mbps__each_carry_at_least_90_percent_of_their_rate() {
 #[test]
 fn peer__restarted__frames_flow_again_within_two_seconds() {
     for host in 0..2 {
-        let mut world = World::pair(vec![LinkPlan::of(100); 2]);
+        let mut world = World::pair(vec![LinkPlan::new(100); 2]);
         world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
         world.start(1, 0, Shape::Tcp, Pace::Every(5 * MS), None);
         world.run_for(500 * MS);
         let now_ns = world.now_ns();
         world.sim.node_mut(host).restart(now_ns);
         world.run_for(2 * S);
-        let again_ns = world.now_ns();
+        let resume_ns = world.now_ns();
         world.run_for(S);
         world.stop();
-        world.assert_all_arrived(again_ns);
+        world.assert_all_arrived(resume_ns);
     }
 }
 
 #[test]
 fn rekey__after_120_s__loses_nothing() {
-    let mut world = World::pair(vec![LinkPlan::of(20); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(20); 2]);
     let begin_ns = world.now_ns();
     world.start(0, 1, Shape::Udp, Pace::Every(2 * MS), None);
     world.start_sized(
@@ -205,18 +205,18 @@ fn rekey__after_120_s__loses_nothing() {
     world.run_for(125 * S);
     world.stop();
     world.assert_all_arrived(begin_ns);
-    assert_eq!(world.account.borrow().pieces, 0);
+    assert_eq!(world.account.borrow().parts, 0);
     let overtaken = world.account.borrow().overtaken(1, 0) + world.account.borrow().overtaken(0, 1);
     assert_eq!(overtaken, 0);
 }
 
 #[test]
 fn links__unequal_delays__deliver_everything_in_order_after_idle_periods() {
-    let far = LinkPlan {
+    let remote = LinkPlan {
         delay_us: 9_000,
-        ..LinkPlan::of(100)
+        ..LinkPlan::new(100)
     };
-    let mut world = World::pair(vec![LinkPlan::of(100), far]);
+    let mut world = World::pair(vec![LinkPlan::new(100), remote]);
     let begin_ns = world.now_ns();
     world.start_sized(
         0,

@@ -151,14 +151,14 @@ pub fn build(flow: &Flow, position: u64, bytes: usize) -> Vec<u8> {
 fn extend_ip(frame: &mut Vec<u8>, flow: &Flow, position: u64, bytes: usize) {
     let l4_bytes = header_bytes(flow.shape) + bytes;
     let protocol = if flow.shape == Shape::Tcp { 6 } else { 17 };
-    let at = frame.len();
+    let start = frame.len();
     frame.extend([0x45, 0]);
     frame.extend(((IP_BYTES + l4_bytes) as u16).to_be_bytes());
     frame.extend([0x12, 0x34, 0x40, 0, 64, protocol, 0, 0]);
     frame.extend([10, 0, 0, flow.from as u8, 10, 0, 0, flow.to as u8]);
-    let checksum = !fold(sum16(&frame[at..]));
-    frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
-    let pseudo = fold(sum16(&frame[at + 12..]) + u32::from(protocol) + l4_bytes as u32);
+    let checksum = !fold(sum16(&frame[start..]));
+    frame[start + 10..start + 12].copy_from_slice(&checksum.to_be_bytes());
+    let pseudo = fold(sum16(&frame[start + 12..]) + u32::from(protocol) + l4_bytes as u32);
     frame.extend((10_000 + flow.id).to_be_bytes());
     frame.extend([0x4e, 0x20]);
     if flow.shape == Shape::Tcp {
@@ -175,14 +175,14 @@ fn extend_ip(frame: &mut Vec<u8>, flow: &Flow, position: u64, bytes: usize) {
 /// Returns the flow's number, the position and the bytes of payload of a frame.
 pub fn identify(frame: &[u8]) -> Option<(u16, u64, usize)> {
     let ethernet = frame.get(VNET_BYTES..)?;
-    let be16 = |at: usize| {
+    let be16 = |offset: usize| {
         Some(u16::from_be_bytes(
-            ethernet.get(at..at + 2)?.try_into().ok()?,
+            ethernet.get(offset..offset + 2)?.try_into().ok()?,
         ))
     };
-    let be32 = |at: usize| {
+    let be32 = |offset: usize| {
         Some(u32::from_be_bytes(
-            ethernet.get(at..at + 4)?.try_into().ok()?,
+            ethernet.get(offset..offset + 4)?.try_into().ok()?,
         ))
     };
     if ethernet.get(12..14)? == RAW_ETHERTYPE {

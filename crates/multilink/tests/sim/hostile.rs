@@ -30,20 +30,20 @@ fn params(node: u64) -> Params {
 }
 
 /// Returns the datagrams that h1 received during traffic in both directions.
-fn captured(world: &mut World) -> Vec<Captured> {
-    world.sim.node_mut(1).captures = true;
+fn capture(world: &mut World) -> Vec<Captured> {
+    world.sim.node_mut(1).is_capturing = true;
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     world.start(1, 0, Shape::Tcp, Pace::Every(10 * MS), None);
     world.run_for(2 * S);
-    world.sim.node_mut(1).captures = false;
+    world.sim.node_mut(1).is_capturing = false;
     world.sim.node_mut(1).captured.drain(..).collect()
 }
 
 #[test]
 fn datagrams__replayed_forged_or_truncated__deliver_nothing_and_disturb_nothing() {
-    let mut world = World::pair(vec![LinkPlan::of(100); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(100); 2]);
     let begin_ns = world.now_ns();
-    let captured = captured(&mut world);
+    let captured = capture(&mut world);
     let rng = &mut Rng::with_seed(1);
     for _ in 0..20 {
         for (nic, from, datagram) in &captured {
@@ -53,8 +53,8 @@ fn datagrams__replayed_forged_or_truncated__deliver_nothing_and_disturb_nothing(
                 0 => {}
                 1 => hostile.truncate(rng.usize(..hostile.len())),
                 2 => {
-                    let at = rng.usize(..hostile.len());
-                    hostile[at] ^= 1 << rng.u8(0..8);
+                    let offset = rng.usize(..hostile.len());
+                    hostile[offset] ^= 1 << rng.u8(0..8);
                 }
                 _ => hostile.extend([0; 7]),
             }
@@ -78,20 +78,20 @@ fn datagrams__replayed_forged_or_truncated__deliver_nothing_and_disturb_nothing(
         "{counters:?}"
     );
     assert!(
-        world.sim.node(1).is_whole(2) && world.sim.node(0).is_whole(2),
+        world.sim.node(1).is_connected(2) && world.sim.node(0).is_connected(2),
         "{}",
         world.paths()
     );
     assert_eq!(world.sim.node(1).core.peers().count(), 1);
 }
 
-/// Returns the handshake messages and hellos that `host` receives while `other` restarts `times`
+/// Returns the handshake messages and hellos that `host` receives while `peer` restarts `times`
 /// times.
-fn recorded(world: &mut World, host: usize, other: usize, times: u32) -> Vec<Captured> {
-    world.sim.node_mut(host).captures = true;
+fn record(world: &mut World, host: usize, peer: usize, times: u32) -> Vec<Captured> {
+    world.sim.node_mut(host).is_capturing = true;
     for _ in 0..times {
         let now_ns = world.now_ns();
-        world.sim.node_mut(other).restart(now_ns);
+        world.sim.node_mut(peer).restart(now_ns);
         world.run_for(2 * S);
         world
             .sim
@@ -104,23 +104,23 @@ fn recorded(world: &mut World, host: usize, other: usize, times: u32) -> Vec<Cap
                 )
             });
     }
-    world.sim.node_mut(host).captures = false;
+    world.sim.node_mut(host).is_capturing = false;
     world.sim.node_mut(host).captured.drain(..).collect()
 }
 
 /// Asserts that frames sent from now on arrive at the pace of a program that sends every
 /// millisecond.
 fn assert_flows(world: &mut World) {
-    let before = world.account.borrow().delivered;
+    let delivered_before = world.account.borrow().delivered;
     world.run_for(200 * MS);
-    let delivered = world.account.borrow().delivered - before;
+    let delivered = world.account.borrow().delivered - delivered_before;
     assert!(delivered > 150, "{delivered} frames{}", world.paths());
 }
 
 #[test]
 fn init__duplicated_by_the_network__still_connects_a_restarted_peer() {
     for host in 0..2 {
-        let mut world = World::pair(vec![LinkPlan::of(100); 2]);
+        let mut world = World::pair(vec![LinkPlan::new(100); 2]);
         world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
         for nic in ["h0:eth0", "h0:eth1"] {
             let faults = Faults {
@@ -146,15 +146,15 @@ fn init__duplicated_by_the_network__still_connects_a_restarted_peer() {
 
 #[test]
 fn init__replayed_within_the_round_trip_of_a_genuine_init__does_not_displace_it() {
-    let far = LinkPlan {
+    let remote = LinkPlan {
         delay_us: 2_000,
-        ..LinkPlan::of(100)
+        ..LinkPlan::new(100)
     };
-    let mut world = World::pair(vec![far; 2]);
+    let mut world = World::pair(vec![remote; 2]);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
-    let recorded = recorded(&mut world, 1, 0, 3);
+    let recordings = record(&mut world, 1, 0, 3);
     assert!(
-        recorded
+        recordings
             .iter()
             .any(|(_, _, d)| kind_of(d) == Ok(Kind::Init))
     );
@@ -163,7 +163,7 @@ fn init__replayed_within_the_round_trip_of_a_genuine_init__does_not_displace_it(
     for _ in 0..2000 {
         world.run_for(MS);
         let now_ns = world.now_ns();
-        for (nic, from, datagram) in &recorded {
+        for (nic, from, datagram) in &recordings {
             let mut copy = datagram.clone();
             world
                 .sim
@@ -176,10 +176,10 @@ fn init__replayed_within_the_round_trip_of_a_genuine_init__does_not_displace_it(
 
 #[test]
 fn hello__replayed_from_a_past_instance__triggers_at_most_one_dial() {
-    let mut world = World::pair(vec![LinkPlan::of(100); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(100); 2]);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
-    let recorded = recorded(&mut world, 0, 1, 3);
-    let hellos = recorded
+    let recordings = record(&mut world, 0, 1, 3);
+    let hellos = recordings
         .iter()
         .filter(|(_, _, datagram)| kind_of(datagram) == Ok(Kind::Hello));
     let hellos: Vec<&Captured> = hellos.collect();
@@ -214,7 +214,7 @@ fn hello__replayed_from_a_past_instance__triggers_at_most_one_dial() {
 /// An attacker on the path. It sends recorded datagrams unchanged, altered or from other addresses,
 /// and random ones.
 struct Attacker {
-    recorded: Vec<Captured>,
+    recordings: Vec<Captured>,
     rng: Rng,
 }
 
@@ -237,7 +237,7 @@ impl Attacker {
     }
 
     fn datagram(&mut self) -> Captured {
-        let (nic, from, datagram) = &self.recorded[self.rng.usize(..self.recorded.len())];
+        let (nic, from, datagram) = &self.recordings[self.rng.usize(..self.recordings.len())];
         let (mut from, mut datagram) = (*from, datagram.clone());
         match self.rng.u8(..10) {
             0 => self.rng.fill(&mut datagram[4..]),
@@ -251,25 +251,25 @@ impl Attacker {
 
 /// Returns three hosts and an attacker. The last host is still cut off and unknown to the others.
 /// The attacker has recorded handshakes of the first two hosts, with 5000 Inits of past instances.
-fn besieged() -> (World, Attacker) {
+fn hosts_under_attack() -> (World, Attacker) {
     let plan = Plan {
         hosts: 3,
         layout: Layout::Separate,
         keys: vec![7; 3],
-        ..Plan::two_hosts(vec![LinkPlan::of(100); 2])
+        ..Plan::two_hosts(vec![LinkPlan::new(100); 2])
     };
     let mut world = World::new(plan);
     for nic in 0..2 {
-        let silence = LinkChange::blackhole(Direction::Both);
-        world.change(&format!("h2:eth{nic}"), silence);
+        let blackhole = LinkChange::blackhole(Direction::Both);
+        world.change(&format!("h2:eth{nic}"), blackhole);
     }
     world.run_for(2 * S);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
-    let mut recorded = recorded(&mut world, 1, 0, 2);
-    let (nic, from, _) = recorded[0];
+    let mut recordings = record(&mut world, 1, 0, 2);
+    let (nic, from, _) = recordings[0];
     let key = ClusterKey::from_bytes([7; 32]);
     // More Inits than an endpoint remembers.
-    recorded.extend((0..5000).map(|instance| {
+    recordings.extend((0..5000).map(|instance| {
         let params = Params {
             instance,
             ..params(1 + instance % 2)
@@ -277,19 +277,19 @@ fn besieged() -> (World, Attacker) {
         (nic, from, Initiator::start(&key, &params).1)
     }));
     let rng = Rng::with_seed(1);
-    (world, Attacker { recorded, rng })
+    (world, Attacker { recordings, rng })
 }
 
 #[test]
 fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
-    let (mut world, mut attacker) = besieged();
+    let (mut world, mut attacker) = hosts_under_attack();
     attacker.flood(&mut world, &[0, 1], 3 * S);
     for nic in 0..2 {
         world.change(&format!("h2:eth{nic}"), LinkChange::heal());
     }
     attacker.flood(&mut world, &[0, 1, 2], 2 * S);
     assert!(
-        (0..3).all(|host| world.sim.node(host).is_whole(3)),
+        (0..3).all(|host| world.sim.node(host).is_connected(3)),
         "{}",
         world.paths()
     );
@@ -298,7 +298,7 @@ fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
         world.sim.node_mut(host).restart(now_ns);
         attacker.flood(&mut world, &[0, 1, 2], 2 * S);
         assert!(
-            (0..3).all(|host| world.sim.node(host).is_whole(3)),
+            (0..3).all(|host| world.sim.node(host).is_connected(3)),
             "{}",
             world.paths()
         );
@@ -313,7 +313,7 @@ fn handshakes__10000_junk_messages_per_second__do_not_keep_a_peer_out() {
 
 #[test]
 fn handshakes__10000_junk_messages_per_second__do_not_prevent_rekeying() {
-    let (mut world, mut attacker) = besieged();
+    let (mut world, mut attacker) = hosts_under_attack();
     let keyed_ns = |world: &World| {
         let station = world.sim.node(0);
         let mut peers = station.core.peers();
@@ -330,7 +330,7 @@ fn handshakes__10000_junk_messages_per_second__do_not_prevent_rekeying() {
 
 #[test]
 fn cluster_key__wrong_key__is_counted_and_never_answered() {
-    let mut plan = Plan::two_hosts(vec![LinkPlan::of(100); 2]);
+    let mut plan = Plan::two_hosts(vec![LinkPlan::new(100); 2]);
     plan.keys = vec![7, 8];
     let mut world = World::new(plan);
     world.run_for(5 * S);
@@ -362,24 +362,27 @@ fn cluster_key__wrong_key__is_counted_and_never_answered() {
 
 #[test]
 fn handshake_reply__fresh_or_replayed_init__never_amplifies() {
-    let mut world = World::pair(vec![LinkPlan::of(100); 2]);
+    let mut world = World::pair(vec![LinkPlan::new(100); 2]);
     world.run_for(S);
     let (_, init) = Initiator::start(&ClusterKey::from_bytes([7; 32]), &params(9));
-    let (asked, before) = (init.len() as u64, world.sim.node(0).sent_bytes);
+    let (init_bytes, sent_before) = (init.len() as u64, world.sim.node(0).sent_bytes);
     let (now_ns, from) = (world.now_ns(), Station::stranger(0));
     world
         .sim
         .node_mut(0)
         .receive(0, from, &mut init.clone(), now_ns);
     world.run_for(0);
-    let answer = world.sim.node(0).sent_bytes - before;
-    assert!(answer > 0 && answer <= asked, "{answer} B answer {asked} B");
+    let answer = world.sim.node(0).sent_bytes - sent_before;
+    assert!(
+        answer > 0 && answer <= init_bytes,
+        "{answer} B answer {init_bytes} B"
+    );
     // The same Init again is a replay and gets no answer.
-    let before = world.sim.node(0).sent_bytes;
+    let sent_before = world.sim.node(0).sent_bytes;
     world
         .sim
         .node_mut(0)
         .receive(0, from, &mut init.clone(), now_ns);
     world.run_for(0);
-    assert_eq!(world.sim.node(0).sent_bytes, before);
+    assert_eq!(world.sim.node(0).sent_bytes, sent_before);
 }

@@ -8,7 +8,7 @@ use crate::world::{LinkPlan, MS, Plan, S, World};
 fn jumbo(rate_mbps: u64) -> LinkPlan {
     LinkPlan {
         mtu: 9000,
-        ..LinkPlan::of(rate_mbps)
+        ..LinkPlan::new(rate_mbps)
     }
 }
 
@@ -21,9 +21,9 @@ fn carries(world: &World, host: usize, bytes: usize) -> bool {
 }
 
 fn delivered_bytes(world: &mut World, ns: u64) -> f64 {
-    let before = world.account.borrow().delivered_bytes();
+    let bytes_before = world.account.borrow().delivered_bytes();
     world.run_for(ns);
-    (world.account.borrow().delivered_bytes() - before) as f64
+    (world.account.borrow().delivered_bytes() - bytes_before) as f64
 }
 
 #[test]
@@ -33,7 +33,7 @@ fn switch__limited_to_1500_between_jumbo_nics__carries_the_full_rate_of_1500() {
         for link in clamped {
             world.clamp(*link, 1500);
         }
-        world.run_until_whole(2 * S);
+        world.run_until_connected(2 * S);
         world.start_sized(0, 1, Shape::Tcp, Pace::Backlogged, None, 60_000..=60_000);
         world.run_for(S);
         let bytes = delivered_bytes(&mut world, S);
@@ -62,12 +62,12 @@ fn switch__starts_to_drop_jumbo_frames__traffic_resumes_within_one_second() {
             world.clamp(link, 1500);
         }
         world.run_for(S);
-        let (begin_ns, before) = (world.now_ns(), world.account.borrow().delivered);
+        let (begin_ns, delivered_before) = (world.now_ns(), world.account.borrow().delivered);
         world.run_for(S);
-        assert!(world.account.borrow().delivered > before + 200);
+        assert!(world.account.borrow().delivered > delivered_before + 200);
         world.run_for(5 * S);
-        let is_whole = (0..2).all(|host| world.sim.node(host).is_whole(2));
-        assert!(is_whole, "{}", world.paths());
+        let is_connected = (0..2).all(|host| world.sim.node(host).is_connected(2));
+        assert!(is_connected, "{}", world.paths());
         assert!(carries(&world, 0, 1452), "{}", world.paths());
         for link in 0..2 {
             world.clamp(link, 9000);
@@ -87,13 +87,13 @@ fn link__smaller_mtu_added_and_removed_under_load__causes_no_oversized_datagram(
     let mut world = World::new(Plan::two_hosts(vec![
         jumbo(100),
         jumbo(100),
-        LinkPlan::of(100),
+        LinkPlan::new(100),
     ]));
     let now_ns = world.now_ns();
     for host in 0..2 {
         world.sim.node_mut(host).remove_link(2, now_ns);
     }
-    world.run_until_whole(5 * S);
+    world.run_until_connected(5 * S);
     world.run_for(500 * MS);
     assert!(carries(&world, 0, 8952), "{}", world.paths());
     world.start_sized(0, 1, Shape::Tcp, Pace::Every(5 * MS), None, 60_000..=60_000);
@@ -109,7 +109,7 @@ fn link__smaller_mtu_added_and_removed_under_load__causes_no_oversized_datagram(
         let begin_ns = world.now_ns();
         world.run_for(S);
         assert!(
-            (0..2).all(|host| world.sim.node(host).is_whole(2)),
+            (0..2).all(|host| world.sim.node(host).is_connected(2)),
             "{}",
             world.paths()
         );

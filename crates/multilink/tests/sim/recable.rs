@@ -10,10 +10,10 @@ fn world(layout: Layout, hosts: usize) -> World {
         hosts,
         layout,
         keys: vec![7; hosts],
-        ..Plan::two_hosts(vec![LinkPlan::of(100); 2])
+        ..Plan::two_hosts(vec![LinkPlan::new(100); 2])
     };
     let mut world = World::new(plan);
-    world.run_until_whole(5 * S);
+    world.run_until_connected(5 * S);
     world
 }
 
@@ -26,9 +26,9 @@ fn load_both_ways(world: &mut World) {
 /// Asserts that frames sent from now on arrive at the pace of the programs.
 fn assert_flows(world: &mut World) {
     let from_ns = world.now_ns();
-    let before = world.account.borrow().delivered;
+    let delivered_before = world.account.borrow().delivered;
     world.run_for(200 * MS);
-    let delivered = world.account.borrow().delivered - before;
+    let delivered = world.account.borrow().delivered - delivered_before;
     assert!(delivered > 150, "{delivered} frames{}", world.paths());
     let until_ns = world.now_ns();
     world.run_for(50 * MS);
@@ -37,10 +37,10 @@ fn assert_flows(world: &mut World) {
     assert!(missing.is_empty(), "{:?}{}", missing.first(), world.paths());
 }
 
-fn assert_whole(world: &World) {
+fn assert_connected(world: &World) {
     let hosts = world.plan.hosts;
-    let is_whole = (0..hosts).all(|host| world.sim.node(host).is_whole(hosts));
-    assert!(is_whole, "{}", world.paths());
+    let is_connected = (0..hosts).all(|host| world.sim.node(host).is_connected(hosts));
+    assert!(is_connected, "{}", world.paths());
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn cables__swapped_under_load__all_paths_recover_within_two_seconds() {
             let now_ns = world.now_ns();
             world.sim.node_mut(1).cross(0, 1, now_ns);
             world.run_for(2 * S);
-            assert_whole(&world);
+            assert_connected(&world);
             assert_flows(&mut world);
         }
     }
@@ -71,20 +71,20 @@ fn cables__swapped_while_unplugged_and_idle__all_paths_recover_within_two_second
         world.change(&format!("h0:eth{nic}"), LinkChange::carrier(true));
     }
     world.run_for(2 * S);
-    assert_whole(&world);
+    assert_connected(&world);
 }
 
 /// Returns the addresses to which `host`'s paths to `peer` send.
 fn partners(world: &World, host: usize, peer: usize) -> Vec<std::net::IpAddr> {
-    let to = |nic| world.sim.node(host).path(peer, nic)?.to;
-    (0..2).filter_map(|nic| Some(to(nic)?.ip())).collect()
+    let address = |nic| world.sim.node(host).path(peer, nic)?.to;
+    (0..2).filter_map(|nic| Some(address(nic)?.ip())).collect()
 }
 
 #[test]
 fn switch__one_link_dead_at_each_end__traffic_continues_and_links_pair_again_after_healing() {
-    let silence = LinkChange::blackhole(Direction::Both);
+    let blackhole = LinkChange::blackhole(Direction::Both);
     for (change, heal) in [
-        (silence, LinkChange::heal()),
+        (blackhole, LinkChange::heal()),
         (LinkChange::carrier(false), LinkChange::carrier(true)),
     ] {
         let mut world = world(Layout::Shared, 2);
@@ -97,13 +97,13 @@ fn switch__one_link_dead_at_each_end__traffic_continues_and_links_pair_again_aft
         world.run_for(3 * S);
         world.change("h1:eth1", heal);
         world.run_for(3 * S);
-        assert_whole(&world);
+        assert_connected(&world);
         assert_flows(&mut world);
         for (host, peer) in [(0, 1), (1, 0)] {
-            let mut places = partners(&world, host, peer);
-            places.sort();
-            places.dedup();
-            assert_eq!(places.len(), 2, "two paths of h{host} share a partner");
+            let mut addresses = partners(&world, host, peer);
+            addresses.sort();
+            addresses.dedup();
+            assert_eq!(addresses.len(), 2, "two paths of h{host} share a partner");
         }
     }
 }
@@ -115,8 +115,8 @@ fn switch__link_dead_at_one_end__its_path_does_not_take_the_partner_of_another()
     world.change("h0:eth0", LinkChange::blackhole(Direction::Both));
     world.run_for(2 * S);
     assert_flows(&mut world);
-    let up = |nic| world.sim.node(1).path(0, nic).map(|path| path.state.name());
-    assert_eq!((up(0), up(1)), (Some("down"), Some("up")));
+    let state = |nic| world.sim.node(1).path(0, nic).map(|path| path.state.name());
+    assert_eq!((state(0), state(1)), (Some("down"), Some("up")));
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn links__all_flapping_together__are_used_whenever_they_answer() {
     let mut world = world(Layout::Cables, 2);
     world.start(0, 1, Shape::Udp, Pace::Every(MS), None);
     for _ in 0..12 {
-        for up in [false, true] {
+        for has_carrier in [false, true] {
             for nic in 0..2 {
-                world.change(&format!("h0:eth{nic}"), LinkChange::carrier(up));
+                world.change(&format!("h0:eth{nic}"), LinkChange::carrier(has_carrier));
             }
             world.run_for(300 * MS);
         }

@@ -43,10 +43,10 @@ fn seeds__any_schedule_of_faults__is_safe_and_heals() {
                     if seed >= seeds {
                         return failed;
                     }
-                    let begun = std::time::Instant::now();
+                    let start = std::time::Instant::now();
                     let outcome = std::panic::catch_unwind(|| run(seed));
-                    if begun.elapsed().as_secs() >= SLOW_S {
-                        eprintln!("seed {seed} took {:?}", begun.elapsed());
+                    if start.elapsed().as_secs() >= SLOW_S {
+                        eprintln!("seed {seed} took {:?}", start.elapsed());
                     }
                     if outcome.is_err() {
                         eprintln!(
@@ -187,7 +187,7 @@ fn disturb(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
     }
 }
 
-fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Option<u32>) {
+fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, remaining: Option<u32>) {
     let hosts = world.plan.hosts;
     for number in 0..rng.usize(3..=6) {
         let from = if number < hosts {
@@ -212,7 +212,7 @@ fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Opt
             None if shape == Shape::Udp => Pace::Every(rng.u64(100 * US..2 * MS)),
             None => Pace::Every(rng.u64(2 * MS..30 * MS)),
         };
-        world.start(from, to, shape, pace, left);
+        world.start(from, to, shape, pace, remaining);
     }
     let pace_ms = pace_ms.unwrap_or(10);
     world.start(
@@ -220,7 +220,7 @@ fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Opt
         0,
         Shape::Broadcast,
         Pace::Every(pace_ms * MS),
-        left,
+        remaining,
     );
 }
 
@@ -228,22 +228,22 @@ fn start_flows(world: &mut World, rng: &mut Rng, pace_ms: Option<u64>, left: Opt
 /// hosts.
 fn recable(world: &mut World, rng: &mut Rng, from_ns: u64, until_ns: u64) {
     let (hosts, links) = (world.plan.hosts, world.plan.links.len());
-    let one = rng.usize(..links);
-    let other = (one + rng.usize(1..links)) % links;
+    let first = rng.usize(..links);
+    let second = (first + rng.usize(1..links)) % links;
     if world.plan.layout == Layout::Shared {
         let host = rng.usize(..hosts);
         let peer = (host + rng.usize(1..hosts)) % hosts;
-        for (host, link) in [(host, one), (peer, other)] {
+        for (host, link) in [(host, first), (peer, second)] {
             let at_ns = rng.u64(from_ns..until_ns);
             let change = LinkChange::blackhole(Direction::Both);
             world
                 .sim
                 .change_at(at_ns, &format!("h{host}:eth{link}"), change);
         }
-    } else if world.plan.links[one].rate_mbps == world.plan.links[other].rate_mbps {
+    } else if world.plan.links[first].rate_mbps == world.plan.links[second].rate_mbps {
         world.sim.run_until(rng.u64(from_ns..until_ns));
         let (host, now_ns) = (rng.usize(..hosts), world.now_ns());
-        world.sim.node_mut(host).cross(one, other, now_ns);
+        world.sim.node_mut(host).cross(first, second, now_ns);
     }
 }
 
@@ -256,7 +256,7 @@ fn run(seed: u64) {
             world.clamp(link, pick(rng, &[1280, 1400, 1500, 4000]));
         }
     }
-    world.run_until_whole(10 * S);
+    world.run_until_connected(10 * S);
     let begin_ns = world.now_ns();
     start_flows(&mut world, rng, None, None);
     let (from_ns, until_ns) = (begin_ns + 50 * MS, begin_ns + FAULTS_NS);
@@ -287,7 +287,7 @@ fn run(seed: u64) {
     }
     world.sim.run_until(until_ns);
     world.stop();
-    world.run_until_whole(HEAL_NS);
+    world.run_until_connected(HEAL_NS);
     // Rates and skew are measured, not configured. The first burst over a healed link that is
     // slower than it claims may be damaged. Frames sent after some traffic must all arrive.
     let pace_ms = 60 * world.plan.hosts as u64;

@@ -24,7 +24,7 @@ const SOCKET_BYTES_MAX: u64 = 1_000_000;
 const FRAMING_BYTES: u64 = 24;
 /// Longest time without progress of a held frame, in nanoseconds. The hold is at most 20 ms and is
 /// checked every 0.5 ms. A check may find a frame too late by up to two intervals.
-const HELD_NS_MAX: u64 = 21_000_000;
+const HELD_MAX_NS: u64 = 21_000_000;
 /// Bytes that an endpoint may keep for one peer: 24 MB retained, 25 MB held, ledgers and tables.
 const PEER_BYTES_MAX: usize = 80_000_000;
 
@@ -45,7 +45,7 @@ pub struct Source {
     /// Range from which the payload sizes are drawn, in bytes.
     pub bytes: std::ops::RangeInclusive<usize>,
     /// Frames still to send; `None` for no end.
-    pub left: Option<u32>,
+    pub remaining: Option<u32>,
     pub next_ns: u64,
 }
 
@@ -57,29 +57,29 @@ struct Nic {
     claimed_bps: u64,
     has_carrier: bool,
     /// For each queued frame, the time at which it leaves and its bytes as the core counts them.
-    leaving: VecDeque<(u64, u64)>,
+    departures: VecDeque<(u64, u64)>,
     unsent_bytes: u64,
     is_blocked: bool,
 }
 
 impl Nic {
     fn drain(&mut self, now_ns: u64) {
-        while let Some(&(at_ns, bytes)) = self.leaving.front() {
+        while let Some(&(at_ns, bytes)) = self.departures.front() {
             if at_ns > now_ns {
                 break;
             }
-            self.leaving.pop_front();
+            self.departures.pop_front();
             self.unsent_bytes -= bytes;
         }
         self.is_blocked &= self.unsent_bytes > SOCKET_BYTES_MAX / 2;
     }
 
     fn push(&mut self, now_ns: u64, frame_bytes: usize) {
-        let starts_ns = self.leaving.back().map_or(now_ns, |(at_ns, _)| *at_ns);
+        let start_ns = self.departures.back().map_or(now_ns, |(at_ns, _)| *at_ns);
         let wire_bytes = frame_bytes as u64 + FRAMING_BYTES;
-        let takes_ns = wire_bytes * 8_000_000_000 / self.rate_bps;
-        self.leaving
-            .push_back((starts_ns + takes_ns, frame_bytes as u64));
+        let duration_ns = wire_bytes * 8_000_000_000 / self.rate_bps;
+        self.departures
+            .push_back((start_ns + duration_ns, frame_bytes as u64));
         self.unsent_bytes += frame_bytes as u64;
         self.is_blocked |= self.unsent_bytes > SOCKET_BYTES_MAX;
     }
@@ -103,12 +103,12 @@ pub struct Station {
     pub core: Endpoint,
     instance: u64,
     /// Simulated time minus the core's clock, in nanoseconds.
-    started_ns: i64,
+    clock_offset_ns: i64,
     nics: Vec<Nic>,
     /// For each NIC, the cable that is plugged into it.
     cables: Vec<usize>,
     /// For each cable, the MTU of the switch at its other end.
-    pub passes: Vec<usize>,
+    pub switch_mtus: Vec<usize>,
     out: VecDeque<(usize, Vec<u8>)>,
     pub sources: Vec<Source>,
     turn: usize,
@@ -124,7 +124,7 @@ pub struct Station {
     pub restarts: u32,
     /// Datagrams received, for use by an attacker.
     pub captured: VecDeque<(usize, SocketAddr, Vec<u8>)>,
-    pub captures: bool,
+    pub is_capturing: bool,
     /// Datagrams sent and their bytes, without hellos.
     pub sent_datagrams: u64,
     pub sent_bytes: u64,
@@ -159,20 +159,20 @@ impl Station {
             rate_bps: *rate_bps,
             claimed_bps: *claimed_bps,
             has_carrier: true,
-            leaving: VecDeque::new(),
+            departures: VecDeque::new(),
             unsent_bytes: 0,
             is_blocked: false,
         });
         let nics: Vec<Nic> = nics.collect();
         let instance = rng.u64(..);
-        let started_ns = -(setup.clock_ns as i64);
+        let clock_offset_ns = -(setup.clock_ns as i64);
         let mut station = Self {
             core: Self::endpoint(&setup, instance, setup.clock_ns),
             setup,
             instance,
-            started_ns,
+            clock_offset_ns,
             cables: (0..nics.len()).collect(),
-            passes: vec![usize::MAX; nics.len()],
+            switch_mtus: vec![usize::MAX; nics.len()],
             nics,
             out: VecDeque::new(),
             sources: Vec::new(),
@@ -186,7 +186,7 @@ impl Station {
             refused: 0,
             restarts: 0,
             captured: VecDeque::new(),
-            captures: false,
+            is_capturing: false,
             sent_datagrams: 0,
             sent_bytes: 0,
         };
@@ -213,11 +213,11 @@ impl Station {
 
     /// Returns the core's clock.
     pub fn clock_ns(&self, now_ns: u64) -> u64 {
-        (now_ns as i64 - self.started_ns) as u64
+        (now_ns as i64 - self.clock_offset_ns) as u64
     }
 
     fn simulated_ns(&self, clock_ns: u64) -> u64 {
-        clock_ns.saturating_add_signed(self.started_ns)
+        clock_ns.saturating_add_signed(self.clock_offset_ns)
     }
 
     /// Adds the link of `nic`.
@@ -255,7 +255,7 @@ impl Station {
     /// Restarts the daemon as another instance, whose clock starts at zero.
     pub fn restart(&mut self, now_ns: u64) {
         self.instance = self.rng.u64(..);
-        self.started_ns = now_ns as i64;
+        self.clock_offset_ns = now_ns as i64;
         self.core = Self::endpoint(&self.setup, self.instance, 0);
         self.restarts += 1;
         for nic in 0..self.nics.len() {
@@ -264,22 +264,22 @@ impl Station {
     }
 
     /// Swaps the cables of two NICs. The carrier changes only if it differs between the cables.
-    pub fn cross(&mut self, one: usize, other: usize, now_ns: u64) {
-        self.cables.swap(one, other);
-        let carriers = (self.nics[one].has_carrier, self.nics[other].has_carrier);
-        self.follow_carrier(one, carriers.1, now_ns);
-        self.follow_carrier(other, carriers.0, now_ns);
+    pub fn cross(&mut self, first: usize, second: usize, now_ns: u64) {
+        self.cables.swap(first, second);
+        let carriers = (self.nics[first].has_carrier, self.nics[second].has_carrier);
+        self.follow_carrier(first, carriers.1, now_ns);
+        self.follow_carrier(second, carriers.0, now_ns);
     }
 
-    fn follow_carrier(&mut self, nic: usize, up: bool, now_ns: u64) {
-        self.nics[nic].has_carrier = up;
-        if !up {
-            self.nics[nic].leaving.clear();
+    fn follow_carrier(&mut self, nic: usize, has_carrier: bool, now_ns: u64) {
+        self.nics[nic].has_carrier = has_carrier;
+        if !has_carrier {
+            self.nics[nic].departures.clear();
             self.nics[nic].unsent_bytes = 0;
             self.nics[nic].is_blocked = false;
         }
         let clock_ns = self.clock_ns(now_ns);
-        self.core.handle_carrier(nic as u8, up, clock_ns);
+        self.core.handle_carrier(nic as u8, has_carrier, clock_ns);
         self.touch();
     }
 
@@ -314,7 +314,7 @@ impl Station {
     }
 
     /// Returns whether every path over an added link to each of the other `hosts` is in use.
-    pub fn is_whole(&self, hosts: usize) -> bool {
+    pub fn is_connected(&self, hosts: usize) -> bool {
         let is_up = |peer, nic| {
             self.path(peer, nic)
                 .is_some_and(|path| path.state == State::Up)
@@ -394,7 +394,7 @@ impl Station {
             );
             let held_ns = peer.held_without_progress_ns(clock_ns);
             assert!(
-                held_ns <= HELD_NS_MAX,
+                held_ns <= HELD_MAX_NS,
                 "h{}: held {held_ns} ns past progress",
                 self.setup.host
             );
@@ -415,27 +415,28 @@ impl Station {
             let count = self.sources.len();
             let due = (0..count)
                 .map(|step| (self.turn + step) % count)
-                .find(|at| {
-                    self.sources[*at].next_ns <= now_ns && self.sources[*at].left != Some(0)
+                .find(|index| {
+                    self.sources[*index].next_ns <= now_ns
+                        && self.sources[*index].remaining != Some(0)
                 });
-            let Some(at) = due else { return };
-            self.turn = at + 1;
-            let source = &mut self.sources[at];
+            let Some(index) = due else { return };
+            self.turn = index + 1;
+            let source = &mut self.sources[index];
             let bytes = self.rng.usize(source.bytes.clone());
             if let Pace::Every(gap_ns) = source.pace {
                 source.next_ns = now_ns + gap_ns;
             }
             let frame = self.account.borrow().next(source.flow, bytes);
-            let refused = self.core.counters().unroutable;
+            let unroutable = self.core.counters().unroutable;
             let mut buffer = self.core.take_buffer(frame.len());
             buffer.buffer()[..frame.len()].copy_from_slice(&frame);
             self.core.handle_frame(buffer, clock_ns);
-            if self.core.counters().unroutable > refused {
+            if self.core.counters().unroutable > unroutable {
                 self.refused += 1;
                 source.next_ns = source.next_ns.max(now_ns + 1_000_000);
                 continue;
             }
-            source.left = source.left.map(|left| left - 1);
+            source.remaining = source.remaining.map(|count| count - 1);
             self.account.borrow_mut().accept(source.flow, bytes, now_ns);
             self.transmit(now_ns);
         }
@@ -471,7 +472,7 @@ impl Station {
                     if nic.has_carrier {
                         nic.push(now_ns, frame.len());
                         let cable = self.cables[number];
-                        if frame.len() - ETHERNET_BYTES <= self.passes[cable] {
+                        if frame.len() - ETHERNET_BYTES <= self.switch_mtus[cable] {
                             self.out.push_back((cable, frame));
                         }
                     }
@@ -494,7 +495,7 @@ impl Node for Station {
         }
         let from = address(usize::from(frame[10]) - 1, usize::from(frame[11]), nic);
         let mut datagram = frame[UNDERLAY_BYTES..].to_vec();
-        if self.captures && self.captured.len() < 4000 {
+        if self.is_capturing && self.captured.len() < 4000 {
             self.captured.push_back((nic, from, datagram.clone()));
         }
         self.receive(nic, from, &mut datagram, now_ns);
@@ -513,17 +514,17 @@ impl Node for Station {
         let mut due_ns = self.simulated_ns(self.core.poll_timeout(clock_ns));
         let blocked = self.nics.iter().filter(|nic| nic.is_blocked);
         let drained = blocked
-            .filter_map(|nic| nic.leaving.get(nic.leaving.len() / 2))
+            .filter_map(|nic| nic.departures.get(nic.departures.len() / 2))
             .map(|l| l.0)
             .min();
-        let has_room_ns = match (drained, self.core.frames_wait_until(clock_ns)) {
+        let room_at_ns = match (drained, self.core.frames_wait_until(clock_ns)) {
             (Some(at_ns), _) => at_ns,
             (None, Some(wait_ns)) => self.simulated_ns(wait_ns),
             (None, None) => 0,
         };
         due_ns = due_ns.min(drained.unwrap_or(u64::MAX));
-        for source in self.sources.iter().filter(|source| source.left != Some(0)) {
-            due_ns = due_ns.min(source.next_ns.max(has_room_ns));
+        for source in self.sources.iter().filter(|s| s.remaining != Some(0)) {
+            due_ns = due_ns.min(source.next_ns.max(room_at_ns));
         }
         let due_ns = due_ns.max(self.now_ns);
         self.due.set(Some(due_ns));
@@ -539,9 +540,9 @@ impl Node for Station {
         self.out.pop_front()
     }
 
-    fn handle_carrier(&mut self, now_ns: u64, cable: usize, up: bool) {
+    fn handle_carrier(&mut self, now_ns: u64, cable: usize, has_carrier: bool) {
         let nic = self.nic_of(cable);
-        self.follow_carrier(nic, up, now_ns);
+        self.follow_carrier(nic, has_carrier, now_ns);
     }
 }
 

@@ -37,7 +37,7 @@ pub struct LinkPlan {
 }
 
 impl LinkPlan {
-    pub fn of(rate_mbps: u64) -> Self {
+    pub fn new(rate_mbps: u64) -> Self {
         Self {
             rate_mbps,
             claimed_mbps: rate_mbps,
@@ -156,7 +156,7 @@ impl World {
     /// Returns a world of two hosts whose paths are all up.
     pub fn pair(links: Vec<LinkPlan>) -> Self {
         let mut world = Self::new(Plan::two_hosts(links));
-        world.run_until_whole(5 * S);
+        world.run_until_connected(5 * S);
         world
     }
 
@@ -171,18 +171,18 @@ impl World {
 
     /// Runs until every link of every host is in use towards every other host, for at most
     /// `limit_ns`.
-    pub fn run_until_whole(&mut self, limit_ns: u64) {
+    pub fn run_until_connected(&mut self, limit_ns: u64) {
         let (until_ns, hosts) = (self.now_ns() + limit_ns, self.plan.hosts);
-        let mut looked_ns = 0;
-        let is_whole = self.sim.run_until_or(until_ns, |sim| {
-            if sim.now_ns() < looked_ns + MS {
+        let mut checked_ns = 0;
+        let is_connected = self.sim.run_until_or(until_ns, |sim| {
+            if sim.now_ns() < checked_ns + MS {
                 return false;
             }
-            looked_ns = sim.now_ns();
-            (0..hosts).all(|host| sim.node(host).is_whole(hosts))
+            checked_ns = sim.now_ns();
+            (0..hosts).all(|host| sim.node(host).is_connected(hosts))
         });
         assert!(
-            is_whole,
+            is_connected,
             "after {} s not every link is in use: {}",
             limit_ns / S,
             self.paths()
@@ -223,9 +223,9 @@ impl World {
         to: usize,
         shape: Shape,
         pace: Pace,
-        left: Option<u32>,
+        remaining: Option<u32>,
     ) -> u16 {
-        self.start_sized(from, to, shape, pace, left, sizes(shape))
+        self.start_sized(from, to, shape, pace, remaining, sizes(shape))
     }
 
     pub fn start_sized(
@@ -234,7 +234,7 @@ impl World {
         to: usize,
         shape: Shape,
         pace: Pace,
-        left: Option<u32>,
+        remaining: Option<u32>,
         bytes: std::ops::RangeInclusive<usize>,
     ) -> u16 {
         let segment_bytes = 1448;
@@ -247,7 +247,7 @@ impl World {
             flow,
             pace,
             bytes,
-            left,
+            remaining,
             next_ns,
         });
         flow
@@ -273,7 +273,7 @@ impl World {
     /// Makes the switches of link `number` silently drop packets longer than `mtu` bytes.
     pub fn clamp(&mut self, number: usize, mtu: usize) {
         for host in 0..self.plan.hosts {
-            self.sim.node_mut(host).passes[number] = mtu;
+            self.sim.node_mut(host).switch_mtus[number] = mtu;
         }
     }
 
@@ -292,7 +292,7 @@ impl World {
     }
 
     /// Returns the frames from `peer` that `host`'s core counts as late.
-    pub fn late(&self, host: usize, peer: usize) -> u64 {
+    pub fn late_frames(&self, host: usize, peer: usize) -> u64 {
         let mut peers = self.sim.node(host).core.peers();
         let view = peers.find(|view| view.node() == peer as u64 + 1);
         view.map_or(0, |view| view.reorder().0.late)
@@ -304,7 +304,7 @@ impl World {
         for host in 0..self.plan.hosts {
             for peer in (0..self.plan.hosts).filter(|peer| *peer != host && !restarted) {
                 let overtaken = self.account.borrow().overtaken(host, peer);
-                let late = self.late(host, peer);
+                let late = self.late_frames(host, peer);
                 assert!(
                     overtaken <= late,
                     "h{host} from h{peer}: {overtaken} out of order, {late} late"

@@ -51,13 +51,13 @@ struct Device {
     tap: Tap,
     nics: Vec<Nic>,
     /// Frame of the host that found all queues full. While it waits, no further frame is read.
-    waiting: Option<Frame>,
+    waiting_frame: Option<Frame>,
     frame_bytes_max: usize,
     monitor: LinkMonitor,
     control: Control,
     started: Instant,
     tap_write_errors: u64,
-    ends: bool,
+    is_ending: bool,
 }
 
 impl Device {
@@ -67,12 +67,12 @@ impl Device {
 
     /// Runs the loop until the device ends.
     fn serve(&mut self) -> anyhow::Result<()> {
-        while !self.ends {
+        while !self.is_ending {
             let ready = self.wait()?;
             let now_ns = self.now_ns();
-            for at in 0..self.nics.len() {
-                if ready.links & 1 << at != 0 {
-                    self.receive(at, now_ns);
+            for link in 0..self.nics.len() {
+                if ready.links & 1 << link != 0 {
+                    self.receive(link, now_ns);
                 }
             }
             if self.core.poll_timeout() <= now_ns {
@@ -80,7 +80,7 @@ impl Device {
             }
             self.hand_over_frames();
             self.transmit();
-            if ready.tap || self.waiting.is_some() {
+            if ready.tap || self.waiting_frame.is_some() {
                 self.take_frames(now_ns);
                 self.transmit();
             }
@@ -90,7 +90,7 @@ impl Device {
             if ready.control {
                 self.answer_calls();
             }
-            self.tell_events();
+            self.announce_events();
         }
         Ok(())
     }
@@ -105,7 +105,7 @@ impl Device {
         };
         let wakers = Wakers {
             tap: self.tap.as_fd(),
-            takes_frames: self.waiting.is_none(),
+            takes_frames: self.waiting_frame.is_none(),
             control: self.control.wake.as_fd(),
             monitor: self.monitor.as_fd(),
         };
@@ -117,12 +117,12 @@ impl Device {
     }
 
     /// Receives the frames that wait on a link.
-    fn receive(&mut self, at: usize, now_ns: u64) {
-        let (nic, core) = (&mut self.nics[at], &mut self.core);
+    fn receive(&mut self, link: usize, now_ns: u64) {
+        let (nic, core) = (&mut self.nics[link], &mut self.core);
         for _ in 0..RECEIVES_PER_TURN {
             // An error means that no frame waits, or that the interface went down. Neither needs an
             // action.
-            let take = |frame: &[u8]| core.handle_datagram(at, frame, now_ns);
+            let take = |frame: &[u8]| core.handle_datagram(link, frame, now_ns);
             match nic.socket.receive(take) {
                 Ok(kumi_sys::raw_ethernet::BATCH_FRAMES_MAX) => {}
                 _ => return,
@@ -142,23 +142,23 @@ impl Device {
 
     /// Takes frames from the host while a link has room for them.
     fn take_frames(&mut self, now_ns: u64) {
-        if let Some(frame) = self.waiting.take() {
-            self.waiting = self.core.handle_frame(frame, now_ns).err();
+        if let Some(frame) = self.waiting_frame.take() {
+            self.waiting_frame = self.core.handle_frame(frame, now_ns).err();
         }
         for _ in 0..FRAMES_PER_TURN {
-            if self.waiting.is_some() {
+            if self.waiting_frame.is_some() {
                 return;
             }
             let mut frame = self.core.take_buffer(self.frame_bytes_max);
             match self.tap.read(frame.buffer()) {
                 Ok(bytes) => {
                     frame.set_len(bytes);
-                    self.waiting = self.core.handle_frame(frame, now_ns).err();
+                    self.waiting_frame = self.core.handle_frame(frame, now_ns).err();
                 }
                 Err(error) => {
                     self.core.give_buffer(frame);
                     // The device was removed while this process ran.
-                    self.ends |= error.raw_os_error() == Some(nix::libc::EBADFD);
+                    self.is_ending |= error.raw_os_error() == Some(nix::libc::EBADFD);
                     return;
                 }
             }
@@ -166,8 +166,8 @@ impl Device {
     }
 
     fn transmit(&mut self) {
-        for (at, nic) in self.nics.iter_mut().enumerate() {
-            nic.transmit(at, &mut self.core);
+        for (link, nic) in self.nics.iter_mut().enumerate() {
+            nic.transmit(link, &mut self.core);
         }
     }
 
@@ -192,7 +192,7 @@ impl Device {
                 Request::Show => self.state().to_string(),
                 Request::Events => continue, // served by the control socket's thread
                 Request::Down => {
-                    self.ends = true;
+                    self.is_ending = true;
                     "{}".to_owned()
                 }
                 Request::Add { .. } | Request::Del { .. } | Request::Set { .. } => failure(
@@ -211,10 +211,10 @@ impl Device {
     }
 
     /// Writes events to the log and passes them to the listeners.
-    fn tell_events(&mut self) {
+    fn announce_events(&mut self) {
         while let Some(event) = self.core.poll_event() {
-            let at_s = self.started.elapsed().as_secs_f64();
-            let mut line = state::event(&event, &self.nics, at_s);
+            let now_s = self.started.elapsed().as_secs_f64();
+            let mut line = state::event(&event, &self.nics, now_s);
             line["unix_s"] = kumi_device::listeners::unix_s().into();
             let text = line.to_string();
             interface::log(&self.config.name, &text);
@@ -226,18 +226,18 @@ impl Device {
 impl Nic {
     /// Passes all frames of the core for this link to the kernel, until the socket's buffer is
     /// full. A frame that the kernel refuses is lost, as with `dev_queue_xmit`.
-    fn transmit(&mut self, at: usize, core: &mut Ri2n) {
+    fn transmit(&mut self, link: usize, core: &mut Ri2n) {
         self.is_blocked = false;
-        while core.poll_transmit(at).len() > 0 {
-            match self.socket.send(core.poll_transmit(at)) {
-                Ok(frames) => core.transmitted(at, frames),
+        while core.poll_transmit(link).len() > 0 {
+            match self.socket.send(core.poll_transmit(link)) {
+                Ok(frames) => core.transmitted(link, frames),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     self.is_blocked = true;
                     return;
                 }
                 Err(_) => {
                     self.refused += 1;
-                    core.transmitted(at, 1);
+                    core.transmitted(link, 1);
                 }
             }
         }

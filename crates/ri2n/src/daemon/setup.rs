@@ -33,14 +33,14 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
     let mtu = mtu(&config, &links)?;
     let dir = RunDir::make(&config.name)?;
     refuse_if_running(&dir, &config.name)?;
-    let existed = all.iter().any(|interface| interface.name == config.name);
+    let is_existing = all.iter().any(|interface| interface.name == config.name);
     let tap = open_tap(&config.name, false)?;
     tap.set_offloads(TapOffloads {
         checksum: false,
         tcp_segmentation: false,
         udp_segmentation: false,
     })?;
-    let created = Created::new(&config.name, existed);
+    let created = Created::new(&config.name, is_existing);
     let mac = interfaces()?
         .into_iter()
         .find(|interface| interface.name == config.name)
@@ -62,13 +62,13 @@ pub fn run(config: DeviceConfig) -> anyhow::Result<()> {
         mtu,
         tap,
         nics,
-        waiting: None,
+        waiting_frame: None,
         frame_bytes_max: mtu as usize + FRAME_HEADER_BYTES,
         monitor: LinkMonitor::open()?,
         control: Control::listen(&dir.socket())?,
         started: Instant::now(),
         tap_write_errors: 0,
-        ends: false,
+        is_ending: false,
         config,
     };
     interface::log(&device.config.name, "up, preset ri2n");

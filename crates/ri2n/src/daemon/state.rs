@@ -100,13 +100,13 @@ fn path(endpoint: &EndpointState, nic: &Nic) -> Value {
 }
 
 /// Returns an event as a JSON object, which becomes one line of NDJSON.
-pub fn event(event: &Event, nics: &[Nic], at_s: f64) -> Value {
+pub fn event(event: &Event, nics: &[Nic], now_s: f64) -> Value {
     let (peer, link, is_failed) = match *event {
         Event::Failed { peer, link } => (peer, link, true),
         Event::Recovered { peer, link } => (peer, link, false),
     };
     json!({
-        "at_s": at_s, "event": "path", "peer": text(peer), "link": nics[link].name,
+        "at_s": now_s, "event": "path", "peer": text(peer), "link": nics[link].name,
         "from": state_name(!is_failed), "to": state_name(is_failed),
         "reason": if is_failed { "silent" } else { "heartbeat" },
     })

@@ -58,8 +58,8 @@ pub struct Repr {
     pub kind: Kind,
 }
 
-fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
-    bytes.get(at..)?.first_chunk().copied()
+fn array<const N: usize>(bytes: &[u8], offset: usize) -> Option<[u8; N]> {
+    bytes.get(offset..)?.first_chunk().copied()
 }
 
 impl Repr {
@@ -193,9 +193,9 @@ mod tests {
             sequence: 7,
         };
         assert_eq!((repr.from, repr.to, repr.kind), (A, B, kind));
-        let mut back = Frame::from_ethernet(&[0; 64]);
-        unwrap_into(wire.as_slice(), 0x0800, &mut back);
-        assert_eq!(back.as_slice(), host_frame().as_slice());
+        let mut restored = Frame::from_ethernet(&[0; 64]);
+        unwrap_into(wire.as_slice(), 0x0800, &mut restored);
+        assert_eq!(restored.as_slice(), host_frame().as_slice());
     }
 
     #[test]
@@ -211,9 +211,9 @@ mod tests {
         for length in 0..ETHERNET_BYTES + HEADER_BYTES {
             assert_eq!(Repr::parse(&wire.as_slice()[..length]), None);
         }
-        for (at, byte) in [(12, 0x08), (15, 3)] {
+        for (offset, byte) in [(12, 0x08), (15, 3)] {
             let mut foreign = wire.as_slice().to_vec();
-            foreign[at] = byte;
+            foreign[offset] = byte;
             assert_eq!(Repr::parse(&foreign), None);
         }
     }

@@ -104,7 +104,7 @@ pub struct Ri2n {
     /// Last link used and next sequence number, for broadcast and multicast frames.
     group: (usize, u32),
     queues: Vec<VecDeque<LinkFrame>>,
-    up: VecDeque<Frame>,
+    host_frames: VecDeque<Frame>,
     pool: FramePool,
     events: VecDeque<Event>,
     counters: Ri2nCounters,
@@ -124,7 +124,7 @@ impl Ri2n {
             nodes: BTreeMap::new(),
             group: (links - 1, first_sequence),
             queues: (0..links).map(|_| VecDeque::new()).collect(),
-            up: VecDeque::new(),
+            host_frames: VecDeque::new(),
             pool: FramePool::default(),
             events: VecDeque::new(),
             counters: Ri2nCounters::default(),
@@ -242,7 +242,7 @@ impl Ri2n {
                 let mut frame = self.pool.take(VNET_BYTES + ETHERNET_BYTES + payload_bytes);
                 unwrap_into(bytes, protocol, &mut frame);
                 if is_group(repr.to) {
-                    self.up.push_back(frame);
+                    self.host_frames.push_back(frame);
                     if self.nodes.contains_key(&repr.from) {
                         self.count(repr.from, link, 1, now_ns);
                     }
@@ -257,14 +257,14 @@ impl Ri2n {
         self.count(from, link, 1, now_ns);
         let node = self.nodes.get_mut(&from).expect("remembered");
         let (sequence, frame) = data;
-        let heard = &mut node.endpoints[link].rx;
-        heard.0 += 1;
-        heard.1 += (frame.ethernet().len() + HEADER_BYTES) as u64;
+        let rx = &mut node.endpoints[link].rx;
+        rx.0 += 1;
+        rx.1 += (frame.ethernet().len() + HEADER_BYTES) as u64;
         let endpoints = &node.endpoints;
-        let works = |link: usize| !endpoints[link].is_failed;
-        let up = &mut self.up;
+        let is_working = |link: usize| !endpoints[link].is_failed;
+        let out = &mut self.host_frames;
         node.reorder
-            .arrive(sequence, link, frame, works, now_ns, up);
+            .arrive(sequence, link, frame, is_working, now_ns, out);
         if node.reorder.waiting() > 0 && self.timer_at_ns.is_none() {
             self.timer_at_ns = Some(next_tick(now_ns));
         }
@@ -320,10 +320,10 @@ impl Ri2n {
         }
         if self.timer_at_ns.is_some_and(|at_ns| now_ns >= at_ns) {
             for node in self.nodes.values_mut() {
-                node.reorder.release_expired(now_ns, &mut self.up);
+                node.reorder.release_expired(now_ns, &mut self.host_frames);
             }
-            let waits = self.nodes.values().any(|node| node.reorder.waiting() > 0);
-            self.timer_at_ns = waits.then(|| next_tick(now_ns));
+            let has_waiting = self.nodes.values().any(|node| node.reorder.waiting() > 0);
+            self.timer_at_ns = has_waiting.then(|| next_tick(now_ns));
         }
     }
 
@@ -336,7 +336,7 @@ impl Ri2n {
 
     /// Returns the next frame for the host.
     pub fn poll_frame(&mut self) -> Option<Frame> {
-        self.up.pop_front()
+        self.host_frames.pop_front()
     }
 
     /// Returns the frames to send on `link`, in order. Call [`Ri2n::transmitted`] afterwards.

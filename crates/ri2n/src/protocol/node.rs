@@ -119,11 +119,11 @@ impl Node {
     /// Counts a packet received on `link` and compares the endpoints if a comparison is due.
     /// Returns the links that have failed just now.
     pub fn count(&mut self, link: usize, weight: u32, now_ns: u64) -> impl Iterator<Item = usize> {
-        let heard = &mut self.endpoints[link];
-        heard.counter += weight;
-        heard.heard_ns = now_ns;
+        let receiver = &mut self.endpoints[link];
+        receiver.counter += weight;
+        receiver.heard_ns = now_ns;
         let mut failed = 0u32;
-        if heard.counter > FT_HTHRESH {
+        if receiver.counter > FT_HTHRESH {
             for (link, endpoint) in self.endpoints.iter_mut().enumerate() {
                 let is_silent = now_ns.saturating_sub(endpoint.heard_ns) >= SLOW_TOUT_NS;
                 if !endpoint.is_failed && endpoint.counter <= FT_LTHRESH && is_silent {
@@ -166,7 +166,7 @@ mod tests {
         Node::new([2; 6], 2, 0, 0)
     }
 
-    fn failed(node: &mut Node, link: usize, weight: u32, now_ns: u64) -> Vec<usize> {
+    fn count(node: &mut Node, link: usize, weight: u32, now_ns: u64) -> Vec<usize> {
         node.count(link, weight, now_ns).collect()
     }
 
@@ -175,9 +175,9 @@ mod tests {
     fn failure__eleventh_packet_after_slow_tout__is_detected() {
         let mut node = node();
         for _ in 0..FT_HTHRESH {
-            assert!(failed(&mut node, 0, 1, 100 * MS).is_empty());
+            assert!(count(&mut node, 0, 1, 100 * MS).is_empty());
         }
-        assert_eq!(failed(&mut node, 0, 1, 100 * MS), [1]);
+        assert_eq!(count(&mut node, 0, 1, 100 * MS), [1]);
         assert!(node.endpoints[1].is_failed && !node.endpoints[0].is_failed);
     }
 
@@ -185,12 +185,12 @@ mod tests {
     #[test]
     fn failure__silence_shorter_than_slow_tout__is_not_detected() {
         let mut node = node();
-        failed(&mut node, 1, 1, 10 * MS);
-        for at in 0..1000 {
-            assert!(failed(&mut node, 0, 1, 10 * MS + at * 99_000).is_empty());
+        count(&mut node, 1, 1, 10 * MS);
+        for step in 0..1000 {
+            assert!(count(&mut node, 0, 1, 10 * MS + step * 99_000).is_empty());
         }
-        let later = (0..11).flat_map(|_| failed(&mut node, 0, 1, 110 * MS));
-        assert_eq!(later.collect::<Vec<_>>(), [1]);
+        let failures = (0..11).flat_map(|_| count(&mut node, 0, 1, 110 * MS));
+        assert_eq!(failures.collect::<Vec<_>>(), [1]);
     }
 
     /// §4.4: a counter above `FT_LTHRESH` prevents a failure.
@@ -198,10 +198,10 @@ mod tests {
     fn failure__counter_above_ft_lthresh__is_not_detected() {
         let mut node = node();
         for _ in 0..=FT_LTHRESH {
-            failed(&mut node, 1, 1, 0);
+            count(&mut node, 1, 1, 0);
         }
         for _ in 0..=FT_HTHRESH {
-            assert!(failed(&mut node, 0, 1, 500 * MS).is_empty());
+            assert!(count(&mut node, 0, 1, 500 * MS).is_empty());
         }
     }
 
@@ -210,9 +210,9 @@ mod tests {
     fn failure__heartbeats_alone__is_detected_with_the_fourth() {
         let mut node = node();
         for beat in 1..4 {
-            assert!(failed(&mut node, 0, HBWEIGHT, beat * HBSPAN_NS).is_empty());
+            assert!(count(&mut node, 0, HBWEIGHT, beat * HBSPAN_NS).is_empty());
         }
-        assert_eq!(failed(&mut node, 0, HBWEIGHT, 4 * HBSPAN_NS), [1]);
+        assert_eq!(count(&mut node, 0, HBWEIGHT, 4 * HBSPAN_NS), [1]);
     }
 
     /// §4.4, §5.7: a heartbeat ends the failure and does not raise the counter.
@@ -220,7 +220,7 @@ mod tests {
     fn recovery__heartbeat_on_failed_endpoint__clears_the_flag() {
         let mut node = node();
         for _ in 0..=FT_HTHRESH {
-            failed(&mut node, 0, 1, 100 * MS);
+            count(&mut node, 0, 1, 100 * MS);
         }
         assert!(node.recover(1, 200 * MS));
         assert!(!node.recover(1, 200 * MS));

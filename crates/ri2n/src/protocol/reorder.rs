@@ -50,7 +50,7 @@ pub struct ReorderCounts {
 }
 
 #[derive(Debug)]
-struct Waiting<T> {
+struct WaitingFrame<T> {
     number: u64,
     arrived_ns: u64,
     item: T,
@@ -64,7 +64,7 @@ pub struct Reorder<T> {
     /// Greatest number received on each NIC.
     newest: Vec<Option<u64>>,
     /// Waiting frames in ascending order of their numbers.
-    waiting: VecDeque<Waiting<T>>,
+    waiting: VecDeque<WaitingFrame<T>>,
     /// Lower bound of the arrival times of the waiting frames.
     oldest_ns: u64,
     counts: ReorderCounts,
@@ -93,39 +93,39 @@ impl<T> Reorder<T> {
     }
 
     /// Processes a frame that NIC `link` has received. Appends the frames that can be delivered to
-    /// `up`, in order. `working` returns for each NIC whether early detection must consider it.
+    /// `out`, in order. `is_working` returns for each NIC whether early detection must consider it.
     pub fn arrive(
         &mut self,
         sequence: u32,
         link: usize,
         item: T,
-        working: impl Fn(usize) -> bool,
+        is_working: impl Fn(usize) -> bool,
         now_ns: u64,
-        up: &mut VecDeque<T>,
+        out: &mut VecDeque<T>,
     ) {
-        let number = self.locate(sequence, up);
+        let number = self.locate(sequence, out);
         let last = self.last.expect("locate found a place");
         self.newest[link] = self.newest[link].max(Some(number));
         if number <= last {
             // Later frames have already been delivered, so nothing is gained by holding this one.
             self.counts.late += 1;
-            up.push_back(item);
+            out.push_back(item);
             return;
         }
         if number == last + 1 {
             self.last = Some(number);
-            up.push_back(item);
-            self.release_in_order(up);
-            self.release_expired(now_ns, up);
+            out.push_back(item);
+            self.release_in_order(out);
+            self.release_expired(now_ns, out);
         } else {
-            self.store(number, item, now_ns, up);
+            self.store(number, item, now_ns, out);
         }
-        self.release_past_loss(working, up);
+        self.release_past_loss(is_working, out);
     }
 
     /// Returns the 64-bit number of a sequence number. Delivers all waiting frames and starts a new
     /// sequence if the distance to `last` is [`RESTART_DISTANCE`] or more.
-    fn locate(&mut self, sequence: u32, up: &mut VecDeque<T>) -> u64 {
+    fn locate(&mut self, sequence: u32, out: &mut VecDeque<T>) -> u64 {
         // Starts far from zero, so that numbers before the first one are also valid.
         let first = 1 << 32 | u64::from(sequence);
         let Some(last) = self.last else {
@@ -136,24 +136,24 @@ impl<T> Reorder<T> {
         if number.abs_diff(last) < RESTART_DISTANCE {
             return number;
         }
-        self.flush(up);
+        self.flush(out);
         self.newest.fill(None);
         self.last = Some(first - 1);
         first
     }
 
-    fn store(&mut self, number: u64, item: T, now_ns: u64, up: &mut VecDeque<T>) {
+    fn store(&mut self, number: u64, item: T, now_ns: u64, out: &mut VecDeque<T>) {
         let is_full = self.waiting.len() == MAXBUF;
         if self.waiting.is_empty() {
             self.oldest_ns = now_ns;
         }
         // Searches from the end, where most arrivals belong.
-        let after = self.waiting.iter().rev();
-        let behind = after.take_while(|other| other.number > number).count();
+        let descending = self.waiting.iter().rev();
+        let newer_count = descending.take_while(|frame| frame.number > number).count();
         let arrived_ns = now_ns;
         self.waiting.insert(
-            self.waiting.len() - behind,
-            Waiting {
+            self.waiting.len() - newer_count,
+            WaitingFrame {
                 number,
                 arrived_ns,
                 item,
@@ -163,38 +163,38 @@ impl<T> Reorder<T> {
         self.counts.held_max = self.counts.held_max.max(self.waiting.len());
         if is_full {
             self.counts.overruns += 1;
-            self.counts.lost_overrun += self.flush(up);
+            self.counts.lost_overrun += self.flush(out);
         }
     }
 
     /// Delivers all waiting frames. Returns the count of numbers that were missing among them.
-    fn flush(&mut self, up: &mut VecDeque<T>) -> u64 {
+    fn flush(&mut self, out: &mut VecDeque<T>) -> u64 {
         self.waiting
             .back()
             .map(|newest| newest.number)
-            .map_or(0, |number| self.release_through(number, up))
+            .map_or(0, |number| self.release_through(number, out))
     }
 
     /// Delivers the waiting frames up to `number` and gives up the missing ones. Returns their
     /// count.
-    fn release_through(&mut self, number: u64, up: &mut VecDeque<T>) -> u64 {
+    fn release_through(&mut self, number: u64, out: &mut VecDeque<T>) -> u64 {
         let mut missing = number.saturating_sub(self.last.unwrap_or(number));
         while let Some(first) = self.pop_through(number) {
             missing = missing.saturating_sub(1);
-            up.push_back(first.item);
+            out.push_back(first.item);
         }
         self.last = self.last.max(Some(number));
         missing
     }
 
-    fn release_in_order(&mut self, up: &mut VecDeque<T>) {
+    fn release_in_order(&mut self, out: &mut VecDeque<T>) {
         while let Some(first) = self.pop_through(self.last.map_or(0, |last| last + 1)) {
             self.last = self.last.max(Some(first.number));
-            up.push_back(first.item);
+            out.push_back(first.item);
         }
     }
 
-    fn pop_through(&mut self, number: u64) -> Option<Waiting<T>> {
+    fn pop_through(&mut self, number: u64) -> Option<WaitingFrame<T>> {
         let first = self.waiting.front()?;
         (first.number <= number).then(|| self.waiting.pop_front())?
     }
@@ -202,31 +202,32 @@ impl<T> Reorder<T> {
     /// Detects losses early (§4.6, figure 6). Frames of one link never overtake each other. A
     /// missing number that is older than the newest number of *every* working NIC can therefore no
     /// longer arrive.
-    fn release_past_loss(&mut self, working: impl Fn(usize) -> bool, up: &mut VecDeque<T>) {
+    fn release_past_loss(&mut self, is_working: impl Fn(usize) -> bool, out: &mut VecDeque<T>) {
         if self.waiting.is_empty() {
             return;
         }
         let newest = self.newest.iter().enumerate();
-        let heard = newest.filter(|(link, _)| working(*link));
+        let working_links = newest.filter(|(link, _)| is_working(*link));
         // `None`, for a NIC that has received nothing yet, sorts before all numbers.
-        if let Some(past) = heard.map(|(_, newest)| *newest).min().flatten()
-            && self.last.is_some_and(|last| past > last)
+        if let Some(proven) = working_links.map(|(_, newest)| *newest).min().flatten()
+            && self.last.is_some_and(|last| proven > last)
         {
-            self.counts.lost_early += self.release_through(past, up);
-            self.release_in_order(up);
+            self.counts.lost_early += self.release_through(proven, out);
+            self.release_in_order(out);
         }
     }
 
     /// Delivers the frames that have waited for `FAST_TOUT`, and all frames before them, in order
     /// or not (§5.5). Call it after an in-order arrival, and every `FAST_TOUT` from a timer.
-    pub fn release_expired(&mut self, now_ns: u64, up: &mut VecDeque<T>) {
+    pub fn release_expired(&mut self, now_ns: u64, out: &mut VecDeque<T>) {
         if self.waiting.is_empty() || now_ns.saturating_sub(self.oldest_ns) < FAST_TOUT_NS {
             return;
         }
-        let is_due = |item: &&Waiting<T>| now_ns.saturating_sub(item.arrived_ns) >= FAST_TOUT_NS;
+        let is_due =
+            |item: &&WaitingFrame<T>| now_ns.saturating_sub(item.arrived_ns) >= FAST_TOUT_NS;
         if let Some(number) = self.waiting.iter().rev().find(is_due).map(|due| due.number) {
-            self.counts.lost_timeout += self.release_through(number, up);
-            self.release_in_order(up);
+            self.counts.lost_timeout += self.release_through(number, out);
+            self.release_in_order(out);
         }
         let arrivals = self.waiting.iter().map(|item| item.arrived_ns);
         self.oldest_ns = arrivals.min().unwrap_or(now_ns);

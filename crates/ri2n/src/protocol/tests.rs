@@ -13,9 +13,9 @@ struct Pair {
     /// True for links that lose every frame.
     is_dead: [bool; 2],
     /// First payload byte of each frame that a host received.
-    got: [Vec<u8>; 2],
+    received: [Vec<u8>; 2],
     /// Frames delivered on each link.
-    carried: [usize; 2],
+    link_frames: [usize; 2],
     events: Vec<(u64, Event)>,
 }
 
@@ -26,8 +26,8 @@ impl Pair {
             now_ns: later_ns,
             devices: [Ri2n::new(A, 2, 5, 0), Ri2n::new(B, 2, 9, later_ns)],
             is_dead: [false; 2],
-            got: Default::default(),
-            carried: [0; 2],
+            received: Default::default(),
+            link_frames: [0; 2],
             events: Vec::new(),
         }
     }
@@ -37,29 +37,29 @@ impl Pair {
         ethernet.extend_from_slice(&[A, B][from]);
         ethernet.extend_from_slice(&[0x08, 0x00, mark]);
         let frame = Frame::from_ethernet(&ethernet);
-        let sent = self.devices[from].handle_frame(frame, self.now_ns);
-        sent.expect("queues are emptied at once");
+        let result = self.devices[from].handle_frame(frame, self.now_ns);
+        result.expect("queues are emptied at once");
         self.settle();
     }
 
     /// Delivers frames until no device has any left to send.
     fn settle(&mut self) {
-        let mut moves = true;
-        while moves {
-            moves = false;
+        let mut has_moved = true;
+        while has_moved {
+            has_moved = false;
             for (from, link) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
                 let device = &mut self.devices[from];
                 let frames: Vec<Vec<u8>> = device.poll_transmit(link).map(<[u8]>::to_vec).collect();
                 device.transmitted(link, frames.len());
-                moves |= !frames.is_empty();
+                has_moved |= !frames.is_empty();
                 for frame in frames.iter().filter(|_| !self.is_dead[link]) {
-                    self.carried[link] += 1;
+                    self.link_frames[link] += 1;
                     self.devices[1 - from].handle_datagram(link, frame, self.now_ns);
                 }
             }
-            for (device, got) in self.devices.iter_mut().zip(&mut self.got) {
+            for (device, received) in self.devices.iter_mut().zip(&mut self.received) {
                 while let Some(frame) = device.poll_frame() {
-                    got.push(frame.ethernet()[ETHERNET_BYTES]);
+                    received.push(frame.ethernet()[ETHERNET_BYTES]);
                     device.give_buffer(frame);
                 }
                 while let Some(event) = device.poll_event() {
@@ -87,7 +87,7 @@ impl Pair {
         }
     }
 
-    fn failed(&self) -> usize {
+    fn failed_count(&self) -> usize {
         let nodes = self.devices.iter().flat_map(Ri2n::nodes);
         let endpoints = nodes.flat_map(|node| &node.endpoints);
         endpoints.filter(|endpoint| endpoint.is_failed).count()
@@ -99,8 +99,8 @@ impl Pair {
 fn pair__unicast__uses_both_links_and_keeps_order() {
     let mut pair = Pair::new(0);
     (0..100).for_each(|mark| pair.send(0, B, mark));
-    assert_eq!(pair.got[1], (0..100).collect::<Vec<_>>());
-    assert_eq!(pair.carried, [50, 50]);
+    assert_eq!(pair.received[1], (0..100).collect::<Vec<_>>());
+    assert_eq!(pair.link_frames, [50, 50]);
 }
 
 /// §5.6: ARP needs broadcast before any address is known.
@@ -108,8 +108,8 @@ fn pair__unicast__uses_both_links_and_keeps_order() {
 fn pair__broadcast__arrives_and_creates_no_peer() {
     let mut pair = Pair::new(0);
     (0..4).for_each(|mark| pair.send(0, [0xff; 6], mark));
-    assert_eq!(pair.got[1], [0, 1, 2, 3]);
-    assert_eq!(pair.carried, [2, 2]);
+    assert_eq!(pair.received[1], [0, 1, 2, 3]);
+    assert_eq!(pair.link_frames, [2, 2]);
     assert_eq!(pair.devices[1].nodes().count(), 0);
 }
 
@@ -120,7 +120,7 @@ fn pair__broadcast_between_unicast__causes_no_gaps() {
     for mark in 0..50 {
         pair.send(0, if mark % 3 == 0 { [0xff; 6] } else { B }, mark);
     }
-    assert_eq!(pair.got[1], (0..50).collect::<Vec<_>>());
+    assert_eq!(pair.received[1], (0..50).collect::<Vec<_>>());
     let node = pair.devices[1].nodes().next().unwrap();
     assert_eq!(node.reorder.counts(), ReorderCounts::default());
 }
@@ -130,12 +130,12 @@ fn pair__broadcast_between_unicast__causes_no_gaps() {
 fn heartbeats__known_peer__are_sent_on_every_link_each_hbspan() {
     let mut pair = Pair::new(0);
     pair.run(3 * HBSPAN_NS, false);
-    assert_eq!(pair.carried, [0, 0], "no peer is known yet");
+    assert_eq!(pair.link_frames, [0, 0], "no peer is known yet");
     pair.send(0, B, 0);
     pair.run(3 * HBSPAN_NS, false);
     let beats = |device: &Ri2n| device.nodes().next().unwrap().endpoints[1].heartbeats;
     assert_eq!(pair.devices.each_ref().map(beats), [(3, 3), (3, 3)]);
-    assert_eq!(pair.failed(), 0);
+    assert_eq!(pair.failed_count(), 0);
 }
 
 /// §4.4: with traffic, a failure is detected after `SLOW_TOUT` and up to `FT_HTHRESH` further
@@ -147,7 +147,7 @@ fn failure__link_dies_under_traffic__is_detected_after_slow_tout() {
     pair.is_dead[0] = true;
     let died_ns = pair.now_ns;
     pair.run(HBSPAN_NS / 2, true);
-    assert_eq!(pair.failed(), 2);
+    assert_eq!(pair.failed_count(), 2);
     for (at_ns, event) in &pair.events {
         assert!(matches!(event, Event::Failed { link: 0, .. }));
         let after_ns = at_ns - died_ns;
@@ -169,9 +169,9 @@ fn failure__link_dies_without_traffic__is_detected_by_heartbeats() {
     pair.send(0, B, 0);
     pair.is_dead[0] = true;
     pair.run(HBSPAN_NS * 4 - 10 * MS, false);
-    assert_eq!(pair.failed(), 0);
+    assert_eq!(pair.failed_count(), 0);
     pair.run(20 * MS, false);
-    assert_eq!(pair.failed(), 2);
+    assert_eq!(pair.failed_count(), 2);
 }
 
 /// §4.4, figure 15: a repaired link is used again within `HBSPAN` and stays in use. This holds for
@@ -183,11 +183,11 @@ fn recovery__any_heartbeat_phase__happens_within_hbspan_and_lasts() {
         pair.run(HBSPAN_NS, true);
         pair.is_dead[1] = true;
         pair.run(3 * HBSPAN_NS + 300 * MS, true);
-        assert_eq!(pair.failed(), 2, "both have noticed");
+        assert_eq!(pair.failed_count(), 2, "both have noticed");
         pair.is_dead[1] = false;
         let healed_ns = pair.now_ns;
         pair.run(5 * HBSPAN_NS, true);
-        assert_eq!(pair.failed(), 0);
+        assert_eq!(pair.failed_count(), 0);
         let last = pair.events.last().unwrap();
         assert!(matches!(last.1, Event::Recovered { link: 1, .. }));
         assert!(last.0 - healed_ns <= HBSPAN_NS, "phase {later_ns}");

@@ -67,9 +67,9 @@ pub enum RootQueue {
     /// The queue that the kernel installs by itself, or none.
     Default,
     /// The queue that [`install`] installs.
-    Ours,
+    Kumi,
     /// Another queue, of this kind (`fq`, `htb`, …).
-    Other(String),
+    Foreign(String),
 }
 
 /// Returns the root queue of an interface of this namespace.
@@ -104,13 +104,13 @@ fn kind_of(root: &TcMessage) -> RootQueue {
             _ => {}
         }
     }
-    let is_ours = kind == "htb"
+    let is_kumi = kind == "htb"
         && root.header.handle == ROOT
         && default_class == Some(u32::from(CLASS.minor));
-    if is_ours {
-        RootQueue::Ours
+    if is_kumi {
+        RootQueue::Kumi
     } else {
-        RootQueue::Other(kind)
+        RootQueue::Foreign(kind)
     }
 }
 
@@ -151,7 +151,7 @@ pub fn install(interface_index: u32) -> io::Result<()> {
     Rtnetlink::open()?.change(request, NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// The class of [`RootQueue::Ours`].
+/// The class of [`RootQueue::Kumi`].
 pub struct HtbClass {
     kernel: Rtnetlink,
     interface_index: u32,
@@ -243,15 +243,15 @@ mod tests {
 
     #[test]
     fn root_queue__each_kind__is_recognized() {
-        let other = |kind: &str| RootQueue::Other(kind.to_owned());
+        let foreign = |kind: &str| RootQueue::Foreign(kind.to_owned());
         let fq = TcHandle {
             major: 0x8002,
             minor: 0,
         };
-        assert_eq!(kind_of(&root("htb", ROOT, 1)), RootQueue::Ours);
-        assert_eq!(kind_of(&root("htb", ROOT, 0x30)), other("htb"));
-        assert_eq!(kind_of(&root("htb", fq, 1)), other("htb"));
-        assert_eq!(kind_of(&root("fq", fq, 0)), other("fq"));
+        assert_eq!(kind_of(&root("htb", ROOT, 1)), RootQueue::Kumi);
+        assert_eq!(kind_of(&root("htb", ROOT, 0x30)), foreign("htb"));
+        assert_eq!(kind_of(&root("htb", fq, 1)), foreign("htb"));
+        assert_eq!(kind_of(&root("fq", fq, 0)), foreign("fq"));
         let default = root("fq_codel", TcHandle::UNSPEC, 0);
         assert_eq!(kind_of(&default), RootQueue::Default);
     }

@@ -53,7 +53,7 @@ impl LinkMonitor {
         let mut changes = Vec::new();
         loop {
             match self.socket.recv_from_full() {
-                Ok((bytes, _)) => changes.extend(described(&bytes)),
+                Ok((bytes, _)) => changes.extend(parse_interfaces(&bytes)),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(changes),
                 // The kernel dropped some messages, so read the state of all interfaces.
@@ -73,8 +73,8 @@ impl AsFd for LinkMonitor {
 /// Returns all interfaces of the caller's network namespace.
 pub fn interfaces() -> io::Result<Vec<Interface>> {
     let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    let found = Rtnetlink::open()?.dump(request)?;
-    Ok(found.into_iter().filter_map(interface).collect())
+    let objects = Rtnetlink::open()?.dump(request)?;
+    Ok(objects.into_iter().filter_map(interface).collect())
 }
 
 /// Sets the largest packet of an interface, in bytes, and its queue, in packets.
@@ -116,7 +116,7 @@ fn set(index: u32, flags: LinkFlags, attributes: Vec<LinkAttribute>) -> io::Resu
     Rtnetlink::open()?.change(RouteNetlinkMessage::SetLink(message), 0)
 }
 
-fn described(bytes: &[u8]) -> impl Iterator<Item = Interface> {
+fn parse_interfaces(bytes: &[u8]) -> impl Iterator<Item = Interface> {
     messages(bytes)
         .into_iter()
         .filter_map(|message| match message.payload {
@@ -170,8 +170,8 @@ mod tests {
 
     #[test]
     fn interfaces__any_namespace__include_loopback() {
-        let found = interfaces().expect("rtnetlink answers everyone");
-        let lo = found
+        let interfaces = interfaces().expect("rtnetlink answers everyone");
+        let lo = interfaces
             .iter()
             .find(|interface| interface.name == "lo")
             .expect("lo is always there");
@@ -184,7 +184,7 @@ mod tests {
         let mut message = vec![60u8, 0, 0, 0, 16, 0];
         message.resize(60, 0xff);
         for length in 0..=60 {
-            assert_eq!(described(&message[..length]).count(), 0);
+            assert_eq!(parse_interfaces(&message[..length]).count(), 0);
         }
     }
 }

@@ -53,13 +53,13 @@ impl Rtnetlink {
     /// Returns all objects of the kind for which `message` asks.
     pub fn dump(&mut self, message: RouteNetlinkMessage) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.send(message, NLM_F_DUMP)?;
-        let mut found = Vec::new();
+        let mut objects = Vec::new();
         loop {
             for answer in self.receive()? {
                 match answer.payload {
                     _ if answer.header.sequence_number != self.sequence => {}
-                    NetlinkPayload::InnerMessage(object) => found.push(object),
-                    NetlinkPayload::Done(_) => return Ok(found),
+                    NetlinkPayload::InnerMessage(object) => objects.push(object),
+                    NetlinkPayload::Done(_) => return Ok(objects),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     _ => {}
                 }
@@ -98,11 +98,11 @@ fn route_socket(groups: u32) -> io::Result<Socket> {
 /// Parses the messages of one datagram. A message of a kind or form that the crate does not know is
 /// skipped, and a truncated one ends the list.
 fn messages(mut bytes: &[u8]) -> Vec<NetlinkMessage<RouteNetlinkMessage>> {
-    let mut found = Vec::new();
+    let mut messages = Vec::new();
     while let Ok(header) = NetlinkBuffer::new_checked(bytes) {
         let length = header.length() as usize;
-        found.extend(NetlinkMessage::deserialize(&bytes[..length]));
+        messages.extend(NetlinkMessage::deserialize(&bytes[..length]));
         bytes = bytes.get(length.next_multiple_of(4)..).unwrap_or_default();
     }
-    found
+    messages
 }

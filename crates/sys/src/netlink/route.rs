@@ -25,9 +25,9 @@ const RTAX_RTO_MIN: u32 = 13;
 /// routes are changed.
 pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
     let mut kernel = Rtnetlink::open()?;
-    let all = kernel.dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
-    let (mut changed, mut refused) = (0, None);
-    for route in all {
+    let routes = kernel.dump(RouteNetlinkMessage::GetRoute(RouteMessage::default()))?;
+    let (mut changed, mut first_error) = (0, None);
+    for route in routes {
         let RouteNetlinkMessage::NewRoute(route) = route else {
             continue;
         };
@@ -39,10 +39,10 @@ pub fn set_rto_min(interface_index: u32, rto_min_ms: u32) -> io::Result<usize> {
             Ok(()) => changed += 1,
             // The route has been removed in between.
             Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {}
-            Err(error) => refused = refused.or(Some(error)),
+            Err(error) => first_error = first_error.or(Some(error)),
         }
     }
-    refused.map_or(Ok(changed), Err)
+    first_error.map_or(Ok(changed), Err)
 }
 
 /// Returns the request that sets the floor of `route`; `None` for a route that stays unchanged.
@@ -58,8 +58,8 @@ fn with_rto_min(
         return None;
     }
     let attributes = &route.attributes;
-    let is_over = attributes.contains(&RouteAttribute::Oif(interface_index));
-    if !is_over || attributes.iter().any(is_unchangeable) {
+    let uses_interface = attributes.contains(&RouteAttribute::Oif(interface_index));
+    if !uses_interface || attributes.iter().any(is_unchangeable) {
         return None;
     }
     let has_object = attributes
@@ -152,8 +152,8 @@ mod tests {
             RouteMetric::RtoMin(120),
         ]);
         assert_eq!(request.attributes, [RouteAttribute::Oif(7), set]);
-        let again = with_rto_min(request, 7, 120);
-        assert_eq!(again, None, "a route that has a floor is left alone");
+        let repeat = with_rto_min(request, 7, 120);
+        assert_eq!(repeat, None, "a route that has a floor is left alone");
     }
 
     #[test]

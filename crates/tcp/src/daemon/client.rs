@@ -66,7 +66,7 @@ pub fn ask(request: &Request) -> io::Result<(Reply, Option<OwnedFd>)> {
         });
         (message.bytes, rights)
     };
-    let page = page.map(kumi_sys::process::received);
+    let page = page.map(kumi_sys::process::own_descriptor);
     let reply: Reply = serde_json::from_slice(&text[..length])?;
     match reply.error {
         Some(error) => Err(io::Error::other(error)),

@@ -9,7 +9,7 @@
 
 use super::client::{Reply, Request};
 use crate::ladder::Tier;
-use crate::ranks::{Place, Rank};
+use crate::processes::{Place, Rank};
 use anyhow::Context;
 use kumi_command::errln;
 use nix::errno::Errno;
@@ -61,7 +61,7 @@ pub struct Service {
     tier: Tier,
     clients: Vec<Client>,
     ranks: Vec<(Place, OwnedFd)>,
-    accepts_from: Instant,
+    accept_at: Instant,
 }
 
 impl Service {
@@ -81,7 +81,7 @@ impl Service {
             tier,
             clients: Vec::new(),
             ranks,
-            accepts_from: Instant::now(),
+            accept_at: Instant::now(),
         })
     }
 
@@ -93,9 +93,9 @@ impl Service {
             if *signal {
                 return Ok(true);
             }
-            let (clients, rest) = ready.split_at(self.clients.len());
-            let (ranks, listener) = rest.split_at(self.ranks.len());
-            self.let_go(ranks);
+            let (clients, tail) = ready.split_at(self.clients.len());
+            let (ranks, listener) = tail.split_at(self.ranks.len());
+            self.free_places(ranks);
             match self.serve(clients) {
                 Next::Serve => {}
                 Next::Remove => return Ok(true),
@@ -111,37 +111,37 @@ impl Service {
     /// processes, listener.
     fn wait(&self) -> anyhow::Result<Vec<bool>> {
         let now = Instant::now();
-        let mut watched = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         let clients = self.clients.iter().map(|client| client.stream.as_fd());
-        let ranks = self.ranks.iter().map(|(_, ended)| ended.as_fd());
-        watched.extend(
+        let ranks = self.ranks.iter().map(|(_, pidfd)| pidfd.as_fd());
+        fds.extend(
             clients
                 .chain(ranks)
                 .map(|descriptor| PollFd::new(descriptor, PollFlags::POLLIN)),
         );
         let deadlines = self.clients.iter().map(|client| client.deadline);
         let mut next = deadlines.min();
-        if now >= self.accepts_from {
-            watched.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+        if now >= self.accept_at {
+            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
         } else {
-            next = Some(next.map_or(self.accepts_from, |next| next.min(self.accepts_from)));
+            next = Some(next.map_or(self.accept_at, |next| next.min(self.accept_at)));
         }
         let timeout = next.map_or(PollTimeout::NONE, |next| {
-            let left = next.saturating_duration_since(now) + Duration::from_millis(1);
-            PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
+            let remaining = next.saturating_duration_since(now) + Duration::from_millis(1);
+            PollTimeout::try_from(remaining).unwrap_or(PollTimeout::MAX)
         });
-        match poll(&mut watched, timeout) {
+        match poll(&mut fds, timeout) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        Ok(watched.iter().map(|one| one.any() == Some(true)).collect())
+        Ok(fds.iter().map(|fd| fd.any() == Some(true)).collect())
     }
 
     /// Frees the places of processes that have ended.
-    fn let_go(&mut self, ended: &[bool]) {
-        let mut ended = ended.iter();
+    fn free_places(&mut self, has_ended: &[bool]) {
+        let mut has_ended = has_ended.iter();
         self.ranks.retain(|(place, _)| {
-            if ended.next() != Some(&true) {
+            if has_ended.next() != Some(&true) {
                 return true;
             }
             if let Err(error) = place.leave() {
@@ -156,8 +156,8 @@ impl Service {
         let now = Instant::now();
         let clients = std::mem::take(&mut self.clients);
         let mut next = Next::Serve;
-        for (at, mut client) in clients.into_iter().enumerate() {
-            let is_ready = ready.get(at) == Some(&true);
+        for (index, mut client) in clients.into_iter().enumerate() {
+            let is_ready = ready.get(index) == Some(&true);
             match if is_ready { client.read() } else { Ok(None) } {
                 Ok(None) if now < client.deadline => self.clients.push(client),
                 Ok(None) => {}
@@ -187,7 +187,7 @@ impl Service {
             }
             Request::Join => {
                 match join(client) {
-                    Ok((rank, ended)) => {
+                    Ok((rank, pidfd)) => {
                         let reply = Reply {
                             tier: Some(self.tier.name().to_owned()),
                             ..Reply::default()
@@ -195,7 +195,7 @@ impl Service {
                         client.reply(&reply, Some(&rank));
                         // A process that joins again has its place already.
                         if !self.ranks.iter().any(|(place, _)| *place == rank.place) {
-                            self.ranks.push((rank.place, ended));
+                            self.ranks.push((rank.place, pidfd));
                         }
                     }
                     Err(error) => client.refuse(&error.to_string()),
@@ -210,8 +210,8 @@ impl Service {
             match self.listener.accept() {
                 Ok((stream, _)) => {
                     if self.clients.len() >= CLIENTS_MAX {
-                        let one = evicted(&self.clients);
-                        self.clients.remove(one);
+                        let index = eviction_index(&self.clients);
+                        self.clients.remove(index);
                     }
                     self.clients.extend(Client::new(stream));
                 }
@@ -219,7 +219,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
                 Err(error) => {
                     errln!("kumi: cannot accept a client: {error}");
-                    self.accepts_from = Instant::now() + ACCEPT_PAUSE;
+                    self.accept_at = Instant::now() + ACCEPT_PAUSE;
                     return;
                 }
             }
@@ -290,12 +290,12 @@ fn join(client: &Client) -> anyhow::Result<(Rank, OwnedFd)> {
     // The process ID is 0 if the process is in another PID namespace that the daemon does not see.
     let pid = u32::try_from(client.pid).ok().filter(|pid| *pid > 0);
     let pid = pid.context("the process is not visible from the daemon's PID namespace")?;
-    let ended = kumi_sys::process::pidfd(pid)?;
-    Ok((Rank::join(pid, client.uid)?, ended))
+    let pidfd = kumi_sys::process::pidfd(pid)?;
+    Ok((Rank::join(pid, client.uid)?, pidfd))
 }
 
 /// Returns the client to drop for a new one: the oldest client of the user with the most clients.
-fn evicted(clients: &[Client]) -> usize {
+fn eviction_index(clients: &[Client]) -> usize {
     let users: Vec<u32> = clients.iter().map(|client| client.uid).collect();
     oldest_of_most(&users)
 }

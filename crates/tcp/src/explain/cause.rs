@@ -172,8 +172,8 @@ mod tests {
     fn advice__for_a_wan__names_no_switch_port() {
         for cause in Cause::ALL {
             for is_shared in [false, true] {
-                let mend = cause.mend(Place::new(20_000_000, is_shared));
-                assert!(!mend.contains("port") && !mend.contains("switch"), "{mend}");
+                let text = cause.mend(Place::new(20_000_000, is_shared));
+                assert!(!text.contains("port") && !text.contains("switch"), "{text}");
             }
         }
         let alone = Cause::Congestion.mend(Place::new(20_000_000, false));

@@ -1,7 +1,7 @@
 //! The report: time lost by cause, by connection and by phase.
 
 use super::cause::{Cause, Place};
-use super::flow::{Flow, Piece, Transfer};
+use super::connection::{Connection, Interval, Transfer};
 use super::rates::path_rates;
 use super::union::Union;
 use std::collections::{BTreeMap, HashMap};
@@ -82,7 +82,7 @@ pub struct Report {
 
 /// Time lost to one cause, while connections are added.
 #[derive(Debug, Default)]
-struct Lost {
+struct LossSum {
     /// Times in which the cause delayed a connection.
     spans: Union,
     /// Time lost, summed over connections.
@@ -97,20 +97,20 @@ pub struct Ledger {
     /// Path rate to each far host, in bytes per nanosecond.
     rates: HashMap<IpAddr, f64>,
     /// Number of connections to each far host.
-    connections_to: HashMap<IpAddr, usize>,
+    connection_counts: HashMap<IpAddr, usize>,
     busy: Union,
-    causes: BTreeMap<Cause, Lost>,
+    causes: BTreeMap<Cause, LossSum>,
     places: BTreeMap<(Cause, Place), f64>,
     phases: BTreeMap<(Cause, u16), (f64, u64)>,
     connections: Vec<Explained>,
 }
 
 impl Ledger {
-    /// Creates a ledger for `flows`, none of which it contains yet.
-    pub fn new(flows: &[Flow]) -> Self {
+    /// Creates a ledger for `connections`, none of which it contains yet.
+    pub fn new(connections: &[Connection]) -> Self {
         Self {
-            rates: path_rates(flows),
-            connections_to: connections_to(flows),
+            rates: path_rates(connections),
+            connection_counts: connection_counts(connections),
             busy: Union::default(),
             causes: BTreeMap::new(),
             places: BTreeMap::new(),
@@ -120,60 +120,64 @@ impl Ledger {
     }
 
     /// Adds one connection.
-    pub fn add(&mut self, flow: &Flow) {
-        let remote = flow.remote.ip();
+    pub fn add(&mut self, connection: &Connection) {
+        let remote = connection.remote.ip();
         let rate = self.rates.get(&remote).copied().unwrap_or(f64::INFINITY);
-        let is_shared = self.connections_to.get(&remote).is_some_and(|n| *n > 1);
+        let is_shared = self.connection_counts.get(&remote).is_some_and(|n| *n > 1);
         let mut explained = Explained {
-            local: flow.local,
-            remote: flow.remote,
-            transfers: flow.transfers.len() as u64,
+            local: connection.local,
+            remote: connection.remote,
+            transfers: connection.transfers.len() as u64,
             slow: 0,
-            bytes: flow.pieces.iter().map(|piece| piece.bytes).sum(),
+            bytes: connection
+                .intervals
+                .iter()
+                .map(|interval| interval.bytes)
+                .sum(),
             busy_s: 0.0,
             losses: Vec::new(),
         };
-        let mut by_cause: BTreeMap<Cause, f64> = BTreeMap::new();
-        for transfer in &flow.transfers {
-            let pieces = &flow.pieces[transfer.pieces.clone()];
-            let (from_ns, to_ns) = (pieces[0].from_ns, pieces[pieces.len() - 1].to_ns);
-            self.busy.add(from_ns, to_ns);
-            explained.busy_s += (to_ns - from_ns) as f64 / 1e9;
-            if is_slow(transfer, pieces, rate) {
+        let mut connection_losses: BTreeMap<Cause, f64> = BTreeMap::new();
+        for transfer in &connection.transfers {
+            let intervals = &connection.intervals[transfer.intervals.clone()];
+            let (start_ns, end_ns) = (intervals[0].start_ns, intervals[intervals.len() - 1].end_ns);
+            self.busy.add(start_ns, end_ns);
+            explained.busy_s += (end_ns - start_ns) as f64 / 1e9;
+            if is_slow(transfer, intervals, rate) {
                 explained.slow += 1;
                 let place = Place::new(transfer.rtt_min_ns, is_shared);
-                self.add_slow(pieces, rate, place, &mut by_cause);
+                self.add_slow(intervals, rate, place, &mut connection_losses);
             }
         }
-        explained.losses = by_cause.into_iter().collect();
+        explained.losses = connection_losses.into_iter().collect();
         explained.losses.sort_by(|a, b| b.1.total_cmp(&a.1));
         self.connections.push(explained);
     }
 
-    /// Adds the losses of a slow transfer, also to the connection's losses `by_cause`.
+    /// Adds the losses of a slow transfer, also to `connection_losses`.
     fn add_slow(
         &mut self,
-        pieces: &[Piece],
+        intervals: &[Interval],
         rate: f64,
         place: Place,
-        by_cause: &mut BTreeMap<Cause, f64>,
+        connection_losses: &mut BTreeMap<Cause, f64>,
     ) {
         let mut previous = None;
-        for (cause, piece, lost_ns) in losses(pieces, rate) {
+        for (cause, interval, lost_ns) in losses(intervals, rate) {
             let lost_s = lost_ns as f64 / 1e9;
-            let lost = self.causes.entry(cause).or_default();
-            lost.spans.add(piece.to_ns - lost_ns, piece.to_ns);
-            lost.summed_s += lost_s;
-            // A sequence of pieces with one cause is one occurrence.
-            lost.count += u64::from(previous.map(|(cause, _)| cause) != Some(cause));
+            let sum = self.causes.entry(cause).or_default();
+            sum.spans.add(interval.end_ns - lost_ns, interval.end_ns);
+            sum.summed_s += lost_s;
+            // A sequence of intervals with one cause is one occurrence.
+            sum.count += u64::from(previous.map(|(cause, _)| cause) != Some(cause));
             *self.places.entry((cause, place)).or_default() += lost_s;
-            if let Some(phase) = piece.phase {
+            if let Some(phase) = interval.phase {
                 let entry = self.phases.entry((cause, phase)).or_default();
                 entry.0 += lost_s;
-                entry.1 += u64::from(previous != Some((cause, piece.phase)));
+                entry.1 += u64::from(previous != Some((cause, interval.phase)));
             }
-            *by_cause.entry(cause).or_default() += lost_s;
-            previous = Some((cause, piece.phase));
+            *connection_losses.entry(cause).or_default() += lost_s;
+            previous = Some((cause, interval.phase));
         }
     }
 
@@ -186,17 +190,17 @@ impl Ledger {
         };
         self.connections
             .sort_by(|a, b| total(b).total_cmp(&total(a)));
-        let mut all = Union::default();
+        let mut union = Union::default();
         let mut losses = Vec::new();
-        for (cause, lost) in self.causes {
-            let before_ns = all.length_ns();
-            all.merge(&lost.spans);
+        for (cause, sum) in self.causes {
+            let former_ns = union.length_ns();
+            union.merge(&sum.spans);
             losses.push(Loss {
                 cause,
                 place: place_of(cause, &self.places),
-                lost_s: (all.length_ns() - before_ns) as f64 / 1e9,
-                summed_s: lost.summed_s,
-                count: lost.count,
+                lost_s: (union.length_ns() - former_ns) as f64 / 1e9,
+                summed_s: sum.summed_s,
+                count: sum.count,
                 phases: phases_of(cause, &self.phases, names),
             });
         }
@@ -204,7 +208,7 @@ impl Ledger {
         Report {
             observed_s: 0.0,
             busy_s: self.busy.length_ns() as f64 / 1e9,
-            lost_s: all.length_ns() as f64 / 1e9,
+            lost_s: union.length_ns() as f64 / 1e9,
             losses,
             connections: self.connections,
             events_lost: 0,
@@ -215,29 +219,29 @@ impl Ledger {
 }
 
 /// Returns the number of connections to each far host.
-fn connections_to(flows: &[Flow]) -> HashMap<IpAddr, usize> {
-    let mut connections = HashMap::new();
-    for flow in flows {
-        *connections.entry(flow.remote.ip()).or_default() += 1;
+fn connection_counts(connections: &[Connection]) -> HashMap<IpAddr, usize> {
+    let mut counts = HashMap::new();
+    for connection in connections {
+        *counts.entry(connection.remote.ip()).or_default() += 1;
     }
-    connections
+    counts
 }
 
 /// Returns the place at which one cause lost most.
 fn place_of(cause: Cause, places: &BTreeMap<(Cause, Place), f64>) -> Place {
-    let of_cause = places.iter().filter(|((of, _), _)| *of == cause);
-    let most = of_cause.max_by(|a, b| a.1.total_cmp(b.1));
-    most.map_or(Place::new(0, false), |((_, place), _)| *place)
+    let entries = places.iter().filter(|((key, _), _)| *key == cause);
+    let largest = entries.max_by(|a, b| a.1.total_cmp(b.1));
+    largest.map_or(Place::new(0, false), |((_, place), _)| *place)
 }
 
 /// Returns the phases of one cause, the largest loss first.
 fn phases_of(
     cause: Cause,
-    in_phases: &BTreeMap<(Cause, u16), (f64, u64)>,
+    phase_losses: &BTreeMap<(Cause, u16), (f64, u64)>,
     names: &[Arc<str>],
 ) -> Vec<InPhase> {
-    let of_cause = in_phases.range((cause, 0)..=(cause, u16::MAX));
-    let mut phases: Vec<InPhase> = of_cause
+    let entries = phase_losses.range((cause, 0)..=(cause, u16::MAX));
+    let mut phases: Vec<InPhase> = entries
         .map(|((_, phase), (summed_s, count))| InPhase {
             name: Arc::clone(&names[usize::from(*phase)]),
             summed_s: *summed_s,
@@ -248,25 +252,26 @@ fn phases_of(
     phases
 }
 
-fn is_slow(transfer: &Transfer, pieces: &[Piece], rate: f64) -> bool {
-    let took_ns = pieces[pieces.len() - 1].to_ns - pieces[0].from_ns;
-    let bytes: u64 = pieces.iter().map(|piece| piece.bytes).sum();
+fn is_slow(transfer: &Transfer, intervals: &[Interval], rate: f64) -> bool {
+    let span_ns = intervals[intervals.len() - 1].end_ns - intervals[0].start_ns;
+    let bytes: u64 = intervals.iter().map(|interval| interval.bytes).sum();
     let ideal_ns = transfer.rtt_min_ns as f64 + bytes as f64 / rate;
-    took_ns as f64 > SLOW_RATIO * ideal_ns
+    span_ns as f64 > SLOW_RATIO * ideal_ns
 }
 
-/// Returns the time that each piece with a cause lost. Faster pieces compensate slower ones of the
-/// same sequence, because acknowledgements arrive in clumps.
-fn losses(pieces: &[Piece], rate: f64) -> Vec<(Cause, Piece, u64)> {
-    let mut found: Vec<(Cause, Piece, u64)> = Vec::new();
+/// Returns the time that each interval with a cause lost. Faster intervals compensate slower ones
+/// of the same sequence, because acknowledgements arrive in clumps.
+fn losses(intervals: &[Interval], rate: f64) -> Vec<(Cause, Interval, u64)> {
+    let mut losses: Vec<(Cause, Interval, u64)> = Vec::new();
     let mut credit_ns = 0.0;
-    for piece in pieces {
-        let took_ns = (piece.to_ns - piece.from_ns).saturating_sub(piece.latency_ns) as f64;
-        let excess_ns = took_ns - piece.bytes as f64 / rate - credit_ns;
+    for interval in intervals {
+        let span_ns =
+            (interval.end_ns - interval.start_ns).saturating_sub(interval.latency_ns) as f64;
+        let excess_ns = span_ns - interval.bytes as f64 / rate - credit_ns;
         credit_ns = (-excess_ns).max(0.0);
-        if let (Some(cause), true) = (piece.cause, excess_ns > 0.0) {
-            found.push((cause, *piece, excess_ns as u64));
+        if let (Some(cause), true) = (interval.cause, excess_ns > 0.0) {
+            losses.push((cause, *interval, excess_ns as u64));
         }
     }
-    found
+    losses
 }

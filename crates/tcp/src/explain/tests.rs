@@ -1,5 +1,5 @@
 use super::*;
-use crate::trace::{Cumulated, Limit, Retransmit, State};
+use crate::trace::{Counters, Limit, Retransmit, State};
 use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
@@ -62,7 +62,7 @@ impl Stage {
             rank: 0,
             phase: 0,
             phase_name: self.phase.clone(),
-            totals: Cumulated::default(),
+            totals: Counters::default(),
         }
     }
 
@@ -91,7 +91,7 @@ impl Stage {
     }
 
     /// Runs a transfer at the path's rate: a round trip, then 60 packets per millisecond.
-    fn fast(&mut self, ms: u32) {
+    fn transfer(&mut self, ms: u32) {
         self.write(60 * ms);
         self.wait(20);
         for _ in 0..ms {
@@ -102,27 +102,27 @@ impl Stage {
 
     /// Returns a connection with a known path rate, on which a transfer of `packets` began 5 ms
     /// later.
-    fn begun(packets: u32) -> Self {
+    fn with_transfer(packets: u32) -> Self {
         let mut stage = Self::new();
-        stage.fast(50);
+        stage.transfer(50);
         stage.wait(5);
         stage.write(packets);
         stage
     }
 
-    fn lost(self, cause: Cause) -> (f64, f64) {
+    fn losses(self, cause: Cause) -> (f64, f64) {
         let report = self.analysis.finish();
-        let of = report.losses.iter().find(|loss| loss.cause == cause);
-        (of.map_or(0.0, |loss| loss.lost_s), report.lost_s)
+        let loss = report.losses.iter().find(|loss| loss.cause == cause);
+        (loss.map_or(0.0, |loss| loss.lost_s), report.lost_s)
     }
 }
 
 #[test]
 fn transfer__at_the_path_rate__loses_no_time() {
     let mut stage = Stage::new();
-    stage.fast(50);
+    stage.transfer(50);
     stage.wait(5);
-    stage.fast(50);
+    stage.transfer(50);
     let report = stage.analysis.finish();
     assert_eq!(
         (report.connections[0].transfers, report.connections[0].slow),
@@ -133,14 +133,14 @@ fn transfer__at_the_path_rate__loses_no_time() {
 
 #[test]
 fn timeout__last_packets_lost__accounts_for_the_wait() {
-    let mut stage = Stage::begun(60);
+    let mut stage = Stage::with_transfer(60);
     stage.wait(20);
     stage.ack(50);
     stage.wait(220);
     stage.note(Kind::Retransmit(Retransmit::Timeout));
     stage.wait(20);
     stage.ack(10);
-    let (timeout_s, lost_s) = stage.lost(Cause::Timeout);
+    let (timeout_s, lost_s) = stage.losses(Cause::Timeout);
     assert!(
         (timeout_s - 0.24).abs() < 0.002 && lost_s - timeout_s < 0.002,
         "{timeout_s} of {lost_s}"
@@ -149,7 +149,7 @@ fn timeout__last_packets_lost__accounts_for_the_wait() {
 
 #[test]
 fn losses__program_that_names_its_phases__are_reported_per_phase() {
-    let mut stage = Stage::begun(60);
+    let mut stage = Stage::with_transfer(60);
     stage.wait(20);
     stage.ack(50);
     stage.wait(220);
@@ -167,7 +167,7 @@ fn losses__program_that_names_its_phases__are_reported_per_phase() {
 
 #[test]
 fn loss__spanning_two_phases__counts_in_both() {
-    let mut stage = Stage::begun(600);
+    let mut stage = Stage::with_transfer(600);
     stage.limit = Limit::FarWindow;
     stage.wait(20);
     for name in ["MPI_Alltoall", "point-to-point"] {
@@ -189,43 +189,43 @@ fn loss__spanning_two_phases__counts_in_both() {
 
 #[test]
 fn tail_loss_probe__followed_by_a_timeout__counts_as_a_timeout() {
-    let mut stage = Stage::begun(10);
+    let mut stage = Stage::with_transfer(10);
     stage.wait(60);
     stage.note(Kind::Retransmit(Retransmit::Probe));
     stage.wait(200);
     stage.note(Kind::Retransmit(Retransmit::Timeout));
     stage.wait(20);
     stage.ack(10);
-    assert!(stage.lost(Cause::Timeout).0 > 0.25);
+    assert!(stage.losses(Cause::Timeout).0 > 0.25);
 }
 
 #[test]
 fn single_packet__answered_40_ms_late__is_a_delayed_acknowledgement() {
-    let mut stage = Stage::begun(1);
+    let mut stage = Stage::with_transfer(1);
     stage.wait(60);
     stage.ack(1);
-    let (held_s, lost_s) = stage.lost(Cause::DelayedAck);
+    let (delay_s, lost_s) = stage.losses(Cause::DelayedAck);
     assert!(
-        (held_s - 0.04).abs() < 0.002 && held_s == lost_s,
-        "{held_s} of {lost_s}"
+        (delay_s - 0.04).abs() < 0.002 && delay_s == lost_s,
+        "{delay_s} of {lost_s}"
     );
 }
 
 #[test]
 fn receiver_window__full__is_named_as_the_cause() {
-    let mut stage = Stage::begun(120);
+    let mut stage = Stage::with_transfer(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
     stage.ack(60);
     stage.wait(100);
     stage.ack(60);
-    assert!(stage.lost(Cause::ReceiverWindow).0 > 0.09);
+    assert!(stage.losses(Cause::ReceiverWindow).0 > 0.09);
 }
 
 #[test]
 fn small_window__after_idle_time__is_an_idle_collapse() {
     let mut stage = Stage::new();
-    stage.fast(50);
+    stage.transfer(50);
     stage.wait(1000);
     stage.cwnd = 10;
     stage.write(600);
@@ -234,7 +234,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
         stage.wait(20);
         stage.ack(100);
     }
-    let (collapse_s, lost_s) = stage.lost(Cause::IdleCollapse);
+    let (collapse_s, lost_s) = stage.losses(Cause::IdleCollapse);
     assert!(
         collapse_s > 0.08 && lost_s - collapse_s < 0.005,
         "{collapse_s} of {lost_s}"
@@ -243,7 +243,7 @@ fn small_window__after_idle_time__is_an_idle_collapse() {
 
 #[test]
 fn local_send_stall__followed_by_a_small_window__accounts_for_the_time_lost() {
-    let mut stage = Stage::begun(600);
+    let mut stage = Stage::with_transfer(600);
     stage.wait(20);
     stage.ack(100);
     stage.note(Kind::LocalDrop);
@@ -254,12 +254,12 @@ fn local_send_stall__followed_by_a_small_window__accounts_for_the_time_lost() {
         stage.wait(20);
         stage.ack(100);
     }
-    assert!(stage.lost(Cause::SendStall).0 > 0.08);
+    assert!(stage.losses(Cause::SendStall).0 > 0.08);
 }
 
 #[test]
 fn local_send_stalls__several_in_a_row__count_until_the_first_window_is_restored() {
-    let mut stage = Stage::begun(600);
+    let mut stage = Stage::with_transfer(600);
     stage.unsent = 10 * MSS;
     for cwnd in [200, 100] {
         stage.note(Kind::LocalDrop);
@@ -275,23 +275,23 @@ fn local_send_stalls__several_in_a_row__count_until_the_first_window_is_restored
         stage.wait(20);
         stage.ack(200);
     }
-    assert!(stage.lost(Cause::SendStall).0 > 0.02);
+    assert!(stage.losses(Cause::SendStall).0 > 0.02);
 }
 
 #[test]
 fn transfer__incomplete_at_the_end__is_explained_up_to_that_point() {
-    let mut stage = Stage::begun(120);
+    let mut stage = Stage::with_transfer(120);
     stage.wait(20);
     stage.limit = Limit::FarWindow;
     stage.ack(60);
     stage.wait(100);
     stage.ack(30);
-    assert!(stage.lost(Cause::ReceiverWindow).0 > 0.09);
+    assert!(stage.losses(Cause::ReceiverWindow).0 > 0.09);
 }
 
 #[test]
 fn congestion_window__no_unsent_data__is_not_the_cause() {
-    let mut stage = Stage::begun(120);
+    let mut stage = Stage::with_transfer(120);
     stage.wait(20);
     stage.limit = Limit::SendBuffer;
     stage.ack(20);
@@ -301,7 +301,7 @@ fn congestion_window__no_unsent_data__is_not_the_cause() {
         stage.wait(20);
         stage.ack(20);
     }
-    let (buffer_s, lost_s) = stage.lost(Cause::SenderBuffer);
+    let (buffer_s, lost_s) = stage.losses(Cause::SenderBuffer);
     assert!(
         buffer_s > 0.08 && buffer_s == lost_s,
         "{buffer_s} of {lost_s}"
@@ -311,9 +311,9 @@ fn congestion_window__no_unsent_data__is_not_the_cause() {
 #[test]
 fn events__any_kind_in_any_order__never_cause_a_panic() {
     let mut seed = 1_u64;
-    let mut random = move |below: u64| {
+    let mut random = move |limit: u64| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (seed >> 33) % below
+        (seed >> 33) % limit
     };
     let mut analysis = Analysis::default();
     for _ in 0..20_000 {
@@ -347,7 +347,7 @@ fn events__any_kind_in_any_order__never_cause_a_panic() {
 
 #[test]
 fn loss__at_the_end_of_slow_start__is_an_overshoot_and_not_congestion() {
-    let mut stage = Stage::begun(600);
+    let mut stage = Stage::with_transfer(600);
     stage.wait(20);
     stage.ack(1);
     let slow_start = Event {
@@ -372,14 +372,14 @@ fn loss__at_the_end_of_slow_start__is_an_overshoot_and_not_congestion() {
 
 #[test]
 fn reply__delayed_by_the_remote_program__is_charged_to_the_application() {
-    let mut stage = Stage::begun(1);
+    let mut stage = Stage::with_transfer(1);
     stage.wait(300);
     let ack = stage.una.wrapping_add(MSS);
     stage.note(Kind::Segment {
         ack,
         payload_bytes: 500,
     });
-    let (waited_s, lost_s) = stage.lost(Cause::Application);
+    let (waited_s, lost_s) = stage.losses(Cause::Application);
     assert!(
         waited_s > 0.25 && (lost_s - waited_s).abs() < 0.01,
         "{waited_s} {lost_s}"
@@ -390,8 +390,8 @@ fn reply__delayed_by_the_remote_program__is_charged_to_the_application() {
 fn acknowledgements__beyond_the_limit__are_joined_and_counted() {
     let mut stage = Stage::new();
     stage.analysis.room = Room(10);
-    stage.fast(50);
-    assert_eq!(stage.analysis.flows[&7].pieces.len(), 10);
+    stage.transfer(50);
+    assert_eq!(stage.analysis.connections[&7].intervals.len(), 10);
     let report = stage.analysis.finish();
     assert_eq!(report.acknowledgements_joined, 40);
     assert_eq!(report.connections[0].bytes, 60 * 50 * u64::from(MSS));
@@ -401,7 +401,7 @@ fn acknowledgements__beyond_the_limit__are_joined_and_counted() {
 fn analysis__connections_beyond_the_limit__are_counted_once_each() {
     let mut stage = Stage::new();
     let event = stage.event(Kind::Write);
-    for cookie in 0..FLOWS_MAX as u64 + 2 {
+    for cookie in 0..CONNECTIONS_MAX as u64 + 2 {
         for _ in 0..3 {
             stage.analysis.note(&Event {
                 cookie,

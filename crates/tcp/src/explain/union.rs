@@ -8,8 +8,8 @@ pub struct Union {
 
 impl Union {
     /// Adds a span.
-    pub fn add(&mut self, from_ns: u64, to_ns: u64) {
-        self.spans.push((from_ns, to_ns));
+    pub fn add(&mut self, start_ns: u64, end_ns: u64) {
+        self.spans.push((start_ns, end_ns));
     }
 
     /// Adds another union's spans.
@@ -21,19 +21,19 @@ impl Union {
     /// Returns the length of the union.
     pub fn length_ns(&mut self) -> u64 {
         self.join();
-        self.spans.iter().map(|(from, to)| to - from).sum()
+        self.spans.iter().map(|(start, end)| end - start).sum()
     }
 
     fn join(&mut self) {
         self.spans.sort_unstable();
-        let mut joined: Vec<(u64, u64)> = Vec::with_capacity(self.spans.len());
-        for (from, to) in self.spans.drain(..) {
-            match joined.last_mut() {
-                Some(last) if from <= last.1 => last.1 = last.1.max(to),
-                _ => joined.push((from, to)),
+        let mut merged: Vec<(u64, u64)> = Vec::with_capacity(self.spans.len());
+        for (start, end) in self.spans.drain(..) {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
             }
         }
-        self.spans = joined;
+        self.spans = merged;
     }
 }
 
@@ -44,13 +44,13 @@ mod tests {
     #[test]
     fn union__overlapping_spans__are_counted_once() {
         let mut union = Union::default();
-        for (from, to) in [(10, 20), (15, 25), (40, 50), (12, 13)] {
-            union.add(from, to);
+        for (start, end) in [(10, 20), (15, 25), (40, 50), (12, 13)] {
+            union.add(start, end);
         }
         assert_eq!(union.length_ns(), 25);
-        let mut other = Union::default();
-        other.add(20, 45);
-        union.merge(&other);
+        let mut second = Union::default();
+        second.add(20, 45);
+        union.merge(&second);
         assert_eq!(union.length_ns(), 40);
     }
 }

@@ -75,7 +75,7 @@ pub enum State {
 }
 
 impl State {
-    fn of(number: u32) -> Self {
+    fn from_number(number: u32) -> Self {
         match number {
             0 => Self::Open,
             1 => Self::Disorder,
@@ -162,13 +162,13 @@ pub struct Event {
     /// Name of the phase, if its program gives it one.
     pub phase_name: Option<Arc<str>>,
     /// Cumulative counters of the connection.
-    pub totals: Cumulated,
+    pub totals: Counters,
 }
 
 /// Cumulative counters of a connection, as Web100 has them (RFC 4898): bytes and times since the
 /// connection began, segments since it is observed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Cumulated {
+pub struct Counters {
     /// Payload bytes sent, retransmissions included.
     pub bytes_sent: u64,
     /// Payload bytes retransmitted.
@@ -206,7 +206,7 @@ impl Event {
                 2 => Retransmit::Probe,
                 _ => Retransmit::Fast,
             }),
-            3 => Kind::State(State::of(event.detail)),
+            3 => Kind::State(State::from_number(event.detail)),
             4 => Kind::Write,
             5 => Kind::LocalDrop,
             6 => Kind::HeldAck {
@@ -236,7 +236,7 @@ impl Event {
             rto_us: u64::from(event.rto_ticks) * tick_us,
             mss_bytes: event.mss_bytes,
             pacing_bps: event.pacing_bytes_ps.saturating_mul(8),
-            state: State::of(event.ca_state.into()),
+            state: State::from_number(event.ca_state.into()),
             limit: match event.limit {
                 1 => Limit::Network,
                 2 => Limit::FarWindow,
@@ -247,7 +247,7 @@ impl Event {
             rank: event.rank,
             phase: event.phase,
             phase_name: None,
-            totals: Cumulated {
+            totals: Counters {
                 bytes_sent: event.bytes_sent,
                 bytes_resent: event.bytes_resent,
                 bytes_acked: event.bytes_acked,

@@ -4,14 +4,14 @@
 mod event;
 mod phases;
 
-pub use event::{Cumulated, Event, Kind, Limit, Retransmit, State};
+pub use event::{Counters, Event, Kind, Limit, Retransmit, State};
 
 use crate::cgroup;
 use crate::error::TcpError;
 use crate::install::load_object;
 use crate::intf::SharedTraceSettings;
-use crate::pins::pinning;
-use crate::refusal::refused;
+use crate::pins::pin_error;
+use crate::refusal::refusal;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, RingBuffer, RingBufferBuilder};
 use phases::Names;
 use std::cell::RefCell;
@@ -57,7 +57,7 @@ const PAGES: &str = "phase_pages";
 
 /// A running trace. Dropping it ends it.
 pub struct Trace {
-    waiting: Rc<RefCell<VecDeque<Event>>>,
+    queue: Rc<RefCell<VecDeque<Event>>>,
     ring: RingBuffer<'static>,
     names: Names,
     _links: Vec<Link>,
@@ -72,8 +72,8 @@ impl Trace {
     pub fn start(watch: &Watch, detail: Detail) -> Result<Self, TcpError> {
         let group: u64 = match watch {
             Watch::Cgroup(folder) => {
-                let doing = pinning(&format!("reading {}", folder.display()));
-                std::fs::metadata(folder).map_err(doing)?.ino()
+                let to_error = pin_error(&format!("reading {}", folder.display()));
+                std::fs::metadata(folder).map_err(to_error)?.ino()
             }
             Watch::Process(_) => 0,
         };
@@ -87,7 +87,7 @@ impl Trace {
         };
         let object = match load(&|_| true) {
             Err(TcpError::Refused { .. }) => load(&|name| name != OPTIONAL_PROGRAM)?,
-            loaded => loaded?,
+            outcome => outcome?,
         };
         let mut links = Vec::new();
         if let Watch::Process(pid) = watch {
@@ -97,36 +97,36 @@ impl Trace {
             let name = program.name().to_string_lossy().into_owned();
             if name == CGROUP_PROGRAM {
                 if let Watch::Process(pid) = watch {
-                    let folder = cgroup::folder_of(*pid)?;
-                    let doing = pinning(&format!("attaching to {}", folder.display()));
-                    let folder = File::open(&folder).map_err(doing)?;
+                    let folder = cgroup::folder(*pid)?;
+                    let to_error = pin_error(&format!("attaching to {}", folder.display()));
+                    let folder = File::open(&folder).map_err(to_error)?;
                     let link = program.attach_cgroup(folder.as_raw_fd());
-                    links.push(link.map_err(refused)?);
+                    links.push(link.map_err(refusal)?);
                 }
             } else if name != OPTIONAL_PROGRAM {
-                links.push(program.attach().map_err(refused)?);
+                links.push(program.attach().map_err(refusal)?);
             } else if let Ok(link) = program.attach() {
                 links.push(link);
             }
         }
-        let waiting = Rc::new(RefCell::new(VecDeque::new()));
-        let into = Rc::clone(&waiting);
+        let queue = Rc::new(RefCell::new(VecDeque::new()));
+        let sink = Rc::clone(&queue);
         let mut builder = RingBufferBuilder::new();
         let map = object.maps().find(|map| map.name() == "events");
         let map = map.expect("the object has this map");
         builder
             .add(&map, move |bytes| {
-                into.borrow_mut().extend(Event::from_bytes(bytes));
+                sink.borrow_mut().extend(Event::from_bytes(bytes));
                 0
             })
-            .map_err(refused)?;
-        let ring = builder.build().map_err(refused)?;
+            .map_err(refusal)?;
+        let ring = builder.build().map_err(refusal)?;
         let pages = object.maps().find(|map| map.name() == PAGES);
         let pages = pages.expect("the object has this map");
         Ok(Self {
-            waiting,
+            queue,
             ring,
-            names: Names::of(MapHandle::try_from(&pages).map_err(refused)?),
+            names: Names::new(MapHandle::try_from(&pages).map_err(refusal)?),
             _links: links,
             _object: object,
         })
@@ -136,15 +136,15 @@ impl Trace {
     ///
     /// # Errors
     /// The kernel's error.
-    pub fn poll(&mut self, time: Duration, mut each: impl FnMut(Event)) -> Result<(), TcpError> {
+    pub fn poll(&mut self, time: Duration, mut handle: impl FnMut(Event)) -> Result<(), TcpError> {
         std::thread::sleep(time);
-        self.ring.consume().map_err(refused)?;
-        while let Some(mut event) = self.waiting.borrow_mut().pop_front() {
+        self.ring.consume().map_err(refusal)?;
+        while let Some(mut event) = self.queue.borrow_mut().pop_front() {
             event.phase_name = self.names.name(event.cookie, event.rank, event.phase);
             if event.kind == Kind::Close {
                 self.names.forget(event.cookie);
             }
-            each(event);
+            handle(event);
         }
         Ok(())
     }
@@ -156,16 +156,16 @@ fn watch_process(object: &Object, pid: u32) -> Result<(), TcpError> {
         let map = object.maps().find(|map| map.name() == name);
         map.expect("the object has this map")
     };
-    let one = 1_u32.to_ne_bytes();
+    let value = 1_u32.to_ne_bytes();
     map("processes")
-        .update(&pid.to_ne_bytes(), &one, MapFlags::ANY)
-        .map_err(refused)?;
+        .update(&pid.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(refusal)?;
     // Sockets that a marked listener accepts inherit the mark. Marking a socket that is not TCP has
     // no effect.
     let marks = map("marks");
     for pid in kumi_sys::process::family(pid) {
         for socket in kumi_sys::process::sockets(pid) {
-            let _ = marks.update(&socket.as_raw_fd().to_ne_bytes(), &one, MapFlags::ANY);
+            let _ = marks.update(&socket.as_raw_fd().to_ne_bytes(), &value, MapFlags::ANY);
         }
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Names of the phases of `kumi run` processes.
 
-use crate::layout::printable;
-use crate::ranks::NAMES_AT;
+use crate::layout::to_printable;
+use crate::processes::NAMES_OFFSET;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,15 +20,15 @@ const CONNECTIONS_MAX: usize = 65_536;
 pub struct Names {
     pages: MapHandle,
     /// By connection, then by phase; `None` for a phase without a name.
-    known: HashMap<u64, HashMap<u32, Option<Arc<str>>>>,
+    cache: HashMap<u64, HashMap<u32, Option<Arc<str>>>>,
 }
 
 impl Names {
     /// Reads the names from the pages in this map of maps.
-    pub fn of(pages: MapHandle) -> Self {
+    pub fn new(pages: MapHandle) -> Self {
         Self {
             pages,
-            known: HashMap::new(),
+            cache: HashMap::new(),
         }
     }
 
@@ -39,21 +39,21 @@ impl Names {
         }
         // The program writes the number, which can be any value.
         let phase = phase.min(PHASES_MAX - 1);
-        if let Some(known) = self.known.get(&cookie).and_then(|of| of.get(&phase)) {
-            return known.clone();
+        if let Some(name) = self.cache.get(&cookie).and_then(|names| names.get(&phase)) {
+            return name.clone();
         }
-        if self.known.len() >= CONNECTIONS_MAX {
-            self.known.clear();
+        if self.cache.len() >= CONNECTIONS_MAX {
+            self.cache.clear();
         }
         let name = self.look_up(rank, phase);
-        let of_connection = self.known.entry(cookie).or_default();
-        of_connection.insert(phase, name.clone());
+        let names = self.cache.entry(cookie).or_default();
+        names.insert(phase, name.clone());
         name
     }
 
     /// Forgets a closed connection.
     pub fn forget(&mut self, cookie: u64) {
-        self.known.remove(&cookie);
+        self.cache.remove(&cookie);
     }
 
     fn look_up(&self, rank: u32, phase: u32) -> Option<Arc<str>> {
@@ -70,12 +70,12 @@ impl Names {
 
 /// Returns the name of a phase in a page, if it has one.
 fn name_in(page: &[u8], phase: u32) -> Option<Arc<str>> {
-    let at = NAMES_AT + phase as usize * NAME_BYTES;
+    let offset = NAMES_OFFSET + phase as usize * NAME_BYTES;
     let name = page
-        .get(at..at + NAME_BYTES)?
+        .get(offset..offset + NAME_BYTES)?
         .split(|byte| *byte == 0)
         .next()?;
-    let name = printable(name);
+    let name = to_printable(name);
     (!name.is_empty()).then(|| name.into())
 }
 
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn name_in__padded_name__ends_at_the_nul() {
         let mut page = vec![0; 4096];
-        page[NAMES_AT + NAME_BYTES..][..12].copy_from_slice(b"MPI_Alltoall");
+        page[NAMES_OFFSET + NAME_BYTES..][..12].copy_from_slice(b"MPI_Alltoall");
         assert_eq!(name_in(&page, 1).as_deref(), Some("MPI_Alltoall"));
         assert_eq!(name_in(&page, 2), None);
         // A number beyond the page's phases, and a page of the wrong size.

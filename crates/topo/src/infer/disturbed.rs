@@ -22,8 +22,8 @@ struct OneWay {
 impl OneWay {
     /// Returns the time at which a probe that arrives at `at_us` leaves.
     fn pass(&self, at_us: f64) -> f64 {
-        let into_us = (at_us + self.phase_us) % self.period_us;
-        at_us + (self.busy_us - into_us).max(0.0) + self.idle_us
+        let phase_offset_us = (at_us + self.phase_us) % self.period_us;
+        at_us + (self.busy_us - phase_offset_us).max(0.0) + self.idle_us
     }
 }
 
@@ -69,9 +69,9 @@ impl Loaded {
         let mut switch = self.tree.switch_of[from];
         for link in &self.paths[switch][self.tree.switch_of[to]] {
             let (first, second) = self.tree.links[*link];
-            let way = usize::from(switch != first);
-            at_us = self.links[hosts + link][way].pass(at_us);
-            switch = if way == 0 { second } else { first };
+            let direction = usize::from(switch != first);
+            at_us = self.links[hosts + link][direction].pass(at_us);
+            switch = if direction == 0 { second } else { first };
         }
         self.links[to][1].pass(at_us)
     }
@@ -91,20 +91,20 @@ impl Loaded {
                     at_us += 14_000.0 / hosts as f64 * (0.5 + random.f64());
                     let start_us = at_us + 500_000.0 * random.f64();
                     let mut jitter = || -jitter_us * (1.0 - random.f64()).ln();
-                    let there_us = self.pass(from, to, start_us) + jitter();
-                    let back_us = self.pass(to, from, there_us) + jitter();
+                    let forward_us = self.pass(from, to, start_us) + jitter();
+                    let backward_us = self.pass(to, from, forward_us) + jitter();
                     for (least, us) in least
                         .iter_mut()
-                        .zip([there_us - start_us, back_us - there_us])
+                        .zip([forward_us - start_us, backward_us - forward_us])
                     {
                         let ns = (us * 1e3) as i64;
                         *least = Some(least.map_or(ns, |least| least.min(ns)));
                     }
                 }
-                let [Some(there_ns), Some(back_ns)] = least else {
+                let [Some(forward_ns), Some(backward_ns)] = least else {
                     unreachable!("a batch has probes");
                 };
-                trips.note(from, to, Trip::from_ways(there_ns, back_ns).unwrap());
+                trips.note(from, to, Trip::from_ways(forward_ns, backward_ns).unwrap());
             }
             if trips.end_batch() {
                 break;
@@ -159,19 +159,19 @@ fn exactness(load: f64, seeds: std::ops::Range<u64>) -> (f64, f64) {
         let mut random = fastrand::Rng::with_seed(seed);
         let loaded = Loaded::new(&mut random, load);
         let (distances_us, rounds) = loaded.measured(&mut random);
-        let found = infer(&distances_us);
-        let is_exact = is_same(&found, &loaded.tree);
+        let inferred = infer(&distances_us);
+        let is_exact = is_same(&inferred, &loaded.tree);
         exact += f64::from(u8::from(is_exact));
         probes += f64::from(rounds);
     }
     (exact / count, probes / count)
 }
 
-fn is_same(found: &Inferred, made: &Inferred) -> bool {
-    let hosts = made.switch_of.len();
+fn is_same(inferred: &Inferred, original: &Inferred) -> bool {
+    let hosts = original.switch_of.len();
     let together = |tree: &Inferred, (a, b)| tree.switch_of[a] == tree.switch_of[b];
-    super::pairs(hosts).all(|pair| together(found, pair) == together(made, pair))
-        && splits(found) == splits(made)
+    super::pairs(hosts).all(|pair| together(inferred, pair) == together(original, pair))
+        && splits(inferred) == splits(original)
 }
 
 #[test]

@@ -9,11 +9,11 @@
 //!
 //! A switch with only two links cannot be observed, and is left out.
 
-mod own;
+mod access;
 mod placing;
 
-use own::Own;
-use placing::{Apart, Tree, WEIGHT_MAX};
+use access::AccessLinks;
+use placing::{Distances, Tree, WEIGHT_MAX};
 
 /// An inferred tree of switches.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,15 +54,15 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
             switches: 1,
         };
     }
-    let Own {
-        links: own,
+    let AccessLinks {
+        links: access,
         tolerance,
-    } = Own::new(distances);
-    let between = |a: usize, b: usize| distances[a][b] - own[a] - own[b];
-    let mut gaps: Vec<f64> = pairs(hosts).map(|(a, b)| between(a, b)).collect();
+    } = AccessLinks::new(distances);
+    let distance = |a: usize, b: usize| distances[a][b] - access[a] - access[b];
+    let mut gaps: Vec<f64> = pairs(hosts).map(|(a, b)| distance(a, b)).collect();
     gaps.sort_by(f64::total_cmp);
     let limit = threshold(&gaps, tolerance);
-    let switch_of = grouped(hosts, |a, b| between(a, b) < limit);
+    let switch_of = grouped(hosts, |a, b| distance(a, b) < limit);
     let count = switch_of.iter().max().map_or(0, |most| most + 1);
     let members: Vec<Vec<usize>> = (0..count)
         .map(|switch| {
@@ -71,7 +71,7 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
                 .collect()
         })
         .collect();
-    let mut apart = Apart {
+    let mut switch_distances = Distances {
         length: vec![vec![0.0; count]; count],
         weight: vec![vec![0.0; count]; count],
     };
@@ -79,18 +79,18 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
         let ends = members[a]
             .iter()
             .flat_map(|a| members[b].iter().map(move |b| (*a, *b)));
-        let mut lengths: Vec<f64> = ends.map(|(a, b)| between(a, b)).collect();
+        let mut lengths: Vec<f64> = ends.map(|(a, b)| distance(a, b)).collect();
         let length = least(&mut lengths);
         let weight = lengths.len().min(WEIGHT_MAX) as f64;
         for (a, b) in [(a, b), (b, a)] {
-            apart.length[a][b] = length;
-            apart.weight[a][b] = weight;
+            switch_distances.length[a][b] = length;
+            switch_distances.weight[a][b] = weight;
         }
     }
     // Switches with the most hosts are the most certain, and are placed first.
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_by_key(|switch| std::cmp::Reverse(members[*switch].len()));
-    let (links, switches) = Tree::new(&apart, &order, 2.0 * tolerance).finish();
+    let (links, switches) = Tree::new(&switch_distances, &order, 2.0 * tolerance).finish();
     Inferred {
         switch_of,
         links,
@@ -101,28 +101,31 @@ pub fn infer(distances: &[Vec<f64>]) -> Inferred {
 /// Estimates the delay of each link of a tree. An access link's delay comes from the host triples.
 /// The delays of links between switches are fitted to the remaining distances.
 pub fn fit(tree: &Inferred, distances: &[Vec<f64>]) -> Lengths {
-    let Own {
-        links: own,
+    let AccessLinks {
+        links: access,
         tolerance,
-    } = Own::new(distances);
+    } = AccessLinks::new(distances);
     let paths = tree.paths();
-    let on = |switch: usize| {
+    let hosts_on = |switch: usize| {
         let hosts = 0..tree.switch_of.len();
         hosts.filter(move |host| tree.switch_of[*host] == switch)
     };
     // For each pair of switches: the links between them, their distance, and its weight.
     let mut measured: Vec<(&[usize], f64, f64)> = Vec::new();
     for (a, b) in pairs(tree.switches) {
-        let ends = on(a).flat_map(|a| on(b).map(move |b| (a, b)));
-        let between = ends.map(|(a, b)| distances[a][b] - own[a] - own[b]);
-        let mut between: Vec<f64> = between.collect();
-        if !between.is_empty() {
-            measured.push((&paths[a][b], least(&mut between), 1.0));
+        let ends = hosts_on(a).flat_map(|a| hosts_on(b).map(move |b| (a, b)));
+        let samples = ends.map(|(a, b)| distances[a][b] - access[a] - access[b]);
+        let mut samples: Vec<f64> = samples.collect();
+        if !samples.is_empty() {
+            measured.push((&paths[a][b], least(&mut samples), 1.0));
         }
     }
     let mut links = vec![0.0; tree.links.len()];
     settle(&mut links, &measured, tolerance);
-    Lengths { hosts: own, links }
+    Lengths {
+        hosts: access,
+        links,
+    }
 }
 
 /// Fits link lengths to measured sums. Each sum has its links, its value and its weight. A sum that
@@ -131,22 +134,22 @@ pub fn fit(tree: &Inferred, distances: &[Vec<f64>]) -> Lengths {
 fn settle(links: &mut [f64], measured: &[(&[usize], f64, f64)], tolerance: f64) {
     for round in 0..ROUNDS {
         for link in 0..links.len() {
-            let (mut left, mut count) = (0.0, 0.0);
+            let (mut sum, mut count) = (0.0, 0.0);
             for (path, length, weight) in measured {
                 if path.contains(&link) {
-                    let off = length - path.iter().map(|link| links[*link]).sum::<f64>();
-                    let is_trusted = round < TRUSTING_ROUNDS || off.abs() <= tolerance;
+                    let error = length - path.iter().map(|link| links[*link]).sum::<f64>();
+                    let is_trusted = round < TRUSTING_ROUNDS || error.abs() <= tolerance;
                     let weight = weight
                         * if is_trusted {
                             1.0
                         } else {
-                            tolerance / off.abs()
+                            tolerance / error.abs()
                         };
-                    left += weight * off;
+                    sum += weight * error;
                     count += weight;
                 }
             }
-            links[link] = f64::max(links[link] + left / f64::max(count, 1e-9), 0.0);
+            links[link] = f64::max(links[link] + sum / f64::max(count, 1e-9), 0.0);
         }
     }
 }
@@ -160,7 +163,7 @@ const TRUSTING_ROUNDS: usize = 10;
 const ROUNDS: usize = 60;
 
 /// Reciprocal of the share of distances that may be too short.
-const LEAST_OF: usize = 20;
+const LEAST_DIVISOR: usize = 20;
 
 impl Inferred {
     /// Returns the links between each two switches, in path order.
@@ -174,15 +177,15 @@ impl Inferred {
         let mut paths: Vec<Option<Vec<usize>>> = vec![None; self.switches];
         paths[from] = Some(Vec::new());
         let mut stack = vec![from];
-        while let Some(at) = stack.pop() {
+        while let Some(switch) = stack.pop() {
             for (index, (a, b)) in self.links.iter().enumerate() {
-                let next = match at {
-                    at if at == *a => *b,
-                    at if at == *b => *a,
+                let next = match switch {
+                    switch if switch == *a => *b,
+                    switch if switch == *b => *a,
                     _ => continue,
                 };
                 if paths[next].is_none() {
-                    let mut path = paths[at].clone().unwrap_or_default();
+                    let mut path = paths[switch].clone().unwrap_or_default();
                     path.push(index);
                     paths[next] = Some(path);
                     stack.push(next);
@@ -208,32 +211,35 @@ fn pairs(hosts: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Returns the median; 0 for an empty slice.
-fn median(of: &mut [f64]) -> f64 {
-    of.sort_by(f64::total_cmp);
-    match of.len() {
+fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match values.len() {
         0 => 0.0,
-        count if count % 2 == 1 => of[count / 2],
-        count => (of[count / 2 - 1] + of[count / 2]) / 2.0,
+        count if count % 2 == 1 => values[count / 2],
+        count => (values[count / 2 - 1] + values[count / 2]) / 2.0,
     }
 }
 
-/// Returns a low quantile (1/[`LEAST_OF`]). Measured distances are often too long, and rarely too
-/// short.
-fn least(of: &mut [f64]) -> f64 {
-    of.sort_by(f64::total_cmp);
-    of.get(of.len() / LEAST_OF).copied().unwrap_or(0.0)
+/// Returns a low quantile (1/[`LEAST_DIVISOR`]). Measured distances are often too long, and rarely
+/// too short.
+fn least(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values
+        .get(values.len() / LEAST_DIVISOR)
+        .copied()
+        .unwrap_or(0.0)
 }
 
 /// Returns the distance below which two switches are one: the middle of the first significant gap
 /// in the sorted distances.
 fn threshold(gaps: &[f64], tolerance: f64) -> f64 {
     for pair in gaps.windows(2) {
-        let (here, next) = (pair[0], pair[1]);
-        if here > THRESHOLD_MAX * tolerance {
+        let (gap, next) = (pair[0], pair[1]);
+        if gap > THRESHOLD_MAX * tolerance {
             break;
         }
-        if next - here > tolerance / GAP_NOISES && next > GAP_NOISES / 2.0 * tolerance {
-            return f64::midpoint(here.max(0.0), next).min(THRESHOLD_MAX * tolerance);
+        if next - gap > tolerance / GAP_NOISES && next > GAP_NOISES / 2.0 * tolerance {
+            return f64::midpoint(gap.max(0.0), next).min(THRESHOLD_MAX * tolerance);
         }
     }
     THRESHOLD_MAX * tolerance
@@ -249,10 +255,10 @@ fn grouped(count: usize, alike: impl Fn(usize, usize) -> bool) -> Vec<usize> {
         }
         group[first] = Some(groups);
         let mut stack = vec![first];
-        while let Some(at) = stack.pop() {
-            for (other, of) in group.iter_mut().enumerate() {
-                if of.is_none() && alike(at.min(other), at.max(other)) {
-                    *of = Some(groups);
+        while let Some(element) = stack.pop() {
+            for (other, other_group) in group.iter_mut().enumerate() {
+                if other_group.is_none() && alike(element.min(other), element.max(other)) {
+                    *other_group = Some(groups);
                     stack.push(other);
                 }
             }

@@ -59,16 +59,16 @@ fn distances(made: &Made, mut noise: impl FnMut() -> f64) -> Vec<Vec<f64>> {
 
 /// Returns the hosts on one side of each link, which does not depend on the numbers of switches.
 pub(super) fn splits(tree: &Inferred) -> Vec<Vec<bool>> {
-    let of_link = |link: usize| {
+    let split = |link: usize| {
         let side = tree.side(link);
-        let on: Vec<bool> = tree
+        let members: Vec<bool> = tree
             .switch_of
             .iter()
-            .map(|one| side.contains(one))
+            .map(|switch| side.contains(switch))
             .collect();
-        on.iter().map(|one| *one == on[0]).collect()
+        members.iter().map(|member| *member == members[0]).collect()
     };
-    let mut splits: Vec<Vec<bool>> = (0..tree.links.len()).map(of_link).collect();
+    let mut splits: Vec<Vec<bool>> = (0..tree.links.len()).map(split).collect();
     splits.sort();
     splits
 }
@@ -92,8 +92,8 @@ fn infer__any_tree_with_noise__finds_the_tree() {
         let found = infer(&noisy);
         let same = |a: usize, b: usize| found.switch_of[a] == found.switch_of[b];
         for (a, b) in pairs(made.tree.switch_of.len()) {
-            let is_one = made.tree.switch_of[a] == made.tree.switch_of[b];
-            assert_eq!(same(a, b), is_one, "seed {seed}: hosts {a} and {b}");
+            let is_one_switch = made.tree.switch_of[a] == made.tree.switch_of[b];
+            assert_eq!(same(a, b), is_one_switch, "seed {seed}: hosts {a} and {b}");
         }
         assert_eq!(splits(&found), splits(&made.tree), "seed {seed}");
         let lengths = fit(&found, &noisy);

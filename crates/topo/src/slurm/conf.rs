@@ -1,7 +1,7 @@
 //! `topology.conf`, the older of Slurm's two topology files.
 
 use super::names::expand;
-use super::{Named, SlurmError, by_switch};
+use super::{SlurmError, TreeBuilder, by_switch};
 use crate::network::Network;
 use crate::quantity::Rate;
 
@@ -11,19 +11,19 @@ use crate::quantity::Rate;
 /// # Errors
 /// Names the file and the line.
 pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
-    let mut named = Named::new(file);
-    for (at, line) in text.lines().enumerate() {
+    let mut builder = TreeBuilder::new(file);
+    for (index, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or("").trim();
-        let wrong = |problem: String| SlurmError::new(file, at + 1, problem);
+        let wrong = |problem: String| SlurmError::new(file, index + 1, problem);
         let mut switch = None;
-        for word in line.split_whitespace() {
-            let Some((key, value)) = word.split_once('=') else {
-                return Err(wrong(format!("`{word}`: expected KEY=VALUE")));
+        for field in line.split_whitespace() {
+            let Some((key, value)) = field.split_once('=') else {
+                return Err(wrong(format!("`{field}`: expected KEY=VALUE")));
             };
             match (key.to_ascii_lowercase().as_str(), switch) {
-                ("switchname", None) => switch = Some(named.switch(at + 1, value)?),
+                ("switchname", None) => switch = Some(builder.switch(index + 1, value)?),
                 ("nodes" | "switches", Some(switch)) => {
-                    named.hang(at + 1, switch, expand(value).map_err(wrong)?);
+                    builder.add_children(index + 1, switch, expand(value).map_err(wrong)?);
                 }
                 ("linkspeed", Some(_)) => {}
                 (_, None) => {
@@ -37,15 +37,15 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
             }
         }
     }
-    named.joined(rate)
+    builder.build(rate)
 }
 
 /// Writes a `topology.conf`, with one host per entry.
 pub fn write(network: &Network) -> String {
     let mut text = format!("# {}: written by kumi topo export\n", network.name);
-    for of in by_switch(network) {
-        text.push_str(&format!("SwitchName={}", of.name));
-        for (key, names) in [("Nodes", of.hosts), ("Switches", of.switches)] {
+    for entry in by_switch(network) {
+        text.push_str(&format!("SwitchName={}", entry.name));
+        for (key, names) in [("Nodes", entry.hosts), ("Switches", entry.switches)] {
             if !names.is_empty() {
                 text.push_str(&format!(" {key}={}", names.join(",")));
             }

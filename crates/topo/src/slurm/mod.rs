@@ -32,7 +32,7 @@ impl SlurmError {
 }
 
 /// Switches, and the names of their children.
-struct Named<'a> {
+struct TreeBuilder<'a> {
     file: &'a str,
     network: Network,
     ends: HashMap<String, End>,
@@ -40,7 +40,7 @@ struct Named<'a> {
     joins: Vec<(usize, usize, String)>,
 }
 
-impl<'a> Named<'a> {
+impl<'a> TreeBuilder<'a> {
     fn new(file: &'a str) -> Self {
         Self {
             file,
@@ -69,14 +69,14 @@ impl<'a> Named<'a> {
         Ok(switches.len() - 1)
     }
 
-    fn hang(&mut self, line: usize, switch: usize, names: Vec<String>) {
+    fn add_children(&mut self, line: usize, switch: usize, names: Vec<String>) {
         let joins = names.into_iter().map(|name| (line, switch, name));
         self.joins.extend(joins);
     }
 
     /// Builds the network. A switch may be named before its own line. A name without a line of its
     /// own is a host.
-    fn joined(mut self, rate: Rate) -> Result<Network, SlurmError> {
+    fn build(mut self, rate: Rate) -> Result<Network, SlurmError> {
         let network = &mut self.network;
         for (_, switch, name) in self.joins {
             let end = *self.ends.entry(name.clone()).or_insert_with(|| {
@@ -105,41 +105,42 @@ impl<'a> Named<'a> {
 }
 
 /// A switch and its children.
-struct OfSwitch<'a> {
+struct SwitchEntry<'a> {
     name: &'a str,
     hosts: Vec<&'a str>,
     switches: Vec<&'a str>,
 }
 
 /// Returns the switches from the first one downwards. Each lists the switches below it.
-fn by_switch(network: &Network) -> Vec<OfSwitch<'_>> {
+fn by_switch(network: &Network) -> Vec<SwitchEntry<'_>> {
     let neighbours = network.neighbours();
-    let mut seen = vec![false; neighbours.len()];
+    let mut is_visited = vec![false; neighbours.len()];
     let mut waiting = vec![network.hosts.len()];
-    let mut all = Vec::new();
+    let mut entries = Vec::new();
     while let Some(node) = waiting.pop() {
-        let (Some(near), End::Switch(switch)) = (neighbours.get(node), network.end(node)) else {
+        let (Some(adjacent), End::Switch(switch)) = (neighbours.get(node), network.end(node))
+        else {
             continue;
         };
-        seen[node] = true;
-        let mut of = OfSwitch {
+        is_visited[node] = true;
+        let mut entry = SwitchEntry {
             name: &network.switches[switch].name,
             hosts: Vec::new(),
             switches: Vec::new(),
         };
-        for (next, _) in near {
+        for (next, _) in adjacent {
             match network.end(*next) {
-                End::Host(host) => of.hosts.push(&network.hosts[host].name),
-                End::Switch(_) if seen[*next] => {}
+                End::Host(host) => entry.hosts.push(&network.hosts[host].name),
+                End::Switch(_) if is_visited[*next] => {}
                 End::Switch(switch) => {
-                    of.switches.push(&network.switches[switch].name);
+                    entry.switches.push(&network.switches[switch].name);
                     waiting.push(*next);
                 }
             }
         }
-        all.push(of);
+        entries.push(entry);
     }
-    all
+    entries
 }
 
 #[cfg(test)]

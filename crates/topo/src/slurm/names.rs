@@ -9,11 +9,11 @@ const NAMES_MAX: usize = HOSTS_MAX;
 pub fn expand(list: &str) -> Result<Vec<String>, String> {
     let mut names = Vec::new();
     for part in split_outside_brackets(list) {
-        let Some((stem, rest)) = part.split_once('[') else {
+        let Some((stem, suffix)) = part.split_once('[') else {
             names.push(part.to_owned());
             continue;
         };
-        let Some((ranges, tail)) = rest.split_once(']') else {
+        let Some((ranges, tail)) = suffix.split_once(']') else {
             return Err(format!("`{part}` has no closing `]`"));
         };
         if tail.contains('[') {
@@ -43,19 +43,19 @@ pub fn expand(list: &str) -> Result<Vec<String>, String> {
 
 fn split_outside_brackets(list: &str) -> Vec<&str> {
     let mut parts = Vec::new();
-    let (mut from, mut depth) = (0, 0_u32);
-    for (at, c) in list.char_indices() {
+    let (mut start, mut depth) = (0, 0_u32);
+    for (index, c) in list.char_indices() {
         match c {
             '[' => depth += 1,
             ']' => depth = depth.saturating_sub(1),
             ',' if depth == 0 => {
-                parts.push(&list[from..at]);
-                from = at + 1;
+                parts.push(&list[start..index]);
+                start = index + 1;
             }
             _ => {}
         }
     }
-    parts.push(&list[from..]);
+    parts.push(&list[start..]);
     parts.retain(|part| !part.is_empty());
     parts
 }

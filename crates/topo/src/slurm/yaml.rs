@@ -1,7 +1,7 @@
 //! `topology.yaml`, which Slurm reads instead of `topology.conf` if both exist.
 
 use super::names::expand;
-use super::{Named, SlurmError, by_switch};
+use super::{SlurmError, TreeBuilder, by_switch};
 use crate::network::Network;
 use crate::quantity::Rate;
 use saphyr::{LoadableYamlNode, MarkedYaml};
@@ -24,7 +24,7 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
         default.and_then(|value| value.data.as_bool()) == Some(true)
     };
     let chosen = topologies.iter().find(is_default);
-    let chosen = chosen.or_else(|| topologies.iter().find(|one| has(one, "tree")));
+    let chosen = chosen.or_else(|| topologies.iter().find(|topology| has(topology, "tree")));
     let chosen = chosen.ok_or_else(|| wrong(0, &format!("no tree in this file: {expected}")))?;
     let line = |node: &MarkedYaml<'_>| node.span.start.line();
     let tree = chosen.data.as_mapping_get("tree").ok_or_else(|| {
@@ -36,7 +36,7 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
     let switches = tree.data.as_mapping_get("switches");
     let switches = switches.and_then(|switches| switches.data.as_sequence());
     let switches = switches.ok_or_else(|| wrong(line(tree), "expected `switches:`, a list"))?;
-    let mut named = Named::new(file);
+    let mut builder = TreeBuilder::new(file);
     for switch in switches {
         let text = |key| match switch.data.as_mapping_get(key) {
             Some(value) => match value.data.as_str() {
@@ -50,17 +50,17 @@ pub fn read(file: &str, text: &str, rate: Rate) -> Result<Network, SlurmError> {
             },
             None => Ok(None),
         };
-        let (at, name) =
+        let (line_number, name) =
             text("switch")?.ok_or_else(|| wrong(line(switch), "expected `- switch: NAME`"))?;
-        let index = named.switch(at, name)?;
+        let index = builder.switch(line_number, name)?;
         for key in ["nodes", "children"] {
-            if let Some((at, list)) = text(key)? {
-                let names = expand(list).map_err(|problem| wrong(at, &problem))?;
-                named.hang(at, index, names);
+            if let Some((line_number, list)) = text(key)? {
+                let names = expand(list).map_err(|problem| wrong(line_number, &problem))?;
+                builder.add_children(line_number, index, names);
             }
         }
     }
-    named.joined(rate)
+    builder.build(rate)
 }
 
 /// Writes a `topology.yaml` with one tree topology, the cluster's default.
@@ -69,9 +69,9 @@ pub fn write(network: &Network) -> String {
         "# written by kumi topo export\n- topology: \"{}\"\n  cluster_default: true\n  tree:\n    switches:\n",
         network.name
     );
-    for of in by_switch(network) {
-        text.push_str(&format!("      - switch: \"{}\"\n", of.name));
-        for (key, names) in [("nodes", of.hosts), ("children", of.switches)] {
+    for entry in by_switch(network) {
+        text.push_str(&format!("      - switch: \"{}\"\n", entry.name));
+        for (key, names) in [("nodes", entry.hosts), ("children", entry.switches)] {
             if !names.is_empty() {
                 text.push_str(&format!("        {key}: \"{}\"\n", names.join(",")));
             }

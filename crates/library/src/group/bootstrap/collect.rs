@@ -6,7 +6,7 @@ use super::{
     REFUSED,
 };
 use crate::group::card::{CARD_BYTES, Card};
-use crate::group::lane::{Took, take};
+use crate::group::channel::{ReadOutcome, read_available};
 use crate::group::secret::{HANDSHAKE_BYTES, Secret, TAG_BYTES};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use snow::TransportState;
@@ -44,19 +44,19 @@ enum Stage {
     /// The card of this rank has arrived, and other cards are missing.
     Waiting(Box<TransportState>, usize),
     /// Cards are being sent, from this one on.
-    Giving(Box<TransportState>, usize),
+    Sending(Box<TransportState>, usize),
     /// A refusal is being sent.
-    Leaving,
+    Closing,
 }
 
 struct Candidate {
     stream: TcpStream,
-    from: SocketAddr,
+    address: SocketAddr,
     stage: Stage,
     /// Time at which it connected or last accepted bytes.
-    since: Instant,
+    progress_at: Instant,
     input: [u8; CARD_MESSAGE_BYTES],
-    have: usize,
+    input_bytes: usize,
     output: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ impl Candidate {
                 Ok(0) => return false,
                 Ok(bytes) => {
                     self.output.drain(..bytes);
-                    self.since = now;
+                    self.progress_at = now;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -93,11 +93,11 @@ impl Candidate {
     /// Returns whether the deadline of the current state has passed.
     fn is_late(&self, now: Instant) -> bool {
         let limit = match self.stage {
-            Stage::Hello | Stage::Card(_) | Stage::Leaving => CARD_LIMIT,
-            Stage::Giving(..) => STALL_LIMIT,
+            Stage::Hello | Stage::Card(_) | Stage::Closing => CARD_LIMIT,
+            Stage::Sending(..) => STALL_LIMIT,
             Stage::Waiting(..) => return false,
         };
-        now.saturating_duration_since(self.since) > limit
+        now.saturating_duration_since(self.progress_at) > limit
     }
 
     fn is_stranger(&self) -> bool {
@@ -122,14 +122,14 @@ struct Collector<'a> {
     /// Number of connections that failed to prove the secret.
     strangers: usize,
     /// End of the pause in accepting connections that follows a failed `accept`.
-    accepts_from: Option<Instant>,
+    accept_pause_end: Option<Instant>,
 }
 
 pub fn collect(
     environment: &Environment,
     secret: &Secret,
     card: &[u8; CARD_BYTES],
-    until: Instant,
+    deadline: Instant,
 ) -> io::Result<Vec<Vec<u8>>> {
     let address = &environment.address;
     let listener = TcpListener::bind(address).map_err(|error| {
@@ -140,13 +140,13 @@ pub fn collect(
     let mut collector = Collector::new(environment, secret);
     collector.cards[0] = Some(card.to_vec());
     while let Some(absent) = collector.cards.iter().position(Option::is_none) {
-        if Instant::now() > until {
-            return Err(collector.miss(absent));
+        if Instant::now() > deadline {
+            return Err(collector.timeout_error(absent));
         }
         collector.turn(Some(&listener))?;
     }
-    let patience = until.saturating_duration_since(Instant::now());
-    collector.give(Instant::now() + patience.max(STALL_LIMIT))?;
+    let remaining = deadline.saturating_duration_since(Instant::now());
+    collector.distribute(Instant::now() + remaining.max(STALL_LIMIT))?;
     Ok(collector.cards.into_iter().flatten().collect())
 }
 
@@ -158,11 +158,11 @@ impl<'a> Collector<'a> {
             cards: vec![None; environment.ranks],
             candidates: Vec::new(),
             strangers: 0,
-            accepts_from: None,
+            accept_pause_end: None,
         }
     }
 
-    fn miss(&self, absent: usize) -> io::Error {
+    fn timeout_error(&self, absent: usize) -> io::Error {
         let Environment { address, ranks, .. } = self.environment;
         let mut text = format!("rank {absent} of {ranks} has not connected to {address}");
         if self.strangers > 0 {
@@ -176,19 +176,19 @@ impl<'a> Collector<'a> {
 
     /// Sends all cards to all waiting ranks. A rank that disconnects is noticed when the group is
     /// joined.
-    fn give(&mut self, until: Instant) -> io::Result<()> {
+    fn distribute(&mut self, deadline: Instant) -> io::Result<()> {
         let now = Instant::now();
         self.candidates
             .retain(|candidate| matches!(candidate.stage, Stage::Waiting(..)));
         for candidate in &mut self.candidates {
-            candidate.since = now;
-            candidate.stage = match std::mem::replace(&mut candidate.stage, Stage::Leaving) {
-                Stage::Waiting(transport, _) => Stage::Giving(transport, 0),
-                other => other,
+            candidate.progress_at = now;
+            candidate.stage = match std::mem::replace(&mut candidate.stage, Stage::Closing) {
+                Stage::Waiting(transport, _) => Stage::Sending(transport, 0),
+                stage => stage,
             };
         }
-        self.go_on(&[]);
-        while !self.candidates.is_empty() && Instant::now() < until {
+        self.serve_ready(&[]);
+        while !self.candidates.is_empty() && Instant::now() < deadline {
             self.turn(None)?;
         }
         Ok(())
@@ -196,23 +196,23 @@ impl<'a> Collector<'a> {
 
     /// Waits for events, for a tick at most, and handles them.
     fn turn(&mut self, listener: Option<&TcpListener>) -> io::Result<()> {
-        self.accepts_from.take_if(|from| Instant::now() >= *from);
-        let listener = listener.filter(|_| self.accepts_from.is_none());
-        let of = |candidate: &Candidate| match candidate.output.is_empty() {
+        self.accept_pause_end.take_if(|end| Instant::now() >= *end);
+        let listener = listener.filter(|_| self.accept_pause_end.is_none());
+        let flags = |candidate: &Candidate| match candidate.output.is_empty() {
             true => PollFlags::POLLIN,
             false => PollFlags::POLLIN | PollFlags::POLLOUT,
         };
         let candidates = self.candidates.iter();
         let mut polled: Vec<PollFd<'_>> = candidates
-            .map(|candidate| PollFd::new(candidate.stream.as_fd(), of(candidate)))
+            .map(|candidate| PollFd::new(candidate.stream.as_fd(), flags(candidate)))
             .collect();
-        polled.extend(listener.map(|one| PollFd::new(one.as_fd(), PollFlags::POLLIN)));
+        polled.extend(listener.map(|listener| PollFd::new(listener.as_fd(), PollFlags::POLLIN)));
         match poll(&mut polled, PollTimeout::from(TICK_MS)) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let ready: Vec<bool> = polled.iter().map(|one| one.any().unwrap_or(true)).collect();
-        self.go_on(&ready);
+        let ready: Vec<bool> = polled.iter().map(|fd| fd.any().unwrap_or(true)).collect();
+        self.serve_ready(&ready);
         if let Some(listener) = listener {
             self.accept(listener);
         }
@@ -221,11 +221,11 @@ impl<'a> Collector<'a> {
 
     fn accept(&mut self, listener: &TcpListener) {
         for _ in 0..ACCEPTS_MAX {
-            let (stream, from) = match listener.accept() {
-                Ok(accepted) => accepted,
+            let (stream, address) = match listener.accept() {
+                Ok(connection) => connection,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(_) => {
-                    self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                    self.accept_pause_end = Some(Instant::now() + ACCEPT_PAUSE);
                     return;
                 }
             };
@@ -236,11 +236,11 @@ impl<'a> Collector<'a> {
             let now = Instant::now();
             self.candidates.push(Candidate {
                 stream,
-                from,
+                address,
                 stage: Stage::Hello,
-                since: now,
+                progress_at: now,
                 input: [0; CARD_MESSAGE_BYTES],
-                have: 0,
+                input_bytes: 0,
                 output: Vec::new(),
             });
             // A rank's first message has usually arrived. It is read now, so that the next
@@ -254,30 +254,34 @@ impl<'a> Collector<'a> {
     /// Closes a connection for a new one if there are too many. It is the oldest that has proven
     /// nothing, or else the oldest that has not sent its card.
     fn make_room(&mut self) {
-        let strangers = self.candidates.iter().filter(|one| one.is_stranger());
+        let strangers = self
+            .candidates
+            .iter()
+            .filter(|candidate| candidate.is_stranger());
         if strangers.count() < STRANGERS_MAX + self.cards.len() {
             return;
         }
-        let shows_nothing = |one: &Candidate| matches!(one.stage, Stage::Hello);
-        let silent = self.candidates.iter().position(shows_nothing);
-        let oldest = silent.or_else(|| self.candidates.iter().position(Candidate::is_stranger));
+        let is_unproven = |candidate: &Candidate| matches!(candidate.stage, Stage::Hello);
+        let unproven = self.candidates.iter().position(is_unproven);
+        let oldest = unproven.or_else(|| self.candidates.iter().position(Candidate::is_stranger));
         oldest.map(|oldest| self.candidates.remove(oldest));
     }
 
     /// Serves the connections that are ready and closes those that are late. `ready` is indexed by
     /// position. A connection beyond its end counts as ready.
-    fn go_on(&mut self, ready: &[bool]) {
+    fn serve_ready(&mut self, ready: &[bool]) {
         let now = Instant::now();
-        let mut at = 0;
-        let mut place = 0;
-        while at < self.candidates.len() {
-            let is_ready = ready.get(place).copied().unwrap_or(true);
-            place += 1;
-            let stays = !self.candidates[at].is_late(now) && (!is_ready || self.serve(at, now));
-            match stays {
-                true => at += 1,
+        let mut index = 0;
+        let mut position = 0;
+        while index < self.candidates.len() {
+            let is_ready = ready.get(position).copied().unwrap_or(true);
+            position += 1;
+            let is_open =
+                !self.candidates[index].is_late(now) && (!is_ready || self.serve(index, now));
+            match is_open {
+                true => index += 1,
                 false => {
-                    self.candidates.remove(at);
+                    self.candidates.remove(index);
                 }
             }
         }
@@ -285,29 +289,29 @@ impl<'a> Collector<'a> {
 
     /// Does everything that is possible on a connection. Returns false if the connection is to be
     /// closed.
-    fn serve(&mut self, at: usize, now: Instant) -> bool {
+    fn serve(&mut self, index: usize, now: Instant) -> bool {
         loop {
-            if !self.candidates[at].write(now) || !self.fill(at) {
+            if !self.candidates[index].write(now) || !self.fill(index) {
                 return false;
             }
-            let candidate = &mut self.candidates[at];
-            let wanted = match candidate.stage {
+            let candidate = &mut self.candidates[index];
+            let expected_bytes = match candidate.stage {
                 Stage::Hello => FIRST_BYTES,
                 Stage::Card(_) => CARD_MESSAGE_BYTES,
                 // Only the end of the connection is expected.
                 _ => 1,
             };
-            let place = &mut candidate.input[candidate.have..wanted];
-            match take(&mut candidate.stream, place) {
-                Took::Nothing => return true,
-                Took::End => return false,
-                Took::Bytes(bytes) => candidate.have += bytes,
+            let buffer = &mut candidate.input[candidate.input_bytes..expected_bytes];
+            match read_available(&mut candidate.stream, buffer) {
+                ReadOutcome::WouldBlock => return true,
+                ReadOutcome::End => return false,
+                ReadOutcome::Bytes(bytes) => candidate.input_bytes += bytes,
             }
-            if candidate.have < wanted {
+            if candidate.input_bytes < expected_bytes {
                 continue;
             }
-            candidate.have = 0;
-            match std::mem::replace(&mut candidate.stage, Stage::Leaving) {
+            candidate.input_bytes = 0;
+            match std::mem::replace(&mut candidate.stage, Stage::Closing) {
                 Stage::Hello => match candidate.answer(self.secret) {
                     Some(transport) => candidate.stage = Stage::Card(transport),
                     None => {
@@ -316,7 +320,7 @@ impl<'a> Collector<'a> {
                     }
                 },
                 Stage::Card(transport) => {
-                    if !self.take_card(at, transport) {
+                    if !self.handle_card(index, transport) {
                         return false;
                     }
                 }
@@ -326,44 +330,48 @@ impl<'a> Collector<'a> {
     }
 
     /// Handles the card of a rank that has proven the secret. Returns false if it is malformed.
-    fn take_card(&mut self, at: usize, mut transport: Box<TransportState>) -> bool {
-        let mut said = [0; CARD_MESSAGE_BYTES];
-        let opened = transport.read_message(&self.candidates[at].input, &mut said);
-        let card = &said[8..8 + CARD_BYTES];
-        if opened.is_err() || Card::parse(card).is_none() {
+    fn handle_card(&mut self, index: usize, mut transport: Box<TransportState>) -> bool {
+        let mut message = [0; CARD_MESSAGE_BYTES];
+        let result = transport.read_message(&self.candidates[index].input, &mut message);
+        let card = &message[8..8 + CARD_BYTES];
+        if result.is_err() || Card::parse(card).is_none() {
             return false;
         }
-        let number = |at: usize| {
-            let bytes = [said[at], said[at + 1], said[at + 2], said[at + 3]];
+        let number = |offset: usize| {
+            let bytes = [
+                message[offset],
+                message[offset + 1],
+                message[offset + 2],
+                message[offset + 3],
+            ];
             u32::from_le_bytes(bytes) as usize
         };
         let (rank, ranks) = (number(0), number(4));
-        match self.why_not(rank, ranks) {
-            Some(why) => {
+        match self.find_refusal(rank, ranks) {
+            Some(reason) => {
                 let mut text = vec![REFUSED];
-                text.extend_from_slice(why.as_bytes());
-                seal(&mut transport, &text, &mut self.candidates[at].output);
+                text.extend_from_slice(reason.as_bytes());
+                seal(&mut transport, &text, &mut self.candidates[index].output);
             }
             None => {
                 self.cards[rank] = Some(card.to_vec());
-                self.candidates[at].stage = Stage::Waiting(transport, rank);
+                self.candidates[index].stage = Stage::Waiting(transport, rank);
             }
         }
         true
     }
 
-    fn why_not(&self, rank: usize, ranks: usize) -> Option<String> {
+    fn find_refusal(&self, rank: usize, ranks: usize) -> Option<String> {
         let own = self.cards.len();
         if ranks != own || rank >= own {
             return Some(format!(
                 "it has rank {rank} of {ranks} (RANK, WORLD_SIZE), and rank 0 expects {own} ranks"
             ));
         }
-        let is_it =
-            |candidate: &&Candidate| matches!(candidate.stage, Stage::Waiting(_, of) if of == rank);
-        if let Some(other) = self.candidates.iter().find(is_it) {
-            let from = other.from;
-            return Some(format!("rank {rank} already joined from {from} (RANK)"));
+        let has_rank = |candidate: &&Candidate| matches!(candidate.stage, Stage::Waiting(_, peer) if peer == rank);
+        if let Some(candidate) = self.candidates.iter().find(has_rank) {
+            let address = candidate.address;
+            return Some(format!("rank {rank} already joined from {address} (RANK)"));
         }
         // A rank that has disconnected may connect again.
         (rank == 0).then(|| "rank 0 is the process at this address (RANK)".to_owned())
@@ -371,13 +379,13 @@ impl<'a> Collector<'a> {
 
     /// Queues the next cards after the earlier ones are written. Returns false if nothing is left
     /// to send.
-    fn fill(&mut self, at: usize) -> bool {
+    fn fill(&mut self, index: usize) -> bool {
         let Self {
             candidates, cards, ..
         } = self;
-        let Candidate { stage, output, .. } = &mut candidates[at];
+        let Candidate { stage, output, .. } = &mut candidates[index];
         match stage {
-            Stage::Giving(transport, next) if output.is_empty() => {
+            Stage::Sending(transport, next) if output.is_empty() => {
                 if *next == cards.len() {
                     return false;
                 }
@@ -388,7 +396,7 @@ impl<'a> Collector<'a> {
                 *next = end;
                 true
             }
-            Stage::Leaving => !output.is_empty(),
+            Stage::Closing => !output.is_empty(),
             _ => true,
         }
     }
@@ -409,7 +417,7 @@ mod tests {
             ranks: 2,
             launcher: Secret::none(),
         };
-        let secret = Secret::chosen(b"what the job knows", "a test").unwrap();
+        let secret = Secret::from_bytes(b"what the job knows", "a test").unwrap();
         let mut first = [0; FIRST_BYTES];
         first[..MAGIC.len()].copy_from_slice(&MAGIC);
         let mut noise = secret.initiator().unwrap();
@@ -421,28 +429,30 @@ mod tests {
         );
     }
 
-    fn has_shown(collector: &Collector<'_>, from: SocketAddr) -> bool {
-        let is_it = |one: &Candidate| one.from == from && matches!(one.stage, Stage::Card(_));
-        collector.candidates.iter().any(is_it)
+    fn is_verified(collector: &Collector<'_>, address: SocketAddr) -> bool {
+        let is_match = |candidate: &Candidate| {
+            candidate.address == address && matches!(candidate.stage, Stage::Card(_))
+        };
+        collector.candidates.iter().any(is_match)
     }
 
     #[test]
     fn connections__replaying_the_first_message__stay_within_the_limit() {
         collecting(|collector, listener, first| {
             let address = listener.local_addr().unwrap();
-            let most = STRANGERS_MAX + collector.cards.len();
+            let max = STRANGERS_MAX + collector.cards.len();
             let mut replays = Vec::new();
-            for _ in 0..most + 8 {
+            for _ in 0..max + 8 {
                 let mut replay = TcpStream::connect(address).unwrap();
                 replay.write_all(first).unwrap();
-                let from = replay.local_addr().unwrap();
+                let local_address = replay.local_addr().unwrap();
                 replays.push(replay);
-                while !has_shown(collector, from) {
+                while !is_verified(collector, local_address) {
                     collector.turn(Some(listener)).unwrap();
                 }
             }
-            let held = collector.candidates.len();
-            assert!(held <= most, "{held} of {most}");
+            let count = collector.candidates.len();
+            assert!(count <= max, "{count} of {max}");
         });
     }
 
@@ -452,13 +462,13 @@ mod tests {
             let address = listener.local_addr().unwrap();
             let mut rank = TcpStream::connect(address).unwrap();
             rank.write_all(first).unwrap();
-            let from = rank.local_addr().unwrap();
+            let local_address = rank.local_addr().unwrap();
             let connect = |_| TcpStream::connect(address).unwrap();
             let _strangers: Vec<TcpStream> = (0..2 * STRANGERS_MAX).map(connect).collect();
             for _ in 0..8 {
                 collector.turn(Some(listener)).unwrap();
             }
-            assert!(has_shown(collector, from));
+            assert!(is_verified(collector, local_address));
         });
     }
 }

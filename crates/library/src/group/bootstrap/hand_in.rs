@@ -18,7 +18,7 @@ pub fn hand_in(
     environment: &Environment,
     secret: &Secret,
     card: &[u8; CARD_BYTES],
-    until: Instant,
+    deadline: Instant,
 ) -> io::Result<Vec<Vec<u8>>> {
     let Environment {
         address,
@@ -29,10 +29,10 @@ pub fn hand_in(
     let mut attempts = 0;
     let (mut stream, mut transport) = loop {
         attempts += 1;
-        let mut stream = reach(address, until)?;
-        match shake_hands(&mut stream, secret, until) {
+        let mut stream = reach(address, deadline)?;
+        match shake_hands(&mut stream, secret, deadline) {
             Ok(transport) => break (stream, transport),
-            Err(_) if attempts < ATTEMPTS && Instant::now() < until => std::thread::sleep(PAUSE),
+            Err(_) if attempts < ATTEMPTS && Instant::now() < deadline => std::thread::sleep(PAUSE),
             Err(error) => {
                 let origin = secret.origin();
                 let text = format!(
@@ -43,7 +43,7 @@ pub fn hand_in(
             }
         }
     };
-    let lost = |error: io::Error| {
+    let exchange_error = |error: io::Error| {
         let text =
             format!("rank 0 at {address} has not sent the addresses of the other ranks: {error}");
         io::Error::new(error.kind(), text)
@@ -55,47 +55,47 @@ pub fn hand_in(
     let mut sealed = [0; CARD_MESSAGE_BYTES];
     transport
         .write_message(&message, &mut sealed)
-        .map_err(|error| lost(other(error)))?;
-    stream.write_all(&sealed).map_err(lost)?;
+        .map_err(|error| exchange_error(noise_error(error)))?;
+    stream.write_all(&sealed).map_err(exchange_error)?;
     let mut cards = Vec::with_capacity(ranks * CARD_BYTES);
     while cards.len() < ranks * CARD_BYTES {
-        let said = open(&mut stream, &mut transport, until).map_err(lost)?;
-        match said.split_first() {
-            Some((&CARDS, more)) if !more.is_empty() && more.len() % CARD_BYTES == 0 => {
-                cards.extend_from_slice(more);
+        let reply = open(&mut stream, &mut transport, deadline).map_err(exchange_error)?;
+        match reply.split_first() {
+            Some((&CARDS, body)) if !body.is_empty() && body.len() % CARD_BYTES == 0 => {
+                cards.extend_from_slice(body);
             }
-            Some((&REFUSED, why)) => {
-                let why = String::from_utf8_lossy(why);
-                let text = format!("rank 0 at {address} refuses this rank: {why}");
+            Some((&REFUSED, reason)) => {
+                let reason = String::from_utf8_lossy(reason);
+                let text = format!("rank 0 at {address} refuses this rank: {reason}");
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
-            _ => return Err(lost(io::ErrorKind::InvalidData.into())),
+            _ => return Err(exchange_error(io::ErrorKind::InvalidData.into())),
         }
     }
     cards.truncate(ranks * CARD_BYTES);
     Ok(cards.chunks(CARD_BYTES).map(<[u8]>::to_vec).collect())
 }
 
-fn other(error: snow::Error) -> io::Error {
+fn noise_error(error: snow::Error) -> io::Error {
     io::Error::other(error)
 }
 
 /// Connects to rank 0, which may not listen yet.
-fn reach(address: &str, until: Instant) -> io::Result<TcpStream> {
+fn reach(address: &str, deadline: Instant) -> io::Result<TcpStream> {
     loop {
-        let reached = address.to_socket_addrs().and_then(|all| {
+        let result = address.to_socket_addrs().and_then(|addresses| {
             let mut error = io::ErrorKind::AddrNotAvailable.into();
-            for one in all {
-                match TcpStream::connect_timeout(&one, CARD_LIMIT) {
+            for address in addresses {
+                match TcpStream::connect_timeout(&address, CARD_LIMIT) {
                     Ok(stream) => return Ok(stream),
-                    Err(refused) => error = refused,
+                    Err(cause) => error = cause,
                 }
             }
             Err(error)
         });
-        match reached {
+        match result {
             Ok(stream) => return Ok(stream),
-            Err(error) if Instant::now() > until => {
+            Err(error) if Instant::now() > deadline => {
                 let text = format!(
                     "rank 0 cannot be reached at {address} (MASTER_ADDR, MASTER_PORT): {error}"
                 );
@@ -110,53 +110,53 @@ fn reach(address: &str, until: Instant) -> io::Result<TcpStream> {
 fn shake_hands(
     stream: &mut TcpStream,
     secret: &Secret,
-    until: Instant,
+    deadline: Instant,
 ) -> io::Result<TransportState> {
-    let mut noise = secret.initiator().map_err(other)?;
+    let mut noise = secret.initiator().map_err(noise_error)?;
     let mut first = [0; FIRST_BYTES];
     first[..MAGIC.len()].copy_from_slice(&MAGIC);
     noise
         .write_message(&[], &mut first[MAGIC.len()..])
-        .map_err(other)?;
+        .map_err(noise_error)?;
     stream.write_all(&first)?;
     let mut answer = [0; HANDSHAKE_BYTES];
-    read(stream, &mut answer, until)?;
+    read(stream, &mut answer, deadline)?;
     noise
         .read_message(&answer, &mut [0; HANDSHAKE_BYTES])
-        .map_err(other)?;
-    noise.into_transport_mode().map_err(other)
+        .map_err(noise_error)?;
+    noise.into_transport_mode().map_err(noise_error)
 }
 
 /// Reads a sealed message of rank 0.
 fn open(
     stream: &mut TcpStream,
     transport: &mut TransportState,
-    until: Instant,
+    deadline: Instant,
 ) -> io::Result<Vec<u8>> {
     let mut bytes = [0; 2];
-    read(stream, &mut bytes, until)?;
+    read(stream, &mut bytes, deadline)?;
     let mut sealed = vec![0; usize::from(u16::from_le_bytes(bytes))];
-    read(stream, &mut sealed, until)?;
+    read(stream, &mut sealed, deadline)?;
     let mut message = vec![0; sealed.len()];
     let bytes = transport
         .read_message(&sealed, &mut message)
-        .map_err(other)?;
+        .map_err(noise_error)?;
     message.truncate(bytes);
     Ok(message)
 }
 
-/// Reads until `place` is full, or fails at `until`.
-fn read(stream: &mut TcpStream, place: &mut [u8], until: Instant) -> io::Result<()> {
-    let mut have = 0;
-    while have < place.len() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+/// Reads until `buffer` is full, or fails at `deadline`.
+fn read(stream: &mut TcpStream, buffer: &mut [u8], deadline: Instant) -> io::Result<()> {
+    let mut read_bytes = 0;
+    while read_bytes < buffer.len() {
+        let remaining = deadline.saturating_duration_since(Instant::now());
+        if remaining.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut place[have..]) {
+        stream.set_read_timeout(Some(remaining))?;
+        match stream.read(&mut buffer[read_bytes..]) {
             Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(bytes) => have += bytes,
+            Ok(bytes) => read_bytes += bytes,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }

@@ -68,11 +68,11 @@ impl Environment {
                 )
             })
         };
-        let number = |name: &str, least: usize, most: usize| {
+        let number = |name: &str, min: usize, max: usize| {
             let text = text(name)?;
             let number = text.parse().ok();
-            let number = number.filter(|number| (least..=most).contains(number));
-            number.ok_or_else(|| format!("invalid {name} `{text}`: expected {least} to {most}"))
+            let number = number.filter(|number| (min..=max).contains(number));
+            number.ok_or_else(|| format!("invalid {name} `{text}`: expected {min} to {max}"))
         };
         let ranks = number("WORLD_SIZE", 1, RANKS_MAX)?;
         let rank = number("RANK", 0, ranks - 1)?;
@@ -81,7 +81,7 @@ impl Environment {
             address: format!("{}:{port}", text("MASTER_ADDR")?),
             rank,
             ranks,
-            launcher: Secret::of_launcher(variable),
+            launcher: Secret::from_launcher(variable),
         })
     }
 }
@@ -89,18 +89,18 @@ impl Environment {
 /// Returns all ranks' cards, by rank. Only a process that knows `secret` receives them.
 ///
 /// # Errors
-/// Within `patience`, rank 0 cannot be reached or a rank does not arrive. Or this rank has another
-/// secret or another number of ranks than rank 0.
+/// Within `start_timeout`, rank 0 cannot be reached or a rank does not arrive. Or this rank has
+/// another secret or another number of ranks than rank 0.
 pub fn exchange(
     environment: &Environment,
     secret: &Secret,
     card: &[u8; CARD_BYTES],
-    patience: Duration,
+    start_timeout: Duration,
 ) -> io::Result<Vec<Vec<u8>>> {
-    let until = Instant::now() + patience;
+    let deadline = Instant::now() + start_timeout;
     match environment.rank {
-        0 => collect::collect(environment, secret, card, until),
-        _ => hand_in::hand_in(environment, secret, card, until),
+        0 => collect::collect(environment, secret, card, deadline),
+        _ => hand_in::hand_in(environment, secret, card, deadline),
     }
 }
 

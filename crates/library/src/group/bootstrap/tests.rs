@@ -5,36 +5,36 @@ use std::net::{TcpListener, TcpStream};
 
 fn environment(pairs: &[(&str, &str)]) -> Result<Environment, String> {
     Environment::read(|name| {
-        let pair = pairs.iter().find(|(of, _)| *of == name);
+        let pair = pairs.iter().find(|(key, _)| *key == name);
         pair.map(|(_, text)| (*text).to_owned())
     })
 }
 
 #[test]
 fn environment__missing_or_invalid_variable__is_refused_by_name() {
-    let right = [
+    let valid = [
         ("MASTER_ADDR", "node1"),
         ("MASTER_PORT", "29500"),
         ("RANK", "3"),
         ("WORLD_SIZE", "4"),
     ];
-    let read = environment(&right).unwrap();
+    let read = environment(&valid).unwrap();
     assert_eq!(
         (read.address.as_str(), read.rank, read.ranks),
         ("node1:29500", 3, 4)
     );
-    let missing = environment(&right[..3]).unwrap_err();
-    assert!(missing.starts_with("WORLD_SIZE is not set"));
-    let mut wrong = right;
-    wrong[2].1 = "4";
-    let refused = environment(&wrong).unwrap_err();
-    assert_eq!(refused, "invalid RANK `4`: expected 0 to 3");
-    for (at, range) in [(1, "1 to 65535"), (3, "1 to ")] {
-        let mut zero = right;
-        zero[at].1 = "0";
-        let refused = environment(&zero).unwrap_err();
-        let name = right[at].0;
-        assert!(refused.starts_with(&format!("invalid {name} `0`: expected {range}")));
+    let error = environment(&valid[..3]).unwrap_err();
+    assert!(error.starts_with("WORLD_SIZE is not set"));
+    let mut invalid = valid;
+    invalid[2].1 = "4";
+    let error = environment(&invalid).unwrap_err();
+    assert_eq!(error, "invalid RANK `4`: expected 0 to 3");
+    for (index, range) in [(1, "1 to 65535"), (3, "1 to ")] {
+        let mut zero = valid;
+        zero[index].1 = "0";
+        let error = environment(&zero).unwrap_err();
+        let name = valid[index].0;
+        assert!(error.starts_with(&format!("invalid {name} `0`: expected {range}")));
     }
 }
 
@@ -46,7 +46,7 @@ fn rank__never_connects__is_named_in_the_error() {
         ranks: 3,
         launcher: Secret::none(),
     };
-    let refused = exchange(
+    let error = exchange(
         &alone,
         &Secret::none(),
         &[0; CARD_BYTES],
@@ -54,7 +54,7 @@ fn rank__never_connects__is_named_in_the_error() {
     )
     .unwrap_err();
     assert_eq!(
-        refused.to_string(),
+        error.to_string(),
         "rank 1 of 3 has not connected to 127.0.0.1:0"
     );
 }
@@ -63,17 +63,17 @@ fn rank__never_connects__is_named_in_the_error() {
 fn environments(ranks: usize) -> Vec<Environment> {
     let probe = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = probe.local_addr().unwrap().to_string();
-    let of = |rank| Environment {
+    let rank_environment = |rank| Environment {
         address: address.clone(),
         rank,
         ranks,
         launcher: Secret::none(),
     };
-    (0..ranks).map(of).collect()
+    (0..ranks).map(rank_environment).collect()
 }
 
 fn secret(text: &str) -> Secret {
-    Secret::chosen(text.as_bytes(), "a test").unwrap()
+    Secret::from_bytes(text.as_bytes(), "a test").unwrap()
 }
 
 fn card(rank: usize) -> [u8; CARD_BYTES] {
@@ -90,11 +90,11 @@ fn card(rank: usize) -> [u8; CARD_BYTES] {
 }
 
 fn connect(environment: &Environment) -> TcpStream {
-    let until = Instant::now() + Duration::from_secs(5);
+    let deadline = Instant::now() + Duration::from_secs(5);
     loop {
         match TcpStream::connect(&environment.address) {
             Ok(stream) => return stream,
-            Err(error) => assert!(Instant::now() < until, "{error}"),
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
         }
         std::thread::sleep(PAUSE);
     }
@@ -102,10 +102,10 @@ fn connect(environment: &Environment) -> TcpStream {
 
 /// Returns all bytes that rank 0 sends before it closes the connection.
 fn answer(mut stream: TcpStream) -> Vec<u8> {
-    let mut said = Vec::new();
+    let mut bytes = Vec::new();
     // The connection may be reset, because rank 0 has not read everything.
-    let _ = stream.read_to_end(&mut said);
-    said
+    let _ = stream.read_to_end(&mut bytes);
+    bytes
 }
 
 const LONG: Duration = Duration::from_secs(20);
@@ -115,8 +115,8 @@ fn stranger__without_the_job_secret__receives_no_cards() {
     let all = environments(3);
     let right = secret("what the job knows");
     std::thread::scope(|scope| {
-        let give = |rank: usize| exchange(&all[rank], &right, &card(rank), LONG);
-        let zero = scope.spawn(move || give(0).unwrap());
+        let run_rank = |rank: usize| exchange(&all[rank], &right, &card(rank), LONG);
+        let rank_0 = scope.spawn(move || run_rank(0).unwrap());
         // A rank of an earlier release sends its number and its card.
         let mut old = connect(&all[1]);
         old.write_all(&[&[1, 0, 0, 0], &card(1)[..]].concat())
@@ -131,12 +131,12 @@ fn stranger__without_the_job_secret__receives_no_cards() {
         let mut stream = connect(&all[1]);
         stream.write_all(&first).unwrap();
         assert_eq!(answer(stream), b"");
-        let refused = exchange(&all[1], &wrong, &card(1), LONG).unwrap_err();
+        let error = exchange(&all[1], &wrong, &card(1), LONG).unwrap_err();
         assert!(
-            refused
+            error
                 .to_string()
                 .contains("it has another job secret (here: a test"),
-            "{refused}"
+            "{error}"
         );
         // A peer replays the first message of a rank.
         let mut noise = right.initiator().unwrap();
@@ -144,12 +144,12 @@ fn stranger__without_the_job_secret__receives_no_cards() {
         let mut stream = connect(&all[1]);
         stream.write_all(&first).unwrap();
         stream.write_all(&[7; CARD_MESSAGE_BYTES]).unwrap();
-        let said = answer(stream);
-        assert!(said.len() <= HANDSHAKE_BYTES, "{} bytes", said.len());
+        let reply = answer(stream);
+        assert!(reply.len() <= HANDSHAKE_BYTES, "{} bytes", reply.len());
         // The ranks still join.
-        let others = [1, 2].map(|rank| scope.spawn(move || give(rank).unwrap()));
+        let peers = [1, 2].map(|rank| scope.spawn(move || run_rank(rank).unwrap()));
         let expected = [0, 1, 2].map(|rank| card(rank).to_vec());
-        for rank in others.into_iter().chain([zero]) {
+        for rank in peers.into_iter().chain([rank_0]) {
             assert_eq!(rank.join().unwrap(), expected);
         }
     });
@@ -159,14 +159,14 @@ fn stranger__without_the_job_secret__receives_no_cards() {
 fn connections__trickling_bytes__do_not_delay_the_ranks() {
     let all = environments(3);
     let secret = secret("what the job knows");
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let is_complete = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let give = |rank: usize| exchange(&all[rank], &secret, &card(rank), LONG).unwrap();
-        let zero = scope.spawn(move || give(0));
+        let run_rank = |rank: usize| exchange(&all[rank], &secret, &card(rank), LONG).unwrap();
+        let rank_0 = scope.spawn(move || run_rank(0));
         let mut drips: Vec<TcpStream> = (0..90).map(|_| connect(&all[1])).collect();
-        let is_over = &is_over;
+        let is_complete = &is_complete;
         scope.spawn(move || {
-            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+            while !is_complete.load(std::sync::atomic::Ordering::Relaxed) {
                 for drip in &mut drips {
                     let _ = drip.write(b"K");
                 }
@@ -174,16 +174,16 @@ fn connections__trickling_bytes__do_not_delay_the_ranks() {
             }
         });
         std::thread::sleep(Duration::from_millis(50));
-        let began = Instant::now();
-        let others = [1, 2].map(|rank| scope.spawn(move || give(rank)));
-        for rank in others.into_iter().chain([zero]) {
+        let started_at = Instant::now();
+        let peers = [1, 2].map(|rank| scope.spawn(move || run_rank(rank)));
+        for rank in peers.into_iter().chain([rank_0]) {
             assert_eq!(rank.join().unwrap().len(), 3);
         }
-        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+        is_complete.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(
-            began.elapsed() < Duration::from_secs(1),
+            started_at.elapsed() < Duration::from_secs(1),
             "{:?}",
-            began.elapsed()
+            started_at.elapsed()
         );
     });
 }
@@ -193,7 +193,7 @@ fn rank__wrong_world_size_or_duplicate__is_refused_with_the_reason() {
     let all = environments(3);
     let secret = secret("what the job knows");
     std::thread::scope(|scope| {
-        let give = |rank: usize, ranks: usize| {
+        let run_rank = |rank: usize, ranks: usize| {
             let environment = Environment {
                 rank,
                 ranks,
@@ -201,27 +201,27 @@ fn rank__wrong_world_size_or_duplicate__is_refused_with_the_reason() {
             };
             exchange(&environment, &secret, &card(rank), LONG)
         };
-        let zero = scope.spawn(move || give(0, 3).unwrap());
-        let why = give(1, 4).unwrap_err().to_string();
+        let rank_0 = scope.spawn(move || run_rank(0, 3).unwrap());
+        let error = run_rank(1, 4).unwrap_err().to_string();
         assert!(
-            why.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 expects 3 ranks"),
-            "{why}"
+            error.ends_with("it has rank 1 of 4 (RANK, WORLD_SIZE), and rank 0 expects 3 ranks"),
+            "{error}"
         );
         // Two ranks have the same number. One waits and the other is refused; the order of arrival
         // decides.
-        let same = [(); 2].map(|()| scope.spawn(move || give(1, 3)));
-        while same.iter().all(|one| !one.is_finished()) {
+        let duplicates = [(); 2].map(|()| scope.spawn(move || run_rank(1, 3)));
+        while duplicates.iter().all(|thread| !thread.is_finished()) {
             std::thread::sleep(PAUSE);
         }
-        give(2, 3).unwrap();
-        let same = same.map(|one| one.join().unwrap());
-        let refused = same.iter().filter_map(|one| one.as_ref().err());
-        let refused: Vec<String> = refused.map(ToString::to_string).collect();
+        run_rank(2, 3).unwrap();
+        let duplicates = duplicates.map(|thread| thread.join().unwrap());
+        let errors = duplicates.iter().filter_map(|result| result.as_ref().err());
+        let errors: Vec<String> = errors.map(ToString::to_string).collect();
         assert!(
-            refused.len() == 1 && refused[0].contains("rank 1 already joined from 127.0.0.1:"),
-            "{refused:?}"
+            errors.len() == 1 && errors[0].contains("rank 1 already joined from 127.0.0.1:"),
+            "{errors:?}"
         );
-        assert_eq!(zero.join().unwrap().len(), 3);
+        assert_eq!(rank_0.join().unwrap().len(), 3);
     });
 }
 
@@ -229,12 +229,12 @@ fn rank__wrong_world_size_or_duplicate__is_refused_with_the_reason() {
 fn cards__many_ranks__reach_every_rank() {
     let all = environments(2 * CARDS_PER_MESSAGE + 1);
     std::thread::scope(|scope| {
-        let ranks = all.iter().map(|one| {
-            let give = || exchange(one, &one.launcher, &card(one.rank), LONG).unwrap();
-            scope.spawn(give)
+        let ranks = all.iter().map(|env| {
+            let run_rank = || exchange(env, &env.launcher, &card(env.rank), LONG).unwrap();
+            scope.spawn(run_rank)
         });
         let ranks: Vec<_> = ranks.collect();
-        let expected: Vec<Vec<u8>> = all.iter().map(|one| card(one.rank).to_vec()).collect();
+        let expected: Vec<Vec<u8>> = all.iter().map(|env| card(env.rank).to_vec()).collect();
         for rank in ranks {
             assert!(rank.join().unwrap() == expected);
         }

@@ -1,9 +1,9 @@
 //! Execution of collectives in order, and the limit on a rank's lead over the others.
 
-use super::{Active, Progress, Wanted};
+use super::{ActiveCollective, Progress, QueuedCollective};
 use crate::group::frame::Kind;
 use crate::group::job::Job;
-use crate::group::ticket::{Done, Failure};
+use crate::group::ticket::{Completion, Failure};
 
 /// Maximum number of collectives by which a rank may be ahead of the next member. That member
 /// stores a description of each, of about 100 bytes. Without a limit, the lead of a rank that only
@@ -11,20 +11,21 @@ use crate::group::ticket::{Done, Failure};
 pub(super) const AHEAD_MAX: u64 = 1024;
 
 /// Number of collectives between two messages of kind `Begun`.
-pub(super) const BEGUN_EVERY: u64 = AHEAD_MAX / 4;
+pub(super) const BEGUN_INTERVAL: u64 = AHEAD_MAX / 4;
 
 /// Number of completed collectives whose descriptions are kept.
 const PAST_MAX: usize = 64;
 
 impl Progress {
-    pub(super) fn want(&mut self, wanted: Wanted) {
+    pub(super) fn queue_collective(&mut self, collective: QueuedCollective) {
         match &self.failure {
-            Some(failure) => wanted.ticket.settle(Err(failure.clone())),
-            None if wanted.term != self.membership.term() => {
-                let why = "a rank was lost and the group has shrunk; repeat the request".to_owned();
-                wanted.ticket.settle(Err(Failure::Message(why)));
+            Some(failure) => collective.ticket.settle(Err(failure.clone())),
+            None if collective.term != self.membership.term() => {
+                let reason =
+                    "a rank was lost and the group has shrunk; repeat the request".to_owned();
+                collective.ticket.settle(Err(Failure::Message(reason)));
             }
-            None => self.waiting.push_back(wanted),
+            None => self.queued_collectives.push_back(collective),
         }
     }
 
@@ -34,8 +35,8 @@ impl Progress {
             if self.active.is_none() && !self.begin() {
                 return;
             }
-            while let Some(due) = self.active.as_mut().and_then(|active| active.job.next()) {
-                self.carry(due);
+            while let Some(action) = self.active.as_mut().and_then(|active| active.job.next()) {
+                self.perform(action);
             }
             // A failed send may have ended the collective.
             if self.active.is_some() && !self.complete() {
@@ -53,59 +54,59 @@ impl Progress {
         {
             return false;
         }
-        self.flush_got();
+        self.flush_acks();
         if let Some(active) = self.active.take() {
             self.remember(active.sequence, active.text);
-            active.ticket.settle(Ok(Done::default()));
+            active.ticket.settle(Ok(Completion::default()));
         }
         true
     }
 
     /// Acknowledges the received chunks while their collective is still the active one.
-    fn flush_got(&mut self) {
+    fn flush_acks(&mut self) {
         let Some(sequence) = self.active.as_ref().map(|active| active.sequence) else {
             return;
         };
         for peer in 0..self.peers.len() {
-            let got = std::mem::take(&mut self.peers[peer].got);
-            if got > 0 {
-                self.say(peer, Kind::Got, sequence, got, &[]);
+            let count = std::mem::take(&mut self.peers[peer].unacked_chunks);
+            if count > 0 {
+                self.queue_control(peer, Kind::Ack, sequence, count, &[]);
             }
         }
     }
 
     pub(super) fn remember(&mut self, sequence: u64, text: String) {
-        if self.past.len() == PAST_MAX {
-            self.past.pop_front();
+        if self.past_requests.len() == PAST_MAX {
+            self.past_requests.pop_front();
         }
-        self.past.push_back((sequence, text));
+        self.past_requests.push_back((sequence, text));
     }
 
     /// Begins the next collective. Returns false without one, or if it must wait.
     fn begin(&mut self) -> bool {
-        if self.joins.is_some() || self.is_far_ahead() {
+        if self.join_promise.is_some() || self.is_far_ahead() {
             return false;
         }
-        let Some(wanted) = self.waiting.pop_front() else {
+        let Some(collective) = self.queued_collectives.pop_front() else {
             return false;
         };
-        let sequence = self.begun;
-        self.begun += 1;
-        let Some(work) = wanted.work else {
-            let mut memory = wanted.memory;
+        let sequence = self.begun_count;
+        self.begun_count += 1;
+        let Some(work) = collective.work else {
+            let mut memory = collective.memory;
             memory.finish();
-            wanted.ticket.settle(Ok(Done::default()));
+            collective.ticket.settle(Ok(Completion::default()));
             return true;
         };
         let members = self.membership.members().len();
-        self.active = Some(Active {
-            job: Job::new(work, wanted.memory, wanted.combine, members),
+        self.active = Some(ActiveCollective {
+            job: Job::new(work, collective.memory, collective.combine, members),
             sequence,
-            text: wanted.text,
-            ticket: wanted.ticket,
+            text: collective.text,
+            ticket: collective.ticket,
         });
-        self.agree_on_what(sequence);
-        self.is_anybody_gone(sequence);
+        self.exchange_request(sequence);
+        self.lose_departed(sequence);
         true
     }
 
@@ -124,7 +125,7 @@ impl Progress {
     fn is_far_ahead(&self) -> bool {
         let (_, next) = self.neighbours();
         next != self.settings.rank
-            && self.peers[next].left_after.is_none()
-            && self.begun > self.next_begun.saturating_add(AHEAD_MAX)
+            && self.peers[next].leave_sequence.is_none()
+            && self.begun_count > self.next_member_sequence.saturating_add(AHEAD_MAX)
     }
 }

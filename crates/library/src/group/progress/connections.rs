@@ -8,10 +8,10 @@
 //!  rank 1 ◄─── chunks: hello (reverse) ───────── rank 0
 //! ```
 
-use super::{Progress, Ready};
+use super::{EventSource, Progress};
 use crate::group::card::reach;
-use crate::group::frame::{Hello, Kind, Lane};
-use crate::group::lane::{In, Out, Stream};
+use crate::group::channel::{InConnection, OutConnection, Stream};
+use crate::group::frame::{Channel, Hello, Kind};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io;
 use std::time::{Duration, Instant};
@@ -23,100 +23,105 @@ const CALL_AFTER: Duration = Duration::from_millis(500);
 impl Progress {
     /// Returns the connection of a kind to a peer, and makes it if necessary. Returns `None` if the
     /// peer cannot be reached. Its loss is detected soon after.
-    pub(super) fn lane(&mut self, peer: usize, lane: Lane) -> Option<&mut Out> {
-        if self.out(peer, lane).is_none() {
-            if self.peers[peer].calls && lane != Lane::Words {
-                self.say(peer, Kind::Call, 0, lane as u64, &[]);
-                *self.out(peer, lane) = Some(Out::awaited());
-                return self.out(peer, lane).as_mut();
+    pub(super) fn open_connection(
+        &mut self,
+        peer: usize,
+        channel: Channel,
+    ) -> Option<&mut OutConnection> {
+        if self.out_connection(peer, channel).is_none() {
+            if self.peers[peer].is_caller && channel != Channel::Control {
+                self.queue_control(peer, Kind::Call, 0, channel as u64, &[]);
+                *self.out_connection(peer, channel) = Some(OutConnection::pending());
+                return self.out_connection(peer, channel).as_mut();
             }
-            match self.connect(peer, lane, false) {
-                Ok(out) => self.send_on(out, peer, lane),
+            match self.connect(peer, channel, false) {
+                Ok(connection) => self.install_out(connection, peer, channel),
                 Err(_) => {
-                    self.broke(peer, lane);
+                    self.handle_broken_connection(peer, channel);
                     return None;
                 }
             }
         }
-        self.out(peer, lane).as_mut()
+        self.out_connection(peer, channel).as_mut()
     }
 
     /// Installs a connection to send on. It is already registered with epoll.
-    fn send_on(&mut self, mut out: Out, peer: usize, lane: Lane) {
-        out.is_watched = true;
-        if let (Some(pace), Lane::Pieces) = (self.settings.pace[peer], lane) {
-            out.set_pace(pace);
+    fn install_out(&mut self, mut connection: OutConnection, peer: usize, channel: Channel) {
+        connection.is_watched = true;
+        if let (Some(pace), Channel::Chunks) = (self.settings.pace_bytes_per_s[peer], channel) {
+            connection.set_pace(pace);
         }
-        *self.out(peer, lane) = Some(out);
+        *self.out_connection(peer, channel) = Some(connection);
     }
 
     /// Starts to connect: to send, or in a reverse connection to receive.
-    fn connect(&self, peer: usize, lane: Lane, is_call: bool) -> io::Result<Out> {
+    fn connect(&self, peer: usize, channel: Channel, is_call: bool) -> io::Result<OutConnection> {
         let card = &self.settings.cards[peer];
         let hello = Hello {
-            lane,
+            channel,
             is_call,
             from: self.settings.rank as u32,
             term: self.membership.term(),
             key: self.settings.secret.hello(&card.key),
         };
-        let to = reach(card, &self.settings.own).ok_or(io::ErrorKind::AddrNotAvailable)?;
-        let out = Out::connect(to, lane, &hello.bytes())?;
-        let ready = match is_call {
-            true => Ready::Call(peer, lane),
-            false => Ready::Out(peer, lane),
+        let address =
+            reach(card, &self.settings.local_addresses).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        let connection = OutConnection::connect(address, channel, &hello.bytes())?;
+        let source = match is_call {
+            true => EventSource::Call(peer, channel),
+            false => EventSource::Out(peer, channel),
         };
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
-        if let Some(stream) = out.stream() {
+        if let Some(stream) = connection.stream() {
             self.epoll
-                .add(stream, EpollEvent::new(flags, ready.token()))?;
+                .add(stream, EpollEvent::new(flags, source.token()))?;
         }
-        Ok(out)
+        Ok(connection)
     }
 
     /// Makes reverse connections to ranks whose control connection is missing, while ranks find
     /// each other.
-    pub(super) fn call_the_silent(&mut self, now: Instant) {
+    pub(super) fn call_missing_peers(&mut self, now: Instant) {
         if now.saturating_duration_since(self.began_at) < CALL_AFTER {
             return;
         }
-        for peer in self.others() {
-            let is_called = self.calls.contains_key(&(peer, Lane::Words));
-            if self.peers[peer].words_in.is_none() && !is_called {
-                self.call(peer, Lane::Words);
+        for peer in self.live_peers() {
+            let is_called = self.calls.contains_key(&(peer, Channel::Control));
+            if self.peers[peer].control_in.is_none() && !is_called {
+                self.call(peer, Channel::Control);
             }
         }
     }
 
     /// Makes a reverse connection, on which a peer may send to this rank.
-    pub(super) fn call(&mut self, peer: usize, lane: Lane) {
+    pub(super) fn call(&mut self, peer: usize, channel: Channel) {
         // After a failure, the call is repeated, or the rank is reported as not found.
-        if let Ok(out) = self.connect(peer, lane, true) {
-            self.calls.insert((peer, lane), out);
+        if let Ok(connection) = self.connect(peer, channel, true) {
+            self.calls.insert((peer, channel), connection);
         }
     }
 
     /// Handles a peer's request for a reverse connection. Returns false if its kind is invalid.
-    pub(super) fn hear_call(&mut self, peer: usize, number: u64) -> bool {
-        match Lane::of_number(number) {
-            None | Some(Lane::Words) => false,
-            Some(lane) => {
-                self.call(peer, lane);
+    pub(super) fn handle_call(&mut self, peer: usize, number: u64) -> bool {
+        match Channel::from_number(number) {
+            None | Some(Channel::Control) => false,
+            Some(channel) => {
+                self.call(peer, channel);
                 true
             }
         }
     }
 
     /// Continues a reverse connection. When its hello has been written, the peer sends on it.
-    pub(super) fn go_on_calling(&mut self, peer: usize, lane: Lane) {
-        let Some(mut call) = self.calls.remove(&(peer, lane)) else {
+    pub(super) fn continue_call(&mut self, peer: usize, channel: Channel) {
+        let Some(mut call) = self.calls.remove(&(peer, channel)) else {
             return;
         };
         if call.flush(|_| None).is_err() {
             return;
         }
         if !call.is_idle() {
-            self.calls.insert((peer, lane), call);
+            self.calls.insert((peer, channel), call);
             return;
         }
         let Some(stream) = call.into_stream() else {
@@ -124,41 +129,44 @@ impl Progress {
         };
         let _ = self.epoll.delete(&stream);
         // If the peer's own control connection has been made meanwhile, that one remains in use.
-        if lane != Lane::Words || self.peers[peer].words_in.is_none() {
-            self.come_by(stream, peer, lane, self.membership.term());
+        if channel != Channel::Control || self.peers[peer].control_in.is_none() {
+            self.install_in(stream, peer, channel, self.membership.term());
         }
     }
 
     /// Installs a connection on which a peer sends.
-    pub(super) fn come_by(&mut self, stream: Stream, peer: usize, lane: Lane, term: u32) {
-        let come = In::new(stream, lane, term);
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::In(peer, lane).token());
-        if self.epoll.add(&come, event).is_ok() {
-            self.peers[peer].heard_at = Instant::now();
-            *self.come(peer, lane) = Some(come);
+    pub(super) fn install_in(&mut self, stream: Stream, peer: usize, channel: Channel, term: u32) {
+        let connection = InConnection::new(stream, channel, term);
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, EventSource::In(peer, channel).token());
+        if self.epoll.add(&connection, event).is_ok() {
+            self.peers[peer].received_at = Instant::now();
+            *self.in_connection(peer, channel) = Some(connection);
         }
-        self.is_joined();
+        self.settle_join();
     }
 
     /// Handles a reverse connection, which a peer made for this rank to send on.
-    pub(super) fn is_called(&mut self, stream: Stream, peer: usize, lane: Lane) {
-        let own = self.out(peer, lane).as_ref();
-        if own.is_some_and(Out::has_begun) {
+    pub(super) fn accept_call(&mut self, stream: Stream, peer: usize, channel: Channel) {
+        let own = self.out_connection(peer, channel).as_ref();
+        if own.is_some_and(OutConnection::is_established) {
             // The peer soon receives data on this rank's own connection. Until then it knows only
             // this one.
-            self.spare.insert((peer, lane), stream);
+            self.spare_calls.insert((peer, channel), stream);
             return;
         }
         let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT;
-        let event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
+        let event = EpollEvent::new(flags, EventSource::Out(peer, channel).token());
         if self.epoll.add(&stream, event).is_err() {
             return;
         }
-        let mut out = self.out(peer, lane).take().unwrap_or_else(Out::awaited);
-        out.adopt(stream, lane);
-        self.send_on(out, peer, lane);
-        let of = &mut self.peers[peer];
-        (of.calls, of.broken_at) = (true, None);
-        self.is_joined();
+        let mut connection = self
+            .out_connection(peer, channel)
+            .take()
+            .unwrap_or_else(OutConnection::pending);
+        connection.adopt(stream, channel);
+        self.install_out(connection, peer, channel);
+        let state = &mut self.peers[peer];
+        (state.is_caller, state.broken_at) = (true, None);
+        self.settle_join();
     }
 }

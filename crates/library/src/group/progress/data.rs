@@ -1,11 +1,11 @@
 //! Transport of chunks and messages.
 
-use super::{Progress, Ready};
-use crate::group::frame::{Header, Kind, Lane};
-use crate::group::lane::{Payload, Took};
-use crate::group::messages::{Act, Parcel};
-use crate::group::ticket::{Done, Failure};
-use crate::work::Named;
+use super::{EventSource, Progress};
+use crate::group::channel::{Payload, ReadOutcome};
+use crate::group::frame::{Channel, Header, Kind};
+use crate::group::messages::{ControlMessage, Parcel};
+use crate::group::ticket::{Completion, Failure};
+use crate::work::CallerStep;
 use kumi_coll::Action;
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::time::Instant;
@@ -14,77 +14,77 @@ use std::time::Instant;
 const TURN_BYTES: usize = 256 << 10;
 
 /// Destination of a received chunk.
-enum Place {
+enum Destination {
     /// The active collective, at this step.
-    Here(Named),
+    Step(CallerStep),
     /// None: it belongs to a collective that has failed, or to an earlier term.
-    Nowhere,
+    Discard,
     /// Not known yet, because the chunk is early.
-    Later,
+    Unknown,
     /// None: it contradicts this step of the plan.
-    Wrong(Named),
+    Mismatch(CallerStep),
 }
 
 impl Progress {
-    pub(super) fn send_piece(&mut self, peer: usize, sequence: u64, named: Named) {
+    pub(super) fn send_chunk(&mut self, peer: usize, sequence: u64, step: CallerStep) {
         let header = Header {
-            kind: Kind::Piece,
+            kind: Kind::Chunk,
             term: self.membership.term(),
             sequence,
             number: 0,
-            bytes: named.bytes,
+            bytes: step.bytes,
         };
-        if let Some(out) = self.lane(peer, Lane::Pieces) {
-            let was_idle = out.is_idle();
-            out.push(header.bytes().to_vec(), Some(Payload::Piece(named)));
+        if let Some(connection) = self.open_connection(peer, Channel::Chunks) {
+            let was_idle = connection.is_idle();
+            connection.push(header.bytes().to_vec(), Some(Payload::Chunk(step)));
             if was_idle {
-                self.write(peer, Lane::Pieces);
+                self.write(peer, Channel::Chunks);
             }
         }
     }
 
     /// Polls a paused connection again. Returns whether it was paused. The caller then has to read:
     /// the bytes already read may complete a frame, and epoll does not report those.
-    pub(super) fn resume(&mut self, peer: usize, lane: Lane) -> bool {
-        let token = Ready::In(peer, lane).token();
+    pub(super) fn resume(&mut self, peer: usize, channel: Channel) -> bool {
+        let token = EventSource::In(peer, channel).token();
         let Self { peers, epoll, .. } = self;
-        let come = match lane {
-            Lane::Words => &mut peers[peer].words_in,
-            Lane::Pieces => &mut peers[peer].pieces_in,
-            Lane::Messages => &mut peers[peer].messages_in,
+        let slot = match channel {
+            Channel::Control => &mut peers[peer].control_in,
+            Channel::Chunks => &mut peers[peer].chunks_in,
+            Channel::Messages => &mut peers[peer].messages_in,
         };
-        let Some(come) = come.as_mut().filter(|come| come.is_paused) else {
+        let Some(connection) = slot.as_mut().filter(|connection| connection.is_paused) else {
             return false;
         };
-        come.is_paused = false;
-        let _ = epoll.add(&*come, EpollEvent::new(EpollFlags::EPOLLIN, token));
+        connection.is_paused = false;
+        let _ = epoll.add(&*connection, EpollEvent::new(EpollFlags::EPOLLIN, token));
         true
     }
 
     /// Pauses a connection. Its sender stops when TCP's window is full. The connection is not
     /// polled, because epoll would report its end over and over.
-    fn pause(&mut self, peer: usize, lane: Lane) {
+    fn pause(&mut self, peer: usize, channel: Channel) {
         let Self { peers, epoll, .. } = self;
-        let come = match lane {
-            Lane::Words => &mut peers[peer].words_in,
-            Lane::Pieces => &mut peers[peer].pieces_in,
-            Lane::Messages => &mut peers[peer].messages_in,
+        let slot = match channel {
+            Channel::Control => &mut peers[peer].control_in,
+            Channel::Chunks => &mut peers[peer].chunks_in,
+            Channel::Messages => &mut peers[peer].messages_in,
         };
-        if let Some(come) = come {
-            come.is_paused = true;
-            let _ = epoll.delete(&*come);
+        if let Some(connection) = slot {
+            connection.is_paused = true;
+            let _ = epoll.delete(&*connection);
         }
     }
 
     /// Returns the current header of a data connection, or `None` if it has not arrived completely.
-    fn data_header(&mut self, peer: usize, lane: Lane) -> Option<Header> {
-        let come = self.come(peer, lane).as_mut()?;
-        while come.header.is_none() {
-            match come.read_header() {
-                Ok(Took::Bytes(_)) => {}
-                Ok(Took::Nothing) => return None,
-                Ok(Took::End) => {
-                    *self.come(peer, lane) = None;
+    fn data_header(&mut self, peer: usize, channel: Channel) -> Option<Header> {
+        let connection = self.in_connection(peer, channel).as_mut()?;
+        while connection.header.is_none() {
+            match connection.read_header() {
+                Ok(ReadOutcome::Bytes(_)) => {}
+                Ok(ReadOutcome::WouldBlock) => return None,
+                Ok(ReadOutcome::End) => {
+                    *self.in_connection(peer, channel) = None;
                     return None;
                 }
                 Err(_) => {
@@ -93,113 +93,120 @@ impl Progress {
                 }
             }
         }
-        self.peers[peer].heard_at = Instant::now();
-        self.come(peer, lane).as_ref()?.header
+        self.peers[peer].received_at = Instant::now();
+        self.in_connection(peer, channel).as_ref()?.header
     }
 
-    pub(super) fn read_pieces(&mut self, peer: usize) {
-        self.read_pieces_there(peer);
-        let expected = self.member(peer).zip(self.active.as_ref());
-        let expected = expected.and_then(|(member, active)| active.job.expects(member));
-        if let Some(come) = &mut self.peers[peer].pieces_in {
-            come.wait_for(expected.map(|named| named.bytes));
+    pub(super) fn read_chunks(&mut self, peer: usize) {
+        self.read_available_chunks(peer);
+        let current = self.member(peer).zip(self.active.as_ref());
+        let next_chunk = current.and_then(|(member, active)| active.job.next_chunk(member));
+        if let Some(connection) = &mut self.peers[peer].chunks_in {
+            connection.set_low_water(next_chunk.map(|step| step.bytes));
         }
     }
 
-    fn read_pieces_there(&mut self, peer: usize) {
-        let mut turn = 0;
-        while turn < TURN_BYTES {
-            let Some(header) = self.data_header(peer, Lane::Pieces) else {
+    fn read_available_chunks(&mut self, peer: usize) {
+        let mut turn_bytes = 0;
+        while turn_bytes < TURN_BYTES {
+            let Some(header) = self.data_header(peer, Channel::Chunks) else {
                 return;
             };
             let Some(member) = self.member(peer) else {
                 return;
             };
-            let place = self.place_of(member, &header);
-            let took = match place {
-                Place::Later => return self.pause(peer, Lane::Pieces),
-                Place::Wrong(named) => {
+            let destination = self.find_destination(member, &header);
+            let outcome = match destination {
+                Destination::Unknown => return self.pause(peer, Channel::Chunks),
+                Destination::Mismatch(step) => {
                     let rank = self.membership.rank();
-                    let (has, bytes) = (header.bytes, named.bytes);
+                    let (received_bytes, expected_bytes) = (header.bytes, step.bytes);
                     let text = format!(
-                        "rank {member} sends a chunk of {has} bytes where rank {rank} expects one of {bytes} bytes"
+                        "rank {member} sends a chunk of {received_bytes} bytes where rank {rank} expects one of {expected_bytes} bytes"
                     );
                     // A difference between the ranks' requests explains more. Its report may still
                     // be in flight, so this one is kept for later.
-                    self.odd
+                    self.unexpected_chunk
                         .get_or_insert((header.sequence, text, Instant::now()));
-                    return self.pause(peer, Lane::Pieces);
+                    return self.pause(peer, Channel::Chunks);
                 }
-                Place::Nowhere => self.discard(peer, Lane::Pieces, header.bytes),
-                Place::Here(named) => self.read_piece(peer, &named),
+                Destination::Discard => self.discard(peer, Channel::Chunks, header.bytes),
+                Destination::Step(step) => self.read_chunk(peer, &step),
             };
-            let Some(Took::Bytes(bytes)) = took else {
+            let Some(ReadOutcome::Bytes(bytes)) = outcome else {
                 return;
             };
-            turn += bytes;
-            let is_whole = |come: &crate::group::lane::In| come.done as u64 == header.bytes;
-            let come = self.peers[peer].pieces_in.as_mut();
-            if let Some(come) = come.filter(|come| is_whole(come)) {
-                come.header = None;
-                if matches!(place, Place::Here(_)) {
-                    let scratch = std::mem::take(&mut come.scratch);
+            turn_bytes += bytes;
+            let is_complete = |connection: &crate::group::channel::InConnection| {
+                connection.read_bytes as u64 == header.bytes
+            };
+            let connection = self.peers[peer].chunks_in.as_mut();
+            if let Some(connection) = connection.filter(|connection| is_complete(connection)) {
+                connection.header = None;
+                if matches!(destination, Destination::Step(_)) {
+                    let scratch = std::mem::take(&mut connection.scratch);
                     if let Some(active) = &mut self.active {
-                        active.job.received(member, &scratch);
+                        active.job.complete_chunk(member, &scratch);
                     }
-                    self.peers[peer].got += 1;
+                    self.peers[peer].unacked_chunks += 1;
                     // Keep the allocation for the next chunk.
-                    if let Some(come) = &mut self.peers[peer].pieces_in {
-                        come.scratch = scratch;
+                    if let Some(connection) = &mut self.peers[peer].chunks_in {
+                        connection.scratch = scratch;
                     }
                 }
             }
         }
     }
 
-    fn place_of(&self, member: usize, header: &Header) -> Place {
+    fn find_destination(&self, member: usize, header: &Header) -> Destination {
         if header.term < self.membership.term() {
-            return Place::Nowhere;
+            return Destination::Discard;
         }
         if header.term > self.membership.term() || self.failure.is_some() {
-            return Place::Later;
+            return Destination::Unknown;
         }
         match &self.active {
             Some(active) if active.sequence == header.sequence => {
-                match active.job.expects(member) {
-                    Some(named) if named.bytes == header.bytes => Place::Here(named),
-                    Some(named) => Place::Wrong(named),
-                    None => Place::Later,
+                match active.job.next_chunk(member) {
+                    Some(step) if step.bytes == header.bytes => Destination::Step(step),
+                    Some(step) => Destination::Mismatch(step),
+                    None => Destination::Unknown,
                 }
             }
-            _ if header.sequence < self.begun => Place::Nowhere,
-            _ => Place::Later,
+            _ if header.sequence < self.begun_count => Destination::Discard,
+            _ => Destination::Unknown,
         }
     }
 
-    fn read_piece(&mut self, peer: usize, named: &Named) -> Option<Took> {
-        let come = self.peers[peer].pieces_in.as_mut()?;
-        let took = match (named.action, &mut self.active) {
-            (Action::Receive, Some(active)) => come.read_into(active.job.place(named)),
-            _ => come.read_scratch(named.bytes as usize),
+    fn read_chunk(&mut self, peer: usize, step: &CallerStep) -> Option<ReadOutcome> {
+        let connection = self.peers[peer].chunks_in.as_mut()?;
+        let outcome = match (step.action, &mut self.active) {
+            (Action::Receive, Some(active)) => connection.read_into(active.job.destination(step)),
+            _ => connection.read_scratch(step.bytes as usize),
         };
-        self.after_read(peer, Lane::Pieces, took)
+        self.handle_read(peer, Channel::Chunks, outcome)
     }
 
-    fn discard(&mut self, peer: usize, lane: Lane, bytes: u64) -> Option<Took> {
-        let took = self.come(peer, lane).as_mut()?.discard(bytes);
-        self.after_read(peer, lane, took)
+    fn discard(&mut self, peer: usize, channel: Channel, bytes: u64) -> Option<ReadOutcome> {
+        let outcome = self.in_connection(peer, channel).as_mut()?.discard(bytes);
+        self.handle_read(peer, channel, outcome)
     }
 
     /// Handles the outcome of a read. Returns `None` if no more can be read now.
-    fn after_read(&mut self, peer: usize, lane: Lane, took: Took) -> Option<Took> {
-        match took {
-            Took::Bytes(_) => {
-                self.peers[peer].heard_at = Instant::now();
-                Some(took)
+    fn handle_read(
+        &mut self,
+        peer: usize,
+        channel: Channel,
+        outcome: ReadOutcome,
+    ) -> Option<ReadOutcome> {
+        match outcome {
+            ReadOutcome::Bytes(_) => {
+                self.peers[peer].received_at = Instant::now();
+                Some(outcome)
             }
-            Took::Nothing => None,
-            Took::End => {
-                *self.come(peer, lane) = None;
+            ReadOutcome::WouldBlock => None,
+            ReadOutcome::End => {
+                *self.in_connection(peer, channel) = None;
                 None
             }
         }
@@ -212,10 +219,10 @@ impl Progress {
         let Some(member) = parcel.peer else { return };
         match self.messages.send(parcel) {
             Ok(()) => {
-                self.say_of_messages();
-                self.is_missed(member);
+                self.queue_message_control();
+                self.lose_if_left(member);
             }
-            Err((parcel, why)) => parcel.ticket.settle(Err(Failure::Message(why))),
+            Err((parcel, reason)) => parcel.ticket.settle(Err(Failure::Message(reason))),
         }
     }
 
@@ -224,41 +231,43 @@ impl Progress {
             return parcel.ticket.settle(Err(failure.clone()));
         }
         let (from, rank) = (parcel.peer, self.membership.rank());
-        let others = (0..self.membership.members().len()).filter(|member| *member != rank);
-        match self.messages.receive(parcel, others) {
+        let members = (0..self.membership.members().len()).filter(|member| *member != rank);
+        match self.messages.receive(parcel, members) {
             Ok(()) => {
-                self.say_of_messages();
+                self.queue_message_control();
                 if let Some(member) = from {
-                    self.is_missed(member);
+                    self.lose_if_left(member);
                 }
             }
-            Err((parcel, why)) => parcel.ticket.settle(Err(Failure::Message(why))),
+            Err((parcel, reason)) => parcel.ticket.settle(Err(Failure::Message(reason))),
         }
     }
 
     /// Sends the due control messages about point-to-point messages.
-    pub(super) fn say_of_messages(&mut self) {
-        for (member, act) in self.messages.acts() {
+    pub(super) fn queue_message_control(&mut self) {
+        for (member, message) in self.messages.drain_control_messages() {
             let peer = self.membership.members()[member];
-            match act {
-                Act::Offer { name, tag, bytes } => {
-                    self.say(peer, Kind::Offer, tag, name, &bytes.to_le_bytes());
+            match message {
+                ControlMessage::Offer { name, tag, bytes } => {
+                    self.queue_control(peer, Kind::Offer, tag, name, &bytes.to_le_bytes());
                 }
-                Act::Take { name } => self.say(peer, Kind::Take, 0, name, &[]),
-                Act::Hold { name } => self.say(peer, Kind::Hold, 0, name, &[]),
-                Act::Want { tag, is_on } => self.say(peer, Kind::Want, tag, u64::from(is_on), &[]),
-                Act::Refuse {
+                ControlMessage::Take { name } => self.queue_control(peer, Kind::Take, 0, name, &[]),
+                ControlMessage::Hold { name } => self.queue_control(peer, Kind::Hold, 0, name, &[]),
+                ControlMessage::Want { tag, is_on } => {
+                    self.queue_control(peer, Kind::Want, tag, u64::from(is_on), &[])
+                }
+                ControlMessage::Refuse {
                     name,
                     bytes,
-                    place_bytes,
+                    buffer_bytes,
                 } => {
                     let rank = self.membership.rank();
                     let text = format!(
-                        "a message of {bytes} bytes from rank {member} does not fit the buffer of {place_bytes} bytes \
+                        "a message of {bytes} bytes from rank {member} does not fit the buffer of {buffer_bytes} bytes \
                          on rank {rank}"
                     );
-                    self.say(peer, Kind::Refuse, 0, name, text.as_bytes());
-                    if let Some(parcel) = self.messages.received(member, name) {
+                    self.queue_control(peer, Kind::Refuse, 0, name, text.as_bytes());
+                    if let Some(parcel) = self.messages.remove_incoming(member, name) {
                         parcel.ticket.settle(Err(Failure::Message(text)));
                     }
                 }
@@ -267,19 +276,19 @@ impl Progress {
     }
 
     /// Marks a member as lost if it has left and a message needs it.
-    fn is_missed(&mut self, member: usize) {
+    fn lose_if_left(&mut self, member: usize) {
         let peer = self.membership.members()[member];
-        if self.peers[peer].left_after.is_some() && self.messages.needs(member) {
+        if self.peers[peer].leave_sequence.is_some() && self.messages.needs(member) {
             self.lose(peer, "it has left the group".to_owned());
         }
     }
 
     /// Handles a take: sends the offered message. Returns false if there is no such offer.
-    pub(super) fn hear_take(&mut self, peer: usize, member: usize, name: u64) -> bool {
-        let Ok(bytes) = self.messages.taken(member, name) else {
+    pub(super) fn handle_take(&mut self, peer: usize, member: usize, name: u64) -> bool {
+        let Ok(bytes) = self.messages.handle_take(member, name) else {
             return false;
         };
-        self.say_of_messages();
+        self.queue_message_control();
         let header = Header {
             kind: Kind::Message,
             term: self.membership.term(),
@@ -287,50 +296,54 @@ impl Progress {
             number: name,
             bytes,
         };
-        if let Some(out) = self.lane(peer, Lane::Messages) {
-            out.push(
+        if let Some(connection) = self.open_connection(peer, Channel::Messages) {
+            connection.push(
                 header.bytes().to_vec(),
                 Some(Payload::Message(name, header.bytes)),
             );
-            self.write(peer, Lane::Messages);
+            self.write(peer, Channel::Messages);
         }
         true
     }
 
     pub(super) fn read_messages(&mut self, peer: usize) {
-        let mut turn = 0;
-        while turn < TURN_BYTES {
-            let Some(header) = self.data_header(peer, Lane::Messages) else {
+        let mut turn_bytes = 0;
+        while turn_bytes < TURN_BYTES {
+            let Some(header) = self.data_header(peer, Channel::Messages) else {
                 return;
             };
             let Some(member) = self.member(peer) else {
                 return;
             };
             if header.term > self.membership.term() {
-                return self.pause(peer, Lane::Messages);
+                return self.pause(peer, Channel::Messages);
             }
             let Self {
                 peers, messages, ..
             } = self;
-            let Some(come) = &mut peers[peer].messages_in else {
+            let Some(connection) = &mut peers[peer].messages_in else {
                 return;
             };
-            let took = match messages.incoming(member, header.number) {
+            let outcome = match messages.incoming(member, header.number) {
                 Some(parcel) if parcel.bytes == header.bytes => {
-                    come.read_into(parcel.memory.place(0, 0, header.bytes as usize))
+                    connection.read_into(parcel.memory.destination(0, 0, header.bytes as usize))
                 }
                 _ => return self.lose(peer, "it sent a message that was not accepted".to_owned()),
             };
-            let Some(Took::Bytes(bytes)) = self.after_read(peer, Lane::Messages, took) else {
+            let Some(ReadOutcome::Bytes(bytes)) =
+                self.handle_read(peer, Channel::Messages, outcome)
+            else {
                 return;
             };
-            turn += bytes;
-            let come = self.peers[peer].messages_in.as_mut();
-            let is_whole = |come: &crate::group::lane::In| come.done as u64 == header.bytes;
-            if let Some(come) = come.filter(|come| is_whole(come)) {
-                come.header = None;
-                if let Some(parcel) = self.messages.received(member, header.number) {
-                    parcel.ticket.settle(Ok(Done {
+            turn_bytes += bytes;
+            let connection = self.peers[peer].messages_in.as_mut();
+            let is_complete = |connection: &crate::group::channel::InConnection| {
+                connection.read_bytes as u64 == header.bytes
+            };
+            if let Some(connection) = connection.filter(|connection| is_complete(connection)) {
+                connection.header = None;
+                if let Some(parcel) = self.messages.remove_incoming(member, header.number) {
+                    parcel.ticket.settle(Ok(Completion {
                         from: member,
                         bytes: parcel.bytes,
                     }));

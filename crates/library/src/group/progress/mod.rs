@@ -2,14 +2,14 @@
 //! program computes (ADR 019).
 //!
 //! ```text
-//!  program ──orders──► Progress ──► Job: due actions ──► connections out ──► peers
+//!  program ─commands─► Progress ──► Job: due actions ──► connections out ──► peers
 //!     ▲                   ▲  │
 //!     └────── tickets ────┼──┘
 //!       control messages, chunks, messages ◄── connections in ◄── peers
 //! ```
 //!
 //! - `collectives.rs` executes collectives in order.
-//! - `words.rs` handles the control messages of peers.
+//! - `control.rs` handles the control messages of peers.
 //! - `data.rs` sends and receives chunks and messages.
 //! - `members.rs` watches the peers and agrees on the membership.
 //! - `connections.rs` makes connections.
@@ -17,21 +17,21 @@
 
 mod collectives;
 mod connections;
+mod control;
 mod data;
 mod members;
 mod strangers;
-mod words;
 
-use crate::group::card::{Card, Own};
+use crate::group::card::{Card, LocalAddress};
+use crate::group::channel::{InConnection, OutConnection, Payload, Stream};
 use crate::group::combine::Combine;
-use crate::group::frame::{Header, Kind, Lane};
+use crate::group::frame::{Channel, Header, Kind};
 use crate::group::job::Job;
-use crate::group::lane::{In, Out, Payload, Stream};
 use crate::group::membership::Membership;
 use crate::group::memory::Memory;
 use crate::group::messages::{Messages, Parcel};
 use crate::group::secret::Secret;
-use crate::group::ticket::{Done, Failure, Promise};
+use crate::group::ticket::{Completion, Failure, Promise};
 use crate::work::Work;
 use kumi_sys::fork::Private;
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
@@ -46,7 +46,7 @@ use strangers::Stranger;
 
 /// Maximum length of the control messages queued for a peer, in bytes. A peer that exceeds it has
 /// not read for long and is lost.
-const WORDS_BYTES_MAX: usize = 4 << 20;
+const CONTROL_BYTES_MAX: usize = 4 << 20;
 
 /// Maximum number of control messages stored for collectives that this rank has not begun.
 const EARLY_MAX: usize = 1 << 16;
@@ -56,10 +56,10 @@ const EARLY_MAX: usize = 1 << 16;
 /// [`WINDOW`](crate::group::messages::WINDOW) offers take a twentieth of it.
 const LATER_BYTES_MAX: usize = 4 << 20;
 
-/// Order of the program.
-pub enum Order {
+/// Command of the program.
+pub enum Command {
     /// Starts a collective.
-    Collective(Box<Wanted>),
+    Collective(Box<QueuedCollective>),
     /// Sends a message.
     Send(Parcel),
     /// Receives a message.
@@ -70,8 +70,8 @@ pub enum Order {
     Close,
 }
 
-/// Collective to execute after those ordered earlier.
-pub struct Wanted {
+/// Collective to execute after those queued earlier.
+pub struct QueuedCollective {
     /// Term for which it was planned.
     pub term: u32,
     /// Description of the request, equal on every rank.
@@ -92,39 +92,39 @@ pub struct Settings {
     pub cards: Vec<Card>,
     /// Secret of the job, which its processes know beside the cards.
     pub secret: Secret,
-    pub own: Vec<Own>,
+    pub local_addresses: Vec<LocalAddress>,
     /// Time without a sign of life after which a rank counts as lost.
-    pub silence: Duration,
+    pub loss_timeout: Duration,
     /// Time limit for the ranks to find each other.
-    pub patience: Duration,
+    pub start_timeout: Duration,
     /// Bottleneck rate of the path to each rank, in bytes per second, if it is known.
-    pub pace: Vec<Option<u64>>,
+    pub pace_bytes_per_s: Vec<Option<u64>>,
 }
 
 struct Peer {
-    words: Option<Out>,
-    pieces: Option<Out>,
-    messages: Option<Out>,
-    words_in: Option<In>,
-    pieces_in: Option<In>,
-    messages_in: Option<In>,
+    control_out: Option<OutConnection>,
+    chunks_out: Option<OutConnection>,
+    messages_out: Option<OutConnection>,
+    control_in: Option<InConnection>,
+    chunks_in: Option<InConnection>,
+    messages_in: Option<InConnection>,
     /// Control messages to write together at the end of the turn.
-    unsaid: Vec<u8>,
+    unsent_control: Vec<u8>,
     /// Number of chunks received from it and not acknowledged yet.
-    got: u64,
-    heard_at: Instant,
-    said_at: Instant,
+    unacked_chunks: u64,
+    received_at: Instant,
+    sent_at: Instant,
     /// Bytes of its control messages that wait for their term.
     later_bytes: usize,
     /// Number of collectives that it completed before it left; `None` while it has not left.
-    left_after: Option<u64>,
+    leave_sequence: Option<u64>,
     /// Time at which a connection to it broke.
     broken_at: Option<Instant>,
     /// True if this rank cannot connect to it, and it makes the reverse connections.
-    calls: bool,
+    is_caller: bool,
 }
 
-struct Active {
+struct ActiveCollective {
     job: Job,
     sequence: u64,
     text: String,
@@ -133,46 +133,48 @@ struct Active {
 
 /// Control messages for a collective that this rank has not begun.
 #[derive(Default)]
-struct Early {
-    heard: HashMap<usize, u64>,
-    asked: Option<(usize, String)>,
-    disagree: Option<String>,
+struct EarlyMessages {
+    grants: HashMap<usize, u64>,
+    request: Option<(usize, String)>,
+    disagreement: Option<String>,
 }
 
 /// Source of an epoll event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Ready {
+enum EventSource {
     Listener,
-    Bell,
+    Wakeup,
     Stranger(u64),
-    Out(usize, Lane),
-    In(usize, Lane),
-    Call(usize, Lane),
+    Out(usize, Channel),
+    In(usize, Channel),
+    Call(usize, Channel),
 }
 
-impl Ready {
+impl EventSource {
     fn token(self) -> u64 {
-        let of = |kind: u64, peer: usize, lane: Lane| kind << 56 | (peer as u64) << 8 | lane as u64;
+        let encode = |kind: u64, peer: usize, channel: Channel| {
+            kind << 56 | (peer as u64) << 8 | channel as u64
+        };
         match self {
             Self::Listener => 0,
-            Self::Bell => 1,
+            Self::Wakeup => 1,
             Self::Stranger(name) => 1 << 56 | name,
-            Self::Out(peer, lane) => of(2, peer, lane),
-            Self::In(peer, lane) => of(3, peer, lane),
-            Self::Call(peer, lane) => of(4, peer, lane),
+            Self::Out(peer, channel) => encode(2, peer, channel),
+            Self::In(peer, channel) => encode(3, peer, channel),
+            Self::Call(peer, channel) => encode(4, peer, channel),
         }
     }
 
     fn from_token(token: u64) -> Self {
-        let lane = Lane::of_number(token & 0xff).unwrap_or(Lane::Messages);
+        let channel = Channel::from_number(token & 0xff).unwrap_or(Channel::Messages);
         let peer = (token >> 8 & 0xffff_ffff) as usize;
         match token >> 56 {
             0 if token == 0 => Self::Listener,
-            0 => Self::Bell,
+            0 => Self::Wakeup,
             1 => Self::Stranger(token & !(1 << 56)),
-            2 => Self::Out(peer, lane),
-            3 => Self::In(peer, lane),
-            _ => Self::Call(peer, lane),
+            2 => Self::Out(peer, channel),
+            3 => Self::In(peer, channel),
+            _ => Self::Call(peer, channel),
         }
     }
 }
@@ -193,24 +195,24 @@ pub struct Progress {
     listeners: Vec<Private<TcpListener>>,
     /// Unidentified connections, in order of arrival.
     strangers: BTreeMap<u64, Stranger>,
-    strangers_named: u64,
+    last_stranger_name: u64,
     /// End of the pause in accepting connections that follows a failed `accept`.
-    accepts_from: Option<Instant>,
-    /// Reverse connections that this rank makes, until their hello is written. `spare` holds
+    accept_pause_end: Option<Instant>,
+    /// Reverse connections that this rank makes, until their hello is written. `spare_calls` holds
     /// reverse connections that peers have made and this rank does not need.
-    calls: HashMap<(usize, Lane), Out>,
-    spare: HashMap<(usize, Lane), Stream>,
-    orders: Receiver<Order>,
-    bell: Arc<Private<EventFd>>,
+    calls: HashMap<(usize, Channel), OutConnection>,
+    spare_calls: HashMap<(usize, Channel), Stream>,
+    commands: Receiver<Command>,
+    wakeup: Arc<Private<EventFd>>,
     epoll: Private<Epoll>,
-    waiting: VecDeque<Wanted>,
-    active: Option<Active>,
+    queued_collectives: VecDeque<QueuedCollective>,
+    active: Option<ActiveCollective>,
     /// Number of collectives begun in this term.
-    begun: u64,
+    begun_count: u64,
     /// Latest collective that the next member is known to have begun.
-    next_begun: u64,
-    past: VecDeque<(u64, String)>,
-    early: BTreeMap<u64, Early>,
+    next_member_sequence: u64,
+    past_requests: VecDeque<(u64, String)>,
+    early: BTreeMap<u64, EarlyMessages>,
     early_count: usize,
     /// Control messages of terms that have not begun here.
     later: Vec<(usize, Header, Vec<u8>)>,
@@ -219,9 +221,9 @@ pub struct Progress {
     failure: Option<Failure>,
     shrinks: Vec<(Promise, Option<Instant>)>,
     /// Chunk that contradicts the plan: its collective, a description, and the time of its arrival.
-    odd: Option<(u64, String, Instant)>,
+    unexpected_chunk: Option<(u64, String, Instant)>,
     /// Settled when all ranks have found each other.
-    joins: Option<Promise>,
+    join_promise: Option<Promise>,
     began_at: Instant,
     is_closing: bool,
 }
@@ -231,34 +233,34 @@ impl Progress {
         settings: Settings,
         shared: Arc<Mutex<Membership>>,
         listeners: Vec<Private<TcpListener>>,
-        orders: Receiver<Order>,
-        bell: Arc<Private<EventFd>>,
-        joins: Promise,
+        commands: Receiver<Command>,
+        wakeup: Arc<Private<EventFd>>,
+        join_promise: Promise,
     ) -> nix::Result<Self> {
         let now = Instant::now();
         let epoll = epoll()?;
-        let readable = |ready: Ready| EpollEvent::new(EpollFlags::EPOLLIN, ready.token());
+        let readable = |source: EventSource| EpollEvent::new(EpollFlags::EPOLLIN, source.token());
         for listener in &listeners {
-            epoll.add(listener, readable(Ready::Listener))?;
+            epoll.add(listener, readable(EventSource::Listener))?;
         }
-        epoll.add(bell.as_fd(), readable(Ready::Bell))?;
+        epoll.add(wakeup.as_fd(), readable(EventSource::Wakeup))?;
         let ranks = settings.cards.len();
         let mut peers = Vec::with_capacity(ranks);
         peers.resize_with(ranks, || Peer {
-            words: None,
-            pieces: None,
-            messages: None,
-            words_in: None,
-            pieces_in: None,
+            control_out: None,
+            chunks_out: None,
+            messages_out: None,
+            control_in: None,
+            chunks_in: None,
             messages_in: None,
-            unsaid: Vec::new(),
-            got: 0,
-            heard_at: now,
-            said_at: now,
+            unsent_control: Vec::new(),
+            unacked_chunks: 0,
+            received_at: now,
+            sent_at: now,
             later_bytes: 0,
-            left_after: None,
+            leave_sequence: None,
             broken_at: None,
-            calls: false,
+            is_caller: false,
         });
         Ok(Self {
             membership: Membership::new(settings.rank, ranks),
@@ -266,26 +268,26 @@ impl Progress {
             peers,
             listeners,
             strangers: BTreeMap::new(),
-            strangers_named: 0,
-            accepts_from: None,
+            last_stranger_name: 0,
+            accept_pause_end: None,
             calls: HashMap::new(),
-            spare: HashMap::new(),
-            orders,
-            bell,
+            spare_calls: HashMap::new(),
+            commands,
+            wakeup,
             epoll,
-            waiting: VecDeque::new(),
+            queued_collectives: VecDeque::new(),
             active: None,
-            begun: 0,
-            next_begun: 0,
-            past: VecDeque::new(),
+            begun_count: 0,
+            next_member_sequence: 0,
+            past_requests: VecDeque::new(),
             early: BTreeMap::new(),
             early_count: 0,
             later: Vec::new(),
             messages: Messages::default(),
             failure: None,
             shrinks: Vec::new(),
-            odd: None,
-            joins: Some(joins),
+            unexpected_chunk: None,
+            join_promise: Some(join_promise),
             began_at: now,
             is_closing: false,
             settings,
@@ -294,17 +296,17 @@ impl Progress {
 
     /// Runs until the group is closed.
     pub fn run(mut self) {
-        for peer in self.others() {
-            self.lane(peer, Lane::Words);
+        for peer in self.live_peers() {
+            self.open_connection(peer, Channel::Control);
         }
         // A group of one rank is complete at once.
-        self.is_joined();
+        self.settle_join();
         let mut events = [EpollEvent::empty(); 64];
         let mut turned_at = Instant::now();
         while !self.is_done() {
-            self.flush();
-            let wait = EpollTimeout::try_from(self.tick()).unwrap_or(EpollTimeout::NONE);
-            let count = match self.epoll.wait(&mut events, wait) {
+            self.flush_control();
+            let timeout = EpollTimeout::try_from(self.tick()).unwrap_or(EpollTimeout::NONE);
+            let count = match self.epoll.wait(&mut events, timeout) {
                 Ok(count) => count,
                 Err(nix::errno::Errno::EINTR) => 0,
                 Err(error) => {
@@ -315,54 +317,54 @@ impl Progress {
             let now = Instant::now();
             // A process that was stopped has read nothing meanwhile, even if all its peers are
             // alive.
-            if now - turned_at > self.stopped() {
+            if now - turned_at > self.stop_threshold() {
                 for peer in &mut self.peers {
-                    peer.heard_at = now;
+                    peer.received_at = now;
                 }
             }
             turned_at = now;
             for event in &events[..count] {
-                self.handle(Ready::from_token(event.data()), event.events());
+                self.handle(EventSource::from_token(event.data()), event.events());
             }
-            self.take_orders();
+            self.handle_commands();
             self.advance();
-            self.watch(now);
+            self.check_liveness(now);
         }
     }
 
-    fn handle(&mut self, ready: Ready, flags: EpollFlags) {
-        match ready {
-            Ready::Bell => {
-                let _ = self.bell.read();
+    fn handle(&mut self, source: EventSource, flags: EpollFlags) {
+        match source {
+            EventSource::Wakeup => {
+                let _ = self.wakeup.read();
             }
-            Ready::Listener => self.accept(),
-            Ready::Stranger(name) => self.greet(name),
-            Ready::Out(peer, lane) => {
+            EventSource::Listener => self.accept(),
+            EventSource::Stranger(name) => self.read_hello(name),
+            EventSource::Out(peer, channel) => {
                 if flags.contains(EpollFlags::EPOLLOUT) {
-                    self.write(peer, lane);
+                    self.write(peer, channel);
                 }
                 if flags
                     .intersects(EpollFlags::EPOLLIN | EpollFlags::EPOLLHUP | EpollFlags::EPOLLERR)
                 {
-                    let out = self.out(peer, lane).as_mut();
-                    if out.is_some_and(Out::is_closed) {
-                        self.broke(peer, lane);
+                    let connection = self.out_connection(peer, channel).as_mut();
+                    if connection.is_some_and(OutConnection::is_closed) {
+                        self.handle_broken_connection(peer, channel);
                     }
                 }
             }
-            Ready::Call(peer, lane) => self.go_on_calling(peer, lane),
-            Ready::In(peer, Lane::Words) => self.read_words(peer),
-            Ready::In(peer, Lane::Pieces) => self.read_pieces(peer),
-            Ready::In(peer, Lane::Messages) => self.read_messages(peer),
+            EventSource::Call(peer, channel) => self.continue_call(peer, channel),
+            EventSource::In(peer, Channel::Control) => self.read_control(peer),
+            EventSource::In(peer, Channel::Chunks) => self.read_chunks(peer),
+            EventSource::In(peer, Channel::Messages) => self.read_messages(peer),
         }
     }
 
     /// Returns all other ranks that are not lost.
-    fn others(&self) -> Vec<usize> {
+    fn live_peers(&self) -> Vec<usize> {
         let own = self.settings.rank;
         let ranks = 0..self.peers.len();
-        let lives = |rank: &usize| *rank != own && !self.membership.is_lost(*rank);
-        ranks.filter(lives).collect()
+        let is_live = |rank: &usize| *rank != own && !self.membership.is_lost(*rank);
+        ranks.filter(is_live).collect()
     }
 
     /// Returns the current rank of a peer, or `None` if it is not a member.
@@ -371,26 +373,26 @@ impl Progress {
         members.binary_search(&peer).ok()
     }
 
-    fn out(&mut self, peer: usize, lane: Lane) -> &mut Option<Out> {
+    fn out_connection(&mut self, peer: usize, channel: Channel) -> &mut Option<OutConnection> {
         let peer = &mut self.peers[peer];
-        match lane {
-            Lane::Words => &mut peer.words,
-            Lane::Pieces => &mut peer.pieces,
-            Lane::Messages => &mut peer.messages,
+        match channel {
+            Channel::Control => &mut peer.control_out,
+            Channel::Chunks => &mut peer.chunks_out,
+            Channel::Messages => &mut peer.messages_out,
         }
     }
 
-    fn come(&mut self, peer: usize, lane: Lane) -> &mut Option<In> {
+    fn in_connection(&mut self, peer: usize, channel: Channel) -> &mut Option<InConnection> {
         let peer = &mut self.peers[peer];
-        match lane {
-            Lane::Words => &mut peer.words_in,
-            Lane::Pieces => &mut peer.pieces_in,
-            Lane::Messages => &mut peer.messages_in,
+        match channel {
+            Channel::Control => &mut peer.control_in,
+            Channel::Chunks => &mut peer.chunks_in,
+            Channel::Messages => &mut peer.messages_in,
         }
     }
 
     /// Writes as much of a connection's queue as the kernel accepts.
-    fn write(&mut self, peer: usize, lane: Lane) {
+    fn write(&mut self, peer: usize, channel: Channel) {
         let Self {
             peers,
             active,
@@ -398,52 +400,52 @@ impl Progress {
             epoll,
             ..
         } = self;
-        let of = &mut peers[peer];
-        let out = match lane {
-            Lane::Words => &mut of.words,
-            Lane::Pieces => &mut of.pieces,
-            Lane::Messages => &mut of.messages,
+        let state = &mut peers[peer];
+        let connection = match channel {
+            Channel::Control => &mut state.control_out,
+            Channel::Chunks => &mut state.chunks_out,
+            Channel::Messages => &mut state.messages_out,
         };
-        let Some(out) = out else { return };
-        let flushed = out.flush(|payload| match payload {
-            Payload::Piece(named) => Some(active.as_ref()?.job.out(named)),
+        let Some(connection) = connection else { return };
+        let result = connection.flush(|payload| match payload {
+            Payload::Chunk(step) => Some(active.as_ref()?.job.source(step)),
             Payload::Message(name, bytes) => {
                 let parcel = messages.outgoing(*name)?;
-                Some(parcel.memory.out(0, 0, *bytes as usize))
+                Some(parcel.memory.source(0, 0, *bytes as usize))
             }
         });
-        let watches = flushed.is_ok() && !out.is_idle();
-        if watches != out.is_watched {
-            out.is_watched = watches;
-            let flags = match watches {
+        let needs_watch = result.is_ok() && !connection.is_idle();
+        if needs_watch != connection.is_watched {
+            connection.is_watched = needs_watch;
+            let flags = match needs_watch {
                 true => EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT,
                 false => EpollFlags::EPOLLIN,
             };
-            let mut event = EpollEvent::new(flags, Ready::Out(peer, lane).token());
-            if let Some(stream) = out.stream() {
+            let mut event = EpollEvent::new(flags, EventSource::Out(peer, channel).token());
+            if let Some(stream) = connection.stream() {
                 let _ = epoll.modify(stream, &mut event);
             }
         }
-        match flushed {
-            Ok(sent) => {
-                for name in sent {
-                    if let Some(parcel) = self.messages.sent(name) {
-                        parcel.ticket.settle(Ok(Done {
+        match result {
+            Ok(names) => {
+                for name in names {
+                    if let Some(parcel) = self.messages.remove_outgoing(name) {
+                        parcel.ticket.settle(Ok(Completion {
                             from: self.membership.rank(),
                             bytes: parcel.bytes,
                         }));
                     }
                 }
             }
-            Err(_) => self.broke(peer, lane),
+            Err(_) => self.handle_broken_connection(peer, channel),
         }
-        if lane == Lane::Words {
-            self.is_joined();
+        if channel == Channel::Control {
+            self.settle_join();
         }
     }
 
     /// Queues a control message to a peer for the end of this turn.
-    fn say(&mut self, peer: usize, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
+    fn queue_control(&mut self, peer: usize, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
         let header = Header {
             kind,
             term: self.membership.term(),
@@ -451,55 +453,55 @@ impl Progress {
             number,
             bytes: body.len() as u64,
         };
-        let unsaid = &mut self.peers[peer].unsaid;
-        unsaid.extend_from_slice(&header.bytes());
-        unsaid.extend_from_slice(body);
+        let unsent_control = &mut self.peers[peer].unsent_control;
+        unsent_control.extend_from_slice(&header.bytes());
+        unsent_control.extend_from_slice(body);
     }
 
-    fn say_to_all(&mut self, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
-        for peer in self.others() {
-            self.say(peer, kind, sequence, number, body);
+    fn queue_control_to_all(&mut self, kind: Kind, sequence: u64, number: u64, body: &[u8]) {
+        for peer in self.live_peers() {
+            self.queue_control(peer, kind, sequence, number, body);
         }
     }
 
     /// Writes the control messages of this turn.
-    fn flush(&mut self) {
+    fn flush_control(&mut self) {
         for peer in 0..self.peers.len() {
-            let got = std::mem::take(&mut self.peers[peer].got);
-            if let (true, Some(active)) = (got > 0, &self.active) {
+            let count = std::mem::take(&mut self.peers[peer].unacked_chunks);
+            if let (true, Some(active)) = (count > 0, &self.active) {
                 let sequence = active.sequence;
-                self.say(peer, Kind::Got, sequence, got, &[]);
+                self.queue_control(peer, Kind::Ack, sequence, count, &[]);
             }
-            if self.peers[peer].unsaid.is_empty() {
+            if self.peers[peer].unsent_control.is_empty() {
                 continue;
             }
-            let words = std::mem::take(&mut self.peers[peer].unsaid);
-            self.peers[peer].said_at = Instant::now();
-            let Some(out) = self.lane(peer, Lane::Words) else {
+            let control_messages = std::mem::take(&mut self.peers[peer].unsent_control);
+            self.peers[peer].sent_at = Instant::now();
+            let Some(connection) = self.open_connection(peer, Channel::Control) else {
                 continue;
             };
-            if out.waiting_bytes() > WORDS_BYTES_MAX {
+            if connection.queued_bytes() > CONTROL_BYTES_MAX {
                 self.lose(peer, "it does not read its control messages".to_owned());
                 continue;
             }
-            out.push(words, None);
-            self.write(peer, Lane::Words);
+            connection.push(control_messages, None);
+            self.write(peer, Channel::Control);
         }
     }
 
-    fn take_orders(&mut self) {
+    fn handle_commands(&mut self) {
         loop {
-            let order = match self.orders.try_recv() {
-                Ok(order) => order,
+            let command = match self.commands.try_recv() {
+                Ok(command) => command,
                 Err(std::sync::mpsc::TryRecvError::Empty) => return,
-                Err(std::sync::mpsc::TryRecvError::Disconnected) => Order::Close,
+                Err(std::sync::mpsc::TryRecvError::Disconnected) => Command::Close,
             };
-            match order {
-                Order::Collective(wanted) => self.want(*wanted),
-                Order::Send(parcel) => self.send(parcel),
-                Order::Receive(parcel) => self.receive(parcel),
-                Order::Shrink(ticket, until) => self.shrink(ticket, until),
-                Order::Close => {
+            match command {
+                Command::Collective(collective) => self.queue_collective(*collective),
+                Command::Send(parcel) => self.send(parcel),
+                Command::Receive(parcel) => self.receive(parcel),
+                Command::Shrink(ticket, deadline) => self.shrink(ticket, deadline),
+                Command::Close => {
                     self.close();
                     return;
                 }
@@ -512,8 +514,8 @@ impl Progress {
             return;
         }
         self.is_closing = true;
-        let done = self.begun - u64::from(self.active.is_some());
-        self.say_to_all(Kind::Bye, done, 0, &[]);
+        let completed = self.begun_count - u64::from(self.active.is_some());
+        self.queue_control_to_all(Kind::Bye, completed, 0, &[]);
         self.abandon(&Failure::Closed);
         self.began_at = Instant::now();
     }
@@ -521,10 +523,15 @@ impl Progress {
     /// Returns whether the group is closed and all peers have acknowledged it, or have had enough
     /// time for that.
     fn is_done(&self) -> bool {
-        let is_said = |peer: &Peer| {
-            peer.unsaid.is_empty() && peer.words.as_ref().is_none_or(Out::is_acknowledged)
+        let is_sent = |peer: &Peer| {
+            peer.unsent_control.is_empty()
+                && peer
+                    .control_out
+                    .as_ref()
+                    .is_none_or(OutConnection::is_acknowledged)
         };
         self.is_closing
-            && (self.peers.iter().all(is_said) || self.began_at.elapsed() > self.settings.silence)
+            && (self.peers.iter().all(is_sent)
+                || self.began_at.elapsed() > self.settings.loss_timeout)
     }
 }

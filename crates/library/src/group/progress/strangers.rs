@@ -1,8 +1,8 @@
 //! Connections whose maker is not identified yet.
 
-use super::{Progress, Ready};
-use crate::group::frame::{HELLO_BYTES, Hello, Lane};
-use crate::group::lane::{Stream, Took, take};
+use super::{EventSource, Progress};
+use crate::group::channel::{ReadOutcome, Stream, read_available};
+use crate::group::frame::{Channel, HELLO_BYTES, Hello};
 use nix::sys::epoll::{EpollEvent, EpollFlags};
 use std::io;
 use std::net::TcpStream;
@@ -27,62 +27,62 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Stranger {
     stream: Stream,
     hello: [u8; HELLO_BYTES],
-    have: usize,
-    since: Instant,
+    hello_bytes: usize,
+    accepted_at: Instant,
 }
 
 impl Progress {
     pub(super) fn accept(&mut self) {
-        let mut accepted = Vec::new();
+        let mut streams = Vec::new();
         for listener in &self.listeners {
             for _ in 0..ACCEPTS_MAX {
                 match listener.accept() {
-                    Ok((stream, _)) => accepted.push(stream),
+                    Ok((stream, _)) => streams.push(stream),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                     Err(_) => {
-                        self.accepts_from = Some(Instant::now() + ACCEPT_PAUSE);
+                        self.accept_pause_end = Some(Instant::now() + ACCEPT_PAUSE);
                         break;
                     }
                 }
             }
         }
-        for stream in accepted {
-            self.meet(stream);
+        for stream in streams {
+            self.add_stranger(stream);
         }
-        if self.accepts_from.is_some() {
+        if self.accept_pause_end.is_some() {
             self.watch_listeners(EpollFlags::empty());
         }
     }
 
-    fn meet(&mut self, stream: TcpStream) {
+    fn add_stranger(&mut self, stream: TcpStream) {
         if stream.set_nonblocking(true).is_err() {
             return;
         }
         if self.strangers.len() >= STRANGERS_PER_RANK_MAX * self.peers.len() {
             self.strangers.pop_first();
         }
-        self.strangers_named += 1;
-        let name = self.strangers_named;
-        let event = EpollEvent::new(EpollFlags::EPOLLIN, Ready::Stranger(name).token());
+        self.last_stranger_name += 1;
+        let name = self.last_stranger_name;
+        let event = EpollEvent::new(EpollFlags::EPOLLIN, EventSource::Stranger(name).token());
         if self.epoll.add(&stream, event).is_err() {
             return;
         }
         let stranger = Stranger {
             stream: Stream::new(stream),
             hello: [0; HELLO_BYTES],
-            have: 0,
-            since: Instant::now(),
+            hello_bytes: 0,
+            accepted_at: Instant::now(),
         };
         self.strangers.insert(name, stranger);
         // A rank sends its hello at once. It is read now, so that the next connection does not
         // evict this one.
-        self.greet(name);
+        self.read_hello(name);
     }
 
     /// Sets the events for which the listeners are polled.
     fn watch_listeners(&self, flags: EpollFlags) {
         for listener in &self.listeners {
-            let mut event = EpollEvent::new(flags, Ready::Listener.token());
+            let mut event = EpollEvent::new(flags, EventSource::Listener.token());
             // This cannot fail: the listener was added earlier, and a change allocates nothing.
             let _ = self.epoll.modify(listener, &mut event);
         }
@@ -90,19 +90,22 @@ impl Progress {
 
     /// Reads the hello of a connection. A maker that does not know this rank's key is not in the
     /// group.
-    pub(super) fn greet(&mut self, name: u64) {
+    pub(super) fn read_hello(&mut self, name: u64) {
         let Some(stranger) = self.strangers.get_mut(&name) else {
             return;
         };
-        match take(&mut stranger.stream, &mut stranger.hello[stranger.have..]) {
-            Took::Nothing => return,
-            Took::Bytes(bytes) => stranger.have += bytes,
-            Took::End => {
+        match read_available(
+            &mut stranger.stream,
+            &mut stranger.hello[stranger.hello_bytes..],
+        ) {
+            ReadOutcome::WouldBlock => return,
+            ReadOutcome::Bytes(bytes) => stranger.hello_bytes += bytes,
+            ReadOutcome::End => {
                 self.strangers.remove(&name);
                 return;
             }
         }
-        if stranger.have < HELLO_BYTES {
+        if stranger.hello_bytes < HELLO_BYTES {
             return;
         }
         let Some(stranger) = self.strangers.remove(&name) else {
@@ -115,25 +118,27 @@ impl Progress {
         };
         let peer = hello.from as usize;
         let own_key = &self.settings.cards[own].key;
-        let is_one = self.settings.secret.is_hello(own_key, &hello.key) && peer < self.peers.len();
-        if !is_one || peer == own || self.membership.is_lost(peer) {
+        let is_member =
+            self.settings.secret.is_hello(own_key, &hello.key) && peer < self.peers.len();
+        if !is_member || peer == own || self.membership.is_lost(peer) {
             return;
         }
         // A data connection of an earlier term is useless.
-        if hello.lane != Lane::Words && hello.term < self.membership.term() {
+        if hello.channel != Channel::Control && hello.term < self.membership.term() {
             return;
         }
         match hello.is_call {
-            true => self.is_called(stranger.stream, peer, hello.lane),
-            false => self.come_by(stranger.stream, peer, hello.lane, hello.term),
+            true => self.accept_call(stranger.stream, peer, hello.channel),
+            false => self.install_in(stranger.stream, peer, hello.channel, hello.term),
         }
     }
 
     /// Closes connections whose hello is late. Accepts connections again after a pause.
-    pub(super) fn dismiss(&mut self, now: Instant) {
-        self.strangers
-            .retain(|_, stranger| now.saturating_duration_since(stranger.since) < HELLO_LIMIT);
-        if self.accepts_from.take_if(|from| now >= *from).is_some() {
+    pub(super) fn expire_strangers(&mut self, now: Instant) {
+        self.strangers.retain(|_, stranger| {
+            now.saturating_duration_since(stranger.accepted_at) < HELLO_LIMIT
+        });
+        if self.accept_pause_end.take_if(|end| now >= *end).is_some() {
             self.watch_listeners(EpollFlags::EPOLLIN);
         }
     }

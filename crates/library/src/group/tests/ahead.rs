@@ -8,37 +8,40 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[test]
 fn rank__running_ahead_of_the_others__waits_after_about_1000_collectives() {
     const CALLS: u64 = 70_000;
-    let done = AtomicU64::new(0);
+    let completed = AtomicU64::new(0);
     let gather = |group: &Group| {
-        let place = vec![vec![], vec![]];
-        let (call, _outcome) = call(
+        let destination = vec![vec![], vec![]];
+        let (call, _result) = call(
             RequestedOperation::Gather,
             1,
             vec![0, 0],
             vec![],
-            place,
+            destination,
             None,
         );
         group.start(call).unwrap().wait(None).unwrap().map(drop)
     };
-    together(2, |group| {
+    run_ranks(2, |group| {
         if group.rank() == 1 {
             // Wait until rank 0 makes no more progress.
-            let mut before = 0;
+            let mut previous = 0;
             for _ in 0..100 {
                 std::thread::sleep(Duration::from_millis(200));
-                let now = done.load(Ordering::Relaxed);
-                if now == before && now > 0 {
+                let now = completed.load(Ordering::Relaxed);
+                if now == previous && now > 0 {
                     break;
                 }
-                before = now;
+                previous = now;
             }
-            assert!((500..1100).contains(&before), "{before} collectives ahead");
+            assert!(
+                (500..1100).contains(&previous),
+                "{previous} collectives ahead"
+            );
         }
         for _ in 0..CALLS {
             gather(&group).unwrap();
             if group.rank() == 0 {
-                done.fetch_add(1, Ordering::Relaxed);
+                completed.fetch_add(1, Ordering::Relaxed);
             }
         }
     });

@@ -8,28 +8,28 @@ const MS: u64 = 1_000_000;
 /// A list for two NICs, and the frames that it delivers.
 struct Bench {
     list: Reorder<u32>,
-    up: VecDeque<u32>,
+    out: VecDeque<u32>,
 }
 
 impl Bench {
     fn new() -> Self {
         Self {
             list: Reorder::new(2),
-            up: VecDeque::new(),
+            out: VecDeque::new(),
         }
     }
 
     /// Receives `sequence` on NIC1 or NIC2. Returns the numbers that are delivered.
     fn arrive(&mut self, sequence: u32, nic: usize, now_ns: u64) -> Vec<u32> {
-        let up = &mut self.up;
+        let out = &mut self.out;
         self.list
-            .arrive(sequence, nic - 1, sequence, |_| true, now_ns, up);
-        up.drain(..).collect()
+            .arrive(sequence, nic - 1, sequence, |_| true, now_ns, out);
+        out.drain(..).collect()
     }
 
     fn timer(&mut self, now_ns: u64) -> Vec<u32> {
-        self.list.release_expired(now_ns, &mut self.up);
-        self.up.drain(..).collect()
+        self.list.release_expired(now_ns, &mut self.out);
+        self.out.drain(..).collect()
     }
 }
 
@@ -78,9 +78,9 @@ fn early_detection__failed_nic__is_ignored() {
     let mut bench = Bench::new();
     bench.arrive(101, 1, 0);
     bench.arrive(102, 2, 0);
-    let (list, up) = (&mut bench.list, &mut bench.up);
-    list.arrive(104, 1, 104, |link| link == 1, 0, up);
-    assert_eq!(bench.up, [104]);
+    let (list, out) = (&mut bench.list, &mut bench.out);
+    list.arrive(104, 1, 104, |link| link == 1, 0, out);
+    assert_eq!(bench.out, [104]);
 }
 
 /// §5.5: an expired frame is delivered with all frames before it, in order or not. Consecutive
@@ -117,8 +117,8 @@ fn maxbuf__one_frame_more__flushes_the_list() {
         assert!(bench.arrive(sequence, 1, 0).is_empty());
     }
     let next = 2 + MAXBUF as u32;
-    let up = bench.arrive(next, 1, 0);
-    assert_eq!(up, (2..=next).collect::<Vec<_>>());
+    let out = bench.arrive(next, 1, 0);
+    assert_eq!(out, (2..=next).collect::<Vec<_>>());
     assert_eq!((bench.list.waiting(), bench.list.counts().overruns), (0, 1));
 }
 
@@ -159,7 +159,7 @@ fn run() -> impl Strategy<Value = Vec<(bool, usize, u64)>> {
 
 /// Returns the arrivals of a run in time order. Each link is a FIFO whose frames never overtake
 /// each other.
-fn arrivals(run: &[(bool, usize, u64)], loses: bool) -> Vec<(u64, usize, u32)> {
+fn arrivals(run: &[(bool, usize, u64)], has_loss: bool) -> Vec<(u64, usize, u32)> {
     let mut free_ns = [0; 3];
     let mut arrivals = Vec::new();
     for (sequence, (is_lost, nic, delay_ns)) in run.iter().enumerate() {
@@ -168,7 +168,7 @@ fn arrivals(run: &[(bool, usize, u64)], loses: bool) -> Vec<(u64, usize, u32)> {
         let is_first = sequence == 0;
         let delay_ns = if is_first { 0 } else { *delay_ns };
         free_ns[*nic] = (sequence as u64 * MS / 10 + delay_ns).max(free_ns[*nic]);
-        if !(loses && *is_lost) || is_first {
+        if !(has_loss && *is_lost) || is_first {
             arrivals.push((free_ns[*nic], *nic, sequence as u32));
         }
     }
@@ -181,11 +181,11 @@ proptest! {
     #[test]
     fn reorder__no_loss__delivers_in_order(run in run()) {
         let mut bench = Bench::new();
-        let mut up = Vec::new();
+        let mut out = Vec::new();
         for (at_ns, nic, sequence) in arrivals(&run, false) {
-            up.extend(bench.arrive(sequence, nic, at_ns));
+            out.extend(bench.arrive(sequence, nic, at_ns));
         }
-        prop_assert_eq!(up, (0..run.len() as u32).collect::<Vec<_>>());
+        prop_assert_eq!(out, (0..run.len() as u32).collect::<Vec<_>>());
         prop_assert_eq!(bench.list.counts().late, 0);
     }
 
@@ -200,18 +200,18 @@ proptest! {
         let end_ns = arrivals.last().map_or(0, |arrival| arrival.0) + 2 * FAST_TOUT_NS;
         let mut next = arrivals.iter().peekable();
         while timer_ns <= end_ns {
-            let (now_ns, up) = match next.next_if(|arrival| arrival.0 < timer_ns) {
+            let (now_ns, out) = match next.next_if(|arrival| arrival.0 < timer_ns) {
                 Some((at_ns, nic, sequence)) => {
                     arrived_ns.insert(*sequence, *at_ns);
                     (*at_ns, bench.arrive(*sequence, *nic, *at_ns))
                 }
                 None => {
-                    let up = bench.timer(timer_ns);
+                    let out = bench.timer(timer_ns);
                     timer_ns += FAST_TOUT_NS;
-                    (timer_ns - FAST_TOUT_NS, up)
+                    (timer_ns - FAST_TOUT_NS, out)
                 }
             };
-            for sequence in up {
+            for sequence in out {
                 let waited_ns = now_ns - arrived_ns.remove(&sequence).expect("goes up once");
                 prop_assert!(waited_ns <= 2 * FAST_TOUT_NS, "{} waited {}", sequence, waited_ns);
             }

@@ -16,19 +16,19 @@ const AGREEING_SHARE: f64 = 0.3;
 const AGREEING_NOISES: f64 = 2.0;
 
 /// The access links of all hosts, and the distance below which two values agree.
-pub(super) struct Own {
+pub(super) struct AccessLinks {
     pub(super) links: Vec<f64>,
     pub(super) tolerance: f64,
 }
 
-impl Own {
+impl AccessLinks {
     pub(super) fn new(distances: &[Vec<f64>]) -> Self {
         let hosts = distances.len();
         let products: Vec<Vec<f64>> = (0..hosts).map(|host| products(distances, host)).collect();
         let nearest = (0..hosts).map(|host| {
-            let others = (0..hosts).filter(|other| *other != host);
-            others
-                .map(|other| distances[host][other] / 2.0)
+            let peers = (0..hosts).filter(|peer| *peer != host);
+            peers
+                .map(|peer| distances[host][peer] / 2.0)
                 .fold(f64::INFINITY, f64::min)
         });
         let typical = median(&mut nearest.collect::<Vec<_>>());
@@ -61,8 +61,8 @@ fn products(distances: &[Vec<f64>], host: usize) -> Vec<f64> {
         .filter(|other| *other != host)
         .collect();
     let mut products: Vec<f64> = Vec::with_capacity(others.len() * others.len() / 2);
-    for (at, s) in others.iter().enumerate() {
-        for o in &others[..at] {
+    for (index, s) in others.iter().enumerate() {
+        for o in &others[..index] {
             products.push((distances[host][*s] + distances[host][*o] - distances[*s][*o]) / 2.0);
         }
     }
@@ -79,20 +79,20 @@ fn narrowest(sorted: &[f64], count: usize) -> f64 {
 
 /// Returns the lowest value on which `support` of the sorted values agree.
 fn lowest_agreed(sorted: &[f64], support: usize, tolerance: f64) -> f64 {
-    let within = |from: f64| {
+    let window = |from: f64| {
         let first = sorted.partition_point(|value| *value < from);
-        let past = sorted.partition_point(|value| *value <= from + tolerance);
-        &sorted[first..past]
+        let end = sorted.partition_point(|value| *value <= from + tolerance);
+        &sorted[first..end]
     };
-    let first = sorted.iter().find(|value| within(**value).len() >= support);
+    let first = sorted.iter().find(|value| window(**value).len() >= support);
     let Some(first) = first.or(sorted.first()) else {
         return 0.0;
     };
     // The window may begin with a value that is too low. Take the fullest of the windows that begin
     // inside it.
-    let starts = within(*first).iter();
+    let starts = window(*first).iter();
     let fullest = starts
-        .map(|start| within(*start))
+        .map(|start| window(*start))
         .max_by_key(|window| window.len());
     let fullest = fullest.unwrap_or_default();
     fullest.get(fullest.len() / 2).copied().unwrap_or(*first)

@@ -1,9 +1,9 @@
-//! Divides one connection's transfers into pieces at each arrival, and gives each piece a possible
-//! cause.
+//! Divides one connection's transfers into intervals at each arrival, and gives each interval a
+//! possible cause.
 //!
 //! A transfer lasts from the first byte written while nothing was in flight to the acknowledgement
-//! of the last byte. The time that a piece lost is computed at the end, when the path's rate is
-//! known.
+//! of the last byte. The time that an interval lost is computed at the end, when the path's
+//! rate is known.
 
 use super::cause::Cause;
 use crate::trace::{Event, Kind, Limit, Retransmit, State};
@@ -15,25 +15,25 @@ const SILENCE_ROUND_TRIPS: f64 = 1.3;
 const SILENCE_MIN_NS: u64 = 1_500_000;
 /// Longest time for which Linux delays an acknowledgement (`TCP_DELACK_MIN`, 40 ms), plus a margin.
 /// If the far end is not observed, a longer silence is more likely its timeout.
-const HELD_MAX_NS: u64 = 60_000_000;
+const ACK_DELAY_MAX_NS: u64 = 60_000_000;
 /// Round trips during which a second loss still belongs to slow start. A cut to 0.7 of twice the
 /// path's capacity still exceeds it. As `REPAIR_ROUND_TRIPS` of `bpf/tcp/pace.h`.
 const OVERSHOOT_ROUND_TRIPS: u64 = 8;
 /// The kernel's value for "no threshold yet".
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
-/// Most pieces that are kept of one connection. Later ones are merged into the last.
-const PIECES_MAX: usize = 1 << 18;
+/// Most intervals that are kept of one connection. Later ones are merged into the last.
+const INTERVALS_MAX: usize = 1 << 18;
 
 /// The time from one arrival to the next.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Piece {
+pub struct Interval {
     /// Time at which it began.
-    pub from_ns: u64,
+    pub start_ns: u64,
     /// Time at which it ended.
-    pub to_ns: u64,
+    pub end_ns: u64,
     /// Bytes acknowledged at its end.
     pub bytes: u64,
-    /// Cause of a slow piece; `None` if data is acknowledged as fast as it is sent.
+    /// Cause of a slow interval; `None` if data is acknowledged as fast as it is sent.
     pub cause: Option<Cause>,
     /// Part of its length that the first response takes in any case.
     pub latency_ns: u64,
@@ -41,151 +41,151 @@ pub struct Piece {
     pub phase: Option<u16>,
 }
 
-/// A transfer, as a range of the flow's pieces.
+/// A transfer, as a range of the connection's intervals.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transfer {
-    /// Its pieces.
-    pub pieces: std::ops::Range<usize>,
+    /// Its intervals.
+    pub intervals: std::ops::Range<usize>,
     /// Shortest round trip known at its end.
     pub rtt_min_ns: u64,
 }
 
 /// Cause of a reduced window, valid until the window has its former size.
 #[derive(Debug, Clone, Copy)]
-struct Reduced {
+struct Reduction {
     cause: Cause,
-    until_cwnd: u32,
+    target_cwnd: u32,
 }
 
-impl Reduced {
+impl Reduction {
     /// Returns whether the window has its former size, or for a new connection its final one. While
     /// the kernel still reduces the window, packet by packet, this is false.
-    fn is_over(self, event: &Event) -> bool {
+    fn has_ended(self, event: &Event) -> bool {
         if !matches!(event.state, State::Open | State::Disorder) {
             return false;
         }
         let has_left_slow_start = event.ssthresh != NO_THRESHOLD && event.cwnd >= event.ssthresh;
-        event.cwnd >= self.until_cwnd || (self.cause == Cause::SlowStart && has_left_slow_start)
+        event.cwnd >= self.target_cwnd || (self.cause == Cause::SlowStart && has_left_slow_start)
     }
 }
 
 /// A transfer in progress.
 #[derive(Debug, Clone, Copy)]
-struct Running {
-    first_piece: usize,
+struct CurrentTransfer {
+    first_interval: usize,
     last_arrival_ns: u64,
 }
 
 /// A connection under observation.
 #[derive(Debug)]
-pub struct Flow {
+pub struct Connection {
     /// Local address.
     pub local: SocketAddr,
     /// Remote address.
     pub remote: SocketAddr,
-    /// All pieces so far.
-    pub pieces: Vec<Piece>,
+    /// All intervals so far.
+    pub intervals: Vec<Interval>,
     /// Complete transfers.
     pub transfers: Vec<Transfer>,
     /// Phase of the next event.
     pub phase: Option<u16>,
     rtt_min_ns: u64,
-    running: Option<Running>,
-    reduced: Option<Reduced>,
-    ended: Option<(u64, u32)>,
+    current: Option<CurrentTransfer>,
+    reduction: Option<Reduction>,
+    last_end: Option<(u64, u32)>,
     repair: Option<Cause>,
     /// Buffer that delayed the current transfer last.
-    limited: Option<Cause>,
+    buffer_limit: Option<Cause>,
     refused_at_ns: u64,
-    held: Option<(u64, u64)>,
+    ack_delay: Option<(u64, u64)>,
     /// Threshold before the next event. The event of a cut reports the threshold after it.
     ssthresh: u32,
     /// Time of the latest loss in slow start.
     overshot_at_ns: Option<u64>,
 }
 
-impl Flow {
+impl Connection {
     /// Creates a connection without history.
     pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
         Self {
             local,
             remote,
-            pieces: Vec::new(),
+            intervals: Vec::new(),
             transfers: Vec::new(),
             phase: None,
             rtt_min_ns: 0,
-            running: None,
-            reduced: None,
-            ended: None,
+            current: None,
+            reduction: None,
+            last_end: None,
             repair: None,
-            limited: None,
+            buffer_limit: None,
             refused_at_ns: 0,
-            held: None,
+            ack_delay: None,
             ssthresh: NO_THRESHOLD,
             overshot_at_ns: None,
         }
     }
 
-    /// Records that the far end, which is observed too, delayed an acknowledgement until `at_ns`.
-    pub fn note_held(&mut self, at_ns: u64, held_ns: u64) {
-        self.held = Some((at_ns.saturating_sub(held_ns), at_ns));
+    /// Records that the far end, which is observed too, delayed an acknowledgement until `end_ns`.
+    pub fn note_delayed_ack(&mut self, end_ns: u64, delay_ns: u64) {
+        self.ack_delay = Some((end_ns.saturating_sub(delay_ns), end_ns));
     }
 
-    /// Processes one event. Without room, its piece is merged into the last one. Returns whether it
-    /// was merged.
+    /// Processes one event. Without room, its interval is merged into the last one. Returns
+    /// whether it was merged.
     pub fn note(&mut self, event: &Event, has_room: bool) -> bool {
-        let mut is_joined = false;
+        let mut is_merged = false;
         self.rtt_min_ns = u64::from(event.rtt_min_us) * 1000;
         match event.kind {
             Kind::Write => self.begin(event, event.at_ns),
             Kind::Segment { ack, payload_bytes } => {
-                is_joined = self.arrived(event, ack, payload_bytes, has_room);
+                is_merged = self.receive(event, ack, payload_bytes, has_room);
             }
-            Kind::Retransmit(why) => self.resent(why),
+            Kind::Retransmit(reason) => self.note_retransmission(reason),
             Kind::LocalDrop => self.refused_at_ns = event.at_ns,
-            Kind::State(state) => self.changed(event, state),
+            Kind::State(state) => self.note_state(event, state),
             Kind::HeldAck { .. } => {}
             Kind::Close => self.end(event, event.at_ns),
         }
         self.ssthresh = event.ssthresh;
-        is_joined
+        is_merged
     }
 
-    fn begin(&mut self, event: &Event, at_ns: u64) {
-        if self.running.is_some() {
+    fn begin(&mut self, event: &Event, start_ns: u64) {
+        if self.current.is_some() {
             return;
         }
-        self.running = Some(Running {
-            first_piece: self.pieces.len(),
-            last_arrival_ns: at_ns,
+        self.current = Some(CurrentTransfer {
+            first_interval: self.intervals.len(),
+            last_arrival_ns: start_ns,
         });
-        match self.ended {
-            Some((ended_ns, cwnd)) if at_ns.saturating_sub(ended_ns) > event.rto_us * 1000 => {
-                self.reduced = Some(Reduced {
+        match self.last_end {
+            Some((end_ns, cwnd)) if start_ns.saturating_sub(end_ns) > event.rto_us * 1000 => {
+                self.reduction = Some(Reduction {
                     cause: Cause::IdleCollapse,
-                    until_cwnd: cwnd,
+                    target_cwnd: cwnd,
                 });
             }
             Some(_) => {}
             None => {
-                self.reduced = Some(Reduced {
+                self.reduction = Some(Reduction {
                     cause: Cause::SlowStart,
-                    until_cwnd: NO_THRESHOLD,
+                    target_cwnd: NO_THRESHOLD,
                 });
             }
         }
         self.repair = None;
-        self.limited = None;
+        self.buffer_limit = None;
     }
 
-    fn resent(&mut self, why: Retransmit) {
-        let cause = match why {
+    fn note_retransmission(&mut self, reason: Retransmit) {
+        let cause = match reason {
             Retransmit::Fast => return,
             Retransmit::Timeout => Cause::Timeout,
             Retransmit::Probe => Cause::TailLossProbe,
         };
         // A timeout after a probe: the probe did not help, so the timeout is the cause.
-        self.repair = Some(self.repair.map_or(cause, |before| before.min(cause)));
+        self.repair = Some(self.repair.map_or(cause, |earlier| earlier.min(cause)));
     }
 
     /// Returns whether a loss belongs to slow start: either slow start is under repair, or one cut
@@ -196,11 +196,12 @@ impl Flow {
             return true;
         }
         let rtt_ns = 1000 * u64::from(event.srtt_us);
-        self.overshot_at_ns
-            .is_some_and(|at| event.at_ns.saturating_sub(at) < OVERSHOOT_ROUND_TRIPS * rtt_ns)
+        self.overshot_at_ns.is_some_and(|loss_ns| {
+            event.at_ns.saturating_sub(loss_ns) < OVERSHOOT_ROUND_TRIPS * rtt_ns
+        })
     }
 
-    fn changed(&mut self, event: &Event, state: State) {
+    fn note_state(&mut self, event: &Event, state: State) {
         let cause = match state {
             State::Open | State::Disorder => return,
             State::Reduced
@@ -218,93 +219,95 @@ impl Flow {
             State::Loss => Cause::Timeout,
         };
         // After several cuts, the window before the first one counts.
-        let before = self.reduced.map(|reduced| reduced.until_cwnd);
-        let until_cwnd = before.filter(|cwnd| *cwnd != NO_THRESHOLD).unwrap_or(0);
-        self.reduced = Some(Reduced {
+        let former = self.reduction.map(|reduction| reduction.target_cwnd);
+        let target_cwnd = former.filter(|cwnd| *cwnd != NO_THRESHOLD).unwrap_or(0);
+        self.reduction = Some(Reduction {
             cause,
-            until_cwnd: event.cwnd.max(until_cwnd),
+            target_cwnd: event.cwnd.max(target_cwnd),
         });
     }
 
-    fn arrived(&mut self, event: &Event, ack: u32, payload_bytes: u32, has_room: bool) -> bool {
+    fn receive(&mut self, event: &Event, ack: u32, payload_bytes: u32, has_room: bool) -> bool {
         let acked = ack.wrapping_sub(event.snd_una);
         let outstanding = event.write_seq.wrapping_sub(event.snd_una);
         let acked = if acked <= outstanding { acked } else { 0 };
-        if self.running.is_none() {
+        if self.current.is_none() {
             if outstanding == 0 {
                 return false; // a receiver
             }
             let rtt_ns = u64::from(event.srtt_us) * 1000;
             self.begin(event, event.at_ns.saturating_sub(rtt_ns));
         }
-        let Some(running) = self.running else {
+        let Some(current) = self.current else {
             return false;
         };
-        let is_first = self.pieces.len() == running.first_piece;
+        let is_first = self.intervals.len() == current.first_interval;
         let rtt_ns = u64::from(event.rtt_min_us) * 1000;
-        let piece = Piece {
-            from_ns: running.last_arrival_ns,
-            to_ns: event.at_ns.max(running.last_arrival_ns),
+        let interval = Interval {
+            start_ns: current.last_arrival_ns,
+            end_ns: event.at_ns.max(current.last_arrival_ns),
             bytes: acked.into(),
-            cause: self.cause(event, running.last_arrival_ns, outstanding, payload_bytes),
+            cause: self.cause(event, current.last_arrival_ns, outstanding, payload_bytes),
             latency_ns: if is_first { rtt_ns } else { 0 },
             phase: self.phase,
         };
-        let is_joined = self.push(piece, has_room);
-        if let Some(by @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = piece.cause {
-            self.limited = Some(by);
+        let is_merged = self.push(interval, has_room);
+        if let Some(limit @ (Cause::ReceiverWindow | Cause::SenderBuffer)) = interval.cause {
+            self.buffer_limit = Some(limit);
         }
         self.repair = None;
-        self.running = Some(Running {
-            last_arrival_ns: piece.to_ns,
-            ..running
+        self.current = Some(CurrentTransfer {
+            last_arrival_ns: interval.end_ns,
+            ..current
         });
-        self.reduced = self.reduced.filter(|reduced| !reduced.is_over(event));
+        self.reduction = self
+            .reduction
+            .filter(|reduction| !reduction.has_ended(event));
         if acked == outstanding {
             self.end(event, event.at_ns);
         }
-        is_joined
+        is_merged
     }
 
-    /// Appends a piece, or merges it into the last one. Returns whether it was merged.
-    fn push(&mut self, piece: Piece, has_room: bool) -> bool {
-        let is_full = !has_room || self.pieces.len() >= PIECES_MAX;
-        match self.pieces.last_mut() {
+    /// Appends an interval, or merges it into the last one. Returns whether it was merged.
+    fn push(&mut self, interval: Interval, has_room: bool) -> bool {
+        let is_full = !has_room || self.intervals.len() >= INTERVALS_MAX;
+        match self.intervals.last_mut() {
             Some(last) if is_full => {
-                last.to_ns = piece.to_ns;
-                last.bytes += piece.bytes;
+                last.end_ns = interval.end_ns;
+                last.bytes += interval.bytes;
                 true
             }
             _ => {
-                self.pieces.push(piece);
+                self.intervals.push(interval);
                 false
             }
         }
     }
 
-    /// Returns the possible cause of the piece that ends with `event`.
+    /// Returns the possible cause of the interval that ends with `event`.
     fn cause(
         &self,
         event: &Event,
-        from_ns: u64,
+        start_ns: u64,
         outstanding: u32,
         payload_bytes: u32,
     ) -> Option<Cause> {
-        let took_ns = event.at_ns.saturating_sub(from_ns);
+        let span_ns = event.at_ns.saturating_sub(start_ns);
         let rtt_ns = u64::from(event.srtt_us.max(event.rtt_min_us)) * 1000;
-        let is_silent = took_ns > SILENCE_MIN_NS.max((SILENCE_ROUND_TRIPS * rtt_ns as f64) as u64);
+        let is_silent = span_ns > SILENCE_MIN_NS.max((SILENCE_ROUND_TRIPS * rtt_ns as f64) as u64);
         if self.repair.is_some() {
             return self.repair;
         }
-        let few = outstanding <= 2 * event.mss_bytes;
+        let has_little_data = outstanding <= 2 * event.mss_bytes;
         // If only the last of many acknowledgements was delayed, the sender did not wait for it.
-        if few && (is_silent || took_ns > SILENCE_MIN_NS) {
-            let is_held = self.held.is_some_and(|(began, ended)| {
-                ended > from_ns
-                    && began < event.at_ns
-                    && 2 * (ended - began) > took_ns.saturating_sub(rtt_ns)
+        if has_little_data && (is_silent || span_ns > SILENCE_MIN_NS) {
+            let is_ack_delayed = self.ack_delay.is_some_and(|(first_ns, last_ns)| {
+                last_ns > start_ns
+                    && first_ns < event.at_ns
+                    && 2 * (last_ns - first_ns) > span_ns.saturating_sub(rtt_ns)
             });
-            if is_held {
+            if is_ack_delayed {
                 return Some(Cause::DelayedAck);
             }
         }
@@ -313,9 +316,9 @@ impl Flow {
             return Some(match event.limit {
                 // The far program answered, and its host acknowledged with the answer. Nothing here
                 // waited for an acknowledgement.
-                _ if few && unsent == 0 && payload_bytes > 0 => Cause::Application,
+                _ if has_little_data && unsent == 0 && payload_bytes > 0 => Cause::Application,
                 Limit::FarWindow => Cause::ReceiverWindow,
-                _ if few && took_ns < rtt_ns + HELD_MAX_NS => Cause::DelayedAck,
+                _ if has_little_data && span_ns < rtt_ns + ACK_DELAY_MAX_NS => Cause::DelayedAck,
                 Limit::SendBuffer => Cause::SenderBuffer,
                 _ => Cause::Path,
             });
@@ -328,26 +331,26 @@ impl Flow {
         // If the window is not full, or no data waits for it, the window is not the cause. The
         // program is, or a buffer.
         if unsent < event.mss_bytes || event.in_flight < event.cwnd / 4 * 3 {
-            return self.limited;
+            return self.buffer_limit;
         }
-        self.reduced.map(|reduced| reduced.cause)
+        self.reduction.map(|reduction| reduction.cause)
     }
 
-    fn end(&mut self, event: &Event, at_ns: u64) {
-        if self.running.is_some() {
-            self.ended = Some((at_ns, event.cwnd));
+    fn end(&mut self, event: &Event, end_ns: u64) {
+        if self.current.is_some() {
+            self.last_end = Some((end_ns, event.cwnd));
             self.complete();
         }
     }
 
-    /// Ends the current transfer, if there is one, with the pieces so far.
+    /// Ends the current transfer, if there is one, with the intervals so far.
     pub fn complete(&mut self) {
-        let Some(running) = self.running.take() else {
+        let Some(current) = self.current.take() else {
             return;
         };
-        if self.pieces.len() > running.first_piece {
+        if self.intervals.len() > current.first_interval {
             self.transfers.push(Transfer {
-                pieces: running.first_piece..self.pieces.len(),
+                intervals: current.first_interval..self.intervals.len(),
                 rtt_min_ns: self.rtt_min_ns,
             });
         }

@@ -13,7 +13,7 @@ const S: u64 = 1_000_000_000;
 type Flight = (u64, usize, u8, Vec<u8>);
 
 /// Two endpoints with a long delay between them.
-struct Far {
+struct DistantPair {
     ends: [Endpoint; 2],
     now_ns: u64,
     one_way_ns: u64,
@@ -22,9 +22,9 @@ struct Far {
     delivered: [usize; 2],
 }
 
-impl Far {
+impl DistantPair {
     fn new(one_way_ns: u64) -> Self {
-        let mut far = Self {
+        let mut pair = Self {
             ends: [endpoint(1, 11, 0), endpoint(2, 22, 0)],
             now_ns: 0,
             one_way_ns,
@@ -32,9 +32,9 @@ impl Far {
             is_cut: false,
             delivered: [0; 2],
         };
-        far.run_for(8 * S);
-        far.assert_agreed();
-        far
+        pair.run_for(8 * S);
+        pair.assert_agreed();
+        pair
     }
 
     fn run_for(&mut self, ns: u64) {
@@ -61,10 +61,10 @@ impl Far {
             while let Some(batch) = self.ends[side].poll_transmit(link) {
                 let (bytes, segment) = (batch.bytes.clone(), batch.segment_bytes);
                 self.ends[side].transmitted(link);
-                let arrives_ns = self.now_ns + self.one_way_ns;
+                let arrival_ns = self.now_ns + self.one_way_ns;
                 let datagrams = bytes.chunks(segment).filter(|_| !self.is_cut);
                 self.flights.extend(
-                    datagrams.map(|datagram| (arrives_ns, 1 - side, link, datagram.to_vec())),
+                    datagrams.map(|datagram| (arrival_ns, 1 - side, link, datagram.to_vec())),
                 );
             }
         }
@@ -74,7 +74,7 @@ impl Far {
     }
 
     /// Returns the hellos that a side sends within 2 s.
-    fn hellos_of(&mut self, side: usize) -> Vec<Flight> {
+    fn collect_hellos(&mut self, side: usize) -> Vec<Flight> {
         let mut hellos = Vec::new();
         for _ in 0..2000 {
             self.run_for(MS);
@@ -95,14 +95,14 @@ impl Far {
     }
 
     fn assert_agreed(&self) {
-        let [(ours, theirs), (far_ours, far_theirs)] = [0, 1].map(|side| self.numbers(side));
-        assert_eq!((ours, theirs), (far_theirs, far_ours), "two sessions");
+        let [(ours, theirs), (remote_ours, remote_theirs)] = [0, 1].map(|side| self.numbers(side));
+        assert_eq!((ours, theirs), (remote_theirs, remote_ours), "two sessions");
         for end in &self.ends {
             assert!(
                 end.peers[0]
                     .current
                     .as_ref()
-                    .is_some_and(|one| one.is_confirmed)
+                    .is_some_and(|session| session.is_confirmed)
             );
         }
     }
@@ -123,36 +123,36 @@ impl Far {
 fn dials__both_sides_at_once_on_a_long_path__settle_on_one_session() {
     for seed in 0..40 {
         let mut random = fastrand::Rng::with_seed(seed);
-        let mut far = Far::new(random.u64(125..300) * MS);
+        let mut pair = DistantPair::new(random.u64(125..300) * MS);
         let is_cut = random.bool();
         for side in [0, 1] {
-            let now_ns = far.now_ns;
-            far.ends[side].dial(0, now_ns);
-            far.run_for(random.u64(0..2) * random.u64(0..100) * MS);
+            let now_ns = pair.now_ns;
+            pair.ends[side].dial(0, now_ns);
+            pair.run_for(random.u64(0..2) * random.u64(0..100) * MS);
         }
-        far.run_for(random.u64(0..1000) * MS);
-        far.is_cut = is_cut;
-        far.run_for(random.u64(1000..3000) * MS);
-        far.is_cut = false;
-        far.run_for(6 * S);
-        far.assert_agreed();
-        let settled = far.numbers(0);
+        pair.run_for(random.u64(0..1000) * MS);
+        pair.is_cut = is_cut;
+        pair.run_for(random.u64(1000..3000) * MS);
+        pair.is_cut = false;
+        pair.run_for(6 * S);
+        pair.assert_agreed();
+        let settled = pair.numbers(0);
         // Longer than two sessions overlap.
-        far.run_for(11 * S);
-        assert_eq!(far.numbers(0), settled, "seed {seed}: made anew");
-        far.assert_agreed();
-        far.send_both_ways();
+        pair.run_for(11 * S);
+        assert_eq!(pair.numbers(0), settled, "seed {seed}: made anew");
+        pair.assert_agreed();
+        pair.send_both_ways();
     }
 }
 
 #[test]
 fn goodbye__genuine_forged_or_replayed__ends_only_its_own_instance() {
-    let mut far = Far::new(2 * MS);
-    let recorded: Vec<Flight> = far.hellos_of(0);
-    let now_ns = far.now_ns;
-    far.ends[0].say_goodbye(now_ns);
-    far.take_turn(0);
-    let goodbyes: Vec<Flight> = far
+    let mut pair = DistantPair::new(2 * MS);
+    let recorded: Vec<Flight> = pair.collect_hellos(0);
+    let now_ns = pair.now_ns;
+    pair.ends[0].say_goodbye(now_ns);
+    pair.take_turn(0);
+    let goodbyes: Vec<Flight> = pair
         .flights
         .iter()
         .filter(|flight| flight.1 == 1)
@@ -165,29 +165,32 @@ fn goodbye__genuine_forged_or_replayed__ends_only_its_own_instance() {
         (*link, bytes)
     });
     for (link, mut bytes) in forged.collect::<Vec<_>>() {
-        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, now_ns);
+        let _ = pair.ends[1].handle_datagram(link, address(0, link), &mut bytes, now_ns);
     }
-    assert!(far.ends[1].peers[0].is_up, "a forged goodbye is believed");
-    far.is_cut = true;
-    far.run_for(3 * MS);
-    let peer = &far.ends[1].peers[0];
+    assert!(pair.ends[1].peers[0].is_up, "a forged goodbye is believed");
+    pair.is_cut = true;
+    pair.run_for(3 * MS);
+    let peer = &pair.ends[1].peers[0];
     assert!(!peer.is_up && peer.current.is_none() && peer.is_retired(11));
     // A recorded hello does not revive the ended epoch, and the peer is not dialled.
     for (_, _, link, mut bytes) in recorded {
-        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, far.now_ns);
+        let _ = pair.ends[1].handle_datagram(link, address(0, link), &mut bytes, pair.now_ns);
     }
-    far.run_for(3 * S);
-    assert!(far.ends[1].peers[0].dial.is_none() && far.ends[1].peers[0].dial_attempts == 0);
-    far.is_cut = false;
-    far.ends[0] = endpoint(1, 12, far.now_ns);
-    far.run_for(500 * MS);
-    assert!(far.ends[1].peers[0].is_up, "the next instance is not up");
+    pair.run_for(3 * S);
+    assert!(pair.ends[1].peers[0].dial.is_none() && pair.ends[1].peers[0].dial_attempts == 0);
+    pair.is_cut = false;
+    pair.ends[0] = endpoint(1, 12, pair.now_ns);
+    pair.run_for(500 * MS);
+    assert!(pair.ends[1].peers[0].is_up, "the next instance is not up");
     for (_, _, link, mut bytes) in goodbyes {
-        let _ = far.ends[1].handle_datagram(link, address(0, link), &mut bytes, far.now_ns);
+        let _ = pair.ends[1].handle_datagram(link, address(0, link), &mut bytes, pair.now_ns);
     }
-    assert!(far.ends[1].peers[0].is_up, "a replayed goodbye is believed");
-    far.send_both_ways();
-    far.assert_agreed();
+    assert!(
+        pair.ends[1].peers[0].is_up,
+        "a replayed goodbye is believed"
+    );
+    pair.send_both_ways();
+    pair.assert_agreed();
 }
 
 /// Returns an Init of node 1 with the epoch `instance`, sent at `sent_at_ns`.
@@ -243,8 +246,8 @@ fn init__waiting_list_full_of_recordings__is_admitted_with_a_cookie() {
     let key = end.config.key.clone();
     let reply = CookieReply::parse(&batch.bytes, &key).unwrap().unwrap();
     assert_eq!(reply.init, initiator.tag);
-    let again = initiator.with_cookie(&key, reply.cookie).to_vec();
-    receive(&mut end, &again);
+    let repeat = initiator.with_cookie(&key, reply.cookie).to_vec();
+    receive(&mut end, &repeat);
     for instance in 10..=20 {
         receive(&mut end, &init(instance, instance).1);
     }
@@ -253,9 +256,9 @@ fn init__waiting_list_full_of_recordings__is_admitted_with_a_cookie() {
 
 #[test]
 fn queue__kernel_takes_nothing__is_bounded_and_causes_no_busy_loop() {
-    let mut far = Far::new(MS);
-    let now_ns = far.now_ns;
-    let end = &mut far.ends[0];
+    let mut pair = DistantPair::new(MS);
+    let now_ns = pair.now_ns;
+    let end = &mut pair.ends[0];
     for number in 0..100_000u32 {
         let to = SocketAddr::from(([10, 9, 0, 1], (number % 60_000) as u16 + 1));
         end.send_plain(0, to, &[0; 52], now_ns);
@@ -281,9 +284,9 @@ fn queue__kernel_takes_nothing__is_bounded_and_causes_no_busy_loop() {
 #[test]
 fn unit__shorter_than_its_virtio_header__is_refused_as_malformed() {
     for payload_bytes in 0..VNET_BYTES {
-        let mut far = Far::new(MS);
-        let now_ns = far.now_ns;
-        let peer = &far.ends[0].peers[0];
+        let mut pair = DistantPair::new(MS);
+        let now_ns = pair.now_ns;
+        let peer = &pair.ends[0].peers[0];
         let session = peer.current.as_ref().expect("a session");
         let link_seq = peer.paths[0].ledger.next_seq();
         let header = DataHeader {
@@ -306,10 +309,10 @@ fn unit__shorter_than_its_virtio_header__is_refused_as_malformed() {
             &[0; VNET_BYTES][..payload_bytes],
             &mut datagram,
         );
-        let before = far.ends[1].counters().malformed;
-        let handled = far.ends[1].handle_datagram(0, address(0, 0), &mut datagram, now_ns);
+        let malformed_before = pair.ends[1].counters().malformed;
+        let handled = pair.ends[1].handle_datagram(0, address(0, 0), &mut datagram, now_ns);
         assert_eq!(handled, Err(Malformed::Short), "{payload_bytes} B");
-        assert_eq!(far.ends[1].counters().malformed, before + 1);
-        assert!(far.ends[1].poll_frame().is_none());
+        assert_eq!(pair.ends[1].counters().malformed, malformed_before + 1);
+        assert!(pair.ends[1].poll_frame().is_none());
     }
 }

@@ -1,7 +1,7 @@
 //! One unidirectional connection of a group.
 
-use crate::group::frame::{HEADER_BYTES, Header, Lane};
-use crate::work::Named;
+use crate::group::frame::{Channel, HEADER_BYTES, Header};
+use crate::work::CallerStep;
 use kumi_sys::fork::Private;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::collections::VecDeque;
@@ -11,11 +11,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 /// Queueing priority of control messages on the host (`TC_PRIO_INTERACTIVE`, band 0 of
 /// `pfifo_fast`). They overtake data.
-const WORDS_PRIORITY: i32 = 6;
+const CONTROL_PRIORITY: i32 = 6;
 
 /// TOS of control messages (AF41), for switches that honour it. CS6 is for the networks' own
 /// control traffic; AF41 is open to applications.
-const WORDS_TOS: u32 = 0x88;
+const CONTROL_TOS: u32 = 0x88;
 
 /// Floor of the retransmission timeout, in microseconds. A lost control message would otherwise
 /// wait for Linux's default of 200 ms, which is longer than most collectives.
@@ -28,7 +28,7 @@ pub type Stream = Private<TcpStream>;
 #[derive(Debug, Clone, Copy)]
 pub enum Payload {
     /// Chunk of the active collective.
-    Piece(Named),
+    Chunk(CallerStep),
     /// Point-to-point message, by its name and its length in bytes.
     Message(u64, u64),
 }
@@ -36,20 +36,20 @@ pub enum Payload {
 impl Payload {
     fn bytes(&self) -> usize {
         match self {
-            Self::Piece(named) => named.bytes as usize,
+            Self::Chunk(step) => step.bytes as usize,
             Self::Message(_, bytes) => *bytes as usize,
         }
     }
 }
 
 #[derive(Debug)]
-struct Chunk {
+struct QueuedFrame {
     head: Vec<u8>,
     payload: Option<Payload>,
-    done: usize,
+    written_bytes: usize,
 }
 
-impl Chunk {
+impl QueuedFrame {
     fn bytes(&self) -> usize {
         self.head.len() + self.payload.map_or(0, |payload| payload.bytes())
     }
@@ -57,51 +57,55 @@ impl Chunk {
 
 /// Connection on which this rank sends.
 #[derive(Debug)]
-pub struct Out {
+pub struct OutConnection {
     /// `None` until the peer has made the connection.
     stream: Option<Stream>,
     /// True while the first queued frame is the hello.
     is_new: bool,
-    chunks: VecDeque<Chunk>,
+    frames: VecDeque<QueuedFrame>,
     /// True if epoll reports when the connection is writable.
     pub is_watched: bool,
 }
 
-impl Out {
+impl OutConnection {
     /// Starts to connect. The hello is the first frame.
-    pub fn connect(to: SocketAddr, lane: Lane, hello: &[u8]) -> io::Result<Self> {
-        let socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    pub fn connect(address: SocketAddr, channel: Channel, hello: &[u8]) -> io::Result<Self> {
+        let socket = Socket::new(
+            Domain::for_address(address),
+            Type::STREAM,
+            Some(Protocol::TCP),
+        )?;
         socket.set_nonblocking(true)?;
-        set_options(&socket, lane);
-        match socket.connect(&to.into()) {
+        set_options(&socket, channel);
+        match socket.connect(&address.into()) {
             Ok(()) => {}
             Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
             Err(error) => return Err(error),
         }
-        let mut out = Self {
+        let mut connection = Self {
             stream: Some(Stream::new(socket.into())),
             is_new: true,
-            ..Self::awaited()
+            ..Self::pending()
         };
-        out.push(hello.to_vec(), None);
-        Ok(out)
+        connection.push(hello.to_vec(), None);
+        Ok(connection)
     }
 
     /// Returns a connection that the peer is to make.
-    pub fn awaited() -> Self {
+    pub fn pending() -> Self {
         Self {
             stream: None,
             is_new: false,
-            chunks: VecDeque::new(),
+            frames: VecDeque::new(),
             is_watched: false,
         }
     }
 
     /// Sends the queued frames on a connection that the peer has made. A queued hello is dropped.
-    pub fn adopt(&mut self, stream: Stream, lane: Lane) {
-        set_options(&SockRef::from(&*stream), lane);
+    pub fn adopt(&mut self, stream: Stream, channel: Channel) {
+        set_options(&SockRef::from(&*stream), channel);
         if std::mem::take(&mut self.is_new) {
-            self.chunks.pop_front();
+            self.frames.pop_front();
         }
         self.stream = Some(stream);
     }
@@ -117,27 +121,27 @@ impl Out {
     }
 
     /// Returns whether the peer has been reached.
-    pub fn has_begun(&self) -> bool {
+    pub fn is_established(&self) -> bool {
         self.stream.is_some() && !self.is_new
     }
 
     /// Queues a frame.
     pub fn push(&mut self, head: Vec<u8>, payload: Option<Payload>) {
-        self.chunks.push_back(Chunk {
+        self.frames.push_back(QueuedFrame {
             head,
             payload,
-            done: 0,
+            written_bytes: 0,
         });
     }
 
     /// Returns the length of the queued frames, in bytes. It is used for control messages only.
-    pub fn waiting_bytes(&self) -> usize {
-        self.chunks.iter().map(Chunk::bytes).sum()
+    pub fn queued_bytes(&self) -> usize {
+        self.frames.iter().map(QueuedFrame::bytes).sum()
     }
 
     /// Returns whether no frame is queued.
     pub fn is_idle(&self) -> bool {
-        self.chunks.is_empty()
+        self.frames.is_empty()
     }
 
     /// Returns whether the peer's kernel has acknowledged all bytes.
@@ -145,8 +149,8 @@ impl Out {
         let Some(stream) = &self.stream else {
             return false;
         };
-        let standing = kumi_sys::tcp::standing(stream.as_fd());
-        self.is_idle() && standing.is_ok_and(|standing| standing.unacked == 0)
+        let state = kumi_sys::tcp::standing(stream.as_fd());
+        self.is_idle() && state.is_ok_and(|state| state.unacked == 0)
     }
 
     /// Writes as much as the kernel accepts. Returns the names of the messages that are written
@@ -155,52 +159,52 @@ impl Out {
         &mut self,
         read: impl Fn(&Payload) -> Option<&'a [u8]>,
     ) -> io::Result<Vec<u64>> {
-        let mut sent = Vec::new();
+        let mut names = Vec::new();
         let Some(stream) = &mut self.stream else {
-            return Ok(sent);
+            return Ok(names);
         };
-        while let Some(chunk) = self.chunks.front_mut() {
-            let payload = match &chunk.payload {
+        while let Some(frame) = self.frames.front_mut() {
+            let payload = match &frame.payload {
                 Some(payload) => read(payload).unwrap_or_default(),
                 None => &[],
             };
-            let head = chunk.head.get(chunk.done..).unwrap_or_default();
-            let rest = payload.get(chunk.done.saturating_sub(chunk.head.len())..);
-            let parts = [IoSlice::new(head), IoSlice::new(rest.unwrap_or_default())];
+            let head = frame.head.get(frame.written_bytes..).unwrap_or_default();
+            let body = payload.get(frame.written_bytes.saturating_sub(frame.head.len())..);
+            let parts = [IoSlice::new(head), IoSlice::new(body.unwrap_or_default())];
             match stream.write_vectored(&parts) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(wrote) => chunk.done += wrote,
-                Err(error) if is_later(&error) => break,
+                Ok(bytes) => frame.written_bytes += bytes,
+                Err(error) if is_retryable(&error) => break,
                 Err(error) => return Err(error),
             }
-            if chunk.done == chunk.bytes() {
-                if let Some(Payload::Message(name, _)) = chunk.payload {
-                    sent.push(name);
+            if frame.written_bytes == frame.bytes() {
+                if let Some(Payload::Message(name, _)) = frame.payload {
+                    names.push(name);
                 }
                 self.is_new = false;
-                self.chunks.pop_front();
+                self.frames.pop_front();
             }
         }
-        Ok(sent)
+        Ok(names)
     }
 
     /// Drops the queued chunks of a collective that has ended. The rest of a chunk that is partly
     /// written becomes zeros, which keeps the framing.
-    pub fn forget_pieces(&mut self) {
-        let is_piece = |chunk: &Chunk| matches!(chunk.payload, Some(Payload::Piece(_)));
-        self.chunks
-            .retain(|chunk| !is_piece(chunk) || chunk.done > 0);
-        for chunk in self.chunks.iter_mut().filter(|chunk| is_piece(chunk)) {
-            let bytes = chunk.bytes();
-            chunk.head.resize(bytes, 0);
-            chunk.payload = None;
+    pub fn drop_chunks(&mut self) {
+        let is_chunk = |frame: &QueuedFrame| matches!(frame.payload, Some(Payload::Chunk(_)));
+        self.frames
+            .retain(|frame| !is_chunk(frame) || frame.written_bytes > 0);
+        for frame in self.frames.iter_mut().filter(|frame| is_chunk(frame)) {
+            let bytes = frame.bytes();
+            frame.head.resize(bytes, 0);
+            frame.payload = None;
         }
     }
 
     /// Returns whether the peer has closed its end. A peer never sends on this connection.
     pub fn is_closed(&mut self) -> bool {
         let stream = self.stream.as_mut();
-        stream.is_some_and(|stream| take(stream, &mut [0]) != Took::Nothing)
+        stream.is_some_and(|stream| read_available(stream, &mut [0]) != ReadOutcome::WouldBlock)
     }
 
     /// Limits the sending rate, so that packets leave no faster than the path's slowest link passes
@@ -214,21 +218,21 @@ impl Out {
 }
 
 /// Sets the socket options of a connection. Options that the kernel refuses are left out.
-fn set_options(socket: &Socket, lane: Lane) {
+fn set_options(socket: &Socket, channel: Channel) {
     let _ = socket.set_tcp_nodelay(true);
     let _ = kumi_sys::tcp::set_rto_min_us(socket.as_fd(), RTO_MIN_US);
-    if lane == Lane::Words {
-        let _ = socket.set_tos_v4(WORDS_TOS);
+    if channel == Channel::Control {
+        let _ = socket.set_tos_v4(CONTROL_TOS);
         let _ = nix::sys::socket::setsockopt(
             socket,
             nix::sys::socket::sockopt::Priority,
-            &WORDS_PRIORITY,
+            &CONTROL_PRIORITY,
         );
     }
 }
 
 /// Returns whether an error only means that the call must be repeated later.
-fn is_later(error: &io::Error) -> bool {
+fn is_retryable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
         io::ErrorKind::WouldBlock | io::ErrorKind::NotConnected | io::ErrorKind::Interrupted
@@ -237,133 +241,133 @@ fn is_later(error: &io::Error) -> bool {
 
 /// Outcome of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Took {
+pub enum ReadOutcome {
     /// Number of bytes read.
     Bytes(usize),
     /// No bytes are available now.
-    Nothing,
+    WouldBlock,
     /// The peer has closed the connection, or it failed.
     End,
 }
 
 /// Connection on which another rank sends.
 #[derive(Debug)]
-pub struct In {
+pub struct InConnection {
     stream: Stream,
     /// Kind of the frames that it carries.
-    pub lane: Lane,
+    pub channel: Channel,
     /// Term to which it belongs.
     pub term: u32,
     head: [u8; HEADER_BYTES],
-    have: usize,
+    head_bytes: usize,
     /// Header of the frame that is being read.
     pub header: Option<Header>,
     /// Bytes of the current body that have been read.
-    pub done: usize,
+    pub read_bytes: usize,
     /// Buffer for bodies that have no destination of their own.
     pub scratch: Vec<u8>,
     /// True if it waits for a destination. It is not polled meanwhile.
     pub is_paused: bool,
     /// Value of `SO_RCVLOWAT`, in bytes; 0 if it is unknown.
-    enough: u32,
+    low_water_bytes: u32,
 }
 
 /// Maximum of `SO_RCVLOWAT`, in bytes: half of a connection's initial buffer.
-const ENOUGH_BYTES_MAX: u64 = 32 << 10;
+const LOW_WATER_BYTES_MAX: u64 = 32 << 10;
 
-impl In {
-    pub fn new(stream: Stream, lane: Lane, term: u32) -> Self {
+impl InConnection {
+    pub fn new(stream: Stream, channel: Channel, term: u32) -> Self {
         // Replies use other connections.
         let _ = SockRef::from(&*stream).set_tcp_nodelay(true);
         Self {
             stream,
-            lane,
+            channel,
             term,
             head: [0; HEADER_BYTES],
-            have: 0,
+            head_bytes: 0,
             header: None,
-            done: 0,
+            read_bytes: 0,
             scratch: Vec::new(),
             is_paused: false,
-            enough: 1,
+            low_water_bytes: 1,
         }
     }
 
     /// Reads more of a header. Returns the bytes as an error if they are not a valid header.
-    pub fn read_header(&mut self) -> Result<Took, [u8; HEADER_BYTES]> {
-        let took = take(&mut self.stream, &mut self.head[self.have..]);
-        if let Took::Bytes(bytes) = took {
-            self.have += bytes;
+    pub fn read_header(&mut self) -> Result<ReadOutcome, [u8; HEADER_BYTES]> {
+        let outcome = read_available(&mut self.stream, &mut self.head[self.head_bytes..]);
+        if let ReadOutcome::Bytes(bytes) = outcome {
+            self.head_bytes += bytes;
         }
-        if self.have == HEADER_BYTES {
-            self.have = 0;
-            self.done = 0;
-            self.header = Some(Header::parse(&self.head, self.lane).ok_or(self.head)?);
+        if self.head_bytes == HEADER_BYTES {
+            self.head_bytes = 0;
+            self.read_bytes = 0;
+            self.header = Some(Header::parse(&self.head, self.channel).ok_or(self.head)?);
         }
-        Ok(took)
+        Ok(outcome)
     }
 
     /// Sets `SO_RCVLOWAT` so that epoll wakes the thread once per frame, not per packet
     /// (`docs/perf-log.md`, 2026-11-23). It waits for the rest of the current frame, or for the
     /// next frame if `next_bytes` gives its body.
-    pub fn wait_for(&mut self, next_bytes: Option<u64>) {
-        let rest = match (&self.header, next_bytes) {
-            (Some(header), _) => header.bytes - self.done as u64,
-            (None, Some(bytes)) => (HEADER_BYTES - self.have) as u64 + bytes,
+    pub fn set_low_water(&mut self, next_bytes: Option<u64>) {
+        let missing_bytes = match (&self.header, next_bytes) {
+            (Some(header), _) => header.bytes - self.read_bytes as u64,
+            (None, Some(bytes)) => (HEADER_BYTES - self.head_bytes) as u64 + bytes,
             (None, None) => 1,
         };
-        let enough = rest.clamp(1, ENOUGH_BYTES_MAX) as u32;
-        if enough != self.enough {
-            let set = kumi_sys::tcp::set_receive_low_water(self.stream.as_fd(), enough);
-            self.enough = if set.is_ok() { enough } else { 0 };
+        let low_water_bytes = missing_bytes.clamp(1, LOW_WATER_BYTES_MAX) as u32;
+        if low_water_bytes != self.low_water_bytes {
+            let result = kumi_sys::tcp::set_receive_low_water(self.stream.as_fd(), low_water_bytes);
+            self.low_water_bytes = if result.is_ok() { low_water_bytes } else { 0 };
         }
     }
 
     /// Reads more of a body into its destination.
-    pub fn read_into(&mut self, place: &mut [u8]) -> Took {
-        let took = take(&mut self.stream, &mut place[self.done..]);
-        if let Took::Bytes(bytes) = took {
-            self.done += bytes;
+    pub fn read_into(&mut self, buffer: &mut [u8]) -> ReadOutcome {
+        let outcome = read_available(&mut self.stream, &mut buffer[self.read_bytes..]);
+        if let ReadOutcome::Bytes(bytes) = outcome {
+            self.read_bytes += bytes;
         }
-        took
+        outcome
     }
 
     /// Reads more of a body into `scratch`.
-    pub fn read_scratch(&mut self, bytes: usize) -> Took {
+    pub fn read_scratch(&mut self, bytes: usize) -> ReadOutcome {
         let mut scratch = std::mem::take(&mut self.scratch);
         scratch.resize(bytes, 0);
-        let took = self.read_into(&mut scratch);
+        let outcome = self.read_into(&mut scratch);
         self.scratch = scratch;
-        took
+        outcome
     }
 
     /// Reads and drops more of a body.
-    pub fn discard(&mut self, bytes: u64) -> Took {
-        let mut nowhere = [0; 16 << 10];
-        let left = (bytes - self.done as u64).min(nowhere.len() as u64) as usize;
-        let took = take(&mut self.stream, &mut nowhere[..left]);
-        if let Took::Bytes(bytes) = took {
-            self.done += bytes;
+    pub fn discard(&mut self, bytes: u64) -> ReadOutcome {
+        let mut sink = [0; 16 << 10];
+        let remaining = (bytes - self.read_bytes as u64).min(sink.len() as u64) as usize;
+        let outcome = read_available(&mut self.stream, &mut sink[..remaining]);
+        if let ReadOutcome::Bytes(bytes) = outcome {
+            self.read_bytes += bytes;
         }
-        took
+        outcome
     }
 }
 
-impl AsFd for In {
+impl AsFd for InConnection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
 }
 
 /// Reads the bytes that are available.
-pub fn take(stream: &mut TcpStream, place: &mut [u8]) -> Took {
-    if place.is_empty() {
-        return Took::Bytes(0);
+pub fn read_available(stream: &mut TcpStream, buffer: &mut [u8]) -> ReadOutcome {
+    if buffer.is_empty() {
+        return ReadOutcome::Bytes(0);
     }
-    match stream.read(place) {
-        Ok(0) => Took::End,
-        Ok(bytes) => Took::Bytes(bytes),
-        Err(error) if is_later(&error) => Took::Nothing,
-        Err(_) => Took::End,
+    match stream.read(buffer) {
+        Ok(0) => ReadOutcome::End,
+        Ok(bytes) => ReadOutcome::Bytes(bytes),
+        Err(error) if is_retryable(&error) => ReadOutcome::WouldBlock,
+        Err(_) => ReadOutcome::End,
     }
 }

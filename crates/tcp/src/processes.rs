@@ -5,7 +5,7 @@ use crate::cgroup;
 use crate::error::TcpError;
 use crate::intf::Process;
 use crate::pins::{is_installed, pin};
-use crate::refusal::refused;
+use crate::refusal::refusal;
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use zerocopy::{FromBytes, IntoBytes};
@@ -20,7 +20,7 @@ const PAGE_BYTES: u32 = 4096;
 const PAGE_ABI: u32 = 1;
 /// Name of phase 0, and the offset of names in the page.
 const FIRST_PHASE: &[u8] = b"point-to-point";
-pub(crate) const NAMES_AT: usize = 64;
+pub(crate) const NAMES_OFFSET: usize = 64;
 
 /// Most places of one user other than root. Half of the table leaves room for other users' jobs.
 const USER_PLACES_MAX: usize = RANKS_MAX as usize / 2;
@@ -32,7 +32,7 @@ impl Process {
 }
 
 /// Reads a value of the table; `None` for another size.
-fn process_of(value: &[u8]) -> Option<Process> {
+fn parse_process(value: &[u8]) -> Option<Process> {
     Process::read_from_bytes(value).ok()
 }
 
@@ -50,9 +50,9 @@ impl Place {
     /// The kernel's refusal.
     pub fn leave(self) -> Result<(), TcpError> {
         let ranks = map("ranks")?;
-        let standing = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
-        let standing = standing.map_err(refused)?;
-        if standing.as_deref().and_then(process_of) != Some(self.process) {
+        let present = ranks.lookup(&self.pid.to_ne_bytes(), MapFlags::ANY);
+        let present = present.map_err(refusal)?;
+        if present.as_deref().and_then(parse_process) != Some(self.process) {
             return Ok(()); // it left before, and its number may be another process's
         }
         let number = self.process.number().to_ne_bytes();
@@ -60,13 +60,13 @@ impl Place {
         let _ = ranks.delete(&self.pid.to_ne_bytes());
         let next = (generation(self.process.number())? + 1) % GENERATIONS;
         let generations = map("generations")?;
-        let stored = generations.update(&number, &next.to_ne_bytes(), MapFlags::ANY);
-        stored.map_err(refused)?;
+        let outcome = generations.update(&number, &next.to_ne_bytes(), MapFlags::ANY);
+        outcome.map_err(refusal)?;
         let _ = map("phase_pages")?.delete(&number);
         let cgroup = self.process.cgroup;
         if !places(&ranks)?
             .iter()
-            .any(|one| one.process.cgroup == cgroup)
+            .any(|place| place.process.cgroup == cgroup)
         {
             cgroup::detach(cgroup);
         }
@@ -94,11 +94,11 @@ impl Rank {
             return Err(TcpError::Absent);
         }
         let ranks = map("ranks")?;
-        let started = started(pid).ok_or(TcpError::NoProcess { pid })?;
+        let started = start_time(pid).ok_or(TcpError::NoProcess { pid })?;
         let place = places(&ranks)?.into_iter().find(|place| place.pid == pid);
         if let Some(place) = place {
             if (place.process.started, place.process.uid) == (started, uid) {
-                return Self::again(place);
+                return Self::rejoin(place);
             }
             // The number belonged to a process that has ended.
             place.leave()?;
@@ -108,7 +108,7 @@ impl Rank {
         let descriptor = descriptor_bytes(page.as_fd());
         map("phase_pages")?
             .update(&number.to_ne_bytes(), &descriptor, MapFlags::ANY)
-            .map_err(refused)?;
+            .map_err(refusal)?;
         forget_losses(number)?;
         let process = Process {
             rank: generation(number)? * RANKS_MAX + number,
@@ -118,18 +118,18 @@ impl Rank {
         };
         ranks
             .update(&pid.to_ne_bytes(), process.as_bytes(), MapFlags::ANY)
-            .map_err(refused)?;
+            .map_err(refusal)?;
         let place = Place { pid, process };
         Ok(Self { place, page })
     }
 
     /// Returns the rank of a process that joined before, with its present page.
-    fn again(place: Place) -> Result<Self, TcpError> {
+    fn rejoin(place: Place) -> Result<Self, TcpError> {
         let number = place.process.number().to_ne_bytes();
         let page = map("phase_pages")?.lookup(&number, MapFlags::ANY);
-        let page = page.map_err(refused)?.map(|bytes| word(&bytes));
+        let page = page.map_err(refusal)?.map(|bytes| parse_u32(&bytes));
         let page = page.ok_or(TcpError::NoProcess { pid: place.pid })?;
-        let page = MapHandle::from_map_id(page).map_err(refused)?;
+        let page = MapHandle::from_map_id(page).map_err(refusal)?;
         Ok(Self { place, page })
     }
 
@@ -150,7 +150,7 @@ pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
         match kumi_sys::process::pidfd(place.pid) {
             // Checked after the descriptor is open, so the number cannot pass to another process in
             // between.
-            Ok(descriptor) if started(place.pid) == Some(place.process.started) => {
+            Ok(descriptor) if start_time(place.pid) == Some(place.process.started) => {
                 alive.push((place, descriptor));
             }
             _ => place.leave()?,
@@ -160,32 +160,32 @@ pub fn adopted() -> Result<Vec<(Place, OwnedFd)>, TcpError> {
 }
 
 fn map(name: &str) -> Result<MapHandle, TcpError> {
-    MapHandle::from_pinned_path(pin(name)).map_err(refused)
+    MapHandle::from_pinned_path(pin(name)).map_err(refusal)
 }
 
 /// Returns the start time of process `pid`, in hundredths of a second since boot.
-fn started(pid: u32) -> Option<u64> {
+fn start_time(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    started_in(&stat)
+    parse_start_time(&stat)
 }
 
 /// Returns the 22nd field. The second field is a name in parentheses, which may contain any
 /// character.
-fn started_in(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.split_whitespace().nth(19)?.parse().ok()
+fn parse_start_time(stat: &str) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_whitespace().nth(19)?.parse().ok()
 }
 
-fn word(bytes: &[u8]) -> u32 {
+fn parse_u32(bytes: &[u8]) -> u32 {
     bytes.try_into().map_or(0, u32::from_ne_bytes)
 }
 
 fn places(ranks: &MapHandle) -> Result<Vec<Place>, TcpError> {
     let mut places = Vec::new();
     for key in ranks.keys() {
-        let value = ranks.lookup(&key, MapFlags::ANY).map_err(refused)?;
-        if let Some(process) = value.as_deref().and_then(process_of) {
-            let pid = word(&key);
+        let value = ranks.lookup(&key, MapFlags::ANY).map_err(refusal)?;
+        if let Some(process) = value.as_deref().and_then(parse_process) {
+            let pid = parse_u32(&key);
             places.push(Place { pid, process });
         }
     }
@@ -193,8 +193,8 @@ fn places(ranks: &MapHandle) -> Result<Vec<Place>, TcpError> {
 }
 
 fn free_number(places: &[Place], uid: u32) -> Result<u32, TcpError> {
-    let of_user = places.iter().filter(|place| place.process.uid == uid);
-    if uid != 0 && of_user.count() >= USER_PLACES_MAX {
+    let user_places = places.iter().filter(|place| place.process.uid == uid);
+    if uid != 0 && user_places.count() >= USER_PLACES_MAX {
         return Err(TcpError::TooManyOfUser {
             uid,
             max: USER_PLACES_MAX,
@@ -209,17 +209,17 @@ fn free_number(places: &[Place], uid: u32) -> Result<u32, TcpError> {
 fn generation(number: u32) -> Result<u32, TcpError> {
     let generation = map("generations")?
         .lookup(&number.to_ne_bytes(), MapFlags::ANY)
-        .map_err(refused)?;
-    Ok(generation.map_or(0, |bytes| word(&bytes)))
+        .map_err(refusal)?;
+    Ok(generation.map_or(0, |bytes| parse_u32(&bytes)))
 }
 
 /// Clears the losses recorded for the place's previous process.
 fn forget_losses(number: u32) -> Result<(), TcpError> {
     let crowds = map("crowds")?;
-    let nothing = vec![0; crowds.value_size() as usize];
+    let zeros = vec![0; crowds.value_size() as usize];
     crowds
-        .update(&number.to_ne_bytes(), &nothing, MapFlags::ANY)
-        .map_err(refused)
+        .update(&number.to_ne_bytes(), &zeros, MapFlags::ANY)
+        .map_err(refusal)
 }
 
 /// Encodes a descriptor as a value of a map of maps.
@@ -244,13 +244,13 @@ fn new_page() -> Result<MapHandle, TcpError> {
         1,
         &options,
     )
-    .map_err(refused)?;
+    .map_err(refusal)?;
     let mut bytes = vec![0; PAGE_BYTES as usize];
     bytes[..4].copy_from_slice(&PAGE_ABI.to_ne_bytes());
     bytes[8..12].copy_from_slice(&1_u32.to_ne_bytes()); // named
-    bytes[NAMES_AT..NAMES_AT + FIRST_PHASE.len()].copy_from_slice(FIRST_PHASE);
+    bytes[NAMES_OFFSET..NAMES_OFFSET + FIRST_PHASE.len()].copy_from_slice(FIRST_PHASE);
     page.update(&0_u32.to_ne_bytes(), &bytes, MapFlags::ANY)
-        .map_err(refused)?;
+        .map_err(refusal)?;
     Ok(page)
 }
 
@@ -272,22 +272,19 @@ mod tests {
     fn places__many_from_one_user__leave_half_for_others() {
         let mut places: Vec<Place> = (1..=512).map(|number| place(number, 1000)).collect();
         assert_eq!(free_number(&places[1..], 1000).unwrap(), 1);
-        let refused = free_number(&places, 1000).unwrap_err().to_string();
-        assert!(
-            refused.contains("512") && refused.contains("1000"),
-            "{refused}"
-        );
+        let error = free_number(&places, 1000).unwrap_err().to_string();
+        assert!(error.contains("512") && error.contains("1000"), "{error}");
         assert_eq!(free_number(&places, 1001).unwrap(), 513);
         places.extend((513..1024).map(|number| place(number, 1001)));
-        let refused = free_number(&places, 0).unwrap_err().to_string();
-        assert!(refused.contains("1023"), "{refused}");
+        let error = free_number(&places, 0).unwrap_err().to_string();
+        assert!(error.contains("1023"), "{error}");
     }
 
     #[test]
     fn started_in__program_name_with_parentheses__is_parsed_correctly() {
         let fields: Vec<String> = (3..30).map(|field| field.to_string()).collect();
         let stat = format!("12 (a) b (c) {}", fields.join(" "));
-        assert_eq!(started_in(&stat), Some(22));
-        assert_eq!(started_in("12 (a) R 1"), None);
+        assert_eq!(parse_start_time(&stat), Some(22));
+        assert_eq!(parse_start_time("12 (a) R 1"), None);
     }
 }
